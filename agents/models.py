@@ -1,0 +1,140 @@
+"""Rows about machines: where they are, what they have, who accepted their key, who holds their lease. No behaviour."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+
+class Location(models.Model):
+    """A named group of hosts (Vertex's region)."""
+
+    name = models.SlugField(max_length=63, unique=True)
+    title = models.CharField(max_length=100, blank=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Keypair(models.Model):
+    """The deployment's own key. The private half is stored encrypted; the clear text lives in memory only."""
+
+    created_at = models.DateTimeField()
+    public_line = models.TextField()
+    private_encrypted = models.BinaryField()
+
+
+class HostStatus(models.TextChoices):
+    NEW = "new", "Waiting for its key to be accepted"
+    CHECKING = "checking", "Being checked"
+    UP = "up", "Up"
+    UNREACHABLE = "unreachable", "Unreachable"
+    AUTH_FAILED = "auth_failed", "Login refused"
+    BLOCKED = "blocked", "Host key changed"
+    UNUSABLE = "unusable", "Not usable"
+
+
+class InService(models.Manager["Host"]):
+    def get_queryset(self) -> models.QuerySet[Host]:
+        return super().get_queryset().filter(retired_at=None)
+
+
+class Host(models.Model):
+    """One machine reached over SSH."""
+
+    name = models.SlugField(max_length=63)
+    location = models.ForeignKey(Location, on_delete=models.PROTECT, related_name="hosts")
+    address = models.CharField(max_length=255)
+    port = models.PositiveIntegerField(default=22)
+    user = models.CharField(max_length=64)
+    jump = models.CharField(max_length=1000, blank=True, help_text="ProxyJump: user@host:port,user@host:port")
+    created_at = models.DateTimeField()
+    added_by = models.CharField(max_length=150)
+    retired_at = models.DateTimeField(null=True, blank=True)
+
+    # The pinned key ("ssh-ed25519 AAAA..."), the one that was offered last, and who said yes.
+    pinned_key = models.TextField(blank=True)
+    offered_key = models.TextField(blank=True)
+    jump_keys = models.JSONField(default=dict, help_text="pinned keys of the jump hosts, by host:port")
+    key_accepted_by = models.CharField(max_length=150, blank=True)
+    key_accepted_at = models.DateTimeField(null=True, blank=True)
+
+    status = models.CharField(max_length=16, choices=HostStatus.choices, default=HostStatus.NEW)
+    status_since = models.DateTimeField()
+    last_error = models.TextField(blank=True, help_text="the last SSH error, word for word")
+    seen_at = models.DateTimeField(null=True, blank=True)
+    cordoned = models.BooleanField(default=False)
+
+    # What the probe and the runner's hello told.
+    checklist = models.JSONField(default=list, help_text="[{name, ok: true|false|null, text, fix}]")
+    facts = models.JSONField(default=dict)
+    cpus = models.PositiveIntegerField(default=0)
+    memory_mb = models.PositiveIntegerField(default=0)
+    free_disk_mb = models.BigIntegerField(null=True, blank=True)
+    boot_id = models.CharField(max_length=64, blank=True)
+    clock_offset_s = models.FloatField(null=True, blank=True)
+    runner_sha = models.CharField(max_length=64, blank=True)
+
+    # Who speaks to it. Every write of a dispatcher is conditional on the token.
+    lease_owner = models.CharField(max_length=100, blank=True)
+    lease_token = models.BigIntegerField(default=0)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    due_at = models.DateTimeField(null=True, blank=True, help_text="when the checklist is to be run (again)")
+
+    objects = InService()
+    every = models.Manager["Host"]()
+
+    class Meta:
+        ordering = ["name"]
+        default_manager_name = "every"
+        base_manager_name = "every"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["name"], condition=Q(retired_at=None), name="host_name_in_service_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Gpu(models.Model):
+    """One device of a host, known by its UUID."""
+
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="gpus")
+    uuid = models.CharField(max_length=80)
+    index = models.PositiveIntegerField()
+    model = models.CharField(max_length=100)
+    memory_mb = models.PositiveIntegerField()
+    accelerator_type = models.CharField(max_length=63, help_text="Vertex's name where there is one")
+    present = models.BooleanField(default=True)
+
+    class Meta:
+        ordering = ["host", "index"]
+        constraints = [models.UniqueConstraint(fields=["uuid"], name="gpu_uuid_once")]
+
+    def __str__(self) -> str:
+        return self.uuid
+
+
+class HostEvent(models.Model):
+    """What happened to a host: added, key accepted, key changed, unreachable, back, retired."""
+
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="events")
+    at = models.DateTimeField()
+    kind = models.CharField(max_length=32)
+    text = models.TextField()
+    actor = models.CharField(max_length=150)
+
+    class Meta:
+        ordering = ["-at", "-id"]
+
+
+class Dispatcher(models.Model):
+    """A dispatcher that is alive: leases are shared out over the live ones."""
+
+    name = models.CharField(max_length=100, unique=True)
+    seen_at = models.DateTimeField()
