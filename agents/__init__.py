@@ -1,0 +1,1 @@
+"""How to reach a host and keep a process on it. Has never heard of a job."""

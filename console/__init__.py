@@ -1,0 +1,1 @@
+"""The doors: browser, REST, WebSocket, command line. They translate and decide nothing."""

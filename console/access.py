@@ -1,0 +1,106 @@
+"""Who may do what: the one place where permission is decided, for pages, API and sockets alike.
+
+A viewer sees jobs and logs. A submitter also submits, and cancels, deletes and opens shells on jobs of their own.
+An admin of a project does that on every job of it. The deployment's admins (`is_superuser`) do everything, and they
+alone manage hosts, which belong to no project. To a stranger a thing does not exist: 404, never 403.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypeVar
+
+from django.contrib.auth.base_user import AbstractBaseUser
+from django.contrib.auth.models import AnonymousUser, User
+from django.core.exceptions import PermissionDenied
+from django.db.models import Model, QuerySet
+from django.http import Http404
+
+from agents.models import Host
+from jobs.models import Job, Membership, Project, Role, Run
+
+type_of_user = AbstractBaseUser | AnonymousUser | None
+Verb = Literal["see", "see_log", "submit", "cancel", "delete", "shell", "manage"]
+Subject = Project | Job | Run | Host | type[Project] | type[Job] | type[Run] | type[Host]
+Row = TypeVar("Row", bound=Model)
+
+NOTHING: Final[frozenset[Verb]] = frozenset()
+LOOK: Final[frozenset[Verb]] = frozenset({"see", "see_log"})
+OWN: Final[frozenset[Verb]] = frozenset({"cancel", "delete", "shell"})
+ALL: Final[frozenset[Verb]] = LOOK | OWN | {"submit", "manage"}
+
+# On a project, and on a job of somebody else. Owners get OWN on top where they may submit.
+BY_ROLE: Final[dict[str, frozenset[Verb]]] = {
+    Role.VIEWER: LOOK,
+    Role.SUBMITTER: LOOK | {"submit"},
+    Role.ADMIN: ALL,
+}
+
+
+def can(user: type_of_user, verb: Verb, subject: Subject) -> bool:
+    return verb in verbs(user, subject)
+
+
+def verbs(user: type_of_user, subject: Subject) -> frozenset[Verb]:
+    """All that this person may do to this thing, by one query. A class asks: to any one of them?"""
+    if not isinstance(user, User) or not user.is_active:
+        return NOTHING
+    if user.is_superuser:
+        return ALL
+    if isinstance(subject, Host) or subject is Host:
+        return frozenset({"see"}) if _roles(user) else NOTHING
+    if isinstance(subject, Project):
+        return _of_role(_role(user, subject.pk))
+    if isinstance(subject, Job):
+        return _on_job(user, subject)
+    if isinstance(subject, Run):
+        return _on_job(user, subject.job)
+    return frozenset().union(*(_of_role(role) | _owned(role) for role in _roles(user)))
+
+
+def visible(user: type_of_user, rows: QuerySet[Row]) -> QuerySet[Row]:
+    """Those of the rows that the person may see, without another query."""
+    if not isinstance(user, User) or not user.is_active:
+        return rows.none()
+    if user.is_superuser:
+        return rows
+    mine = Membership.objects.filter(user=user)
+    if rows.model is Host:
+        return rows if mine.exists() else rows.none()
+    path = {Project: "pk__in", Job: "project__in", Run: "job__project__in"}[rows.model]  # type: ignore[index]
+    return rows.filter(**{path: mine.values("project")})
+
+
+def get_or_404(user: type_of_user, verb: Verb, rows: QuerySet[Row], **lookup: Any) -> Row:
+    """The one row: 404 for whoever may not see it, 403 for whoever may see it but not do this to it."""
+    try:
+        row = rows.get(**lookup)
+    except (rows.model.DoesNotExist, ValueError, OverflowError):
+        raise Http404 from None
+    allowed = verbs(user, row)  # type: ignore[arg-type]
+    if "see" not in allowed:
+        raise Http404
+    if verb not in allowed:
+        raise PermissionDenied
+    return row
+
+
+def _on_job(user: User, job: Job) -> frozenset[Verb]:
+    role = _role(user, job.project_id)
+    return _of_role(role) | (_owned(role) if job.owner_id == user.pk else NOTHING)
+
+
+def _of_role(role: str | None) -> frozenset[Verb]:
+    return BY_ROLE[role] if role else NOTHING
+
+
+def _owned(role: str | None) -> frozenset[Verb]:
+    """Who has become a viewer since keeps no power over what they started before."""
+    return OWN if "submit" in _of_role(role) else NOTHING
+
+
+def _role(user: User, project_id: int) -> str | None:
+    return Membership.objects.filter(user=user, project_id=project_id).values_list("role", flat=True).first()
+
+
+def _roles(user: User) -> list[str]:
+    return list(Membership.objects.filter(user=user).values_list("role", flat=True))

@@ -1,0 +1,117 @@
+"""Which database, broker and channel layer the environment asks for, in the words of Django, Celery and Channels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import dj_database_url
+
+from console.environment import BadSetting, Environment
+
+# Celery tasks are short (a hint's work). One that has not been acknowledged for this long lost its worker.
+VISIBILITY_S = 180
+
+SQLITE_OPTIONS = {
+    # Writers queue at BEGIN instead of failing with "database is locked" when a reader turns into one.
+    "transaction_mode": "IMMEDIATE",
+    "timeout": 20,
+    # FULL: an accepted job must survive a power cut. WAL: readers never wait for the writer.
+    "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-16000;",
+}
+
+
+def database(environment: Environment) -> dict[str, Any]:
+    url = environment.database_url or f"sqlite:///{environment.data / 'trainyard.sqlite3'}"
+    try:
+        chosen = dict(dj_database_url.parse(url))
+    except ValueError as problem:
+        raise BadSetting("DATABASE_URL", f"{urlsplit(url).scheme}://...", f"{problem}.") from problem
+    if "sqlite" in chosen["ENGINE"]:
+        chosen["OPTIONS"] = dict(SQLITE_OPTIONS)
+        return chosen
+    if not chosen["NAME"]:
+        raise BadSetting(
+            "DATABASE_URL", f"{urlsplit(url).scheme}://...", "the database's name is missing at its end."
+        )
+    # Threads come and go under ASGI, so connections belong to a pool of the process, not to a thread.
+    chosen["CONN_MAX_AGE"] = 0
+    chosen["OPTIONS"] = {
+        **chosen.get("OPTIONS", {}),
+        "pool": {"min_size": 1, "max_size": 24, "timeout": 20, "max_idle": 120},
+        "connect_timeout": 10,
+        "options": "-c idle_in_transaction_session_timeout=60000 -c lock_timeout=20000 -c timezone=UTC",
+    }
+    return chosen
+
+
+def redis_socket(environment: Environment) -> Path:
+    """Where the broker that `trainyard up` brings along listens."""
+    return environment.data / "broker" / "redis.sock"
+
+
+def redis_url(environment: Environment) -> str:
+    """In redis-py's and Channels' spelling."""
+    return environment.redis_url or f"unix://{redis_socket(environment)}?db=0"
+
+
+def broker_url(environment: Environment) -> str:
+    """In Kombu's spelling, which calls a Unix socket redis+socket://."""
+    url = environment.broker_url or redis_url(environment)
+    if not url.startswith("unix://"):
+        return url
+    parts = urlsplit(url)
+    number = dict(pair.partition("=")[::2] for pair in parts.query.split("&")).get("db", "0")
+    return f"redis+socket://{unquote(parts.path)}?virtual_host={number}"
+
+
+def channel_layer(environment: Environment) -> dict[str, Any]:
+    """Pub/sub, because the layer carries hints only: nothing is queued for a process that is away.
+
+    redis-py's socket timeout of 5 s kills idle sockets under a blocking read, so it is off here.
+    """
+    host = {"address": redis_url(environment), "socket_timeout": None, "max_connections": 2000}
+    return {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {"hosts": [host], "prefix": "ty"},
+    }
+
+
+def celery_settings(environment: Environment) -> dict[str, Any]:
+    """Short, idempotent tasks whose arguments are ids; results live in rows, never in the broker."""
+    transport = {
+        "visibility_timeout": VISIBILITY_S,
+        # A worker that was killed keeps messages for VISIBILITY_S and not for the default scan's 100 s more.
+        "unacked_restore_interval": 5,
+        "unacked_restore_throttle": 1,
+        "socket_keepalive": True,
+        "health_check_interval": 10,
+    }
+    return {
+        "broker_url": broker_url(environment),
+        "broker_transport_options": transport if "redis" in broker_url(environment) else {},
+        "visibility_timeout": VISIBILITY_S,
+        "broker_connection_retry_on_startup": True,
+        "broker_connection_max_retries": None,
+        "worker_cancel_long_running_tasks_on_connection_loss": True,
+        "task_serializer": "json",
+        "accept_content": ["json"],
+        "task_ignore_result": True,
+        "task_store_errors_even_if_ignored": False,
+        "task_acks_late": True,
+        "task_default_queue": "default",
+        "task_create_missing_queues": True,
+        "worker_prefetch_multiplier": 1,
+        "worker_hijack_root_logger": False,
+        "worker_send_task_events": False,
+        "worker_enable_remote_control": False,
+        "timezone": "UTC",
+        "enable_utc": True,
+        "task_publish_retry_policy": {
+            "max_retries": 2,
+            "interval_start": 0,
+            "interval_step": 0.1,
+            "interval_max": 0.2,
+        },
+    }

@@ -1,0 +1,232 @@
+"""The environment, read once. Nonsense is refused at start, with the variable's name and the cure."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+PROJECT_ROOT = Path(__file__).resolve().parent.parent
+
+
+class BadSetting(ImproperlyConfigured):
+    """A variable of the environment holds something that cannot be meant. The message names it and tells the cure."""
+
+    def __init__(self, name: str, value: str, cure: str) -> None:
+        super().__init__(f"{name} is {value!r}: {cure}")
+
+
+def whole(low: int, high: int, unit: str = "") -> Callable[[str, str], int]:
+    def read(name: str, value: str) -> int:
+        if not re.fullmatch(r"\d{1,12}", value) or not low <= int(value) <= high:
+            raise BadSetting(name, value, f"give a whole number{unit} from {low} to {high}.")
+        return int(value)
+
+    return read
+
+
+def seconds(low: float, high: float) -> Callable[[str, str], float]:
+    def read(name: str, value: str) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = -1.0
+        if not low <= number <= high:
+            raise BadSetting(name, value, f"give a number of seconds from {low:g} to {high:g}.")
+        return number
+
+    return read
+
+
+def yes_or_no(name: str, value: str) -> bool:
+    words = {
+        "1": True,
+        "true": True,
+        "yes": True,
+        "on": True,
+        "0": False,
+        "false": False,
+        "no": False,
+        "off": False,
+    }
+    if value.lower() not in words:
+        raise BadSetting(name, value, "give 'true' or 'false'.")
+    return words[value.lower()]
+
+
+def port_range(name: str, value: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", value)
+    low, high = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1024 <= low <= high <= 65535:
+        raise BadSetting(
+            name, value, "give two ports as LOW-HIGH between 1024 and 65535, for example 23000-23999."
+        )
+    return low, high
+
+
+def one_of(*words: str) -> Callable[[str, str], str]:
+    def read(name: str, value: str) -> str:
+        if value.upper() not in words:
+            raise BadSetting(name, value, f"give one of {', '.join(words)}.")
+        return value.upper()
+
+    return read
+
+
+def address_of(*schemes: str, example: str) -> Callable[[str, str], str]:
+    def read(name: str, value: str) -> str:
+        parts = urlsplit(value)
+        complete = bool(parts.netloc or (parts.path.startswith("/") and parts.scheme in ("unix", "sqlite")))
+        if parts.scheme not in schemes or not complete:
+            # An address may hold a password, so the refusal shows the scheme only.
+            raise BadSetting(name, f"{parts.scheme or 'no'}://...", f"give an address such as {example}.")
+        return value
+
+    return read
+
+
+def public_url(name: str, value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
+        raise BadSetting(name, value, "give scheme and host, for example https://train.example.org.")
+    return value.rstrip("/")
+
+
+def host_names(name: str, value: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in value.split(",") if part.strip())
+    for part in names:
+        if not re.fullmatch(r"\.?[A-Za-z0-9._:\[\]-]+", part):
+            raise BadSetting(name, value, "give host names separated by commas, without scheme or port.")
+    return names
+
+
+def text(pattern: str, cure: str) -> Callable[[str, str], str]:
+    def read(name: str, value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise BadSetting(name, value, cure)
+        return value
+
+    return read
+
+
+def folder(name: str, value: str) -> Path:
+    path = Path(value).expanduser().resolve()
+    if path.exists() and not path.is_dir():
+        raise BadSetting(name, value, "that is not a directory; give one that Trainyard may write to.")
+    return path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """Everything that the environment can say. In Django settings as `settings.TRAINYARD`."""
+
+    data: Path = PROJECT_ROOT / "var"
+    port: int = 8000
+    bind: str = "127.0.0.1"
+    url: str = ""
+    hosts: tuple[str, ...] = ()
+    debug: bool = False
+    log_level: str = "INFO"
+    database_url: str = field(default="", repr=False)
+    redis_url: str = field(default="", repr=False)
+    broker_url: str = field(default="", repr=False)
+    dispatcher: str = ""
+
+    lease_s: float = 15.0
+    tick_s: float = 1.0
+    grace_s: float = 10.0
+    link_dead_s: float = 12.0
+    min_free_mb: int = 200
+    ports: tuple[int, int] = (23000, 23999)
+    log_budget_mb: int = 4096
+    segment_mb: int = 8
+    failpoint: str = ""
+
+
+NAME = r"[A-Za-z0-9._-]{1,80}"
+READERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
+    "data": ("TRAINYARD_DATA", folder),
+    "port": ("TRAINYARD_PORT", whole(0, 65535)),
+    "bind": (
+        "TRAINYARD_BIND",
+        text(r"[A-Za-z0-9.:_-]{1,255}", "give an address of this machine, such as 127.0.0.1 or 0.0.0.0."),
+    ),
+    "url": ("TRAINYARD_URL", public_url),
+    "hosts": ("TRAINYARD_HOSTS", host_names),
+    "debug": ("TRAINYARD_DEBUG", yes_or_no),
+    "log_level": ("TRAINYARD_LOG_LEVEL", one_of("DEBUG", "INFO", "WARNING", "ERROR")),
+    "database_url": (
+        "DATABASE_URL",
+        address_of(
+            "postgres", "postgresql", "sqlite", example="postgresql://user:password@host:5432/trainyard"
+        ),
+    ),
+    "redis_url": ("REDIS_URL", address_of("redis", "rediss", "unix", example="redis://host:6379/0")),
+    "broker_url": (
+        "BROKER_URL",
+        address_of("amqp", "amqps", "redis", "rediss", example="amqp://user:password@host:5672//"),
+    ),
+    "dispatcher": ("TRAINYARD_DISPATCHER", text(NAME, "give a name of letters, digits, dots and dashes.")),
+    "lease_s": ("TRAINYARD_LEASE_S", seconds(1, 3600)),
+    "tick_s": ("TRAINYARD_TICK_S", seconds(0.05, 60)),
+    "grace_s": ("TRAINYARD_GRACE_S", seconds(0, 3600)),
+    "link_dead_s": ("TRAINYARD_LINK_DEAD_S", seconds(1, 600)),
+    "min_free_mb": ("TRAINYARD_MIN_FREE_MB", whole(0, 10**9, " of MiB")),
+    "ports": ("TRAINYARD_PORTS", port_range),
+    "log_budget_mb": ("TRAINYARD_LOG_BUDGET_MB", whole(1, 10**9, " of MiB")),
+    "segment_mb": ("TRAINYARD_SEGMENT_MB", whole(1, 1024, " of MiB")),
+    "failpoint": (
+        "TRAINYARD_FAILPOINT",
+        text(r"[\x20-\x7e]{1,500}", "give what agents/failpoints.py understands."),
+    ),
+}
+
+
+def read(environ: Mapping[str, str]) -> Environment:
+    """The typed environment. An empty variable counts as absent."""
+    values = {
+        key: reader(name, environ[name]) for key, (name, reader) in READERS.items() if environ.get(name)
+    }
+    return Environment(**values)  # type: ignore[arg-type]
+
+
+def misspelt(environ: Mapping[str, str]) -> list[str]:
+    """A sentence for each TRAINYARD_ variable that nothing reads but that resembles one that is read."""
+    known = [name for name, _ in READERS.values()]
+    strangers = [name for name in sorted(environ) if name.startswith("TRAINYARD_") and name not in known]
+    guesses = ((name, difflib.get_close_matches(name, known, n=1, cutoff=0.85)) for name in strangers)
+    return [f"{name} is not a setting. Did you mean {guess[0]}?" for name, guess in guesses if guess]
+
+
+def allowed_hosts(environment: Environment) -> list[str]:
+    """The Host headers that are answered: this machine's own names and addresses, and what the operator named.
+
+    Literal addresses are safe to allow; it is foreign *names* that a rebinding attack needs.
+    """
+    names = {"localhost", "127.0.0.1", "[::1]", environment.bind, *environment.hosts}
+    if environment.url:
+        names.add(urlsplit(environment.url).hostname or "")
+    if environment.bind in ("0.0.0.0", "::"):
+        names |= {socket.gethostname(), outward_address()}
+    return sorted(names - {"", "0.0.0.0", "::"})
+
+
+def outward_address() -> str:
+    """The address by which others most likely reach this machine. A UDP socket is "connected": nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def current() -> Environment:
+    return read(os.environ)

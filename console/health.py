@@ -1,0 +1,98 @@
+"""Is the product able to work? Asked by people, by load balancers, and by `trainyard up` before it says ready."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import redis
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.http import HttpRequest, JsonResponse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from agents.models import Dispatcher
+from jobs.models import Tick
+
+# A sweep is due every TICK_S; half a minute of silence is no hiccup any more.
+SILENT_AFTER = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """`broken` stops pages from working (503); `late` means that work waits although pages answer (200)."""
+
+    broken: tuple[str, ...]
+    late: tuple[str, ...]
+    sweep_age_s: float | None
+    dispatchers: int
+
+    @property
+    def word(self) -> str:
+        return "broken" if self.broken else "late" if self.late else "ok"
+
+
+def look(now: datetime) -> Health:
+    broken = tuple(
+        f"{name}: {problem}"
+        for name, ask in (("database", ask_database), ("broker", ask_broker))
+        if (problem := ask())
+    )
+    if any(line.startswith("database") for line in broken):
+        return Health(broken, (), None, 0)
+    tick = Tick.objects.filter(name="sweep").first()
+    dispatchers = Dispatcher.objects.filter(seen_at__gte=now - SILENT_AFTER).count()
+    late = []
+    if tick is None or now - tick.at > SILENT_AFTER:
+        late.append("worker: no sweep lately. Is a worker process running?")
+    if not dispatchers:
+        late.append("dispatcher: none seen lately. Is a dispatcher process running?")
+    return Health(broken, tuple(late), (now - tick.at).total_seconds() if tick else None, dispatchers)
+
+
+def ask_database() -> str:
+    """What is wrong with it, or nothing."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except DatabaseError as problem:
+        return type(problem).__name__
+    return ""
+
+
+def ask_broker() -> str:
+    try:
+        with redis.from_url(settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=2) as client:
+            client.ping()
+    except (redis.RedisError, OSError) as problem:
+        return type(problem).__name__
+    return ""
+
+
+@never_cache
+@require_safe
+def healthz(request: HttpRequest) -> JsonResponse:
+    """Open to strangers, so it tells words and ages, no addresses and no messages of drivers."""
+    health = look(timezone.now())
+    body = {
+        "status": health.word,
+        "broken": health.broken,
+        "late": health.late,
+        "sweep_age_s": health.sweep_age_s,
+        "dispatchers": health.dispatchers,
+    }
+    return JsonResponse(body, status=503 if health.broken else 200)
+
+
+def wait_until(good: Callable[[], bool], timeout_s: float) -> bool:
+    """Polls, because what is waited for is another process. True as soon as it is good."""
+    deadline = time.monotonic() + timeout_s
+    while not good():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True

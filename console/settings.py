@@ -1,0 +1,148 @@
+"""Django's settings. The environment is read in console/environment.py; nothing else here depends on the machine."""
+
+from __future__ import annotations
+
+from django.urls import reverse_lazy
+
+from console import backends, environment, secret_files
+
+TRAINYARD = environment.current()
+BASE_DIR = environment.PROJECT_ROOT
+KEYS_DIR = secret_files.private_directory(secret_files.private_directory(TRAINYARD.data) / "keys")
+
+SECRET_KEY = secret_files.secret_key(KEYS_DIR)
+FIELD_KEYS = secret_files.field_keys(KEYS_DIR)
+DEPLOYMENT = secret_files.deployment(KEYS_DIR)
+DEBUG = TRAINYARD.debug
+
+ALLOWED_HOSTS = environment.allowed_hosts(TRAINYARD)
+CSRF_TRUSTED_ORIGINS = [TRAINYARD.url] if TRAINYARD.url else []
+
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "channels",
+    "django_htmx",
+    "rest_framework",
+    "console",
+    "jobs",
+    "agents",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "console.static_files.StaticFilesMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "console.urls"
+ASGI_APPLICATION = "console.asgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": False,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+            "loaders": [
+                (
+                    "django.template.loaders.cached.Loader",
+                    [
+                        "django.template.loaders.filesystem.Loader",
+                        "django.template.loaders.app_directories.Loader",
+                    ],
+                )
+            ],
+        },
+    }
+]
+
+DATABASES = {"default": backends.database(TRAINYARD)}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+CHANNEL_LAYERS = {"default": backends.channel_layer(TRAINYARD)}
+REDIS_URL = backends.redis_url(TRAINYARD)
+CELERY = backends.celery_settings(TRAINYARD)
+
+STORAGES = {
+    "default": {
+        "BACKEND": "django.core.files.storage.FileSystemStorage",
+        "OPTIONS": {"location": TRAINYARD.data / "files"},
+    },
+    "logs": {
+        "BACKEND": "django.core.files.storage.FileSystemStorage",
+        "OPTIONS": {"location": TRAINYARD.data / "logs"},
+    },
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}
+
+STATIC_URL = "/static/"
+NPM = BASE_DIR / "node_modules"
+# npm's packages are served from where npm puts them, each under its own prefix.
+STATICFILES_DIRS = [
+    BASE_DIR / "static",
+    ("npm/htmx", NPM / "htmx.org" / "dist"),
+    ("npm/htmx-ext-ws", NPM / "htmx-ext-ws"),
+    ("npm/idiomorph", NPM / "idiomorph" / "dist"),
+    ("npm/xterm", NPM / "@xterm" / "xterm"),
+    ("npm/xterm-fit", NPM / "@xterm" / "addon-fit"),
+]
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = DEBUG
+WHITENOISE_MAX_AGE = 300
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+LOGIN_URL = reverse_lazy("login")
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = reverse_lazy("login")
+
+SECURE_PUBLIC = TRAINYARD.url.startswith("https://")
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_PUBLIC
+SECURE_HSTS_SECONDS = 31_536_000 if SECURE_PUBLIC else 0
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if SECURE_PUBLIC else None
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * 1024 * 1024
+
+REST_FRAMEWORK = {
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "UNAUTHENTICATED_USER": None,
+}
+
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en"
+USE_I18N = False
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "root": {"handlers": ["console"], "level": "WARNING"},
+    "loggers": {
+        name: {"handlers": ["console"], "level": TRAINYARD.log_level, "propagate": False}
+        for name in ("agents", "console", "jobs")
+    },
+}

@@ -1,0 +1,3 @@
+"""What every test may rely on."""
+
+from __future__ import annotations

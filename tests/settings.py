@@ -1,0 +1,38 @@
+"""The product's settings on a data directory of this test process's own (xdist: one per worker)."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+DATA = Path(tempfile.mkdtemp(prefix="trainyard-test-"))
+OWNER = os.getpid()
+
+
+def remove_data() -> None:
+    """Only where it was made: a forked child leaves through the same atexit list."""
+    if os.getpid() == OWNER:
+        shutil.rmtree(DATA, ignore_errors=True)
+
+
+atexit.register(remove_data)
+for name in [name for name in os.environ if name.startswith("TRAINYARD_") and "_TEST_" not in name]:
+    del os.environ[name]
+os.environ["TRAINYARD_DATA"] = str(DATA)
+for name in ("DATABASE_URL", "REDIS_URL"):
+    os.environ.pop(name, None)
+    if os.environ.get(f"TRAINYARD_TEST_{name}"):
+        os.environ[name] = os.environ[f"TRAINYARD_TEST_{name}"]
+
+from console.settings import *
+
+# A file, not memory: threads of one test then share it as the product's processes do.
+if "sqlite" in DATABASES["default"]["ENGINE"]:
+    DATABASES["default"]["TEST"] = {"NAME": str(DATA / "test.sqlite3")}
+    # No power cut is tested through this door, and an fsync per commit is most of a database test's time.
+    DATABASES["default"]["OPTIONS"]["init_command"] = "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;"
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
