@@ -1,0 +1,197 @@
+"""What a user asks for, as frozen values: Vertex's CustomJob in our words, and its canonical JSON.
+
+`spec.py` makes these from what clients send. `to_document` writes the canonical form (camelCase, int64 as strings,
+nothing that is only a default), and `spec.parse(to_document(job)) == job`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from jobs.rules.fields import camel, duration
+
+HOST_IMAGE = "host"
+DAY_S = 86_400.0
+DEFAULT_TIMEOUT_S = 7 * DAY_S
+MOST_TIMEOUT_S = 3_650 * DAY_S
+MOST_POOLS = 4
+MOST_REPLICAS = 1_000
+MOST_ENV = 100
+MOST_LABELS = 64
+# Linux takes no single argument or NAME=value over 128 KiB (MAX_ARG_STRLEN); execve would fail on the host.
+MOST_STRING_BYTES = 128 * 1024 - 1
+# All strings of one replica together: they travel in one order, and execve allows a quarter of the stack limit.
+MOST_STRINGS_BYTES = 512 * 1024
+
+STRATEGIES = {
+    0: "STRATEGY_UNSPECIFIED",
+    1: "ON_DEMAND",
+    2: "LOW_COST",
+    3: "STANDARD",
+    4: "SPOT",
+    6: "FLEX_START",
+}
+RESERVATION_AFFINITIES = {
+    0: "TYPE_UNSPECIFIED",
+    1: "NO_RESERVATION",
+    2: "ANY_RESERVATION",
+    3: "SPECIFIC_RESERVATION",
+}
+ACCELERATORS = {
+    0: "ACCELERATOR_TYPE_UNSPECIFIED",
+    1: "NVIDIA_TESLA_K80",
+    2: "NVIDIA_TESLA_P100",
+    3: "NVIDIA_TESLA_V100",
+    4: "NVIDIA_TESLA_P4",
+    5: "NVIDIA_TESLA_T4",
+    6: "TPU_V2",
+    7: "TPU_V3",
+    8: "NVIDIA_TESLA_A100",
+    9: "NVIDIA_A100_80GB",
+    10: "TPU_V4_POD",
+    11: "NVIDIA_L4",
+    12: "TPU_V5_LITEPOD",
+    13: "NVIDIA_H100_80GB",
+    14: "NVIDIA_H100_MEGA_80GB",
+    15: "NVIDIA_H200_141GB",
+    16: "NVIDIA_B200",
+    17: "NVIDIA_GB200",
+    18: "NVIDIA_RTX_PRO_6000",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What one replica runs on. `machines.needs` says what it asks of a host."""
+
+    machine_type: str = ""
+    accelerator_type: str = ""
+    accelerator_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """Kept and shown; the disk of one's own host is what it is."""
+
+    boot_disk_type: str = ""
+    boot_disk_size_gb: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """What one replica executes: `command` and `args` make one argument vector."""
+
+    image: str
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return self.command + self.args
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    machine: Machine
+    replica_count: int
+    container: Container
+    disk: Disk = Disk()
+
+
+@dataclass(frozen=True, slots=True)
+class CustomJobSpec:
+    """Position in `pools` is the role: 0 primary, 1 workers, 2 parameter servers, 3 evaluators; None is skipped."""
+
+    pools: tuple[Pool | None, ...]
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    disable_retries: bool = False
+    restart_job_on_worker_restart: bool = False
+    strategy: str = ""
+    max_wait_duration_s: float | None = None
+    enable_web_access: bool = False
+    enable_dashboard_access: bool = False
+    base_output_directory: str = ""
+    kept: tuple[tuple[str, str], ...] = ()
+
+    def replicas(self) -> Iterator[tuple[str, int, int, Pool]]:
+        """Every replica: name, pool, index in the pool, the pool's spec. The primary comes first."""
+        for number, pool in enumerate(self.pools):
+            if pool is not None:
+                for index in range(pool.replica_count):
+                    yield replica_name(number, index), number, index, pool
+
+    @property
+    def wait_limit_s(self) -> float | None:
+        """How long one try may wait for capacity; None is for as long as it takes. 0 is Vertex's word for that."""
+        if self.max_wait_duration_s is None:
+            return DAY_S if self.strategy == "FLEX_START" else None
+        return self.max_wait_duration_s or None
+
+
+@dataclass(frozen=True, slots=True)
+class CustomJob:
+    display_name: str
+    job_spec: CustomJobSpec
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def replica_name(pool: int, index: int) -> str:
+    return f"workerpool{pool}-{index}"
+
+
+def script_command(script: str, interpreter: str) -> tuple[str, ...]:
+    """The command that runs a script typed into the form: `bash` or `python3`, `-c`, the script."""
+    return (interpreter, "-c", script)
+
+
+def to_document(thing: CustomJob | CustomJobSpec) -> dict[str, object]:
+    """The canonical JSON of a job, or of its spec alone."""
+    if isinstance(thing, CustomJobSpec):
+        return _spec_document(thing)
+    return _given(
+        displayName=thing.display_name, jobSpec=_spec_document(thing.job_spec), labels=dict(thing.labels)
+    )
+
+
+def _spec_document(spec: CustomJobSpec) -> dict[str, object]:
+    scheduling = _given(
+        timeout=duration(spec.timeout_s),
+        disableRetries=spec.disable_retries,
+        restartJobOnWorkerRestart=spec.restart_job_on_worker_restart,
+        strategy=spec.strategy,
+    )
+    if spec.max_wait_duration_s is not None:
+        scheduling["maxWaitDuration"] = duration(spec.max_wait_duration_s)
+    return _given(
+        workerPoolSpecs=[{} if pool is None else _pool_document(pool) for pool in spec.pools],
+        scheduling=scheduling,
+        baseOutputDirectory=_given(outputUriPrefix=spec.base_output_directory),
+        enableWebAccess=spec.enable_web_access,
+        enableDashboardAccess=spec.enable_dashboard_access,
+        **{camel(name): text for name, text in spec.kept},
+    )
+
+
+def _pool_document(pool: Pool) -> dict[str, object]:
+    return _given(
+        machineSpec=_given(
+            machineType=pool.machine.machine_type,
+            acceleratorType=pool.machine.accelerator_type,
+            acceleratorCount=pool.machine.accelerator_count,
+        ),
+        replicaCount=str(pool.replica_count),
+        diskSpec=_given(bootDiskType=pool.disk.boot_disk_type, bootDiskSizeGb=pool.disk.boot_disk_size_gb),
+        containerSpec=_given(
+            imageUri=pool.container.image,
+            command=list(pool.container.command),
+            args=list(pool.container.args),
+            env=[{"name": name, "value": value} for name, value in pool.container.env],
+        ),
+    )
+
+
+def _given(**fields: object) -> dict[str, object]:
+    """A message without the fields that only hold their default, as proto3 JSON is written."""
+    return {name: value for name, value in fields.items() if value}

@@ -1,0 +1,270 @@
+"""Reading proto3 JSON the way clients really send it, collecting every complaint instead of stopping at the first.
+
+Google's clients send camelCase or snake_case keys, integers as strings or as `2.0`, enums as numbers or as names, and
+`null` for anything. All of that is read here, in one place. Whatever else arrives is a `Violation` that names the field
+by its path in the message (`job_spec.worker_pool_specs[1].replica_count`), as google.rpc.BadRequest does.
+
+The document may come from anywhere, so nothing here trusts it: no recursion over unknown values, no printing of
+unbounded values, no text that cannot be written as UTF-8.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# A hostile document must not make us build a hostile answer: nobody reads more than this.
+MOST_VIOLATIONS = 100
+
+_INTEGER = re.compile(r"-?[0-9]{1,19}(\.0+)?", re.ASCII)
+_DURATION = re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,9})?s", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One field and what is wrong with it, in words for the person who wrote it."""
+
+    field: str
+    description: str
+
+
+class Refused(Exception):
+    """The document asks for something that cannot be. Each violation names the field and says why."""
+
+    def __init__(self, violations: tuple[Violation, ...]) -> None:
+        super().__init__("; ".join(f"{violation.field}: {violation.description}" for violation in violations))
+        self.violations = violations
+
+
+class Complaints:
+    """The violations found so far."""
+
+    def __init__(self) -> None:
+        self._violations: list[Violation] = []
+        self._fields: set[str] = set()
+
+    def about(self, field: str) -> bool:
+        return field in self._fields
+
+    def add(self, field: str, description: str) -> None:
+        self._fields.add(field)
+        if len(self._violations) < MOST_VIOLATIONS:
+            self._violations.append(Violation(field, description))
+
+    def raise_if_any(self) -> None:
+        if self._violations:
+            raise Refused(tuple(self._violations))
+
+
+class Fields:
+    """One message of a document. Fields are taken out one by one; what is left at `close` is unknown."""
+
+    def __init__(self, document: object, path: str, complaints: Complaints) -> None:
+        self.path = path
+        self._complaints = complaints
+        self._left: dict[object, object] = {}
+        if isinstance(document, Mapping):
+            self._left = dict(document)
+        elif document is not None:
+            complaints.add(path or "document", f"must be an object, not {shown(document)}.")
+
+    def at(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
+
+    def complain(self, name: str, description: str) -> None:
+        self._complaints.add(self.at(name), description)
+
+    def complained(self, name: str) -> bool:
+        """Is something known to be wrong with this very field? Then what follows from it is not worth a second line."""
+        return self._complaints.about(self.at(name))
+
+    def take(self, name: str) -> object:
+        """The value under the snake_case name or its camelCase twin; None when absent or null."""
+        found = [self._left.pop(key) for key in dict.fromkeys((name, camel(name))) if key in self._left]
+        if len(found) > 1:
+            self.complain(name, f"is given twice, as {name} and as {camel(name)}.")
+        return found[0] if found else None
+
+    def text(self, name: str, *, most: int = 2048, printable: bool = True) -> str:
+        """A string of at most `most` characters; "" when absent."""
+        value = self.take(name)
+        if value is None:
+            return ""
+        problem = _text_problem(value, printable)
+        if problem is None and isinstance(value, str):
+            if len(value) <= most:
+                return value
+            problem = f"has {len(value)} characters; at most {most} are possible."
+        self.complain(name, problem or "")
+        return ""
+
+    def texts(self, name: str, *, most: int, printable: bool = False) -> tuple[str, ...]:
+        """A list of strings. Its items may hold anything that a program's argument can."""
+        texts: list[str] = []
+        for index, value in enumerate(self._items(name, most)):
+            problem = _text_problem(value, printable)
+            if problem is not None:
+                self.complain(f"{name}[{index}]", problem)
+            elif isinstance(value, str):
+                texts.append(value)
+        return tuple(texts)
+
+    def whole(self, name: str, *, default: int, least: int, most: int) -> int:
+        """An integer, however it was written; out of bounds is a violation."""
+        value = self.take(name)
+        if value is None:
+            return default
+        number = _integer(value)
+        if number is None:
+            self.complain(name, f"must be a whole number, not {shown(value)}.")
+            return default
+        if not least <= number <= most:
+            self.complain(name, f"must be from {least} to {most}, not {shown(number)}.")
+            return default
+        return number
+
+    def switch(self, name: str) -> bool:
+        value = self.take(name)
+        if value is None or isinstance(value, bool):
+            return bool(value)
+        self.complain(name, f"must be true or false, not {shown(value)}.")
+        return False
+
+    def choice(self, name: str, names: Mapping[int, str], *, also: re.Pattern[str] | None = None) -> str:
+        """The name of an enum value given by name or by number; names[0] when absent or wrong."""
+        value = self.take(name)
+        if value is None:
+            return names[0]
+        if isinstance(value, str) and (value in names.values() or (also and also.fullmatch(value))):
+            return value
+        number = None if isinstance(value, str) else _integer(value)
+        if number is not None and number in names:
+            return names[number]
+        self.complain(name, f"is not a known value: {shown(value)}. Known are {', '.join(names.values())}.")
+        return names[0]
+
+    def seconds(self, name: str) -> float | None:
+        """A Duration such as "3600s" or "3.5s"; None when absent."""
+        value = self.take(name)
+        if value is None:
+            return None
+        if isinstance(value, str) and _DURATION.fullmatch(value):
+            return float(value[:-1])
+        self.complain(name, f'must be a duration such as "3600s" or "3.5s", not {shown(value)}.')
+        return None
+
+    def message(self, name: str) -> Fields:
+        """The fields of a nested message; no fields when it is absent."""
+        return Fields(self.take(name), self.at(name), self._complaints)
+
+    def messages(self, name: str, *, most: int) -> list[Fields]:
+        items = self._items(name, most)
+        return [
+            Fields(item, f"{self.at(name)}[{index}]", self._complaints) for index, item in enumerate(items)
+        ]
+
+    def pairs(self, name: str, *, most: int) -> dict[str, object]:
+        """A map with string keys, values unread."""
+        value = self.take(name)
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            self.complain(name, f"must be an object, not {shown(value)}.")
+            return {}
+        if len(value) > most:
+            self.complain(name, f"has {len(value)} entries; at most {most} are possible.")
+            return {}
+        return {str(key): item for key, item in value.items()}
+
+    def unsupported(self, name: str, why: str) -> None:
+        """A field of the API that would change what happens and that we cannot honour: never ignored silently."""
+        if self.take(name) not in (None, "", 0, False, [], {}):
+            self.complain(name, why)
+
+    def ignore(self, *names: str) -> None:
+        for name in names:
+            self._left.pop(name, None)
+            self._left.pop(camel(name), None)
+
+    @property
+    def empty(self) -> bool:
+        return all(value is None for value in self._left.values())
+
+    def close(self) -> None:
+        for key in self._left:
+            self.complain(_safe(str(key)) or '""', "is not a field of this message.")
+
+    def _items(self, name: str, most: int) -> list[object]:
+        value = self.take(name)
+        if value is None:
+            return []
+        if not isinstance(value, list | tuple):
+            self.complain(name, f"must be a list, not {shown(value)}.")
+            return []
+        if len(value) > most:
+            self.complain(name, f"has {len(value)} items; at most {most} are possible.")
+            return []
+        return list(value)
+
+
+def camel(name: str) -> str:
+    head, *tail = name.split("_")
+    return head + "".join(word.capitalize() for word in tail)
+
+
+def shown(value: object) -> str:
+    """A value, short and in plain ASCII, for a message. Containers and huge numbers are only described."""
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 80:
+        return "a huge number"
+    if isinstance(value, str):
+        return f'"{_safe(value)}"'
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    return f"a {type(value).__name__}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a proto3 Duration, exact to the nanosecond that the format allows."""
+    digits = f"{seconds:.9f}".rstrip("0").rstrip(".")
+    return f"{digits}s"
+
+
+def _safe(text: str) -> str:
+    plain = text[:60].encode("ascii", "backslashreplace").decode("ascii")
+    plain = "".join(char if char.isprintable() else "?" for char in plain)
+    return plain if len(text) <= 60 else f"{plain}..."
+
+
+def _text_problem(value: object, printable: bool) -> str | None:
+    if not isinstance(value, str):
+        return f"must be a string, not {shown(value)}."
+    if "\0" in value:
+        return "must not hold a NUL character."
+    if printable and any(ord(char) < 32 or ord(char) == 127 for char in value):
+        return "must not hold control characters."
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return "holds half of a surrogate pair, which is not text."
+    return None
+
+
+def _integer(value: object) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
+        return int(value.partition(".")[0])
+    return None

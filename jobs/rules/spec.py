@@ -1,0 +1,302 @@
+"""Reading a CustomJob: every field checked, every reason told at once.
+
+A field that Vertex has and Trainyard cannot honour is refused when ignoring it would change what the training code sees
+(NFS mounts, MIG slices), and kept and shown when it has no meaning on one's own hosts (service accounts, VPC networks,
+disk types). Unknown fields are refused: a misspelt one must not be a silent default.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+
+from jobs.rules.customjob import (
+    ACCELERATORS,
+    DEFAULT_TIMEOUT_S,
+    HOST_IMAGE,
+    MOST_ENV,
+    MOST_LABELS,
+    MOST_POOLS,
+    MOST_REPLICAS,
+    MOST_STRING_BYTES,
+    MOST_STRINGS_BYTES,
+    MOST_TIMEOUT_S,
+    RESERVATION_AFFINITIES,
+    STRATEGIES,
+    Container,
+    CustomJob,
+    CustomJobSpec,
+    Disk,
+    Machine,
+    Pool,
+    replica_name,
+    script_command,
+    to_document,
+)
+from jobs.rules.fields import Complaints, Fields, Refused, Violation, duration
+
+__all__ = [
+    "Container",
+    "CustomJob",
+    "CustomJobSpec",
+    "Disk",
+    "Machine",
+    "Pool",
+    "Refused",
+    "Violation",
+    "parse",
+    "parse_spec",
+    "replica_name",
+    "script_command",
+    "to_document",
+]
+
+# GPUs that Google does not rent (a GeForce RTX 4090) are asked for by the name that their host shows.
+_OWN_ACCELERATOR = re.compile(r"(NVIDIA|AMD|INTEL)_[A-Z0-9_]{1,56}", re.ASCII)
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,255}", re.ASCII)
+_OUTPUT_ONLY = (
+    "name",
+    "state",
+    "create_time",
+    "start_time",
+    "end_time",
+    "update_time",
+    "error",
+    "web_access_uris",
+    "satisfies_pzs",
+    "satisfies_pzi",
+)
+# Strings of Google's that mean nothing on one's own hosts: kept, shown, without effect.
+_KEPT = (
+    "service_account",
+    "network",
+    "tensorboard",
+    "experiment",
+    "experiment_run",
+    "protected_artifact_location_id",
+)
+
+
+def parse(document: object) -> CustomJob:
+    """The job that a CustomJob document asks for. Raises `Refused` with all violations, and nothing else."""
+    complaints = Complaints()
+    fields = Fields(document, "", complaints)
+    fields.ignore(*_OUTPUT_ONLY)
+    display_name = fields.text("display_name", most=128)
+    if not display_name.strip() and not fields.complained("display_name"):
+        fields.complain("display_name", "is required.")
+    labels = _labels(fields)
+    fields.unsupported("encryption_spec", "customer-managed keys are not supported.")
+    job_spec = _job_spec(fields.message("job_spec"))
+    fields.close()
+    complaints.raise_if_any()
+    return CustomJob(display_name=display_name, labels=labels, job_spec=job_spec)
+
+
+def parse_spec(document: object) -> CustomJobSpec:
+    """The same for a CustomJobSpec alone, as it is kept with a job."""
+    complaints = Complaints()
+    job_spec = _job_spec(Fields(document, "job_spec", complaints))
+    complaints.raise_if_any()
+    return job_spec
+
+
+def _job_spec(fields: Fields) -> CustomJobSpec:
+    fields.unsupported("persistent_resource_id", "persistent resources are not supported; leave it out.")
+    fields.unsupported("psc_interface_config", "Private Service Connect is not supported; leave it out.")
+    fields.unsupported("reserved_ip_ranges", "reserved IP ranges are not supported; leave it out.")
+    fields.unsupported("models", "models are not supported; leave it out.")
+    pools = _pools(fields)
+    scheduling = fields.message("scheduling")
+    spec = CustomJobSpec(
+        pools=pools,
+        timeout_s=_timeout(scheduling),
+        disable_retries=scheduling.switch("disable_retries"),
+        restart_job_on_worker_restart=scheduling.switch("restart_job_on_worker_restart"),
+        strategy=_unless_unspecified(scheduling.choice("strategy", STRATEGIES), STRATEGIES),
+        max_wait_duration_s=_max_wait(scheduling),
+        enable_web_access=fields.switch("enable_web_access"),
+        enable_dashboard_access=fields.switch("enable_dashboard_access"),
+        base_output_directory=_output_directory(fields),
+        kept=tuple((name, text) for name in _KEPT if (text := fields.text(name))),
+    )
+    scheduling.close()
+    fields.close()
+    return spec
+
+
+def _timeout(scheduling: Fields) -> float:
+    timeout_s = scheduling.seconds("timeout")
+    if timeout_s is None:
+        return DEFAULT_TIMEOUT_S
+    if not 0 < timeout_s <= MOST_TIMEOUT_S:
+        scheduling.complain(
+            "timeout", f"must be more than 0s and at most {duration(MOST_TIMEOUT_S)} (ten years)."
+        )
+    return timeout_s
+
+
+def _max_wait(scheduling: Fields) -> float | None:
+    wait_s = scheduling.seconds("max_wait_duration")
+    if wait_s is not None and not 0 <= wait_s <= MOST_TIMEOUT_S:
+        scheduling.complain("max_wait_duration", f"must be from 0s (for ever) to {duration(MOST_TIMEOUT_S)}.")
+    return wait_s
+
+
+def _output_directory(fields: Fields) -> str:
+    directory = fields.message("base_output_directory")
+    prefix = directory.text("output_uri_prefix")
+    directory.close()
+    return prefix
+
+
+def _labels(fields: Fields) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for key, value in fields.pairs("labels", most=MOST_LABELS).items():
+        if not key or not _is_label(key):
+            fields.complain("labels", "a key must be 1 to 64 lowercase letters, digits, _ or -.")
+        elif value is None or not isinstance(value, str) or not _is_label(value):
+            fields.complain(f"labels.{key}", "must be at most 64 lowercase letters, digits, _ or -.")
+        else:
+            labels[key] = value
+    return labels
+
+
+def _is_label(text: str) -> bool:
+    return len(text) <= 64 and all(
+        char in "_-" or (unicodedata.category(char)[0] in "LMN" and char == char.lower()) for char in text
+    )
+
+
+def _pools(fields: Fields) -> tuple[Pool | None, ...]:
+    name = "worker_pool_specs"
+    messages = fields.messages(name, most=MOST_POOLS)
+    if not messages and not fields.complained(name):
+        fields.complain(name, "is required: 1 to 4 pools, of which the first is the primary's.")
+        return ()
+    pools = tuple(
+        None if message.empty else _pool(message, number) for number, message in enumerate(messages)
+    )
+    if messages and messages[0].empty:
+        fields.complain(f"{name}[0]", "is the primary's pool and must not be empty.")
+    if sum(pool.replica_count for pool in pools if pool is not None) > MOST_REPLICAS:
+        fields.complain(name, f"asks for more than {MOST_REPLICAS} replicas together.")
+    return pools
+
+
+def _pool(fields: Fields, number: int) -> Pool:
+    fields.unsupported(
+        "python_package_spec", 'is not supported yet: use container_spec with image_uri "host" and a command.'
+    )
+    fields.unsupported("nfs_mounts", "is not supported: mount it on the hosts, and use its path.")
+    fields.unsupported("lustre_mounts", "is not supported: mount it on the hosts, and use its path.")
+    count = fields.whole("replica_count", default=1, least=1, most=MOST_REPLICAS)
+    if number == 0 and count != 1:
+        fields.complain("replica_count", "must be 1 in the first pool: it holds the primary alone.")
+    disk = fields.message("disk_spec")
+    pool = Pool(
+        machine=_machine(fields.message("machine_spec")),
+        replica_count=count,
+        container=_container(fields),
+        disk=Disk(
+            boot_disk_type=disk.text("boot_disk_type", most=64),
+            boot_disk_size_gb=disk.whole("boot_disk_size_gb", default=0, least=0, most=2**31 - 1),
+        ),
+    )
+    disk.close()
+    fields.close()
+    return pool
+
+
+def _machine(fields: Fields) -> Machine:
+    accelerator = _accelerator(fields)
+    count = fields.whole("accelerator_count", default=0, least=0, most=64)
+    if accelerator and not count and not fields.complained("accelerator_count"):
+        fields.complain("accelerator_count", f"must be at least 1 when {accelerator} is asked for.")
+    if count and not accelerator and not fields.complained("accelerator_type"):
+        fields.complain("accelerator_type", "is required when accelerator_count is given.")
+    fields.unsupported("gpu_partition_size", "GPU partitions (MIG) are not supported.")
+    fields.unsupported("tpu_topology", "TPUs are not supported.")
+    affinity = fields.message("reservation_affinity")
+    if affinity.choice("reservation_affinity_type", RESERVATION_AFFINITIES) == RESERVATION_AFFINITIES[3]:
+        affinity.complain("reservation_affinity_type", "reservations are not supported.")
+    affinity.unsupported("key", "reservations are not supported.")
+    affinity.unsupported("values", "reservations are not supported.")
+    affinity.close()
+    machine = Machine(fields.text("machine_type", most=64), accelerator, count)
+    fields.close()
+    return machine
+
+
+def _accelerator(fields: Fields) -> str:
+    name = fields.choice("accelerator_type", ACCELERATORS, also=_OWN_ACCELERATOR)
+    if name.startswith("TPU_"):
+        fields.complain("accelerator_type", "TPUs are not supported.")
+    return _unless_unspecified(name, ACCELERATORS)
+
+
+def _unless_unspecified(name: str, names: Mapping[int, str]) -> str:
+    return "" if name == names[0] else name
+
+
+def _container(pool: Fields) -> Container:
+    fields = pool.message("container_spec")
+    if fields.empty:
+        if not pool.complained("container_spec") and not pool.complained("python_package_spec"):
+            pool.complain("container_spec", 'is required: image_uri "host" and a command.')
+        return Container(HOST_IMAGE)
+    image = fields.text("image_uri")
+    if image != HOST_IMAGE and not fields.complained("image_uri"):
+        fields.complain(
+            "image_uri",
+            'must be "host" (the command runs on the host itself); container images are not supported yet.',
+        )
+    command = fields.texts("command", most=10_000)
+    args = fields.texts("args", most=10_000)
+    if not fields.complained("command") and not fields.complained("args"):
+        if not command and not args:
+            fields.complain("command", '"host" has no entrypoint: say what is to be run.')
+        elif not (command + args)[0]:
+            fields.complain("command", "its first string names the program and must not be empty.")
+    container = Container(image, command, args, _env(fields))
+    _check_sizes(fields, container)
+    fields.close()
+    return container
+
+
+def _env(fields: Fields) -> tuple[tuple[str, str], ...]:
+    pairs: dict[str, str] = {}
+    for message in fields.messages("env", most=MOST_ENV):
+        name = message.text("name", most=256)
+        value = message.text("value", most=MOST_STRING_BYTES, printable=False)
+        if not _ENV_NAME.fullmatch(name):
+            if not message.complained("name"):
+                message.complain("name", "must be letters, digits, _, . and -, and not begin with a digit.")
+        elif name.startswith("TRAINYARD_"):
+            message.complain("name", "names that begin with TRAINYARD_ are the runner's own.")
+        elif name in pairs:
+            message.complain("name", f"{name} is given twice.")
+        else:
+            pairs[name] = value
+        message.close()
+    return tuple(pairs.items())
+
+
+def _check_sizes(fields: Fields, container: Container) -> None:
+    sizes = {
+        "command": [len(text.encode()) for text in container.command],
+        "args": [len(text.encode()) for text in container.args],
+        "env": [len(f"{name}={value}".encode()) for name, value in container.env],
+    }
+    for name, bytes_of in sizes.items():
+        for index, size in enumerate(bytes_of):
+            if size > MOST_STRING_BYTES:
+                fields.complain(
+                    f"{name}[{index}]", f"has {size} bytes; Linux takes at most {MOST_STRING_BYTES}."
+                )
+    total = sum(sum(bytes_of) for bytes_of in sizes.values())
+    if total > MOST_STRINGS_BYTES:
+        fields.complain(
+            "command", f"command, args and env have {total} bytes together; at most {MOST_STRINGS_BYTES}."
+        )

@@ -1,0 +1,169 @@
+"""The states of jobs, replicas and runs, and every legal move between them.
+
+Everything about which state may follow which lives in this file; what *makes* a state follow is in `decide.py`.
+
+There are three machines here, and they are of two kinds.
+
+A **run** is a thing of the host. Its phases are facts: the host tells them, in one order, and the console may miss
+some (CREATED, then CLOSED, when a program was quicker than a frame). A phase only ever grows.
+
+A **replica** and a **job** are things of ours. Their states follow from the joint configuration of the runs, and it
+does not matter by which path that configuration was reached: facts may come late, doubled or all at once. That is why
+the tables below have edges that skip (`PENDING` to `SUCCEEDED`: the primary was done before a slow peer was up).
+
+A job has three kinds of state. Waiting: `QUEUED`. Placed: `PENDING` until all replicas are up, then `RUNNING` for as
+long as they are not all over, restarts included. Terminal: `SUCCEEDED`, `FAILED`, `CANCELLED`, of which a job reaches
+exactly one and never leaves it. `CANCELLING` is the promise that it will be `CANCELLED`; nothing leads back from it.
+
+The end of a job is *decided* before it is *reached*: the outcome is written as soon as it is known, and the state
+becomes terminal when every run on a host that answers is proved closed. "Run the whole job again" is decided in the
+same way, and reached by going back to `QUEUED` once all runs are closed, without exception: a replica that may still
+live on a host that does not answer must not meet its successor.
+
+What is true *beside* a state is a flag, never a state: a host that does not answer makes its runs unreachable, which
+says nothing about how they are.
+
+Google's `EXPIRED`, `PAUSED`, `UPDATING` and `PARTIALLY_SUCCEEDED` are not used: clients poll some of them for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class JobState(StrEnum):
+    QUEUED = "QUEUED"
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLING = "CANCELLING"
+    CANCELLED = "CANCELLED"
+
+
+class ReplicaState(StrEnum):
+    WAITING = "WAITING"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    FINISHED = "FINISHED"
+    STOPPING = "STOPPING"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+
+
+class RunPhase(StrEnum):
+    """As on the wire, plus `created`: the row is there, the host has said nothing yet."""
+
+    CREATED = "created"
+    CLAIMED = "claimed"
+    RUNNING = "running"
+    ENDED = "ended"
+    CLOSED = "closed"
+
+    @property
+    def rank(self) -> int:
+        """Phases only grow: a fact of a lower rank than what is known is an old one."""
+        return _PHASES.index(self)
+
+    @property
+    def over(self) -> bool:
+        """The main process is gone; its tree may still be dying."""
+        return self in (RunPhase.ENDED, RunPhase.CLOSED)
+
+
+class FlagName(StrEnum):
+    """What may be true beside the state of a job."""
+
+    UNREACHABLE = "UNREACHABLE"  # a host of it does not answer: nothing is known, nothing is freed
+    STOPPING = "STOPPING"  # its end, or another attempt, is decided; runs are being stopped
+    CLEANING = "CLEANING"  # a main process is over, its tree or its GPUs are not yet proved clean
+    STUCK = "STUCK"  # processes survived the kill (uninterruptible sleep, another user's)
+    RESTARTING = "RESTARTING"  # a replica was lost and comes back under its name
+    STALLED = "STALLED"  # silent at 0 % for long; nothing sets it yet
+
+
+_PHASES = tuple(RunPhase)
+
+TERMINAL: frozenset[JobState] = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
+
+_Q, _P, _R, _S, _F, _C, _X = JobState
+JOB_MOVES: Mapping[JobState, Mapping[JobState, str]] = MappingProxyType(
+    {
+        _Q: {
+            _P: "every replica has a place",
+            _Q: "waited too long for capacity: tried again",
+            _F: "no capacity, and no try left",
+            _C: "cancel, or timeout, while an old run is not yet closed",
+            _X: "cancel, or timeout",
+        },
+        _P: {
+            _R: "all replicas are up",
+            _S: "the primary exited 0",
+            _F: "a permanent error, or no retry left",
+            _Q: "the whole job again",
+            _C: "cancel, or timeout",
+            _X: "cancel, and nothing was running",
+        },
+        _R: {
+            _S: "the primary exited 0",
+            _F: "a permanent error, or no retry left",
+            _Q: "the whole job again",
+            _C: "cancel, or timeout",
+            _X: "cancel, and everything was over",
+        },
+        _C: {_X: "everything is stopped"},
+        _S: {},
+        _F: {},
+        _X: {},
+    }
+)
+
+_W, _ST, _RU, _FI, _SG, _SD, _FA = ReplicaState
+REPLICA_MOVES: Mapping[ReplicaState, frozenset[ReplicaState]] = MappingProxyType(
+    {
+        # Facts may be seen all at once, so a replica that was starting can be seen next in any later state.
+        _W: frozenset({_ST, _RU, _FI, _SG, _SD, _FA}),
+        _ST: frozenset({_RU, _FI, _SG, _SD, _FA, _W}),
+        # Back to STARTING is a restart: the replica is the same, its run is a new one.
+        _RU: frozenset({_ST, _FI, _SG, _SD, _FA, _W}),
+        _SG: frozenset({_SD, _FI, _FA, _ST, _W}),
+        # What is over starts again only when all replicas are restarted together; WAITING is the next attempt.
+        _FI: frozenset({_ST, _W}),
+        _SD: frozenset({_ST, _W}),
+        _FA: frozenset({_ST, _W}),
+    }
+)
+
+
+class IllegalMove(Exception):
+    """A state was to follow another one that it never follows. This is a bug of ours; nothing was changed."""
+
+
+def legal(before: JobState | ReplicaState, after: JobState | ReplicaState) -> bool:
+    """May `after` follow `before`?"""
+    if isinstance(before, JobState) and isinstance(after, JobState):
+        return after in JOB_MOVES[before]
+    if isinstance(before, ReplicaState) and isinstance(after, ReplicaState):
+        return after in REPLICA_MOVES[before]
+    return False
+
+
+def check(before: JobState | ReplicaState, after: JobState | ReplicaState) -> None:
+    if not legal(before, after):
+        raise IllegalMove(f"{type(before).__name__}: {before} is never followed by {after}.")
+
+
+def wire_name(state: JobState) -> str:
+    """Vertex's name: JOB_STATE_RUNNING."""
+    return f"JOB_STATE_{state}"
+
+
+def drawing() -> str:
+    """The life of a job as a Mermaid diagram, made from the table; jobs/README.md holds it, a test keeps it fresh."""
+    lines = ["stateDiagram-v2", "    [*] --> QUEUED: submitted"]
+    for before, moves in JOB_MOVES.items():
+        lines += [f"    {before} --> {after}: {why}" for after, why in moves.items()]
+    lines += [f"    {state} --> [*]" for state in JobState if state in TERMINAL]
+    return "\n".join(lines)
