@@ -81,13 +81,13 @@ class Taken:
 
 class Desk(Protocol):
     def wanted(self, host_id: int) -> Mapping[str, Want]:
-        """Every process of this host that is not yet done with, by run id. One or two queries, whatever their number."""
+        """Every process of this host that is not yet done with, by run id, in one or two queries."""
 
     def orders(self, runs: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """The start orders of these runs (agents/README.md, frame `start`). A run missing in the answer is not to start."""
+        """The start orders of these runs (agents/README.md, frame `start`). What is missing is not to start."""
 
     def take(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Taken:
-        """Store what a host told, in one transaction that checks the token. Doubled and late arrivals change nothing."""
+        """Store what a host told, in one transaction that checks the token. What is doubled changes nothing."""
 
     def host_changed(self, host_id: int) -> None:
         """The host went up, away, or rebooted: whoever decides should look again."""

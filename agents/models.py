@@ -58,6 +58,9 @@ class Host(models.Model):
     # The pinned key ("ssh-ed25519 AAAA..."), the one that was offered last, and who said yes.
     pinned_key = models.TextField(blank=True)
     offered_key = models.TextField(blank=True)
+    offered_at = models.CharField(
+        max_length=300, blank=True, help_text="who offered: itself, or a jump's place"
+    )
     jump_keys = models.JSONField(default=dict, help_text="pinned keys of the jump hosts, by host:port")
     key_accepted_by = models.CharField(max_length=150, blank=True)
     key_accepted_at = models.DateTimeField(null=True, blank=True)

@@ -1,0 +1,30 @@
+"""The book of hosts: what state each is in, and one line for each thing that happened to it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+
+from agents.models import Host, HostEvent, HostStatus
+from agents.words import clean
+
+
+def note(host_id: int, kind: str, text: str, actor: str, now: datetime) -> None:
+    HostEvent.objects.create(host_id=host_id, at=now, kind=kind, text=clean(text), actor=actor[:150])
+
+
+@transaction.atomic
+def set_status(host_id: int, status: HostStatus, error: str, now: datetime, actor: str = "trainyard") -> bool:
+    """Write a host's status and its last error; True, with an event, when the status is another one than before."""
+    error = clean(error)
+    changed = (
+        Host.every.filter(pk=host_id, retired_at=None)
+        .exclude(status=status)
+        .update(status=status, status_since=now, last_error=error)
+    )
+    if changed:
+        note(host_id, status.value, error or status.label, actor, now)
+        return True
+    Host.every.filter(pk=host_id).exclude(last_error=error).update(last_error=error)
+    return False

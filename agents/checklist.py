@@ -1,0 +1,165 @@
+"""What must be right on a host, judged from its facts: each line with a cure for whatever is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from agents.probe import Facts
+
+# Every line of the list, in the order in which it is shown. Those in NEEDED must be right before a job is placed there.
+ORDER = (
+    "Reachable",
+    "Host key",
+    "Login",
+    "Python",
+    "Disk",
+    "Reboot-safe",
+    "After logout",
+    "SSH limits",
+    "Clock",
+    "CPUs",
+    "Memory",
+    "GPUs",
+    "Runtimes",
+    "Containment",
+)
+NEEDED = frozenset({"Reachable", "Host key", "Login", "Python", "Disk", "After logout", "CPUs", "GPUs"})
+
+OLDEST_PYTHON = (3, 7)
+LEAST_FREE_MB = 100
+CLOCK_TOLERANCE_S = 5.0
+LEAST_SESSIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """`ok` None: not known yet, or worth knowing without being wrong."""
+
+    name: str
+    ok: bool | None
+    text: str
+    fix: str = ""
+
+    def as_row(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def usable(rows: Iterable[Mapping[str, object]]) -> bool:
+    """Whether a stored checklist allows jobs: every needed line is there and none is wrong."""
+    found = {str(row["name"]): row["ok"] for row in rows}
+    return all(found.get(name) is True for name in NEEDED)
+
+
+def failures(rows: Iterable[Mapping[str, object]]) -> list[str]:
+    return [f"{r['name']}: {r['text']}" for r in rows if r["ok"] is False]
+
+
+def judge(facts: Facts, clock_offset_s: float) -> list[Item]:
+    """Every line that needs a login to be known."""
+    return [
+        _python(facts),
+        _disk(facts),
+        _reboot_safe(facts),
+        _after_logout(facts),
+        _ssh_limits(facts),
+        _clock(clock_offset_s),
+        Item(
+            "CPUs", facts.cpus > 0, f"{facts.cpus} CPUs", "" if facts.cpus else "nproc must work on the host"
+        ),
+        Item("Memory", facts.memory_mb > 0 or None, f"{facts.memory_mb / 1024:.1f} GiB"),
+        _gpus(facts),
+        Item("Runtimes", None, ", ".join(["host", *facts.runtimes])),
+        _containment(facts),
+    ]
+
+
+def in_order(items: Sequence[Item]) -> list[Item]:
+    return sorted(items, key=lambda item: ORDER.index(item.name))
+
+
+def _python(facts: Facts) -> Item:
+    parts = facts.python.split(".")[:2]
+    version = tuple(int(p) for p in parts if p.isdigit())
+    fine = version >= OLDEST_PYTHON
+    return Item(
+        "Python",
+        fine,
+        f"python3 is {facts.python}",
+        "" if fine else "Install Python 3.7 or newer as python3.",
+    )
+
+
+def _disk(facts: Facts) -> Item:
+    disk = facts.disk
+    size = f"{disk.free_mb / 1024:.1f} of {disk.total_mb / 1024:.1f} GiB free"
+    text = f"{size}, {disk.fstype or 'unknown file system'} at {disk.path}"
+    if not disk.writable:
+        return Item("Disk", False, text, f"{disk.path} must be writable for {facts.user}.")
+    if disk.free_mb < LEAST_FREE_MB:
+        return Item("Disk", False, text, f"Free at least {LEAST_FREE_MB} MB at {disk.path}.")
+    if not disk.local:
+        cure = (
+            "Starts wait for a network file system and locks may not hold on it. Use a local home directory."
+        )
+        return Item("Disk", None, text + " (not local)", cure)
+    return Item("Disk", True, text)
+
+
+def _reboot_safe(facts: Facts) -> Item:
+    if facts.disk.survives_reboot:
+        return Item("Reboot-safe", True, "What is written there is still there after a reboot.")
+    cure = "Runs and their logs are lost when this machine reboots. Put the home directory on a real disk."
+    return Item("Reboot-safe", None, f"{facts.disk.fstype} is emptied by a reboot.", cure)
+
+
+def _after_logout(facts: Facts) -> Item:
+    if facts.kill_user_processes and not facts.linger:
+        cure = f"As root: loginctl enable-linger {facts.user} (or KillUserProcesses=no in logind.conf)"
+        return Item("After logout", False, "logind kills this user's processes at logout.", cure)
+    return Item("After logout", True, "Processes live on when the connection ends.")
+
+
+def _ssh_limits(facts: Facts) -> Item:
+    if facts.max_sessions is None:
+        return Item(
+            "SSH limits", None, "sshd's settings are not readable for this user; its defaults are assumed."
+        )
+    text = f"MaxSessions {facts.max_sessions}, MaxStartups {facts.max_startups or 'unknown'}"
+    if facts.max_sessions < LEAST_SESSIONS:
+        return Item("SSH limits", None, text, f"Set MaxSessions to {LEAST_SESSIONS} or more in sshd_config.")
+    return Item("SSH limits", True, text)
+
+
+def _clock(offset_s: float) -> Item:
+    words = f"{abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'} this server"
+    if abs(offset_s) <= CLOCK_TOLERANCE_S:
+        return Item("Clock", True, words)
+    return Item(
+        "Clock",
+        None,
+        words,
+        "Turn on time synchronisation (chrony, systemd-timesyncd). Order and durations are right anyway.",
+    )
+
+
+def _gpus(facts: Facts) -> Item:
+    if facts.gpu_error:
+        return Item("GPUs", False, facts.gpu_error, "Make nvidia-smi work for this user, then check again.")
+    if not facts.gpus:
+        return Item("GPUs", True, "none" if facts.nvidia_smi else "none (no nvidia-smi)")
+    kinds: dict[str, int] = {}
+    for device in facts.gpus:
+        label = f"{device.model} {device.memory_mb / 1024:.0f} GiB"
+        kinds[label] = kinds.get(label, 0) + 1
+    return Item("GPUs", True, ", ".join(f"{n} × {label}" for label, n in kinds.items()))
+
+
+def _containment(facts: Facts) -> Item:
+    strong = facts.containment in ("cgroup", "pidns")
+    cure = (
+        ""
+        if strong
+        else "A process that hides on purpose may escape a stop. A delegated cgroup (systemd user session) closes that."
+    )
+    return Item("Containment", strong or None, facts.containment_text or facts.containment, cure)

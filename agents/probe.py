@@ -1,0 +1,158 @@
+"""What a host says about itself, parsed. The text is foreign: anything missing or absurd becomes 'unknown'."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agents.accelerators import accelerator_type
+from agents.words import clean
+
+MAX_DOCUMENT = 1 << 20
+MAX_GPUS = 64
+
+
+class NotAProbe(ValueError):
+    """The host's answer is not the probe's document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    index: int
+    uuid: str
+    model: str
+    memory_mb: int
+
+    @property
+    def accelerator_type(self) -> str:
+        return accelerator_type(self.model)
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    path: str
+    free_mb: int
+    total_mb: int
+    fstype: str
+    local: bool
+    survives_reboot: bool
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The probe's document (agents/README.md, mode `probe`)."""
+
+    python: str
+    boot_id: str
+    wall: float
+    hostname: str
+    user: str
+    cpus: int
+    memory_mb: int
+    disk: Disk
+    gpus: tuple[Device, ...]
+    gpu_error: str
+    nvidia_smi: bool
+    runtimes: tuple[str, ...]
+    containment: str
+    containment_text: str
+    kill_user_processes: bool | None
+    linger: bool | None
+    nofile: int
+    inotify: bool
+    max_sessions: int | None
+    max_startups: str
+
+
+def parse(raw: bytes) -> Facts:
+    """The probe's one line, whatever a login shell printed before it."""
+    return _facts(_document(raw))
+
+
+def _document(raw: bytes) -> Mapping[str, Any]:
+    if len(raw) > MAX_DOCUMENT:
+        raise NotAProbe(f"the probe answered with {len(raw)} bytes")
+    for line in reversed(raw.decode("utf-8", "replace").splitlines()):
+        if not line.startswith("{"):
+            continue
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict) and found.get("schema") == 1:
+            return found
+    raise NotAProbe("no probe document in: " + clean(raw[-300:].decode("utf-8", "replace"), 300))
+
+
+def _facts(d: Mapping[str, Any]) -> Facts:
+    logout, sshd = _mapping(d.get("logout")), _mapping(d.get("sshd"))
+    return Facts(
+        python=clean(d.get("python", ""), 40),
+        boot_id=clean(d.get("boot_id", ""), 64),
+        wall=_number(d.get("wall")),
+        hostname=clean(d.get("hostname", ""), 255),
+        user=clean(d.get("user", ""), 64),
+        cpus=_count(d.get("cpus")),
+        memory_mb=_count(d.get("memory_mb")),
+        disk=_disk(_mapping(d.get("disk"))),
+        gpus=_devices(d.get("gpus")),
+        gpu_error=clean(d.get("gpu_error") or "", 1000),
+        nvidia_smi=d.get("nvidia_smi") is True,
+        runtimes=_runtimes(d.get("runtimes")),
+        containment=clean(d.get("containment", "subreaper"), 16),
+        containment_text=clean(d.get("containment_text", ""), 300),
+        kill_user_processes=_answer(logout.get("kill_user_processes")),
+        linger=_answer(logout.get("linger")),
+        nofile=_count(d.get("nofile")),
+        inotify=d.get("inotify") is True,
+        max_sessions=_count(sshd.get("max_sessions")) or None,
+        max_startups=clean(sshd.get("max_startups") or "", 40),
+    )
+
+
+def _disk(d: Mapping[str, Any]) -> Disk:
+    return Disk(
+        path=clean(d.get("path", ""), 500),
+        free_mb=_count(d.get("free_mb")),
+        total_mb=_count(d.get("total_mb")),
+        fstype=clean(d.get("fstype", ""), 40),
+        local=d.get("local") is True,
+        survives_reboot=d.get("survives_reboot") is True,
+        writable=d.get("writable") is True,
+    )
+
+
+def _devices(found: object) -> tuple[Device, ...]:
+    rows = [_mapping(g) for g in found[:MAX_GPUS]] if isinstance(found, list) else []
+    devices = {
+        uuid: Device(_count(g.get("index")), uuid, clean(g.get("model", ""), 100), _count(g.get("memory_mb")))
+        for g in rows
+        if (uuid := clean(g.get("uuid", ""), 80))
+    }
+    return tuple(devices.values())
+
+
+def _runtimes(found: object) -> tuple[str, ...]:
+    rows = [_mapping(r) for r in found[:20]] if isinstance(found, list) else []
+    return tuple(clean(f"{r.get('name', '')} {r.get('version', '')}", 80) for r in rows)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _count(value: object) -> int:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**31
+    return int(value) if good else 0  # type: ignore[call-overload]
+
+
+def _number(value: object) -> float:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e11
+    return float(value) if good else 0.0  # type: ignore[arg-type]
+
+
+def _answer(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
