@@ -1,7 +1,10 @@
 """Rows about jobs. Constraints live here, behaviour does not.
 
 `state` of a job and a replica is written by advance.py and schedule.py only, always `WHERE id AND version`.
-Facts about a run are written by intake.py only, each once.
+Facts about a run are written by intake.py only, each once. What must never happen is forbidden by triggers as well
+(migration 0002): a terminal job changes its state or its error, a transition is changed or deleted.
+
+Rows are locked in this order, always: a host, then jobs by id, then runs by id. README.md says why.
 """
 
 from __future__ import annotations
@@ -40,8 +43,16 @@ class Membership(models.Model):
         constraints = [models.UniqueConstraint(fields=["project", "user"], name="membership_once")]
 
 
+class Kept(models.Manager["Job"]):
+    def get_queryset(self) -> models.QuerySet[Job]:
+        return super().get_queryset().filter(deleted_at=None)
+
+
 class Job(models.Model):
-    """A CustomJob. Its id is made by services.py (time in milliseconds, then six random digits)."""
+    """A CustomJob. Its id is made by services.py (time in milliseconds, then six random digits).
+
+    A deleted job keeps its row and its history: nobody sees it any more, and its logs are gone.
+    """
 
     id = models.BigIntegerField(primary_key=True)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="jobs")
@@ -63,7 +74,11 @@ class Job(models.Model):
     internal_tries = models.PositiveIntegerField(default=0)
     reason = models.TextField(blank=True, help_text="why it waits, in words")
     flags = models.JSONField(default=list, help_text="[{flag, since, text}]")
-    outcome = models.CharField(max_length=16, blank=True, help_text="decided end, before all runs are closed")
+    outcome = models.CharField(
+        max_length=16,
+        blank=True,
+        help_text="decided end, before all runs are closed; QUEUED: another attempt",
+    )
     error_code = models.IntegerField(null=True, blank=True, help_text="gRPC code")
     error_message = models.TextField(blank=True)
 
@@ -73,10 +88,17 @@ class Job(models.Model):
     ended_at = models.DateTimeField(null=True, blank=True)
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     cancel_requested_by = models.CharField(max_length=150, blank=True)
-    due_at = models.DateTimeField(null=True, blank=True)
+    queued_at = models.DateTimeField(help_text="when the current attempt began to wait")
+    due_at = models.DateTimeField(null=True, blank=True, help_text="when to look again, whatever happens")
+    deleted_at = models.DateTimeField(null=True, blank=True)
+    deleted_by = models.CharField(max_length=150, blank=True)
+
+    objects = Kept()
+    every = models.Manager["Job"]()
 
     class Meta:
         ordering = ["-id"]
+        base_manager_name = "every"
         indexes = [
             models.Index(fields=["due_at"], name="job_due", condition=Q(due_at__isnull=False)),
             models.Index(fields=["project", "-id"], name="job_of_project"),
@@ -153,6 +175,8 @@ class Run(models.Model):
     # Its log, here and there. [0, log_stored) is stored or is a recorded gap.
     log_size = models.BigIntegerField(default=0, help_text="as the host last told")
     log_stored = models.BigIntegerField(default=0)
+    log_rolled = models.BigIntegerField(default=0, help_text="[0, log_rolled) is in segments, not in pieces")
+    log_proof = models.BinaryField(default=b"", help_text="SHA-256 digests of the 8 MiB blocks hashed so far")
     log_digest_host = models.CharField(max_length=100, blank=True)
     log_digest_here = models.CharField(max_length=100, blank=True)
     log_complete_at = models.DateTimeField(null=True, blank=True)
@@ -270,3 +294,4 @@ class Tick(models.Model):
 
     name = models.CharField(max_length=40, unique=True)
     at = models.DateTimeField()
+    serial = models.BigIntegerField(default=0, help_text="how often it was done")
