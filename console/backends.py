@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -25,7 +28,7 @@ SQLITE_OPTIONS = {
 def database(environment: Environment) -> dict[str, Any]:
     url = environment.database_url or f"sqlite:///{environment.data / 'trainyard.sqlite3'}"
     try:
-        chosen = dict(dj_database_url.parse(url))
+        chosen: dict[str, Any] = {**dj_database_url.parse(url)}
     except ValueError as problem:
         raise BadSetting("DATABASE_URL", f"{urlsplit(url).scheme}://...", f"{problem}.") from problem
     if "sqlite" in chosen["ENGINE"]:
@@ -47,8 +50,15 @@ def database(environment: Environment) -> dict[str, Any]:
 
 
 def redis_socket(environment: Environment) -> Path:
-    """Where the broker that `trainyard up` brings along listens."""
-    return environment.data / "broker" / "redis.sock"
+    """Where the broker that `trainyard up` brings along listens.
+
+    A Unix socket's path holds 107 bytes; below a deeper data directory it moves to the temporary directory.
+    """
+    path = environment.data / "broker" / "redis.sock"
+    if len(os.fsencode(path)) <= 100:
+        return path
+    name = hashlib.sha256(os.fsencode(environment.data)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"trainyard-{os.getuid()}-{name}" / "redis.sock"
 
 
 def redis_url(environment: Environment) -> str:
@@ -85,8 +95,6 @@ def celery_settings(environment: Environment) -> dict[str, Any]:
         # A worker that was killed keeps messages for VISIBILITY_S and not for the default scan's 100 s more.
         "unacked_restore_interval": 5,
         "unacked_restore_throttle": 1,
-        "socket_keepalive": True,
-        "health_check_interval": 10,
     }
     return {
         "broker_url": broker_url(environment),
@@ -104,6 +112,7 @@ def celery_settings(environment: Environment) -> dict[str, Any]:
         "task_create_missing_queues": True,
         "worker_prefetch_multiplier": 1,
         "worker_hijack_root_logger": False,
+        "worker_redirect_stdouts": False,
         "worker_send_task_events": False,
         "worker_enable_remote_control": False,
         "timezone": "UTC",

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import warnings
 
 from celery import Celery
 from django.conf import settings
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
+# Root in a container is usual, and nothing but JSON is accepted from the broker.
+warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
+
 app = Celery("trainyard")
 app.conf.update(settings.CELERY)
 app.conf.beat_schedule = {
-    "sweep": {"task": "jobs.tasks.sweep", "schedule": settings.TRAINYARD.tick_s, "options": {"expires": 5}},
+    # A poke that nobody took is worth nothing a moment later.
+    "sweep": {"task": "jobs.tasks.sweep", "schedule": settings.TRAINYARD.tick_s, "options": {"expires": 10}},
 }
-app.autodiscover_tasks(["jobs"])
+app.autodiscover_tasks(["console", "jobs"])

@@ -29,3 +29,14 @@ class SetupToken(models.Model):
     digest = models.CharField(max_length=64, unique=True)
     created_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True, blank=True)
+
+
+class LoginFailure(models.Model):
+    """A wrong password: what console/throttle.py counts. Rows older than its window are deleted as it goes."""
+
+    name = models.CharField(max_length=150)
+    address = models.CharField(max_length=64)
+    at = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["address", "at"], name="login_failure_from")]

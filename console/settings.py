@@ -142,6 +142,10 @@ LOGGING = {
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
     "root": {"handlers": ["console"], "level": "WARNING"},
     "loggers": {
+        # It warns that a Unix socket has no host name.
+        "kombu.connection": {"level": "ERROR"},
+    }
+    | {
         name: {"handlers": ["console"], "level": TRAINYARD.log_level, "propagate": False}
         for name in ("agents", "console", "jobs")
     },

@@ -9,7 +9,7 @@ from django.http.request import HttpRequest
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 
-class StaticFilesMiddleware(WhiteNoiseMiddleware):
+class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
     """WhiteNoise answers with a lazily read file; under ASGI that warns on every request and hops threads per block.
 
     Our files are small, so they are read here, in the thread that runs the middleware.

@@ -1,0 +1,14 @@
+"""Makes the Celery application known to every process that imports Django, so that a web process can send hints."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+from console import checks
+from console.celery import app as celery_app
+
+__all__ = ["ConsoleConfig", "celery_app", "checks"]
+
+
+class ConsoleConfig(AppConfig):
+    name = "console"

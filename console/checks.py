@@ -1,0 +1,54 @@
+"""What Django's types cannot refuse: settings that do not go together, and files that an installation needs."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning, register
+
+from console.environment import Environment
+
+
+@register()
+def check_environment(app_configs: Any, **options: Any) -> list[CheckMessage]:
+    return [*contradictions(settings.TRAINYARD), *missing_packages(settings.NPM)]
+
+
+def contradictions(environment: Environment) -> Iterator[CheckMessage]:
+    if environment.lease_s < 3 * environment.tick_s:
+        yield Error(
+            "TRAINYARD_LEASE_S is shorter than three times TRAINYARD_TICK_S: leases would run out between renewals.",
+            hint="Raise TRAINYARD_LEASE_S or lower TRAINYARD_TICK_S.",
+            id="trainyard.E001",
+        )
+    if environment.debug and not is_loopback(environment.bind):
+        yield Error(
+            f"TRAINYARD_DEBUG is on while Trainyard listens on {environment.bind}: "
+            "error pages would show settings to strangers.",
+            hint="Unset TRAINYARD_DEBUG or bind to 127.0.0.1.",
+            id="trainyard.E002",
+        )
+    if not is_loopback(environment.bind) and not environment.url.startswith("https://"):
+        yield Warning(
+            f"Trainyard listens on {environment.bind} without TLS: passwords and tokens cross the network in clear.",
+            hint="Put a TLS proxy in front and set TRAINYARD_URL=https://... (docs/operating.md).",
+            id="trainyard.W001",
+        )
+
+
+def missing_packages(npm: Path) -> Iterator[CheckMessage]:
+    if not (npm / "htmx.org" / "dist" / "htmx.min.js").exists():
+        yield Error(
+            "The browser's packages are not installed.", hint="Run: make install", id="trainyard.E003"
+        )
+
+
+def is_loopback(bind: str) -> bool:
+    try:
+        return ipaddress.ip_address(bind).is_loopback
+    except ValueError:
+        return bind == "localhost"

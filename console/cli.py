@@ -1,0 +1,151 @@
+"""The `trainyard` command: reads its words, then lets console/commands/ act on the data directory.
+
+Exit codes: 0 done; 1 refused, with the reason on stderr; 2 not understood (words or settings); 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import django
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+
+PROCESSES = ("web", "worker", "dispatcher", "beat")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = parser().parse_args(argv)
+    adopt(words)
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+    try:
+        django.setup()
+        # Commands import models, which can be imported only now.
+        command = import_string(f"console.commands.{words.command}")
+    except (ImproperlyConfigured, OSError) as problem:
+        print(f"trainyard: {problem}", file=sys.stderr)
+        return 2
+    return run(command, words)
+
+
+def run(command: object, words: argparse.Namespace) -> int:
+    assert callable(command)
+    refusal: type[Exception] = import_string("console.commands.Refused")
+    try:
+        return int(command(words) or 0)
+    except refusal as problem:
+        print(f"trainyard: {problem}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def adopt(words: argparse.Namespace) -> None:
+    """Options win over the environment: from here on there is the environment only, for us and for our children."""
+    for option in ("data", "port", "bind"):
+        if getattr(words, option, None) is not None:
+            os.environ[f"TRAINYARD_{option.upper()}"] = str(getattr(words, option))
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="trainyard", description="A managed training service on machines of your own."
+    )
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--data", metavar="DIR", help="the data directory (TRAINYARD_DATA; default: var/)")
+    nouns = top.add_subparsers(required=True, metavar="COMMAND")
+    add_up(nouns, shared)
+    add_people(nouns, shared)
+    add_hosts(nouns, shared)
+    return top
+
+
+Nouns: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def add_up(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
+    up = nouns.add_parser("up", parents=[shared], help="run Trainyard in the foreground")
+    up.add_argument("--port", help="where pages are served (TRAINYARD_PORT; default 8000; 0: any free one)")
+    up.add_argument("--bind", help="the address to listen on (TRAINYARD_BIND; default 127.0.0.1)")
+    up.add_argument(
+        "--only",
+        type=process_names,
+        default=PROCESSES,
+        metavar="NAME,...",
+        help=f"some of {', '.join(PROCESSES)}",
+    )
+    up.set_defaults(command="run.start")
+    migrate = nouns.add_parser("migrate", parents=[shared], help="bring the database to this version's shape")
+    migrate.set_defaults(command="run.migrate")
+
+
+def add_people(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
+    user = nouns.add_parser("user", help="people").add_subparsers(required=True, metavar="VERB")
+    add = user.add_parser("add", parents=[shared], help="add a person")
+    add.add_argument("name")
+    add.add_argument("--admin", action="store_true", help="may do everything")
+    add.add_argument(
+        "--password-stdin", action="store_true", help="read the password from the first line of stdin"
+    )
+    add.set_defaults(command="people.add_user")
+    password = user.add_parser("password", parents=[shared], help="give a person a new password")
+    password.add_argument("name")
+    password.add_argument("--password-stdin", action="store_true")
+    password.set_defaults(command="people.change_password")
+    listing = user.add_parser("list", parents=[shared], help="who there is")
+    listing.set_defaults(command="people.list_users")
+
+    member = nouns.add_parser("member", help="roles in a project").add_subparsers(
+        required=True, metavar="VERB"
+    )
+    place = member.add_parser("set", parents=[shared], help="give a person a role in a project")
+    place.add_argument("name")
+    place.add_argument("role", choices=("viewer", "submitter", "admin", "none"))
+    place.add_argument("--project", default="default")
+    place.set_defaults(command="people.set_member")
+
+    token = nouns.add_parser("token", help="bearer tokens for scripts").add_subparsers(
+        required=True, metavar="VERB"
+    )
+    create = token.add_parser("create", parents=[shared], help="print a new token of a person")
+    create.add_argument("user")
+    create.add_argument("--name", default="command line", help="what it is for")
+    create.set_defaults(command="people.create_token")
+
+
+def add_hosts(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
+    key = nouns.add_parser("key", parents=[shared], help="print the public key for authorized_keys on hosts")
+    key.set_defaults(command="hosts.key")
+    host = nouns.add_parser("host", help="machines").add_subparsers(required=True, metavar="VERB")
+    add = host.add_parser("add", parents=[shared], help="add a machine, check it and print the checklist")
+    add.add_argument("name")
+    add.add_argument("address")
+    add.add_argument("--user", required=True, help="the login on the host")
+    add.add_argument("--port", dest="ssh_port", type=int, default=22)
+    add.add_argument("--location", default="default")
+    add.add_argument("--jump", default="", help="as ssh's ProxyJump: user@host:port,...")
+    trust = add.add_mutually_exclusive_group(required=True)
+    trust.add_argument(
+        "--accept-key", metavar="SHA256:...", action="append", help="a host key fingerprint to trust"
+    )
+    trust.add_argument(
+        "--accept-first-key", action="store_true", help="trust the key that the host shows now"
+    )
+    add.set_defaults(command="hosts.add")
+    listing = host.add_parser("list", parents=[shared], help="the machines and how they are")
+    listing.set_defaults(command="hosts.list_hosts")
+
+
+def process_names(value: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in value.split(","))
+    if not set(names) <= set(PROCESSES):
+        raise argparse.ArgumentTypeError(f"give some of {', '.join(PROCESSES)}")
+    return names
+
+
+if __name__ == "__main__":
+    sys.exit(main())

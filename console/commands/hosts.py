@@ -1,0 +1,103 @@
+"""Machines: the deployment's public key, adding one and waiting for its checklist, the list."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import re
+from collections.abc import Iterable
+
+from django.utils import timezone
+
+from agents import checklist, enrol, keys
+from agents.checklist import Item
+from agents.dial import DialError
+from agents.models import Host
+from console import database
+from console.commands import Refused
+
+# A host with this many jump hosts before it is a mistake; each one offers a key of its own.
+MOST_KEYS = 9
+MARKS = {True: "ok  ", False: "FAIL", None: "note"}
+
+
+def key(words: argparse.Namespace) -> int:
+    """Prints the line for authorized_keys and nothing else."""
+    database.prepare(timezone.now())
+    print(keys.public_line())
+    return 0
+
+
+def add(words: argparse.Namespace) -> int:
+    """Add, accept the key, check. Run again for the same machine it goes on where it stopped."""
+    database.prepare(timezone.now())
+    actor = f"{getpass.getuser()} (command line)"
+    try:
+        host = known(words) or enrol.add(
+            name=words.name,
+            address=words.address,
+            port=words.ssh_port,
+            user=words.user,
+            location=words.location,
+            jump=words.jump,
+            actor=actor,
+            now=timezone.now(),
+        )
+        accept_keys(host, words, actor)
+        items = enrol.check(host.pk, timezone.now())
+    except (enrol.Refused, DialError) as problem:
+        raise Refused(plain(str(problem))) from problem
+    show(items)
+    if not checklist.usable([item.as_row() for item in items]):
+        raise Refused(f"{words.name} is not usable yet. Mend what failed, then run this command again.")
+    print(f"{words.name} is usable.")
+    return 0
+
+
+def known(words: argparse.Namespace) -> Host | None:
+    return Host.objects.filter(
+        name=words.name, address=words.address, port=words.ssh_port, user=words.user, jump=words.jump
+    ).first()
+
+
+def accept_keys(host: Host, words: argparse.Namespace, actor: str) -> None:
+    """One key for each machine on the way. A key that was not named ends here, before anything is sent."""
+    for _ in range(MOST_KEYS):
+        offered = enrol.offer(host.pk, timezone.now())
+        if not offered:
+            return
+        if not words.accept_first_key and offered not in words.accept_key:
+            raise Refused(
+                f"The host shows the key {offered}, not {' or '.join(words.accept_key)}. Nothing was sent to it."
+            )
+        if host.pinned_key and words.accept_first_key:
+            raise Refused(
+                f"The host's key has changed to {offered}. If that is right, give --accept-key {offered}"
+            )
+        enrol.accept(host.pk, offered, actor, timezone.now())
+        print(f"Accepted the host key {offered}.")
+        host.refresh_from_db()
+    raise Refused("The host keeps showing new keys.")
+
+
+def list_hosts(words: argparse.Namespace) -> int:
+    """One line each: name, where, how it is, what it has. Tabs, so that cut(1) works."""
+    database.prepare(timezone.now())
+    for host in Host.objects.select_related("location").prefetch_related("gpus"):
+        gpus = sum(gpu.present for gpu in host.gpus.all())
+        where = f"{host.user}@{host.address}:{host.port}"
+        cells = (host.name, where, host.location.name, host.status, f"{host.cpus} CPUs", f"{gpus} GPUs")
+        print("\t".join((*cells, plain(host.last_error))))
+    return 0
+
+
+def show(items: Iterable[Item]) -> None:
+    for item in items:
+        print(f"{MARKS[item.ok]} {item.name}: {plain(item.text)}")
+        if not item.ok and item.fix:
+            print(f"     Fix: {plain(item.fix)}")
+
+
+def plain(text: str) -> str:
+    """What a host wrote, without bytes that an operator's terminal would obey."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", text).strip()

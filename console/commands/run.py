@@ -1,0 +1,22 @@
+"""`trainyard up` and `trainyard migrate`."""
+
+from __future__ import annotations
+
+import argparse
+
+from django.utils import timezone
+
+from console import database, up
+from console.commands import Refused
+
+
+def start(words: argparse.Namespace) -> int:
+    try:
+        return up.main(words.only)
+    except up.Refusal as problem:
+        raise Refused(str(problem)) from problem
+
+
+def migrate(words: argparse.Namespace) -> int:
+    database.prepare(timezone.now())
+    return 0

@@ -1,0 +1,49 @@
+"""Brings the database of a data directory to this version's shape, with what exists from the start."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connection, transaction
+from django.db.migrations.executor import MigrationExecutor
+
+from agents.models import Location
+from console.setup import default_project
+
+# Any number that only we use: one migration at a time over all machines of a deployment.
+ADVISORY_LOCK = 0x7472_7964
+
+
+def prepare(now: datetime) -> None:
+    """Migrate where that is due. Safe to call from several processes at once, and quick when there is nothing to do."""
+    if unapplied():
+        with alone():
+            call_command("migrate", verbosity=0, interactive=False)
+    with transaction.atomic():
+        default_project(now)
+        Location.objects.get_or_create(name="default", defaults={"title": "Default"})
+
+
+def unapplied() -> bool:
+    executor = MigrationExecutor(connection)
+    return bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    with (settings.TRAINYARD.data / "migrate.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if connection.vendor != "postgresql":
+            yield
+            return
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(%s)", [ADVISORY_LOCK])
+            try:
+                yield
+            finally:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [ADVISORY_LOCK])

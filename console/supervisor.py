@@ -1,0 +1,145 @@
+"""Keeps a few child processes alive: starts them, starts again what dies, stops all. Knows nothing of what they do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+TETHER = Path(__file__).with_name("tether.py")
+FIRST_PAUSE_S = 0.2
+LONGEST_PAUSE_S = 10.0
+# A child that lived this long is healthy: its next death starts the pauses from the beginning.
+HEALTHY_AFTER_S = 20.0
+STOP_GRACE_S = 8.0
+LONGEST_LINE = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One child. Those of a lower `stage` start first and stop last."""
+
+    name: str
+    argv: tuple[str, ...]
+    stage: int = 1
+    env: Mapping[str, str] = field(default_factory=dict)
+    pass_fds: tuple[int, ...] = ()
+
+
+class Child:
+    """A process that should be running, and what is known about its tries."""
+
+    def __init__(self, process: Process, say: Callable[[str], None]) -> None:
+        self.process = process
+        self.say = say
+        self.popen: subprocess.Popen[bytes] | None = None
+        self.started_at = 0.0
+        self.start_due_at = 0.0
+        self.deaths = 0
+
+    def tend(self, now: float) -> None:
+        """Notice its death, start it when that is due. Called again and again by the supervisor's one thread."""
+        if self.popen is not None and self.popen.poll() is not None:
+            self.bury(self.popen.returncode, now)
+        if self.popen is None and now >= self.start_due_at:
+            self.start(now)
+
+    def bury(self, returncode: int, now: float) -> None:
+        self.popen = None
+        self.deaths = 1 if now - self.started_at > HEALTHY_AFTER_S else self.deaths + 1
+        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (self.deaths - 1))
+        self.start_due_at = now + pause
+        how = f"was killed by signal {-returncode}" if returncode < 0 else f"exited with code {returncode}"
+        self.say(f"{self.process.name} {how}; starting it again in {pause:.1f} s")
+
+    def start(self, now: float) -> None:
+        # A session of its own: Ctrl-C in the terminal reaches the supervisor alone, which then stops in order.
+        self.popen = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(TETHER), str(os.getpid()), *self.process.argv],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **self.process.env},
+            pass_fds=self.process.pass_fds,
+            start_new_session=True,
+        )
+        self.started_at = now
+        assert self.popen.stdout is not None
+        threading.Thread(
+            target=relay, args=(self.popen.stdout, self.process.name, self.say), daemon=True
+        ).start()
+
+    def signal(self, number: int) -> None:
+        if self.popen is not None and self.popen.poll() is None:
+            os.killpg(self.popen.pid, number)
+
+    def wait(self, deadline: float) -> bool:
+        """True when it is gone before the deadline."""
+        if self.popen is None:
+            return True
+        try:
+            self.popen.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+
+def relay(stream: IO[bytes], name: str, say: Callable[[str], None]) -> None:
+    """A child's output, line by line, with its name in front."""
+    with stream:
+        while line := stream.readline(LONGEST_LINE):
+            say(f"{name:<10} | {line.decode(errors='replace').rstrip()}")
+
+
+class Supervisor:
+    """All children of one `trainyard up`."""
+
+    def __init__(self, processes: Sequence[Process], say: Callable[[str], None]) -> None:
+        self.children = {process.name: Child(process, say) for process in processes}
+        self.say = say
+        self.stopping = threading.Event()
+        self.urgent = threading.Event()
+
+    def run(self) -> None:
+        """Until `stopping` is set. Children start and die with this thread: PDEATHSIG is bound to it."""
+        try:
+            while not self.stopping.is_set():
+                for child in self.children.values():
+                    if not self.stopping.is_set():
+                        child.tend(time.monotonic())
+                self.stopping.wait(0.1)
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        """The doors and the workers first, what they lean on last. Whoever does not go in time is killed."""
+        for stage in sorted({child.process.stage for child in self.children.values()}, reverse=True):
+            group = [child for child in self.children.values() if child.process.stage == stage]
+            for child in group:
+                child.signal(signal.SIGTERM)
+            deadline = time.monotonic() + STOP_GRACE_S
+            while not self.urgent.is_set() and time.monotonic() < deadline:
+                if all(child.wait(time.monotonic() + 0.05) for child in group):
+                    break
+            for child in group:
+                if not child.wait(time.monotonic()):
+                    child.signal(signal.SIGKILL)
+                    child.wait(time.monotonic() + STOP_GRACE_S)
+
+    def ask_to_stop(self) -> None:
+        """The first time politely, the second time at once."""
+        if self.stopping.is_set():
+            self.urgent.set()
+        self.stopping.set()
+
+    def restart(self, name: str, why: str) -> None:
+        """Kill one that lives but does not work; `tend` starts it again."""
+        self.say(f"{name} {why}; restarting it")
+        self.children[name].signal(signal.SIGKILL)

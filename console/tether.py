@@ -1,0 +1,27 @@
+"""Run a command that dies when the process that asked for it dies, even by SIGKILL.
+
+Called as a file by supervisor.py: `python -I -S tether.py PARENT_PID COMMAND...`. The kernel keeps the request over
+exec. It is a program of its own because code between fork and exec of a process with threads may deadlock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def tie(parent: int) -> None:
+    """Ask the kernel for SIGKILL when the parent goes. Elsewhere than on Linux there is no such promise."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it went before we could ask
+            sys.exit(1)
+
+
+if __name__ == "__main__":
+    tie(int(sys.argv[1]))
+    os.execvp(sys.argv[2], sys.argv[2:])

@@ -1,0 +1,145 @@
+"""`trainyard up`: the whole product as one foreground command."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import IO
+from urllib.error import HTTPError, URLError
+from urllib.request import ProxyHandler, build_opener
+
+from django.conf import settings
+from django.core.checks import ERROR, run_checks
+from django.utils import timezone
+
+from console import broker, database, environment, processes, setup
+from console.supervisor import Supervisor
+from console.watchdog import Watchdog
+
+
+class Refusal(Exception):
+    """Trainyard cannot start; the message tells why and what to do."""
+
+
+def main(only: tuple[str, ...]) -> int:
+    for line in environment.misspelt(os.environ):
+        say(f"Note: {line}")
+    check_settings()
+    lock = take_lock(settings.TRAINYARD.data / "up.lock")
+    listener = open_port(settings.TRAINYARD) if "web" in only else None
+    database.prepare(timezone.now())
+    try:
+        plan = processes.plan(settings.TRAINYARD, only, listener.fileno() if listener else -1, lock.fileno())
+    except broker.NoBroker as problem:
+        raise Refusal(" ".join(str(problem).split())) from problem
+    supervisor = Supervisor(plan, say)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: supervisor.ask_to_stop())
+    url = address(settings.TRAINYARD, listener) if listener else ""
+    note_owner(lock, url)
+    Watchdog(supervisor, [name for name in only if name in ("worker", "dispatcher")]).start()
+    threading.Thread(target=announce, args=(supervisor, listener, url), daemon=True).start()
+    supervisor.run()
+    say("Trainyard has stopped.")
+    return 0
+
+
+def check_settings() -> None:
+    """Warnings are said and errors refuse; both with their cure."""
+    found = run_checks()
+    for message in found:
+        if message.level < ERROR:
+            say(f"Note: {message.msg} {message.hint or ''}")
+    if errors := [f"{message.msg} {message.hint or ''}" for message in found if message.level >= ERROR]:
+        raise Refusal("\n".join(errors))
+
+
+def say(line: str) -> None:
+    """A line for the person at the terminal. A terminal that went away must not take the product along."""
+    try:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except OSError:
+        pass
+
+
+def take_lock(path: Path) -> IO[str]:
+    """Held by us and by every child until the last of us is gone; so two never work on one data directory."""
+    file = path.open("a+")
+    deadline = time.monotonic() + 2.0  # children of one that was just killed need a moment to follow it
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+    file.seek(0)
+    owner = file.read().strip() or "another process"
+    file.close()
+    raise Refusal(
+        f"Trainyard already runs on {path.parent} ({owner}). Stop it first, or give another --data DIR."
+    )
+
+
+def note_owner(lock: IO[str], url: str) -> None:
+    lock.seek(0)
+    lock.truncate()
+    lock.write(f"process {os.getpid()}{', ' + url if url else ''}")
+    lock.flush()
+
+
+def open_port(wish: environment.Environment) -> socket.socket:
+    try:
+        return processes.listen(wish.bind, wish.port)
+    except OSError as problem:
+        cure = f"Choose another with --port or TRAINYARD_PORT ({problem.strerror})."
+        raise Refusal(f"Port {wish.port} on {wish.bind} cannot be opened. {cure}") from problem
+
+
+def address(wish: environment.Environment, listener: socket.socket) -> str:
+    """Where a browser finds us."""
+    if wish.url:
+        return wish.url
+    host = environment.outward_address() if wish.bind in ("0.0.0.0", "::") else wish.bind
+    return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+
+
+def announce(supervisor: Supervisor, listener: socket.socket | None, url: str) -> None:
+    """Say ready when that is true: when the web process answers that its database and its broker do."""
+    if listener is None:
+        say("Trainyard's processes are started (no web among them).")
+        return
+    near = f"http://{near_address(listener)}:{listener.getsockname()[1]}"
+    while not supervisor.stopping.wait(0.1):
+        if healthy(near):
+            say(f"Trainyard is ready at {url}")
+            if link := setup_link(url, timezone.now()):
+                say(f"Set up your account: {link}")
+            return
+
+
+def near_address(listener: socket.socket) -> str:
+    """How this process reaches its own web process, whatever that listens on."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address := str(listener.getsockname()[0]), address)
+    return f"[{host}]" if ":" in host else host
+
+
+def healthy(url: str) -> bool:
+    try:
+        with build_opener(ProxyHandler({})).open(f"{url}/healthz", timeout=5) as answer:
+            return int(answer.status) == 200
+    except (HTTPError, URLError, OSError):
+        return False
+
+
+def setup_link(url: str, now: datetime) -> str:
+    return f"{url}/setup/{setup.renew(now)}" if setup.needed() else ""

@@ -1,0 +1,54 @@
+"""Finds workers that live but do not hear, and has them restarted."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import redis
+from celery.exceptions import CeleryError
+from django.conf import settings
+from kombu.exceptions import KombuError, OperationalError
+
+from console.supervisor import Supervisor
+from console.tasks import echo, echo_key
+
+ASK_EVERY_S = 10.0
+# Far above what a busy machine needs, far below what a person would put up with.
+DEAF_AFTER_S = 90.0
+
+
+class Watchdog(threading.Thread):
+    """Sends each worker an echo through its own queue. A restart harms no job: replicas do not notice."""
+
+    def __init__(self, supervisor: Supervisor, names: list[str]) -> None:
+        super().__init__(name="watchdog", daemon=True)
+        self.supervisor = supervisor
+        self.queues = {name: queue_of(supervisor, name) for name in names}
+        self.unanswered_since: dict[str, float] = {}
+
+    def run(self) -> None:
+        while not self.supervisor.stopping.wait(ASK_EVERY_S):
+            for name, queue in self.queues.items():
+                try:
+                    self.ask(name, queue, time.time())
+                except (redis.RedisError, KombuError, OperationalError, CeleryError, OSError):
+                    # Without a broker nobody can answer; that is not the worker's fault.
+                    self.unanswered_since.clear()
+
+    def ask(self, name: str, queue: str, now: float) -> None:
+        with redis.from_url(settings.REDIS_URL, socket_timeout=5) as client:
+            heard = float(client.get(echo_key(name)) or 0)
+        since = self.unanswered_since.get(name)
+        if since is None or heard >= since:
+            echo.apply_async((name, now), queue=queue, expires=DEAF_AFTER_S)
+            self.unanswered_since[name] = now
+        elif now - since > DEAF_AFTER_S:
+            del self.unanswered_since[name]
+            self.supervisor.restart(name, f"has not answered through its queue for {now - since:.0f} s")
+
+
+def queue_of(supervisor: Supervisor, name: str) -> str:
+    """The queue that only this process consumes, or the one it shares."""
+    argv = supervisor.children[name].process.argv
+    return argv[argv.index("-Q") + 1].split(",")[-1]

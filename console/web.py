@@ -1,0 +1,37 @@
+"""The web process: uvicorn on a socket that `trainyard up` opened, so that a restart refuses no connection."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+from collections.abc import Sequence
+
+import uvicorn
+
+# A client's message is a cursor, an acknowledgement or keystrokes (a paste comes in pieces).
+LARGEST_MESSAGE = 256 * 1024
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fd", type=int, required=True, help="the listening socket, inherited")
+    listener = socket.socket(fileno=parser.parse_args(argv).fd)
+    config = uvicorn.Config(
+        "console.asgi:application",
+        ws="websockets-sansio",
+        ws_max_size=LARGEST_MESSAGE,
+        # Compression would cost memory per socket and milliseconds per keystroke.
+        ws_per_message_deflate=False,
+        ws_ping_interval=10.0,
+        ws_ping_timeout=20.0,
+        lifespan="off",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=3,
+    )
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    main()

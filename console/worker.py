@@ -1,0 +1,52 @@
+"""The worker: Celery's, and a timer of its own that sweeps when nobody's message asks for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from celery import bootsteps
+from django.conf import settings
+from django.db import close_old_connections
+
+from console.celery import app
+
+__all__ = ["SweepTimer", "app"]
+
+log = logging.getLogger(__name__)
+
+# Beat pokes every tick; this is for when beat or the broker is away.
+TICKS_BETWEEN = 5
+
+
+class SweepTimer(bootsteps.StartStopStep):
+    """Calls the sweep in a thread of its own. The sweep's own claim keeps several workers from doing it at once."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, parent: Any, **options: Any) -> None:
+        super().__init__(parent, **options)
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self.run, name="sweep-timer", daemon=True)
+
+    def start(self, parent: Any) -> None:
+        self.thread.start()
+
+    def stop(self, parent: Any) -> None:
+        self.stopping.set()
+
+    def terminate(self, parent: Any) -> None:
+        self.stopping.set()
+
+    def run(self) -> None:
+        while not self.stopping.wait(settings.TRAINYARD.tick_s * TICKS_BETWEEN):
+            try:
+                app.tasks["jobs.tasks.sweep"]()
+            except Exception:  # a sweep that fails is tried again; the timer must outlive it
+                log.exception("the sweep failed")
+            finally:
+                close_old_connections()
+
+
+app.steps["worker"].add(SweepTimer)
