@@ -1,0 +1,93 @@
+"""The root disk of a host in namespaces: a tmpfs of a set size, so that it can be full, and survives reboots."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+
+from tests.harness.shell import run
+
+UID = 1777
+DIRECTORIES = [
+    "local-bin",
+    "usr",
+    "proc",
+    "sys",
+    "dev",
+    "run",
+    "tmp",
+    "opt",
+    "mnt",
+    "srv",
+    "home",
+    "root",
+    "var/log",
+    "var/lib",
+    "var/cache",
+    "var/ledger",
+    "etc/ssh",
+]
+FROM_ETC = [
+    "alternatives",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "nsswitch.conf",
+    "profile",
+    "profile.d",
+    "bash.bashrc",
+    "localtime",
+    "timezone",
+    "services",
+    "protocols",
+    "terminfo",
+    "login.defs",
+    "host.conf",
+    "gai.conf",
+    "inputrc",
+    "python3",
+    "python3.11",
+    "debian_version",
+    "os-release",
+]
+MERGED = ("bin", "sbin", "lib", "lib64", "lib32", "libx32")
+
+
+def lay_out(disk, name, size_mb, user, hosts_file, programs):
+    """Mount the tmpfs at `disk` and put a small system on it; /usr itself is bound in at boot."""
+    run("mount", "-t", "tmpfs", "-o", f"size={size_mb}m,mode=755", name, disk)
+    for directory in DIRECTORIES:
+        (disk / directory).mkdir(parents=True)
+    for directory in MERGED:
+        if pathlib.Path("/", directory).is_symlink():
+            (disk / directory).symlink_to(f"usr/{directory}")
+    (disk / "var/run").symlink_to("/run")
+    (disk / "var/tmp").mkdir()
+    (disk / "var/tmp").chmod(0o1777)
+    (disk / "root").chmod(0o700)
+    present = [f"/etc/{each}" for each in FROM_ETC if os.path.lexists(f"/etc/{each}")]
+    run("cp", "-a", *present, disk / "etc", check=False)
+    accounts(disk, user)
+    (disk / "etc/hostname").write_text(name + "\n")
+    (disk / "etc/hosts").write_text(hosts_file)
+    for program, source in programs.items():
+        shutil.copy(source, disk / "local-bin" / program)
+        (disk / "local-bin" / program).chmod(0o755)
+
+
+def accounts(disk, user):
+    """The login user and root, both by key only. sshd takes a user without a shadow entry for locked."""
+    passwd = pathlib.Path("/etc/passwd").read_text()
+    (disk / "etc/passwd").write_text(f"{passwd}{user}:*:{UID}:{UID}::/home/{user}:/bin/bash\n")
+    (disk / "etc/group").write_text(pathlib.Path("/etc/group").read_text() + f"{user}:x:{UID}:\n")
+    (disk / "etc/shadow").write_text(f"root:*:19000:0:99999:7:::\n{user}:*:19000:0:99999:7:::\n")
+    (disk / "etc/shadow").chmod(0o600)
+    for home, uid in ((disk / "home" / user, UID), (disk / "root", 0)):
+        keys = home / ".ssh"
+        keys.mkdir(parents=True)
+        (keys / "authorized_keys").touch()
+        keys.chmod(0o700)
+        (keys / "authorized_keys").chmod(0o600)
+        for path in (home, keys, keys / "authorized_keys"):
+            os.chown(path, uid, uid)

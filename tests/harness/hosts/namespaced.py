@@ -1,0 +1,250 @@
+"""A host with its own network, processes, boots, disk and users: as near to a machine as one kernel allows."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import threading
+import time
+
+from tests.harness.hosts.disk import lay_out
+from tests.harness.hosts.host import USER, Host
+from tests.harness.hosts.network import BRIDGE, SUBNET
+from tests.harness.shell import run, succeeds
+
+HERE = pathlib.Path(__file__).resolve().parent
+SSHD_CONFIG = """\
+Port 22
+HostKey /etc/ssh/ssh_host_ed25519_key
+UsePAM no
+UseDNS no
+PasswordAuthentication no
+PermitRootLogin prohibit-password
+PrintMotd no
+Subsystem sftp /usr/lib/openssh/sftp-server
+PidFile /run/sshd.pid
+"""
+PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+RESTART_SSHD = (
+    "P=$(cat /run/sshd.pid); kill $P; while [ -e /proc/$P/exe ]; do sleep .01; done;"
+    " /usr/sbin/sshd -f /etc/ssh/sshd_config -E /var/log/sshd.log"
+)
+
+
+class NamespacedHost(Host):
+    port = 22
+    user = USER
+    home = f"/home/{USER}"
+    gpu_state_path = "/etc/fake-gpus.json"
+
+    def __init__(self, fleet, number, disk_mb, own_boot_id):
+        super().__init__(fleet, number)
+        self.address = f"{SUBNET}.{10 + number}"
+        self.own_boot_id = own_boot_id
+        self.cable = f"v{self.name}"
+        self.up = False
+        self.boot = None
+        self.pid = None
+        self.disk = self.dir / "disk"
+        self.disk.mkdir()
+        names = "".join(f"{SUBNET}.{10 + each} gpu{each:02d}\n" for each in range(fleet.size))
+        hosts_file = f"127.0.0.1 localhost\n{names}"
+        lay_out(self.disk, self.name, disk_mb, USER, hosts_file, fleet.programs)
+        for user in (USER, "root"):
+            self.authorize(fleet.public_key_line, user)
+        self.write_sshd_config()
+        self.install_host_key()
+        self.gpu_state = {}
+        self.gpus(fleet.gpus)
+
+    # files: through the running host, else straight onto its disk
+
+    def path(self, path):
+        if self.up:
+            return pathlib.Path(f"/proc/{self.pid}/root{path}")
+        return self.disk / path.lstrip("/")
+
+    @property
+    def proc(self):
+        return f"/proc/{self.pid}/root/proc"
+
+    def authorize(self, public_key_line, user=USER):
+        home = self.home if user == USER else "/root"
+        with self.path(f"{home}/.ssh/authorized_keys").open("a") as keys:
+            keys.write(public_key_line.rstrip("\n") + "\n")
+
+    def revoke(self, public_key_line, user=USER):
+        home = self.home if user == USER else "/root"
+        path = self.path(f"{home}/.ssh/authorized_keys")
+        kept = [
+            line
+            for line in path.read_text().splitlines()
+            if line.split()[1:2] != public_key_line.split()[1:2]
+        ]
+        path.write_text("".join(f"{line}\n" for line in kept))
+
+    def write_sshd_config(self):
+        self.write("/etc/ssh/sshd_config", self.extra_sshd_config + SSHD_CONFIG)
+
+    def install_host_key(self):
+        for ours, theirs, mode in (("host_key", "", 0o600), ("host_key.pub", ".pub", 0o644)):
+            path = self.path(f"/etc/ssh/ssh_host_ed25519_key{theirs}")
+            path.write_bytes((self.dir / ours).read_bytes())
+            path.chmod(mode)
+
+    def sshd_log(self):
+        return self.read("/var/log/sshd.log")
+
+    # running things inside
+
+    def inside(self, *command):
+        """argv that runs a command as the host's root, in all its namespaces."""
+        spaces = (
+            ["-m", "-u", "-i", "-n", "-p", "-T"] if self.fleet.own_time else ["-m", "-u", "-i", "-n", "-p"]
+        )
+        return ["nsenter", "-t", str(self.pid), *spaces, "-r", "-w", "--", "env", PATH, *map(str, command)]
+
+    def as_user(self, *command):
+        """argv that runs a command as the login user, in the home directory, without SSH."""
+        lines = f'cd && exec env HOME={self.home} USER={USER} "$@"'
+        drop = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
+        return self.inside(*drop, "env", f"HOME={self.home}", "sh", "-c", lines, "sh", *command)
+
+    def restart_sshd(self):
+        self.run_inside("sh", "-c", RESTART_SSHD)
+
+    # power
+
+    def start(self):
+        """Begin a boot and return at once. From the main thread: the host dies with the thread that started it."""
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("start hosts from the main thread: PR_SET_PDEATHSIG goes by thread")
+        (self.dir / "pid").unlink(missing_ok=True)
+        boot_id = f"{random.getrandbits(32):08x}-0000-4000-8000-{random.getrandbits(48):012x}"
+        environment = {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "LANG": "C.UTF-8",
+            "DIR": str(self.dir),
+            "NAME": self.name,
+            "ADDRESS": self.address,
+            "GATEWAY": f"{SUBNET}.1",
+            "BOOT_ID": boot_id if self.own_boot_id else "",
+        }
+        spaces = ["--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "--kill-child"]
+        if self.fleet.own_time:
+            now = (int(time.clock_gettime(time.CLOCK_BOOTTIME)), int(time.monotonic()))
+            spaces += ["--time", "--boottime", str(-now[0]), "--monotonic", str(-now[1])]
+        with open(self.dir / "boot.log", "ab") as log:
+            self.boot = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", "unshare", *spaces, "sh", str(HERE / "init.sh")],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+            )
+
+    def finish(self):
+        """Plug in the network cable and wait until sshd answers."""
+        self.pid = int(self.wait_in_boot(self.written_pid))
+        mac = f"02:77:00:00:00:{self.number:02x}"  # a fixed one, else stale ARP hides the host for 30 s after a reboot
+        plug = f"link add {self.cable} type veth peer name eth0 address {mac} netns {self.pid}\n"
+        run("ip", "-batch", "-", stdin=f"{plug}link set {self.cable} master {BRIDGE} up\n")
+        self.boot.stdin.write(b"go\n")
+        self.boot.stdin.close()
+        self.up = True
+        # not the port: a SYN that is lost while the interface comes up costs a second
+        self.wait_in_boot(self.path("/run/host/up").exists)
+        self.wait_for_sshd()
+
+    def written_pid(self):
+        path = self.dir / "pid"
+        text = path.read_text() if path.exists() else ""
+        return text.strip() if text.endswith("\n") else ""
+
+    def wait_in_boot(self, condition):
+        deadline = time.monotonic() + 60
+        while not (value := condition()):
+            if self.boot.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"{self.name} does not boot: {(self.dir / 'boot.log').read_text()[-1000:]}"
+                )
+            time.sleep(0.003)
+        return value
+
+    def power_off(self, hard=True):
+        """hard: as when the plug is pulled, peers hear nothing. Else connections are closed as the processes end."""
+        if hard:
+            run("ip", "link", "del", self.cable)
+        os.kill(self.pid, signal.SIGKILL)
+        self.boot.wait()
+        self.up = False
+        if not hard:
+            run("ip", "link", "del", self.cable)
+
+    # faults
+
+    def cut(self):
+        """The cable is out: carrier gone."""
+        run("ip", "link", "set", self.cable, "down")
+
+    def restore(self):
+        run("ip", "link", "set", self.cable, "up")
+
+    def blackhole(self):
+        """The switch forwards nothing, and nobody is told: carrier stays."""
+        run("bridge", "link", "set", "dev", self.cable, "state", "0")
+
+    def heal(self):
+        run("bridge", "link", "set", "dev", self.cable, "state", "3")
+
+    def shape(self, rate=None, loss_percent=0):
+        """Bandwidth both ways ('256kbit'), and packets lost on their way in and out. shape() removes both."""
+        enter = ["nsenter", "-t", str(self.pid), "-n", "--"]
+        for prefix, device in (([], self.cable), (enter, "eth0")):
+            run(*prefix, "tc", "qdisc", "del", "dev", device, "root", check=False)
+            if rate:
+                queue = ["tbf", "rate", rate, "burst", "32kb", "latency", "400ms"]
+                run(*prefix, "tc", "qdisc", "add", "dev", device, "root", *queue)
+        run(*enter, "nft", "delete", "table", "inet", "loss", check=False)
+        if loss_percent:
+            run(*enter, "nft", "-f", "-", stdin=loss_rules(loss_percent))
+
+    def fill_disk(self, leave_kb=0):
+        """Take all free space of the host's disk but leave_kb."""
+        space = os.statvfs(self.disk)
+        size = space.f_bavail * space.f_bsize - leave_kb * 1024
+        if size > 0:
+            with open(self.disk / "filler", "wb") as filler:
+                os.posix_fallocate(filler.fileno(), 0, size)
+
+    def free_disk(self):
+        (self.disk / "filler").unlink(missing_ok=True)
+
+    def close(self):
+        if self.boot and self.boot.poll() is None:
+            if self.pid:
+                os.kill(self.pid, signal.SIGKILL)
+            else:
+                self.boot.kill()
+            self.boot.wait()
+        if self.boot and not self.boot.stdin.closed:
+            self.boot.stdin.close()
+        succeeds("umount", "--lazy", self.disk)
+
+
+def loss_rules(percent):
+    drop = f'"eth0" numgen random mod 100 < {percent} drop'
+    return f"""table inet loss {{
+  chain in {{
+    type filter hook input priority 0;
+    iifname {drop}
+  }}
+  chain out {{
+    type filter hook output priority 0;
+    oifname {drop}
+  }}
+}}
+"""

@@ -1,0 +1,76 @@
+"""A network and a mount table of our own, for the calling thread and everything that it starts.
+
+The mount table is entered once and kept: it is a private copy, so nobody notices. The network is entered around each
+test that needs hosts and left afterwards, so that other tests in the same process keep the machine's loopback.
+Both end with the process; nothing has to be cleaned up.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from tests.harness.shell import run, succeeds
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWNET = 0x40000000
+LIBC = ctypes.CDLL(None, use_errno=True)
+SUBNET = "10.77.0"
+BRIDGE = "yard0"
+
+
+def call(name, *arguments):
+    """A libc call that raises instead of returning -1."""
+    if getattr(LIBC, name)(*arguments):
+        code = ctypes.get_errno()
+        raise OSError(code, f"{name}: {os.strerror(code)}")
+
+
+class PrivateNetwork:
+    """A fresh network namespace with a bridge, to which hosts are plugged."""
+
+    def __init__(self):
+        self.outside = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        call("unshare", CLONE_NEWNS | CLONE_NEWNET)
+        self.inside = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        run("mount", "--make-rprivate", "/")
+        run("ip", "link", "set", "lo", "up")
+        plug = f"link add {BRIDGE} type bridge\naddr add {SUBNET}.1/24 dev {BRIDGE}\nlink set {BRIDGE} up\n"
+        run("ip", "-batch", "-", stdin=plug)
+
+    def enter(self):
+        call("setns", self.inside, CLONE_NEWNET)
+
+    def leave(self):
+        call("setns", self.outside, CLONE_NEWNET)
+
+
+_the_network = None
+
+
+def private_network():
+    """This process's private network; made at the first call, which enters it."""
+    global _the_network
+    if _the_network is None:
+        _the_network = PrivateNetwork()
+    else:
+        _the_network.enter()
+    return _the_network
+
+
+def leave_private_network():
+    if _the_network is not None:
+        _the_network.leave()
+
+
+def namespaces_work():
+    """Whether hosts with their own network, processes and boots can be made here."""
+    if os.geteuid() != 0:
+        return False
+    return succeeds(
+        "unshare", "--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "true"
+    )
+
+
+def time_namespaces_work():
+    return succeeds("unshare", "--time", "true")

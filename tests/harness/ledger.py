@@ -1,0 +1,58 @@
+"""What replicas wrote about themselves, and what the database and the hosts say: the evidence for the invariants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+HOST_STATE = r"""
+import fcntl, glob, json, os
+runs, gpus, strays = {}, {}, []
+root = os.path.expanduser("~/.trainyard")
+for path in glob.glob(root + "/*/runs/*"):
+    try:
+        with open(path + "/facts.json") as source:
+            runs[os.path.basename(path)] = json.load(source).get("phase")
+    except (OSError, ValueError):
+        runs[os.path.basename(path)] = None
+for path in glob.glob(root + "/gpus/*.lock"):
+    with open(path, "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            gpus[os.path.basename(path)[:-5]] = "held"
+for folder, _, names in os.walk(root):
+    strays += [os.path.join(folder, name) for name in names if ".tmp" in name or name.endswith("~")]
+print(json.dumps({"runs": runs, "gpu_locks": gpus, "strays": strays}))
+"""
+
+
+@dataclass
+class Evidence:
+    """Plain rows, so that a test can plant a violation by changing one value."""
+
+    ledger: list = field(
+        default_factory=list
+    )  # lines of tests/programs/replica.py, each with its host's name
+    jobs: list = field(default_factory=list)  # dicts: id, state, reason, due_at, ended_at (seconds)
+    runs: list = field(default_factory=list)  # dicts: id, job_id, host, phase, released_at, log_size, ...
+    transitions: list = field(default_factory=list)  # dicts: job_id, subject, from_state, to_state, in order
+    gpu_claims: list = field(default_factory=list)  # dicts: gpu, run_id, released_at
+    gaps: list = field(default_factory=list)  # dicts: run_id, start, end, reason
+    logs: dict = field(default_factory=dict)  # run id -> stored bytes
+    accepted: list = field(default_factory=list)  # ids of the jobs that were answered 201
+    processes: dict = field(default_factory=dict)  # host name -> [(pid, command)] that carry a run's mark
+    hosts: dict = field(default_factory=dict)  # host name -> what HOST_STATE prints
+
+    def run(self, run_id):
+        return next((run for run in self.runs if run["id"] == run_id), None)
+
+    def job(self, job_id):
+        return next((job for job in self.jobs if job["id"] == job_id), None)
+
+
+def lives(ledger):
+    """(host, boot, pid, ticks) -> the lines of that process, in order."""
+    found = {}
+    for line in ledger:
+        found.setdefault((line["host"], line["boot_id"], line["pid"], line["ticks"]), []).append(line)
+    return found

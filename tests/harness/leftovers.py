@@ -1,0 +1,74 @@
+"""All that a harness starts carries its owner's identity, so that a later run can clear what a killed one left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import tempfile
+
+from tests.harness.shell import environment_of, pids
+
+OWNER = "TRAINYARD_TEST_OWNER"
+PREFIX = "trainyard-harness-"
+
+
+def start_ticks(pid):
+    """When a process started, in clock ticks: with the pid it names the process for good."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[19]
+    except OSError:
+        return "gone"
+
+
+def identity():
+    return f"{os.getpid()}.{start_ticks(os.getpid())}"
+
+
+def owned_environment(extra=None):
+    """The environment for a process that belongs to this harness."""
+    return {**os.environ, **(extra or {}), OWNER: identity()}
+
+
+def scratch(name):
+    """A directory of ours that others (postgres, sshd) may pass through, cleared by the next run if we cannot."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix=f"{PREFIX}{identity()}-{name}-", dir=scratch_root()))
+    path.chmod(0o755)
+    return path
+
+
+def scratch_root():
+    """Short on purpose: Unix socket paths end at 107 bytes."""
+    return tempfile.gettempdir()
+
+
+def clear():
+    """Kill the processes and delete the directories of harnesses that are no more."""
+    for pid in pids():
+        owner = owner_of(environment_of(pid))
+        if owner and not is_alive(owner):
+            kill(pid)
+    for path in pathlib.Path(scratch_root()).glob(f"{PREFIX}*"):
+        if not is_alive(path.name[len(PREFIX) :].split("-")[0]):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def owner_of(environment):
+    for entry in environment.split(b"\0"):
+        name, _, value = entry.partition(b"=")
+        if name == OWNER.encode():
+            return value.decode(errors="replace")
+    return None
+
+
+def is_alive(owner):
+    pid, _, ticks = owner.partition(".")
+    return pid.isdigit() and start_ticks(int(pid)) == ticks
+
+
+def kill(pid):
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,216 @@
+"""A private PostgreSQL and a private Redis, on Unix sockets in a scratch directory, gone with the harness."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+
+from tests.harness import leftovers
+from tests.harness.shell import run, succeeds, wait_for
+
+POSTGRES_SETTINGS = {
+    "listen_addresses": "''",
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "32MB",
+    "max_connections": "200",
+    "log_min_messages": "warning",
+}
+
+
+class Daemon:
+    """One server process that can be killed, stopped and started again on the same data."""
+
+    name = "daemon"
+
+    def __init__(self):
+        self.dir = leftovers.scratch(self.name)
+        self.log = self.dir / "log"
+        self.process = None
+
+    def command(self):
+        raise NotImplementedError
+
+    def answers(self):
+        raise NotImplementedError
+
+    def start(self):
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *self.command()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=leftovers.owned_environment(),
+                start_new_session=True,
+            )
+        wait_for(self.answers_or_fell, f"{self.name} to answer", dump=self.log_text)
+        return self
+
+    def answers_or_fell(self):
+        if self.process.poll() is not None:
+            raise RuntimeError(f"{self.name} ended with {self.process.returncode}:\n{self.log_text()}")
+        return self.answers()
+
+    def log_text(self):
+        return self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def kill(self):
+        """SIGKILL, as when the machine's memory ran out."""
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def pause(self):
+        self.signal(signal.SIGSTOP)
+
+    def resume(self):
+        self.signal(signal.SIGCONT)
+
+    def close(self):
+        self.kill()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+class Redis(Daemon):
+    name = "redis"
+
+    def __init__(self):
+        super().__init__()
+        self.socket = self.dir / "s"
+
+    @property
+    def url(self):
+        return f"unix://{self.socket}?db=0"
+
+    def command(self):
+        options = {
+            "--port": "0",
+            "--unixsocket": self.socket,
+            "--dir": self.dir,
+            "--save": "",
+            "--appendonly": "no",
+        }
+        return [redis_program("redis-server"), *[str(word) for pair in options.items() for word in pair]]
+
+    def cli(self, *words):
+        return run(redis_program("redis-cli"), "-s", self.socket, *words).stdout
+
+    def answers(self):
+        return succeeds(redis_program("redis-cli"), "-s", str(self.socket), "ping")
+
+    def flush(self):
+        self.cli("FLUSHALL")
+
+
+class Postgres(Daemon):
+    """initdb once, then a database per product; PostgreSQL refuses to run as root, so root runs it as `postgres`."""
+
+    name = "postgres"
+
+    def __init__(self):
+        super().__init__()
+        self.programs = postgres_programs()
+        self.data = self.dir / "data"
+        self.data.mkdir()
+        if os.geteuid() == 0:
+            account = pwd.getpwnam("postgres")
+            for path in (self.dir, self.data):
+                os.chown(path, account.pw_uid, account.pw_gid)
+        self.as_user(
+            "initdb",
+            "-D",
+            self.data,
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "--no-sync",
+            "-E",
+            "UTF8",
+            "--locale=C",
+        )
+
+    def words(self, program, *arguments):
+        drop = (
+            ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
+        )
+        return [*drop, str(self.programs / program), *[str(argument) for argument in arguments]]
+
+    def as_user(self, program, *arguments):
+        return run(*self.words(program, *arguments))
+
+    def command(self):
+        settings = [
+            word
+            for name, value in POSTGRES_SETTINGS.items()
+            for word in ("-c", f"{name}={value.strip(chr(39))}")
+        ]
+        return self.words("postgres", "-D", self.data, "-k", self.dir, *settings)
+
+    def answers(self):
+        return succeeds(str(self.programs / "pg_isready"), "-q", "-h", str(self.dir), "-U", "postgres")
+
+    def kill(self):
+        """SIGKILL for the whole server: its children notice by themselves, but later than a restart can bear."""
+        if self.process and self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        (self.data / "postmaster.pid").unlink(missing_ok=True)
+
+    def create_database(self, name):
+        self.sql(f'CREATE DATABASE "{name}"')
+        return self.url(name)
+
+    def url(self, name):
+        return f"postgresql://postgres@/{name}?host={self.dir}"
+
+    def sql(self, statement, database="postgres"):
+        """Run one statement and return its rows as lists of text."""
+        options = [
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-h",
+            self.dir,
+            "-U",
+            "postgres",
+            "-d",
+            database,
+        ]
+        output = run(self.programs / "psql", *options, "-c", statement).stdout
+        return [line.split("|") for line in output.splitlines()]
+
+
+def redis_program(name):
+    """The machine's own, else the one that the Python wheel brought into this environment."""
+    beside = pathlib.Path(sys.prefix, "bin", name)
+    found = shutil.which(name) or (str(beside) if beside.exists() else None)
+    if found is None:
+        raise RuntimeError(f"the tests need {name}: apt-get install redis-server, or `make install`")
+    return found
+
+
+def postgres_programs():
+    """The directory of initdb, postgres and psql: the newest that is installed."""
+    on_path = shutil.which("initdb")
+    installed = [path.parent for path in pathlib.Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    if on_path:
+        return pathlib.Path(on_path).resolve().parent
+    if not installed:
+        raise RuntimeError(
+            "the tests need PostgreSQL's programs (initdb, postgres): apt-get install postgresql"
+        )
+    return max(installed, key=lambda path: float(path.parent.name))

@@ -1,0 +1,178 @@
+"""Each invariant is seen to catch a violation that was planted for it, and to be content without."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+
+import pytest
+
+from tests.harness.invariants import WHEN_QUIET, check, violations
+from tests.harness.ledger import Evidence
+
+OUTPUT = b"line 0\nline 1\n"
+EARLY, LATE = "77-workerpool0-0-a1-r0", "78-workerpool0-0-a1-r0"
+
+
+def line(event, run, mono, pid, out=0, **changes):
+    digest = hashlib.sha256(OUTPUT[:out]).hexdigest()
+    known = {
+        "host": "gpu00",
+        "boot_id": "b",
+        "ticks": 5,
+        "gpus": ["GPU-1"],
+        "wall": 1000 + mono,
+        "sha256": digest,
+    }
+    return {**known, "event": event, "run": run, "mono": mono, "pid": pid, "out": out, **changes}
+
+
+def good():
+    """Two jobs, one after the other on the same GPU, both done."""
+    evidence = Evidence()
+    for job, run, begin, pid in ((77, EARLY, 0, 10), (78, LATE, 20, 11)):
+        evidence.ledger += [
+            line("start", run, begin, pid),
+            line("beat", run, begin + 5, pid, 7),
+            line("end", run, begin + 9, pid, 14),
+        ]
+        evidence.jobs.append(
+            {"id": job, "state": "SUCCEEDED", "reason": "", "due_at": None, "ended_at": 1010 + begin}
+        )
+        held = {"host": "gpu00", "phase": "closed", "released_at": 1, "closed_at": 1009.5 + begin}
+        evidence.runs.append({"id": run, "job_id": job, **held})
+        states = ("", "QUEUED", "PENDING", "RUNNING", "SUCCEEDED")
+        for source, target in zip(states, states[1:], strict=False):
+            row = {"job_id": job, "subject": "job", "from_state": source, "to_state": target}
+            evidence.transitions.append(row)
+        evidence.gpu_claims.append({"gpu": "GPU-1", "run_id": run, "released_at": 1})
+        evidence.logs[run] = OUTPUT
+        evidence.accepted.append(job)
+    evidence.hosts["gpu00"] = {"runs": {EARLY: "closed"}, "gpu_locks": {}, "strays": []}
+    return evidence
+
+
+def second_start(evidence):
+    evidence.ledger.append(line("start", EARLY, 40, 99))
+
+
+def start_of_nothing(evidence):
+    evidence.ledger.append(line("start", "79-workerpool0-0-a1-r0", 60, 12))
+
+
+def shared_gpu(evidence):
+    for entry in evidence.ledger[3:]:
+        entry["mono"] -= 15
+
+
+def second_end(evidence):
+    row = {"job_id": 77, "subject": "job", "from_state": "SUCCEEDED", "to_state": "FAILED"}
+    evidence.transitions.append(row)
+    evidence.jobs[0]["state"] = "FAILED"
+
+
+def illegal_edge(evidence):
+    evidence.transitions[3]["from_state"] = "CANCELLING"
+    evidence.transitions[2]["to_state"] = "CANCELLING"
+
+
+def torn_history(evidence):
+    del evidence.transitions[1]
+
+
+def state_without_history(evidence):
+    del evidence.transitions[3]
+
+
+def living_process(evidence):
+    evidence.processes["gpu00"] = [(12, "sleep 1000", EARLY)]
+
+
+def late_beat(evidence):
+    evidence.ledger.append(line("beat", EARLY, 11, 10, 14))
+
+
+def lost_byte(evidence):
+    evidence.logs[EARLY] = OUTPUT[:-1]
+
+
+def wrong_byte(evidence):
+    evidence.logs[EARLY] = OUTPUT.replace(b"1", b"2")
+
+
+def doubled_bytes(evidence):
+    evidence.logs[EARLY] = OUTPUT + b"line 1\n"
+
+
+def no_log(evidence):
+    del evidence.logs[EARLY]
+
+
+def vanished_job(evidence):
+    evidence.accepted.append(80)
+
+
+def stuck_job(evidence):
+    evidence.jobs[1]["state"] = "RUNNING"
+    del evidence.transitions[7]
+
+
+def held_port(evidence):
+    evidence.runs[0]["released_at"] = None
+
+
+def held_gpu(evidence):
+    evidence.gpu_claims[0]["released_at"] = None
+
+
+def held_lock(evidence):
+    evidence.hosts["gpu00"]["gpu_locks"]["GPU-1"] = "held"
+
+
+def open_run(evidence):
+    evidence.hosts["gpu00"]["runs"][EARLY] = "running"
+
+
+def stray_file(evidence):
+    evidence.hosts["gpu00"]["strays"].append("/home/gpu/.trainyard/x/runs/1/facts.json.tmp")
+
+
+PLANTED = {
+    "I1": (second_start, start_of_nothing),
+    "I2": (shared_gpu,),
+    "I3": (second_end, illegal_edge, torn_history, state_without_history),
+    "I4": (living_process, late_beat),
+    "I5": (lost_byte, wrong_byte, doubled_bytes, no_log),
+    "I6": (vanished_job, stuck_job),
+    "I8": (held_port, held_gpu, held_lock, open_run, stray_file, living_process),
+}
+CASES = [
+    pytest.param(name, plant, id=f"{name}-{plant.__name__}")
+    for name, plants in PLANTED.items()
+    for plant in plants
+]
+
+
+def test_good_evidence_is_accepted():
+    assert violations(good()) == []
+
+
+def test_every_invariant_is_planted():
+    assert {checker.__doc__[:2] for checker in WHEN_QUIET} == set(PLANTED)
+
+
+@pytest.mark.parametrize(("name", "plant"), CASES)
+def test_a_planted_violation_is_caught(name, plant):
+    evidence = copy.deepcopy(good())
+    plant(evidence)
+    with pytest.raises(AssertionError, match=name):
+        check(evidence)
+
+
+def test_a_gap_explains_missing_bytes_and_no_more():
+    evidence = good()
+    evidence.logs[EARLY] = OUTPUT[:4]
+    evidence.gaps.append({"run_id": EARLY, "start": 4, "end": 14, "reason": "over the budget"})
+    assert violations(evidence) == []
+    evidence.gaps[0]["end"] = 13
+    assert [text[:2] for text in violations(evidence)] == ["I5"]
