@@ -1,0 +1,37 @@
+# Everything runs from a fresh clone, on a machine with python3 and nothing else done before.
+PY := .venv/bin/python
+
+.PHONY: help install install-run up test bench campaign lint
+
+help:
+	@echo "make up       start Trainyard (TRAINYARD_PORT, TRAINYARD_BIND, TRAINYARD_DATA; see README.md)"
+	@echo "make install  everything that the other commands need"
+	@echo "make test     lint and all tests"
+	@echo "make lint     ruff, mypy, migrations, import direction"
+	@echo "make bench    the measurements of docs/benchmarks.md"
+	@echo "make campaign the seeded fault campaign, longer than in the tests (SEED=, SECONDS_LONG=)"
+
+install:
+	@tools/install all
+
+install-run:
+	@tools/install run
+
+up: install-run
+	@exec .venv/bin/trainyard up
+
+test: install
+	@tools/test-machine
+	@$(MAKE) --no-print-directory lint
+	@$(PY) tools/run-tests
+
+lint: install
+	@tools/lint
+
+bench: install
+	@tools/test-machine
+	@$(PY) -m bench
+
+campaign: install
+	@tools/test-machine
+	@TRAINYARD_CAMPAIGN_S=$${SECONDS_LONG:-600} TRAINYARD_CAMPAIGN_SEED=$${SEED:-} $(PY) -m pytest -q -s --timeout 0 tests/flows/test_campaign.py
