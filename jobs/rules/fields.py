@@ -68,6 +68,7 @@ class Fields:
             self._left = dict(document)
         elif document is not None:
             complaints.add(path or "document", f"must be an object, not {shown(document)}.")
+        self.empty = all(value is None for value in self._left.values())
 
     def at(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
@@ -186,10 +187,6 @@ class Fields:
         for name in names:
             self._left.pop(name, None)
             self._left.pop(camel(name), None)
-
-    @property
-    def empty(self) -> bool:
-        return all(value is None for value in self._left.values())
 
     def close(self) -> None:
         for key in self._left:

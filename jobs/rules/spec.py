@@ -35,6 +35,7 @@ from jobs.rules.customjob import (
     to_document,
 )
 from jobs.rules.fields import Complaints, Fields, Refused, Violation, duration
+from jobs.rules.machines import UnknownMachine, needs
 
 __all__ = [
     "Container",
@@ -225,6 +226,10 @@ def _machine(fields: Fields) -> Machine:
     affinity.unsupported("values", "reservations are not supported.")
     affinity.close()
     machine = Machine(fields.text("machine_type", most=64), accelerator, count)
+    try:
+        needs(machine)
+    except UnknownMachine as problem:
+        fields.complain("machine_type", str(problem))
     fields.close()
     return machine
 

@@ -125,8 +125,8 @@ REPLICA_MOVES: Mapping[ReplicaState, frozenset[ReplicaState]] = MappingProxyType
     {
         # Facts may be seen all at once, so a replica that was starting can be seen next in any later state.
         _W: frozenset({_ST, _RU, _FI, _SG, _SD, _FA}),
-        _ST: frozenset({_RU, _FI, _SG, _SD, _FA, _W}),
-        # Back to STARTING is a restart: the replica is the same, its run is a new one.
+        _ST: frozenset({_ST, _RU, _FI, _SG, _SD, _FA, _W}),
+        # To STARTING (also from STARTING) is a restart: the replica is the same, its run is a new one.
         _RU: frozenset({_ST, _FI, _SG, _SD, _FA, _W}),
         _SG: frozenset({_SD, _FI, _FA, _ST, _W}),
         # What is over starts again only when all replicas are restarted together; WAITING is the next attempt.

@@ -1,0 +1,280 @@
+"""The one decision about a job: what is now true goes in, what should be comes out.
+
+`decide` may be called at any time and any number of times. It looks at nothing but its arguments, so it does not matter
+which fact arrived first, twice or late, nor who calls; and since a plan holds differences only, deciding again after a
+plan was applied gives the empty plan until something new is known.
+
+It never places anything: a job that is QUEUED belongs to the scheduler, until `PENDING` is written with its first runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from jobs.rules import retry
+from jobs.rules.customjob import CustomJobSpec
+from jobs.rules.flags import flags
+from jobs.rules.plan import TRAINYARD, Event, Plan, Restart, Stop
+from jobs.rules.retry import EndClass
+from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase, check, legal
+from jobs.rules.verdict import Case, Verdict, deadline, verdict, wait_deadline
+from jobs.rules.views import JobView, Outcome, ReplicaView, RunView
+
+JOB = "job"
+# A job that is starting or stopping is looked at this often even if every hint about it was lost; a running one less.
+LOOK_AGAIN_S = 60.0
+LOOK_AGAIN_RUNNING_S = 600.0
+# The host ends a run by itself so much after the console would have ended the job: with the console alive, the end is
+# decided in one place, before one replica's timeout looks like an error to its peers.
+HOST_TIMEOUT_MARGIN_S = 5.0
+
+
+def decide(view: JobView, now: datetime, grace_s: float) -> Plan:
+    """What should be changed now, given what is now true."""
+    case = Case(view, now)
+    if view.state in TERMINAL:
+        return _beside_a_terminal_job(case, grace_s)
+    new = verdict(case)
+    outcome = new.outcome if new else view.outcome
+    course = _Course(case, grace_s, outcome)
+    if outcome is None:
+        _go_on(course)
+    else:
+        _end(course, outcome, new)
+    return _plan(course, new)
+
+
+def timeout_left_s(spec: CustomJobSpec, started_at: datetime | None, now: datetime) -> float:
+    """The timeout for a run that is created now, for its host to enforce when the console is away."""
+    ran_s = 0.0 if started_at is None else (now - started_at).total_seconds()
+    return max(spec.timeout_s - ran_s, 0.0) + HOST_TIMEOUT_MARGIN_S
+
+
+@dataclass
+class _Course:
+    """A plan in the making."""
+
+    case: Case
+    grace_s: float
+    outcome: Outcome | None
+    moves: list[tuple[JobState, str, str]] = field(default_factory=list)
+    stops: dict[str, Stop] = field(default_factory=dict)
+    restarts: dict[str, Restart] = field(default_factory=dict)
+    next_attempt: bool = False
+    together_with: str = ""
+
+    @property
+    def view(self) -> JobView:
+        return self.case.view
+
+    @property
+    def state(self) -> JobState:
+        return self.moves[-1][0] if self.moves else self.view.state
+
+    def move(self, state: JobState, cause: str, actor: str = TRAINYARD) -> None:
+        check(self.state, state)
+        self.moves.append((state, cause, actor))
+
+    def stop_open(self, reason: str) -> None:
+        """Stop what may still live. A run whose main process is over is being cleaned up by its host already."""
+        for run in self.case.open:
+            if run.phase != RunPhase.ENDED and run.stop_wanted_at is None:
+                self.stops[run.id] = Stop(run.id, self.grace_s, reason)
+
+
+# -- the job goes on -------------------------------------------------------------------------------------------------
+
+
+def _go_on(course: _Course) -> None:
+    case, view = course.case, course.view
+    if view.state == JobState.PENDING and all(case.up(replica) for replica in view.replicas):
+        course.move(JobState.RUNNING, _all_up(view))
+    lost = list(case.lost())
+    if lost and retry.restarts_together(view.spec):
+        _restart_together(course, lost)
+    else:
+        for replica, run in lost:
+            if run.phase == RunPhase.CLOSED:
+                _restart(course, replica, run, f"{replica.name} {retry.how_it_ended(run)}")
+
+
+def _all_up(view: JobView) -> str:
+    return "The replica is up." if len(view.replicas) == 1 else f"All {len(view.replicas)} replicas are up."
+
+
+def _restart(course: _Course, replica: ReplicaView, run: RunView, why: str) -> None:
+    cause = f"{why}; restart {replica.restarts + 1} of {retry.MOST_RESTARTS}."
+    course.restarts[replica.name] = Restart(replica.name, run.id, cause)
+
+
+def _restart_together(course: _Course, lost: list[tuple[ReplicaView, RunView]]) -> None:
+    """One replica was lost and the job wants all restarted: stop the others, and start all when all are closed."""
+    case = course.case
+    causes = [(replica, run) for replica, run in lost if case.ends[replica.name] == EndClass.NOT_PERMANENT]
+    replica, run = (causes or lost)[0]
+    why = f"{replica.name} {retry.how_it_ended(run)}"
+    course.together_with = replica.name
+    course.stop_open(f"{why}; all replicas are restarted together.")
+    if all(run.phase == RunPhase.CLOSED for run in case.latest.values()):
+        for each in course.view.replicas:
+            _restart(course, each, case.latest[each.name], f"All replicas are restarted together: {why}")
+
+
+# -- the job ends, or begins again -----------------------------------------------------------------------------------
+
+
+def _end(course: _Course, outcome: Outcome, new: Verdict | None) -> None:
+    view = course.view
+    cause = new.cause if new else _cause(course, outcome)
+    if view.state == JobState.PENDING and all(course.case.was_up(replica) for replica in view.replicas):
+        course.move(JobState.RUNNING, _all_up(view))
+    course.stop_open(cause)
+    if outcome.state == JobState.QUEUED:
+        if not course.case.open:
+            course.move(JobState.QUEUED, cause)
+            course.next_attempt = True
+        return
+    if all(run.unreachable_since is not None for run in course.case.open):
+        course.move(outcome.state, cause, _actor(view, outcome))
+    elif outcome.state == JobState.CANCELLED and course.state != JobState.CANCELLING:
+        course.move(JobState.CANCELLING, cause, _actor(view, outcome))
+
+
+def _cause(course: _Course, outcome: Outcome) -> str:
+    """Why it ended, told again when the end is reached. What hosts said goes along with a text that says little."""
+    if outcome.state == JobState.SUCCEEDED:
+        return "The primary exited with status 0, and every other replica is stopped."
+    if outcome == retry.cancelled():
+        return "Cancelled, and everything is stopped."
+    words = [f"{run.replica} {retry.how_it_ended(run)}" for run, _ in course.case.ended(EndClass.INTERNAL)]
+    return f"{outcome.message} ({'; '.join(words[:8])})" if words else outcome.message
+
+
+def _actor(view: JobView, outcome: Outcome) -> str:
+    asked = outcome == retry.cancelled() and view.cancel_requested_by
+    return asked or TRAINYARD
+
+
+def _beside_a_terminal_job(case: Case, grace_s: float) -> Plan:
+    """The job's row never changes again. Runs on hosts that did not answer may still close, beside it."""
+    course = _Course(case, grace_s, case.view.outcome or Outcome(case.view.state))
+    course.stop_open("The job is over.")
+    changes, events = _replicas(course)
+    return Plan(replica_states=changes, stop=tuple(course.stops.values()), events=events)
+
+
+# -- the plan --------------------------------------------------------------------------------------------------------
+
+
+def _plan(course: _Course, new: Verdict | None) -> Plan:
+    view, case = course.view, course.case
+    over = course.state in TERMINAL
+    changes, replica_events = _replicas(course)
+    states = {replica.name: changes.get(replica.name, replica.state) for replica in view.replicas}
+    beside = () if over or course.next_attempt else flags(case, course.outcome, states)
+    due_at, reschedule = _due(course)
+    started = any(state == JobState.RUNNING for state, _, _ in course.moves) and view.started_at is None
+    last = course.moves[-1] if course.moves else None
+    return Plan(
+        state=last[0] if last else None,
+        cause=last[1] if last else (new.cause if new else ""),
+        actor=last[2] if last else TRAINYARD,
+        outcome=new.outcome if new and not course.next_attempt else None,
+        replica_states=changes,
+        restart=tuple(course.restarts.values()),
+        stop=tuple(course.stops.values()),
+        next_attempt=course.next_attempt,
+        job_retries=new.job_retries if new else None,
+        internal_tries=new.internal_tries if new else None,
+        started_at=case.now if started else None,
+        ended_at=case.now if over else None,
+        flags=None if beside == view.flags else beside,
+        due_at=due_at,
+        reschedule=reschedule,
+        events=(*replica_events, *_job_events(course)),
+    )
+
+
+def _job_events(course: _Course) -> list[Event]:
+    before, events = course.view.state, []
+    for state, cause, _ in course.moves:
+        events.append(Event(JOB, before, state, cause))
+        before = state
+    return events
+
+
+def _replicas(course: _Course) -> tuple[Mapping[str, ReplicaState], tuple[Event, ...]]:
+    """The replicas whose state changes, and the lines of history about replicas."""
+    changes: dict[str, ReplicaState] = {}
+    events: list[Event] = []
+    for replica in course.view.replicas:
+        state = _replica_state(course, replica)
+        restart = course.restarts.get(replica.name)
+        if not legal(replica.state, state) or (state == replica.state and restart is None):
+            continue  # nothing new, or an old fact: what is over stays over
+        if state != replica.state:
+            changes[replica.name] = state
+        events.append(_replica_event(course, replica, state))
+    return changes, tuple(events)
+
+
+def _replica_state(course: _Course, replica: ReplicaView) -> ReplicaState:
+    run, end = course.case.latest.get(replica.name), course.case.ends.get(replica.name)
+    if course.next_attempt or run is None:
+        return ReplicaState.WAITING
+    if end is None:
+        if run.stop_wanted_at is not None or run.id in course.stops:
+            return ReplicaState.STOPPING
+        return ReplicaState.RUNNING if run.phase == RunPhase.RUNNING else ReplicaState.STARTING
+    comes_back = course.together_with or end in (EndClass.NOT_PERMANENT, EndClass.STOPPED)
+    if course.outcome is None and comes_back:
+        return ReplicaState.STARTING
+    if end in retry.WELL:
+        return ReplicaState.FINISHED
+    if end == EndClass.NOT_PERMANENT and run.stop_wanted_at is not None:
+        return ReplicaState.STOPPED  # a reboot did what we had asked for
+    return ReplicaState.STOPPED if end in (EndClass.STOPPED, EndClass.TIMEOUT) else ReplicaState.FAILED
+
+
+def _replica_event(course: _Course, replica: ReplicaView, state: ReplicaState) -> Event:
+    run = course.case.latest.get(replica.name)
+    host_at = None
+    if course.next_attempt or run is None:
+        cause = "Waits for the next attempt."
+    elif replica.name in course.restarts:
+        cause = course.restarts[replica.name].cause
+    elif run.phase.over:
+        cause, host_at = f"{replica.name} {retry.how_it_ended(run)}.", run.ended_at
+    elif state == ReplicaState.STOPPING:
+        stop = course.stops.get(run.id)
+        cause = stop.reason if stop else "Being stopped."
+    elif state == ReplicaState.RUNNING:
+        cause, host_at = f"Started on {run.host}.", run.started_at
+    else:
+        cause = f"Starting on {run.host}."
+    return Event(replica.name, replica.state, state, cause, host_at)
+
+
+def _due(course: _Course) -> tuple[datetime | None, bool]:
+    """When to look again, and whether that is another time than the row holds."""
+    kept, now = course.view.due_at, course.case.now
+    wanted = _look_again(course)
+    if kept is not None and wanted is not None and now < kept <= wanted:
+        return None, False
+    return wanted, wanted != kept
+
+
+def _look_again(course: _Course) -> datetime | None:
+    if course.state in TERMINAL or course.next_attempt:
+        return None
+    view, now = course.view, course.case.now
+    ends_at = deadline(view) if course.outcome is None else None
+    if course.state == JobState.QUEUED:
+        return min((at for at in (ends_at, wait_deadline(view)) if at), default=None)
+    going = course.outcome is None and course.state == JobState.RUNNING
+    if going and ends_at is None:
+        ends_at = now + timedelta(seconds=view.spec.timeout_s)
+    wanted = now + timedelta(seconds=LOOK_AGAIN_RUNNING_S if going else LOOK_AGAIN_S)
+    return min(wanted, ends_at) if ends_at else wanted

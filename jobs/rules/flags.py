@@ -1,0 +1,74 @@
+"""What is true beside a job's state: since when, and in words. Made new from the facts at each decision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from jobs.rules.states import FlagName, JobState, ReplicaState, RunPhase
+from jobs.rules.verdict import Case
+from jobs.rules.views import Flag, Outcome, RunView
+
+_DECIDED = {
+    JobState.SUCCEEDED: "Succeeded",
+    JobState.FAILED: "Failed",
+    JobState.CANCELLED: "Cancelled",
+    JobState.QUEUED: "To be run again",
+}
+
+
+def flags(case: Case, outcome: Outcome | None, states: Mapping[str, ReplicaState]) -> tuple[Flag, ...]:
+    """The flags that hold now. One that held before keeps its since-when."""
+    old = {flag.name: flag.since for flag in case.view.flags}
+    texts = {
+        FlagName.UNREACHABLE: _unreachable(case),
+        FlagName.STOPPING: _stopping(case, outcome),
+        FlagName.RESTARTING: "" if outcome else _restarting(case, states),
+        FlagName.CLEANING: _cleaning(case),
+        FlagName.STUCK: _stuck(case),
+    }
+    return tuple(Flag(name, old.get(name, case.now), text) for name, text in texts.items() if text)
+
+
+def _unreachable(case: Case) -> str:
+    runs = [run for run in case.open if run.unreachable_since is not None]
+    hosts = {run.host: run.unreachable_since for run in runs}
+    silent = [f"{host} since {since:%Y-%m-%d %H:%M:%S %Z}" for host, since in sorted(hosts.items()) if since]
+    return f"No answer from {', '.join(silent)} ({_replicas(runs)})." if silent else ""
+
+
+def _stopping(case: Case, outcome: Outcome | None) -> str:
+    if outcome is None or not case.open:
+        return ""
+    return f"{_DECIDED[outcome.state]}; {_count(len(case.open))} still to be stopped and proved clean."
+
+
+def _restarting(case: Case, states: Mapping[str, ReplicaState]) -> str:
+    coming = [
+        replica
+        for replica in case.view.replicas
+        if states[replica.name] == ReplicaState.STARTING and (replica.restarts or replica.name in case.ends)
+    ]
+    return f"Being restarted: {', '.join(replica.name for replica in coming[:8])}." if coming else ""
+
+
+def _cleaning(case: Case) -> str:
+    runs = [run for run in case.open if run.phase == RunPhase.ENDED and run.unreachable_since is None]
+    return f"Over, but not yet proved clean: {_replicas(runs)}." if runs else ""
+
+
+def _stuck(case: Case) -> str:
+    runs = [run for run in case.open if run.survivors]
+    if not runs:
+        return ""
+    found = "; ".join(f"{run.survivors} of {run.replica} on {run.host}" for run in runs[:8])
+    return f"Processes that cannot be killed: {found}."
+
+
+def _replicas(runs: Iterable[RunView]) -> str:
+    names = sorted({run.replica for run in runs})
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return ", ".join(names[:8]) + more
+
+
+def _count(runs: int) -> str:
+    return "1 run is" if runs == 1 else f"{runs} runs are"

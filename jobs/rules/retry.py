@@ -1,0 +1,207 @@
+"""How the end of a run is read, and what follows from it. This file is the table of the service's documents.
+
+| end of a run                                      | class         | what follows                                   |
+| ------------------------------------------------- | ------------- | ---------------------------------------------- |
+| the primary exits 0                               | SUCCESS       | job SUCCEEDED, everything else is stopped      |
+| another replica exits 0                           | FINISHED      | that replica is done; the job goes on          |
+| it was over because we stopped it                 | STOPPED       | nothing by itself                              |
+| 6, 134, 11, 139, SIGABRT, SIGSEGV                 | TRANSIENT     | the whole job again, at most 3 times           |
+| any other exit code that the program chose        | USER_ERROR    | job FAILED                                     |
+| its command could not be executed                 | USER_ERROR    | job FAILED (StartError)                        |
+| out of memory                                     | OUT_OF_MEMORY | job FAILED                                     |
+| another signal, 129 to 159, host rebooted, lost   | NOT_PERMANENT | the replica again, same host, at most 5 times; |
+|                                                   |               | then the whole job again, at most 3 times      |
+| the host could not start it                       | INTERNAL      | the whole job again, 3 tries in all            |
+| the host ended it at its timeout                  | TIMEOUT       | job CANCELLED, with an error that says so      |
+
+All whole-job retries share one counter of 3, so a job has at most 4 attempts and a replica at most 6 runs in each.
+With `disable_retries` no whole job is run again; a replica still is. Waiting too long for capacity (no run at all) is
+a retry of the same kind, see `verdict.py`. A replica that moves because its host is drained will be a row of its own,
+counting against nothing.
+
+An exit code over 128 is how shells report a signal, so 137 without a known lack of memory reads as a kill. What the
+host does not know is not guessed: no exit code and no signal means that the replica was lost.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+from enum import StrEnum
+
+from jobs.rules.customjob import CustomJobSpec
+from jobs.rules.states import JobState
+from jobs.rules.views import Outcome, ReplicaView, RunView
+
+MOST_RESTARTS = 5
+MOST_RETRIES = 3
+MOST_INTERNAL_TRIES = 3
+
+# gRPC codes of a job's error.
+CANCELLED_CODE = 1
+INVALID_ARGUMENT = 3
+RESOURCE_EXHAUSTED = 8
+INTERNAL_CODE = 13
+UNAVAILABLE = 14
+
+INTERNAL_TEXT = "Internal error occurred for the current attempt"
+CANCELLED_TEXT = "CANCELED"
+
+_TRANSIENT_STATUS = frozenset({6, 11, 128 + 6, 128 + 11})
+_SIGNAL_STATUS = range(129, 160)
+# What the service's documents call a program that could not even be executed.
+_START_ERROR_STATUS = 128
+
+
+class EndClass(StrEnum):
+    SUCCESS = "SUCCESS"
+    FINISHED = "FINISHED"
+    STOPPED = "STOPPED"
+    TRANSIENT = "TRANSIENT"
+    USER_ERROR = "USER_ERROR"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    NOT_PERMANENT = "NOT_PERMANENT"
+    INTERNAL = "INTERNAL"
+    TIMEOUT = "TIMEOUT"
+
+
+# Ends that fail the job at once, and ends after which the whole job may be run again.
+PERMANENT = frozenset({EndClass.USER_ERROR, EndClass.OUT_OF_MEMORY})
+WELL = frozenset({EndClass.SUCCESS, EndClass.FINISHED})
+
+
+def classify(run: RunView, primary: bool) -> EndClass | None:
+    """What the end of this run was; None while it is not over."""
+    if not run.phase.over:
+        return None
+    if run.why == "timeout":
+        return EndClass.TIMEOUT
+    if run.why == "refused":
+        return EndClass.USER_ERROR if run.refusal == "exec_failed" else EndClass.INTERNAL
+    if run.why in ("stop", "tombstone"):
+        # A stop that we did not order (an operator on the host, an older console) is a loss like any other.
+        return EndClass.STOPPED if run.stop_wanted_at else EndClass.NOT_PERMANENT
+    if run.why in ("lost", "reboot"):
+        return EndClass.NOT_PERMANENT
+    return _by_exit(run, primary)
+
+
+def _by_exit(run: RunView, primary: bool) -> EndClass:
+    if run.exit_code == 0 and run.exit_signal is None:
+        return EndClass.SUCCESS if primary else EndClass.FINISHED
+    if run.oom:
+        return EndClass.OUT_OF_MEMORY
+    status = exit_status(run)
+    if status in _TRANSIENT_STATUS:
+        return EndClass.TRANSIENT
+    if status is None or run.exit_signal is not None or status in _SIGNAL_STATUS:
+        return EndClass.NOT_PERMANENT
+    return EndClass.USER_ERROR
+
+
+def exit_status(run: RunView) -> int | None:
+    """As a shell shows it: the exit code, or 128 + the signal; None when the host does not know."""
+    if run.exit_signal is not None:
+        return 128 + run.exit_signal
+    if run.exit_code is None and run.refusal == "exec_failed":
+        return _START_ERROR_STATUS
+    if run.exit_code is None and run.oom:
+        return 128 + signal.SIGKILL
+    return run.exit_code
+
+
+def may_restart(replica: ReplicaView) -> bool:
+    return replica.restarts < MOST_RESTARTS
+
+
+def restarts_together(spec: CustomJobSpec) -> bool:
+    """Does the restart of one replica restart all? Not when retries are disabled, as the documents say."""
+    return spec.restart_job_on_worker_restart and not spec.disable_retries
+
+
+def may_retry_job(spec: CustomJobSpec, job_retries: int) -> bool:
+    return not spec.disable_retries and job_retries < MOST_RETRIES
+
+
+def may_try_again(spec: CustomJobSpec, job_retries: int, internal_tries: int) -> bool:
+    """After an internal error, which is the `internal_tries`-th of this job, the one now included."""
+    return may_retry_job(spec, job_retries) and internal_tries < MOST_INTERNAL_TRIES
+
+
+# -- the exact texts -------------------------------------------------------------------------------------------------
+
+
+def failed(ends: Iterable[tuple[RunView, EndClass]]) -> Outcome:
+    """FAILED, with one sentence for each replica that made it so."""
+    ends = list(ends)
+    known = all(end == EndClass.OUT_OF_MEMORY or exit_status(run) is not None for run, end in ends)
+    return Outcome(
+        JobState.FAILED,
+        INVALID_ARGUMENT if known else UNAVAILABLE,
+        " ".join(_sentence(run, end) for run, end in ends),
+    )
+
+
+def _sentence(run: RunView, end: EndClass) -> str:
+    status = exit_status(run)
+    if end == EndClass.OUT_OF_MEMORY:
+        return f"The replica {run.replica} ran out of memory and exited with a non-zero status of {status}."
+    if status is None:
+        return f"The replica {run.replica} was lost too often: {how_it_ended(run)}."
+    reason = "StartError" if run.refusal == "exec_failed" else "Error"
+    said = f"\n Termination log message: {run.message}" if reason == "StartError" and run.message else ""
+    return f"The replica {run.replica} exited with a non-zero status of {status}. Termination reason: {reason}.{said}"
+
+
+def internal_error() -> Outcome:
+    return Outcome(JobState.FAILED, INTERNAL_CODE, INTERNAL_TEXT)
+
+
+def no_capacity(location: str) -> Outcome:
+    return Outcome(
+        JobState.FAILED,
+        RESOURCE_EXHAUSTED,
+        f"Resources are insufficient in region: {location}. "
+        "Try a different region or use a different accelerator.",
+    )
+
+
+def cancelled() -> Outcome:
+    return Outcome(JobState.CANCELLED, CANCELLED_CODE, CANCELLED_TEXT)
+
+
+def timed_out(timeout: str) -> Outcome:
+    return Outcome(
+        JobState.CANCELLED,
+        CANCELLED_CODE,
+        f"The job was cancelled because it ran longer than its timeout of {timeout}.",
+    )
+
+
+def whole_job_again(why: str) -> Outcome:
+    return Outcome(JobState.QUEUED, 0, why)
+
+
+def how_it_ended(run: RunView) -> str:
+    """For history: `was killed by SIGKILL on gpu01`."""
+    said = f": {run.message}" if run.message else ""
+    if run.why == "refused":
+        return f"could not be started on {run.host} ({run.refusal or 'no reason given'}){said}"
+    if run.why == "reboot":
+        return f"was lost: {run.host} was rebooted"
+    if run.why == "timeout":
+        return f"was ended by {run.host} at its timeout"
+    if run.why in ("stop", "tombstone"):
+        return f"was stopped on {run.host}"
+    if run.exit_signal is not None:
+        return f"was killed by {signal_name(run.exit_signal)} on {run.host}{said}"
+    if run.why == "lost" or run.exit_code is None:
+        return f"was lost on {run.host}{said or ': nobody saw how it ended'}"
+    return f"exited with status {run.exit_code} on {run.host}{said}"
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,200 @@
+"""What the ends of a job's runs, its cancel and its clocks say together: is the outcome known, and which is it?
+
+Only the latest run of each replica counts: earlier ones were answered by a restart. An outcome once written stays,
+except that a cancel wins over "the whole job again". Of several things known at once, the first of this list holds:
+
+1. a cancel that was asked for,
+2. the primary's success: what its peers did when it left them is no error of the job,
+3. a timeout that a host enforced: peers that fail because of it are its consequence,
+4. a permanent error of any replica,
+5. a transient error, an internal error, a replica lost too often: the whole job again if there is a try left,
+6. the job's timeout by the console's clock, which comes last so that an error that the console only hears of late is
+   not hidden by it,
+7. waiting too long for capacity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from jobs.rules import retry
+from jobs.rules.customjob import CustomJobSpec
+from jobs.rules.fields import duration
+from jobs.rules.retry import EndClass
+from jobs.rules.states import TERMINAL, JobState, RunPhase
+from jobs.rules.views import JobView, Outcome, ReplicaView, RunView
+
+
+@dataclass(frozen=True)
+class Case:
+    """A view with what is read out of it again and again."""
+
+    view: JobView
+    now: datetime
+    latest: dict[str, RunView] = field(init=False)
+    ends: dict[str, EndClass] = field(init=False)
+
+    def __post_init__(self) -> None:
+        latest: dict[str, RunView] = {}
+        for run in self.view.runs:
+            if run.attempt == self.view.attempt and self._newer(run, latest.get(run.replica)):
+                latest[run.replica] = run
+        ends: dict[str, EndClass] = {}
+        for replica in self.view.replicas:
+            run_of = latest.get(replica.name)
+            end = retry.classify(run_of, replica.primary) if run_of else None
+            if end is not None:
+                ends[replica.name] = end
+        object.__setattr__(self, "latest", latest)
+        object.__setattr__(self, "ends", ends)
+
+    @staticmethod
+    def _newer(run: RunView, than: RunView | None) -> bool:
+        return than is None or run.number > than.number
+
+    @property
+    def open(self) -> list[RunView]:
+        return [run for run in self.view.runs if run.phase != RunPhase.CLOSED]
+
+    def ended(self, *classes: EndClass) -> list[tuple[RunView, EndClass]]:
+        """The latest runs that ended so, in the order of the replicas."""
+        return [
+            (self.latest[replica.name], self.ends[replica.name])
+            for replica in self.view.replicas
+            if self.ends.get(replica.name) in classes
+        ]
+
+    def lost(self) -> Iterator[tuple[ReplicaView, RunView]]:
+        """Replicas whose latest run is over and that should come back. A stop without an outcome is a loss, too."""
+        for replica in self.view.replicas:
+            if self.ends.get(replica.name) in (EndClass.NOT_PERMANENT, EndClass.STOPPED):
+                yield replica, self.latest[replica.name]
+
+    def up(self, replica: ReplicaView) -> bool:
+        run = self.latest.get(replica.name)
+        return run is not None and (
+            run.phase == RunPhase.RUNNING or self.ends.get(replica.name) in retry.WELL
+        )
+
+    def was_up(self, replica: ReplicaView) -> bool:
+        run = self.latest.get(replica.name)
+        return run is not None and (run.phase == RunPhase.RUNNING or run.started_at is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome that is now decided, the counters with it, and why, in words for history."""
+
+    outcome: Outcome
+    cause: str
+    job_retries: int | None = None
+    internal_tries: int | None = None
+
+
+def verdict(case: Case) -> Verdict | None:
+    """What is newly decided now; None when nothing is, or when it was decided before."""
+    view = case.view
+    if view.state in TERMINAL:
+        return None
+    if view.cancel_requested_at is not None and (
+        view.outcome is None or view.outcome.state == JobState.QUEUED
+    ):
+        return Verdict(retry.cancelled(), f"Cancelled by {view.cancel_requested_by or 'somebody'}.")
+    if view.outcome is not None:
+        return None
+    return _by_ends(case) or _by_clock(case)
+
+
+def _by_ends(case: Case) -> Verdict | None:
+    for run, _ in case.ended(EndClass.SUCCESS):
+        return Verdict(
+            Outcome(JobState.SUCCEEDED), f"The primary, {run.replica}, exited with status 0 on {run.host}."
+        )
+    timed_out = case.ended(EndClass.TIMEOUT)
+    if timed_out:
+        return _timed_out(case.view.spec, f"{_words(timed_out)}.")
+    permanent = case.ended(*retry.PERMANENT)
+    if permanent:
+        return Verdict(retry.failed(permanent), f"{_words(permanent)}.")
+    return _transient(case) or _internal(case) or _lost_too_often(case)
+
+
+def _transient(case: Case) -> Verdict | None:
+    ends = case.ended(EndClass.TRANSIENT)
+    return _again_or(case, ends, retry.failed(ends)) if ends else None
+
+
+def _lost_too_often(case: Case) -> Verdict | None:
+    ends = [(run, EndClass.NOT_PERMANENT) for replica, run in case.lost() if not retry.may_restart(replica)]
+    return _again_or(case, ends, retry.failed(ends)) if ends else None
+
+
+def _again_or(case: Case, ends: list[tuple[RunView, EndClass]], failed: Outcome) -> Verdict:
+    view = case.view
+    if not retry.may_retry_job(view.spec, view.job_retries):
+        return Verdict(failed, f"{_words(ends)}; {_no_try_left(view)}.")
+    retries = view.job_retries + 1
+    why = f"{_words(ends)}; the whole job is run again, retry {retries} of {retry.MOST_RETRIES}."
+    return Verdict(retry.whole_job_again(why), why, job_retries=retries)
+
+
+def _internal(case: Case) -> Verdict | None:
+    ends = case.ended(EndClass.INTERNAL)
+    if not ends:
+        return None
+    view, tries = case.view, case.view.internal_tries + 1
+    if not retry.may_try_again(view.spec, view.job_retries, tries):
+        return Verdict(retry.internal_error(), f"{_words(ends)}; {_no_try_left(view)}.", internal_tries=tries)
+    why = f"{_words(ends)}; the whole job is tried again, try {tries + 1} of {retry.MOST_INTERNAL_TRIES}."
+    return Verdict(retry.whole_job_again(why), why, job_retries=view.job_retries + 1, internal_tries=tries)
+
+
+def _no_try_left(view: JobView) -> str:
+    return "retries are disabled" if view.spec.disable_retries else "no try is left"
+
+
+def _words(ends: list[tuple[RunView, EndClass]]) -> str:
+    return "; ".join(f"{run.replica} {retry.how_it_ended(run)}" for run, _ in ends[:8])
+
+
+def _timed_out(spec: CustomJobSpec, cause: str) -> Verdict:
+    return Verdict(retry.timed_out(duration(spec.timeout_s)), cause)
+
+
+def _by_clock(case: Case) -> Verdict | None:
+    view = case.view
+    runs_until = deadline(view)
+    if runs_until is not None and case.now >= runs_until:
+        return _timed_out(view.spec, f"The job has run for its timeout of {duration(view.spec.timeout_s)}.")
+    waits_until = wait_deadline(view)
+    if waits_until is None or case.now < waits_until:
+        return None
+    waited = f"No capacity in {view.location or 'the location'} for {duration(view.spec.wait_limit_s or 0)}"
+    if not retry.may_retry_job(view.spec, view.job_retries):
+        return Verdict(retry.no_capacity(view.location), f"{waited}; {_no_try_left(view)}.")
+    retries = view.job_retries + 1
+    why = f"{waited}; tried again, retry {retries} of {retry.MOST_RETRIES}."
+    return Verdict(retry.whole_job_again(why), why, job_retries=retries)
+
+
+def deadline(view: JobView) -> datetime | None:
+    """When the job's timeout is over. It counts from the first time it ran, whatever is run again since."""
+    return None if view.started_at is None else view.started_at + timedelta(seconds=view.spec.timeout_s)
+
+
+def wait_deadline(view: JobView) -> datetime | None:
+    """When this attempt has waited for capacity as long as it may; None when it may for ever.
+
+    Where nobody noted when the attempt began to wait, only a job that never ran can be judged: it has done nothing but
+    wait since it was created.
+    """
+    limit_s = view.spec.wait_limit_s
+    if view.state != JobState.QUEUED or limit_s is None:
+        return None
+    if view.queued_at is not None:
+        return view.queued_at + timedelta(seconds=limit_s)
+    if view.started_at is None:
+        return view.created_at + timedelta(seconds=limit_s * (view.job_retries + 1))
+    return None
