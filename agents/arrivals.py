@@ -1,0 +1,102 @@
+"""What a host tells, from messages to arrivals. Pure. A host may be hostile: nothing of it is believed unmeasured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
+from agents.runner import Message, WireError
+from agents.words import clean
+
+RUN = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,80}")
+MOST_RAW = 1024 * 1024
+MOST_MARKS = 8192
+FARTHEST = 1 << 60
+
+KINDS = frozenset({"fact", "inventory", "log", "gap", "log_end", "forgotten"})
+
+
+def arrivals(message: Message, payload: bytes) -> list[Arrival]:
+    """The arrivals in one message of a kind in `KINDS`. Raises WireError for what no runner of ours says."""
+    kind = message["t"]
+    if kind == "inventory":
+        return [_fact(document) for document in _list(message, "runs")]
+    if kind == "fact":
+        return [_fact({key: value for key, value in message.items() if key != "t"})]
+    run = _run(message)
+    if kind == "log":
+        return [Arrival(run, _frame(message, payload))]
+    if kind == "gap":
+        start, end = _range(message)
+        return [Arrival(run, Gap(start, end, clean(message.get("reason", ""), 200)))]
+    if kind == "log_end":
+        return [Arrival(run, LogEnd(_whole(message, "size"), clean(message.get("digest") or "", 100)))]
+    return [Arrival(run, Forgotten())]
+
+
+def size(arrival: Arrival) -> int:
+    """Roughly what it weighs in memory."""
+    return 500 + (len(arrival.what.data) if isinstance(arrival.what, Frame) else 0)
+
+
+def _fact(document: Any) -> Arrival:
+    if not isinstance(document, dict) or not isinstance(document.get("phase"), str):
+        raise WireError("a fact without a phase")
+    return Arrival(_run(document), Fact(document))
+
+
+def _frame(message: Message, payload: bytes) -> Frame:
+    start, end = _range(message)
+    z = bool(message.get("z"))
+    if (
+        end - start > MOST_RAW
+        or not payload
+        or len(payload) > MOST_RAW
+        or (not z and len(payload) != end - start)
+    ):
+        raise WireError(f"a log frame of {end - start} bytes in {len(payload)}")
+    marks = _list(message, "at") if "at" in message else []
+    if len(marks) > MOST_MARKS:
+        raise WireError(f"a log frame with {len(marks)} time marks")
+    return Frame(start, end, z, payload, tuple(_mark(mark) for mark in marks))
+
+
+def _mark(mark: Any) -> tuple[int, float]:
+    if (
+        not isinstance(mark, list)
+        or len(mark) != 2
+        or type(mark[0]) is not int
+        or type(mark[1]) not in (int, float)
+    ):
+        raise WireError("a time mark that is not [offset, seconds]")
+    return mark[0], float(mark[1])
+
+
+def _run(message: Mapping[str, Any]) -> str:
+    run = message.get("run")
+    if not isinstance(run, str) or not RUN.fullmatch(run):
+        raise WireError(f"a run named {str(run)[:40]!r}")
+    return run
+
+
+def _range(message: Message) -> tuple[int, int]:
+    start, end = _whole(message, "from"), _whole(message, "to")
+    if not start < end:
+        raise WireError(f"a range from {start} to {end}")
+    return start, end
+
+
+def _whole(message: Message, name: str) -> int:
+    value = message.get(name)
+    if type(value) is not int or not 0 <= value <= FARTHEST:
+        raise WireError(f"{name} is {str(value)[:40]!r}")
+    return value
+
+
+def _list(message: Message, name: str) -> list[Any]:
+    value = message.get(name)
+    if not isinstance(value, list):
+        raise WireError(f"{name} is not a list")
+    return value

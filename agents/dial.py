@@ -1,0 +1,316 @@
+"""Dialling a host: from its address to an authenticated SSH connection, by way of jump hosts, with pinned keys only.
+
+paramiko leaves Nagle's algorithm on and re-arms delayed ACKs, which costs 40 ms at each stage of a handshake, and it
+prefers a slow cipher. So: TCP_NODELAY, TCP_QUICKACK re-armed at each read, and AES-GCM first.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, cast
+
+import paramiko
+
+from agents import hostkeys
+from agents.targets import Jump, Target, place
+from agents.words import clean
+
+CONNECT_S = 8.0
+HANDSHAKE_S = 10.0
+DEAD_S = 12.0
+# paramiko's thread looks up from its socket this often; its own 0.1 s costs 4.5 % of a core for 200 idle links.
+POLL_S = 5.0
+CIPHERS_FIRST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
+MOST_HANDSHAKES = 16
+MOST_OUTPUT = 8 * 1024 * 1024
+
+# It logs a traceback for each lost connection; what happened is told by our own errors.
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+
+
+class DialError(Exception):
+    """The host could not be reached and logged in to. The message is for people; `at` is the jump host, if any."""
+
+    def __init__(self, message: str, at: str = "") -> None:
+        super().__init__(clean(f"{at}: {message}" if at else message))
+        self.at = at
+
+
+class Unreachable(DialError):
+    """Nothing answers at the address."""
+
+
+class Busy(DialError):
+    """Something answers, but takes no login now: MaxStartups, MaxSessions, an overloaded or hanging sshd."""
+
+
+class AuthFailed(DialError):
+    """The login name or our key was refused."""
+
+
+class KeyUnknown(DialError):
+    """The machine showed a host key that nobody has accepted yet. Nothing was sent to it."""
+
+    def __init__(self, offered: str, at: str = "") -> None:
+        super().__init__(f"its host key {hostkeys.fingerprint(offered)} has not been accepted", at)
+        self.offered = offered
+
+
+class KeyChanged(DialError):
+    """The machine showed another host key than the accepted one. Nothing was sent to it."""
+
+    def __init__(self, pinned: str, offered: str, at: str = "") -> None:
+        super().__init__(
+            f"its host key changed: {hostkeys.fingerprint(pinned)} was accepted, "
+            f"{hostkeys.fingerprint(offered)} is shown now",
+            at,
+        )
+        self.pinned, self.offered = pinned, offered
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    stdout: bytes
+    stderr: bytes
+    status: int
+
+
+class Gate:
+    """Caps the handshakes of this process: so many at once in all, and one at a time at each sshd."""
+
+    def __init__(self, most: int = MOST_HANDSHAKES) -> None:
+        self._slots = threading.BoundedSemaphore(most)
+        self._lock = threading.Lock()
+        self._places: dict[str, threading.Lock] = {}
+
+    @contextmanager
+    def handshake(self, where: str) -> Iterator[None]:
+        with self._lock:
+            mine = self._places.setdefault(where, threading.Lock())
+        # The place first: those who queue for one slow sshd must not hold slots that others could use.
+        if not mine.acquire(timeout=6 * HANDSHAKE_S):
+            raise Busy(f"{where} has been taking logins for a minute")
+        try:
+            if not self._slots.acquire(timeout=6 * HANDSHAKE_S):
+                raise Busy("too many handshakes are under way")
+            try:
+                yield
+            finally:
+                self._slots.release()
+        finally:
+            mine.release()
+
+
+GATE = Gate()
+
+
+class QuickSocket:
+    """A TCP socket that acknowledges at once: sshd's own Nagle would else hold back its answer for 40 ms."""
+
+    def __init__(self, inner: socket.socket, dead_s: float) -> None:
+        self._inner = inner
+        for level, option, value in (
+            (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+            (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, int(dead_s / 3))),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, int(dead_s / 3))),
+            (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(dead_s * 1000)),
+        ):
+            inner.setsockopt(level, option, value)
+
+    def recv(self, size: int) -> bytes:
+        data = self._inner.recv(size)
+        self._inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        return data
+
+    def send(self, data: bytes) -> int:
+        return self._inner.send(data)
+
+    def settimeout(self, timeout: float | None) -> None:
+        self._inner.settimeout(timeout)
+
+    def getpeername(self) -> Any:
+        return self._inner.getpeername()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            # Wakes the thread that sits in recv; close() alone would leave it there until its timeout.
+            self._inner.shutdown(socket.SHUT_RDWR)
+        self._inner.close()
+
+
+class Connection(paramiko.Transport):
+    """An SSH connection that takes those it was made through with it when it closes."""
+
+    def __init__(self, sock: QuickSocket | paramiko.Channel, through: Connection | None = None) -> None:
+        super().__init__(cast("socket.socket", sock))
+        self.through = through
+        self.banner_timeout = self.handshake_timeout = self.auth_timeout = HANDSHAKE_S
+        options = self.get_security_options()
+        rest = tuple(name for name in options.ciphers if name not in CIPHERS_FIRST)
+        options.ciphers = CIPHERS_FIRST + rest
+
+    def prefer(self, pinned: str) -> None:
+        """Ask for the pinned kind of key first: a machine with keys of several kinds would else show another one."""
+        options = self.get_security_options()
+        known = options.key_types
+        first = tuple(name for name in hostkeys.algorithms(pinned) if name in known)
+        options.key_types = first + tuple(name for name in known if name not in first)
+
+    def close(self) -> None:
+        self.sock.close()
+        super().close()
+        if self.through is not None:
+            self.through.close()
+
+
+def dial(target: Target, key: paramiko.PKey, gate: Gate = GATE, dead_s: float = DEAD_S) -> Connection:
+    """Connect, check the pinned key, log in. Raises a DialError; nothing is left open then."""
+    last = Jump(target.user, target.address, target.port, target.pinned_key)
+    connection: Connection | None = None
+    for number, hop in enumerate((*target.jumps, last)):
+        at = hop.place if number < len(target.jumps) else ""
+        try:
+            sock = _reach(hop, connection, at, dead_s)
+            connection = _log_in(hop, sock, connection, at, key, gate)
+        except BaseException:
+            if connection is not None:
+                connection.close()
+            raise
+    assert connection is not None
+    return connection
+
+
+def run(transport: paramiko.Transport, command: str, stdin: bytes = b"", timeout: float = 30.0) -> Result:
+    """Run a constant command to its end. Bounded in time and in output."""
+    deadline = time.monotonic() + timeout
+    channel = open_session(transport)
+    try:
+        channel.settimeout(timeout)
+        channel.exec_command(command)
+        outputs = _Outputs(channel)
+        if stdin:
+            channel.sendall(stdin)
+        channel.shutdown_write()
+        return outputs.finish(deadline)
+    except (TimeoutError, paramiko.SSHException, OSError, EOFError) as error:
+        raise Busy(f"the host did not finish an answer within {timeout:g} s ({error})".rstrip()) from error
+    finally:
+        channel.close()
+
+
+def open_session(transport: paramiko.Transport, window: int | None = None) -> paramiko.Channel:
+    try:
+        return transport.open_session(window_size=window, timeout=HANDSHAKE_S)
+    except paramiko.ChannelException as error:
+        raise Busy(f"sshd opens no more sessions on this connection (MaxSessions): {error}") from error
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        raise Busy(f"no session could be opened: {error}") from error
+
+
+class _Outputs:
+    """Reads both outputs at once: a command that fills one of them while nobody reads it would hang."""
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self._channel = channel
+        self._errors: list[bytes] = []
+        self._reader = threading.Thread(target=self._read_errors, name="ssh-stderr", daemon=True)
+        self._reader.start()
+
+    def _read_errors(self) -> None:
+        kept = 0
+        try:
+            while data := self._channel.recv_stderr(65536):
+                if kept < 65536:
+                    self._errors.append(data)
+                kept += len(data)
+        except (TimeoutError, OSError):
+            pass
+
+    def finish(self, deadline: float) -> Result:
+        kept: list[bytes] = []
+        size = 0
+        while True:
+            self._channel.settimeout(max(0.01, deadline - time.monotonic()))
+            data = self._channel.recv(65536)
+            if not data:
+                break
+            kept.append(data)
+            size += len(data)
+            if size > MOST_OUTPUT:
+                raise OSError("more output than any answer has")
+        left = max(0.01, deadline - time.monotonic())
+        if not self._channel.status_event.wait(left):
+            raise TimeoutError("no exit status")
+        self._reader.join(max(0.01, deadline - time.monotonic()))
+        return Result(b"".join(kept), b"".join(self._errors), self._channel.exit_status)
+
+
+def _reach(hop: Jump, through: Connection | None, at: str, dead_s: float) -> QuickSocket | paramiko.Channel:
+    if through is None:
+        try:
+            return QuickSocket(socket.create_connection((hop.address, hop.port), timeout=CONNECT_S), dead_s)
+        except OSError as error:
+            raise Unreachable(f"{hop.place} does not answer: {error}", at) from error
+    try:
+        return through.open_channel(
+            "direct-tcpip", (hop.address, hop.port), ("127.0.0.1", 0), timeout=CONNECT_S
+        )
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        raise Unreachable(f"{hop.place} is not reached through the jump host: {error}", at) from error
+
+
+def _log_in(
+    hop: Jump,
+    sock: QuickSocket | paramiko.Channel,
+    through: Connection | None,
+    at: str,
+    key: paramiko.PKey,
+    gate: Gate,
+) -> Connection:
+    connection = Connection(sock, through)
+    try:
+        with gate.handshake(place(hop.address, hop.port)):
+            _check_key(connection, hop, at)
+            _authenticate(connection, hop, at, key)
+        connection.sock.settimeout(POLL_S)
+    except BaseException:
+        connection.through = None  # dial() closes that one itself
+        connection.close()
+        raise
+    return connection
+
+
+def _check_key(connection: Connection, hop: Jump, at: str) -> None:
+    if hop.pinned_key:
+        connection.prefer(hop.pinned_key)
+    try:
+        connection.start_client(timeout=HANDSHAKE_S)
+        shown = connection.get_remote_server_key()
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        raise Busy(f"{hop.place} answers, but not with an SSH handshake: {error or 'closed'}", at) from error
+    offered = f"{shown.get_name()} {shown.get_base64()}"
+    if not hop.pinned_key:
+        raise KeyUnknown(offered, at)
+    if not hostkeys.same(hop.pinned_key, offered):
+        raise KeyChanged(hop.pinned_key, offered, at)
+
+
+def _authenticate(connection: Connection, hop: Jump, at: str, key: paramiko.PKey) -> None:
+    try:
+        further = connection.auth_publickey(hop.user, key)
+    except paramiko.AuthenticationException as error:
+        # paramiko says "authentication failed" for a dead line too; only an answer of sshd is a refusal.
+        if not connection.is_active() or "timeout" in str(error).lower():
+            raise Busy(f"{hop.place} ended the login without an answer: {error}", at) from error
+        raise AuthFailed(f"{hop.user}@{hop.place} refused our key: {error}", at) from error
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        raise Busy(f"{hop.place} ended the login: {error or 'closed'}", at) from error
+    if further:
+        raise AuthFailed(f"{hop.user}@{hop.place} wants more than a key: {', '.join(further)}", at)

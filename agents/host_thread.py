@@ -1,0 +1,294 @@
+"""A thread per host: dials, listens, dials again. What needs the database is done in the host's turns (turns.py)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import paramiko
+from django.utils import timezone
+
+from agents import install, standing
+from agents.backoff import Backoff, Trouble
+from agents.desk import Arrival, Desk, Fact, LogEnd
+from agents.dial import AuthFailed, Busy, DialError, KeyChanged, KeyUnknown, Unreachable, dial
+from agents.failpoints import failpoint
+from agents.leases import Lease
+from agents.link import Hello, Link, RunnerMissing
+from agents.models import HostStatus
+from agents.orders import CLOSED, Start, busy, orders
+from agents.runner import WireError
+from agents.targets import Target
+from agents.turns import Turns
+
+logger = logging.getLogger(__name__)
+
+IDLE_LOOK_S = 5.0
+STEADY_S = 10.0
+# With this much unsent, more orders would only wait in memory.
+ENOUGH_UNSENT = 4 * 1024 * 1024
+MOST_STARTS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSettings:
+    """How the dispatcher keeps its links."""
+
+    deployment: str
+    lease_s: float = 15.0
+    tick_s: float = 1.0
+    dead_s: float = 12.0
+    clerks: int = 4
+
+
+class HostThread:
+    def __init__(
+        self,
+        host_id: int,
+        target: Target,
+        lease: Lease,
+        *,
+        desk: Desk,
+        turns: Turns,
+        key: paramiko.PKey,
+        console: str,
+        settings: FleetSettings,
+        dice: Callable[[], float],
+    ) -> None:
+        self.host_id, self.target, self.lease = host_id, target, lease
+        self._desk, self._turns, self._key, self._settings = desk, turns, key, settings
+        self._console = console
+        self._backoff = Backoff(dice)
+        self._link: Link | None = None
+        self._stopping = False
+        self._wake = threading.Event()
+        self._news: deque[Callable[[], bool]] = deque()
+        self._look = True
+        self._looked_at = 0.0
+        self._busy = False
+        self.waiting_since: float | None = None  # wall time since when it waits to dial again
+        self._thread = threading.Thread(target=self._run, name=f"host {target.name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop speaking. Returns at once; `join` waits."""
+        self._stopping = True
+        self._wake.set()
+        self.hang_up()
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopping
+
+    @property
+    def up(self) -> bool:
+        link = self._link
+        return link is not None and link.hello is not None
+
+    @property
+    def ready(self) -> bool:
+        link = self._link
+        return link is not None and link.ready
+
+    def poke(self) -> None:
+        self._look = True
+        self._turns.ask(self)
+
+    def hasten(self) -> None:
+        """Dial now: a person mended something, or a check found the host well."""
+        self._wake.set()
+
+    def hang_up(self) -> None:
+        """In a thread of its own: closing can wait for a host that does not listen, and nobody else may."""
+        link = self._link
+        if link is not None:
+            threading.Thread(target=link.close, name=f"close {self.target.name}", daemon=True).start()
+
+    def tick(self, now: float) -> None:
+        """The pulse, about once a second: pings, deadlines, and a look although nobody asked for one."""
+        link = self._link
+        if link is not None:
+            dead_s = self._settings.dead_s
+            if not self.lease.good():
+                self.hang_up()
+            elif link.check(now, dead_s / 3, dead_s):
+                self._tell_away(HostStatus.UNREACHABLE, f"no answer for {dead_s:g} s")
+                self.hang_up()
+            elif now - self._looked_at >= (self._settings.tick_s if self._busy else IDLE_LOOK_S):
+                self._look = True
+        if self._news or self._look or (link is not None and len(link.inbox)):
+            self._turns.ask(self)
+
+    def turn(self) -> bool:
+        """One bounded piece of database work, by a clerk. Nothing here waits for the host."""
+        while self._news:
+            if self._news[0]():
+                self._desk.host_changed(self.host_id)
+            self._news.popleft()
+        link = self._link
+        if link is None:
+            return False
+        if self._look and link.ready:
+            self._look_now(link)
+        if batch := link.inbox.batch():
+            self._take(link, batch)
+        return len(link.inbox) > 0 or (self._look and link.ready and link.waiting_bytes < ENOUGH_UNSENT)
+
+    # The host's own thread.
+
+    def _run(self) -> None:
+        while not self._stopping:
+            began = time.monotonic()
+            trouble = self._attempt()
+            if time.monotonic() - began > STEADY_S and trouble is Trouble.LOST:
+                self._backoff.well()
+            self.waiting_since = time.time()
+            self._wake.wait(self._backoff.wait_s(trouble))
+            self._wake.clear()
+            self.waiting_since = None
+
+    def _attempt(self) -> Trouble:
+        """Dial and listen until it ends; what was wrong is in the host's row then."""
+        try:
+            if self.lease.good():
+                self._speak()
+            return Trouble.LOST
+        except (KeyChanged, KeyUnknown) as error:
+            self._tell_away(HostStatus.BLOCKED, str(error))
+            return Trouble.KEY
+        except AuthFailed as error:
+            self._tell_away(HostStatus.AUTH_FAILED, str(error))
+            return Trouble.LOGIN
+        except (Unreachable, Busy) as error:
+            self._tell_away(HostStatus.UNREACHABLE, str(error))
+            return Trouble.BUSY if isinstance(error, Busy) else Trouble.AWAY
+        except DialError as error:
+            self._tell_away(HostStatus.UNUSABLE, str(error))
+            return Trouble.BROKEN
+        except Exception as error:
+            logger.exception("the link to %s failed", self.target.name)
+            self._tell_away(HostStatus.UNUSABLE, f"{type(error).__name__}: {error}")
+            return Trouble.BROKEN
+        finally:
+            self._link = None
+
+    def _speak(self) -> None:
+        transport = dial(self.target, self._key, dead_s=self._settings.dead_s)
+        try:
+            failpoint("link.dialled")
+            try:
+                self._listen(transport)
+            except RunnerMissing:
+                install.put_runner(transport)
+                self._listen(transport)
+        finally:
+            transport.close()
+
+    def _listen(self, transport: paramiko.Transport) -> None:
+        greeting = {
+            "deployment": self._settings.deployment,
+            "epoch": self.lease.token,
+            "console": self._console,
+        }
+        link = Link(transport, self.target.name, greeting, self._may_send, self._told)
+        self._link, self._look, self._busy = link, True, True
+        if self._stopping:
+            return
+        link.listen(self._greeted)
+
+    def _may_send(self) -> bool:
+        return not self._stopping and self.lease.good()
+
+    def _told(self) -> None:
+        self._turns.ask(self)
+
+    def _greeted(self, hello: Hello) -> None:
+        if hello.sha != install.shipped_sha():
+            raise WireError("another runner than the one that was started")
+        host_id, token = self.host_id, self.lease.token
+        self._news.append(lambda: standing.up(host_id, token, hello, timezone.now()))
+        self._turns.ask(self)
+
+    def _tell_away(self, status: HostStatus, error: str) -> None:
+        if self._stopping or not self.lease.good():
+            return
+        host_id, token = self.host_id, self.lease.token
+        self._news.append(lambda: standing.away(host_id, token, status, error, timezone.now()))
+        self._turns.ask(self)
+
+    # The host's turns.
+
+    def _look_now(self, link: Link) -> None:
+        if link.waiting_bytes > ENOUGH_UNSENT:
+            return
+        self._look = False
+        try:
+            self._say_difference(link)
+        except BaseException:
+            self._look = True
+            raise
+
+    def _say_difference(self, link: Link) -> None:
+        for about, run in link.refusals():
+            if about == "pull":
+                link.said.pulled.discard(run)
+        phases = link.phases()
+        wanted = self._desk.wanted(self.host_id)
+        self._looked_at = time.monotonic()
+        self._busy = busy(wanted, phases)
+        found = orders(wanted, phases, link.said, self._looked_at)
+        starts = [order.run for order in found if isinstance(order, Start)]
+        for late in starts[MOST_STARTS:]:
+            link.said.unsay(late)
+            self._look = True
+        starts = starts[:MOST_STARTS]
+        documents = self._desk.orders(starts) if starts else {}
+        failpoint("orders.read")
+        unsaid = {order.run for order in found if isinstance(order, Start)} - documents.keys()
+        for order in found:
+            if order.run in unsaid:
+                link.said.unsay(order.run)
+            elif isinstance(order, Start):
+                self._start(link, order, documents[order.run])
+            else:
+                link.say(order)
+
+    def _start(self, link: Link, order: Start, document: Mapping[str, Any]) -> None:
+        try:
+            link.say(order, document)
+        except (WireError, ValueError) as error:
+            logger.error("the order of %s cannot be sent: %s", order.run, error)
+
+    def _take(self, link: Link, batch: list[Arrival]) -> None:
+        if not self.lease.good():
+            return
+        failpoint("take.before")
+        taken = self._desk.take(self.host_id, self.lease.token, batch)
+        failpoint("take.after")
+        if not taken.current:
+            logger.warning("another dispatcher speaks to %s now", self.target.name)
+            self.stop()
+            return
+        link.inbox.done(len(batch))
+        for run, end in taken.acks.items():
+            link.send({"t": "ack", "run": run, "to": end})
+        for run, start in taken.pulls.items():
+            link.send({"t": "pull", "run": run, "from": start})
+        if any(_settles(arrival) for arrival in batch):
+            self._look = True
+
+
+def _settles(arrival: Arrival) -> bool:
+    """Whether what is wanted here most likely changes with it, so that a look pays before anyone asks for it."""
+    what = arrival.what
+    return isinstance(what, LogEnd) or (isinstance(what, Fact) and what.document.get("phase") == CLOSED)

@@ -1,0 +1,68 @@
+"""What a host told and nobody has stored yet. Bounded: when it is full the host's own window fills, and it waits."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from itertools import islice
+
+from agents.arrivals import size
+from agents.desk import Arrival
+
+MOST_BYTES = 8 * 1024 * 1024
+MOST = 4096
+BATCH = 64
+BATCH_BYTES = 1024 * 1024
+
+
+class Inbox:
+    """Filled by the one thread that reads the link, emptied by the one clerk whose turn it is."""
+
+    def __init__(self) -> None:
+        self._arrivals: deque[Arrival] = deque()
+        self._bytes = 0
+        self._changed = threading.Condition()
+        self._closed = False
+        self.full = False  # the reader waits here: that the host is not heard is not the host's fault
+
+    def put(self, arrival: Arrival) -> bool:
+        """Waits while the inbox is full. False when it was closed meanwhile."""
+        with self._changed:
+            while not self._closed and (self._bytes >= MOST_BYTES or len(self._arrivals) >= MOST):
+                self.full = True
+                self._changed.wait()
+            self.full = False
+            if self._closed:
+                return False
+            self._arrivals.append(arrival)
+            self._bytes += size(arrival)
+            return True
+
+    def batch(self) -> list[Arrival]:
+        """The oldest few, left in place: only `done` takes them out, once they are stored."""
+        with self._changed:
+            found: list[Arrival] = []
+            weight = 0
+            for arrival in islice(self._arrivals, BATCH):
+                weight += size(arrival)
+                if found and weight > BATCH_BYTES:
+                    break
+                found.append(arrival)
+            return found
+
+    def done(self, count: int) -> None:
+        with self._changed:
+            for _ in range(min(count, len(self._arrivals))):
+                self._bytes -= size(self._arrivals.popleft())
+            self._changed.notify()
+
+    def close(self) -> None:
+        """What is left is dropped: the host has it still and will tell it again."""
+        with self._changed:
+            self._closed = True
+            self._arrivals.clear()
+            self._bytes = 0
+            self._changed.notify()
+
+    def __len__(self) -> int:
+        return len(self._arrivals)

@@ -1,0 +1,96 @@
+"""Putting the runner on a host: content-addressed, verified there, by constant commands only."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+
+import paramiko
+
+from agents import runner
+from agents.dial import DialError
+from agents.dial import run as run_command
+from agents.failpoints import failpoint
+
+MODES = frozenset({"serve", "shell", "probe"})
+PUT_TIMEOUT_S = 60.0
+
+# Any login shell passes this on unharmed (sh, csh, fish): no $, !, backslash, newline. The program follows on stdin.
+BOOT = 'python3 -c "import sys; exec(eval(sys.stdin.buffer.readline()))"'
+
+# Written by the host's own python3, so it keeps to 3.7. A runner that was cut off never gets the name of a whole one.
+PUT = """
+import hashlib, json, os, sys, tempfile
+head = json.loads(sys.stdin.buffer.readline().decode())
+name = os.path.join(".trainyard", "bin", head["sha"] + ".py")
+def whole():
+    try:
+        with open(name, "rb") as f:
+            return hashlib.sha256(f.read()).hexdigest() == head["sha"]
+    except OSError:
+        return False
+data = sys.stdin.buffer.read(head["size"])
+if len(data) != head["size"] or hashlib.sha256(data).hexdigest() != head["sha"]:
+    sys.exit("the runner arrived damaged: %d of %d bytes" % (len(data), head["size"]))
+try:
+    os.makedirs(os.path.dirname(name), 0o700, exist_ok=True)
+    if not whole():
+        fd, draft = tempfile.mkstemp(dir=os.path.dirname(name), prefix=".put-")
+        try:
+            with os.fdopen(fd, "wb") as f:
+                f.write(data)
+                f.flush()
+                os.fsync(f.fileno())
+            os.rename(draft, name)
+        except BaseException:
+            os.unlink(draft)
+            raise
+        fd = os.open(os.path.dirname(name), os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+except OSError as error:
+    sys.exit("the runner cannot be written to ~/.trainyard/bin: %s" % error)
+if not whole():
+    sys.exit("the runner reads back damaged from ~/.trainyard/bin")
+print("TRAINYARD-PUT " + head["sha"])
+"""
+
+
+class InstallFailed(DialError):
+    """The runner could not be put on the host. The message holds the host's own words."""
+
+
+@cache
+def source() -> bytes:
+    """The runner as it is sent. Read once: a newer file belongs to the next start of this process, with its wire."""
+    return Path(runner.__file__).read_bytes()
+
+
+@cache
+def shipped_sha() -> str:
+    return hashlib.sha256(source()).hexdigest()
+
+
+def command(sha: str, mode: str) -> str:
+    """The constant command that starts the runner in the login user's home."""
+    if mode not in MODES or len(sha) != 64 or not set(sha) <= set("0123456789abcdef"):
+        raise ValueError(f"no such command: {sha!r} {mode!r}")
+    return f"python3 .trainyard/bin/{sha}.py {mode}"
+
+
+def put_runner(transport: paramiko.Transport, program: bytes | None = None) -> str:
+    """See that the runner is on the host, whole; returns its sha256, which is its name there."""
+    data = source() if program is None else program
+    sha = hashlib.sha256(data).hexdigest()
+    head = json.dumps({"sha": sha, "size": len(data)})
+    failpoint("install.before")
+    done = run_command(
+        transport, BOOT, repr(PUT).encode() + b"\n" + head.encode() + b"\n" + data, timeout=PUT_TIMEOUT_S
+    )
+    failpoint("install.after")
+    if done.status != 0 or f"TRAINYARD-PUT {sha}".encode() not in done.stdout:
+        words = done.stderr.decode("utf-8", "replace").strip()[-1000:]
+        raise InstallFailed(words or f"python3 ended with status {done.status} and said nothing")
+    return sha

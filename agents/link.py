@@ -1,0 +1,209 @@
+"""One connection to a host and the one runner stream on it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import paramiko
+
+from agents import install
+from agents.arrivals import KINDS, arrivals
+from agents.desk import Fact, Forgotten
+from agents.dial import DialError, open_session
+from agents.failpoints import failpoint
+from agents.inbox import Inbox
+from agents.orders import Forget, Order, Pull, Said, Start, Stop
+from agents.runner import PROTOCOL, Message, WireError
+from agents.stream import ENDS, Stream
+from agents.words import clean
+
+logger = logging.getLogger(__name__)
+
+HELLO_S = 30.0
+PLAIN_ORDER_BYTES = 512
+
+
+class LinkBroken(DialError):
+    """Logged in, but no runner speaks there, or not as it should."""
+
+
+class RunnerMissing(LinkBroken):
+    """The stream ended before a runner said its first word: its file is most likely not there yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What the runner says about itself and its host."""
+
+    boot_id: str
+    sha: str
+    wall_offset_s: float
+    free_mb: int | None
+
+    @classmethod
+    def of(cls, message: Message, now: float) -> Hello:
+        wall, free = message.get("wall"), message.get("free_mb")
+        if message.get("v") != PROTOCOL:
+            raise WireError(f"a runner of protocol {str(message.get('v'))[:20]}")
+        return cls(
+            boot_id=clean(message.get("boot_id", ""), 64),
+            sha=clean(message.get("sha", ""), 64),
+            wall_offset_s=float(wall) - now if isinstance(wall, int | float) else 0.0,
+            free_mb=int(free) if isinstance(free, int | float) else None,
+        )
+
+
+class Link:
+    """Reads in the thread that calls `listen`; everything else may be called from any thread and never waits.
+
+    `tell` is called whenever there is something for the desk: arrivals, or the end of the inventory.
+    """
+
+    def __init__(
+        self,
+        transport: paramiko.Transport,
+        name: str,
+        greeting: Mapping[str, Any],
+        may_send: Callable[[], bool],
+        tell: Callable[[], None],
+    ) -> None:
+        self._transport = transport
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._phases: dict[str, str] = {}
+        self._refused: list[tuple[str, str]] = []
+        self.inbox = Inbox()
+        self.said = Said()  # touched in the host's turns only
+        self.hello: Hello | None = None
+        self.ready = False  # the whole inventory has been heard: what is not in it is not there
+        self.error = ""
+        self.opened_at = self.heard_at = time.monotonic()
+        self.pinged_at = 0.0
+        channel = open_session(transport)
+        try:
+            channel.exec_command(install.command(install.shipped_sha(), "serve"))
+        except ENDS as error:
+            raise LinkBroken(f"the runner could not be started: {error}") from error
+        self._stream = Stream(channel, may_send, name)
+        self.send({"t": "hello", "v": PROTOCOL, **greeting})
+
+    def listen(self, greeted: Callable[[Hello], None]) -> None:
+        """Read until the end. Raises if no runner ever spoke, or one that must not be trusted."""
+        try:
+            for batch in self._stream.frames():
+                self.heard_at = time.monotonic()
+                worth = [self._hear(message, payload, greeted) for message, payload in batch]
+                if any(worth):
+                    self._tell()
+        except WireError as error:
+            raise LinkBroken(f"the runner broke the protocol: {error}") from error
+        finally:
+            self.inbox.close()
+            self._stream.close()
+        if self.error:
+            raise LinkBroken(f"the runner refused: {self.error}")
+        if not self._stream.greeted:
+            raise RunnerMissing(self._last_words() or "the runner ended without a word")
+        if self.hello is None:
+            raise LinkBroken(self._last_words() or "the runner ended before it had greeted")
+
+    def phases(self) -> dict[str, str]:
+        """Each run that the host has, and its phase."""
+        with self._lock:
+            return dict(self._phases)
+
+    def refusals(self) -> list[tuple[str, str]]:
+        """(kind of order, run) that the runner answered with an error since the last call."""
+        with self._lock:
+            found, self._refused = self._refused, []
+            return found
+
+    def send(self, message: Mapping[str, Any], payload: bytes = b"") -> None:
+        self._stream.send(message, payload)
+
+    def say(self, order: Order, document: Mapping[str, Any] | None = None) -> None:
+        """One order. Of a start, `document` is the order itself."""
+        match order:
+            case Start(run):
+                data = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+                if len(data) > PLAIN_ORDER_BYTES:
+                    self.send({"t": "start", "run": run, "z": 1}, zlib.compress(data, 1))
+                else:
+                    self.send({"t": "start", "run": run}, data)
+            case Stop(run, grace_s):
+                self.send({"t": "stop", "run": run, "grace_s": grace_s})
+            case Pull(run, start):
+                self.send({"t": "pull", "run": run, "from": start})
+            case Forget(run):
+                self.send({"t": "forget", "run": run})
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._stream.waiting_bytes
+
+    def check(self, now: float, ping_s: float, dead_s: float) -> bool:
+        """Ping when it is time. True if the link has to be given up: silent too long, or never greeted."""
+        self._stream.keep_stderr()
+        if self.hello is None and now - self.opened_at > HELLO_S:
+            return True
+        if self.inbox.full:
+            self.heard_at = now
+        if self._stream.overrun or (self.hello is not None and now - self.heard_at > dead_s):
+            return True
+        if self.hello is not None and now - self.pinged_at >= ping_s:
+            self.pinged_at = now
+            self.send({"t": "ping", "id": int(now * 1000)})
+        return False
+
+    def close(self) -> None:
+        """End it from outside. May wait a moment for paramiko's thread, so the pulse does not call it itself."""
+        self.inbox.close()
+        self._transport.close()
+
+    def _hear(self, message: Message, payload: bytes, greeted: Callable[[Hello], None]) -> bool:
+        """Whether the desk should look."""
+        kind = message["t"]
+        if kind == "hello":
+            self.hello = Hello.of(message, time.time())
+            self.pinged_at = self.heard_at
+            greeted(self.hello)
+        elif kind in KINDS:
+            failpoint(f"receive.{kind}")
+            self._keep(message, payload)
+        elif kind == "error":
+            self._note_error(message)
+        return kind in KINDS or kind == "error"
+
+    def _keep(self, message: Message, payload: bytes) -> None:
+        for arrival in arrivals(message, payload):
+            with self._lock:
+                if isinstance(arrival.what, Fact):
+                    self._phases[arrival.run] = arrival.what.document["phase"]
+                elif isinstance(arrival.what, Forgotten):
+                    self._phases.pop(arrival.run, None)
+            if not self.inbox.put(arrival):
+                return
+            if len(self.inbox) == 1:
+                self._tell()  # not only after the batch: the inbox may be full before
+        if message["t"] == "inventory" and message.get("last"):
+            self.ready = True
+
+    def _note_error(self, message: Message) -> None:
+        about, run = clean(message.get("about", ""), 40), clean(message.get("run", ""), 80)
+        words = clean(message.get("message", ""), 500)
+        logger.warning("runner error about %s %s: %s", about, run, words)
+        if about in ("hello", "serve"):
+            self.error = words or about
+        elif run:
+            with self._lock:
+                self._refused = [*self._refused[-999:], (about, run)]
+
+    def _last_words(self) -> str:
+        return self._stream.stderr.decode("utf-8", "replace").strip()[-500:]

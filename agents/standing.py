@@ -1,0 +1,51 @@
+"""What a link found out about its host, written into the host's row by whoever holds the lease."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+
+from agents import book, checklist
+from agents.link import Hello
+from agents.models import Host, HostStatus
+
+
+@transaction.atomic
+def up(host_id: int, token: int, hello: Hello, now: datetime) -> bool:
+    """The runner greeted. True if whoever decides should look: the host is back, or was rebooted."""
+    host = _host(host_id, token)
+    if host is None:
+        return False
+    rebooted = bool(host.boot_id) and host.boot_id != hello.boot_id
+    if rebooted:
+        book.note(host_id, "rebooted", f"boot {hello.boot_id}", "trainyard", now)
+    Host.every.filter(pk=host_id).update(
+        seen_at=now,
+        boot_id=hello.boot_id,
+        clock_offset_s=hello.wall_offset_s,
+        runner_sha=hello.sha,
+        free_disk_mb=host.free_disk_mb if hello.free_mb is None else hello.free_mb,
+    )
+    return _welcome(host, now) or rebooted
+
+
+@transaction.atomic
+def away(host_id: int, token: int, status: HostStatus, error: str, now: datetime) -> bool:
+    if _host(host_id, token) is None:
+        return False
+    return book.set_status(host_id, status, error, now)
+
+
+def _host(host_id: int, token: int) -> Host | None:
+    return Host.objects.select_for_update().filter(pk=host_id, lease_token=token).first()
+
+
+def _welcome(host: Host, now: datetime) -> bool:
+    """A usable host is up. One whose checklist is not known to be good gets a new look by the enrolment's check."""
+    if checklist.usable(host.checklist):
+        return book.set_status(host.pk, HostStatus.UP, "", now)
+    if host.status in (HostStatus.CHECKING, HostStatus.UNUSABLE):
+        return False
+    Host.every.filter(pk=host.pk).update(due_at=now)
+    return book.set_status(host.pk, HostStatus.CHECKING, "", now)
