@@ -1,15 +1,43 @@
 """The runner: Trainyard's one program on a host. One file, only the standard library, Python 3.7 or newer, Linux.
 
-It keeps processes alive without an SSH connection, says what became of them, and ships their logs. It decides nothing
-about jobs. The console imports the wire section from here, so that both ends always speak the same language.
+It keeps processes alive without an SSH connection, says what became of them, and ships their logs. It decides
+nothing about jobs. The console imports the wire section from here, so that both ends always speak the same language.
 `agents/README.md` tells the wire, the host's directory layout and a run's life in full.
+
+Who is who on a host, from the outside in:
+
+    serve ── one per connection; reads orders, sends facts and logs; may die at any moment, nobody minds
+    outer keeper ── forked from serve, a session of its own; holds the run's lock; waits for the inner one
+      inner keeper ── starts the replica, waits for it, writes its facts, stops it, bounds its log
+        replica ── the command, in a session of its own, writing straight into its log file
+
+Both keepers are child subreapers: whoever of them is killed, the other one inherits the replica and its true exit.
 """
 
 from __future__ import annotations
 
+import collections
+import contextlib
+import ctypes
+import errno
+import fcntl
+import gc
 import hashlib
 import json
-from typing import Any, Dict, List, Tuple
+import mmap
+import os
+import platform
+import pwd
+import re
+import select
+import shutil
+import signal
+import socket
+import struct
+import time
+import traceback
+import zlib
+from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, NoReturn, Set, Tuple
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The wire: one line of JSON, then as many raw bytes as its "n" says. Both directions, both ends.
@@ -200,3 +228,2197 @@ def log_digest(data: bytes) -> str:
     digest = LogDigest()
     digest.update(data)
     return digest.value()
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Failpoints: named places where a test may kill or freeze the process that comes by. Nothing in production.
+# ---------------------------------------------------------------------------------------------------------------
+
+RUNNER_FAILPOINTS = (
+    "after_mkdir",  # serve: the claim stands, nobody holds its lock yet
+    "after_lock",  # serve: before the keeper is forked
+    "before_reply",  # serve: before a fact is sent
+    "after_tombstone",  # serve: directory made, no fact in it yet
+    "before_delete",  # serve: forget was asked, nothing deleted yet
+    "keeper_born",  # outer keeper: nothing written yet
+    "after_gpu_lock",  # outer keeper
+    "after_order",  # outer keeper: all is prepared, the inner keeper not forked yet
+    "before_gate",  # inner keeper: the replica's process exists but may not exec yet
+    "after_gate",  # inner keeper: the replica may run, nobody has written so
+    "before_started",  # inner keeper: it runs, the fact is not written yet
+    "after_started",
+    "between_term_and_kill",
+    "before_ended",  # whichever keeper works: the replica is over, nothing is written
+    "before_reap",  # its exit is written, the zombie still there
+    "before_closed",  # the tree is empty, GPUs are free, the last fact not written
+    "after_closed",
+)
+
+
+def failpoint(name: str) -> None:
+    """Die (or stop) here if TRAINYARD_FAILPOINT says so: "name[:stop]", or a directory that holds a file `name`.
+
+    A file is removed before it fires, so that whoever takes over comes through.
+    """
+    armed = os.environ.get("TRAINYARD_FAILPOINT", "")
+    if not armed:
+        return
+    act = "kill"
+    if "/" in armed:
+        path = os.path.join(armed, name)
+        try:
+            with open(path) as file:
+                act = file.read().strip() or "kill"
+            os.unlink(path)
+        except OSError:
+            return
+    else:
+        wanted, _, act = armed.partition(":")
+        if wanted != name:
+            return
+    os.kill(os.getpid(), signal.SIGSTOP if act == "stop" else signal.SIGKILL)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Linux, through ctypes: what the standard library of Python 3.7 does not offer.
+# ---------------------------------------------------------------------------------------------------------------
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
+_SYS_PIDFD_SEND_SIGNAL, _SYS_PIDFD_OPEN = 424, 434  # the same numbers on every architecture
+_PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
+IN_MODIFY, IN_MOVED_TO, IN_DELETE_SELF, IN_Q_OVERFLOW, IN_IGNORED = 0x2, 0x80, 0x400, 0x4000, 0x8000
+
+
+def become_subreaper() -> None:
+    """From now on, orphans below this process become its children instead of init's."""
+    if _libc.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def punch_hole(fd: int, start: int, length: int) -> bool:
+    """Give a range's disk blocks back; offsets and size stay. False where the file system cannot."""
+    done: int = _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_long(start), ctypes.c_long(length))
+    return done == 0
+
+
+def send_exactly(pid: int, ticks: int, signum: int) -> str:
+    """Signal a process, never a stranger who got its number since. Answers "sent", "gone" or "denied".
+
+    The pidfd pins the process down first; only then are its start ticks compared.
+    """
+    fd: int = _libc.syscall(_SYS_PIDFD_OPEN, pid, 0)
+    if fd < 0 and ctypes.get_errno() == errno.ESRCH:
+        return "gone"
+    try:
+        found = read_process(pid)
+        if found is None or found.ticks != ticks:
+            return "gone"
+        try:
+            if fd < 0:  # a kernel before 5.3, or a filter that forbids it: the window is microseconds wide
+                os.kill(pid, signum)
+            elif _libc.syscall(_SYS_PIDFD_SEND_SIGNAL, fd, signum, None, 0) != 0:
+                raise OSError(ctypes.get_errno(), "pidfd_send_signal")
+        except OSError as error:
+            return "gone" if error.errno == errno.ESRCH else "denied"
+        return "sent"
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def retitle(title: str) -> None:
+    """Show `title` in ps. Keepers are forked, and would else all look like the serve that they came from."""
+    _libc.prctl(_PR_SET_NAME, ctypes.c_char_p(title.encode()[:15]), 0, 0, 0)
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            fields = file.read().rsplit(b")", 1)[1].split()
+        start, end = int(fields[45]), int(fields[46])  # arg_start, arg_end: our own argv in our own memory
+    except (OSError, ValueError, IndexError):
+        return
+    room = end - start
+    if 0 < room < 1 << 20:
+        ctypes.memmove(start, title.encode()[: room - 1].ljust(room, b"\0"), room)
+
+
+class Inotify:
+    """Directory watches as numbered events, or nothing at all where the kernel gives no more of them."""
+
+    def __init__(self) -> None:
+        self.fd = -1
+        if not os.environ.get("TRAINYARD_NO_INOTIFY"):
+            self.fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def watch(self, path: str, mask: int) -> int:
+        if self.fd < 0:
+            return -1
+        found: int = _libc.inotify_add_watch(self.fd, os.fsencode(path), mask)
+        return found
+
+    def unwatch(self, watch: int) -> None:
+        if self.fd >= 0 and watch >= 0:
+            _libc.inotify_rm_watch(self.fd, watch)
+
+    def read(self) -> Iterator[Tuple[int, int]]:
+        """(watch, mask) of everything that happened."""
+        while True:
+            try:
+                data = os.read(self.fd, 65536)
+            except (BlockingIOError, InterruptedError):
+                return
+            at = 0
+            while at < len(data):
+                watch, mask, _cookie, length = struct.unpack_from("iIII", data, at)
+                at += 16 + length
+                yield watch, mask
+
+
+def boot_id() -> str:
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+def booted_at() -> float:
+    """Wall time of the boot, as the clock stands now."""
+    return time.time() - time.clock_gettime(7)  # CLOCK_BOOTTIME
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Files: names that are safe as names, documents that are whole or absent, also when the disk is full.
+# ---------------------------------------------------------------------------------------------------------------
+
+_RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}\Z")
+_DEPLOYMENT = re.compile(r"[a-z0-9-]{1,40}\Z")
+# MIG devices of older drivers are named MIG-GPU-<uuid>/<instance>/<instance>.
+_GPU = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._:/-]{0,119}\Z")
+SCHEMA = 1
+SPARES = 4  # one for each fact that may still have to be told: running, stopping, ended, closed
+SPARE_BYTES = 16 * 1024
+
+
+class Home:
+    """Where things are on this host: everything below ~/.trainyard."""
+
+    def __init__(self, deployment: str) -> None:
+        if not _DEPLOYMENT.match(deployment):
+            raise ValueError("a deployment is named by 1 to 40 of a-z, 0-9 and -")
+        self.root = os.path.join(os.path.expanduser("~"), ".trainyard")
+        self.deployment = deployment
+        self.base = os.path.join(self.root, deployment)
+        self.runs = os.path.join(self.base, "runs")
+        self.work = os.path.join(self.base, "work")
+        self.trash = os.path.join(self.base, "trash")
+        self.gpus = os.path.join(self.root, "gpus")
+        self.forgotten = os.path.join(self.base, "forgotten")
+        self.owner = os.path.join(self.base, "owner")
+        self.epoch = os.path.join(self.base, "epoch")
+
+    def make(self) -> None:
+        for path in (self.runs, self.work, self.trash, self.gpus):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+
+    def run(self, run: str) -> str:
+        """A run's directory. The check stands here, where the name becomes a path."""
+        if not is_run_id(run):
+            raise ValueError("not a run id: %.100r" % (run,))
+        return os.path.join(self.runs, run)
+
+
+def is_run_id(value: object) -> bool:
+    return isinstance(value, str) and _RUN_ID.match(value) is not None
+
+
+def read_json(path: str) -> Dict[str, Any] | None:
+    """The document, or None when there is none, or none that is whole."""
+    try:
+        with open(path, "rb") as file:
+            value = json.loads(file.read(1 << 24).decode("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def fsync_directory(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_file(path: str, data: bytes, durable: bool = False) -> None:
+    """Replace a file as a whole: a reader, or a crash, meets the old content or the new one, never a part."""
+    temporary = "%s.new.%d" % (path, os.getpid())
+    try:
+        _fill(temporary, os.O_CREAT | os.O_TRUNC, data, durable)
+        os.rename(temporary, path)
+    except OSError:
+        _unlink(temporary)
+        raise
+
+
+def _fill(path: str, flags: int, data: bytes, durable: bool) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+        if not flags & os.O_TRUNC:
+            os.ftruncate(fd, len(data))
+        if durable:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _unlink(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def make_spares(directory: str) -> None:
+    """Disk space set aside for a run's last words: files that exist already and only have to be overwritten."""
+    for number in range(SPARES):
+        _fill(
+            os.path.join(directory, "spare.%d" % number), os.O_CREAT | os.O_TRUNC, bytes(SPARE_BYTES), False
+        )
+
+
+def write_with_spares(directory: str, name: str, data: bytes, durable: bool) -> None:
+    """write_file, but on a full disk into one of the spares. Raises OSError when not even that helps."""
+    path = os.path.join(directory, name)
+    try:
+        write_file(path, data, durable)
+        return
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        problem = error
+    for number in range(SPARES):
+        spare = os.path.join(directory, "spare.%d" % number)
+        try:
+            _fill(spare, 0, data, durable)
+            os.rename(spare, path)
+            return
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            problem = error
+            _unlink(spare)  # a copy-on-write file system wants new blocks: this gives some back
+    raise problem
+
+
+def free_bytes(path: str) -> int:
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Facts: what is known about one run, a document that only grows. Every version of the runner reads every other's.
+# ---------------------------------------------------------------------------------------------------------------
+
+Facts = Dict[str, Any]
+
+
+def new_facts(run: str, mark: str = "") -> Facts:
+    return {
+        "schema": SCHEMA,
+        "run": run,
+        "phase": "claimed",
+        "boot_id": boot_id(),
+        "claimed_at": time.time(),
+        "started_at": None,
+        "stopping_at": None,
+        "ended_at": None,
+        "closed_at": None,
+        "seconds": None,
+        "exit_code": None,
+        "exit_signal": None,
+        "why": None,
+        "refusal": None,
+        "message": "",
+        "oom": None,
+        "never_started": None,
+        "pid": None,
+        "ticks": None,
+        "mono_started": None,
+        "containment": "subreaper",
+        "cgroup": None,
+        "mark": mark,
+        "work_key": None,
+        "log": {"size": 0, "final": False, "digest": None},
+        "survivors": [],
+    }
+
+
+def load_facts(directory: str) -> Facts | None:
+    """A run's facts with every key that this version knows, and all that another version added."""
+    found = read_json(os.path.join(directory, "facts.json"))
+    if found is None or not isinstance(found.get("phase"), str):
+        return None
+    facts = new_facts(os.path.basename(directory))
+    facts.update({"boot_id": "", "claimed_at": None})
+    facts.update(found)
+    if not isinstance(facts["log"], dict):
+        facts["log"] = {"size": 0, "final": False, "digest": None}
+    return facts
+
+
+def save_facts(directory: str, facts: Facts, durable: bool = False) -> None:
+    facts["message"] = facts["message"][:2000]
+    data = json.dumps(facts, separators=(",", ":")).encode("ascii")
+    write_with_spares(directory, "facts.json", data, durable)
+
+
+def close_unstarted(facts: Facts, why: str, message: str, refusal: str | None = None) -> Facts:
+    """The facts of a run whose command was never executed, and never will be."""
+    facts.update(
+        phase="closed", why=why, refusal=refusal, message=message, never_started=True, closed_at=time.time()
+    )
+    facts["log"] = dict(facts["log"], final=True)
+    return facts
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Orders: what is to be run, checked to the last character before anything is made of it.
+# ---------------------------------------------------------------------------------------------------------------
+
+
+class Refused(Exception):
+    """This run cannot be started here; `refusal` is the wire's word for it."""
+
+    def __init__(self, refusal: str, message: str) -> None:
+        super().__init__(message)
+        self.refusal = refusal
+
+
+class Order(NamedTuple):
+    command: List[str]
+    env: Dict[str, str]
+    files: Dict[str, str]
+    gpus: List[str]
+    port: int | None
+    work_key: str | None
+    grace_s: float
+    timeout_s: float | None
+    mark: str
+    memory_mb: int | None
+    log_budget_mb: int
+    web_access: bool
+
+
+def unpack_order(payload: bytes, packed: bool) -> Dict[str, Any]:
+    """The order's document. A small packed payload that unpacks to something huge is refused, not unpacked."""
+    if packed:
+        unpacker = zlib.decompressobj()
+        try:
+            payload = unpacker.decompress(payload, MAX_PAYLOAD)
+        except zlib.error as error:
+            raise Refused("bad_order", "the order cannot be unpacked: %s" % error) from None
+        if unpacker.unconsumed_tail or not unpacker.eof:
+            raise Refused("bad_order", "the order is over %d bytes, or cut" % MAX_PAYLOAD)
+    try:
+        return decode_object(payload)
+    except WireError as error:
+        raise Refused("bad_order", "the order is %s" % error) from None
+
+
+def parse_order(found: Dict[str, Any]) -> Order:
+    """An Order, or Refused naming the field. Unknown keys are a newer console's, and ignored."""
+
+    def bad(field: str, why: str) -> Refused:
+        return Refused("bad_order", "%s: %s" % (field, why))
+
+    def text(field: str, value: Any) -> str:
+        if not isinstance(value, str):
+            raise bad(field, "must be text")
+        if "\0" in value:
+            raise bad(field, "must not contain a NUL character")
+        try:
+            os.fsencode(value)
+        except UnicodeError:
+            raise bad(field, "cannot be encoded") from None
+        return value
+
+    def number(field: str, low: float, high: float, default: float | None) -> float | None:
+        value = found.get(field)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+            raise bad(field, "must be a number from %g to %g" % (low, high))
+        return value
+
+    def whole(field: str, low: int, high: int, default: int | None) -> int | None:
+        value = number(field, low, high, default)
+        return None if value is None else int(value)
+
+    def mapping(field: str) -> Dict[str, str]:
+        value = found.get(field) or {}
+        if not isinstance(value, dict):
+            raise bad(field, "must be an object")
+        return {text(field, key): text("%s[%.80s]" % (field, key), item) for key, item in value.items()}
+
+    command, gpus = found.get("command"), found.get("gpus") or []
+    if not isinstance(command, list) or not command:
+        raise bad("command", "must be a list of at least one text")
+    if not isinstance(gpus, list) or not all(isinstance(g, str) and _GPU.match(g) for g in gpus):
+        raise bad("gpus", "must be a list of GPU UUIDs")
+    env = mapping("env")
+    for name in env:
+        if not name or "=" in name:
+            raise bad("env", "%.80r cannot be the name of a variable" % name)
+    files = mapping("files")
+    for name in files:
+        if name.startswith("/") or any(part in ("", ".", "..") for part in name.split("/")):
+            raise bad("files", "%.80r must stay inside the work directory" % name)
+    work_key = found.get("work_key")
+    if work_key is not None and not is_run_id(work_key):
+        raise bad("work_key", "%.80r is not a plain name" % (work_key,))
+    return Order(
+        command=[text("command", part) for part in command],
+        env=env,
+        files=files,
+        gpus=sorted(set(gpus)),
+        port=whole("port", 1, 65535, None),
+        work_key=work_key,
+        grace_s=float(number("grace_s", 0, 1e7, 10) or 0),
+        timeout_s=number("timeout_s", 0, 1e9, None),
+        mark=text("mark", found.get("mark") or "")[:200],
+        memory_mb=whole("memory_mb", 1, 1 << 40, None),
+        log_budget_mb=int(number("log_budget_mb", 1, 1 << 40, 4096) or 4096),
+        web_access=found.get("web_access") is True,
+    )
+
+
+# A login's leftovers that would tell a replica lies about itself.
+_NOT_FOR_REPLICAS = {"SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "SSH_ORIGINAL_COMMAND"} | {
+    "OLDPWD", "SHLVL", "_", "TRAINYARD_FAILPOINT", "TRAINYARD_NO_INOTIFY", "TRAINYARD_FLOOR_MB"
+}  # fmt: skip
+
+
+def build_env(order: Order, run: str, work: str, mark: str) -> Dict[str, str]:
+    """The replica's whole environment: the login's, then the order's, then what only the host knows."""
+    env = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_REPLICAS}
+    user = pwd.getpwuid(os.getuid())
+    env.setdefault("HOME", user.pw_dir)
+    env.setdefault("USER", user.pw_name)
+    env.setdefault("LOGNAME", user.pw_name)
+    env.setdefault("SHELL", user.pw_shell or "/bin/sh")
+    env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    env.setdefault("LANG", "C.UTF-8")
+    env["CUDA_VISIBLE_DEVICES"] = ",".join(order.gpus)
+    env.update({name: value.replace("@WORK@", work) for name, value in order.env.items()})
+    env.update(PWD=work, TRAINYARD_RUN=run, TRAINYARD_WORK=work, TRAINYARD_MARK=mark)
+    return env
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Processes: who is below whom, who carries a run's mark, and how to end them all without missing one.
+# ---------------------------------------------------------------------------------------------------------------
+
+
+class Process(NamedTuple):
+    pid: int
+    parent: int
+    state: str
+    ticks: int  # start time in clock ticks since boot: with the boot id and the pid, an identity
+
+
+def read_process(pid: int) -> Process | None:
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            # The name in parentheses may itself hold spaces and parentheses: count from the last one.
+            fields = file.read().rsplit(b")", 1)[1].split()
+    except (OSError, IndexError):
+        return None
+    return Process(pid, int(fields[1]), fields[0].decode("ascii"), int(fields[19]))
+
+
+def all_processes() -> Dict[int, Process]:
+    found = (read_process(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return {process.pid: process for process in found if process is not None}
+
+
+def descendants(roots: Set[int], everyone: Dict[int, Process]) -> Set[int]:
+    """All below `roots`, without them."""
+    children: Dict[int, List[int]] = {}
+    for process in everyone.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    found: Set[int] = set()
+    todo = list(roots)
+    while todo:
+        for pid in children.get(todo.pop(), ()):
+            if pid not in found:
+                found.add(pid)
+                todo.append(pid)
+    return found
+
+
+def carries(pid: int, mark: str) -> bool:
+    """Was this process started with the run's mark in its environment? Only our own are readable."""
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            return b"TRAINYARD_MARK=" + mark.encode() in file.read().split(b"\0")
+    except OSError:
+        return False
+
+
+def _only_ours(pid: int) -> bool:
+    try:
+        return os.stat("/proc/%d" % pid).st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+def marked(mark: str, everyone: Dict[int, Process]) -> Set[int]:
+    """Processes with the run's mark, and all below them. Never this process or those above it."""
+    if not mark:
+        return set()
+    above, pid = {os.getpid()}, os.getppid()
+    while pid in everyone and pid not in above:
+        above.add(pid)
+        pid = everyone[pid].parent
+    roots = {pid for pid in everyone if pid not in above and _only_ours(pid) and carries(pid, mark)}
+    return (roots | descendants(roots, everyone)) - above
+
+
+class Denied(NamedTuple):
+    pid: int
+    why: str
+
+
+def signal_all(find: Callable[[], List[Process]], signums: Tuple[int, ...]) -> None:
+    for process in find():
+        for signum in signums:
+            send_exactly(process.pid, process.ticks, signum)
+
+
+def freeze_and_kill(find: Callable[[], List[Process]]) -> List[Denied]:
+    """One round: stop everybody until a whole pass meets nobody new, then kill. Answers who may not be killed.
+
+    Frozen first, because a chain of processes that fork and exit outruns a killer, but not a frozen self.
+    """
+    live: List[Process] = []
+    before: Set[Process] = set()
+    for _ in range(50):
+        live = find()
+        for process in live:
+            send_exactly(process.pid, process.ticks, signal.SIGSTOP)
+        # Compare identities without the state, which freezing changes.
+        now = {process._replace(state="", parent=0) for process in live}
+        if now <= before:
+            break
+        before = now
+    denied = []
+    for process in live:
+        if send_exactly(process.pid, process.ticks, signal.SIGKILL) == "denied":
+            denied.append(Denied(process.pid, "not permitted: it runs as another user"))
+    return denied
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Containment: a cgroup of its own where the host has delegated one to us; and who was killed for memory.
+# ---------------------------------------------------------------------------------------------------------------
+
+
+def delegated_cgroup() -> str | None:
+    """The directory of our own cgroup (v2) if we may make children in it."""
+    if os.environ.get("TRAINYARD_NO_CGROUP"):
+        return None
+    try:
+        with open("/proc/self/cgroup") as file:
+            own = [line.split("::", 1)[1].strip() for line in file if line.startswith("0::")]
+        with open("/proc/self/mountinfo") as file:
+            mounts = [line.split(" - ") for line in file]
+    except (OSError, IndexError):
+        return None
+    for mount in mounts:
+        if own and len(mount) == 2 and mount[1].startswith("cgroup2 "):
+            root, point = mount[0].split()[3:5]
+            below = own[0][len(root) :] if root != "/" and own[0].startswith(root) else own[0]
+            path = os.path.normpath(point + "/" + below)
+            if os.access(path, os.W_OK) and os.path.exists(os.path.join(path, "cgroup.procs")):
+                return path
+    return None
+
+
+def make_cgroup(name: str, memory_mb: int | None) -> str | None:
+    parent = delegated_cgroup()
+    if parent is None:
+        return None
+    path = os.path.join(parent, name)
+    try:
+        os.mkdir(path)
+    except OSError:
+        return None
+    if not os.access(os.path.join(path, "cgroup.kill"), os.W_OK):  # before Linux 5.14
+        remove_cgroup(path)
+        return None
+    if memory_mb is not None:
+        _try_write(os.path.join(path, "memory.max"), str(memory_mb << 20))
+    return path
+
+
+def _try_write(path: str, text: str) -> bool:
+    try:
+        fd = os.open(path, os.O_WRONLY)
+    except OSError:
+        return False
+    try:
+        os.write(fd, text.encode())
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def cgroup_pids(path: str | None) -> Set[int]:
+    """Everybody in the cgroup and those below it."""
+    found: Set[int] = set()
+    for directory, _, _ in os.walk(path) if path else ():
+        try:
+            with open(os.path.join(directory, "cgroup.procs")) as file:
+                found.update(int(line) for line in file)
+        except OSError:
+            pass
+    return found - {0}
+
+
+def remove_cgroup(path: str) -> None:
+    for directory, _, _ in os.walk(path, topdown=False):
+        with contextlib.suppress(OSError):
+            os.rmdir(directory)
+
+
+def _counter(path: str, word: str) -> int | None:
+    try:
+        with open(path) as file:
+            rows = [line.split() for line in file]
+        return next((int(row[1]) for row in rows if len(row) == 2 and row[0] == word), None)
+    except (OSError, ValueError):
+        return None
+
+
+def host_oom_kills() -> int | None:
+    return _counter("/proc/vmstat", "oom_kill")
+
+
+def judge_oom(
+    cgroup: str | None, before: int | None, signaled: bool, failed: bool
+) -> Tuple[bool | None, str]:
+    """(out of memory?, how we know). True and False are knowledge; None says that this host cannot tell."""
+    if not failed:
+        return False, ""
+    own = _counter(os.path.join(cgroup, "memory.events"), "oom_kill") if cgroup else None
+    if own:
+        return True, "the kernel killed it for memory (its own cgroup counted %d)" % own
+    if not signaled:
+        return False, ""
+    after = host_oom_kills()
+    if before is None or after is None:
+        return None, "this host does not tell whether SIGKILL came for want of memory"
+    if after > before:
+        return True, "killed while this host ran out of memory (the kernel counted %d)" % (after - before)
+    return False, ""
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Log custody, the keeper's half: time marks while nobody looks, and a bound on the disk that a log may take.
+# Offsets here are offsets in the file. What was punched is written down first, so no reader takes zeros for text.
+# ---------------------------------------------------------------------------------------------------------------
+
+_MARK = struct.Struct("<Qd")
+
+
+class Custody:
+    """Looks at a growing log now and then: seldom when it is quiet, often when it nears its budget."""
+
+    def __init__(self, directory: str, fd: int, budget_mb: int) -> None:
+        self._directory = directory
+        self._fd = fd
+        self._budget = budget_mb << 20
+        found = read_json(os.path.join(directory, "log.cut")) or {}
+        self._generation = int(found.get("generation", 0))
+        self._holes: List[List[int]] = found.get("holes", [])
+        self._size = 0
+        self._used = 0
+        self.quiet = False
+        self._looked = time.monotonic()
+        self._begun = self._next_mark = self._looked
+        self._inotify = Inotify()
+        self._inotify.watch(os.path.join(directory, "log"), IN_MODIFY)
+        self.fd = self._inotify.fd
+
+    def drain(self) -> None:
+        for _ in self._inotify.read():
+            pass
+
+    def look(self) -> float:
+        """Do what is due; answers after how many seconds to look again."""
+        now = time.monotonic()
+        found = os.fstat(self._fd)
+        if found.st_size < self._size:  # the program cut its own log: what was punched is new text now
+            self._generation += 1
+            self._holes = []
+            self._write_cut()
+        if found.st_size != self._size and now >= self._next_mark:
+            self._add_mark(found.st_size, now)
+        used = found.st_blocks * 512
+        grown = (used - self._used) / max(now - self._looked, 0.001)
+        if used > self._budget:
+            self._punch(found.st_size)
+            used = os.fstat(self._fd).st_blocks * 512
+        self.quiet = found.st_size == self._size
+        self._size, self._used, self._looked = found.st_size, used, now
+        if self.quiet:
+            return 1.0
+        # Be back before a fast writer has used a quarter of the room that is left.
+        return min(1.0, max(0.004, (self._budget - used) / 4 / max(grown, 256e6)))
+
+    def _add_mark(self, size: int, now: float) -> None:
+        # One mark a second at first, then ever fewer: a log of any length has a few thousand.
+        self._next_mark = now + max(1.0, (now - self._begun) / 1000)
+        try:
+            with open(os.path.join(self._directory, "log.marks"), "ab") as file:
+                file.write(_MARK.pack(size, time.time()))
+        except OSError:
+            pass  # a full disk: times become less exact, nothing else
+
+    def _punch(self, size: int) -> None:
+        """Give up the middle: the head says how it began, the tail how it ended."""
+        head = self._budget // 4 // 65536 * 65536
+        start = max(head, self._holes[-1][1] if self._holes else 0)
+        end = (size - self._budget // 2) // 65536 * 65536
+        if end <= start:
+            return
+        if self._holes:
+            self._holes[-1][1] = end
+        else:
+            self._holes.append([start, end])
+        if self._write_cut():
+            punch_hole(self._fd, start, end - start)
+
+    def _write_cut(self) -> bool:
+        document = {"generation": self._generation, "holes": self._holes}
+        try:
+            write_with_spares(self._directory, "log.cut", json.dumps(document).encode(), False)
+            return True
+        except OSError:
+            return False
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The keeper: everything that happens to one run on its host, with no console needed.
+# ---------------------------------------------------------------------------------------------------------------
+
+# What the replica's process has got to before it became the command, in memory shared by keepers and replica.
+_BORN, _GO, _NEVER, _FAILED = 1, 2, 3, 4
+_BOARD = struct.Struct("<iii256s")  # pid, state, errno, words
+_POLITE = "TERM INT HUP QUIT PIPE USR1 USR2 ALRM TSTP TTIN TTOU"
+
+
+def detach(keep: Set[int], title: str) -> None:
+    """Make a fork of serve independent of it: own session, no descriptors but `keep`, deaf to polite signals."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) not in keep:
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for name in _POLITE.split():
+        signal.signal(getattr(signal, "SIG" + name), signal.SIG_IGN)
+    os.chdir("/")
+    retitle(title)
+
+
+def fork_detached(act: Callable[[], None], directory: str, keep: Set[int], title: str) -> int:
+    """Run `act` in a process of its own that outlives this one. What goes wrong there is left in keeper.err."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        detach(keep, title)
+        act()
+        status = 0
+    except BaseException:
+        _leave_trace(directory)
+    finally:
+        os._exit(status)
+
+
+def _leave_trace(directory: str) -> None:
+    try:
+        with open(os.path.join(directory, "keeper.err"), "a") as file:
+            traceback.print_exc(file=file)
+    except OSError:
+        pass
+
+
+def take_lock(path: str) -> int:
+    """The lock as an open descriptor, or -1 when somebody living holds it."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return fd
+    except OSError:
+        os.close(fd)
+        return -1
+
+
+def check_port(port: int) -> None:
+    """Refused if somebody on this host listens there. Connections in TIME_WAIT are no obstacle."""
+    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind((address, port))
+                probe.listen(1)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise Refused("port_taken", "port %d is in use on this host" % port) from None
+
+
+def write_files(work: str, files: Dict[str, str]) -> None:
+    for name, content in files.items():
+        path = os.path.join(work, name)
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(path, flags, 0o700), "wb") as file:
+            file.write(os.fsencode(content))
+
+
+def clean_directory(directory: str) -> None:
+    """What a closed run needs no more. Its order goes too: the environment in it may hold secrets."""
+    for name in os.listdir(directory):
+        if name in ("order.json", "stop.json", "control") or name.startswith("spare.") or ".new." in name:
+            _unlink(os.path.join(directory, name))
+
+
+class Keeper:
+    """One run's keeper. `outer` and `inner` are its two lives; `mend` is what is left to do when both were killed.
+
+    Only one process works at a time. All that it knows is on disk or on the shared board, so that the other one can
+    go on from any point: an exit is written down before the zombie that proves it is reaped.
+    """
+
+    def __init__(self, home: Home, run: str, umask: int = 0o022) -> None:
+        self.home, self.run, self.umask = home, run, umask
+        self.directory = home.run(run)
+        self.facts: Facts = new_facts(run)
+        self.order: Order | None = None
+        self.main = 0
+        self.main_over = False
+        self.childless = False
+        self.wide = False  # must processes outside our own tree be looked for?
+        self.orphan: Process | None = None
+        self.parent = 0
+        self.stopping: str | None = None
+        self.deadline = 0.0
+        self.gpu_locks: List[int] = []
+        self.log = self.control = self.started_pipe = self.gate = -1
+        self.work = ""
+        self.oom_before: int | None = None
+
+    # -- preparing --
+
+    def outer(self, document: Dict[str, Any] | Refused) -> None:
+        """The outer keeper's life, in a fresh fork of serve that holds the run's lock."""
+        failpoint("keeper_born")
+        if os.path.exists(os.path.join(self.directory, "facts.json")):
+            return  # somebody found the claim without a keeper and closed it: never start it now
+        become_subreaper()
+        try:
+            if isinstance(document, Refused):
+                raise document
+            self.prepare(document)
+        except Refused as refused:
+            self.close_unstarted("refused", str(refused), refused.refusal)
+            return
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            self.close_unstarted("refused", "%s" % error, "disk_full" if full else "exec_failed")
+            return
+        failpoint("after_order")
+        inner = os.fork()
+        if inner == 0:
+            self.inner()
+        os.close(self.started_pipe_write)
+        os.close(self.gate)
+        _, status = os.waitpid(inner, 0)
+        if status != 0:
+            self.take_over()
+
+    def prepare(self, document: Dict[str, Any]) -> None:
+        order = self.order = parse_order(document)
+        directory, facts = self.directory, self.facts
+        facts["mark"] = "%s:%s" % (os.urandom(8).hex(), order.mark)
+        floor = int(os.environ.get("TRAINYARD_FLOOR_MB") or 16) << 20
+        if free_bytes(directory) < floor:
+            raise Refused("disk_full", "less than %d MB are free at %s" % (floor >> 20, self.home.base))
+        make_spares(directory)
+        save_facts(directory, facts)
+        fsync_directory(self.home.runs)  # the claim must still stand after a power loss
+        write_file(os.path.join(directory, "order.json"), json.dumps(document).encode())
+        self.lock_gpus(order.gpus)
+        failpoint("after_gpu_lock")
+        if order.port is not None:
+            check_port(order.port)
+        self.work = os.path.join(directory, "work")
+        if order.work_key is not None:
+            self.work = os.path.join(self.home.work, order.work_key)
+            facts["work_key"] = order.work_key
+        os.makedirs(self.work, mode=0o700, exist_ok=True)
+        write_files(self.work, order.files)
+        facts["work"] = self.work
+        facts["cgroup"] = make_cgroup("trainyard.%s.%s" % (self.home.deployment, self.run), order.memory_mb)
+        facts["containment"] = "cgroup" if facts["cgroup"] else "subreaper"
+        facts.update(grace_s=order.grace_s, gpus=order.gpus, port=order.port, web_access=order.web_access)
+        self.oom_before = host_oom_kills()
+        self.open_channels()
+
+    def lock_gpus(self, gpus: List[str]) -> None:
+        for gpu in gpus:
+            path = os.path.join(self.home.gpus, re.sub("[/:]", "_", gpu) + ".lock")
+            fd = take_lock(path)
+            if fd < 0:
+                raise Refused("gpu_busy", "GPU %s is held by another run on this host" % gpu)
+            os.set_inheritable(fd, True)  # the replica holds it too, should all keepers die
+            self.gpu_locks.append(fd)
+
+    def open_channels(self) -> None:
+        flags = os.O_CLOEXEC
+        path = os.path.join(self.directory, "log")
+        self.log = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | flags, 0o600)
+        control = os.path.join(self.directory, "control")
+        os.mkfifo(control, 0o600)
+        self.control = os.open(control, os.O_RDWR | os.O_NONBLOCK | flags)
+        self.started_pipe, self.started_pipe_write = os.pipe()
+        self.gate_read, self.gate = os.pipe()
+        self.board = mmap.mmap(-1, 4096)
+
+    # -- the replica's process --
+
+    def spawn(self) -> None:
+        assert self.order is not None
+        env = build_env(self.order, self.run, self.work, self.facts["mark"])
+        pid = os.fork()
+        if pid == 0:
+            self.become_replica(self.order.command, env)
+        self.main = pid
+        os.close(self.gate_read)
+        os.close(self.started_pipe_write)
+
+    def become_replica(self, command: List[str], env: Dict[str, str]) -> NoReturn:
+        """In the replica's process: everything up to exec. What fails is told on the board."""
+        try:
+            os.setsid()
+            self.pin(_BORN)
+            os.close(self.gate)  # ours, or we would never see the keeper's end close
+            if self.facts["cgroup"]:
+                _try_write(os.path.join(self.facts["cgroup"], "cgroup.procs"), "0")
+            null = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(null, 0)
+            os.dup2(self.log, 1)
+            os.dup2(self.log, 2)
+            os.chdir(self.work)
+            for signum in range(1, 65):
+                with contextlib.suppress(OSError, ValueError):
+                    signal.signal(signum, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            if os.read(self.gate_read, 1) != b"g":
+                self.pin(_NEVER)  # the keeper died before it let us go: this command never was
+                os._exit(0)
+            os.umask(self.umask)
+            self.pin(_GO)
+            os.execvpe(command[0], command, env)
+        except OSError as error:
+            self.pin(_FAILED, error.errno or 0, "%s: %s" % (error.strerror, command[0]))
+        except BaseException as error:
+            self.pin(_FAILED, 0, repr(error))
+        finally:
+            os._exit(127)
+
+    def pin(self, state: int, number: int = 0, words: str = "") -> None:
+        data = words.encode("utf-8", "replace")[:255]
+        self.board[: _BOARD.size] = _BOARD.pack(os.getpid(), state, number, data)
+
+    def pinned(self) -> Tuple[int, int, str]:
+        """(pid, state, words) of what became of the replica's process before exec."""
+        pid, state, _number, words = _BOARD.unpack(self.board[: _BOARD.size])
+        return pid, state, words.rstrip(b"\0").decode("utf-8", "replace")
+
+    # -- working --
+
+    def inner(self) -> NoReturn:
+        status = 1
+        try:
+            become_subreaper()
+            self.parent = os.getppid()
+            self.spawn()
+            self.watch_children()
+            self.custody = Custody(self.directory, self.log, self.order.log_budget_mb if self.order else 1)
+            stop = self.read_stop()
+            failpoint("before_gate")
+            if stop is None:
+                os.write(self.gate, b"g")
+                failpoint("after_gate")
+            os.close(self.gate)
+            self.attend()
+            status = 0
+        except BaseException:
+            _leave_trace(self.directory)
+        finally:
+            os._exit(status)
+
+    def take_over(self) -> None:
+        """The inner keeper was killed. Its children are ours now; go on from what is written and pinned."""
+        found = load_facts(self.directory)
+        if found is not None:
+            self.facts = found
+        if self.facts["phase"] == "closed":
+            return
+        retitle("trainyard-keeper %s (second)" % self.run)
+        self.watch_children()
+        self.custody = Custody(self.directory, self.log, self.order.log_budget_mb if self.order else 1)
+        self.main = self.pinned()[0]
+        self.wide = True
+        self.main_over = self.facts["phase"] == "ended" or self.main == 0
+        self.stopping = self.facts.get("stopping")
+        if self.stopping:
+            self.deadline = time.monotonic() + self.facts.get("grace_s", 0)
+        self.attend()
+
+    def watch_children(self) -> None:
+        self.wake, write = os.pipe()
+        for fd in (self.wake, write):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda signum, frame: None)
+
+    def attend(self) -> None:
+        """From the first moment to the closed fact."""
+        poll = select.poll()
+        for fd in (self.wake, self.control, self.started_pipe, self.custody.fd):
+            if fd >= 0:
+                poll.register(fd, select.POLLIN)
+        look_at = 0.0
+        while True:
+            self.reap()
+            if self.childless and (self.main_over or self.main == 0):
+                break
+            now = time.monotonic()
+            self.check_stop(now)
+            if self.stopping and now >= self.deadline or self.main_over and not self.stopping:
+                break
+            if now >= look_at:
+                look_at = now + self.custody.look()
+                if self.custody.quiet and self.custody.fd >= 0:
+                    poll.register(self.custody.fd, select.POLLIN)  # its next byte wakes us
+            for fd, _ in poll.poll(max(0.0, min(look_at, self.next_deadline(now)) - now) * 1000 + 1):
+                if fd == self.started_pipe:
+                    poll.unregister(fd)
+                    self.note_started()
+                elif fd == self.custody.fd:
+                    self.custody.drain()
+                    poll.unregister(fd)  # busy: from here on by the clock, not by every write
+                    look_at = min(look_at, now + 0.01)
+                elif fd == self.control:
+                    self.obey(os.read(fd, 4096))
+                else:
+                    os.read(fd, 4096)
+        self.finish()
+
+    def next_deadline(self, now: float) -> float:
+        if self.stopping:
+            return self.deadline
+        timeout = self.order.timeout_s if self.order else None
+        started = self.facts["mono_started"]
+        return started + timeout if timeout and started else now + 60
+
+    def note_started(self) -> None:
+        """The started pipe closed: the replica's process is the command now, or it never will be."""
+        if self.facts["started_at"] is not None or self.main_over or self.pinned()[1] != _GO:
+            return
+        process = read_process(self.main)
+        self.facts.update(
+            phase="running",
+            started_at=time.time(),
+            mono_started=time.monotonic(),
+            pid=self.main,
+            ticks=process.ticks if process else None,
+            never_started=False,
+        )
+        failpoint("before_started")
+        self.save()
+        failpoint("after_started")
+
+    def save(self, durable: bool = False) -> None:
+        """A fact that cannot be written is tried again for ever: as long as this process lives, it is not lost."""
+        while True:
+            try:
+                save_facts(self.directory, self.facts, durable)
+                return
+            except OSError:
+                time.sleep(0.2)
+
+    def reap(self) -> None:
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                self.childless = True
+                return
+            self.childless = False
+            if found is None:
+                return
+            if found.si_pid == self.main and not self.main_over:
+                self.note_ended(found.si_code, found.si_status)
+            os.waitpid(found.si_pid, 0)
+
+    def note_ended(self, code: int, status: int) -> None:
+        """Write how the replica ended, before the zombie that proves it is reaped."""
+        if self.pinned()[1] == _GO:
+            self.note_started()
+            self.main_over = True
+            facts = self.facts
+            exited = code == os.CLD_EXITED
+            facts.update(
+                phase="ended",
+                ended_at=time.time(),
+                seconds=time.monotonic() - (facts["mono_started"] or time.monotonic()),
+                exit_code=status if exited else None,
+                exit_signal=None if exited else status,
+                why=self.stopping or "exit",
+            )
+            facts["log"] = dict(facts["log"], size=os.fstat(self.log).st_size)
+            killed = status == signal.SIGKILL if not exited else status == 128 + signal.SIGKILL
+            facts["oom"], words = judge_oom(
+                facts["cgroup"], self.oom_before, killed and not self.stopping, not exited or status != 0
+            )
+            facts["message"] = facts["message"] or words
+            failpoint("before_ended")
+            self.save(durable=True)
+            failpoint("before_reap")
+        self.main_over = True
+
+    # -- stopping --
+
+    def read_stop(self) -> float | None:
+        """The deadline of a stop that was asked for, on this boot's monotonic clock."""
+        found = read_json(os.path.join(self.directory, "stop.json"))
+        return None if found is None else float(found.get("deadline", 0))
+
+    def obey(self, words: bytes) -> None:
+        """A poke from serve. It repeats the deadline, for the disk may be too full for stop.json."""
+        for line in words.split(b"\n"):
+            if line.startswith(b"stop "):
+                self.begin_stop("stop", float(line[5:]))
+
+    def check_stop(self, now: float) -> None:
+        deadline = self.read_stop()
+        if deadline is not None:
+            self.begin_stop("stop", deadline)
+        timeout = self.order.timeout_s if self.order else None
+        started = self.facts["mono_started"]
+        if timeout and started and now >= started + timeout and not self.stopping:
+            self.facts["message"] = "ran into its timeout of %g s" % timeout
+            self.begin_stop("timeout", now + self.facts.get("grace_s", 0))
+
+    def begin_stop(self, cause: str, deadline: float) -> None:
+        if self.stopping:
+            self.deadline = min(self.deadline, deadline)
+            return
+        if self.main_over:
+            return
+        self.stopping, self.deadline = cause, deadline
+        self.facts.update(stopping=cause, stopping_at=time.time())
+        if self.facts["phase"] == "running":
+            self.save()
+        self.wide = self.wide or bool(self.facts.get("web_access"))
+        signal_all(self.everybody, (signal.SIGTERM, signal.SIGCONT))
+        failpoint("between_term_and_kill")
+
+    def everybody(self) -> List[Process]:
+        """All living processes of this run that can be found: our tree, its cgroup, and who carries its mark."""
+        everyone = all_processes()
+        pids = descendants({os.getpid()}, everyone) | cgroup_pids(self.facts["cgroup"])
+        if self.wide:
+            pids |= marked(self.facts["mark"], everyone)
+        orphan = self.orphan
+        if orphan and orphan.pid in everyone and everyone[orphan.pid].ticks == orphan.ticks:
+            pids |= {orphan.pid} | descendants({orphan.pid}, everyone)
+        return [everyone[pid] for pid in pids if pid in everyone and everyone[pid].state not in "ZX"]
+
+    def finish(self) -> None:
+        """Kill until nobody is left, prove it, and close."""
+        self.wide = self.wide or bool(self.facts.get("web_access")) or os.getppid() != self.parent
+        began, pause = time.monotonic(), 0.002
+        while True:
+            self.reap()
+            if self.childless and not (self.wide or self.facts["cgroup"]):
+                break
+            if self.childless and not self.everybody():
+                break
+            if self.facts["cgroup"]:
+                _try_write(os.path.join(self.facts["cgroup"], "cgroup.kill"), "1")
+            denied = freeze_and_kill(self.everybody)
+            self.reap()
+            time.sleep(pause)
+            if time.monotonic() > began + 10:
+                pause = 2.0
+                self.tell_survivors(denied)
+            else:
+                pause = min(0.05, pause * 1.2)
+        self.close()
+
+    def tell_survivors(self, denied: List[Denied]) -> None:
+        """Somebody cannot be killed. Say who; the run stays open and holds its GPUs until they are gone."""
+        words = {one.pid: one.why for one in denied}
+        rows = [
+            {"pid": p.pid, "why": words.get(p.pid, "does not die (state %s)" % p.state)}
+            for p in self.everybody()
+        ]
+        if rows[:20] != self.facts["survivors"]:
+            self.facts["survivors"] = rows[:20]
+            self.save()
+
+    # -- closing --
+
+    def close(self) -> None:
+        """Nobody is left: release what the run held, then say so. In this order, or the next run meets a busy GPU."""
+        facts = self.facts
+        if facts["cgroup"]:
+            remove_cgroup(facts["cgroup"])
+        for fd in self.gpu_locks:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        facts["survivors"] = []
+        if facts["phase"] in ("claimed", "running"):
+            self.explain_no_exit()
+        facts.update(phase="closed", closed_at=time.time())
+        size = os.fstat(self.log).st_size if self.log >= 0 else facts["log"].get("size", 0)
+        facts["log"] = dict(facts["log"], size=size, final=True)
+        failpoint("before_closed")
+        self.save()
+        failpoint("after_closed")
+        clean_directory(self.directory)
+
+    def explain_no_exit(self) -> None:
+        """The replica is over without an exit status: it never was the command, or nobody saw it end."""
+        facts = self.facts
+        _, state, words = self.pinned() if self.log >= 0 else (0, _GO, "")
+        if state == _FAILED:
+            facts.update(why="refused", refusal="exec_failed", message=words, never_started=True)
+        elif state != _GO:
+            why = "stop" if self.stopping or self.read_stop() is not None else "lost"
+            facts.update(why=why, message=facts["message"] or "it was not started", never_started=True)
+        else:
+            facts["why"] = "lost"
+            facts["ended_at"] = time.time() if facts["started_at"] else None
+            facts["message"] = facts["message"] or "its keepers were killed; how it ended is not known"
+
+    def close_unstarted(self, why: str, message: str, refusal: str | None = None) -> None:
+        for fd in self.gpu_locks:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        if self.facts["cgroup"]:
+            remove_cgroup(self.facts["cgroup"])
+        close_unstarted(self.facts, why, message, refusal)
+        self.save(durable=True)
+        clean_directory(self.directory)
+
+    def mend(self) -> None:
+        """In a fresh fork that holds the lock of a run whose keepers are both dead: sweep what is left, and close."""
+        found = load_facts(self.directory)
+        if found is None:
+            known = os.stat(self.directory).st_mtime > booted_at()
+            close_unstarted(self.facts, "lost", "the runner died before anything was started")
+            self.facts["never_started"] = True if known else None
+            self.save(durable=True)
+            clean_directory(self.directory)
+            return
+        self.facts, self.wide = found, True
+        if found["phase"] == "closed":
+            return
+        become_subreaper()
+        log = os.path.join(self.directory, "log")
+        found["log"] = dict(found["log"], size=os.path.getsize(log) if os.path.exists(log) else 0)
+        orphan = read_process(found["pid"] or 0)
+        if orphan is not None and orphan.ticks == found["ticks"]:
+            self.orphan = orphan
+        self.finish()
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Log shipping, serve's half: from the file to frames. The wire's offsets are the file's, plus `shift` once the
+# program has cut its own log.
+# ---------------------------------------------------------------------------------------------------------------
+
+FRAME_BYTES = 64 * 1024
+WINDOW_BYTES = 4 * 1024 * 1024
+KEEP_BYTES = 64 * 1024
+PUNCH_STEP = 1024 * 1024
+QUIET_S = (
+    0.004  # a small frame goes at once, but not more often than this: a busy writer's lines are gathered
+)
+
+
+class Tail:
+    """One run's log on its way to the console."""
+
+    def __init__(self, run: str, directory: str) -> None:
+        self.run, self.directory = run, directory
+        self.fd = -1
+        self.pulled = False
+        self.closed = False
+        self.told_end = False
+        self.sent = self.acked = 0
+        self.not_before = 0.0
+        self._seen = 0
+        self._shift, self._lost_before, self._generation, self._shipped = 0, 0, 0, 0
+        self._cut_stamp: Tuple[int, int] | None = None
+        self._holes: List[List[int]] = []
+        self._digest = LogDigest()
+        self._marks: List[Tuple[int, float]] = []
+        self._load()
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.directory, name)
+
+    def _load(self) -> None:
+        found = read_json(self._path("log.sent")) or {}
+        self._shift = int(found.get("shift", 0))
+        self._generation = int(found.get("generation", 0))
+        self._shipped = int(found.get("shipped", 0))
+        try:
+            with open(self._path("log.blocks"), "rb") as file:
+                data = file.read()
+            self._digest = LogDigest([data[i : i + 32] for i in range(0, len(data) - 31, 32)])
+        except OSError:
+            pass
+
+    def _save(self) -> None:
+        document = {"shift": self._shift, "generation": self._generation, "shipped": self._shipped}
+        write_with_spares(self.directory, "log.sent", json.dumps(document).encode(), False)
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def pull(self, start: int) -> None:
+        self.pulled, self.told_end = True, False
+        self.sent = self.acked = start
+        self._read_marks()
+
+    def ack(self, to: int) -> None:
+        """Bytes below `to` are safe at the console: the window moves on, and disk may be given back."""
+        self.acked = max(self.acked, min(to, self.sent))
+        # Only whole blocks that are hashed and noted: the digest must come out right in any later process too.
+        safe = min(self.acked - self._shift, len(self._digest.blocks) * DIGEST_BLOCK) - KEEP_BYTES
+        end = safe // 65536 * 65536
+        if end - self._shipped < PUNCH_STEP or self.fd < 0:
+            return
+        start, self._shipped = self._shipped, end
+        with contextlib.suppress(OSError):  # full disk: blocks matter more than knowing it after a restart
+            self._save()
+        punch_hole(self.fd, start, end - start)
+
+    def frame(self, now: float) -> bytes | None:
+        """The next frame of this run; b"" for "ask again soon", None for "nothing until something happens".
+
+        Costs at most the reading, hashing and packing of FRAME_BYTES, so that nobody else waits long.
+        """
+        if not self.pulled or self.told_end:
+            return None
+        if self.sent - self.acked >= WINDOW_BYTES or not self._open():
+            return self._end() if self.fd < 0 else None
+        size = os.fstat(self.fd).st_size
+        self._watch_cuts(size)
+        lost = self._lost_at(self.sent)
+        if lost is not None:
+            start, self.sent = self.sent, lost[0]
+            return encode({"t": "gap", "run": self.run, "from": start, "to": self.sent, "reason": lost[1]})
+        start = self.sent - self._shift
+        self._seen = max(self._seen, size + self._shift)
+        if size <= start:
+            return self._end()
+        length = min(FRAME_BYTES, size - start, WINDOW_BYTES - (self.sent - self.acked))
+        data = os.pread(self.fd, self._up_to_hole(start, length), start)
+        stamp = self._cut_stamp
+        self._watch_cuts(os.fstat(self.fd).st_size)
+        if stamp != self._cut_stamp or not data:
+            return b""  # cut while we read: what came may be zeros. Look again.
+        self.not_before = now + (QUIET_S if len(data) < FRAME_BYTES else 0)
+        return self._data_frame(start, data, now)
+
+    def _data_frame(self, start: int, data: bytes, now: float) -> bytes:
+        if self._digest.size == start:
+            self._hash(data)
+        else:
+            self._catch_up()
+        head: Message = {"t": "log", "run": self.run, "from": self.sent, "to": self.sent + len(data), "z": 0}
+        head["at"] = self._times(start, len(data))
+        packed = zlib.compress(data, 1) if len(data) > 100 else data
+        if len(packed) < len(data):
+            head["z"], data = 1, packed
+        self.sent = head["to"]
+        return encode(head, data)
+
+    def _catch_up(self) -> bool:
+        """Hash a little of what an earlier serve sent. True if there may be more of it."""
+        behind = self.sent - self._digest.size
+        if behind <= 0 or self._holes or self._shift or self._digest.size < self._shipped or self.fd < 0:
+            return False
+        data = os.pread(self.fd, min(behind, 4 * FRAME_BYTES), self._digest.size)
+        if not data:
+            return False
+        self._hash(data)
+        return True
+
+    def _hash(self, data: bytes) -> None:
+        before = len(self._digest.blocks)
+        self._digest.update(data)
+        if len(self._digest.blocks) > before:
+            try:
+                with open(self._path("log.blocks"), "ab") as file:
+                    file.seek(before * 32)
+                    file.truncate()
+                    file.write(b"".join(self._digest.blocks[before:]))
+            except OSError:
+                pass  # full disk: a later serve hashes these again from the file, if they are still there
+
+    def _open(self) -> bool:
+        if self.fd < 0:
+            try:
+                self.fd = os.open(self._path("log"), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            except OSError:
+                return False
+        return True
+
+    def _end(self) -> bytes | None:
+        """log_end, when a closed run's whole log was sent and hashed."""
+        if self._catch_up():
+            return b""
+        if not self.closed:
+            return None
+        self.told_end = True
+        whole = not (self._holes or self._shift) and self._digest.size >= self.sent
+        digest = self._digest.value() if whole else ""
+        return encode({"t": "log_end", "run": self.run, "size": self.sent, "digest": digest})
+
+    # -- what the host no longer has --
+
+    def _watch_cuts(self, size: int) -> None:
+        """Take in what the keeper punched, and notice that the program cut its own log."""
+        try:
+            found = os.stat(self._path("log.cut"))
+            stamp = (found.st_mtime_ns, found.st_ino)
+        except OSError:
+            stamp = None
+        generation = self._generation
+        if stamp != self._cut_stamp:
+            cut = read_json(self._path("log.cut")) or {}
+            self._holes, generation = cut.get("holes", []), int(cut.get("generation", 0))
+            self._cut_stamp = stamp
+        shrunk = size + self._shift < max(self._seen, 0 if self.closed else self.sent)
+        if shrunk or generation > self._generation:
+            # One byte more than we know of: how much was written and cut unseen, nobody can say.
+            self._shift = max(self._seen, self.sent) + 1
+            self._seen, self._shipped = self._shift, 0
+            self._generation = max(generation, self._generation + 1)
+            self._cut_stamp = (0, 0)
+            self._save()
+
+    def _lost_at(self, offset: int) -> Tuple[int, str] | None:
+        """(to, reason) when the byte at this wire offset is gone."""
+        if offset < self._shift:
+            return self._shift, "truncated"
+        place = offset - self._shift
+        for start, end in self._holes:
+            if start <= place < end:
+                return end + self._shift, "budget"
+        if place < self._shipped:
+            return self._shipped + self._shift, "shipped"
+        return None
+
+    def _up_to_hole(self, start: int, length: int) -> int:
+        return min([length] + [hole[0] - start for hole in self._holes if hole[0] > start])
+
+    # -- when it was written --
+
+    def _read_marks(self) -> None:
+        """Times for what was written before anybody looked: the keeper noted (size, time) now and then."""
+        try:
+            with open(self._path("log.marks"), "rb") as file:
+                data = file.read()
+        except OSError:
+            data = b""
+        whole = len(data) // _MARK.size * _MARK.size
+        self._marks = [(size, at) for size, at in _MARK.iter_unpack(data[:whole])]
+        self._marks = [mark for mark in self._marks if mark[0] > self.sent - self._shift]
+
+    def _times(self, start: int, length: int) -> List[List[float]]:
+        found: List[List[float]] = []
+        while self._marks and self._marks[0][0] <= start:
+            self._marks.pop(0)
+        place = start
+        for size, at in self._marks[:16]:
+            found.append([place + self._shift, round(at, 3)])
+            place = size
+            if place >= start + length:
+                return found
+        return found + [[place + self._shift, round(time.time(), 3)]]
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Serve: one connection's loop. It never waits for anything but its descriptors, and never works long on one thing.
+# ---------------------------------------------------------------------------------------------------------------
+
+TICK_S = 1.0
+OUT_BYTES = 192 * 1024  # log frames waiting for the pipe: few, so that a fact never stands behind megabytes
+CONTROL_BYTES = 4 * 1024 * 1024
+HELLO_S = 60.0
+
+
+class Hangup(Exception):
+    """The connection is over, or this serve should be. Runs go on."""
+
+
+class Outbox:
+    """What waits to be written: control messages before log frames, never into the middle of one."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._control: Deque[bytes] = collections.deque()
+        self._bulk: Deque[bytes] = collections.deque()
+        self._current = memoryview(b"")
+        self.control_bytes = self.bulk_bytes = 0
+
+    def control(self, data: bytes) -> None:
+        self._control.append(data)
+        self.control_bytes += len(data)
+
+    def bulk(self, data: bytes) -> None:
+        self._bulk.append(data)
+        self.bulk_bytes += len(data)
+
+    def waiting(self) -> bool:
+        return bool(self._current or self._control or self._bulk)
+
+    def flush(self) -> None:
+        while True:
+            if not self._current:
+                if self._control:
+                    self._current = memoryview(self._control.popleft())
+                    self.control_bytes -= len(self._current)
+                elif self._bulk:
+                    self._current = memoryview(self._bulk.popleft())
+                    self.bulk_bytes -= len(self._current)
+                else:
+                    return
+            try:
+                self._current = self._current[os.write(self.fd, self._current) :]
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise Hangup(str(error)) from None
+
+
+class Run:
+    """What serve knows of one run."""
+
+    def __init__(self, run: str, directory: str) -> None:
+        self.run, self.directory = run, directory
+        self.facts: Facts | None = None
+        self.stamp: Tuple[int, int] = (0, 0)
+        self.told: Facts | None = None
+        self.tail = Tail(run, directory)
+        self.watch = -1
+        self.stop: float | None = None
+
+    def refresh(self) -> bool:
+        """Read the facts again if they are another file now. True if they were."""
+        try:
+            found = os.stat(os.path.join(self.directory, "facts.json"))
+        except OSError:
+            return False
+        stamp = (found.st_mtime_ns, found.st_ino)
+        if stamp == self.stamp:
+            return False
+        facts = load_facts(self.directory)
+        if facts is None:
+            return False
+        self.facts, self.stamp = facts, stamp
+        self.tail.closed = self.closed
+        return True
+
+    @property
+    def closed(self) -> bool:
+        return self.facts is not None and self.facts["phase"] == "closed"
+
+
+class Serve:
+    """The stream on stdin and stdout."""
+
+    def __init__(self, in_fd: int, out_fd: int, umask: int) -> None:
+        self.in_fd, self.umask = in_fd, umask
+        self.out = Outbox(out_fd)
+        self.decoder = Decoder()
+        self.home: Home | None = None
+        self.runs: Dict[str, Run] = {}
+        self.active: Deque[Run] = collections.deque()
+        self.forgotten: Set[str] = set()
+        self.inotify = Inotify()
+        self.watches: Dict[int, Run] = {}
+        self.base_watch = -1
+        self.token = ""
+        self.boot_id = boot_id()
+        self.next_tick = time.monotonic() + TICK_S
+        self.deadline: float | None = time.monotonic() + HELLO_S
+
+    # -- the loop --
+
+    def run_loop(self) -> None:
+        self.wake, write = os.pipe()
+        for fd in (self.in_fd, self.out.fd, self.wake, write):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda signum, frame: None)
+        self.out.control(PREFACE)
+        gc.freeze()  # forked keepers then share our pages instead of copying them at their first collection
+        try:
+            while True:
+                self.turn()
+        except Hangup:
+            pass
+        except WireError as error:
+            self.say({"t": "error", "about": "wire", "message": str(error)})
+            self.last_words()
+
+    def turn(self) -> None:
+        self.produce()
+        self.out.flush()
+        poll = select.poll()
+        if self.out.control_bytes < CONTROL_BYTES:  # a console that does not listen is not listened to
+            poll.register(self.in_fd, select.POLLIN)
+        poll.register(self.out.fd, select.POLLOUT if self.out.waiting() else 0)
+        poll.register(self.wake, select.POLLIN)
+        if self.inotify.fd >= 0:
+            poll.register(self.inotify.fd, select.POLLIN)
+        for fd, event in poll.poll(self.patience() * 1000):
+            if fd == self.in_fd:
+                self.listen()
+            elif fd == self.inotify.fd:
+                self.notice()
+            elif fd == self.wake:
+                os.read(fd, 4096)
+                self.reap()
+            elif event & (select.POLLERR | select.POLLNVAL):
+                raise Hangup("nobody reads any more")
+        if time.monotonic() >= self.next_tick:
+            self.tick()
+
+    def patience(self) -> float:
+        now = time.monotonic()
+        until = self.next_tick
+        if self.active and self.out.bulk_bytes < OUT_BYTES:
+            until = min(until, min(run.tail.not_before for run in self.active))
+        # Rounded up to poll's millisecond: waking too early would spin until the time has come.
+        return max(0.0, until - now + (0.0009 if until > now else 0.0))
+
+    def produce(self) -> None:
+        """Log frames, each run in turn, for as long as the pipe takes them, but not for long."""
+        now = began = time.monotonic()
+        for _ in range(len(self.active)):
+            if self.out.bulk_bytes >= OUT_BYTES or now - began > 0.002:
+                return
+            run = self.active.popleft()
+            if now >= run.tail.not_before:
+                try:
+                    frame = run.tail.frame(now)
+                except OSError as error:
+                    frame = None
+                    self.say({"t": "error", "about": "log", "run": run.run, "message": str(error)})
+                if frame is None:
+                    continue
+                if frame:
+                    self.out.bulk(frame)
+                now = time.monotonic()
+            self.active.append(run)
+
+    def stir(self, run: Run) -> None:
+        """This run's log may have something to send."""
+        if run.tail.pulled and not run.tail.told_end and run not in self.active:
+            self.active.append(run)
+
+    def listen(self) -> None:
+        try:
+            data = os.read(self.in_fd, 256 * 1024)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            raise Hangup(str(error)) from None
+        if not data:
+            raise Hangup("the console hung up")
+        for message, payload in self.decoder.feed(data):
+            self.hear(message, payload)
+
+    def hear(self, message: Message, payload: bytes) -> None:
+        kind = message["t"]
+        handler = self.HANDLERS.get(kind)
+        try:
+            if handler is None:
+                raise ValueError("this runner knows no %.40r" % kind)
+            if self.home is None and kind not in ("hello", "ping"):
+                self.say({"t": "error", "about": kind[:40], "message": "hello comes first"})
+                self.last_words()
+                raise Hangup("no hello")
+            handler(self, message, payload)
+        except (KeyError, TypeError, ValueError, OSError) as error:
+            run = message.get("run")
+            answer = {"t": "error", "about": kind[:40], "message": ("%s" % (error or repr(error)))[:1000]}
+            if isinstance(error, KeyError):
+                answer["message"] = "%s is missing" % error
+            if is_run_id(run):
+                answer["run"] = run
+            self.say(answer)
+
+    def say(self, message: Message) -> None:
+        self.out.control(encode(message))
+
+    def last_words(self) -> None:
+        """Give what is still to be said a moment to leave."""
+        until = time.monotonic() + 2
+        try:
+            while self.out.waiting() and time.monotonic() < until:
+                self.out.flush()
+                select.select([], [self.out.fd], [], 0.1)
+        except (Hangup, OSError):
+            pass
+
+    def notice(self) -> None:
+        """Something happened in a directory that we watch."""
+        touched: Dict[int, int] = {}
+        for watch, mask in self.inotify.read():
+            touched[watch] = touched.get(watch, 0) | mask
+            if mask & IN_Q_OVERFLOW:
+                for run in self.runs.values():
+                    self.look(run)
+        for watch, mask in touched.items():
+            if watch == self.base_watch:
+                self.check_owner()
+            elif watch in self.watches:
+                run = self.watches[watch]
+                if mask & IN_MOVED_TO:
+                    self.look(run)
+                else:
+                    self.stir(run)
+
+    def look(self, run: Run) -> None:
+        """Tell this run's facts if they are news, and go on with its log."""
+        if run.refresh():
+            failpoint("before_reply")
+            self.tell(run)
+            if run.closed:
+                self.unwatch(run)
+        self.stir(run)
+
+    def tell(self, run: Run) -> None:
+        if run.facts is not None:
+            self.say(dict(run.facts, t="fact"))
+
+    def reap(self) -> None:
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                pid = 0
+            if pid == 0:
+                break
+        for run in list(self.runs.values()):
+            if not run.closed:
+                self.check_alive(run)
+
+    def tick(self) -> None:
+        self.next_tick = time.monotonic() + (TICK_S if self.inotify.fd >= 0 else 0.05)
+        if self.home is None:
+            if self.deadline and time.monotonic() > self.deadline:
+                raise Hangup("no hello")
+            return
+        self.check_owner()
+        for run in list(self.runs.values()):
+            if not run.closed:
+                self.look(run)
+                if run.stop is not None:
+                    self.poke(run)
+                self.check_alive(run)
+
+    # -- hello, inventory --
+
+    def on_hello(self, message: Message, payload: bytes) -> None:
+        epoch = message["epoch"]
+        if message["v"] != PROTOCOL or type(epoch) is not int or self.home is not None:
+            self.refuse("this runner speaks version %d, once, with a whole number as epoch" % PROTOCOL)
+        try:
+            home = Home(message["deployment"])
+            home.make()
+        except (OSError, TypeError, ValueError) as error:
+            self.refuse(str(error))
+        stored = _stored_epoch(home)
+        if epoch < stored:
+            self.refuse(
+                "epoch %d is over, this host has seen %d: was the console restored?" % (epoch, stored)
+            )
+        if epoch > stored:
+            write_file(home.epoch, b"%d" % epoch, durable=True)
+        self.home = home
+        self.token = "%d.%s" % (os.getpid(), os.urandom(8).hex())
+        write_file(home.owner, self.token.encode())
+        self.base_watch = self.inotify.watch(home.base, IN_MOVED_TO)
+        self.forgotten = read_forgotten(home)
+        self.say(self.greeting(home))
+        self.on_runs(message, payload)
+        clear_trash(home)
+
+    def refuse(self, why: str) -> NoReturn:
+        self.say({"t": "error", "about": "hello", "message": why})
+        self.last_words()
+        raise Hangup(why)
+
+    def greeting(self, home: Home) -> Message:
+        user = pwd.getpwuid(os.getuid()).pw_name
+        return {
+            "t": "hello",
+            "v": PROTOCOL,
+            "sha": own_digest(),
+            "boot_id": self.boot_id,
+            "python": platform.python_version(),
+            "wall": time.time(),
+            "mono": time.monotonic(),
+            "uid": os.getuid(),
+            "user": user,
+            "home": os.path.dirname(home.root),
+            "free_mb": free_bytes(home.base) >> 20,
+            "containment": containment_level(),
+        }
+
+    def on_runs(self, message: Message, payload: bytes) -> None:
+        """The inventory: every run that has a directory here, in pages."""
+        page: List[Facts] = []
+        size = 0
+        for name in sorted(os.listdir(self.at_home().runs)):
+            if not is_run_id(name):
+                continue
+            run = self.find(name)
+            run.refresh()
+            self.check_alive(run)
+            facts = run.facts or dict(new_facts(name), claimed_at=None, boot_id=None)
+            length = len(json.dumps(facts)) + 1
+            if page and size + length > MAX_HEADER - 1024:
+                self.say({"t": "inventory", "runs": page, "last": False})
+                page, size = [], 0
+            page.append(facts)
+            size += length
+        self.say({"t": "inventory", "runs": page, "last": True})
+
+    def at_home(self) -> Home:
+        assert self.home is not None
+        return self.home
+
+    def find(self, name: str) -> Run:
+        """The run of that name, watched while it is not closed. Does not ask whether its directory exists."""
+        if name not in self.runs:
+            run = self.runs[name] = Run(name, self.at_home().run(name))
+            run.refresh()
+            if not run.closed:
+                run.watch = self.inotify.watch(run.directory, IN_MODIFY | IN_MOVED_TO)
+                if run.watch >= 0:
+                    self.watches[run.watch] = run
+        return self.runs[name]
+
+    def unwatch(self, run: Run) -> None:
+        self.inotify.unwatch(run.watch)
+        self.watches.pop(run.watch, None)
+        run.watch = -1
+
+    def known(self, message: Message) -> Run:
+        """The run that a message names; ValueError if the name is not one or nothing of it is here."""
+        directory = self.at_home().run(message["run"])
+        if not os.path.isdir(directory):
+            raise ValueError("there is no such run here")
+        return self.find(message["run"])
+
+    def check_owner(self) -> None:
+        try:
+            with open(self.at_home().owner) as file:
+                current = file.read()
+        except OSError:
+            current = ""
+        if current != self.token:
+            self.say({"t": "error", "about": "serve", "message": "a newer connection has taken over"})
+            self.last_words()
+            raise Hangup("superseded")
+
+    # -- orders --
+
+    def on_start(self, message: Message, payload: bytes) -> None:
+        name = message["run"]
+        home = self.at_home()
+        directory = home.run(name)
+        self.check_owner()
+        if name in self.forgotten:
+            facts = close_unstarted(
+                new_facts(name), "tombstone", "this run was here before and was forgotten"
+            )
+            self.say(dict(facts, t="fact"))
+            return
+        try:
+            os.mkdir(directory, 0o700)
+        except FileExistsError:
+            run = self.find(name)
+            run.refresh()
+            self.tell(run)
+            return
+        failpoint("after_mkdir")
+        lock = take_lock(os.path.join(directory, "lock"))
+        failpoint("after_lock")
+        if lock < 0:
+            return  # a newer serve came by just now and is closing this claim
+        self.find(name)
+        try:
+            document: Dict[str, Any] | Refused = unpack_order(payload, bool(message.get("z")))
+        except Refused as refused:
+            document = refused
+        keeper = Keeper(home, name, self.umask)
+        try:
+            fork_detached(lambda: keeper.outer(document), directory, {lock}, "trainyard-keeper %s" % name)
+        finally:
+            os.close(lock)
+
+    def on_stop(self, message: Message, payload: bytes) -> None:
+        grace = float(message["grace_s"])
+        name = message["run"]
+        directory = self.at_home().run(name)
+        self.check_owner()
+        try:
+            os.mkdir(directory, 0o700)
+        except FileExistsError:
+            pass
+        else:
+            self.entomb(name, directory)
+            return
+        run = self.find(name)
+        run.refresh()
+        if run.closed:
+            self.tell(run)
+            return
+        deadline = time.monotonic() + max(0.0, grace)
+        run.stop = deadline if run.stop is None else min(run.stop, deadline)
+        found = read_json(os.path.join(directory, "stop.json"))
+        if found and found.get("boot_id") == self.boot_id:
+            run.stop = min(run.stop, float(found["deadline"]))
+        try:
+            document = {"deadline": run.stop, "boot_id": self.boot_id}
+            write_with_spares(directory, "stop.json", json.dumps(document).encode(), False)
+        except OSError:
+            pass  # a full disk: the poke says it too, and is repeated
+        self.poke(run)
+
+    def entomb(self, name: str, directory: str) -> None:
+        """A stop came before its start: the directory now stands in the way of that start, for ever."""
+        failpoint("after_tombstone")
+        lock = take_lock(os.path.join(directory, "lock"))
+        try:
+            if lock >= 0:
+                facts = close_unstarted(new_facts(name), "tombstone", "stopped before it was started")
+                save_facts(directory, facts, durable=True)
+                fsync_directory(self.at_home().runs)
+        finally:
+            if lock >= 0:
+                os.close(lock)
+        run = self.find(name)
+        self.tell(run)
+        self.unwatch(run)
+
+    def poke(self, run: Run) -> None:
+        try:
+            fd = os.open(os.path.join(run.directory, "control"), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return  # no keeper listens (yet): stop.json waits for it, the next tick pokes again
+        try:
+            os.write(fd, ("stop %r\n" % run.stop).encode())
+        except OSError:
+            pass
+        finally:
+            os.close(fd)
+
+    def on_pull(self, message: Message, payload: bytes) -> None:
+        start = message["from"]
+        run = self.known(message)
+        if type(start) is not int or start < 0:
+            raise ValueError("from must be an offset")
+        run.refresh()
+        run.tail.pull(start)
+        self.stir(run)
+
+    def on_unpull(self, message: Message, payload: bytes) -> None:
+        run = self.known(message)
+        run.tail.pulled = False
+        run.tail.close()
+
+    def on_ack(self, message: Message, payload: bytes) -> None:
+        to = message["to"]
+        run = self.known(message)
+        if type(to) is not int or to < 0:
+            raise ValueError("to must be an offset")
+        run.tail.ack(to)
+        self.stir(run)
+
+    def on_ping(self, message: Message, payload: bytes) -> None:
+        self.say({"t": "pong", "id": message.get("id"), "wall": time.time(), "mono": time.monotonic()})
+
+    def on_forget(self, message: Message, payload: bytes) -> None:
+        name, home = message["run"], self.at_home()
+        directory = home.run(name)
+        self.check_owner()
+        if os.path.isdir(directory):
+            run = self.find(name)
+            run.refresh()
+            if not run.closed:
+                raise ValueError("the run is not closed")
+            failpoint("before_delete")
+            self.drop(run)
+        self.say({"t": "forgotten", "run": name})
+
+    def drop(self, run: Run) -> None:
+        """Remember the name, move the directory out of the way at once, delete it in a process of its own."""
+        home = self.at_home()
+        remember(home, run.run)
+        self.forgotten.add(run.run)
+        self.unwatch(run)
+        run.tail.close()
+        run.tail.pulled = False
+        del self.runs[run.run]
+        key = (run.facts or {}).get("work_key")
+        doomed = [run.directory]
+        if is_run_id(key) and not any((r.facts or {}).get("work_key") == key for r in self.runs.values()):
+            doomed.append(os.path.join(home.work, str(key)))
+        for path in doomed:
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(path, os.path.join(home.trash, os.urandom(8).hex()))
+        clear_trash(home)
+
+    # -- runs without a keeper --
+
+    def check_alive(self, run: Run) -> None:
+        """Nobody holds the lock of a run that is not closed: its keepers are dead. Close it, once and for all."""
+        if run.closed or not os.path.isdir(run.directory):
+            return
+        lock = take_lock(os.path.join(run.directory, "lock"))
+        if lock < 0:
+            return
+        try:
+            run.refresh()
+            if run.closed:
+                self.look(run)
+            elif run.facts is not None and run.facts["boot_id"] != self.boot_id:
+                close_after_reboot(run.directory, run.facts)
+                run.refresh()
+            else:
+                keeper = Keeper(self.at_home(), run.run, self.umask)
+                title = "trainyard-mender %s" % run.run
+                fork_detached(keeper.mend, run.directory, {lock}, title)
+        finally:
+            os.close(lock)
+
+    HANDLERS: Dict[str, Callable[["Serve", Message, bytes], None]] = {
+        "hello": on_hello,
+        "start": on_start,
+        "stop": on_stop,
+        "pull": on_pull,
+        "unpull": on_unpull,
+        "ack": on_ack,
+        "forget": on_forget,
+        "runs": on_runs,
+        "ping": on_ping,
+    }
+
+
+def close_after_reboot(directory: str, facts: Facts) -> None:
+    """The host has booted since: whatever ran is over, that needs no look."""
+    log = os.path.join(directory, "log")
+    size = os.path.getsize(log) if os.path.exists(log) else 0
+    if facts["phase"] != "ended":
+        facts.update(
+            why="reboot", message="the host was rebooted; how it ended is not known", never_started=None
+        )
+    facts.update(phase="closed", closed_at=time.time(), survivors=[])
+    facts["log"] = dict(facts["log"], size=size, final=True)
+    save_facts(directory, facts, durable=True)
+    clean_directory(directory)
+
+
+def _stored_epoch(home: Home) -> int:
+    try:
+        with open(home.epoch) as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 0
+
+
+# Names of forgotten runs, so that a start frame that was long on its way starts nothing twice. Those of the last
+# months are enough; the file stays small.
+_REMEMBERED = 20000
+
+
+def read_forgotten(home: Home) -> Set[str]:
+    try:
+        with open(home.forgotten) as file:
+            names = file.read().split("\n")
+    except OSError:
+        return set()
+    if len(names) > 2 * _REMEMBERED:
+        names = names[-_REMEMBERED:]
+        write_file(home.forgotten, "\n".join(names).encode())
+    return set(names) - {""}
+
+
+def remember(home: Home, run: str) -> None:
+    with open(home.forgotten, "a") as file:
+        file.write(run + "\n")
+
+
+def clear_trash(home: Home) -> None:
+    """Delete what was moved into the trash, however much it is, in a process of its own."""
+
+    def clear() -> None:
+        for name in os.listdir(home.trash):
+            shutil.rmtree(os.path.join(home.trash, name), ignore_errors=True)
+
+    if os.listdir(home.trash):
+        fork_detached(clear, home.base, set(), "trainyard-sweeper")
+
+
+def own_digest() -> str:
+    with open(os.path.abspath(__file__), "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def containment_level() -> str:
+    return "cgroup" if delegated_cgroup() else "subreaper"
+
+
+def serve() -> None:
+    umask = os.umask(0o077)
+    Serve(0, 1, umask).run_loop()
+
+
+if __name__ == "__main__":
+    serve()
