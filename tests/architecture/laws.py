@@ -1,0 +1,198 @@
+"""The house's laws (jobs/README.md tells why), each a function from one file to the places that break it."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePosixPath
+
+# From the top of the house down. A room may import itself and what lies below.
+FLOORS = ("console", "jobs", "agents")
+# Where the words of SSH may be spoken.
+PARAMIKO_IN = "agents/"
+# Clocks, dice and the world: what a rule gets as an argument instead.
+NOT_PURE = frozenset(
+    {"asyncio", "io", "os", "pathlib", "random", "secrets", "select", "socket", "subprocess", "tempfile"}
+    | {"threading", "time", "uuid"}
+)
+CLOCKS = frozenset({"now", "utcnow", "today", "time", "monotonic"})
+LONGEST_FILE, LONGEST_FUNCTION = 450, 70
+# The runner is one file on purpose: it is copied to hosts.
+OWN_BUDGET = {"agents/runner.py": 1900}
+NAMELESS = frozenset({"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"})
+STATE_WRITERS = frozenset({"jobs/advance.py", "jobs/schedule.py"})
+OLDEST_HOST_PYTHON = (3, 7)
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of the product, by its path below the repository's root."""
+
+    path: str
+    source: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.source)
+
+    @property
+    def floor(self) -> str:
+        return self.path.split("/")[0]
+
+    def imports(self) -> Iterator[tuple[str, ast.stmt]]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from ((alias.name, node) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield "." * node.level + (node.module or ""), node
+                yield from ((f"{node.module}.{alias.name}", node) for alias in node.names if node.level == 0)
+
+    def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield node
+
+    def calls(self) -> Iterator[ast.Call]:
+        yield from (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+
+
+def top(name: str) -> str:
+    return name.split(".")[0]
+
+
+def imports_go_down(file: File) -> Iterator[str]:
+    for name, node in file.imports():
+        if name.startswith("."):
+            yield f"{node.lineno}: a relative import hides the direction"
+        elif top(name) in FLOORS and FLOORS.index(top(name)) < FLOORS.index(file.floor):
+            yield f"{node.lineno}: {file.floor} must not import {name}"
+        elif top(name) == "tests":
+            yield f"{node.lineno}: nothing imports the tests"
+
+
+def imports_stand_on_top(file: File) -> Iterator[str]:
+    for function in file.functions():
+        for node in ast.walk(function):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                yield f"{node.lineno}: an import inside {function.name}()"
+
+
+def rules_are_pure(file: File) -> Iterator[str]:
+    if not file.path.startswith("jobs/rules/"):
+        return
+    for name, node in file.imports():
+        known = name.startswith("jobs.rules") or top(name) in sys.stdlib_module_names
+        if not known or top(name) in NOT_PURE:
+            yield f"{node.lineno}: a rule must not import {name}"
+    for call in file.calls():
+        if isinstance(call.func, ast.Attribute) and call.func.attr in CLOCKS:
+            yield f"{call.lineno}: a rule must not ask a clock ({call.func.attr}); `now` is an argument"
+
+
+def the_runner_stands_alone(file: File) -> Iterator[str]:
+    if file.path != "agents/runner.py":
+        return
+    for name, node in file.imports():
+        if top(name) not in sys.stdlib_module_names:
+            yield f"{node.lineno}: the runner is stdlib only, not {name}"
+    try:
+        ast.parse(file.source, feature_version=OLDEST_HOST_PYTHON)
+    except SyntaxError as problem:
+        yield f"{problem.lineno}: not readable by Python {OLDEST_HOST_PYTHON}: {problem.msg}"
+
+
+def ssh_is_spoken_in_agents_only(file: File) -> Iterator[str]:
+    for name, node in file.imports():
+        if top(name) == "paramiko" and not file.path.startswith(PARAMIKO_IN):
+            yield f"{node.lineno}: paramiko belongs to {PARAMIKO_IN}"
+        if top(name) in ("celery", "channels", "rest_framework") and file.floor == "agents":
+            yield f"{node.lineno}: agents/ has never heard of {top(name)}"
+
+
+def budgets_are_kept(file: File) -> Iterator[str]:
+    lines = file.source.count("\n")
+    if lines > OWN_BUDGET.get(file.path, LONGEST_FILE):
+        yield f"1: {lines} lines; split it by noun"
+    for function in file.functions():
+        length = (function.end_lineno or function.lineno) - function.lineno + 1
+        if length > LONGEST_FUNCTION:
+            yield f"{function.lineno}: {function.name}() has {length} lines"
+
+
+def things_have_names(file: File) -> Iterator[str]:
+    for part in (*PurePosixPath(file.path).parts[:-1], PurePosixPath(file.path).stem):
+        if part in NAMELESS:
+            yield f"1: {part!r} is no name; say what it is about"
+
+
+def state_has_two_writers(file: File) -> Iterator[str]:
+    if file.path in STATE_WRITERS:
+        return
+    for node in ast.walk(file.tree):
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        targets = [node.target] if isinstance(node, ast.AnnAssign | ast.AugAssign) else targets
+        for target in targets:
+            own = (
+                isinstance(target, ast.Attribute)
+                and isinstance(target.value, ast.Name)
+                and target.value.id == "self"
+            )
+            if isinstance(target, ast.Attribute) and target.attr == "state" and not own:
+                yield f"{node.lineno}: only {sorted(STATE_WRITERS)} write a state"
+        if isinstance(node, ast.Call) and names_state(node):
+            yield f"{node.lineno}: only {sorted(STATE_WRITERS)} write a state"
+
+
+def names_state(call: ast.Call) -> bool:
+    if getattr(call.func, "attr", "") not in ("update", "bulk_update", "update_or_create"):
+        return False
+    by_name = any(word.arg == "state" for word in call.keywords)
+    listed = any(
+        isinstance(item, ast.Constant) and item.value == "state"
+        for argument in (*call.args, *(word.value for word in call.keywords))
+        if isinstance(argument, ast.List | ast.Tuple)
+        for item in argument.elts
+    )
+    return by_name or listed
+
+
+def nothing_happens_by_signal(file: File) -> Iterator[str]:
+    for name, node in file.imports():
+        if name.startswith(("django.dispatch", "django.db.models.signals", "celery.signals")):
+            yield f"{node.lineno}: no signals; say it where it happens"
+
+
+def no_command_line_is_built(file: File) -> Iterator[str]:
+    for call in file.calls():
+        for word in call.keywords:
+            if word.arg == "shell" and not (
+                isinstance(word.value, ast.Constant) and word.value.value is False
+            ):
+                yield f"{call.lineno}: shell=True; give a list"
+        name = ast.unparse(call.func)
+        if name in ("os.system", "os.popen", "eval", "exec", "pickle.loads", "pickle.load"):
+            yield f"{call.lineno}: {name}() runs what somebody wrote"
+
+
+def nothing_is_left_for_later(file: File) -> Iterator[str]:
+    for number, line in enumerate(file.source.splitlines(), 1):
+        if any(word in line for word in ("TO" + "DO", "FIX" + "ME", "XX" + "X:")):
+            yield f"{number}: a note to do it later"
+
+
+LAWS = (
+    imports_go_down,
+    imports_stand_on_top,
+    rules_are_pure,
+    the_runner_stands_alone,
+    ssh_is_spoken_in_agents_only,
+    budgets_are_kept,
+    things_have_names,
+    state_has_two_writers,
+    nothing_happens_by_signal,
+    no_command_line_is_built,
+    nothing_is_left_for_later,
+)

@@ -1,0 +1,81 @@
+"""Each law holds in the product, and each is seen to catch a breach."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.architecture import laws
+from tests.architecture.laws import LAWS, File
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def product() -> list[File]:
+    paths = (path for floor in laws.FLOORS for path in sorted((ROOT / floor).rglob("*.py")))
+    return [
+        File(path.relative_to(ROOT).as_posix(), path.read_text())
+        for path in paths
+        if "migrations" not in path.parts and "__pycache__" not in path.parts
+    ]
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_the_law_holds(law):
+    breaches = [f"{file.path}:{breach}" for file in product() for breach in law(file)]
+    assert not breaches, "\n" + "\n".join(breaches)
+
+
+BREACHES = [
+    (laws.imports_go_down, "agents/link.py", "from jobs.models import Job\n"),
+    (laws.imports_go_down, "jobs/intake.py", "import console.health\n"),
+    (laws.imports_go_down, "jobs/intake.py", "from . import models\n"),
+    (laws.imports_go_down, "jobs/intake.py", "from tests.harness import hosts\n"),
+    (laws.imports_stand_on_top, "jobs/intake.py", "def take():\n    from jobs import models\n"),
+    (laws.imports_stand_on_top, "console/web.py", "async def take():\n    if 1:\n        import os\n"),
+    (laws.rules_are_pure, "jobs/rules/decide.py", "from django.utils import timezone\n"),
+    (laws.rules_are_pure, "jobs/rules/decide.py", "import random\n"),
+    (laws.rules_are_pure, "jobs/rules/decide.py", "from agents.models import Host\n"),
+    (laws.rules_are_pure, "jobs/rules/decide.py", "import datetime\nx = datetime.datetime.now()\n"),
+    (laws.the_runner_stands_alone, "agents/runner.py", "from agents import keys\n"),
+    (laws.the_runner_stands_alone, "agents/runner.py", "if (n := 1):\n    pass\n"),
+    (laws.ssh_is_spoken_in_agents_only, "console/consumers/shell.py", "import paramiko\n"),
+    (laws.ssh_is_spoken_in_agents_only, "agents/fleet.py", "from celery import shared_task\n"),
+    (laws.budgets_are_kept, "jobs/logs.py", "x = 1\n" * 451),
+    (laws.budgets_are_kept, "agents/runner.py", "x = 1\n" * 1901),
+    (laws.budgets_are_kept, "jobs/logs.py", "def f():\n" + "    x = 1\n" * 70),
+    (laws.things_have_names, "jobs/utils.py", ""),
+    (laws.things_have_names, "console/common/words.py", ""),
+    (laws.state_has_two_writers, "jobs/intake.py", "job.state = 'FAILED'\n"),
+    (laws.state_has_two_writers, "jobs/intake.py", "Job.objects.filter(pk=1).update(state='FAILED')\n"),
+    (laws.state_has_two_writers, "console/views/jobs.py", "Job.objects.bulk_update(rows, ['state'])\n"),
+    (laws.nothing_happens_by_signal, "jobs/announce.py", "from django.db.models.signals import post_save\n"),
+    (laws.no_command_line_is_built, "agents/install.py", "subprocess.run(x, shell=True)\n"),
+    (laws.no_command_line_is_built, "agents/install.py", "import os\nos.system(x)\n"),
+    (laws.nothing_is_left_for_later, "jobs/logs.py", "# TO" + "DO: gaps\n"),
+]
+
+
+@pytest.mark.parametrize(("law", "path", "source"), BREACHES)
+def test_the_law_catches_a_breach(law, path, source):
+    assert list(law(File(path, source)))
+
+
+def test_every_law_has_been_seen_to_catch_something():
+    assert {law for law, _, _ in BREACHES} == set(LAWS)
+
+
+def test_what_is_right_breaks_no_law():
+    """The same breaches, in the place where they are right, or written as they should be."""
+    right = [
+        File(
+            "jobs/advance.py", "job.state = 'FAILED'\nJob.objects.filter(version=1).update(state='FAILED')\n"
+        ),
+        File("jobs/rules/decide.py", "from datetime import datetime\nfrom jobs.rules import states\n"),
+        File("agents/runner.py", "import os\nimport time\nx = time.time()\n"),
+        File("agents/dial.py", "import paramiko\n"),
+        File("console/health.py", "from agents.models import Host\nfrom jobs.models import Job\n"),
+        File("jobs/logs.py", "x = 1\n" * 450),
+    ]
+    assert [breach for law in LAWS for file in right for breach in law(file)] == []
