@@ -9,14 +9,14 @@ import shutil
 import signal
 import subprocess
 import sys
+from urllib.parse import quote
 
 from tests.harness import leftovers
 from tests.harness.shell import run, succeeds, wait_for
 
 POSTGRES_SETTINGS = {
-    "listen_addresses": "''",
+    "listen_addresses": "",
     "fsync": "off",
-    "synchronous_commit": "off",
     "full_page_writes": "off",
     "shared_buffers": "32MB",
     "max_connections": "200",
@@ -28,6 +28,7 @@ class Daemon:
     """One server process that can be killed, stopped and started again on the same data."""
 
     name = "daemon"
+    account = ()  # setpriv's words for another user; in the same call, for a change of user unsets PDEATHSIG
 
     def __init__(self):
         self.dir = leftovers.scratch(self.name)
@@ -43,7 +44,7 @@ class Daemon:
     def start(self):
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", *self.command()],
+                ["setpriv", *self.account, "--pdeathsig", "KILL", *self.command()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -126,36 +127,13 @@ class Postgres(Daemon):
             account = pwd.getpwnam("postgres")
             for path in (self.dir, self.data):
                 os.chown(path, account.pw_uid, account.pw_gid)
-        self.as_user(
-            "initdb",
-            "-D",
-            self.data,
-            "-U",
-            "postgres",
-            "-A",
-            "trust",
-            "--no-sync",
-            "-E",
-            "UTF8",
-            "--locale=C",
-        )
-
-    def words(self, program, *arguments):
-        drop = (
-            ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
-        )
-        return [*drop, str(self.programs / program), *[str(argument) for argument in arguments]]
-
-    def as_user(self, program, *arguments):
-        return run(*self.words(program, *arguments))
+            self.account = ("--reuid=postgres", "--regid=postgres", "--clear-groups")
+        init = [self.programs / "initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "--no-sync"]
+        run("setpriv", *self.account, *init, "-E", "UTF8", "--locale=C")
 
     def command(self):
-        settings = [
-            word
-            for name, value in POSTGRES_SETTINGS.items()
-            for word in ("-c", f"{name}={value.strip(chr(39))}")
-        ]
-        return self.words("postgres", "-D", self.data, "-k", self.dir, *settings)
+        settings = [word for name, value in POSTGRES_SETTINGS.items() for word in ("-c", f"{name}={value}")]
+        return [self.programs / "postgres", "-D", self.data, "-k", self.dir, *settings]
 
     def answers(self):
         return succeeds(str(self.programs / "pg_isready"), "-q", "-h", str(self.dir), "-U", "postgres")
@@ -172,7 +150,7 @@ class Postgres(Daemon):
         return self.url(name)
 
     def url(self, name):
-        return f"postgresql://postgres@/{name}?host={self.dir}"
+        return f"postgresql://postgres@{quote(str(self.dir), safe='')}/{name}"
 
     def sql(self, statement, database="postgres"):
         """Run one statement and return its rows as lists of text."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 import shutil
 
@@ -11,6 +12,7 @@ from tests.harness.hosts.namespaced import NamespacedHost
 from tests.harness.hosts.network import namespaces_work, private_network, time_namespaces_work
 from tests.harness.shell import run, succeeds
 
+NUMBERS = itertools.count()  # so that several fleets of one process never share a name or an address
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAMS = HERE.parents[1] / "programs"
 TOOLS = {
@@ -31,6 +33,7 @@ class Fleet:
         need_tools()
         leftovers.clear()
         self.size = size
+        self.numbers = [next(NUMBERS) for _ in range(size)]
         self.gpus = gpus
         self.tier = tier or ("namespaces" if namespaces_work() else "ports")
         self.dir = leftovers.scratch("fleet")
@@ -41,10 +44,10 @@ class Fleet:
         if self.tier == "namespaces":
             private_network()
             self.own_time = time_namespaces_work()
-            self.hosts = [NamespacedHost(self, number, disk_mb, own_boot_id) for number in range(size)]
+            self.hosts = [NamespacedHost(self, number, disk_mb, own_boot_id) for number in self.numbers]
         else:
             self.own_time = False
-            self.hosts = [LoopbackHost(self, number) for number in range(size)]
+            self.hosts = [LoopbackHost(self, number) for number in self.numbers]
 
     @property
     def public_key_line(self):

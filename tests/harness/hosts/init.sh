@@ -22,7 +22,7 @@ if [ -n "$BOOT_ID" ]; then
 fi
 hostname "$NAME"
 read -r _
-printf 'link set lo up\naddr add %s/24 dev eth0\nlink set eth0 up\nroute add default via %s\n' "$ADDRESS" "$GATEWAY" | ip -batch -
+printf 'link set lo up\naddr add %s/16 dev eth0\nlink set eth0 up\nroute add default via %s\n' "$ADDRESS" "$GATEWAY" | ip -batch -
 cd "$ROOT"
 pivot_root . .
 umount -l .

@@ -40,7 +40,7 @@ class LoopbackHost(Host):
 
     def __init__(self, fleet, number):
         super().__init__(fleet, number)
-        self.address = f"127.0.0.{10 + number}"
+        self.address = f"127.77.{number // 200}.{10 + number % 200}"
         self.port = free_port(self.address)
         self.user = pwd.getpwuid(os.getuid()).pw_name
         self.relay = None

@@ -12,7 +12,7 @@ import time
 
 from tests.harness.hosts.disk import lay_out
 from tests.harness.hosts.host import USER, Host
-from tests.harness.hosts.network import BRIDGE, SUBNET
+from tests.harness.hosts.network import BRIDGE, GATEWAY, SUBNET
 from tests.harness.shell import run, succeeds
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -42,7 +42,7 @@ class NamespacedHost(Host):
 
     def __init__(self, fleet, number, disk_mb, own_boot_id):
         super().__init__(fleet, number)
-        self.address = f"{SUBNET}.{10 + number}"
+        self.address = address_of(number)
         self.own_boot_id = own_boot_id
         self.cable = f"v{self.name}"
         self.up = False
@@ -50,7 +50,7 @@ class NamespacedHost(Host):
         self.pid = None
         self.disk = self.dir / "disk"
         self.disk.mkdir()
-        names = "".join(f"{SUBNET}.{10 + each} gpu{each:02d}\n" for each in range(fleet.size))
+        names = "".join(f"{address_of(each)} gpu{each:02d}\n" for each in fleet.numbers)
         hosts_file = f"127.0.0.1 localhost\n{names}"
         lay_out(self.disk, self.name, disk_mb, USER, hosts_file, fleet.programs)
         for user in (USER, "root"):
@@ -130,7 +130,7 @@ class NamespacedHost(Host):
             "DIR": str(self.dir),
             "NAME": self.name,
             "ADDRESS": self.address,
-            "GATEWAY": f"{SUBNET}.1",
+            "GATEWAY": GATEWAY,
             "BOOT_ID": boot_id if self.own_boot_id else "",
         }
         spaces = ["--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "--kill-child"]
@@ -149,7 +149,7 @@ class NamespacedHost(Host):
     def finish(self):
         """Plug in the network cable and wait until sshd answers."""
         self.pid = int(self.wait_in_boot(self.written_pid))
-        mac = f"02:77:00:00:00:{self.number:02x}"  # a fixed one, else stale ARP hides the host for 30 s after a reboot
+        mac = f"02:77:00:00:{self.number // 256:02x}:{self.number % 256:02x}"  # a fixed one, else stale ARP hides the host for 30 s after a reboot
         plug = f"link add {self.cable} type veth peer name eth0 address {mac} netns {self.pid}\n"
         run("ip", "-batch", "-", stdin=f"{plug}link set {self.cable} master {BRIDGE} up\n")
         self.boot.stdin.write(b"go\n")
@@ -233,6 +233,10 @@ class NamespacedHost(Host):
         if self.boot and not self.boot.stdin.closed:
             self.boot.stdin.close()
         succeeds("umount", "--lazy", self.disk)
+
+
+def address_of(number):
+    return f"{SUBNET}.{number // 200}.{10 + number % 200}"
 
 
 def loss_rules(percent):

@@ -15,7 +15,8 @@ from tests.harness.shell import run, succeeds
 CLONE_NEWNS = 0x00020000
 CLONE_NEWNET = 0x40000000
 LIBC = ctypes.CDLL(None, use_errno=True)
-SUBNET = "10.77.0"
+SUBNET = "10.77"
+GATEWAY = f"{SUBNET}.0.1"
 BRIDGE = "yard0"
 
 
@@ -35,7 +36,7 @@ class PrivateNetwork:
         self.inside = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         run("mount", "--make-rprivate", "/")
         run("ip", "link", "set", "lo", "up")
-        plug = f"link add {BRIDGE} type bridge\naddr add {SUBNET}.1/24 dev {BRIDGE}\nlink set {BRIDGE} up\n"
+        plug = f"link add {BRIDGE} type bridge\naddr add {GATEWAY}/16 dev {BRIDGE}\nlink set {BRIDGE} up\n"
         run("ip", "-batch", "-", stdin=plug)
 
     def enter(self):

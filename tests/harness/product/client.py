@@ -1,0 +1,212 @@
+"""What a script sees of the product: REST with a bearer token, and WebSockets."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+
+import requests
+from websockets.sync.client import connect
+
+from tests.harness.shell import PATIENCE_S, wait_for
+
+TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
+
+
+class Refused(Exception):
+    """The product answered with an error; it does not count as a failure of the test by itself."""
+
+    def __init__(self, answer):
+        super().__init__(f"{answer.status_code}: {answer.text[:500]}")
+        self.status = answer.status_code
+        self.document = answer.json() if "json" in answer.headers.get("content-type", "") else {}
+
+
+def job_spec(*pools, name="test", web_access=False, timeout_s=None, **changes):
+    """A CustomJob document. A pool is a command (list), or a dict of command, replicas, gpus, env."""
+    job = {"workerPoolSpecs": [pool_spec(pool) for pool in pools]}
+    if web_access:
+        job["enableWebAccess"] = True
+    if timeout_s:
+        job["scheduling"] = {"timeout": f"{timeout_s}s"}
+    return {"displayName": name, "jobSpec": {**job, **changes}}
+
+
+def pool_spec(pool):
+    wish = pool if isinstance(pool, dict) else {"command": pool}
+    machine = {"machineType": wish.get("machine", "any")}
+    if wish.get("gpus"):
+        machine.update(acceleratorType="NVIDIA_H100_80GB", acceleratorCount=wish["gpus"])
+    environment = [{"name": name, "value": value} for name, value in wish.get("env", {}).items()]
+    container = {"imageUri": "host", "command": [str(word) for word in wish["command"]], "env": environment}
+    return {"machineSpec": machine, "replicaCount": str(wish.get("replicas", 1)), "containerSpec": container}
+
+
+class Client:
+    def __init__(self, url, token, project="default", location="default"):
+        self.url = url
+        self.token = token
+        self.jobs_url = f"{url}/v1/projects/{project}/locations/{location}/customJobs"
+        self.session = requests.Session()
+        self.session.trust_env = False
+        self.session.headers["Authorization"] = f"Bearer {token}"
+
+    def call(self, method, url, patience=0.0, **options):
+        """One request. With patience, it is repeated while the door is closed or says 503: as a real script does."""
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                answer = self.session.request(method, url, timeout=PATIENCE_S, **options)
+                if answer.status_code != 503 or time.monotonic() > deadline:
+                    break
+            except (requests.ConnectionError, requests.Timeout):
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
+        if answer.status_code >= 400:
+            raise Refused(answer)
+        return answer
+
+    # jobs
+
+    def submit(self, document, key=None, patience=0.0):
+        """The new job's id. With a key the request may be repeated without making a second job."""
+        headers = {"Idempotency-Key": key} if key else {}
+        answer = self.call("POST", self.jobs_url, patience, json=document, headers=headers)
+        return int(answer.json()["name"].rsplit("/", 1)[1])
+
+    def job(self, job_id, patience=0.0):
+        return self.call("GET", f"{self.jobs_url}/{job_id}", patience).json()
+
+    def state(self, job_id, patience=0.0):
+        return self.job(job_id, patience)["state"].removeprefix("JOB_STATE_")
+
+    def cancel(self, job_id, patience=0.0):
+        self.call("POST", f"{self.jobs_url}/{job_id}:cancel", patience)
+
+    def wait(self, job_id, *states, timeout=PATIENCE_S):
+        """Until the job is in one of the states; a job that ended otherwise fails at once, with its whole document."""
+        wanted = states or TERMINAL
+
+        def arrived():
+            state = self.state(job_id, patience=timeout)
+            if state in TERMINAL and state not in wanted:
+                raise AssertionError(f"waited for {wanted}: {json.dumps(self.job(job_id), indent=1)[:3000]}")
+            return state if state in wanted else None
+
+        return wait_for(arrived, f"job {job_id} to be {' or '.join(wanted)}", timeout, every=0.05)
+
+    # logs
+
+    def log(self, job_id, replica="workerpool0-0", run=None, patience=0.0, **headers):
+        """The raw bytes that are stored of a replica's log."""
+        url = f"{self.url}/api/v1/jobs/{job_id}/replicas/{replica}/log"
+        return self.call("GET", url, patience, params={"run": run} if run else {}, headers=headers).content
+
+    def wait_for_log(self, job_id, text, replica="workerpool0-0", timeout=PATIENCE_S):
+        def seen():
+            stored = self.log(job_id, replica, patience=timeout)
+            return stored if text.encode() in stored else None
+
+        return wait_for(seen, f"{text!r} in the log of {replica}", timeout, every=0.05)
+
+    # sockets
+
+    def socket(self, path, **options):
+        """A WebSocket to the product, `with client.socket("/ws/jobs/1") as socket: ...`."""
+        address = self.url.replace("http", "ws", 1) + path
+        headers = {"Authorization": f"Bearer {self.token}"}
+        options = {
+            "open_timeout": PATIENCE_S,
+            "close_timeout": 2,
+            "max_size": 2**24,
+            "proxy": None,
+            **options,
+        }
+        return connect(address, additional_headers=headers, **options)
+
+    def log_socket(self, job_id, replica="workerpool0-0", **where):
+        return LogReader(self, job_id, replica, where or {"from": 0})
+
+
+class LogReader:
+    """A viewer of one log: keeps what came, by run, acknowledges it, and comes back at its cursor after a cut."""
+
+    def __init__(self, client, job_id, replica, where):
+        self.client = client
+        self.path = f"/ws/jobs/{job_id}/log/{replica}"
+        self.where = where
+        self.run = None
+        self.cursor = 0
+        self.taken = 0
+        self.bytes = {}
+        self.headers = []
+        self.socket = None
+
+    def connect(self):
+        self.socket = self.client.socket(self.path)
+        self.taken = 0
+        place = {"run": self.run, "from": self.cursor} if self.run else self.where
+        self.socket.send(json.dumps(place))
+
+    def receive(self, timeout=1.0):
+        """Take one message, reconnecting where needed. False when none came in time."""
+        try:
+            if self.socket is None:
+                self.connect()
+            message = self.socket.recv(timeout=timeout)
+        except TimeoutError:
+            return False
+        except OSError:  # refused or reset: the web process is away for a moment
+            self.close()
+            time.sleep(0.1)
+            return False
+        except Exception as problem:  # websockets' own errors: closed, or the handshake failed
+            if "websockets" not in type(problem).__module__:
+                raise
+            self.close()
+            time.sleep(0.1)
+            return False
+        self.take(message)
+        return True
+
+    def take(self, message):
+        if isinstance(message, bytes):
+            self.bytes[self.run] = self.bytes.get(self.run, b"") + message
+            self.cursor += len(message)
+            self.taken += len(message)
+            self.socket.send(json.dumps({"ack": self.taken}))
+            return
+        header = json.loads(message)
+        self.headers.append(header)
+        if "gap" in header:
+            self.cursor = header["to"]
+        elif "run" in header:
+            self.run, self.cursor = header["run"], header["at"]
+
+    def read_until(self, condition, what, timeout=PATIENCE_S):
+        """Take messages until condition(self) holds."""
+        deadline = time.monotonic() + timeout
+        while not condition(self):
+            if time.monotonic() > deadline:
+                raise AssertionError(
+                    f"the viewer waited {timeout:.0f} s in vain for {what}: {self.headers[-2:]}"
+                )
+            self.receive(timeout=0.5)
+        return self
+
+    def text(self):
+        return b"".join(self.bytes.values())
+
+    def close(self):
+        if self.socket is not None:
+            with contextlib.suppress(OSError):
+                self.socket.close()
+            self.socket = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

@@ -1,0 +1,96 @@
+"""The product's processes: found by what they run, killed, stopped and continued by role."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+
+from tests.harness.leftovers import kill
+from tests.harness.shell import command_of, environment_of, pids, process_alive, wait_for
+
+ROLES = {
+    "up": r"console\.cli up",
+    "web": r"-m console\.web",
+    "worker": r"celery .*-A console\.worker",
+    "dispatcher": r"celery .*-A console\.dispatcher",
+    "beat": r"-A console\.celery beat",
+    "broker": r"redis-server",
+}
+
+
+class Processes:
+    """Those whose environment names this product's data directory."""
+
+    def __init__(self, data):
+        self.data = str(data)
+        self.mark = f"TRAINYARD_DATA={data}\0".encode()
+
+    def all(self):
+        return [pid for pid in pids() if self.is_ours(pid) and process_alive(pid)]
+
+    def is_ours(self, pid):
+        """By its environment; redis-server writes its title over that, but the title has the path of its socket."""
+        return self.mark in environment_of(
+            pid
+        ) + b"\0" or f"redis-server unixsocket:{self.data}/" in command_of(pid)
+
+    def of(self, role):
+        """Pids of one role, the oldest first; the tether that is about to become one does not count."""
+        pattern = re.compile(ROLES[role])
+        found = []
+        for pid in self.all():
+            command = command_of(pid)
+            if pattern.search(command) and "tether.py" not in command:
+                found.append(pid)
+        return sorted(found)
+
+    def signal(self, role, number):
+        hit = self.of(role)
+        for pid in hit:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return hit
+
+    def kill(self, role):
+        """SIGKILL to every process of the role, whose pids are returned, once they are gone."""
+        hit = self.signal(role, signal.SIGKILL)
+        assert hit, f"no process of role {role} to kill"
+        wait_for(lambda: not any(process_alive(pid) for pid in hit), f"the {role} to die")
+        return hit
+
+    def pause(self, role):
+        hit = self.signal(role, signal.SIGSTOP)
+        assert hit, f"no process of role {role} to stop"
+        return hit
+
+    def resume(self, *hit):
+        for pid in hit or self.all():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def stopped(self):
+        """Those that stand still by SIGSTOP."""
+        return [pid for pid in self.all() if state_of(pid) == "T"]
+
+    def wait_for_new(self, role, old):
+        """Until the role is filled by a process that is none of the old ones."""
+        return wait_for(lambda: [pid for pid in self.of(role) if pid not in old], f"a new {role}")
+
+    def kill_all(self):
+        def none_left():
+            left = self.all()
+            for pid in left:
+                kill(pid)
+            return not left
+
+        wait_for(none_left, "the product's processes to end")
+
+
+def state_of(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return "gone"

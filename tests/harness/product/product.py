@@ -1,0 +1,309 @@
+"""Start `trainyard up` on a directory of its own, add people and hosts through the command line, and judge the end."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+
+from tests.harness import leftovers
+from tests.harness.invariants import ALWAYS, WHEN_QUIET, check
+from tests.harness.ledger import HOST_STATE, Evidence
+from tests.harness.product.client import TERMINAL, Client
+from tests.harness.product.database import query
+from tests.harness.product.processes import Processes
+from tests.harness.services import Postgres, Redis
+from tests.harness.shell import process_alive, wait_for
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+PASSWORD = "correct horse battery staple"
+# Time is scaled, not work: a lease of 3 s makes "past the lease" a matter of seconds.
+QUICK = {"LEASE_S": "3", "TICK_S": "0.25", "GRACE_S": "1", "LINK_DEAD_S": "4", "MIN_FREE_MB": "10"}
+SHAPES = ("embedded", "apart")
+
+
+class Product:
+    """shape "embedded": SQLite and its own broker. "apart": PostgreSQL, Redis, a second dispatcher and worker."""
+
+    def __init__(self, shape="embedded", **settings):
+        self.shape = shape
+        self.data = leftovers.scratch(f"product-{shape}")
+        self.failpoints = self.data / "failpoints"
+        self.failpoints.mkdir()
+        self.output = self.data / "output.log"
+        self.settings = {**QUICK, "FAILPOINT": str(self.failpoints), **settings}
+        self.processes = Processes(self.data)
+        self.accepted = []
+        self.extras = []
+        self.fleet = None
+        self.up = None
+        self.url = None
+        self.client = None
+        self.redis = Redis().start() if shape == "apart" else None
+        self.postgres = Postgres().start() if shape == "apart" else None
+        self.database = (
+            self.postgres.create_database("yard") if self.postgres else str(self.data / "trainyard.sqlite3")
+        )
+
+    # life
+
+    def environment(self):
+        services = {"DATABASE_URL": self.database, "REDIS_URL": self.redis.url} if self.redis else {}
+        named = {f"TRAINYARD_{name}": str(value) for name, value in self.settings.items()}
+        port = (
+            self.url.rsplit(":", 1)[1] if self.url else "0"
+        )  # the same one after a restart, so that pages find it
+        clean = {name: value for name, value in leftovers.owned_environment().items() if not foreign(name)}
+        return {**clean, **named, **services, "TRAINYARD_DATA": str(self.data), "TRAINYARD_PORT": port}
+
+    def start(self):
+        """Until it says that it is ready."""
+        begin = self.output.stat().st_size if self.output.exists() else 0
+        self.up = self.spawn("-m", "console.cli", "up")
+        ready = re.compile(r"Trainyard is ready at (http://\S+)")
+
+        def announced():
+            if self.up.poll() is not None:
+                raise AssertionError(f"trainyard up ended with {self.up.returncode}:\n{self.tail()}")
+            return ready.search(self.output.read_text(errors="replace")[begin:])
+
+        self.url = wait_for(announced, "Trainyard to be ready", timeout=90, dump=self.tail)[1]
+        if self.shape == "apart":
+            self.start_extra("dispatcher")
+            self.start_extra("worker")
+        return self
+
+    def spawn(self, *words, **environment):
+        with open(self.output, "ab") as output:
+            return subprocess.Popen(
+                ["setpriv", "--pdeathsig", "TERM", sys.executable, *words],
+                cwd=ROOT,
+                env={**self.environment(), **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def start_extra(self, role):
+        """One more process of a role, beside those that `up` keeps; nobody starts it again when it dies."""
+        name = f"extra-{len(self.extras)}"
+        queues = {"dispatcher": f"dispatch,dispatch.{name}", "worker": "default", "beat": ""}[role]
+        if role == "beat":
+            words = [
+                "-m",
+                "celery",
+                "-q",
+                "-A",
+                "console.celery",
+                "beat",
+                "-S",
+                "celery.beat:Scheduler",
+                "--pidfile=",
+            ]
+        else:
+            options = ["-P", "threads", "-c", "4", "-Q", queues, "-n", f"{name}@%h", "-l", "WARNING"]
+            quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+            words = ["-m", "celery", "-q", "-A", f"console.{role}", "worker", *options, *quiet]
+        process = self.spawn(*words, TRAINYARD_DISPATCHER=name)
+        self.extras.append(process)
+        return process
+
+    def stop(self):
+        """As Ctrl-C does."""
+        if self.up and self.up.poll() is None:
+            self.processes.resume()
+            self.up.send_signal(signal.SIGINT)
+            self.up.wait(60)
+        for extra in self.extras:
+            extra.kill()
+            extra.wait()
+        self.extras.clear()
+
+    def kill(self):
+        """SIGKILL for everything at once, as when the machine's power fails."""
+        self.processes.kill_all()
+        for process in (self.up, *self.extras):
+            process.wait()
+        self.extras.clear()
+
+    def close(self):
+        self.processes.kill_all()
+        for process in filter(None, (self.up, *self.extras)):
+            process.wait()
+        for service in filter(None, (self.redis, self.postgres)):
+            service.close()
+        shutil.rmtree(self.data, ignore_errors=True)
+
+    def tail(self, size=6000):
+        return self.output.read_text(errors="replace")[-size:] if self.output.exists() else ""
+
+    def __enter__(self):
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *_):
+        self.close()
+
+    # people and hosts, through the command line
+
+    def command(self, *words, stdin=None, check=True):
+        done = subprocess.run(
+            [sys.executable, "-m", "console.cli", *words],
+            cwd=ROOT,
+            env=self.environment(),
+            input=stdin,
+            text=True,
+            capture_output=True,
+            timeout=120,
+        )
+        if check and done.returncode:
+            raise AssertionError(
+                f"trainyard {' '.join(words)}: exit {done.returncode}: {done.stdout}{done.stderr}"
+            )
+        return done
+
+    def with_admin(self):
+        self.command("user", "add", "ada", "--admin", "--password-stdin", stdin=PASSWORD + "\n")
+        self.client = Client(self.url, self.command("token", "create", "ada").stdout.strip())
+        return self
+
+    def with_hosts(self, fleet):
+        """Let the product in on every host of the fleet, and wait until it holds a link to each."""
+        self.fleet = fleet
+        fleet.authorize(self.command("key").stdout.strip())
+        for host in fleet:
+            where = [host.name, host.address, "--user", host.user, "--port", str(host.port)]
+            self.command("host", "add", *where, "--accept-first-key")
+        self.wait_for_hosts("up")
+        return self
+
+    def wait_for_hosts(self, status, *names, timeout=90):
+        wanted = names or [host.name for host in self.fleet]
+
+        def all_so():
+            found = {row["name"]: row["status"] for row in self.query("SELECT name, status FROM agents_host")}
+            return all(found.get(name) == status for name in wanted)
+
+        wait_for(all_so, f"{', '.join(wanted)} to be {status}", timeout, dump=self.tail)
+
+    def query(self, statement):
+        return query(self.database, statement)
+
+    # jobs
+
+    def submit(self, document, patience=30.0):
+        job_id = self.client.submit(document, key=str(uuid.uuid4()), patience=patience)
+        self.accepted.append(job_id)
+        return job_id
+
+    def runs(self, job_id):
+        return self.query(f"SELECT * FROM jobs_run WHERE job_id = {job_id} ORDER BY created_at, id")
+
+    def ledger(self, job_id=None):
+        lines = [line for host in self.fleet for line in host.ledger_lines()]
+        return [line for line in lines if job_id is None or line["run"].startswith(f"{job_id}-")]
+
+    # failpoints
+
+    def arm(self, point, how=""):
+        """The next process that comes to the point kills itself there; how="stop": it stops."""
+        (self.failpoints / point).write_text(how)
+
+    def armed(self, point):
+        return (self.failpoints / point).exists()
+
+    def disarm(self):
+        for path in self.failpoints.iterdir():
+            path.unlink(missing_ok=True)
+
+    # the end
+
+    def settle(self, timeout=120):
+        """Until every job is over, every run is closed and released, and its log is complete."""
+        self.disarm()
+        self.processes.resume()
+        states = ", ".join(f"'{state}'" for state in TERMINAL)
+        jobs = f"SELECT id, state, reason FROM jobs_job WHERE state NOT IN ({states})"
+        runs = (
+            "SELECT id, phase, why, released_at, log_size, log_stored, log_complete_at FROM jobs_run"
+            " WHERE released_at IS NULL OR (log_complete_at IS NULL AND claimed_at IS NOT NULL)"
+        )
+
+        def unsettled():
+            return json.dumps({"jobs": self.query(jobs), "runs": self.query(runs)}, default=str, indent=1)
+
+        wait_for(
+            lambda: not self.query(jobs) and not self.query(runs),
+            "every job to be over, every run to be closed and released, and every log to be complete",
+            timeout,
+            every=0.2,
+            dump=lambda: unsettled() + self.tail(),
+        )
+
+    def evidence(self, logs=True):
+        evidence = Evidence(ledger=self.ledger(), accepted=list(self.accepted))
+        evidence.processes = {host.name: self.processes_on(host) for host in self.fleet}
+        evidence.hosts = {host.name: self.state_of(host) for host in self.fleet}
+        evidence.jobs = self.query("SELECT id, state, reason, due_at, ended_at FROM jobs_job")
+        evidence.runs = self.query(
+            "SELECT r.*, h.name AS host FROM jobs_run r JOIN agents_host h ON h.id = r.host_id"
+        )
+        evidence.transitions = self.query("SELECT * FROM jobs_transition ORDER BY id")
+        evidence.gpu_claims = self.query(
+            "SELECT g.uuid AS gpu, c.run_id, c.released_at FROM jobs_gpuclaim c JOIN agents_gpu g ON g.id = c.gpu_id"
+        )
+        gaps = 'SELECT run_id, start, "end", reason FROM jobs_loggap'
+        evidence.gaps = self.query(gaps)
+        if logs:
+            evidence.logs = {run["id"]: self.stored_log(run) for run in evidence.runs if run["log_stored"]}
+        return evidence
+
+    def stored_log(self, run):
+        replica = self.query(f"SELECT name FROM jobs_replica WHERE id = {run['replica_id']}")[0]["name"]
+        return self.client.log(run["job_id"], replica, run["id"], patience=30)
+
+    def processes_on(self, host):
+        """(pid, command, run) of what carries a run's name, in its environment or in its command line."""
+        found = []
+        for run in {run["id"] for run in self.query("SELECT id FROM jobs_run")}:
+            found += [(pid, command, run) for pid, command in host.processes(run)]
+        return found
+
+    def state_of(self, host):
+        done = subprocess.run(
+            host.as_user("python3", "-c", HOST_STATE), capture_output=True, text=True, timeout=60
+        )
+        if done.returncode:
+            raise AssertionError(f"{host.name}: {done.stderr}")
+        return json.loads(done.stdout)
+
+    def check(self, context=""):
+        """All invariants, after everything has become quiet."""
+        self.settle()
+        wait_for(
+            lambda: not any(self.processes_on(host) for host in self.fleet), "runs' processes to be gone"
+        )
+        check(self.evidence(), WHEN_QUIET, context)
+
+    def check_always(self, context=""):
+        """Those invariants that hold at every moment."""
+        check(self.evidence(logs=False), ALWAYS, context)
+
+    def alive(self):
+        return self.up is not None and process_alive(self.up.pid)
+
+
+def foreign(name):
+    """Settings of the machine that must not reach the product under test."""
+    return name in ("DATABASE_URL", "REDIS_URL", "BROKER_URL", "DJANGO_SETTINGS_MODULE") or (
+        name.startswith("TRAINYARD_") and name != leftovers.OWNER
+    )

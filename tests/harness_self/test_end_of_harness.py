@@ -1,0 +1,65 @@
+"""What a harness starts ends with it, however it ends, and the next one clears what is left on the disk."""
+
+from __future__ import annotations
+
+import pathlib
+import signal
+import subprocess
+import sys
+
+from tests.harness import leftovers
+from tests.harness.services import Postgres, Redis
+from tests.harness.shell import process_alive, wait_for
+
+HARNESS = """
+import signal
+from tests.harness.hosts import Fleet
+from tests.harness.services import Postgres, Redis
+fleet = Fleet(1).boot()
+host = fleet[0]
+daemons = [Postgres().start(), Redis().start()]
+pids = [host.pid if fleet.tier == "namespaces" else host.relay.pid] + [each.process.pid for each in daemons]
+print(*pids, fleet.dir, *[each.dir for each in daemons], flush=True)
+signal.pause()
+"""
+
+
+def test_a_killed_harness_takes_its_processes_along():
+    harness = subprocess.Popen([sys.executable, "-c", HARNESS], stdout=subprocess.PIPE, text=True)
+    with harness.stdout as output:
+        words = output.readline().split()
+        pids, directories = [int(word) for word in words[:3]], words[3:]
+        assert all(process_alive(pid) for pid in pids)
+        harness.send_signal(signal.SIGKILL)
+        harness.wait()
+    wait_for(lambda: not any(process_alive(pid) for pid in pids), "the host, PostgreSQL and Redis to end")
+    leftovers.clear()
+    assert [path for path in directories if pathlib.Path(path).exists()] == []
+
+
+def test_what_belongs_to_a_living_harness_is_left_alone():
+    directory = leftovers.scratch("mine")
+    sleeper = subprocess.Popen(["sleep", "1000"], env=leftovers.owned_environment())
+    try:
+        leftovers.clear()
+        assert directory.exists() and sleeper.poll() is None
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+        directory.rmdir()
+
+
+def test_postgres_and_redis_come_back_after_a_kill():
+    postgres, redis = Postgres(), Redis()
+    try:
+        postgres.start()
+        postgres.create_database("yard")
+        postgres.sql("CREATE TABLE kept AS SELECT 7 AS n", "yard")
+        postgres.kill()
+        assert postgres.start().sql("SELECT n FROM kept", "yard") == [["7"]]
+        redis.start()
+        redis.kill()
+        assert redis.start().cli("PING") == "PONG\n"
+    finally:
+        postgres.close()
+        redis.close()
