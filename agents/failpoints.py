@@ -1,37 +1,54 @@
-"""Named points at which a test kills or stops this very process. In the product they cost one comparison.
+"""Named places on the console side where a test may kill or freeze the process that comes by.
 
-`TRAINYARD_FAILPOINT=take.after` kills at that point, `take.after:stop` stops there (SIGSTOP). A directory's path
-arms points while the process runs: a file in it named like the point, empty or holding the word stop, fires once.
+Nothing happens unless TRAINYARD_FAILPOINT names one: `name` (SIGKILL), `name:stop` (SIGSTOP), or a directory in which a
+file `name` with the content `kill` or `stop` arms a point while the process runs. Such a file is removed before it
+fires, so that whoever takes over comes through. The runner has the same of its own: it imports nothing of ours.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
-ARMED = os.environ.get("TRAINYARD_FAILPOINT", "")
+NAMES = (
+    "after_reserve",  # the run's row is committed, nothing is sent
+    "before_send",  # about to write a start
+    "after_send",  # the start is on its way, no answer read
+    "before_db_write",  # facts were read from the host, not stored
+    "after_db_write",  # stored, nobody told
+    "before_close_send",  # about to write a stop
+    "after_close_send",
+    "before_release",  # the host proved the run clean, its claim still stands in the database
+    "after_release",
+    "before_log_store",  # log bytes are here, not stored
+    "after_log_store",  # stored, not acknowledged
+    "before_ack",
+    "after_ack",
+    "before_forget",  # everything is safe here, the host still has its copy
+    "after_forget",
+)
 
 
 def failpoint(name: str) -> None:
-    if not ARMED:
+    armed = os.environ.get("TRAINYARD_FAILPOINT", "")
+    if not armed:
         return
-    if "/" in ARMED:
-        _from_directory(os.path.join(ARMED, name))
-        return
-    point, _, how = ARMED.partition(":")
-    if point == name:
-        _fire(how)
+    assert name in NAMES, name
+    act = _file_says(Path(armed) / name) if "/" in armed else _variable_says(armed, name)
+    if act:
+        os.kill(os.getpid(), signal.SIGSTOP if act == "stop" else signal.SIGKILL)
 
 
-def _from_directory(path: str) -> None:
+def _file_says(path: Path) -> str:
     try:
-        with open(path, encoding="ascii") as file:
-            how = file.read().strip()
-        os.unlink(path)  # of several processes that arrive, the one that removes it fires
+        act = path.read_text().strip() or "kill"
+        path.unlink()
     except OSError:
-        return
-    _fire(how)
+        return ""
+    return act
 
 
-def _fire(how: str) -> None:
-    os.kill(os.getpid(), signal.SIGSTOP if how == "stop" else signal.SIGKILL)
+def _variable_says(armed: str, name: str) -> str:
+    wanted, _, act = armed.partition(":")
+    return (act or "kill") if wanted == name else ""

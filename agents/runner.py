@@ -29,13 +29,19 @@ import os
 import platform
 import pwd
 import re
+import resource
 import select
 import shutil
 import signal
 import socket
 import struct
+import subprocess
+import sys
+import tempfile
+import termios
 import time
 import traceback
+import tty
 import zlib
 from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, NoReturn, Set, Tuple
 
@@ -1178,7 +1184,9 @@ class Keeper:
         os.makedirs(self.work, mode=0o700, exist_ok=True)
         write_files(self.work, order.files)
         facts["work"] = self.work
-        facts["cgroup"] = make_cgroup("trainyard.%s.%s" % (self.home.deployment, self.run), order.memory_mb)
+        # The mark's random part makes the name unique: what a killed keeper left of another run is not joined.
+        name = "trainyard.%s.%s" % (self.run, facts["mark"][:16])
+        facts["cgroup"] = make_cgroup(name, order.memory_mb)
         facts["containment"] = "cgroup" if facts["cgroup"] else "subreaper"
         facts.update(grace_s=order.grace_s, gpus=order.gpus, port=order.port, web_access=order.web_access)
         self.oom_before = host_oom_kills()
@@ -2325,18 +2333,17 @@ class Serve:
         if lock < 0:
             return
         try:
-            run.refresh()
-            if run.closed:
-                self.look(run)
-            elif run.facts is not None and run.facts["boot_id"] != self.boot_id:
-                close_after_reboot(run.directory, run.facts)
-                run.refresh()
-            else:
+            facts = load_facts(run.directory)
+            if facts is not None and facts["phase"] != "closed" and facts["boot_id"] != self.boot_id:
+                close_after_reboot(run.directory, facts)
+            elif facts is None or facts["phase"] != "closed":
                 keeper = Keeper(self.at_home(), run.run, self.umask)
                 title = "trainyard-mender %s" % run.run
                 fork_detached(keeper.mend, run.directory, {lock}, title)
+                return
         finally:
             os.close(lock)
+        self.look(run)
 
     HANDLERS: Dict[str, Callable[["Serve", Message, bytes], None]] = {
         "hello": on_hello,
@@ -2415,10 +2422,281 @@ def containment_level() -> str:
     return "cgroup" if delegated_cgroup() else "subreaper"
 
 
-def serve() -> None:
-    umask = os.umask(0o077)
-    Serve(0, 1, umask).run_loop()
+# ---------------------------------------------------------------------------------------------------------------
+# Shell: a login's terminal, put into the place and environment of a run. It execs, so that nothing relays keys.
+# ---------------------------------------------------------------------------------------------------------------
+
+
+def shell() -> NoReturn:
+    """On a terminal from sshd: one line of JSON in, one out, then bash. Ends with a status of 1 when refused."""
+    saved = None
+    if os.isatty(0):
+        saved = termios.tcgetattr(0)
+        tty.setraw(0)  # or the terminal would echo the request, and turn our newlines into two characters
+    os.write(1, SHELL_PREFACE)
+    try:
+        request = decode_object(_read_line(0))
+        argv, env, work = open_shell(request)
+        os.chdir(work)
+    except (WireError, OSError, ValueError, KeyError, TypeError) as error:
+        os.write(1, json.dumps({"error": "%s" % (error or repr(error))}).encode("ascii") + b"\n")
+        os._exit(1)
+    if saved is not None:
+        saved[0] |= termios.ICRNL | termios.IXON
+        saved[1] |= termios.OPOST | termios.ONLCR
+        saved[3] |= (
+            termios.ICANON | termios.ECHO | termios.ECHOE | termios.ECHOK | termios.ISIG | termios.IEXTEN
+        )
+    os.write(1, b'{"ok":true}\n')
+    if saved is not None:
+        termios.tcsetattr(0, termios.TCSADRAIN, saved)
+    try:
+        os.execvpe(argv[0], argv, env)
+    except OSError as error:
+        os.write(2, ("%s: %s\r\n" % (argv[0], error.strerror)).encode())
+    os._exit(127)
+
+
+def _read_line(fd: int) -> bytes:
+    """One line, byte by byte: what is typed behind it belongs to the shell."""
+    line = b""
+    while len(line) < MAX_HEADER:
+        byte = os.read(fd, 1)
+        if byte in (b"\n", b"\r"):
+            return line
+        if not byte:
+            raise WireError("the connection ended before the request")
+        line += byte
+    raise WireError("the request is over %d bytes" % MAX_HEADER)
+
+
+def open_shell(request: Message) -> Tuple[List[str], Dict[str, str], str]:
+    """(argv, environment, directory) of a shell in a running run, this process already in its cgroup."""
+    home = Home(request["deployment"])
+    directory = home.run(request["run"])
+    facts = load_facts(directory)
+    document = read_json(os.path.join(directory, "order.json"))
+    if facts is None or facts["phase"] != "running" or document is None:
+        raise ValueError("the run is not running")
+    if facts["boot_id"] != boot_id():
+        raise ValueError("the run ended with a reboot of the host")
+    try:
+        order = parse_order(document)
+    except Refused as refused:
+        raise ValueError("the run's order is damaged: %s" % refused) from None
+    if not order.web_access:
+        raise ValueError("this run does not allow shells")
+    env = build_env(order, facts["run"], facts["work"], facts["mark"])
+    env["TERM"] = os.environ.get("TERM", "xterm-256color")
+    for name, value in (request.get("env") or {}).items():
+        env[str(name)] = str(value)
+    env["TRAINYARD_MARK"] = facts["mark"]
+    argv = [str(part) for part in request.get("argv") or []]
+    if not argv:
+        argv = [shutil.which("bash", path=env["PATH"]) or "/bin/sh", "-i"]
+    if facts["cgroup"]:
+        _try_write(os.path.join(facts["cgroup"], "cgroup.procs"), "0")
+    return argv, env, facts["work"]
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Probe: what this host is, in one line. Anything that cannot be found out is null, never an error.
+# ---------------------------------------------------------------------------------------------------------------
+
+_NETWORK_DISKS = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "lustre",
+    "gpfs",
+    "ceph",
+    "beegfs",
+    "afs",
+    "9p",
+    "fuse.sshfs",
+}
+_MEMORY_DISKS = {"tmpfs", "ramfs", "devtmpfs", "rootfs"}
+
+
+def probe() -> None:
+    user = pwd.getpwuid(os.getuid())
+    home = os.path.expanduser("~")
+    level = containment_level()
+    gpus, gpu_error = probe_gpus()
+    inotify = Inotify()
+    document = {
+        "schema": 1,
+        "python": platform.python_version(),
+        "boot_id": boot_id(),
+        "wall": time.time(),
+        "hostname": socket.gethostname(),
+        "user": user.pw_name,
+        "uid": user.pw_uid,
+        "home": home,
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory_mb": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20,
+        "disk": probe_disk(home),
+        "gpus": gpus,
+        "gpu_error": gpu_error,
+        "nvidia_smi": shutil.which("nvidia-smi") is not None,
+        "runtimes": probe_runtimes(),
+        "containment": level,
+        "containment_text": (
+            "a cgroup per run: no process of it can escape a stop"
+            if level == "cgroup"
+            else "no delegated cgroup: processes are followed by kinship and by a mark in their environment"
+        ),
+        "logout": probe_logout(user.pw_name),
+        "nofile": _limit(resource.RLIMIT_NOFILE),
+        "nproc": _limit(resource.RLIMIT_NPROC),
+        "inotify": inotify.fd >= 0 and inotify.watch(home, IN_MOVED_TO) >= 0,
+        "sshd": probe_sshd("/etc/ssh"),
+    }
+    os.write(1, json.dumps(document).encode("ascii") + b"\n")
+
+
+def _limit(which: int) -> int:
+    soft = resource.getrlimit(which)[0]
+    return 2**31 - 1 if soft == resource.RLIM_INFINITY else min(soft, 2**31 - 1)
+
+
+def output_of(command: List[str], timeout: float = 10.0) -> Tuple[int, str]:
+    """(status, what it printed). A program that hangs, as nvidia-smi can, is left behind and counts as failed."""
+    with tempfile.TemporaryFile() as file:
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+            )
+        except OSError as error:
+            return 127, str(error)
+        try:
+            status = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return 124, "%s did not answer within %g s" % (command[0], timeout)
+        file.seek(0)
+        return status, file.read(1 << 20).decode("utf-8", "replace")
+
+
+def probe_gpus() -> Tuple[List[Dict[str, Any]], str | None]:
+    if shutil.which("nvidia-smi") is None:
+        return [], None
+    query = "--query-gpu=index,uuid,name,memory.total"
+    status, text = output_of(["nvidia-smi", query, "--format=csv,noheader,nounits"])
+    if status != 0:
+        return [], text.strip()[:1000] or "nvidia-smi ended with status %d" % status
+    found = []
+    for line in text.splitlines():
+        parts = [part.strip() for part in line.split(",")]
+        if len(parts) == 4 and parts[0].isdigit() and _GPU.match(parts[1]):
+            memory = int(parts[3]) if parts[3].isdigit() else 0
+            found.append({"index": int(parts[0]), "uuid": parts[1], "model": parts[2], "memory_mb": memory})
+    return found, None
+
+
+def probe_disk(home: str) -> Dict[str, Any]:
+    found = os.statvfs(home)
+    fstype = filesystem_type(home)
+    return {
+        "path": home,
+        "free_mb": found.f_bavail * found.f_frsize >> 20,
+        "total_mb": found.f_blocks * found.f_frsize >> 20,
+        "fstype": fstype,
+        "local": fstype not in _NETWORK_DISKS,
+        "survives_reboot": fstype not in _MEMORY_DISKS,
+        "writable": os.access(home, os.W_OK),
+    }
+
+
+def filesystem_type(path: str) -> str:
+    """The type of the file system that holds `path`: that of the mount with its device number, or around it."""
+    device = os.stat(path).st_dev
+    number = "%d:%d" % (os.major(device), os.minor(device))
+    best = ("", "unknown")
+    with (
+        contextlib.suppress(OSError),
+        open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file,
+    ):
+        for line in file:
+            before, _, after = line.partition(" - ")
+            fields = before.split()
+            point = fields[4].replace("\\040", " ")
+            inside = (os.path.realpath(path) + "/").startswith(point.rstrip("/") + "/")
+            if inside and len(point) >= len(best[0]):
+                best = (point, after.split()[0])
+            elif not best[0] and fields[2] == number:
+                best = ("", after.split()[0])
+    return best[1]
+
+
+def probe_runtimes() -> List[Dict[str, str]]:
+    found = []
+    for name in ("docker", "podman", "apptainer", "singularity", "enroot"):
+        if shutil.which(name):
+            status, text = output_of([name, "version" if name == "enroot" else "--version"], 5.0)
+            version = re.search(r"\d+\.\d[\w.+-]*", text) if status == 0 else None
+            found.append({"name": name, "version": version.group(0) if version else ""})
+    return found
+
+
+def probe_logout(user: str) -> Dict[str, bool | None]:
+    """Would logind kill what a login leaves behind? Null where there is no logind, which then cannot."""
+    answer: Dict[str, bool | None] = {"kill_user_processes": None, "linger": None}
+    if shutil.which("loginctl") is None:
+        return answer
+    status, text = output_of(["loginctl", "show-user", user, "--property=Linger"], 5.0)
+    if status == 0 and "Linger=" in text:
+        answer["linger"] = "Linger=yes" in text
+    command = ["busctl", "get-property", "org.freedesktop.login1", "/org/freedesktop/login1"]
+    status, text = output_of(command + ["org.freedesktop.login1.Manager", "KillUserProcesses"], 5.0)
+    if status == 0:
+        answer["kill_user_processes"] = text.split()[-1:] == ["true"]
+    return answer
+
+
+def probe_sshd(directory: str) -> Dict[str, int | str | None]:
+    """sshd's limits as far as its files may be read: the first setting of a keyword counts, as sshd does it."""
+    main = os.path.join(directory, "sshd_config")
+    more = os.path.join(directory, "sshd_config.d")
+    try:
+        names = [os.path.join(more, name) for name in sorted(os.listdir(more)) if name.endswith(".conf")]
+    except OSError:
+        names = []
+    found: Dict[str, str] = {}
+    for name in names + [main]:
+        try:
+            with open(name, encoding="utf-8", errors="replace") as file:
+                lines = file.read().splitlines()
+        except OSError:
+            return {"max_sessions": None, "max_startups": None}
+        for line in lines:
+            words = line.split("#")[0].replace("=", " ").split()
+            if words and words[0].lower() == "match":
+                break
+            if len(words) == 2:
+                found.setdefault(words[0].lower(), words[1])
+    sessions = found.get("maxsessions", "10")
+    return {
+        "max_sessions": int(sessions) if sessions.isdigit() else None,
+        "max_startups": found.get("maxstartups", "10:30:100"),
+    }
+
+
+def main(argv: List[str]) -> int:
+    mode = argv[1] if len(argv) == 2 else ""
+    if mode == "serve":
+        umask = os.umask(0o077)
+        Serve(0, 1, umask).run_loop()
+    elif mode == "shell":
+        shell()
+    elif mode == "probe":
+        probe()
+    else:
+        os.write(2, b"usage: runner.py serve|shell|probe\n")
+        return 2
+    return 0
 
 
 if __name__ == "__main__":
-    serve()
+    sys.exit(main(sys.argv))
