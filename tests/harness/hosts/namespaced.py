@@ -149,7 +149,8 @@ class NamespacedHost(Host):
     def finish(self):
         """Plug in the network cable and wait until sshd answers."""
         self.pid = int(self.wait_in_boot(self.written_pid))
-        mac = f"02:77:00:00:{self.number // 256:02x}:{self.number % 256:02x}"  # a fixed one, else stale ARP hides the host for 30 s after a reboot
+        # a fixed MAC, else stale ARP hides the host for 30 s after a reboot
+        mac = f"02:77:00:00:{self.number // 256:02x}:{self.number % 256:02x}"
         plug = f"link add {self.cable} type veth peer name eth0 address {mac} netns {self.pid}\n"
         run("ip", "-batch", "-", stdin=f"{plug}link set {self.cable} master {BRIDGE} up\n")
         self.boot.stdin.write(b"go\n")
