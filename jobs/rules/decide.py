@@ -128,7 +128,12 @@ def _restart_together(course: _Course, lost: list[tuple[ReplicaView, RunView]]) 
 def _end(course: _Course, outcome: Outcome, new: Verdict | None) -> None:
     view = course.view
     cause = new.cause if new else _cause(course, outcome)
-    if view.state == JobState.PENDING and all(course.case.was_up(replica) for replica in view.replicas):
+    if (
+        new
+        and view.state == JobState.PENDING
+        and all(course.case.was_up(replica) for replica in view.replicas)
+    ):
+        # It was over before anybody looked; it has run all the same.
         course.move(JobState.RUNNING, _all_up(view))
     course.stop_open(cause)
     if outcome.state == JobState.QUEUED:
@@ -267,12 +272,15 @@ def _due(course: _Course) -> tuple[datetime | None, bool]:
 
 
 def _look_again(course: _Course) -> datetime | None:
-    if course.state in TERMINAL or course.next_attempt:
+    if course.state in TERMINAL:
         return None
     view, now = course.view, course.case.now
-    ends_at = deadline(view) if course.outcome is None else None
+    ends_at = deadline(view) if course.outcome is None or course.next_attempt else None
     if course.state == JobState.QUEUED:
-        return min((at for at in (ends_at, wait_deadline(view)) if at), default=None)
+        limit_s = view.spec.wait_limit_s
+        fresh = now + timedelta(seconds=limit_s) if course.next_attempt and limit_s is not None else None
+        waits_until = fresh if course.next_attempt else wait_deadline(view)
+        return min((at for at in (ends_at, waits_until) if at), default=None)
     going = course.outcome is None and course.state == JobState.RUNNING
     if going and ends_at is None:
         ends_at = now + timedelta(seconds=view.spec.timeout_s)

@@ -1,9 +1,9 @@
 """Gangs onto hosts: every replica of a job gets its place at once, or none does, with the reason in words.
 
-A `Placer` is made for one pass over the waiting jobs. It keeps what is free in buckets (hosts by the number of their free
-GPUs of a type, or of free CPUs), so that a place is found without looking at every host, and remembers the shapes that it
-refused: within a pass room only shrinks, so the same shape is refused again without a search. A pass over n jobs grows
-with n, not with n times the hosts.
+A `Placer` is made for one pass over the waiting jobs. It keeps what is free in buckets (hosts by the number of their
+free GPUs of a type, or of free CPUs), so that a place is found without looking at every host, and remembers the shapes
+that it refused: within a pass room only shrinks, so the same shape is refused again without a search. A pass over n
+jobs grows with n, not with n times the hosts.
 
 Packing is best fit: the host on which the least is left over, so that one is filled before the next is opened, and jobs
 without GPUs go to hosts without GPUs first. All GPUs of a replica are on one host.
@@ -158,7 +158,7 @@ class Placer:
             self._file(room)
 
     def place(self, asks: Sequence[Ask], location: str, spread: int = 0) -> tuple[Seat, ...] | Lacking:
-        """Seats for all, in the order of the asks, or why there are none. `spread` varies which ports are tried first."""
+        """Seats for all, in the order of the asks, or why there are none. `spread` varies the port tried first."""
         shape = (location, frozenset(Counter(ask.needs for ask in asks).items()))
         if shape in self._refused:
             return self._refused[shape]
@@ -176,11 +176,12 @@ class Placer:
         by_gpus = sorted(asks, key=lambda ask: (-ask.needs.gpus, -ask.needs.cpus, -ask.needs.memory_mb))
         by_cpus = sorted(asks, key=lambda ask: (-ask.needs.cpus, -ask.needs.memory_mb, -ask.needs.gpus))
         mixed = len({ask.needs for ask in asks}) > 1
-        found = self._one_by_one(by_gpus, location) or (mixed and self._one_by_one(by_cpus, location))
-        sure = True
-        if not found and mixed and all(self._first(ask.needs, location) for ask in asks):
+        found, sure = self._one_by_one(by_gpus, location), True
+        if found is None and mixed:
+            found = self._one_by_one(by_cpus, location)
+        if found is None and mixed and all(self._first(ask.needs, location) for ask in asks):
             found, sure = self._search(by_gpus, location)
-        if not found:
+        if found is None:
             return None, sure
         return tuple(found[ask.replica] for ask in asks), True
 

@@ -147,7 +147,7 @@ def _sentence(run: RunView, end: EndClass) -> str:
     if end == EndClass.OUT_OF_MEMORY:
         return f"The replica {run.replica} ran out of memory and exited with a non-zero status of {status}."
     if status is None:
-        return f"The replica {run.replica} was lost too often: {how_it_ended(run)}."
+        return f"The replica {run.replica} was lost too often; the last time it {how_it_ended(run)}."
     reason = "StartError" if run.refusal == "exec_failed" else "Error"
     said = f"\n Termination log message: {run.message}" if reason == "StartError" and run.message else ""
     return f"The replica {run.replica} exited with a non-zero status of {status}. Termination reason: {reason}.{said}"

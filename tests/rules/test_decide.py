@@ -1,0 +1,328 @@
+"""One decision at a time: what is true goes in, what should be comes out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from jobs.rules.decide import LOOK_AGAIN_RUNNING_S, LOOK_AGAIN_S, decide, timeout_left_s
+from jobs.rules.plan import NOTHING, Stop
+from jobs.rules.states import TERMINAL, FlagName, JobState, ReplicaState, RunPhase
+from jobs.rules.views import Outcome
+from tests.rules.cast import GRACE_S, NOW, after, applied, ended, job, placed, queued, run_of, spec
+
+P, W0, W1 = "workerpool0-0", "workerpool1-0", "workerpool1-1"
+
+
+def settled(view, now=NOW):
+    """The job after its plan, and after it is decided once more: that must change nothing."""
+    plan = decide(view, now, GRACE_S)
+    done = applied(view, plan, now)
+    assert decide(done, now, GRACE_S) == NOTHING
+    return plan, done
+
+
+def moves(plan):
+    return [(event.from_state, event.to_state) for event in plan.events if event.subject == "job"]
+
+
+def flag_names(view):
+    return {flag.name for flag in view.flags}
+
+
+# -- starting --
+
+
+def test_a_job_runs_when_all_replicas_are_up_and_not_before():
+    view = job(run_of(P), run_of(W0), run_of(W1, RunPhase.CLAIMED, started_at=None), state=JobState.PENDING)
+    plan, view = settled(view)
+    assert (view.state, view.started_at) == (JobState.PENDING, None)
+    view = replace(view, runs=(*view.runs[:2], run_of(W1)))
+    plan, view = settled(view, after(5))
+    assert (view.state, view.started_at, plan.cause) == (JobState.RUNNING, after(5), "All 3 replicas are up.")
+
+
+def test_replicas_show_their_own_state_while_others_are_still_starting():
+    view = placed(queued(spec(1, 2)))
+    seen = (run_of(P), run_of(W0, RunPhase.CLAIMED, started_at=None), run_of(W1, RunPhase.CREATED))
+    plan, view = settled(replace(view, runs=seen))
+    assert plan.replica_states == {P: ReplicaState.RUNNING}
+    assert [(event.subject, event.cause, event.host_at) for event in plan.events] == [
+        (P, f"Started on host-of-{P}.", NOW)
+    ]
+
+
+def test_a_worker_that_is_done_already_counts_as_up():
+    view = job(run_of(P), ended(W0, exit_code=0), run_of(W1), state=JobState.PENDING)
+    assert settled(view)[1].state == JobState.RUNNING
+
+
+def test_a_job_that_is_over_before_anyone_looked_has_run_all_the_same():
+    plan, view = settled(job(ended(exit_code=0), state=JobState.PENDING))
+    assert moves(plan) == [("PENDING", "RUNNING"), ("RUNNING", "SUCCEEDED")]
+    assert (plan.started_at, plan.ended_at, plan.due_at) == (NOW, NOW, None)
+    assert view.replicas[0].state == ReplicaState.FINISHED
+
+
+def test_the_primary_may_succeed_before_a_slow_peer_is_up():
+    view = job(ended(P, exit_code=0), run_of(W0), run_of(W1, RunPhase.CREATED), state=JobState.PENDING)
+    plan, view = settled(view)
+    assert {stop.run for stop in plan.stop} == {view.runs[1].id, view.runs[2].id}
+    closed = (
+        view.runs[0],
+        ended(W0, why="stop", stop_wanted_at=NOW),
+        ended(W1, why="tombstone", stop_wanted_at=NOW),
+    )
+    plan, view = settled(replace(view, runs=closed))
+    assert moves(plan) == [("PENDING", "SUCCEEDED")]
+
+
+# -- ending --
+
+
+def test_success_is_decided_at_once_and_reached_when_every_run_is_closed():
+    view = job(ended(P, phase=RunPhase.ENDED, exit_code=0), run_of(W0), run_of(W1))
+    plan, view = settled(view)
+    assert (view.state, view.outcome) == (JobState.RUNNING, Outcome(JobState.SUCCEEDED))
+    assert plan.stop == tuple(Stop(run.id, GRACE_S, plan.cause) for run in view.runs[1:])
+    assert flag_names(view) == {FlagName.STOPPING, FlagName.CLEANING}
+    assert {replica.name: replica.state for replica in view.replicas} == {
+        P: ReplicaState.FINISHED,
+        W0: ReplicaState.STOPPING,
+        W1: ReplicaState.STOPPING,
+    }
+    stopped = [ended(name, why="stop", exit_signal=15, stop_wanted_at=NOW) for name in (W0, W1)]
+    almost = replace(view, runs=(ended(P, exit_code=0), stopped[0], view.runs[2]))
+    assert settled(almost)[1].state == JobState.RUNNING
+    plan, view = settled(replace(view, runs=(ended(P, exit_code=0), *stopped)), after(3))
+    assert (view.state, plan.ended_at, view.flags, view.due_at) == (JobState.SUCCEEDED, after(3), (), None)
+
+
+def test_what_peers_do_when_the_primary_has_left_is_no_error_of_the_job():
+    view = job(ended(P, exit_code=0), ended(W0, exit_code=1), ended(W1, exit_signal=6))
+    assert decide(view, NOW, GRACE_S).state == JobState.SUCCEEDED
+
+
+def test_an_outcome_once_decided_stays():
+    view = job(
+        ended(P, exit_code=0),
+        ended(W0, exit_code=1),
+        outcome=Outcome(JobState.FAILED, 3, "text"),
+        of=spec(1, 1),
+    )
+    assert decide(view, NOW, GRACE_S).state == JobState.FAILED
+
+
+def test_a_terminal_job_never_changes_but_its_last_run_may_still_close():
+    for state in TERMINAL:
+        view = job(ended(P, exit_code=0), run_of(W0, stop_wanted_at=NOW), of=spec(1, 1), state=state)
+        view = replace(view, replicas=tuple(replace(r, state=ReplicaState.STOPPING) for r in view.replicas))
+        view = replace(view, runs=(view.runs[0], ended(W0, why="reboot", stop_wanted_at=NOW)))
+        plan, view = settled(replace(view, cancel_requested_at=NOW, flags=(), due_at=None))
+        assert plan == replace(NOTHING, replica_states=plan.replica_states, events=plan.events)
+        assert plan.replica_states == {P: ReplicaState.FINISHED, W0: ReplicaState.STOPPED}
+
+
+def test_old_facts_do_not_move_a_replica_backwards():
+    view = job(run_of(), replicas={P: {"state": ReplicaState.FINISHED}}, outcome=Outcome(JobState.SUCCEEDED))
+    assert P not in decide(view, NOW, GRACE_S).replica_states
+
+
+# -- silence --
+
+
+def test_silence_is_a_flag_and_never_a_failure():
+    view = job(run_of(P), run_of(W0, unreachable_since=after(-900)), run_of(W1))
+    plan, view = settled(view, after(3600))
+    assert (plan.state, plan.outcome, plan.stop, plan.restart) == (None, None, (), ())
+    assert [(flag.name, flag.since) for flag in view.flags] == [(FlagName.UNREACHABLE, after(3600))]
+    assert view.flags[0].text == f"No answer from host-of-{W0} since 2026-11-21 11:45:00 UTC ({W0})."
+    plan, view = settled(replace(view, runs=tuple(replace(run, unreachable_since=None) for run in view.runs)))
+    assert view.flags == ()
+
+
+def test_a_job_ends_beside_a_run_whose_host_does_not_answer():
+    view = job(ended(P, exit_code=0), run_of(W0, unreachable_since=NOW), of=spec(1, 1))
+    plan, view = settled(view)
+    assert view.state == JobState.SUCCEEDED
+    assert [stop.run for stop in plan.stop] == [view.runs[1].id], "it is stopped when its host is back"
+    assert view.replicas[1].state == ReplicaState.STOPPING
+
+
+def test_a_whole_job_is_not_run_again_while_an_old_run_may_still_live():
+    view = job(ended(P, exit_code=134), run_of(W0, unreachable_since=NOW), of=spec(1, 1))
+    plan, view = settled(view)
+    assert (view.outcome.state, view.attempt) == (JobState.QUEUED, 1)
+    assert settled(view, after(86_400))[1].attempt == 1
+    view = replace(view, runs=(view.runs[0], ended(W0, why="reboot", stop_wanted_at=NOW)))
+    plan, view = settled(view)
+    assert (view.state, view.attempt, view.job_retries, view.outcome) == (JobState.QUEUED, 2, 1, None)
+    assert {replica.state for replica in view.replicas} == {ReplicaState.WAITING}
+
+
+def test_processes_that_cannot_be_killed_keep_the_job_open_and_are_shown():
+    view = job(ended(P, exit_code=0), run_of(W0, stop_wanted_at=NOW, survivors=2), of=spec(1, 1))
+    view = settled(view)[1]
+    assert view.state == JobState.RUNNING
+    assert f"2 of {W0} on host-of-{W0}" in next(
+        flag.text for flag in view.flags if flag.name == FlagName.STUCK
+    )
+
+
+# -- cancel --
+
+
+@pytest.mark.parametrize("state", [JobState.PENDING, JobState.RUNNING])
+def test_cancel_stops_everything_and_names_who_asked(state):
+    view = job(
+        run_of(P),
+        run_of(W0),
+        of=spec(1, 1),
+        state=state,
+        cancel_requested_at=NOW,
+        cancel_requested_by="alice",
+    )
+    plan, view = settled(view)
+    assert (view.state, plan.actor, plan.cause) == (JobState.CANCELLING, "alice", "Cancelled by alice.")
+    assert len(plan.stop) == 2
+    view = replace(view, runs=tuple(ended(name, why="stop", stop_wanted_at=NOW) for name in (P, W0)))
+    plan, view = settled(view)
+    assert (view.state, plan.actor, view.outcome) == (
+        JobState.CANCELLED,
+        "alice",
+        Outcome(JobState.CANCELLED, 1, "CANCELED"),
+    )
+
+
+def test_a_waiting_job_is_cancelled_at_once():
+    plan, view = settled(queued(cancel_requested_at=NOW, cancel_requested_by="alice"))
+    assert (moves(plan), plan.ended_at) == ([("QUEUED", "CANCELLED")], NOW)
+
+
+def test_cancel_wins_over_everything_that_is_not_yet_decided():
+    for facts in (
+        {"exit_code": 0},
+        {"exit_code": 1},
+        {"exit_code": 134},
+        {"why": "reboot"},
+        {"why": "timeout"},
+    ):
+        plan = decide(job(ended(**facts), cancel_requested_at=NOW), NOW, GRACE_S)
+        assert (plan.state, plan.restart) == (JobState.CANCELLED, ()), facts
+    again = Outcome(JobState.QUEUED, 0, "again")
+    plan, view = settled(job(ended(exit_code=134), outcome=again, cancel_requested_at=NOW))
+    assert (view.state, view.attempt) == (JobState.CANCELLED, 1)
+    plan, view = settled(
+        job(ended(exit_code=0), outcome=Outcome(JobState.SUCCEEDED), cancel_requested_at=NOW)
+    )
+    assert view.state == JobState.SUCCEEDED
+
+
+# -- clocks --
+
+
+def test_the_timeout_cancels_with_an_error_that_says_so():
+    of = spec(1, timeout_s=30.0)
+    assert settled(job(run_of(), of=of), after(29))[1].due_at == after(30)
+    plan, view = settled(job(run_of(), of=of), after(30))
+    assert (view.state, len(plan.stop)) == (JobState.CANCELLING, 1)
+    assert view.outcome.message == "The job was cancelled because it ran longer than its timeout of 30s."
+    assert plan.actor == "trainyard"
+
+
+def test_the_timeout_counts_from_the_first_run_even_if_the_job_waits_again():
+    view = replace(queued(spec(1, timeout_s=30.0)), started_at=NOW, attempt=2)
+    assert settled(view, after(10))[1].due_at == after(30)
+    assert settled(view, after(30))[1].state == JobState.CANCELLED
+
+
+def test_peers_that_fail_from_a_timeout_are_its_consequence_but_an_old_error_is_not_hidden_by_it():
+    of = spec(1, 1, timeout_s=30.0)
+    late = job(ended(P, exit_code=1), ended(W0, why="timeout"), of=of)
+    assert decide(late, after(31), GRACE_S).state == JobState.CANCELLED
+    early = job(run_of(P), ended(W0, exit_code=1), of=of)
+    assert decide(early, after(3600), GRACE_S).outcome.state == JobState.FAILED
+
+
+def test_a_host_enforces_what_is_left_of_the_timeout_a_little_later_than_the_console():
+    of = spec(1, timeout_s=30.0)
+    assert timeout_left_s(of, None, after(99)) == 35.0
+    assert timeout_left_s(of, NOW, after(20)) == 15.0
+    assert timeout_left_s(of, NOW, after(99)) == 5.0
+
+
+def test_waiting_too_long_for_capacity_is_tried_three_times_again_and_then_fails():
+    view, now = queued(spec(1, max_wait_duration_s=60.0)), NOW
+    assert settled(view)[1].due_at == after(60)
+    for attempt in (2, 3, 4):
+        assert settled(view, now)[1].state == JobState.QUEUED
+        now = after(60 * (attempt - 1))
+        plan, view = settled(view, now)
+        assert (view.state, view.attempt, view.job_retries) == (JobState.QUEUED, attempt, attempt - 1)
+    plan, view = settled(view, after(240))
+    assert (view.state, view.outcome.code) == (JobState.FAILED, 8)
+    assert view.outcome.message.startswith(
+        "Resources are insufficient in region: lab-a. Try a different region"
+    )
+
+
+def test_a_job_without_a_limit_waits_for_ever_and_asks_for_no_look():
+    assert decide(queued(), after(1e8), GRACE_S) == NOTHING
+
+
+def test_every_placed_job_is_looked_at_again_even_if_no_hint_comes():
+    assert settled(placed(queued()))[1].due_at == after(LOOK_AGAIN_S)
+    assert settled(job(run_of()))[1].due_at == after(LOOK_AGAIN_RUNNING_S)
+    due_now = replace(job(run_of()), due_at=NOW)
+    assert settled(due_now)[1].due_at == after(LOOK_AGAIN_RUNNING_S), "a due row is pushed ahead"
+    assert decide(replace(job(run_of()), due_at=after(9)), NOW, GRACE_S) == NOTHING, "an earlier look stays"
+
+
+# -- restarts --
+
+
+def test_a_lost_replica_is_restarted_once_its_old_run_is_proved_clean():
+    view = job(run_of(P), ended(W0, phase=RunPhase.ENDED, exit_signal=9), of=spec(1, 1))
+    plan, view = settled(view)
+    assert (plan.restart, view.replicas[1].state) == ((), ReplicaState.STARTING)
+    assert flag_names(view) == {FlagName.RESTARTING, FlagName.CLEANING}
+    plan, view = settled(replace(view, runs=(run_of(P), ended(W0, exit_signal=9))))
+    assert plan.restart[0].cause == f"{W0} was killed by SIGKILL on host-of-{W0}; restart 1 of 5."
+    assert [event.cause for event in plan.events] == [plan.restart[0].cause]
+    assert (view.state, view.replicas[1].restarts, view.runs[2].number) == (JobState.RUNNING, 1, 1)
+    plan, view = settled(replace(view, runs=(*view.runs[:2], run_of(W0, number=1))))
+    assert (view.replicas[1].state, view.flags) == (ReplicaState.RUNNING, ())
+
+
+def test_only_the_latest_run_of_a_replica_counts():
+    view = job(ended(P, exit_signal=9), run_of(P, number=1))
+    assert decide(view, NOW, GRACE_S).restart == ()
+    assert decide(replace(view, runs=view.runs[::-1]), NOW, GRACE_S).restart == ()
+
+
+def test_the_sixth_loss_runs_the_whole_job_again():
+    view = job(run_of(P), ended(W0, why="lost"), of=spec(1, 1), replicas={W0: {"restarts": 5}})
+    plan, view = settled(view)
+    assert (view.outcome.state, view.job_retries, view.state) == (JobState.QUEUED, 1, JobState.RUNNING)
+    assert view.replicas[1].state == ReplicaState.FAILED
+    plan, view = settled(replace(view, runs=(ended(P, why="stop", stop_wanted_at=NOW), view.runs[1])))
+    assert (view.attempt, view.replicas[1].restarts, plan.next_attempt) == (2, 0, True)
+
+
+def test_all_replicas_restart_together_when_the_job_asks_for_it():
+    of = spec(1, 2, restart_job_on_worker_restart=True)
+    view = job(run_of(P), ended(W0, why="reboot"), ended(W1, exit_code=0), of=of)
+    plan, view = settled(view)
+    assert ([stop.run for stop in plan.stop], plan.restart) == ([view.runs[0].id], ())
+    view = replace(view, runs=(ended(P, why="stop", stop_wanted_at=NOW), *view.runs[1:]))
+    plan, view = settled(view)
+    assert [again.replica for again in plan.restart] == [P, W0, W1]
+    assert [replica.restarts for replica in view.replicas] == [1, 1, 1]
+    assert view.state == JobState.RUNNING and not view.outcome
+
+
+def test_the_primary_may_still_succeed_while_all_are_being_restarted():
+    of = spec(1, 1, restart_job_on_worker_restart=True)
+    view = job(ended(P, exit_code=0), ended(W0, why="reboot"), of=of)
+    assert decide(view, NOW, GRACE_S).state == JobState.SUCCEEDED

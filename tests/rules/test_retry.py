@@ -1,0 +1,192 @@
+"""Every end of a run, read and answered: the table of the service's documents, exhausted."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from jobs.rules import retry
+from jobs.rules.decide import decide
+from jobs.rules.retry import EndClass, classify
+from jobs.rules.states import JobState, ReplicaState, RunPhase
+from tests.rules.cast import GRACE_S, NOW, ended, job, run_of, spec
+
+ENDS = [
+    # facts, class as the primary, class as another replica
+    ({"exit_code": 0}, EndClass.SUCCESS, EndClass.FINISHED),
+    ({"exit_code": 0, "oom": True}, EndClass.SUCCESS, EndClass.FINISHED),
+    *[({"exit_code": code}, EndClass.TRANSIENT, EndClass.TRANSIENT) for code in (6, 11, 134, 139)],
+    *[({"exit_signal": number}, EndClass.TRANSIENT, EndClass.TRANSIENT) for number in (6, 11)],
+    *[
+        ({"exit_code": code}, EndClass.USER_ERROR, EndClass.USER_ERROR)
+        for code in (1, 2, 7, 127, 128, 160, 255)
+    ],
+    *[
+        ({"exit_code": code}, EndClass.NOT_PERMANENT, EndClass.NOT_PERMANENT)
+        for code in (129, 130, 137, 143, 159)
+    ],
+    *[({"exit_signal": number}, EndClass.NOT_PERMANENT, EndClass.NOT_PERMANENT) for number in (1, 2, 9, 15)],
+    ({"exit_signal": 9, "oom": False}, EndClass.NOT_PERMANENT, EndClass.NOT_PERMANENT),
+    ({"exit_signal": 9, "oom": True}, EndClass.OUT_OF_MEMORY, EndClass.OUT_OF_MEMORY),
+    ({"exit_code": 137, "oom": True}, EndClass.OUT_OF_MEMORY, EndClass.OUT_OF_MEMORY),
+    ({"exit_code": 1, "oom": True}, EndClass.OUT_OF_MEMORY, EndClass.OUT_OF_MEMORY),
+    ({}, EndClass.NOT_PERMANENT, EndClass.NOT_PERMANENT),
+    ({"why": "lost"}, EndClass.NOT_PERMANENT, EndClass.NOT_PERMANENT),
+    ({"why": "reboot"}, EndClass.NOT_PERMANENT, EndClass.NOT_PERMANENT),
+    ({"why": "stop", "exit_signal": 15}, EndClass.NOT_PERMANENT, EndClass.NOT_PERMANENT),
+    ({"why": "stop", "exit_code": 0, "stop_wanted_at": NOW}, EndClass.STOPPED, EndClass.STOPPED),
+    ({"why": "tombstone", "stop_wanted_at": NOW}, EndClass.STOPPED, EndClass.STOPPED),
+    ({"why": "timeout", "exit_signal": 15}, EndClass.TIMEOUT, EndClass.TIMEOUT),
+    ({"why": "refused", "refusal": "exec_failed"}, EndClass.USER_ERROR, EndClass.USER_ERROR),
+    *[
+        ({"why": "refused", "refusal": refusal}, EndClass.INTERNAL, EndClass.INTERNAL)
+        for refusal in ("gpu_busy", "port_taken", "disk_full", "bad_order", "something_new")
+    ],
+]
+# Facts whose class is each class, for the products below.
+FACTS = {end: facts for facts, *ends in reversed(ENDS) for end in ends}
+
+
+@pytest.mark.parametrize(("facts", "primary", "other"), ENDS, ids=str)
+@pytest.mark.parametrize("phase", [RunPhase.ENDED, RunPhase.CLOSED])
+def test_every_end_has_its_class(facts, primary, other, phase):
+    assert classify(ended(phase=phase, **facts), primary=True) == primary
+    assert classify(ended(phase=phase, **facts), primary=False) == other
+
+
+def test_a_run_that_is_not_over_has_no_class():
+    phases = (RunPhase.CREATED, RunPhase.CLAIMED, RunPhase.RUNNING)
+    assert [classify(run_of(phase=phase), primary=True) for phase in phases] == [None] * 3
+
+
+def expected(end, primary, restarts, retries, tries, disabled, together):
+    """The table once more, said in another way than the code says it. None: the job goes on."""
+    retry_left = retries < 3 and not disabled
+    match end:
+        case EndClass.SUCCESS:
+            return JobState.SUCCEEDED
+        case EndClass.USER_ERROR | EndClass.OUT_OF_MEMORY:
+            return JobState.FAILED
+        case EndClass.TRANSIENT:
+            return JobState.QUEUED if retry_left else JobState.FAILED
+        case EndClass.INTERNAL:
+            return JobState.QUEUED if retry_left and tries < 2 else JobState.FAILED
+        case EndClass.TIMEOUT:
+            return JobState.CANCELLED
+        case EndClass.NOT_PERMANENT | EndClass.STOPPED if restarts >= 5:
+            return JobState.QUEUED if retry_left else JobState.FAILED
+    return None
+
+
+PRODUCT = list(
+    product(EndClass, (True, False), (0, 4, 5), (0, 2, 3), (0, 1, 2), (True, False), (True, False))
+)
+
+
+def test_every_class_role_counter_and_flag_leads_where_the_table_says():
+    for end, primary, restarts, retries, tries, disabled, together in PRODUCT:
+        if (end == EndClass.SUCCESS) != primary and end in (EndClass.SUCCESS, EndClass.FINISHED):
+            continue
+        name, other = ("workerpool0-0", "workerpool1-0")[:: 1 if primary else -1]
+        view = job(
+            ended(name, **FACTS[end]),
+            run_of(other),
+            of=spec(1, 1, disable_retries=disabled, restart_job_on_worker_restart=together),
+            replicas={name: {"restarts": restarts}},
+            job_retries=retries,
+            internal_tries=tries,
+        )
+        plan = decide(view, NOW, GRACE_S)
+        case = (end, primary, restarts, retries, tries, disabled, together)
+        outcome = expected(*case)
+        assert (plan.outcome.state if plan.outcome else None) == outcome, case
+        if outcome is not None:
+            assert [stop.run for stop in plan.stop] == [view.runs[1].id], case
+            assert not plan.restart, case
+            grown = outcome == JobState.QUEUED
+            assert plan.job_retries == (retries + 1 if grown else None), case
+        elif end == EndClass.FINISHED:
+            assert not plan.stop and not plan.restart, case
+            assert plan.replica_states == {name: ReplicaState.FINISHED}
+        elif together and not disabled:
+            assert [stop.run for stop in plan.stop] == [view.runs[1].id], case
+            assert not plan.restart, "all are restarted together, and one still lives"
+        else:
+            assert [(again.replica, again.after) for again in plan.restart] == [(name, view.runs[0].id)], case
+            assert not plan.stop, case
+
+
+MESSAGES = [
+    (
+        {"exit_code": 7},
+        3,
+        "The replica workerpool0-0 exited with a non-zero status of 7. Termination reason: Error.",
+    ),
+    (
+        {"exit_signal": 9, "oom": True},
+        3,
+        "The replica workerpool0-0 ran out of memory and exited with a non-zero status of 137.",
+    ),
+    (
+        {"why": "refused", "refusal": "exec_failed", "message": "train: not found"},
+        3,
+        "The replica workerpool0-0 exited with a non-zero status of 128. Termination reason: StartError."
+        "\n Termination log message: train: not found",
+    ),
+    (
+        {"exit_signal": 11},
+        3,
+        "The replica workerpool0-0 exited with a non-zero status of 139. Termination reason: Error.",
+    ),
+    (
+        {"exit_code": 143},
+        3,
+        "The replica workerpool0-0 exited with a non-zero status of 143. Termination reason: Error.",
+    ),
+    ({"why": "refused", "refusal": "disk_full"}, 13, "Internal error occurred for the current attempt"),
+    (
+        {"why": "reboot"},
+        14,
+        "The replica workerpool0-0 was lost too often; the last time it was lost: "
+        "host-of-workerpool0-0 was rebooted.",
+    ),
+    (
+        {"why": "timeout"},
+        1,
+        "The job was cancelled because it ran longer than its timeout of 604800s.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("facts", "code", "message"), MESSAGES, ids=lambda value: str(value)[:30])
+def test_the_error_has_the_documents_text_and_a_grpc_code(facts, code, message):
+    view = job(ended(**facts), replicas={"workerpool0-0": {"restarts": 5}}, job_retries=3)
+    outcome = decide(view, NOW, GRACE_S).outcome
+    assert (outcome.code, outcome.message) == (code, message)
+
+
+def test_several_failing_replicas_are_named_in_one_message():
+    view = job(
+        ended("workerpool0-0", exit_code=1),
+        ended("workerpool1-1", exit_signal=9, oom=True),
+        ended("workerpool1-0", exit_code=2),
+    )
+    assert decide(view, NOW, GRACE_S).outcome.message == (
+        "The replica workerpool0-0 exited with a non-zero status of 1. Termination reason: Error. "
+        "The replica workerpool1-0 exited with a non-zero status of 2. Termination reason: Error. "
+        "The replica workerpool1-1 ran out of memory and exited with a non-zero status of 137."
+    )
+
+
+def test_stockout_names_the_location():
+    assert retry.no_capacity("lab-a").message == (
+        "Resources are insufficient in region: lab-a. Try a different region or use a different accelerator."
+    )
+
+
+def test_every_end_can_be_told():
+    for facts, *_ in ENDS:
+        assert "host-of-workerpool0-0" in retry.how_it_ended(ended(**facts)), facts
+    assert retry.how_it_ended(ended(exit_signal=9)) == "was killed by SIGKILL on host-of-workerpool0-0"
+    assert retry.how_it_ended(ended(exit_signal=99)) == "was killed by signal 99 on host-of-workerpool0-0"
