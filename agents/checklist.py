@@ -46,9 +46,9 @@ class Item:
 
 
 def usable(rows: Iterable[Mapping[str, object]]) -> bool:
-    """Whether a stored checklist allows jobs: every needed line is there and none is wrong."""
+    """Whether a stored checklist allows jobs: every needed line is there and not wrong."""
     found = {str(row["name"]): row["ok"] for row in rows}
-    return all(found.get(name) is True for name in NEEDED)
+    return all(found.get(name, False) is not False for name in NEEDED)
 
 
 def failures(rows: Iterable[Mapping[str, object]]) -> list[str]:

@@ -200,6 +200,10 @@ def _row(number: int, words: Sequence[str], user: str) -> Row:
     if len(words) == 1:
         words = ["", words[0]]
     name, where, *rest = words
+    if len(rest) > 1:
+        raise Refused(
+            "hosts", f"Line {number}: more than a name, an address and a jump: {' '.join(rest[1:])}"
+        )
     try:
         who, address, port = split_place(where, user)
     except ValueError as error:

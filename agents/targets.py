@@ -10,7 +10,7 @@ from agents.models import Host
 ADDRESS = re.compile(r"^[A-Za-z0-9:][A-Za-z0-9._:%-]{0,254}$")
 USER = re.compile(r"^[A-Za-z_][A-Za-z0-9._-]{0,63}\$?$")
 _PLACE = re.compile(
-    r"^(?:(?P<user>[^@\s]+)@)?(?:\[(?P<six>[^\]]+)\]|(?P<address>[^\[\]\s]+?))(?::(?P<port>\d{1,5}))?$"
+    r"^(?:(?P<user>[^@\s]+)@)?(?:\[(?P<six>[^\]]+)\]|(?P<address>[^\[\]\s:]+))(?::(?P<port>\d{1,5}))?$"
 )
 
 

@@ -1,0 +1,181 @@
+"""The parts of enrolment that need no machine: what is parsed, judged and refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from agents import checklist, probe
+from agents.accelerators import accelerator_type
+from agents.enrol import Refused, parse_many
+from agents.targets import Jump, parse_jumps, split_place
+from agents.words import clean
+
+GOOD = {
+    "schema": 1,
+    "python": "3.11.2",
+    "boot_id": "b",
+    "wall": 1.0,
+    "hostname": "gpu01",
+    "user": "gpu",
+    "cpus": 8,
+    "memory_mb": 2048,
+    "disk": {
+        "path": "/home/gpu",
+        "free_mb": 5000,
+        "total_mb": 9000,
+        "fstype": "ext4",
+        "local": True,
+        "survives_reboot": True,
+        "writable": True,
+    },
+    "gpus": [{"index": 0, "uuid": "GPU-1", "model": "NVIDIA H100 80GB HBM3", "memory_mb": 81559}],
+    "gpu_error": None,
+    "nvidia_smi": True,
+    "runtimes": [{"name": "podman", "version": "4.3.1"}],
+    "containment": "cgroup",
+    "containment_text": "a delegated cgroup",
+    "logout": {"kill_user_processes": False, "linger": False},
+    "nofile": 1024,
+    "inotify": True,
+    "sshd": {"max_sessions": 10, "max_startups": "10:30:100"},
+}
+GREETING = [{"name": name, "ok": True, "text": "", "fix": ""} for name in ("Reachable", "Host key", "Login")]
+
+
+def facts(**changes):
+    return probe.parse(json.dumps({**GOOD, **changes}).encode())
+
+
+def judged(offset=0.0, **changes):
+    return {item.name: item for item in checklist.judge(facts(**changes), offset)}
+
+
+def test_a_healthy_host_is_usable_and_every_line_of_the_list_is_judged():
+    rows = GREETING + [item.as_row() for item in judged().values()]
+    assert checklist.usable(rows)
+    assert {row["name"] for row in rows} == set(checklist.ORDER)
+
+
+@pytest.mark.parametrize(
+    ("name", "ok", "changes"),
+    [
+        ("Python", False, {"python": "3.6.9"}),
+        ("Python", False, {"python": ""}),
+        ("Disk", False, {"disk": {**GOOD["disk"], "free_mb": 3}}),
+        ("Disk", False, {"disk": {**GOOD["disk"], "writable": False}}),
+        ("Disk", None, {"disk": {**GOOD["disk"], "local": False}}),
+        ("Reboot-safe", None, {"disk": {**GOOD["disk"], "survives_reboot": False}}),
+        ("After logout", False, {"logout": {"kill_user_processes": True, "linger": False}}),
+        ("After logout", True, {"logout": {"kill_user_processes": True, "linger": True}}),
+        ("SSH limits", None, {"sshd": {"max_sessions": 2, "max_startups": "2:100:2"}}),
+        ("SSH limits", None, {"sshd": {"max_sessions": None, "max_startups": None}}),
+        ("Clock", None, {"offset": 90.0}),
+        ("CPUs", False, {"cpus": 0}),
+        ("GPUs", False, {"gpu_error": "NVIDIA-SMI has failed"}),
+        ("GPUs", True, {"gpus": [], "nvidia_smi": False}),
+        ("Containment", None, {"containment": "subreaper"}),
+    ],
+)
+def test_each_fault_is_named_with_a_cure(name, ok, changes):
+    item = judged(**changes)[name]
+    assert item.ok is ok
+    assert item.fix or ok is True or changes.get("sshd", {}).get("max_sessions", 1) is None
+    rows = GREETING + [i.as_row() for i in judged(**changes).values()]
+    assert checklist.usable(rows) is not (ok is False)
+
+
+def test_a_missing_line_makes_a_host_unusable():
+    rows = [item.as_row() for item in judged().values()]
+    assert not checklist.usable(rows)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"motd\n", b"{}", b'{"schema": 2}', b"[" * 5000, b"\xff\xfe", b"x" * (probe.MAX_DOCUMENT + 1)],
+)
+def test_what_is_no_probe_is_refused(raw):
+    with pytest.raises(probe.NotAProbe):
+        probe.parse(raw)
+
+
+@pytest.mark.parametrize("value", [None, -1, 10**400, "8", [], {}, True, float("inf")])
+def test_absurd_values_become_unknown(value):
+    host = facts(cpus=value, disk=value, gpus=value, runtimes=value, sshd=value, wall=value, python=value)
+    assert (host.cpus, host.disk.free_mb, host.gpus) == (0, 0, ())
+
+
+def test_a_banner_before_the_document_and_hostile_text_in_it_do_no_harm():
+    raw = (
+        b"Welcome!\n{not json}\n" + json.dumps({**GOOD, "hostname": "a\x00b\x1b[31m\ud800"}).encode() + b"\n"
+    )
+    assert probe.parse(raw).hostname == "ab[31m"
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", "NVIDIA_H100_80GB"),
+        ("NVIDIA A100-SXM4-80GB", "NVIDIA_A100_80GB"),
+        ("NVIDIA A100-SXM4-40GB", "NVIDIA_TESLA_A100"),
+        ("NVIDIA A100-PCIE-40GB", "NVIDIA_TESLA_A100"),
+        ("Tesla T4", "NVIDIA_TESLA_T4"),
+        ("NVIDIA L4", "NVIDIA_L4"),
+        ("NVIDIA L40S", "NVIDIA_L40S"),
+        ("NVIDIA H200", "NVIDIA_H200_141GB"),
+        ("NVIDIA GB200", "NVIDIA_GB200"),
+        ("NVIDIA GeForce RTX 4090", "NVIDIA_GEFORCE_RTX_4090"),
+    ],
+)
+def test_gpus_have_vertex_names_where_there_are_some(model, name):
+    assert accelerator_type(model) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("gate", ("me", "gate", 22)),
+        ("you@gate:2200", ("you", "gate", 2200)),
+        ("[fe80::1]:22", ("me", "fe80::1", 22)),
+        ("fe80::1", ("me", "fe80::1", 22)),
+        ("you@fe80::1", ("you", "fe80::1", 22)),
+    ],
+)
+def test_places_are_read_as_ssh_reads_them(text, found):
+    assert split_place(text, "me") == found
+
+
+@pytest.mark.parametrize("text", ["", "a b", "-oProxyCommand=x", "a:0", "a:99999", "$(x)@a", "a:b", "@a"])
+def test_what_is_no_place_is_refused(text):
+    with pytest.raises(ValueError):
+        split_place(text, "me")
+
+
+def test_jumps_are_read_as_ssh_reads_them():
+    assert parse_jumps("a@gate:2200,inner", "me") == (Jump("a", "gate", 2200), Jump("me", "inner", 22))
+    assert parse_jumps("", "me") == ()
+
+
+def test_pasted_hosts_become_rows():
+    rows = parse_many("# lab\ngpu01 gpu@10.0.0.1\n\n10.0.0.2:2200 # new\nc x@d:24 j@gate", user="me")
+    assert [(r.name, r.user, r.address, r.port, r.jump) for r in rows] == [
+        ("gpu01", "gpu", "10.0.0.1", 22, ""),
+        ("10-0-0-2", "me", "10.0.0.2", 2200, ""),
+        ("c", "x", "d", 24, "j@gate"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "#", "a b c d e\n", "a 1.1.1.1\na 1.1.1.2", "a x@y:z", "a@b c d@e", "ok -x"]
+)
+def test_a_bad_paste_names_the_line_or_the_fault(text):
+    with pytest.raises(Refused) as refused:
+        parse_many(text, user="")
+    assert refused.value.field == "hosts"
+    assert refused.value.message
+
+
+def test_clean_keeps_words_and_drops_the_rest():
+    assert clean("a\x00b\n\ud800ü") == "ab\nü"
+    assert clean("x" * 50, 10) == "x" * 9 + "…"

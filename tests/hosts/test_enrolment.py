@@ -1,0 +1,141 @@
+"""A host's way into service, on real sshd: offered, accepted by a person, checked; and every way it can go wrong."""
+
+from __future__ import annotations
+
+import pytest
+from django.utils import timezone
+
+from agents import enrol, keys
+from agents.dial import DialError
+from agents.models import Gpu, Host, HostStatus
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def added(host):
+    line = keys.public_line()
+    host.authorize(line)
+    yield enrol.add(host.name, host.address, host.port, host.user, "", "", "ada", timezone.now())
+    host.revoke(line)
+
+
+def in_service(added):
+    shown = enrol.offer(added.pk, timezone.now())
+    enrol.accept(added.pk, shown, "ada", timezone.now())
+    return {item.name: item for item in enrol.check(added.pk, timezone.now())}
+
+
+def logins(host):
+    return host.read("/var/log/sshd.log").count("Accepted publickey")
+
+
+@pytest.mark.needs_namespaces
+def test_nothing_is_sent_before_a_person_accepts_the_key(host, added):
+    before = logins(host)
+    shown = enrol.offer(added.pk, timezone.now())
+    assert shown == host.fingerprint()
+    with pytest.raises(enrol.Refused):
+        enrol.accept(added.pk, "SHA256:other", "ada", timezone.now())
+    items = enrol.check(added.pk, timezone.now())
+    assert [(i.name, i.ok) for i in items] == [("Reachable", True), ("Host key", False)]
+    added.refresh_from_db()
+    assert (added.status, added.pinned_key, logins(host)) == (HostStatus.NEW, "", before)
+
+
+def test_an_accepted_host_is_checked_and_up(host, added):
+    items = in_service(added)
+    added.refresh_from_db()
+    assert added.status == HostStatus.UP, items
+    assert added.key_accepted_by == "ada" and added.cpus > 0 and added.memory_mb > 0
+    assert sorted(Gpu.objects.filter(host=added).values_list("uuid", flat=True)) == sorted(host.gpu_uuids())
+    assert [e.kind for e in added.events.all()][::-1] == ["added", "key_offered", "key_accepted", "up"]
+
+
+@pytest.mark.needs_namespaces
+def test_a_changed_key_stops_everything_and_shows_both(host, added):
+    in_service(added)
+    old, before = host.fingerprint(), logins(host)
+    host.new_host_key()
+    items = enrol.check(added.pk, timezone.now())
+    added.refresh_from_db()
+    assert added.status == HostStatus.BLOCKED and logins(host) == before
+    assert old in added.last_error and host.fingerprint() in added.last_error
+    assert items[-1].name == "Host key" and items[-1].ok is False
+    enrol.accept(added.pk, host.fingerprint(), "bob", timezone.now())
+    enrol.check(added.pk, timezone.now())
+    added.refresh_from_db()
+    assert (added.status, added.key_accepted_by) == (HostStatus.UP, "bob")
+
+
+def test_a_refused_login_shows_the_line_that_is_missing(host, added):
+    shown = enrol.offer(added.pk, timezone.now())
+    enrol.accept(added.pk, shown, "ada", timezone.now())
+    host.revoke(keys.public_line())
+    items = enrol.check(added.pk, timezone.now())
+    added.refresh_from_db()
+    assert added.status == HostStatus.AUTH_FAILED and added.last_error
+    assert items[-1].name == "Login" and keys.public_line() in items[-1].fix
+
+
+def test_a_host_that_is_not_there_says_so_word_for_word(db):
+    nowhere = enrol.add("nowhere", "127.0.0.1", 1, "gpu", "", "", "ada", timezone.now())
+    with pytest.raises(DialError):
+        enrol.offer(nowhere.pk, timezone.now())
+    nowhere.refresh_from_db()
+    assert "refused" in nowhere.last_error and nowhere.checklist[0]["ok"] is False
+
+
+@pytest.mark.needs_namespaces
+def test_a_host_behind_another_is_accepted_key_by_key(fleet, added):
+    gate, inner = fleet[0], fleet[1]
+    inner.authorize(keys.public_line())
+    far = enrol.add(
+        "far",
+        inner.address,
+        inner.port,
+        inner.user,
+        "lab",
+        f"{gate.user}@{gate.address}",
+        "ada",
+        timezone.now(),
+    )
+    for machine in (gate, inner):
+        assert enrol.offer(far.pk, timezone.now()) == machine.fingerprint()
+        enrol.accept(far.pk, machine.fingerprint(), "ada", timezone.now())
+    enrol.check(far.pk, timezone.now())
+    far.refresh_from_db()
+    assert (far.status, far.location.name, list(far.jump_keys)) == ("up", "lab", [f"{gate.address}:22"])
+    inner.revoke(keys.public_line())
+
+
+def test_gpus_that_another_host_reports_are_not_taken_over(host, added):
+    uuid = host.gpu_uuids()[0]
+    other = enrol.add("other", "10.9.9.9", 22, "gpu", "", "", "ada", timezone.now())
+    Gpu.objects.create(host=other, uuid=uuid, index=0, model="x", memory_mb=1, accelerator_type="X")
+    items = in_service(added)
+    assert Gpu.objects.get(uuid=uuid).host == other
+    assert items["GPUs"].ok is False and "other" in items["GPUs"].text
+    assert Host.objects.get(pk=added.pk).status == HostStatus.UNUSABLE
+
+
+@pytest.mark.parametrize(
+    ("field", "changes"),
+    [
+        ("name", {"name": "a b"}),
+        ("name", {"name": ""}),
+        ("name", {"name": "taken"}),
+        ("address", {"address": "-oProxyCommand=touch x"}),
+        ("port", {"port": 0}),
+        ("user", {"user": "a;b"}),
+        ("location", {"location": "Lab A"}),
+        ("jump", {"jump": "a@b:99999"}),
+    ],
+)
+def test_bad_input_names_the_field(db, field, changes):
+    good = {"name": "a", "address": "h", "port": 22, "user": "u", "location": "", "jump": "", "actor": "ada"}
+    enrol.add(**{**good, "name": "taken"}, now=timezone.now())
+    with pytest.raises(enrol.Refused) as refused:
+        enrol.add(**{**good, **changes}, now=timezone.now())
+    assert refused.value.field == field
+    assert Host.objects.count() == 1
