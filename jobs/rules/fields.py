@@ -48,7 +48,7 @@ class Complaints:
         return field in self._fields
 
     def add(self, field: str, description: str) -> None:
-        self._fields.add(field)
+        self._fields.update((field, re.sub(r"\[[0-9]+\]$", "", field)))
         if len(self._violations) < MOST_VIOLATIONS:
             self._violations.append(Violation(field, description))
 
@@ -66,7 +66,8 @@ class Fields:
         self._left: dict[object, object] = {}
         if isinstance(document, Mapping):
             self._left = dict(document)
-        elif document is not None:
+        self._broken = not isinstance(document, Mapping) and document is not None
+        if self._broken:
             complaints.add(path or "document", f"must be an object, not {shown(document)}.")
         self.empty = all(value is None for value in self._left.values())
 
@@ -74,10 +75,11 @@ class Fields:
         return f"{self.path}.{name}" if self.path else name
 
     def complain(self, name: str, description: str) -> None:
-        self._complaints.add(self.at(name), description)
+        if not self._broken:  # what is no object at all lacks no fields
+            self._complaints.add(self.at(name), description)
 
     def complained(self, name: str) -> bool:
-        """Is something known to be wrong with this very field? Then what follows from it is not worth a second line."""
+        """Is something known to be wrong with this field or an item of it? Then what follows needs no second line."""
         return self._complaints.about(self.at(name))
 
     def take(self, name: str) -> object:

@@ -1,0 +1,360 @@
+"""Specs: what clients send is read, what cannot be is refused with the field's name, and nothing else ever happens."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.rules.customjob import (
+    ACCELERATORS,
+    MOST_STRING_BYTES,
+    STRATEGIES,
+    Container,
+    CustomJob,
+    CustomJobSpec,
+    Disk,
+    Machine,
+    Pool,
+)
+from jobs.rules.fields import MOST_VIOLATIONS
+from jobs.rules.spec import Refused, parse, parse_spec, script_command, to_document
+
+CONTAINER = {"imageUri": "host", "command": ["python3", "train.py"]}
+GOOD = {
+    "displayName": "first",
+    "jobSpec": {
+        "workerPoolSpecs": [
+            {"containerSpec": CONTAINER, "replicaCount": "1"},
+            {},
+            {
+                "containerSpec": {"imageUri": "host", "args": ["ps"], "env": [{"name": "A", "value": "1"}]},
+                "machineSpec": {"acceleratorType": "NVIDIA_TESLA_T4", "acceleratorCount": 2},
+                "replicaCount": 2,
+            },
+        ],
+        "scheduling": {"timeout": "3600s"},
+    },
+}
+POOLS = "job_spec.worker_pool_specs"
+
+
+def changed(path, value):
+    """GOOD with one field set (or removed, by ...)."""
+    document = copy.deepcopy(GOOD)
+    *way, last = path
+    place = document
+    for key in way:
+        place = place.setdefault(key, {}) if isinstance(place, dict) else place[key]
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    return document
+
+
+def violations(document):
+    with pytest.raises(Refused) as refused:
+        parse(document)
+    return refused.value.violations
+
+
+def test_a_job_is_read():
+    job = parse(GOOD)
+    primary, skipped, servers = job.job_spec.pools
+    assert (job.display_name, primary.container.argv, skipped) == ("first", ("python3", "train.py"), None)
+    assert servers.machine == Machine("", "NVIDIA_TESLA_T4", 2)
+    assert servers.container.env == (("A", "1"),)
+    names = [name for name, *_ in job.job_spec.replicas()]
+    assert names == ["workerpool0-0", "workerpool2-0", "workerpool2-1"]
+
+
+def test_what_googles_pipelines_send_is_read():
+    """Mixed case, doubles for integers and enums, nulls, and fields that only mean something at Google."""
+    job = parse(
+        {
+            "display_name": "tp1",
+            "name": "projects/p/locations/l/customJobs/1",
+            "state": 3,
+            "createTime": "2026-11-20T08:34:55.038248Z",
+            "jobSpec": {
+                "worker_pool_specs": [
+                    {
+                        "containerSpec": {"image_uri": "host", "args": ["x"], "command": None},
+                        "machine_spec": {
+                            "machine_type": "n1-standard-4",
+                            "accelerator_type": 5,
+                            "accelerator_count": 2.0,
+                        },
+                        "disk_spec": {"boot_disk_type": "pd-ssd", "boot_disk_size_gb": 100.0},
+                        "replica_count": 1.0,
+                    }
+                ],
+                "scheduling": {
+                    "timeout": "100.5s",
+                    "strategy": 4.0,
+                    "max_wait_duration": None,
+                    "restart_job_on_worker_restart": True,
+                    "disable_retries": False,
+                },
+                "enable_web_access": True,
+                "service_account": "a@b.iam",
+                "base_output_directory": {"output_uri_prefix": "gs://staging/out"},
+            },
+        }
+    )
+    spec = job.job_spec
+    assert spec.pools[0].machine == Machine("n1-standard-4", "NVIDIA_TESLA_T4", 2)
+    assert (spec.timeout_s, spec.strategy, spec.restart_job_on_worker_restart) == (100.5, "SPOT", True)
+    assert (spec.base_output_directory, spec.kept) == ("gs://staging/out", (("service_account", "a@b.iam"),))
+
+
+def test_defaults():
+    spec = parse(changed(["jobSpec", "scheduling"], ...)).job_spec
+    assert (spec.timeout_s, spec.wait_limit_s, spec.disable_retries) == (604_800.0, None, False)
+    flex = parse(changed(["jobSpec", "scheduling", "strategy"], "FLEX_START")).job_spec
+    assert flex.wait_limit_s == 86_400.0
+    zero = parse(changed(["jobSpec", "scheduling"], {"strategy": 6, "maxWaitDuration": "0s"})).job_spec
+    assert zero.wait_limit_s is None
+
+
+POOL = ["jobSpec", "workerPoolSpecs", 2]
+TASK = [*POOL, "containerSpec"]
+WRONG = [
+    (["displayName"], ..., "display_name", "required"),
+    (["displayName"], "  ", "display_name", "required"),
+    (["displayName"], "x" * 129, "display_name", "129 characters"),
+    (["displayName"], "a\nb", "display_name", "control"),
+    (["displayName"], "\ud800", "display_name", "surrogate"),
+    (["displayName"], 7, "display_name", "string"),
+    (["labels"], [], "labels", "object"),
+    (["labels"], {"Key": "v"}, "labels", "lowercase"),
+    (["labels"], {"key": "V"}, "labels.key", "lowercase"),
+    (["labels"], {"key": "v" * 65}, "labels.key", "64"),
+    (["labels"], {f"k{n}": "" for n in range(65)}, "labels", "65 entries"),
+    (["encryptionSpec"], {"kmsKeyName": "k"}, "encryption_spec", "not supported"),
+    (["jobspec"], {}, "jobspec", "not a field"),
+    (["jobSpec"], ..., POOLS, "required"),
+    (["jobSpec"], "x", "job_spec", "object"),
+    (["jobSpec", "persistentResourceId"], "x", "job_spec.persistent_resource_id", "not supported"),
+    (["jobSpec", "enableWebAccess"], "yes", "job_spec.enable_web_access", "true or false"),
+    (["jobSpec", "baseOutputDirectory"], {"uri": "x"}, "job_spec.base_output_directory.uri", "not a field"),
+    (["jobSpec", "workerPoolSpecs"], [], POOLS, "required"),
+    (["jobSpec", "workerPoolSpecs"], {}, POOLS, "list"),
+    (["jobSpec", "workerPoolSpecs"], [{"containerSpec": CONTAINER}] * 5, POOLS, "at most 4"),
+    (["jobSpec", "workerPoolSpecs", 0], {}, f"{POOLS}[0]", "must not be empty"),
+    (["jobSpec", "workerPoolSpecs", 0], None, f"{POOLS}[0]", "must not be empty"),
+    (["jobSpec", "workerPoolSpecs", 0, "replicaCount"], "2", f"{POOLS}[0].replica_count", "must be 1"),
+    (["jobSpec", "workerPoolSpecs", 1], "x", f"{POOLS}[1]", "object"),
+    ([*POOL, "replicaCount"], 0, f"{POOLS}[2].replica_count", "from 1"),
+    ([*POOL, "replicaCount"], 1.5, f"{POOLS}[2].replica_count", "whole number"),
+    ([*POOL, "replicaCount"], True, f"{POOLS}[2].replica_count", "whole number"),
+    ([*POOL, "replicaCount"], "9" * 5000, f"{POOLS}[2].replica_count", "whole number"),
+    ([*POOL, "replicaCount"], 10**5000, f"{POOLS}[2].replica_count", "a huge number"),
+    ([*POOL, "replicaCount"], float("nan"), f"{POOLS}[2].replica_count", "whole number"),
+    ([*POOL, "replicaCount"], 1000, POOLS, "1000 replicas together"),
+    ([*POOL, "replica_count"], 2, f"{POOLS}[2].replica_count", "twice"),
+    ([*POOL, "pythonPackageSpec"], {"x": 1}, f"{POOLS}[2].python_package_spec", "not supported"),
+    ([*POOL, "nfsMounts"], [{}], f"{POOLS}[2].nfs_mounts", "not supported"),
+    ([*POOL, "diskSpec"], {"bootDiskSizeGb": -1}, f"{POOLS}[2].disk_spec.boot_disk_size_gb", "from 0"),
+    (
+        [*POOL, "machineSpec", "machineType"],
+        "n1-standard-5",
+        f"{POOLS}[2].machine_spec.machine_type",
+        "known",
+    ),
+    ([*POOL, "machineSpec", "acceleratorType"], "H100", f"{POOLS}[2].machine_spec.accelerator_type", "known"),
+    ([*POOL, "machineSpec", "acceleratorType"], 99, f"{POOLS}[2].machine_spec.accelerator_type", "known"),
+    ([*POOL, "machineSpec", "acceleratorType"], "TPU_V3", f"{POOLS}[2].machine_spec.accelerator_type", "TPU"),
+    ([*POOL, "machineSpec", "acceleratorType"], ..., f"{POOLS}[2].machine_spec.accelerator_type", "required"),
+    (
+        [*POOL, "machineSpec", "acceleratorCount"],
+        ...,
+        f"{POOLS}[2].machine_spec.accelerator_count",
+        "at least 1",
+    ),
+    ([*POOL, "machineSpec", "acceleratorCount"], -1, f"{POOLS}[2].machine_spec.accelerator_count", "from 0"),
+    (
+        [*POOL, "machineSpec", "gpuPartitionSize"],
+        "1g.10gb",
+        f"{POOLS}[2].machine_spec.gpu_partition_size",
+        "MIG",
+    ),
+    ([*POOL, "containerSpec"], ..., f"{POOLS}[2].container_spec", "required"),
+    ([*TASK, "imageUri"], "python:3.11", f"{POOLS}[2].container_spec.image_uri", "host"),
+    ([*TASK, "args"], [], f"{POOLS}[2].container_spec.command", "no entrypoint"),
+    ([*TASK, "args"], [""], f"{POOLS}[2].container_spec.command", "program"),
+    ([*TASK, "args"], "x", f"{POOLS}[2].container_spec.args", "list"),
+    ([*TASK, "args"], ["a", 1], f"{POOLS}[2].container_spec.args[1]", "string"),
+    ([*TASK, "args"], ["a\0b"], f"{POOLS}[2].container_spec.args[0]", "NUL"),
+    ([*TASK, "args"], ["x" * 2**17], f"{POOLS}[2].container_spec.args[0]", str(MOST_STRING_BYTES)),
+    ([*TASK, "args"], ["é" * 60_000] * 6, f"{POOLS}[2].container_spec.command", "together"),
+    ([*TASK, "env"], [{"value": "x"}], f"{POOLS}[2].container_spec.env[0].name", "letters"),
+    ([*TASK, "env"], [{"name": "1A"}], f"{POOLS}[2].container_spec.env[0].name", "letters"),
+    ([*TASK, "env"], [{"name": "A=B"}], f"{POOLS}[2].container_spec.env[0].name", "letters"),
+    ([*TASK, "env"], [{"name": "TRAINYARD_RUN"}], f"{POOLS}[2].container_spec.env[0].name", "own"),
+    ([*TASK, "env"], [{"name": "A"}, {"name": "A"}], f"{POOLS}[2].container_spec.env[1].name", "twice"),
+    ([*TASK, "env"], [{"name": "A", "value": 1}], f"{POOLS}[2].container_spec.env[0].value", "string"),
+    (
+        [*TASK, "env"],
+        [{"name": f"A{n}"} for n in range(101)],
+        f"{POOLS}[2].container_spec.env",
+        "at most 100",
+    ),
+    (["jobSpec", "scheduling", "timeout"], "0s", "job_spec.scheduling.timeout", "more than 0s"),
+    (["jobSpec", "scheduling", "timeout"], "1h", "job_spec.scheduling.timeout", "duration"),
+    (["jobSpec", "scheduling", "timeout"], 3600, "job_spec.scheduling.timeout", "duration"),
+    (["jobSpec", "scheduling", "timeout"], "999999999999s", "job_spec.scheduling.timeout", "ten years"),
+    (["jobSpec", "scheduling", "maxWaitDuration"], "-1s", "job_spec.scheduling.max_wait_duration", "0s"),
+    (["jobSpec", "scheduling", "strategy"], 5, "job_spec.scheduling.strategy", "known"),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field", "word"), WRONG, ids=[f"{field} {word}" for *_, field, word in WRONG]
+)
+def test_each_wrong_field_is_named(path, value, field, word):
+    found = violations(changed(path, value))
+    assert [violation.field for violation in found] == [field]
+    assert word in found[0].description
+
+
+def test_all_wrong_fields_are_named_at_once():
+    document = changed(["displayName"], "")
+    document["jobSpec"]["scheduling"] = {"timeout": "soon", "strategy": "FAST"}
+    document["jobSpec"]["workerPoolSpecs"][0]["containerSpec"] = {"imageUri": "x", "command": ["a"]}
+    assert [violation.field for violation in violations(document)] == [
+        "display_name",
+        f"{POOLS}[0].container_spec.image_uri",
+        "job_spec.scheduling.timeout",
+        "job_spec.scheduling.strategy",
+    ]
+
+
+def test_a_hostile_document_gets_a_bounded_answer():
+    found = violations({"x" * 10_000 + str(n): n for n in range(10_000)})
+    assert len(found) == MOST_VIOLATIONS
+    assert all(len(violation.field + violation.description) < 200 for violation in found)
+
+
+def test_a_script_from_the_form_becomes_a_command():
+    assert script_command("echo 'a' \"b\"\n", "bash") == ("bash", "-c", "echo 'a' \"b\"\n")
+
+
+# -- any job there is survives writing and reading, and any document there is leads to a job or a refusal --
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
+WORD = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=8)
+NANOS = st.integers(1, 10**16).map(lambda nanos: float(f"{nanos // 10**9}.{nanos % 10**9:09d}"))
+MACHINES = st.one_of(
+    st.just(Machine()),
+    st.sampled_from(["", "host", "n1-standard-8", "custom-3-4096"]).map(Machine),
+    st.builds(
+        Machine,
+        st.just(""),
+        st.sampled_from(
+            [name for n, name in ACCELERATORS.items() if n and "TPU" not in name] + ["NVIDIA_RTX_4090"]
+        ),
+        st.integers(1, 64),
+    ),
+)
+ENVS = st.dictionaries(WORD.map("E{}".format), TEXT, max_size=3).map(lambda env: tuple(env.items()))
+CONTAINERS = st.builds(
+    Container,
+    st.just("host"),
+    st.lists(TEXT, max_size=3).map(lambda rest: ("run", *rest)),
+    st.tuples(TEXT),
+    ENVS,
+)
+DISKS = st.builds(Disk, st.sampled_from(["", "pd-ssd"]), st.integers(0, 100))
+
+
+def pools(replicas):
+    return st.builds(Pool, MACHINES, replicas, CONTAINERS, DISKS)
+
+
+SPECS = st.builds(
+    CustomJobSpec,
+    pools=st.builds(
+        lambda first, rest: (first, *rest),
+        pools(st.just(1)),
+        st.lists(st.none() | pools(st.integers(1, 300)), max_size=3),
+    ),
+    timeout_s=NANOS,
+    disable_retries=st.booleans(),
+    restart_job_on_worker_restart=st.booleans(),
+    strategy=st.sampled_from(["", *list(STRATEGIES.values())[1:]]),
+    max_wait_duration_s=st.none() | st.just(0.0) | NANOS,
+    enable_web_access=st.booleans(),
+    enable_dashboard_access=st.booleans(),
+    base_output_directory=WORD,
+    kept=st.sampled_from([(), (("service_account", "a"), ("network", "n"))]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(SPECS, WORD, st.dictionaries(WORD.map(str.lower), WORD.map(str.lower), max_size=3))
+def test_every_job_survives_writing_and_reading(spec, name, labels):
+    job = CustomJob(name, spec, labels)
+    assert parse(to_document(job)) == job
+    assert parse_spec(to_document(spec)) == spec
+
+
+KEYS = st.sampled_from(
+    [
+        "displayName",
+        "display_name",
+        "labels",
+        "jobSpec",
+        "workerPoolSpecs",
+        "containerSpec",
+        "imageUri",
+        "command",
+    ]
+    + ["args", "env", "name", "value", "machineSpec", "machineType", "acceleratorType", "accelerator_count"]
+    + ["replicaCount", "scheduling", "timeout", "strategy", "diskSpec"]
+)
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["host", "1s", "2.0"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.text(max_size=5), inner, max_size=5)
+    ),
+    max_leaves=12,
+)
+
+
+@st.composite
+def spoiled(draw):
+    """GOOD with something else at one or two of its places."""
+    document = copy.deepcopy(GOOD)
+    for _ in range(draw(st.integers(1, 2))):
+        place = document
+        while True:
+            keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+            if not keys:
+                break
+            key = draw(st.sampled_from(keys))
+            if not isinstance(place[key], dict | list) or draw(st.booleans()):
+                place[key] = draw(JSON)
+                break
+            place = place[key]
+    return document
+
+
+@settings(max_examples=600, deadline=None)
+@given(JSON | spoiled())
+def test_any_document_is_a_job_or_a_refusal_that_can_be_shown(document):
+    try:
+        job = parse(document)
+    except Refused as refused:
+        assert refused.violations
+        str(refused).encode()
+    else:
+        assert parse(to_document(job)) == job
