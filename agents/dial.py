@@ -115,6 +115,7 @@ class QuickSocket:
 
     def __init__(self, inner: socket.socket, dead_s: float) -> None:
         self._inner = inner
+        self._closed = False  # paramiko looks at this one of its sockets
         for level, option, value in (
             (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
             (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -139,6 +140,7 @@ class QuickSocket:
         return self._inner.getpeername()
 
     def close(self) -> None:
+        self._closed = True
         with suppress(OSError):
             # Wakes the thread that sits in recv; close() alone would leave it there until its timeout.
             self._inner.shutdown(socket.SHUT_RDWR)

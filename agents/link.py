@@ -83,6 +83,7 @@ class Link:
         self.said = Said()  # touched in the host's turns only
         self.hello: Hello | None = None
         self.ready = False  # the whole inventory has been heard: what is not in it is not there
+        self.ended = False
         self.error = ""
         self.opened_at = self.heard_at = time.monotonic()
         self.pinged_at = 0.0
@@ -105,6 +106,7 @@ class Link:
         except WireError as error:
             raise LinkBroken(f"the runner broke the protocol: {error}") from error
         finally:
+            self.ended = True
             self.inbox.close()
             self._stream.close()
         if self.error:

@@ -1,0 +1,119 @@
+"""A desk in memory: what the tests want of a host, and what the host told."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections import defaultdict
+
+from agents.desk import Fact, Forgotten, Frame, Gap, LogEnd, Taken, Want
+
+
+def order(*command, **changes):
+    return {
+        "command": list(command),
+        "env": {},
+        "files": {},
+        "gpus": [],
+        "port": None,
+        "work_key": None,
+        "grace_s": 5.0,
+        "timeout_s": None,
+        "mark": "test",
+        "memory_mb": None,
+        "log_budget_mb": 64,
+        "web_access": True,
+        **changes,
+    }
+
+
+class MemoryDesk:
+    def __init__(self):
+        self.lock = threading.RLock()
+        self.documents = {}
+        self.stopped = set()
+        self.facts = {}
+        self.history = defaultdict(list)
+        self.logs = defaultdict(bytes)
+        self.gaps = defaultdict(list)
+        self.ends = {}
+        self.forgotten = set()
+        self.changes = 0
+        self.takes = []
+        self.tokens = []
+        self.current = True
+        self.keep = set()
+        self.gate = threading.Event()
+        self.gate.set()
+
+    # What tests say.
+
+    def start(self, run, *command, **changes):
+        with self.lock:
+            self.documents[run] = order(*command, **changes)
+
+    def stop(self, run):
+        with self.lock:
+            self.stopped.add(run)
+
+    def phases(self, run):
+        return [document["phase"] for document in self.history[run]]
+
+    def done(self, run):
+        """Closed, its log whole, and forgotten by the host."""
+        return run in self.forgotten
+
+    # The Desk.
+
+    def wanted(self, host_id):
+        with self.lock:
+            return {run: self._want(run) for run in self.documents if run not in self.forgotten}
+
+    def _want(self, run):
+        closed = self.facts.get(run, {}).get("phase") == "closed"
+        whole = run in self.ends and len(self.logs[run]) >= self.ends[run].size
+        return Want(
+            stop=run in self.stopped,
+            grace_s=5.0,
+            pull_from=None if whole else len(self.logs[run]),
+            forget=closed and whole and run not in self.keep,
+        )
+
+    def orders(self, runs):
+        with self.lock:
+            return {run: self.documents[run] for run in runs}
+
+    def take(self, host_id, token, arrivals):
+        self.gate.wait()
+        with self.lock:
+            if not self.current:
+                return Taken(current=False)
+            self.takes.append(len(arrivals))
+            self.tokens.append(token)
+            acks, pulls = {}, {}
+            for arrival in arrivals:
+                self._store(arrival.run, arrival.what, acks, pulls)
+            return Taken(acks, pulls)
+
+    def _store(self, run, what, acks, pulls):
+        if isinstance(what, Fact):
+            self.facts[run] = dict(what.document)
+            self.history[run].append(dict(what.document))
+        elif isinstance(what, Frame):
+            data = zlib.decompress(what.data) if what.z else what.data
+            assert len(data) == what.end - what.start
+            if what.start == len(self.logs[run]):
+                self.logs[run] += data
+                acks[run] = what.end
+            elif what.start > len(self.logs[run]):
+                pulls[run] = len(self.logs[run])
+        elif isinstance(what, Gap):
+            self.gaps[run].append(what)
+        elif isinstance(what, LogEnd):
+            self.ends[run] = what
+        elif isinstance(what, Forgotten):
+            self.forgotten.add(run)
+
+    def host_changed(self, host_id):
+        with self.lock:
+            self.changes += 1

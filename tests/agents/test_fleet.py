@@ -1,0 +1,216 @@
+"""The fleet against real sshd: orders reach hosts, what hosts tell reaches the desk, whatever comes between."""
+
+from __future__ import annotations
+
+import queue
+import time
+from datetime import timedelta
+
+import pytest
+from django.db.models import F
+from django.utils import timezone
+
+from agents import inbox
+from agents.hostkeys import fingerprint
+from agents.models import Host, HostEvent, HostStatus
+from tests.agents.conftest import key_of, ready, row
+from tests.agents.memory_desk import MemoryDesk
+from tests.harness.shell import wait_for
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_a_run_is_started_followed_proved_and_forgotten(machine, key, desk, start_fleet):
+    host = row(machine, status=HostStatus.UNREACHABLE)
+    fleet = start_fleet(key, desk)
+    ready(fleet)
+    desk.start("r-1", "sh", "-c", "echo first; echo second >&2; exit 3")
+    fleet.poke([host.pk])
+    wait_for(lambda: desk.done("r-1"), "the run to be done with", dump=lambda: repr(vars(desk)))
+    assert desk.logs["r-1"] == b"first\nsecond\n"
+    assert desk.facts["r-1"]["exit_code"] == 3
+    assert desk.ends["r-1"].size == 13
+    host.refresh_from_db()
+    assert host.status == HostStatus.UP
+    assert host.boot_id and host.runner_sha and host.seen_at
+    assert [event.kind for event in HostEvent.objects.filter(host=host)] == ["up"]
+    assert desk.changes == 1
+    assert set(desk.tokens) == {host.lease_token}
+    assert Host.objects.get().lease_owner == "one"
+
+
+def test_a_stop_that_comes_first_closes_the_run_and_one_that_comes_later_ends_it(
+    machine, key, desk, start_fleet
+):
+    host = row(machine)
+    desk.start("never", "touch", "started")
+    desk.stop("never")
+    desk.start("long", "sh", "-c", "echo up; exec sleep 600")
+    fleet = start_fleet(key, desk)
+    wait_for(lambda: desk.logs["long"] == b"up\n", "the long run to speak")
+    desk.stop("long")
+    fleet.poke([host.pk])
+    wait_for(lambda: desk.done("never") and desk.done("long"), "both to be done with")
+    assert desk.facts["never"]["never_started"] is True
+    assert desk.facts["long"]["why"] == "stop"
+
+
+def test_a_gang_starts_at_once_and_every_log_is_whole(machine, key, desk, start_fleet):
+    host = row(machine)
+    runs = [f"gang-{number}" for number in range(20)]
+    for run in runs:
+        desk.start(run, "sh", "-c", "seq 1 2000; echo $TRAINYARD_RUN")
+    start_fleet(key, desk)
+    wait_for(lambda: all(desk.done(run) for run in runs), "the gang to be done with")
+    numbers = "".join(f"{number}\n" for number in range(1, 2001))
+    assert {run: desk.logs[run].decode() for run in runs} == {run: f"{numbers}{run}\n" for run in runs}
+    assert max(desk.takes) <= 64
+    assert host.pk
+
+
+def test_a_link_that_breaks_again_and_again_loses_and_repeats_no_byte(own_machine, desk, start_fleet):
+    row(own_machine)
+    desk.start("r", "sh", "-c", "for i in $(seq 1 60); do seq $i 1000; sleep 0.05; done")
+    start_fleet(key_of(own_machine.fleet), desk)
+    for expected in (20_000, 60_000, 100_000):
+        wait_for(lambda at=expected: len(desk.logs["r"]) >= at, f"{expected} bytes of the log")
+        own_machine.tell("reset")
+    wait_for(lambda: desk.done("r"), "the run to be done with")
+    whole = "".join(f"{n}\n" for i in range(1, 61) for n in range(i, 1001)).encode()
+    assert desk.logs["r"] == whole
+    assert not desk.gaps["r"]
+    assert HostEvent.objects.count() <= 6
+
+
+def test_a_silent_host_is_unreachable_with_its_run_untouched_until_it_answers(own_machine, desk, start_fleet):
+    host = row(own_machine)
+    fleet = start_fleet(key_of(own_machine.fleet), desk, dead_s=2.0)
+    desk.start("r", "sh", "-c", "echo before; sleep 4; echo after")
+    fleet.poke([host.pk])
+    wait_for(lambda: desk.logs["r"] == b"before\n", "the run to speak")
+    own_machine.cut()
+    wait_for(lambda: status(host) == HostStatus.UNREACHABLE, "the silence to be noticed")
+    assert [phase for phase in desk.phases("r") if phase in ("ended", "closed")] == []
+    own_machine.restore()
+    wait_for(lambda: desk.done("r"), "the run to be done with")
+    assert desk.logs["r"] == b"before\nafter\n"
+    assert desk.facts["r"]["exit_code"] == 0
+    assert status(host) == HostStatus.UP
+
+
+def test_a_changed_host_key_stops_everything_until_a_person_pins_it(own_machine, desk, start_fleet):
+    host = row(own_machine)
+    old = fingerprint(own_machine.host_key_line)
+    own_machine.new_host_key()
+    fleet = start_fleet(key_of(own_machine.fleet), desk)
+    wait_for(lambda: status(host) == HostStatus.BLOCKED, "the host to be blocked")
+    host.refresh_from_db()
+    assert old in host.last_error and fingerprint(own_machine.host_key_line) in host.last_error
+    assert "publickey" not in own_machine.sshd_log()
+    Host.objects.filter(pk=host.pk).update(pinned_key=own_machine.host_key_line)
+    fleet.poke([host.pk])
+    wait_for(lambda: status(host) == HostStatus.UP, "the host to be up again")
+
+
+def test_a_refused_login_is_tried_slowly_and_at_once_when_a_check_found_it_mended(
+    own_machine, desk, start_fleet
+):
+    host = row(own_machine)
+    line = own_machine.fleet.public_key_line
+    own_machine.revoke(line)
+    fleet = start_fleet(key_of(own_machine.fleet), desk)
+    wait_for(lambda: status(host) == HostStatus.AUTH_FAILED, "the refusal to be told")
+    for _ in range(20):
+        fleet.poke([host.pk])
+    assert own_machine.sshd_log().count("Connection closed by authenticating user") <= 1
+    own_machine.authorize(line)
+    Host.objects.filter(pk=host.pk).update(status=HostStatus.UP, status_since=timezone.now())
+    wait_for(lambda: fleet.poke([host.pk]) or fleet.ready(), "the link to be up")
+
+
+def test_a_desk_that_is_slow_or_fails_costs_neither_the_link_nor_a_byte(
+    machine, key, desk, start_fleet, monkeypatch
+):
+    monkeypatch.setattr(inbox, "MOST_BYTES", 1024 * 1024)
+    host = row(machine)
+    fleet = start_fleet(key, desk, dead_s=2.0)
+    ready(fleet)
+    links = {thread._link for thread in fleet._hosts.values()}
+    desk.gate.clear()
+    desk.start("flood", "sh", "-c", "head -c 20000000 /dev/urandom | base64")
+    fleet.poke([host.pk])
+    wait_for(lambda: next(iter(links)).inbox.full, "the inbox to be full")
+    stuck = time.monotonic()
+    wait_for(lambda: time.monotonic() - stuck > 4.0, "twice the time after which a silent link is dead")
+    failures, real = queue.Queue(), desk.take
+
+    def failing(*_):
+        failures.put(1)
+        raise RuntimeError("the database is away")
+
+    desk.take = failing
+    desk.gate.set()
+    wait_for(lambda: not failures.empty(), "a failed take")
+    desk.take = real
+    wait_for(lambda: desk.done("flood"), "the flood to be stored")
+    assert len(desk.logs["flood"]) == desk.ends["flood"].size > 26_000_000
+    assert {thread._link for thread in fleet._hosts.values()} == links
+
+
+def test_runs_that_nobody_here_knows_are_left_alone_and_found_again(machine, key, desk, start_fleet):
+    row(machine)
+    desk.start("r", "sh", "-c", "echo one >> $HOME/starts; until [ -e $HOME/go ]; do sleep 0.05; done")
+    first = start_fleet(key, desk, deployment="t-left-alone")
+    wait_for(lambda: "running" in desk.phases("r"), "the run to start")
+    first.stop()
+    stranger = MemoryDesk()
+    second = start_fleet(key, stranger, deployment="t-left-alone")
+    wait_for(lambda: "running" in stranger.phases("r"), "the stranger to hear of it")
+    second.stop()
+    assert [phase for phase in stranger.phases("r") if phase != "running"] == []
+    start_fleet(key, desk, deployment="t-left-alone")
+    machine.write(f"{machine.home}/go", "")
+    wait_for(lambda: desk.done("r"), "the run to end by itself")
+    assert machine.read(f"{machine.home}/starts") == "one\n"
+    assert desk.facts["r"]["exit_code"] == 0
+
+
+def test_two_dispatchers_share_the_hosts_and_one_inherits_when_the_other_is_gone(
+    machines, key, desk, start_fleet
+):
+    hosts = [row(machine) for machine in machines]
+    deployment = "t-shared"
+    first = start_fleet(key, desk, name="one", deployment=deployment, lease_s=2.0)
+    ready(first, 2)
+    second = start_fleet(key, desk, name="two", deployment=deployment, lease_s=2.0)
+    ready(second)
+    wait_for(lambda: len(first.held()) == 1, "the first to give one up")
+    assert {*first.held(), *second.held()} == {host.pk for host in hosts}
+    before = first.held() | second.held()
+    first.stop()
+    ready(second, 2)
+    taken = second.held()
+    assert [taken[pk] > before[pk] for pk in sorted(before)].count(True) == 1
+
+
+def test_a_lease_that_was_lost_ends_the_talk_and_its_arrivals_are_refused(machine, key, desk, start_fleet):
+    host = row(machine)
+    fleet = start_fleet(key, desk, name="stale", lease_s=3.0)
+    ready(fleet)
+    link = next(iter(fleet._hosts.values()))._link
+    Host.objects.filter(pk=host.pk).update(
+        lease_owner="other",
+        lease_token=F("lease_token") + 5,
+        lease_until=timezone.now() + timedelta(hours=1),
+    )
+    desk.current = False
+    desk.start("r", "touch", "started")
+    fleet.poke([host.pk])
+    wait_for(lambda: link.ended, "the link to end")
+    wait_for(lambda: fleet.held() == {}, "the stale owner to know")
+    assert desk.takes == [] or desk.facts == {}
+    assert status(host) == HostStatus.UP, "a stale owner writes nothing about the host"
+
+
+def status(host):
+    return Host.objects.get(pk=host.pk).status
