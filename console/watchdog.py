@@ -37,15 +37,21 @@ class Watchdog(threading.Thread):
                     self.unanswered_since.clear()
 
     def ask(self, name: str, queue: str, now: float) -> None:
-        with redis.from_url(settings.REDIS_URL, socket_timeout=5) as client:
-            heard = float(client.get(echo_key(name)) or 0)
         since = self.unanswered_since.get(name)
-        if since is None or heard >= since:
-            echo.apply_async((name, now), queue=queue, expires=DEAF_AFTER_S)
+        if since is None or self.heard(name) >= since:
+            self.send(name, queue, now)
             self.unanswered_since[name] = now
         elif now - since > DEAF_AFTER_S:
             del self.unanswered_since[name]
             self.supervisor.restart(name, f"has not answered through its queue for {now - since:.0f} s")
+
+    def heard(self, name: str) -> float:
+        """When the last echo that came back was sent."""
+        with redis.from_url(settings.REDIS_URL, socket_timeout=5) as client:
+            return float(client.get(echo_key(name)) or 0)
+
+    def send(self, name: str, queue: str, now: float) -> None:
+        echo.apply_async((name, now), queue=queue, expires=DEAF_AFTER_S)
 
 
 def queue_of(supervisor: Supervisor, name: str) -> str:

@@ -1,0 +1,98 @@
+"""Which database, broker and channel layer follow from the environment."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from django.db import connection, transaction
+from kombu import Connection, Queue
+from kombu.exceptions import ContentDisallowed
+
+from console import backends
+from console.celery import app
+from console.environment import BadSetting, Environment
+from jobs.models import Tick
+
+
+def test_embedded_needs_nothing_but_the_data_directory(tmp_path):
+    here = Environment(data=tmp_path)
+    database = backends.database(here)
+    assert database["ENGINE"].endswith("sqlite3")
+    assert database["NAME"] == str(tmp_path / "trainyard.sqlite3")
+    assert database["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
+    assert "synchronous=FULL" in database["OPTIONS"]["init_command"]
+    assert backends.redis_url(here) == f"unix://{tmp_path}/broker/redis.sock?db=0"
+    assert backends.broker_url(here) == f"redis+socket://{tmp_path}/broker/redis.sock?virtual_host=0"
+
+
+def test_addresses_switch_to_servers_and_nothing_else_changes():
+    far = Environment(database_url="postgresql://u:p%40@db:5433/yard", redis_url="rediss://:s@r:6380/2")
+    database = backends.database(far)
+    assert (database["ENGINE"], database["HOST"], database["PORT"]) == (
+        "django.db.backends.postgresql",
+        "db",
+        5433,
+    )
+    assert (database["NAME"], database["PASSWORD"]) == ("yard", "p@")
+    assert database["CONN_MAX_AGE"] == 0 and database["OPTIONS"]["pool"]["max_size"] > 1
+    assert backends.broker_url(far) == backends.redis_url(far) == "rediss://:s@r:6380/2"
+    rabbit = Environment(redis_url="redis://r", broker_url="amqp://u:p@m//")
+    assert backends.broker_url(rabbit) == "amqp://u:p@m//"
+    assert backends.celery_settings(rabbit)["broker_transport_options"] == {}
+
+
+def test_an_address_without_a_database_is_refused():
+    with pytest.raises(BadSetting, match="name is missing"):
+        backends.database(Environment(database_url="postgresql://u:secret@db:5432/"))
+
+
+def test_a_deep_data_directory_gets_a_socket_that_fits(tmp_path):
+    deep = tmp_path / ("x" * 60) / ("y" * 60)
+    assert len(str(backends.redis_socket(Environment(data=deep)))) <= 100
+    assert backends.redis_socket(Environment(data=deep)) != backends.redis_socket(
+        Environment(data=deep / "z")
+    )
+
+
+def test_the_channel_layer_survives_idle_sockets_and_many_that_close(tmp_path):
+    """redis-py's own 5 s read timeout and 100 connections broke idle and mass-closing sockets."""
+    (host,) = backends.channel_layer(Environment(data=tmp_path))["CONFIG"]["hosts"]
+    assert host["socket_timeout"] is None
+    assert host["max_connections"] >= 2000
+
+
+def test_a_pickle_in_the_broker_is_never_opened():
+    """Pickle would be code execution for whoever can write to the broker."""
+    with Connection("memory://") as link:
+        queue = Queue("default")(link)
+        link.Producer().publish({"a": 1}, serializer="pickle", routing_key="default", declare=[queue])
+        consumer = app.amqp.TaskConsumer(link.channel(), queues=[queue], callbacks=[lambda *_: None])
+        with consumer, pytest.raises(ContentDisallowed):
+            link.drain_events(timeout=5)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_writers_queue_instead_of_failing():
+    """A read that turns into a write inside a transaction is what locks SQLite databases up by default."""
+    before = Tick.objects.create(name="contended", at="2026-01-01T00:00:00Z").pk
+    problems: list[Exception] = []
+
+    def work(worker: int) -> None:
+        try:
+            for number in range(10):
+                with transaction.atomic():
+                    row = Tick.objects.get(name="contended")
+                    Tick.objects.create(name=f"{worker}-{number}", at=row.at)
+        except Exception as problem:
+            problems.append(problem)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert problems == []
+    assert Tick.objects.filter(pk__gt=before).count() == 40

@@ -1,0 +1,129 @@
+"""The environment: defaults, types, and nonsense refused with the variable's name and the cure."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from console import checks, environment
+from console.environment import READERS, BadSetting, Environment
+
+NONSENSE = [
+    ("TRAINYARD_PORT", "http", "65535"),
+    ("TRAINYARD_PORT", "70000", "65535"),
+    ("TRAINYARD_PORT", "-1", "65535"),
+    ("TRAINYARD_BIND", "my host", "127.0.0.1"),
+    ("TRAINYARD_URL", "train.example.org", "https://"),
+    ("TRAINYARD_URL", "https://train.example.org/path", "https://"),
+    ("TRAINYARD_HOSTS", "http://a", "without scheme"),
+    ("TRAINYARD_DEBUG", "maybe", "'true' or 'false'"),
+    ("TRAINYARD_LOG_LEVEL", "LOUD", "WARNING"),
+    ("TRAINYARD_LEASE_S", "soon", "seconds"),
+    ("TRAINYARD_LEASE_S", "0", "seconds"),
+    ("TRAINYARD_TICK_S", "nan", "seconds"),
+    ("TRAINYARD_TICK_S", "inf", "seconds"),
+    ("TRAINYARD_GRACE_S", "-1", "seconds"),
+    ("TRAINYARD_MIN_FREE_MB", "1.5", "MiB"),
+    ("TRAINYARD_PORTS", "23000", "LOW-HIGH"),
+    ("TRAINYARD_PORTS", "23999-23000", "LOW-HIGH"),
+    ("TRAINYARD_PORTS", "80-90", "1024"),
+    ("TRAINYARD_DISPATCHER", "a b", "letters"),
+    ("DATABASE_URL", "mysql://u:p@h/db", "postgresql://"),
+    ("DATABASE_URL", "postgresql", "postgresql://"),
+    ("REDIS_URL", "localhost:6379", "redis://"),
+    ("BROKER_URL", "kafka://h", "amqp://"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "cure"), NONSENSE)
+def test_nonsense_is_refused_with_name_and_cure(name, value, cure):
+    with pytest.raises(BadSetting) as refusal:
+        environment.read({name: value})
+    assert name in str(refusal.value)
+    assert cure in str(refusal.value)
+
+
+def test_a_data_directory_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "data").write_text("")
+    with pytest.raises(BadSetting, match="TRAINYARD_DATA .* not a directory"):
+        environment.read({"TRAINYARD_DATA": str(tmp_path / "data")})
+
+
+def test_a_refused_address_does_not_show_its_password():
+    with pytest.raises(BadSetting) as refusal:
+        environment.read({"DATABASE_URL": "mysql://trainyard:hunter2@db/trainyard"})
+    assert "hunter2" not in str(refusal.value)
+    assert "hunter2" not in repr(environment.read({"DATABASE_URL": "postgres://trainyard:hunter2@db/t"}))
+
+
+def test_every_setting_can_be_given_and_has_a_default():
+    given = {
+        "TRAINYARD_DATA": "/srv/trainyard",
+        "TRAINYARD_PORT": "9000",
+        "TRAINYARD_BIND": "0.0.0.0",
+        "TRAINYARD_URL": "https://train.example.org/",
+        "TRAINYARD_HOSTS": "a.example.org, b.example.org",
+        "TRAINYARD_DEBUG": "yes",
+        "TRAINYARD_LOG_LEVEL": "debug",
+        "DATABASE_URL": "postgresql://u:p@h/t",
+        "REDIS_URL": "redis://h:6379/1",
+        "BROKER_URL": "amqp://u:p@h//",
+        "TRAINYARD_DISPATCHER": "d1",
+        "TRAINYARD_LEASE_S": "20",
+        "TRAINYARD_TICK_S": "0.5",
+        "TRAINYARD_GRACE_S": "3",
+        "TRAINYARD_LINK_DEAD_S": "9",
+        "TRAINYARD_MIN_FREE_MB": "500",
+        "TRAINYARD_PORTS": "30000-30099",
+        "TRAINYARD_LOG_BUDGET_MB": "100",
+        "TRAINYARD_SEGMENT_MB": "4",
+        "TRAINYARD_FAILPOINT": "link.sent=kill",
+    }
+    assert set(given) == {name for name, _ in READERS.values()}
+    read, default = environment.read(given), environment.read({"TRAINYARD_PORT": ""})
+    assert default == Environment()
+    same = [
+        field.name
+        for field in fields(Environment)
+        if getattr(read, field.name) == getattr(default, field.name)
+    ]
+    assert same == []
+    assert (read.data, read.port, read.ports) == (Path("/srv/trainyard"), 9000, (30000, 30099))
+    assert (read.url, read.hosts) == ("https://train.example.org", ("a.example.org", "b.example.org"))
+
+
+def test_a_misspelt_variable_is_named_with_the_right_one():
+    assert environment.misspelt({"TRAINYARD_PROT": "1", "TRAINYARD_RUN": "x", "TRAINYARD_PORT": "1"}) == [
+        "TRAINYARD_PROT is not a setting. Did you mean TRAINYARD_PORT?"
+    ]
+
+
+def test_only_own_names_are_answered():
+    assert environment.allowed_hosts(Environment()) == ["127.0.0.1", "[::1]", "localhost"]
+    public = Environment(bind="0.0.0.0", url="https://train.example.org", hosts=("ty.lan",))
+    names = environment.allowed_hosts(public)
+    assert {"train.example.org", "ty.lan", environment.outward_address()} <= set(names)
+    assert not {"*", "0.0.0.0", ""} & set(names)
+
+
+@pytest.mark.parametrize(
+    ("given", "ids"),
+    [
+        ({}, []),
+        ({"lease_s": 2.0, "tick_s": 1.0}, ["trainyard.E001"]),
+        ({"debug": True}, []),
+        ({"debug": True, "bind": "0.0.0.0"}, ["trainyard.E002", "trainyard.W001"]),
+        ({"bind": "0.0.0.0"}, ["trainyard.W001"]),
+        ({"bind": "0.0.0.0", "url": "https://t.example.org"}, []),
+    ],
+)
+def test_settings_that_contradict_each_other_are_found(given, ids):
+    found = list(checks.contradictions(Environment(**given)))
+    assert [message.id for message in found] == ids
+    assert all(message.hint for message in found)
+
+
+def test_missing_browser_packages_name_the_cure(tmp_path):
+    assert [message.hint for message in checks.missing_packages(tmp_path)] == ["Run: make install"]

@@ -1,0 +1,85 @@
+"""How people get in: the one-time link, accounts, tokens."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+
+from console import setup, tokens
+from console.models import ApiToken
+from console.setup import SetupClosed
+from jobs.models import Membership
+
+pytestmark = pytest.mark.django_db
+PASSWORD = "correct horse battery"
+
+
+def test_the_link_works_once_and_only_while_no_admin_exists():
+    now = timezone.now()
+    older, token = setup.renew(now), setup.renew(now)
+    assert not setup.is_open(older)
+    assert not setup.is_open("")
+    assert setup.is_open(token)
+    alice = setup.redeem(token, "alice", PASSWORD, now)
+    assert alice.is_superuser and alice.check_password(PASSWORD)
+    assert Membership.objects.get(user=alice).role == "admin"
+    assert not setup.needed()
+    for late in (token, older, setup.renew(now)):
+        assert not setup.is_open(late)
+        with pytest.raises(SetupClosed, match="not valid any more"):
+            setup.redeem(late, "mallory", PASSWORD, now)
+    assert not User.objects.filter(username="mallory").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "password", "words"),
+    [
+        ("bob", "short", "too short"),
+        ("bob", "1234567890123", "numeric"),
+        ("bob builder", PASSWORD, "valid username"),
+        ("", PASSWORD, "blank"),
+        ("alice", PASSWORD, "already exists"),
+        ("x" * 151, PASSWORD, "150"),
+    ],
+)
+def test_a_bad_name_or_password_is_refused_in_words(name, password, words):
+    now = timezone.now()
+    setup.add_user("alice", PASSWORD, admin=False, now=now)
+    with pytest.raises(ValidationError) as refusal:
+        setup.add_user(name, password, admin=False, now=now)
+    assert words in setup.words(refusal.value)
+    assert User.objects.count() == 1
+
+
+def test_a_token_proves_its_owner_until_it_or_the_owner_is_switched_off():
+    now = timezone.now()
+    alice = setup.add_user("alice", PASSWORD, admin=False, now=now)
+    bob = setup.add_user("bob", PASSWORD, admin=False, now=now)
+    row, token = tokens.create(alice, "ci", now)
+    assert token not in str(ApiToken.objects.values())
+    assert tokens.owner(token, now) == alice
+    assert tokens.owner(token + "x", now) is None
+    assert not tokens.revoke(bob, row.pk, now)
+    alice.is_active = False
+    alice.save()
+    assert tokens.owner(token, now) is None
+    alice.is_active = True
+    alice.save()
+    assert tokens.revoke(alice, row.pk, now)
+    assert not tokens.revoke(alice, row.pk, now)
+    assert tokens.owner(token, now) is None
+
+
+def test_the_last_use_is_written_at_most_once_a_minute(django_assert_num_queries):
+    now = timezone.now()
+    row, token = tokens.create(setup.add_user("alice", PASSWORD, admin=False, now=now), "ci", now)
+    tokens.owner(token, now)
+    with django_assert_num_queries(1):
+        tokens.owner(token, now + timedelta(seconds=59))
+    tokens.owner(token, now + timedelta(seconds=61))
+    row.refresh_from_db()
+    assert row.last_used_at == now + timedelta(seconds=61)

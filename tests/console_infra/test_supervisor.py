@@ -1,0 +1,148 @@
+"""Children that die come back, children that must go go, and none outlives its supervisor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from console import supervisor as module
+from console.supervisor import Child, Process, Supervisor
+from console.watchdog import DEAF_AFTER_S, Watchdog
+from tests.harness.shell import process_alive, wait_for
+
+
+class Running:
+    """A supervisor in a thread, and what it said."""
+
+    def __init__(self, *processes):
+        self.said = []
+        self.supervisor = Supervisor(processes, self.said.append)
+        self.thread = threading.Thread(target=self.supervisor.run)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.supervisor.ask_to_stop()
+        self.thread.join(30)
+        assert not self.thread.is_alive()
+
+    def pid(self, name):
+        popen = self.supervisor.children[name].popen
+        return popen.pid if popen and popen.poll() is None else None
+
+    def says(self, text):
+        return wait_for(lambda: [line for line in self.said if text in line], f"{text!r} to be said")
+
+
+def shell(name, script, **options):
+    return Process(name=name, argv=("sh", "-c", script), **options)
+
+
+def test_what_dies_is_started_again_and_its_last_words_are_shown():
+    with Running(shell("moody", "echo it is too much; exit 3")) as running:
+        running.says("moody exited with code 3; starting it again in 0.2 s")
+        running.says("moody exited with code 3; starting it again in 0.4 s")
+        assert running.says("moody      | it is too much")
+
+
+def test_pauses_grow_to_a_limit_and_start_anew_after_a_healthy_time():
+    child = Child(shell("x", "true"), lambda line: None)
+    pauses, now = [], 0.0
+    for _ in range(8):
+        child.started_at = now
+        child.bury(1, now + 1)
+        pauses.append(round(child.start_due_at - now - 1, 3))
+        now += 100
+    assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+    child.started_at = now
+    child.bury(1, now + module.HEALTHY_AFTER_S + 1)
+    assert child.start_due_at == pytest.approx(now + module.HEALTHY_AFTER_S + 1.2)
+
+
+def test_what_others_lean_on_stops_last(tmp_path):
+    notes = tmp_path / "notes"
+    script = (
+        f"trap 'sleep 0.2; echo $0 >>{notes}; exit' TERM; touch {tmp_path}/$0; while :; do sleep 0.05; done"
+    )
+    children = [
+        Process(name=name, argv=("sh", "-c", script, name), stage=stage)
+        for name, stage in (("broker", 0), ("web", 1), ("worker", 1))
+    ]
+    with Running(*children):
+        wait_for(lambda: all((tmp_path / child.name).exists() for child in children), "all to stand ready")
+    words = notes.read_text().split()
+    assert sorted(words) == ["broker", "web", "worker"] and words[-1] == "broker"
+
+
+def test_who_does_not_go_is_killed_with_all_that_it_started(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "STOP_GRACE_S", 0.5)
+    script = f"trap '' TERM; sleep 1000 & echo $! >{tmp_path}/pid; wait; wait"
+    with Running(shell("stubborn", script)) as running:
+        wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(), "its child")
+        pids = [running.pid("stubborn"), int((tmp_path / "pid").read_text())]
+    wait_for(lambda: not any(process_alive(pid) for pid in pids), "both to be gone")
+
+
+def test_one_that_stands_still_can_be_replaced():
+    with Running(shell("frozen", "sleep 1000")) as running:
+        pid = wait_for(lambda: running.pid("frozen"), "it to run")
+        os.kill(pid, signal.SIGSTOP)
+        running.supervisor.restart("frozen", "does not answer")
+        wait_for(lambda: running.pid("frozen") not in (None, pid), "another one")
+        assert running.says("frozen does not answer; restarting it")
+
+
+def test_nothing_outlives_a_supervisor_that_was_killed():
+    script = (
+        "from console.supervisor import Process, Supervisor\n"
+        "sleep = Process(name='sleep', argv=('sh', '-c', 'echo $$; exec sleep 1000'))\n"
+        "Supervisor([sleep], lambda line: print(line, flush=True)).run()\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    try:
+        child = int(parent.stdout.readline().split()[-1])
+        assert process_alive(child)
+    finally:
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
+    wait_for(lambda: not process_alive(child), "the child to follow")
+
+
+class Patient(Watchdog):
+    """A watchdog whose workers answer when the test says so."""
+
+    def __init__(self, supervisor):
+        super().__init__(supervisor, ["worker"])
+        self.sent, self.answered = [], 0.0
+
+    def heard(self, name):
+        return self.answered
+
+    def send(self, name, queue, now):
+        self.sent.append((name, queue, now))
+
+
+def test_a_worker_that_lives_but_does_not_hear_is_restarted():
+    worker = Process(name="worker", argv=("celery", "-Q", "dispatch,dispatch.d1"))
+    supervisor = Supervisor([worker], lambda line: None)
+    restarted = []
+    supervisor.restart = lambda name, why: restarted.append((name, why))
+    watchdog, start = Patient(supervisor), time.time()
+    watchdog.ask("worker", "dispatch.d1", start)
+    watchdog.answered = start
+    watchdog.ask("worker", "dispatch.d1", start + 10)  # it had answered: asked again
+    assert watchdog.sent == [("worker", "dispatch.d1", start), ("worker", "dispatch.d1", start + 10)]
+    watchdog.ask("worker", "dispatch.d1", start + 10 + DEAF_AFTER_S)
+    assert restarted == []
+    watchdog.ask("worker", "dispatch.d1", start + 11 + DEAF_AFTER_S)
+    assert [name for name, _ in restarted] == ["worker"]
+    assert watchdog.queues == {"worker": "dispatch.d1"}
