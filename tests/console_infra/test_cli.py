@@ -1,0 +1,236 @@
+"""The `trainyard` command: what it prints, what it refuses, and with which exit code."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from agents.checklist import Item
+from agents.dial import Unreachable
+from agents.models import Host, Location
+from console import cli, tokens
+from console.commands import hosts
+from jobs.models import Membership
+
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture
+def trainyard(db, monkeypatch, capsys):
+    """Run the command in this process, on the test's database."""
+
+    def run(*words, stdin=""):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        try:
+            code = cli.main(list(words))
+        except SystemExit as leaving:
+            code = leaving.code
+        out, err = capsys.readouterr()
+        return SimpleNamespace(code=code, out=out, err=err)
+
+    return run
+
+
+def test_a_person_is_added_with_a_password_from_stdin(trainyard):
+    done = trainyard("user", "add", "ada", "--admin", "--password-stdin", stdin=PASSWORD + "\n")
+    assert (done.code, done.out, done.err) == (0, "Added ada (admin).\n", "")
+    ada = User.objects.get(username="ada")
+    assert ada.is_superuser and ada.check_password(PASSWORD)
+    assert Membership.objects.get(user=ada).project.name == "default"
+
+
+REFUSALS = [
+    (("user", "add", "ada", "--password-stdin"), "short\n", "This password is too short"),
+    (("user", "add", "ada", "--password-stdin"), "\n", "The password is empty"),
+    (("user", "add", "ada"), PASSWORD, "--password-stdin"),
+    (("user", "password", "bob", "--password-stdin"), PASSWORD, "There is no user 'bob'"),
+    (("token", "create", "bob"), "", "trainyard user add bob"),
+    (("member", "set", "bob", "viewer"), "", "There is no user 'bob'"),
+    (("host", "add", "gpu 1", "127.0.0.1", "--user", "u", "--accept-first-key"), "", "name"),
+]
+
+
+@pytest.mark.parametrize(("words", "stdin", "reason"), REFUSALS)
+def test_a_refusal_says_why_on_stderr_and_exits_with_1(trainyard, words, stdin, reason):
+    done = trainyard(*words, stdin=stdin)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("trainyard: ") and reason in done.err
+    assert not User.objects.exists() and not Host.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("fly",),
+        ("user",),
+        ("user", "add"),
+        ("host", "add", "a", "b", "--user", "u"),
+        ("host", "add", "a", "b", "--user", "u", "--port", "ssh", "--accept-first-key"),
+        ("member", "set", "bob", "king"),
+        ("up", "--only", "web,postman"),
+    ],
+)
+def test_words_that_are_not_understood_exit_with_2(trainyard, words):
+    done = trainyard(*words)
+    assert done.code == 2 and "usage: trainyard" in done.err
+
+
+def test_a_token_is_printed_alone_and_works(trainyard):
+    trainyard("user", "add", "ada", "--password-stdin", stdin=PASSWORD)
+    done = trainyard("token", "create", "ada", "--name", "ci")
+    assert (done.code, done.err) == (0, "")
+    assert tokens.owner(done.out.removesuffix("\n"), timezone.now()).username == "ada"
+
+
+def test_roles_are_set_and_listed(trainyard):
+    for name in ("ada", "bob"):
+        trainyard("user", "add", name, "--password-stdin", stdin=PASSWORD)
+    assert trainyard("member", "set", "bob", "viewer").code == 0
+    assert trainyard("user", "list").out == "ada\tuser\tdefault:submitter\nbob\tuser\tdefault:viewer\n"
+    trainyard("member", "set", "bob", "none")
+    assert "bob\tuser\t\n" in trainyard("user", "list").out
+    assert (
+        trainyard("member", "set", "bob", "viewer", "--project", "moon").err
+        == "trainyard: There is no project 'moon'.\n"
+    )
+
+
+def test_a_new_password_replaces_the_old_one(trainyard):
+    trainyard("user", "add", "ada", "--password-stdin", stdin=PASSWORD)
+    assert trainyard("user", "password", "ada", "--password-stdin", stdin="another good one\n").code == 0
+    assert User.objects.get().check_password("another good one")
+
+
+def test_the_public_key_is_printed_alone_and_stays(trainyard):
+    first, second = trainyard("key"), trainyard("key")
+    assert first.out == second.out
+    assert first.out.startswith("ssh-ed25519 ") and first.out.count("\n") == 1
+
+
+class Enrolment:
+    """Stands for agents.enrol: a host that shows these keys one after the other, then passes or fails its checks."""
+
+    def __init__(self, monkeypatch, keys, items=(), broken=None):
+        self.keys, self.accepted = list(keys), []
+        monkeypatch.setattr(hosts.enrol, "offer", self.offer)
+        monkeypatch.setattr(hosts.enrol, "accept", self.accept)
+        monkeypatch.setattr(hosts.enrol, "check", lambda host_id, now: list(items))
+        monkeypatch.setattr(
+            hosts.checklist, "usable", lambda rows: all(row["ok"] is not False for row in rows)
+        )
+        self.broken = broken
+
+    def offer(self, host_id, now):
+        if self.broken:
+            raise self.broken
+        return self.keys[0] if self.keys else ""
+
+    def accept(self, host_id, fingerprint, actor, now):
+        assert fingerprint == self.keys.pop(0)
+        self.accepted.append(fingerprint)
+
+
+GOOD = [Item("Reachable", True, "in 3 ms"), Item("GPUs", None, "none found", "Only a note.")]
+BAD = [Item("Reachable", True, "ok"), Item("Python", False, "3.5\x1b[31m is\told", "Install python3.")]
+ADD = ("host", "add", "gpu-1", "10.0.0.1", "--user", "ty", "--port", "2222", "--jump", "ty@gate")
+
+
+def test_a_usable_host_exits_with_0_and_its_checklist(trainyard, monkeypatch):
+    enrolment = Enrolment(monkeypatch, ["SHA256:gate", "SHA256:gpu"], GOOD)
+    done = trainyard(*ADD, "--accept-key", "SHA256:gpu", "--accept-key", "SHA256:gate")
+    assert done.code == 0, done.err
+    assert enrolment.accepted == ["SHA256:gate", "SHA256:gpu"]
+    assert "ok   Reachable: in 3 ms\nnote GPUs: none found\n     Fix: Only a note.\n" in done.out
+    host = Host.objects.get()
+    assert (host.name, host.address, host.port, host.user, host.jump) == (
+        "gpu-1",
+        "10.0.0.1",
+        2222,
+        "ty",
+        "ty@gate",
+    )
+    assert host.location == Location.objects.get(name="default")
+
+
+def test_a_host_that_is_not_usable_exits_with_1_and_can_be_tried_again(trainyard, monkeypatch):
+    Enrolment(monkeypatch, ["SHA256:gpu"], BAD)
+    done = trainyard(*ADD, "--accept-first-key")
+    assert done.code == 1
+    assert (
+        "FAIL Python: 3.5 [31m is old\n     Fix: Install python3." in done.out
+    )  # no byte that a terminal obeys
+    assert "gpu-1 is not usable yet" in done.err
+    Enrolment(monkeypatch, [], GOOD)
+    assert trainyard(*ADD, "--accept-first-key").code == 0
+    assert Host.objects.count() == 1
+
+
+def test_another_key_than_the_named_one_is_refused(trainyard, monkeypatch):
+    enrolment = Enrolment(monkeypatch, ["SHA256:evil"], GOOD)
+    done = trainyard(*ADD, "--accept-key", "SHA256:good")
+    assert done.code == 1 and enrolment.accepted == []
+    assert "shows the key SHA256:evil, not SHA256:good. Nothing was sent" in done.err
+
+
+def test_a_changed_key_is_not_a_first_key(trainyard, monkeypatch):
+    Enrolment(monkeypatch, [], GOOD)
+    trainyard(*ADD, "--accept-first-key")
+    Host.objects.update(pinned_key="ssh-ed25519 AAAA")
+    enrolment = Enrolment(monkeypatch, ["SHA256:evil"], GOOD)
+    done = trainyard(*ADD, "--accept-first-key")
+    assert done.code == 1 and enrolment.accepted == []
+    assert "key has changed to SHA256:evil" in done.err
+
+
+def test_a_host_out_of_reach_exits_with_1_and_the_error_word_for_word(trainyard, monkeypatch):
+    Enrolment(monkeypatch, [], broken=Unreachable("10.0.0.1:2222: Connection refused"))
+    done = trainyard(*ADD, "--accept-first-key")
+    assert (done.code, done.err) == (1, "trainyard: 10.0.0.1:2222: Connection refused\n")
+
+
+def test_hosts_are_listed_one_a_line(trainyard, monkeypatch):
+    Enrolment(monkeypatch, [], GOOD)
+    trainyard(*ADD, "--accept-first-key")
+    assert trainyard("host", "list").out.split("\t")[:4] == ["gpu-1", "ty@10.0.0.1:2222", "default", "new"]
+
+
+def command(*words, stdin="", **environment):
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("TRAINYARD_", "DJANGO_"))
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "console.cli", *words],
+        input=stdin,
+        text=True,
+        capture_output=True,
+        timeout=100,
+        env={**clean, **environment},
+    )
+
+
+def test_it_works_on_a_data_directory_that_nothing_ever_ran_on(tmp_path):
+    data = tmp_path / "deep" / "data"
+    done = command("user", "add", "ada", "--password-stdin", "--data", str(data), stdin=PASSWORD)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Added ada.\n", "")
+    assert stat.S_IMODE(data.stat().st_mode) == 0o700
+    again = command("user", "list", TRAINYARD_DATA=str(data))
+    assert again.stdout == "ada\tuser\tdefault:submitter\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("TRAINYARD_PORT", "many"), ("TRAINYARD_DATA", "/dev/null"), ("DATABASE_URL", "mysql://h/d")],
+)
+def test_nonsense_in_the_environment_exits_with_2_and_no_traceback(tmp_path, name, value):
+    done = command("user", "list", **{"TRAINYARD_DATA": str(tmp_path), name: value})
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"trainyard: {name} is ") and done.stderr.count("\n") == 1
