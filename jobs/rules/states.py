@@ -93,7 +93,7 @@ JOB_MOVES: Mapping[JobState, Mapping[JobState, str]] = MappingProxyType(
     {
         _Q: {
             _P: "every replica has a place",
-            _Q: "waited too long for capacity: tried again",
+            _Q: "waited too long for capacity, tried again",
             _F: "no capacity, and no try left",
             _C: "cancel, or timeout, while an old run is not yet closed",
             _X: "cancel, or timeout",

@@ -1,0 +1,118 @@
+"""What a replica is told about its cluster, variable by variable."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from jobs.rules.cluster import MOST_VARIABLE_BYTES, environment
+from jobs.rules.customjob import Container, to_document
+from tests.rules.cast import pool, spec
+
+
+def told(of, replica="workerpool0-0"):
+    addresses = {name: f"10.0.0.{pool}:{23000 + index}" for name, pool, index, _ in of.replicas()}
+    return environment(
+        of,
+        job_id="77",
+        project="default",
+        location="lab-a",
+        replica=replica,
+        addresses=addresses,
+        host_name="gpu01",
+    )
+
+
+def test_a_single_replica_is_told_its_cluster_and_no_more():
+    variables = told(spec(1))
+    assert {name: value for name, value in variables.items() if name != "CLUSTER_SPEC"} == {
+        "CLOUD_ML_PROJECT_ID": "default",
+        "CLOUD_ML_JOB_ID": "77",
+        "CLOUD_ML_REGION": "lab-a",
+        "HOSTNAME": "gpu01",
+    }
+    assert json.loads(variables["CLUSTER_SPEC"]) == {
+        "cluster": {"workerpool0": ["10.0.0.0:23000"]},
+        "environment": "cloud",
+        "task": {"type": "workerpool0", "index": 0},
+        "job": to_document(spec(1)),
+    }
+
+
+def test_each_replica_of_four_pools_is_told_its_own_task_and_the_same_cluster():
+    of = spec(1, 2, 1, 1)
+    seen = {name: told(of, name) for name, *_ in of.replicas()}
+    clusters = [json.loads(variables["CLUSTER_SPEC"])["cluster"] for variables in seen.values()]
+    assert clusters == [clusters[0]] * 5
+    assert clusters[0]["workerpool1"] == ["10.0.0.1:23000", "10.0.0.1:23001"]
+    tf = {name: json.loads(variables["TF_CONFIG"]) for name, variables in seen.items()}
+    assert [(config["task"]["type"], config["task"]["index"]) for config in tf.values()] == [
+        ("chief", 0),
+        ("worker", 0),
+        ("worker", 1),
+        ("ps", 0),
+        ("evaluator", 0),
+    ]
+    assert all(set(config["cluster"]) == {"chief", "worker", "ps"} for config in tf.values())
+    assert all(
+        config["job"] == to_document(of) and config["environment"] == "cloud" for config in tf.values()
+    )
+
+
+def test_a_skipped_pool_is_named_nowhere_and_renumbers_nothing():
+    variables = told(spec(1, 0, 1), "workerpool2-0")
+    cluster_spec = json.loads(variables["CLUSTER_SPEC"])
+    assert (list(cluster_spec["cluster"]), cluster_spec["task"]["type"]) == (
+        ["workerpool0", "workerpool2"],
+        "workerpool2",
+    )
+    assert list(json.loads(variables["TF_CONFIG"])["cluster"]) == ["chief", "ps"]
+    assert variables["RANK"] == "1"
+
+
+def test_torch_finds_its_group():
+    variables = told(spec(1, 2), "workerpool1-1")
+    expected = {"MASTER_ADDR": "10.0.0.0", "MASTER_PORT": "23000", "WORLD_SIZE": "3", "RANK": "2"}
+    assert {name: variables[name] for name in expected} == expected
+    assert (variables["PET_NNODES"], variables["PET_NODE_RANK"]) == ("3", "2")
+    addresses = {"workerpool0-0": "[fd00::1]:5", "workerpool1-0": "[fd00::2]:5"}
+    six = environment(
+        spec(1, 1),
+        job_id="7",
+        project="p",
+        location="l",
+        replica="workerpool0-0",
+        addresses=addresses,
+        host_name="h",
+    )
+    assert six["MASTER_ADDR"] == "fd00::1"
+
+
+def test_directories_end_in_a_slash_and_are_there_only_with_a_base():
+    assert "AIP_MODEL_DIR" not in told(spec(1))
+    for base in ("/shared/out", "/shared/out/"):
+        variables = told(spec(1, base_output_directory=base))
+        assert variables["AIP_MODEL_DIR"] == "/shared/out/model/"
+        assert variables["AIP_CHECKPOINT_DIR"] == "/shared/out/checkpoints/"
+        assert variables["AIP_TENSORBOARD_LOG_DIR"] == "/shared/out/logs/"
+
+
+def test_the_users_own_variables_come_on_top():
+    mine = replace(
+        pool(),
+        container=Container(
+            "host",
+            ("a",),
+            (),
+            (("RANK", "mine"), ("X", "")),
+        ),
+    )
+    variables = told(replace(spec(1), pools=(mine, pool())))
+    assert (variables["RANK"], variables["X"]) == ("mine", "")
+
+
+def test_a_job_too_long_for_one_variable_is_left_out_of_it():
+    long = replace(pool(), container=Container("host", ("x" * MOST_VARIABLE_BYTES,)))
+    for name in ("CLUSTER_SPEC", "TF_CONFIG"):
+        value = told(replace(spec(1), pools=(long, pool())))[name]
+        assert len(value) < 1000 and "job" not in json.loads(value)

@@ -1,0 +1,201 @@
+"""Gangs onto hosts: never more than there is, all or none, and the same answer as a slow search of every way."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.rules.machines import Needs
+from jobs.rules.placement import Ask, GpuView, HostView, Lacking, Placer, never_fits
+
+PORTS = range(23_000, 23_100)
+T4, A100 = "NVIDIA_TESLA_T4", "NVIDIA_TESLA_A100"
+
+
+def host(number, cpus=8, memory_mb=16_000, *, t4=0, a100=0, location="lab", **used):
+    gpus = [GpuView(f"{number}-t4-{index}", T4, index) for index in range(t4)]
+    gpus += [GpuView(f"{number}-a100-{index}", A100, t4 + index) for index in range(a100)]
+    return HostView(
+        number, f"gpu{number}", location, f"10.0.0.{number}", cpus, memory_mb, tuple(gpus), **used
+    )
+
+
+def asks(*needs):
+    return [Ask(f"workerpool0-{index}", each) for index, each in enumerate(needs)]
+
+
+def gpus(count, kind=T4, cpus=1.0):
+    return Needs(cpus=cpus, accelerator_type=kind, gpus=count)
+
+
+def place(hosts, *needs, location="lab", **options):
+    return Placer(hosts, PORTS).place(asks(*needs), location, **options)
+
+
+def test_a_seat_says_host_gpus_and_port():
+    used = {"used_gpus": frozenset({"1-t4-0"}), "used_ports": frozenset({23_000})}
+    (seat,) = place([host(1, t4=4, **used)], gpus(2))
+    assert (seat.host_id, seat.gpus, seat.port) == (1, ("1-t4-1", "1-t4-2"), 23_001)
+
+
+def test_a_replicas_gpus_are_on_one_host():
+    answer = place([host(1, t4=1), host(2, t4=1)], gpus(2))
+    assert answer == Lacking(
+        "Needs 1 x 2 NVIDIA_TESLA_T4 with 1 CPU in lab; free are 2 NVIDIA_TESLA_T4, at most 1 on one host; "
+        "free are 16 CPUs, at most 8 on one host."
+    )
+
+
+def test_all_or_none_leaves_no_trace():
+    placer = Placer([host(1, cpus=3)], PORTS)
+    assert isinstance(placer.place(asks(*[Needs()] * 4), "lab"), Lacking)
+    assert len({seat.port for seat in placer.place(asks(*[Needs()] * 3), "lab")}) == 3
+    assert isinstance(placer.place(asks(Needs()), "lab"), Lacking)
+
+
+def test_a_host_is_filled_before_the_next_is_opened():
+    hosts = [host(1, t4=8), host(2, t4=8, used_gpus=frozenset(f"2-t4-{n}" for n in range(5)))]
+    assert [seat.host_id for seat in place(hosts, gpus(1), gpus(1), gpus(1), gpus(1))] == [2, 2, 2, 1]
+
+
+def test_work_without_gpus_keeps_off_gpu_hosts_while_it_can():
+    hosts = [host(1, cpus=2, t4=8), host(2, cpus=2)]
+    assert [seat.host_id for seat in place(hosts, Needs(), Needs(), Needs())] == [2, 2, 1]
+
+
+def test_only_hosts_of_the_location_count():
+    hosts = [host(1, location="lab"), host(2, location="cellar")]
+    assert place(hosts, Needs(), location="cellar")[0].host_id == 2
+    assert isinstance(place(hosts, *[Needs()] * 9, location="cellar"), Lacking)
+    assert len(place(hosts, *[Needs()] * 9, location="any")) == 9
+    assert place([], Needs()) == Lacking("Needs 1 x 1 CPU in lab; no host is there.")
+
+
+def test_memory_and_ports_run_out_too():
+    big = Needs(memory_mb=9_000)
+    assert "at most 16000 MB of memory are free" in place([host(1)], big, big).text
+    full = host(1, used_ports=frozenset(PORTS))
+    assert isinstance(place([full], Needs()), Lacking)
+
+
+def test_another_try_begins_with_another_port():
+    ports = {place([host(1)], Needs(), spread=spread)[0].port for spread in range(300)}
+    assert ports == set(PORTS)
+
+
+def test_a_mixture_that_best_fit_alone_would_miss_is_found():
+    hosts = [host(1, cpus=10), host(2, cpus=7)]
+    needs = [Needs(cpus=float(cpus)) for cpus in (5, 4, 3, 3, 2)]
+    assert not isinstance(place(hosts, *needs), Lacking)
+
+
+def test_room_that_one_job_took_is_not_there_for_the_next():
+    placer = Placer([host(1, t4=2)], PORTS)
+    first, second = (placer.place(asks(gpus(1)), "lab")[0] for _ in range(2))
+    assert {*first.gpus, *second.gpus} == {"1-t4-0", "1-t4-1"} and first.port != second.port
+
+
+NEVER = [
+    ([gpus(2)], None),
+    ([gpus(3)], "at most 2 on one host"),
+    ([gpus(2)] * 3, "free are 4 NVIDIA_TESLA_T4"),
+    ([gpus(1, A100)], "free are 0 NVIDIA_TESLA_A100"),
+    ([Needs(cpus=9.0)], "at most 8 on one host"),
+    ([Needs(memory_mb=17_000)], "at most 16000 MB"),
+    ([Needs()] * 16, None),
+]
+
+
+@pytest.mark.parametrize(("needs", "reason"), NEVER, ids=str)
+def test_what_could_never_fit_is_told_from_what_only_has_to_wait(needs, reason):
+    used = {"used_cpus": 8.0, "used_memory_mb": 16_000, "used_ports": frozenset(PORTS)}
+    hosts = [replace(host(n, t4=2, **used), used_gpus=frozenset({f"{n}-t4-0", f"{n}-t4-1"})) for n in (1, 2)]
+    assert isinstance(place(hosts, *needs), Lacking)
+    answer = never_fits(asks(*needs), hosts, "lab")
+    assert answer is None if reason is None else reason in answer
+
+
+# -- against a slow reference --
+
+NEEDS = st.builds(
+    Needs,
+    st.sampled_from([1.0, 2.0, 3.0]),
+    st.sampled_from([0, 4_000, 9_000]),
+    st.sampled_from([T4, A100]),
+    st.integers(0, 3),
+).map(lambda needs: needs if needs.gpus else replace(needs, accelerator_type=""))
+HOSTS = st.lists(
+    st.builds(host, st.just(0), st.integers(1, 6), st.sampled_from([4_000, 16_000]), t4=st.integers(0, 4)),
+    min_size=1,
+    max_size=3,
+).map(
+    lambda hosts: [host(n, h.cpus, h.memory_mb, t4=len(h.gpus), a100=n % 2) for n, h in enumerate(hosts, 1)]
+)
+
+
+def fits_slowly(hosts, needs):
+    """Every way to seat them, by brute force."""
+
+    def seat(rest, room):
+        if not rest:
+            return True
+        first, *others = rest
+        for number, (cpus, memory, kinds) in enumerate(room):
+            left = kinds.get(first.accelerator_type, 0) - first.gpus
+            if cpus >= first.cpus and memory >= first.memory_mb and (not first.gpus or left >= 0):
+                changed = {**kinds, first.accelerator_type: left} if first.gpus else kinds
+                after = [
+                    *room[:number],
+                    (cpus - first.cpus, memory - first.memory_mb, changed),
+                    *room[number + 1 :],
+                ]
+                if seat(others, after):
+                    return True
+        return False
+
+    return seat(
+        needs, [(h.cpus, h.memory_mb, Counter(gpu.accelerator_type for gpu in h.gpus)) for h in hosts]
+    )
+
+
+@settings(max_examples=250, deadline=None)
+@given(HOSTS, st.lists(st.lists(NEEDS, min_size=1, max_size=4), min_size=1, max_size=3))
+def test_it_places_whenever_and_only_when_it_can(hosts, jobs):
+    placer, taken = Placer(hosts, PORTS), defaultdict(list)
+    used_gpus, used_ports = set(), set()
+    for needs in jobs:
+        room = [
+            replace(
+                each,
+                cpus=each.cpus - sum(seat_needs.cpus for seat_needs, _ in taken[each.id]),
+                memory_mb=each.memory_mb - sum(seat_needs.memory_mb for seat_needs, _ in taken[each.id]),
+                gpus=tuple(gpu for gpu in each.gpus if gpu.uuid not in used_gpus),
+            )
+            for each in hosts
+        ]
+        seats = placer.place(asks(*needs), "lab")
+        assert isinstance(seats, Lacking) == (not fits_slowly(room, needs))
+        assert placer.place(asks(*needs), "lab") == seats if isinstance(seats, Lacking) else True
+        for seat, each in zip(() if isinstance(seats, Lacking) else seats, needs, strict=False):
+            kinds = {gpu.uuid: gpu.accelerator_type for h in hosts if h.id == seat.host_id for gpu in h.gpus}
+            assert [kinds[uuid] for uuid in seat.gpus] == [each.accelerator_type] * each.gpus
+            assert not used_gpus & set(seat.gpus) and (seat.host_id, seat.port) not in used_ports
+            used_gpus.update(seat.gpus)
+            used_ports.add((seat.host_id, seat.port))
+            taken[seat.host_id].append((each, seat))
+    for each in hosts:
+        assert sum(needs.cpus for needs, _ in taken[each.id]) <= each.cpus
+        assert sum(needs.memory_mb for needs, _ in taken[each.id]) <= each.memory_mb
+
+
+@settings(max_examples=60, deadline=None)
+@given(HOSTS, st.lists(NEEDS, min_size=1, max_size=4))
+def test_the_order_of_hosts_and_replicas_does_not_matter(hosts, needs):
+    answers = {isinstance(place(order, *needs[::-1]), Lacking) for order in permutations(hosts)}
+    assert answers == {isinstance(place(hosts, *needs), Lacking)}
+    assert answers == {never_fits(asks(*needs), hosts, "lab") is not None}
