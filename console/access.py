@@ -70,6 +70,17 @@ def visible(user: type_of_user, rows: QuerySet[Row]) -> QuerySet[Row]:
     return rows.filter(**{path: mine.values("project")})
 
 
+def where(user: type_of_user, verb: Verb) -> list[Project]:
+    """The projects on which the person may do this, by name."""
+    if not isinstance(user, User) or not user.is_active:
+        return []
+    roles = [role for role in BY_ROLE if verb in BY_ROLE[role]]
+    rows = Project.objects.order_by("name")
+    if not user.is_superuser:
+        rows = rows.filter(memberships__in=Membership.objects.filter(user=user, role__in=roles))
+    return list(rows)
+
+
 def get_or_404(user: type_of_user, verb: Verb, rows: QuerySet[Row], **lookup: Any) -> Row:
     """The one row: 404 for whoever may not see it, 403 for whoever may see it but not do this to it."""
     try:

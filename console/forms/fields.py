@@ -1,0 +1,116 @@
+"""Fields that Django has not: durations as people write them, labels, rows of environment variables."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.datastructures import MultiValueDict
+
+UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])", re.IGNORECASE)
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+class DurationText(forms.CharField):
+    """`90m`, `12h`, `1d 12h`; cleaned to seconds, or None when empty."""
+
+    def to_python(self, value: Any) -> Any:
+        text = str(super().to_python(value) or "").strip()
+        if not text:
+            return None
+        if _PART.sub("", text).strip(" ,"):
+            raise ValidationError("Write a duration such as 90m, 12h or 7d.")
+        return sum(float(number) * UNITS_S[unit.lower()] for number, unit in _PART.findall(text))
+
+
+def duration_text(seconds: float) -> str:
+    """The shortest spelling that DurationText reads back as the same."""
+    for unit in ("d", "h", "m"):
+        if seconds and seconds % UNITS_S[unit] == 0:
+            return f"{seconds / UNITS_S[unit]:.0f}{unit}"
+    return f"{seconds:g}s"
+
+
+class PlainText(forms.CharField):
+    """Text as it was typed: nothing stripped, and line ends as programs on the host expect them."""
+
+    widget = forms.Textarea
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(strip=False, **kwargs)
+
+    def to_python(self, value: Any) -> Any:
+        return str(super().to_python(value) or "").replace("\r\n", "\n").replace("\r", "\n")
+
+
+class LabelLines(PlainText):
+    """`key=value`, one a line; cleaned to a dict."""
+
+    def clean(self, value: Any) -> Any:
+        labels: dict[str, str] = {}
+        for line in filter(None, map(str.strip, str(super().clean(value)).split("\n"))):
+            key, equals, text = line.partition("=")
+            if not equals:
+                raise ValidationError(f"Write key=value, one a line; this line has no “=”: {line[:60]}")
+            labels[key.strip()] = text.strip()
+        return labels
+
+
+class EnvRows(forms.Widget):
+    """Repeated inputs NAME-name and NAME-value, one pair a row, with empty rows to go on in."""
+
+    template_name = "forms/env_rows.html"
+    spare = 2
+
+    def value_from_datadict(self, data: Mapping[str, Any], files: Any, name: str) -> Pairs:
+        if not isinstance(data, MultiValueDict):
+            return ()
+        values = [text.replace("\r\n", "\n") for text in data.getlist(f"{name}-value")]
+        return tuple(zip(data.getlist(f"{name}-name"), values, strict=False))
+
+    def value_omitted_from_data(self, data: Mapping[str, Any], files: Any, name: str) -> bool:
+        return f"{name}-name" not in data
+
+    def get_context(self, name: str, value: Any, attrs: dict[str, Any] | None) -> dict[str, Any]:
+        context: dict[str, Any] = super().get_context(name, value, attrs)
+        context["widget"]["rows"] = [*(value or ()), *[("", "")] * self.spare]
+        return context
+
+
+class EnvField(forms.Field):
+    """Rows that are wholly empty are dropped; a value without a name is kept, so that it can be complained about."""
+
+    widget = EnvRows
+
+    def clean(self, value: Any) -> Pairs:
+        return tuple((name.strip(), text) for name, text in value or () if name.strip() or text)
+
+
+class ArgumentsText:
+    """An argument vector as text: one argument a line; a line in double quotes is JSON, for what has no line of its own."""
+
+    @staticmethod
+    def read(text: str) -> list[str]:
+        return [ArgumentsText._argument(line) for line in text.split("\n") if line.strip()]
+
+    @staticmethod
+    def write(argv: list[str]) -> str:
+        plain = re.compile(r'[^\s"](?:[^\n\r]*\S)?')
+        return "\n".join(arg if plain.fullmatch(arg) else json.dumps(arg) for arg in argv)
+
+    @staticmethod
+    def _argument(line: str) -> str:
+        line = line.strip()
+        if not line.startswith('"'):
+            return line
+        try:
+            value = json.loads(line)
+        except ValueError:
+            return line
+        return value if isinstance(value, str) else line

@@ -1,0 +1,46 @@
+"""Forms about hosts. What a host may be called and where it may be is decided by agents.enrol."""
+
+from __future__ import annotations
+
+from django import forms
+
+from console.forms.fields import PlainText
+
+
+class AddHost(forms.Form):
+    name = forms.CharField(max_length=63, help_text="Letters, digits and dashes, for example gpu-01.")
+    address = forms.CharField(max_length=255, help_text="A host name or an IP address.")
+    user = forms.CharField(
+        max_length=64, label="Login", help_text="No root needed. Replicas run as this user."
+    )
+    port = forms.IntegerField(initial=22, min_value=1, max_value=65535)
+    location = forms.CharField(
+        max_length=63,
+        initial="default",
+        help_text="A new name makes a new location.",
+        widget=forms.TextInput(attrs={"list": "locations"}),
+    )
+    jump = forms.CharField(
+        max_length=1000,
+        required=False,
+        label="Jump hosts",
+        help_text="As in ssh -J: user@gate:22,user@inner.",
+    )
+
+
+class PasteHosts(forms.Form):
+    hosts = PlainText(
+        label="Hosts",
+        help_text="One a line: name user@address:port, then a jump host where one is needed.",
+        widget=forms.Textarea(
+            attrs={"rows": 6, "placeholder": "gpu-01 train@10.0.0.11\ngpu-02 train@10.0.0.12:2222"}
+        ),
+    )
+    user = forms.CharField(
+        max_length=64, label="Login", help_text="For the lines that do not name one.", required=False
+    )
+    location = forms.CharField(max_length=63, initial="default", help_text="A new name makes a new location.")
+
+
+class AcceptKey(forms.Form):
+    fingerprint = forms.CharField(max_length=100, widget=forms.HiddenInput)

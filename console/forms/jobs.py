@@ -1,0 +1,389 @@
+"""The new-job form: the job's own fields and four pools, to and from the CustomJob document.
+
+What a job may be is decided by jobs.rules.spec alone. The form only writes the document, and puts every violation back
+to the field it is about. Parts of a document that the form does not show are carried along untouched in `base`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from django import forms
+from django.http import QueryDict
+
+from console.forms.fields import ArgumentsText, DurationText, EnvField, LabelLines, PlainText, duration_text
+from jobs.rules import spec
+from jobs.rules.spec import Violation
+
+POOLS = 4
+ROLES = ("Primary", "Workers", "Parameter servers", "Evaluators")
+KINDS = (("bash", "Bash script"), ("python3", "Python script"), ("argv", "Command, one argument a line"))
+SHOWN_IN_SPEC = ("workerPoolSpecs", "scheduling", "baseOutputDirectory", "enableWebAccess")
+
+SAMPLE = {
+    "displayName": "hello",
+    "jobSpec": {
+        "workerPoolSpecs": [
+            {
+                "replicaCount": "1",
+                "machineSpec": {},
+                "containerSpec": {
+                    "imageUri": spec.HOST_IMAGE,
+                    "command": list(
+                        spec.script_command(
+                            'echo "Hello from $(hostname)."\n'
+                            "nvidia-smi -L 2>/dev/null || echo 'No GPU was asked for.'\n"
+                            "for step in $(seq 1 10); do\n"
+                            '  echo "step $step of 10"\n'
+                            "  sleep 1\n"
+                            "done\n"
+                            "echo 'Done.'\n",
+                            "bash",
+                        )
+                    ),
+                },
+            }
+        ],
+        "scheduling": {"timeout": "600s"},
+        "enableWebAccess": True,
+    },
+}
+
+# Where the parts of a violation's path are in the form.
+JOB_FIELDS = {
+    "display_name": "display_name",
+    "location": "location",
+    "labels": "labels",
+    "job_spec.scheduling.timeout": "timeout",
+    "job_spec.scheduling.disable_retries": "disable_retries",
+    "job_spec.scheduling.restart_job_on_worker_restart": "restart_job_on_worker_restart",
+    "job_spec.base_output_directory": "base_output_directory",
+    "job_spec.enable_web_access": "web_access",
+}
+POOL_FIELDS = {
+    "replica_count": "replica_count",
+    "machine_spec.machine_type": "machine_type",
+    "machine_spec.accelerator_type": "accelerator_type",
+    "machine_spec.accelerator_count": "accelerator_count",
+    "container_spec.env": "env",
+    "container_spec": "program",
+}
+_POOL = re.compile(r"job_spec\.worker_pool_specs\[(\d)\]\.?(.*)")
+_ENV = re.compile(r"container_spec\.env\[(\d+)\](?:\.(\w+))?")
+
+
+def _text(**attrs: object) -> forms.TextInput:
+    return forms.TextInput(attrs={"autocapitalize": "none", "autocomplete": "off", **attrs})
+
+
+def _area(kind: str, rows: int) -> forms.Textarea:
+    return forms.Textarea(
+        attrs={"class": kind, "rows": rows, "spellcheck": "false", "autocapitalize": "none"}
+    )
+
+
+class JobFields(forms.Form):
+    display_name = forms.CharField(
+        label="Name", required=False, strip=False, widget=_text(maxlength=128, required=True)
+    )
+    project = forms.ChoiceField(label="Project")
+    location = forms.ChoiceField(label="Location")
+    timeout = DurationText(
+        label="Time limit",
+        required=False,
+        help_text="After it the job is cancelled. 90m, 12h; 7d when left empty.",
+    )
+    labels = LabelLines(
+        label="Labels",
+        required=False,
+        help_text="key=value, one a line",
+        widget=forms.Textarea(attrs={"rows": 2}),
+    )
+    web_access = forms.BooleanField(label="Allow shells", required=False)
+    disable_retries = forms.BooleanField(label="Never run it again", required=False)
+    restart_job_on_worker_restart = forms.BooleanField(
+        label="Restart all replicas when one restarts", required=False
+    )
+    base_output_directory = forms.CharField(
+        label="Output directory",
+        required=False,
+        help_text="The training code finds it in AIP_MODEL_DIR and the like.",
+    )
+    base = forms.CharField(required=False, widget=forms.HiddenInput)
+    request_id = forms.CharField(required=False, widget=forms.HiddenInput, max_length=200)
+
+    def clean_base(self) -> dict[str, Any]:
+        return _carried(self.cleaned_data["base"])
+
+
+class PoolFields(forms.Form):
+    on = forms.BooleanField(label="Use this pool", required=False)
+    replica_count = forms.IntegerField(label="Replicas", required=False, initial=1)
+    accelerator_type = forms.CharField(label="GPU type", required=False, widget=_text(list="gpu-types"))
+    accelerator_count = forms.IntegerField(label="GPUs for each replica", required=False)
+    machine_type = forms.CharField(
+        label="Machine type", required=False, widget=_text(list="machine-types", placeholder="any host")
+    )
+    kind = forms.ChoiceField(label="What runs", choices=KINDS, widget=forms.RadioSelect, initial="bash")
+    program = PlainText(label="Program", required=False, widget=_area("program", rows=8))
+    env = EnvField(label="Environment", required=False)
+    base = forms.CharField(required=False, widget=forms.HiddenInput)
+
+    number: int
+
+    @property
+    def role(self) -> str:
+        return ROLES[self.number]
+
+    @property
+    def used(self) -> bool:
+        """Whether the pool is part of the job: the first always is."""
+        return self.number == 0 or bool(self["on"].value())
+
+    def clean_base(self) -> dict[str, Any]:
+        return _carried(self.cleaned_data["base"])
+
+    def document(self) -> dict[str, Any]:
+        typed = self.cleaned_data
+        kind, program = typed["kind"], typed["program"]
+        command = ArgumentsText.read(program) if kind == "argv" else _script(kind, program)
+        machine = {
+            "machineType": typed["machine_type"],
+            "acceleratorType": typed["accelerator_type"],
+            "acceleratorCount": typed["accelerator_count"],
+        }
+        count = typed["replica_count"]
+        return {
+            **typed["base"],
+            "machineSpec": {name: value for name, value in machine.items() if value},
+            "replicaCount": str(1 if count is None else count),
+            "containerSpec": {
+                "imageUri": spec.HOST_IMAGE,
+                "command": command,
+                "env": [{"name": name, "value": value} for name, value in typed["env"]],
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What is said beside the document: whose job it is, where it runs, and the name under which it is sent once."""
+
+    project: str
+    location: str
+    request_id: str
+
+    @classmethod
+    def cleaned(cls, typed: Mapping[str, Any]) -> Chosen:
+        return cls(typed["project"], typed["location"], typed["request_id"])
+
+
+class Draft:
+    """The whole form, fresh from a document or as it was sent. Nothing that was typed is ever lost."""
+
+    mode = "form"
+
+    def __init__(self, job: JobFields, pools: list[PoolFields]) -> None:
+        self.job = job
+        self.pools = pools
+        for number, pool in enumerate(pools):
+            pool.number = number
+
+    @classmethod
+    def sent(cls, data: QueryDict) -> Draft:
+        return cls(JobFields(data), [PoolFields(data, prefix=f"pool{number}") for number in range(POOLS)])
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any], chosen: Chosen) -> Draft:
+        """A document that spec.parse has read and written, shown as a form."""
+        pools = list(document.get("jobSpec", {}).get("workerPoolSpecs", []))
+        pools += [{}] * (POOLS - len(pools))
+        job = JobFields(initial={**_job_initial(document), **asdict(chosen)})
+        initial = [_pool_initial(pool) for pool in pools]
+        return cls(job, [PoolFields(prefix=f"pool{n}", initial=values) for n, values in enumerate(initial)])
+
+    @property
+    def chosen(self) -> Chosen:
+        return Chosen.cleaned(self.job.cleaned_data)
+
+    def offer(self, projects: Iterable[str], locations: Iterable[str]) -> None:
+        offer(self.job, projects, locations)
+
+    def is_valid(self) -> bool:
+        """Only the pools in use are looked at; all of them are, so that every complaint is told at once."""
+        return all([self.job.is_valid(), *[pool.is_valid() for pool in self.pools if pool.used]])
+
+    def document(self) -> dict[str, Any]:
+        typed = self.job.cleaned_data
+        used = [pool.document() if pool.used else {} for pool in self.pools]
+        while used and not used[-1]:
+            used.pop()
+        base = typed["base"]
+        scheduling = {
+            **_object(base.get("scheduling")),
+            "disableRetries": typed["disable_retries"],
+            "restartJobOnWorkerRestart": typed["restart_job_on_worker_restart"],
+        }
+        if typed["timeout"] is not None:
+            scheduling["timeout"] = f"{typed['timeout']:.9f}".rstrip("0").rstrip(".") + "s"
+        output = typed["base_output_directory"]
+        return {
+            "displayName": typed["display_name"],
+            "labels": typed["labels"],
+            "jobSpec": {
+                **{name: value for name, value in base.items() if name not in SHOWN_IN_SPEC},
+                "workerPoolSpecs": used,
+                "scheduling": scheduling,
+                "baseOutputDirectory": {"outputUriPrefix": output} if output else {},
+                "enableWebAccess": typed["web_access"],
+            },
+        }
+
+    def complain(self, violations: Iterable[Violation]) -> None:
+        for violation in violations:
+            form, field = self._place(violation.field)
+            if field is None:
+                form.add_error(None, f"{violation.field}: {violation.description}")
+            else:
+                form.add_error(field, _words(str(form.fields[field].label), violation))
+
+    def _place(self, path: str) -> tuple[forms.Form, str | None]:
+        in_pool = _POOL.match(path)
+        if in_pool and int(in_pool[1]) < POOLS:
+            pool = self.pools[int(in_pool[1])]
+            return (pool, _longest(in_pool[2], POOL_FIELDS)) if pool.used else (self.job, None)
+        return self.job, _longest(path, JOB_FIELDS)
+
+
+class JsonDraft(forms.Form):
+    """The document itself, for those who have one."""
+
+    mode = "json"
+    project = forms.ChoiceField(label="Project")
+    location = forms.ChoiceField(label="Location")
+    request_id = forms.CharField(required=False, widget=forms.HiddenInput, max_length=200)
+    text = PlainText(label="CustomJob", widget=_area("program", rows=24))
+    violations: Sequence[Violation] = ()
+
+    @classmethod
+    def sent(cls, data: QueryDict) -> JsonDraft:
+        return cls(data)
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any], chosen: Chosen) -> JsonDraft:
+        return cls(initial={"text": json.dumps(document, indent=2, ensure_ascii=False), **asdict(chosen)})
+
+    @property
+    def chosen(self) -> Chosen:
+        return Chosen.cleaned(self.cleaned_data)
+
+    @property
+    def job(self) -> JsonDraft:
+        """The form that holds what is said beside the document, as Draft has one."""
+        return self
+
+    def offer(self, projects: Iterable[str], locations: Iterable[str]) -> None:
+        offer(self, projects, locations)
+
+    def clean_text(self) -> dict[str, Any]:
+        try:
+            document = json.loads(self.cleaned_data["text"])
+        except RecursionError:
+            raise forms.ValidationError("This is nested too deeply.") from None
+        except ValueError as error:
+            raise forms.ValidationError(f"This is not JSON: {error}.") from None
+        if not isinstance(document, dict):
+            raise forms.ValidationError("A CustomJob is a JSON object: { … }.")
+        return document
+
+    def document(self) -> dict[str, Any]:
+        return dict(self.cleaned_data["text"])
+
+    def complain(self, violations: Iterable[Violation]) -> None:
+        """A form that was never sent has no errors of Django's; those of a fresh document are kept beside it."""
+        self.violations = list(violations)
+
+
+AnyDraft = Draft | JsonDraft
+
+
+def offer(form: forms.Form, projects: Iterable[str], locations: Iterable[str]) -> None:
+    """What may be chosen; the first of each is chosen already."""
+    for name, names in (("project", projects), ("location", locations)):
+        field = form.fields[name]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [(word, word) for word in names]
+
+
+def _job_initial(document: Mapping[str, Any]) -> dict[str, Any]:
+    job_spec = document.get("jobSpec", {})
+    scheduling = dict(job_spec.get("scheduling", {}))
+    timeout = scheduling.pop("timeout", "")
+    base = {name: value for name, value in job_spec.items() if name not in SHOWN_IN_SPEC}
+    shown = ("disableRetries", "restartJobOnWorkerRestart")
+    rest = {name: value for name, value in scheduling.items() if name not in shown}
+    return {
+        "display_name": document.get("displayName", ""),
+        "timeout": duration_text(float(timeout[:-1])) if timeout else "",
+        "labels": "\n".join(f"{key}={value}" for key, value in document.get("labels", {}).items()),
+        "web_access": job_spec.get("enableWebAccess", False),
+        "disable_retries": scheduling.get("disableRetries", False),
+        "restart_job_on_worker_restart": scheduling.get("restartJobOnWorkerRestart", False),
+        "base_output_directory": job_spec.get("baseOutputDirectory", {}).get("outputUriPrefix", ""),
+        "base": json.dumps({**base, "scheduling": rest} if rest else base),
+    }
+
+
+def _pool_initial(pool: Mapping[str, Any]) -> dict[str, Any]:
+    if not pool:
+        return {"on": False, "replica_count": 1, "kind": "bash", "base": "{}"}
+    machine, container = pool.get("machineSpec", {}), pool.get("containerSpec", {})
+    argv = [*container.get("command", []), *container.get("args", [])]
+    kind = argv[0] if len(argv) == 3 and argv[1] == "-c" and argv[0] in ("bash", "python3") else "argv"
+    shown = ("machineSpec", "containerSpec", "replicaCount")
+    return {
+        "on": True,
+        "replica_count": int(pool.get("replicaCount", 1)),
+        "machine_type": machine.get("machineType", ""),
+        "accelerator_type": machine.get("acceleratorType", ""),
+        "accelerator_count": machine.get("acceleratorCount") or None,
+        "kind": kind,
+        "program": ArgumentsText.write(argv) if kind == "argv" else argv[2],
+        "env": tuple((pair["name"], pair.get("value", "")) for pair in container.get("env", [])),
+        "base": json.dumps({name: value for name, value in pool.items() if name not in shown}),
+    }
+
+
+def _carried(text: str) -> dict[str, Any]:
+    """The hidden field is the browser's to change: anything may come back in it."""
+    try:
+        return _object(json.loads(text or "{}"))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _object(value: object) -> dict[str, Any]:
+    return dict(value) if isinstance(value, dict) else {}
+
+
+def _script(kind: str, program: str) -> list[str]:
+    return list(spec.script_command(program, kind)) if program.strip() else []
+
+
+def _longest(path: str, fields: Mapping[str, str]) -> str | None:
+    """The field of the longest prefix of the path that the form has."""
+    for prefix in sorted(fields, key=len, reverse=True):
+        if path == prefix or path.startswith((f"{prefix}.", f"{prefix}[")):
+            return fields[prefix]
+    return None
+
+
+def _words(label: str, violation: Violation) -> str:
+    row = _ENV.search(violation.field)
+    if row:
+        return f"Row {int(row[1]) + 1}: the {row[2] or 'variable'} {violation.description}"
+    return f"{label} {violation.description}"

@@ -1,0 +1,259 @@
+"""Rows of hosts as frozen values for the pages, at a constant number of queries."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.urls import reverse
+
+from agents import checklist, keys
+from agents.hostkeys import fingerprint
+from agents.models import Gpu, Host, HostStatus
+from console import access
+from console.presenters import badges
+from console.presenters.badges import Badge
+from jobs.models import GpuClaim, Run
+
+SHOWN_EVENTS = 30
+# One line, safe to run twice, for people who are logged in on the host.
+APPEND = (
+    "mkdir -p -m 700 ~/.ssh && echo '{key}' >> ~/.ssh/authorized_keys && chmod 600 ~/.ssh/authorized_keys"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostRow:
+    id: int
+    url: str
+    name: str
+    badge: Badge
+    since: datetime
+    cordoned: bool
+    location: str
+    address: str
+    cpus: int
+    memory_mb: int
+    gpus_used: int
+    gpus: int
+    models: str
+    free_disk_mb: int | None
+    runs: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostList:
+    rows: tuple[HostRow, ...]
+    up: int
+    gpus: int
+    gpus_used: int
+    may_manage: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckLine:
+    """`tone` and `icon` as of a badge; `word` says the same to those who do not see them."""
+
+    name: str
+    word: str
+    tone: str
+    icon: str
+    text: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLine:
+    index: int
+    uuid: str
+    model: str
+    memory_mb: int
+    accelerator_type: str
+    present: bool
+    run: str
+    job_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunLine:
+    id: str
+    replica: str
+    job_name: str
+    job_url: str
+    phase: str
+    started_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventLine:
+    at: datetime
+    kind: str
+    text: str
+    actor: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostLive:
+    """What changes while one looks at a host."""
+
+    id: int
+    name: str
+    badge: Badge
+    since: datetime
+    retired: bool
+    cordoned: bool
+    location: str
+    login: str
+    jump: str
+    offered: str
+    offered_at: str
+    pinned: str
+    accepted_by: str
+    accepted_at: datetime | None
+    changed: bool
+    error: str
+    command: str
+    checks: tuple[CheckLine, ...]
+    checking: bool
+    gpus: tuple[GpuLine, ...]
+    runs: tuple[RunLine, ...]
+    events: tuple[EventLine, ...]
+    seen_at: datetime | None
+    cpus: int
+    memory_mb: int
+    free_disk_mb: int | None
+    may_manage: bool
+
+
+def host_list(user: User) -> HostList:
+    """Four queries, whatever the number of hosts."""
+    hosts = access.visible(user, Host.objects.select_related("location").defer("checklist", "facts"))
+    gpus = list(Gpu.objects.filter(present=True).values_list("host_id", "pk", "model"))
+    held = set(GpuClaim.objects.filter(released_at=None).values_list("gpu_id", flat=True))
+    runs = Counter(Run.objects.filter(released_at=None).values_list("host_id", flat=True))
+    rows = tuple(_row(host, [g for g in gpus if g[0] == host.pk], held, runs) for host in hosts)
+    return HostList(
+        rows=rows,
+        up=sum(row.badge is badges.HOST[HostStatus.UP] for row in rows),
+        gpus=sum(row.gpus for row in rows),
+        gpus_used=sum(row.gpus_used for row in rows),
+        may_manage=access.can(user, "manage", Host),
+    )
+
+
+def live(host: Host, user: User) -> HostLive:
+    allowed = access.verbs(user, host)
+    events = host.events.all()[:SHOWN_EVENTS]
+    known = {str(row["name"]): row for row in host.checklist}
+    changed = bool(host.offered_key and _pinned(host) and host.status == HostStatus.BLOCKED)
+    return HostLive(
+        id=host.pk,
+        name=host.name,
+        badge=badges.RETIRED if host.retired_at else badges.HOST[host.status],
+        since=host.retired_at or host.status_since,
+        retired=host.retired_at is not None,
+        cordoned=host.cordoned,
+        location=host.location.name,
+        login=f"{host.user}@{host.address}" + (f":{host.port}" if host.port != 22 else ""),
+        jump=host.jump,
+        offered=_fingerprint(host.offered_key),
+        offered_at=host.offered_at,
+        pinned=_fingerprint(_pinned(host)),
+        accepted_by=host.key_accepted_by,
+        accepted_at=host.key_accepted_at,
+        changed=changed,
+        error=host.last_error,
+        command=append_command(),
+        checks=tuple(_checks(host, known)),
+        checking=host.status == HostStatus.CHECKING,
+        gpus=tuple(_gpus(host)),
+        runs=tuple(_runs(host)),
+        events=tuple(EventLine(e.at, e.kind.replace("_", " "), e.text, e.actor) for e in events),
+        seen_at=host.seen_at,
+        cpus=host.cpus,
+        memory_mb=host.memory_mb,
+        free_disk_mb=host.free_disk_mb,
+        may_manage="manage" in allowed and host.retired_at is None,
+    )
+
+
+def append_command() -> str:
+    return APPEND.format(key=keys.public_line().strip())
+
+
+def _pinned(host: Host) -> str:
+    """The pinned key that the offered one would replace: of the jump that offered it, or of the host itself."""
+    return str(host.jump_keys.get(host.offered_at, "")) if host.offered_at else host.pinned_key
+
+
+def _fingerprint(line: str) -> str:
+    return fingerprint(line) if line else ""
+
+
+def _row(host: Host, gpus: list[tuple[int, int, str]], held: set[int], runs: Counter[int]) -> HostRow:
+    kinds = Counter(model for _, _, model in gpus)
+    return HostRow(
+        id=host.pk,
+        url=reverse("host", args=[host.pk]),
+        name=host.name,
+        badge=badges.HOST[host.status],
+        since=host.status_since,
+        cordoned=host.cordoned,
+        location=host.location.name,
+        address=f"{host.user}@{host.address}" + (f":{host.port}" if host.port != 22 else ""),
+        cpus=host.cpus,
+        memory_mb=host.memory_mb,
+        gpus_used=sum(pk in held for _, pk, _ in gpus),
+        gpus=len(gpus),
+        models=", ".join(f"{count} × {model}" for model, count in kinds.items()),
+        free_disk_mb=host.free_disk_mb,
+        runs=runs[host.pk],
+        error=host.last_error,
+    )
+
+
+def _checks(host: Host, known: Mapping[str, Mapping[str, object]]) -> Iterable[CheckLine]:
+    """Every line of the list, those too that the check has not come to yet."""
+    going = host.status == HostStatus.CHECKING
+    for name in checklist.ORDER:
+        row = known.get(name)
+        if row is None:
+            word, icon = ("being checked", "ring") if going else ("not known yet", "dash")
+            yield CheckLine(name, word, "wait", icon, "", "")
+            continue
+        tone, word, icon = {
+            True: ("good", "fine", "tick"),
+            False: ("bad", "not right", "cross"),
+        }.get(
+            row["ok"],
+            ("warn", "worth knowing", "note") if row["fix"] else ("still", "for information", "note"),
+        )  # type: ignore[call-overload]
+        yield CheckLine(name, word, tone, icon, str(row["text"]), str(row["fix"]))
+
+
+def _gpus(host: Host) -> Iterable[GpuLine]:
+    claims = GpuClaim.objects.filter(released_at=None, gpu__host=host).select_related("run")
+    runs = {claim.gpu_id: claim.run for claim in claims}
+    for gpu in host.gpus.all():
+        run = runs.get(gpu.pk)
+        yield GpuLine(
+            index=gpu.index,
+            uuid=gpu.uuid,
+            model=gpu.model,
+            memory_mb=gpu.memory_mb,
+            accelerator_type=gpu.accelerator_type,
+            present=gpu.present,
+            run=run.pk if run else "",
+            job_url=reverse("job", args=[run.job_id]) if run else "",
+        )
+
+
+def _runs(host: Host) -> Iterable[RunLine]:
+    held = host.runs.filter(released_at=None).select_related("job", "replica")
+    for run in held.only("id", "phase", "started_at", "replica__name", "job__display_name"):
+        url = reverse("job", args=[run.job_id])
+        yield RunLine(run.pk, run.replica.name, run.job.display_name, url, run.phase, run.started_at)

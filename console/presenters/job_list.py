@@ -1,0 +1,138 @@
+"""The list of jobs: filtered and paged in SQL, without the specs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import urlencode
+
+from django.contrib.auth.models import User
+from django.db.models import Q, QuerySet
+from django.urls import reverse
+
+from console import access
+from console.presenters import badges
+from console.presenters.badges import Badge
+from jobs.models import Job
+from jobs.rules.states import TERMINAL, JobState
+
+SIZE = 50
+ACTIVE = frozenset(JobState) - TERMINAL
+COLUMNS = (
+    "id",
+    "display_name",
+    "owner_name",
+    "state",
+    "reason",
+    "flags",
+    "error_message",
+    "replica_count",
+    "labels",
+    "attempt",
+    "created_at",
+    "started_at",
+    "ended_at",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What the address of the page asks for; anything unknown in it counts as not asked."""
+
+    state: str = ""
+    text: str = ""
+    owner: str = ""
+    before: int | None = None
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Filters:
+        state = query.get("state", "")
+        before = query.get("before", "")
+        return cls(
+            state=state if state in ("active", *JobState) else "",
+            text=query.get("text", "").strip()[:128],
+            owner=query.get("owner", "").strip()[:150],
+            before=int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None,
+        )
+
+    @property
+    def any(self) -> bool:
+        return bool(self.state or self.text or self.owner)
+
+    def query(self, before: int | None = None) -> str:
+        asked = {"state": self.state, "text": self.text, "owner": self.owner, "before": before}
+        return urlencode({name: value for name, value in asked.items() if value})
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    id: int
+    url: str
+    name: str
+    badge: Badge
+    note: str
+    owner: str
+    replicas: int
+    attempt: int
+    labels: tuple[tuple[str, str], ...]
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobList:
+    """`older` and `newest` are addresses of other pages of it, or empty."""
+
+    rows: tuple[JobRow, ...]
+    filters: Filters
+    live_query: str
+    older: str
+    newest: str
+
+
+def job_list(user: User, query: Mapping[str, str]) -> JobList:
+    filters = Filters.of(query)
+    rows = list(_found(user, filters)[: SIZE + 1])
+    here = reverse("jobs")
+    more = len(rows) > SIZE
+    return JobList(
+        rows=tuple(_row(job) for job in rows[:SIZE]),
+        filters=filters,
+        live_query=filters.query(filters.before),
+        older=f"{here}?{filters.query(rows[SIZE - 1].pk)}" if more else "",
+        newest=f"{here}?{filters.query()}" if filters.before else "",
+    )
+
+
+def _found(user: User, filters: Filters) -> QuerySet[Job]:
+    rows = access.visible(user, Job.objects.only(*COLUMNS)).order_by("-id")
+    if filters.state:
+        rows = rows.filter(state__in=ACTIVE if filters.state == "active" else [filters.state])
+    if filters.owner:
+        rows = rows.filter(owner_name=filters.owner)
+    if filters.text:
+        match = Q(display_name__icontains=filters.text)
+        if filters.text.isascii() and filters.text.isdigit() and len(filters.text) < 19:
+            match |= Q(pk=int(filters.text))
+        rows = rows.filter(match)
+    return rows.filter(id__lt=filters.before) if filters.before else rows
+
+
+def _row(job: Job) -> JobRow:
+    flags = [str(flag.get("text", "")) for flag in job.flags]
+    return JobRow(
+        id=job.pk,
+        url=reverse("job", args=[job.pk]),
+        name=job.display_name,
+        badge=badges.JOB[job.state],
+        note=job.error_message or " ".join([job.reason, *flags]).strip(),
+        owner=job.owner_name,
+        replicas=job.replica_count,
+        attempt=job.attempt,
+        labels=tuple(sorted(job.labels.items()))[:4],
+        created_at=job.created_at,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+    )

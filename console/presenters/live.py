@@ -1,0 +1,80 @@
+"""What a socket sends: the same fragment as the first paint, and a stamp that changes whenever the fragment would."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from django.contrib.auth.models import User
+from django.db.models import Count, Max
+from django.template.loader import render_to_string
+
+from agents.models import Gpu, Host, HostEvent
+from console import access
+from console.presenters import hosts, job_list, jobs
+from jobs.models import GpuClaim, Job, Run, Transition
+
+
+def job_stamp(job_id: int) -> str:
+    runs = Count("runs"), Max("runs__started_at"), Max("runs__ended_at"), Max("runs__closed_at")
+    quiet = Max("runs__host__status_since")
+    newest = Transition.objects.filter(job_id=job_id).order_by("-id").values("pk")[:1]
+    rows = Job.objects.filter(pk=job_id).order_by().annotate(newest=newest)
+    return _digest(rows.values_list("version", "updated_at", "newest", *runs, quiet).first())
+
+
+def job_live(user: User, job_id: int) -> str:
+    job = access.visible(user, Job.objects.filter(pk=job_id)).first()
+    return render_to_string("jobs/_live.html", {"job": jobs.live(job, user)}) if job else ""
+
+
+def list_stamp(user: User) -> str:
+    """Cheap on purpose: one look at the end of two indexes and one count, not a walk over all jobs."""
+    newest = Transition.objects.aggregate(Max("pk"))["pk__max"]
+    waiting = Job.objects.filter(state__in=job_list.ACTIVE).aggregate(Max("updated_at"), Count("pk"))
+    return _digest([newest, *waiting.values(), Job.objects.aggregate(Max("pk"), Count("pk"))])
+
+
+def list_live(user: User, query: Mapping[str, str]) -> str:
+    return render_to_string("jobs/_list.html", {"list": job_list.job_list(user, query)})
+
+
+def hosts_stamp() -> str:
+    """Without `seen_at` and what else changes while nothing does."""
+    columns = (
+        "id",
+        "name",
+        "status",
+        "status_since",
+        "cordoned",
+        "location_id",
+        "free_disk_mb",
+        "cpus",
+        "last_error",
+    )
+    held = Run.objects.filter(released_at=None).aggregate(Count("pk"), Max("created_at"))
+    claims = GpuClaim.objects.filter(released_at=None).aggregate(Count("pk"), Max("pk"))
+    gpus = Gpu.objects.filter(present=True).count()
+    return _digest([list(Host.objects.values_list(*columns)), held, claims, gpus])
+
+
+def hosts_live(user: User) -> str:
+    return render_to_string("hosts/_list.html", {"list": hosts.host_list(user)})
+
+
+def host_stamp(host_id: int) -> str:
+    """Everything of the row but what every contact changes."""
+    row = Host.every.filter(pk=host_id).values().first() or {}
+    shown = {name: value for name, value in row.items() if not name.startswith(("lease_", "due_", "seen_"))}
+    event = HostEvent.objects.filter(host_id=host_id).aggregate(Max("pk"))
+    held = Run.objects.filter(host_id=host_id, released_at=None).values_list("pk", "phase")
+    return _digest([shown, event, sorted(held)])
+
+
+def host_live(user: User, host_id: int) -> str:
+    host = access.visible(user, Host.every.select_related("location").filter(pk=host_id)).first()
+    return render_to_string("hosts/_live.html", {"host": hosts.live(host, user)}) if host else ""
+
+
+def _digest(what: object) -> str:
+    return hashlib.sha1(repr(what).encode(), usedforsecurity=False).hexdigest()

@@ -1,0 +1,125 @@
+"""Small things that templates say often: icons, badges, times, sizes. All text goes through format_html."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from django import template
+from django.templatetags.static import static
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from console.presenters.badges import Badge
+
+register = template.Library()
+
+# The largest unit that fits at least once, and how it is written.
+UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+@register.simple_tag
+def icon(name: str) -> SafeString:
+    return format_html(
+        '<svg class="icon" aria-hidden="true" focusable="false"><use href="{}#{}"></use></svg>',
+        static("icons.svg"),
+        name,
+    )
+
+
+@register.simple_tag
+def badge(state: Badge) -> SafeString:
+    """Colour, icon and word together: none of them alone carries the meaning."""
+    return format_html(
+        '<span class="badge tone-{}" data-state="{}">{}<span>{}</span></span>',
+        state.tone,
+        state.value,
+        icon(state.icon),
+        state.word,
+    )
+
+
+@register.simple_tag
+def when(moment: datetime | None) -> SafeString:
+    """A moment twice: to the second, and as how long ago, which page.js keeps fresh."""
+    if moment is None:
+        return format_html('<span class="none">{}</span>', "–")
+    return format_html(
+        '<time datetime="{}" class="when">{} <span class="ago" data-ago="{}">{}</span></time>',
+        iso(moment),
+        absolute(moment),
+        iso(moment),
+        relative(moment, timezone.now()),
+    )
+
+
+@register.simple_tag
+def ago(moment: datetime | None) -> SafeString:
+    """How long ago, with the moment itself at hand."""
+    if moment is None:
+        return format_html('<span class="none">{}</span>', "–")
+    return format_html(
+        '<time datetime="{}" title="{}" data-ago="{}">{}</time>',
+        iso(moment),
+        absolute(moment),
+        iso(moment),
+        relative(moment, timezone.now()),
+    )
+
+
+@register.simple_tag
+def took(start: datetime | None, end: datetime | None = None) -> SafeString:
+    """How long something lasted; while it lasts, page.js counts on."""
+    if start is None:
+        return format_html('<span class="none">{}</span>', "–")
+    if end is not None:
+        return format_html("<span>{}</span>", length(end - start))
+    return format_html('<span data-since="{}">{}</span>', iso(start), length(timezone.now() - start))
+
+
+@register.simple_tag
+def countdown(moment: datetime) -> SafeString:
+    left = max(moment - timezone.now(), timedelta(0))
+    return format_html('<span data-until="{}">{}</span>', iso(moment), length(left))
+
+
+@register.filter
+def span(value: timedelta | None) -> str:
+    return length(value) if value is not None else "none"
+
+
+@register.filter
+def mb(value: int | None) -> str:
+    """Mebibytes, in the unit that people read."""
+    if value is None:
+        return "–"
+    if value < 1024:
+        return f"{value} MiB"
+    return f"{value / 1024:.0f} GiB" if value >= 10240 else f"{value / 1024:.1f} GiB"
+
+
+def iso(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def absolute(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def relative(moment: datetime, now: datetime) -> str:
+    gone = now - moment
+    if gone < timedelta(0):
+        return f"in {length(-gone)}" if gone < timedelta(seconds=-5) else "just now"
+    return "just now" if gone < timedelta(seconds=5) else f"{length(gone)} ago"
+
+
+def length(value: timedelta) -> str:
+    """Two units at most: 2 d 3 h, 5 min 12 s, 8 s."""
+    seconds = max(int(value.total_seconds()), 0)
+    for position, (size, name) in enumerate(UNITS):
+        if seconds >= size:
+            first, rest = divmod(seconds, size)
+            smaller = UNITS[position + 1 : position + 2]
+            more = f" {rest // smaller[0][0]} {smaller[0][1]}" if smaller and rest >= smaller[0][0] else ""
+            return f"{first} {name}{more}"
+    return "0 s"

@@ -1,0 +1,67 @@
+// Small helps for every page. Without this file every page still works.
+"use strict";
+
+const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+
+// The same words as console/templatetags/yard.py, so that nothing jumps when the page counts on.
+function length(seconds) {
+  seconds = Math.max(Math.floor(seconds), 0);
+  for (let i = 0; i < UNITS.length; i++) {
+    const [size, name] = UNITS[i];
+    if (seconds < size) continue;
+    const rest = seconds % size;
+    const smaller = UNITS[i + 1];
+    const more = smaller && rest >= smaller[0] ? ` ${Math.floor(rest / smaller[0])} ${smaller[1]}` : "";
+    return `${Math.floor(seconds / size)} ${name}${more}`;
+  }
+  return "0 s";
+}
+
+function relative(seconds) {
+  if (seconds < -5) return `in ${length(-seconds)}`;
+  return seconds < 5 ? "just now" : `${length(seconds)} ago`;
+}
+
+function write(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+function countOn() {
+  const now = Date.now();
+  const since = (element, name) => (now - Date.parse(element.dataset[name])) / 1000;
+  for (const element of document.querySelectorAll("[data-ago]")) write(element, relative(since(element, "ago")));
+  for (const element of document.querySelectorAll("[data-since]")) write(element, length(since(element, "since")));
+  for (const element of document.querySelectorAll("[data-until]")) write(element, length(-since(element, "until")));
+}
+
+async function copy(button) {
+  const word = button.querySelector("span");
+  try {
+    await navigator.clipboard.writeText(button.dataset.copy);
+    word.textContent = "Copied";
+  } catch {
+    // No clipboard without HTTPS: select the text, so that Ctrl+C copies it.
+    getSelection().selectAllChildren(button.parentElement.querySelector("code"));
+    word.textContent = "Press Ctrl+C";
+  }
+  setTimeout(() => { word.textContent = "Copy"; }, 2000);
+}
+
+function changeTheme(event) {
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const root = document.documentElement;
+  const now = ["light", "dark"].includes(root.dataset.theme) ? root.dataset.theme : dark ? "dark" : "light";
+  const wanted = now === "dark" ? "light" : "dark";
+  event.preventDefault();
+  root.dataset.theme = wanted;
+  document.cookie = `theme=${wanted}; path=/; max-age=31536000; samesite=lax`;
+}
+
+document.documentElement.classList.add("js");
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (button) copy(button);
+});
+document.getElementById("theme-form")?.addEventListener("submit", changeTheme);
+countOn();
+setInterval(countOn, 1000);
