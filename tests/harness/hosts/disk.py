@@ -26,6 +26,7 @@ DIRECTORIES = [
     "var/lib",
     "var/cache",
     "var/ledger",
+    "var/failpoints",
     "etc/ssh",
 ]
 FROM_ETC = [
@@ -62,6 +63,7 @@ def lay_out(disk, name, size_mb, user, hosts_file, programs):
     for directory in MERGED:
         if pathlib.Path("/", directory).is_symlink():
             (disk / directory).symlink_to(f"usr/{directory}")
+    (disk / "var/failpoints").chmod(0o777)
     (disk / "var/run").symlink_to("/run")
     (disk / "var/tmp").mkdir()
     (disk / "var/tmp").chmod(0o1777)

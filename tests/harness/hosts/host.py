@@ -135,6 +135,19 @@ class Host:
         """Run a command on the host as its root (or as its only user), without SSH."""
         return run(*self.inside(*command), **options)
 
+    def arm(self, point, how=""):
+        """The runner's next process that comes to the point kills itself there; how="stop": it stops."""
+        self.write(f"{self.failpoints}/{point}", how)
+        self.path(f"{self.failpoints}/{point}").chmod(0o666)
+
+    def armed(self):
+        """The points that nobody came to yet."""
+        return sorted(path.name for path in self.path(self.failpoints).iterdir())
+
+    def disarm(self):
+        for path in self.path(self.failpoints).iterdir():
+            path.unlink(missing_ok=True)
+
     def ledger_lines(self):
         """What replicas wrote about themselves on this host; a torn last line is left out."""
         lines = []

@@ -44,9 +44,10 @@ class LoopbackHost(Host):
         self.port = free_port(self.address)
         self.user = pwd.getpwuid(os.getuid()).pw_name
         self.relay = None
-        for name in ("home", "bin", "etc"):
+        for name in ("home", "bin", "etc", "failpoints"):
             (self.dir / name).mkdir()
         self.home = str(self.dir / "home")
+        self.failpoints = str(self.dir / "failpoints")
         for program, source in fleet.programs.items():
             shutil.copy(source, self.dir / "bin" / program)
             (self.dir / "bin" / program).chmod(0o755)
@@ -64,6 +65,7 @@ class LoopbackHost(Host):
             "PATH": f"{self.dir}/bin:/usr/local/bin:/usr/bin:/bin",
             "FAKE_GPUS": f"{self.dir}/etc/fake-gpus.json",
             "LEDGER": f"{self.ledger_dir}/ledger.jsonl",
+            "TRAINYARD_FAILPOINT": f"{self.dir}/failpoints",
             "TEST_HOST": str(self.dir),
         }
 

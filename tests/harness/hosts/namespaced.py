@@ -25,6 +25,7 @@ PasswordAuthentication no
 PermitRootLogin prohibit-password
 PrintMotd no
 Subsystem sftp /usr/lib/openssh/sftp-server
+SetEnv TRAINYARD_FAILPOINT=/var/failpoints
 PidFile /run/sshd.pid
 """
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -38,6 +39,7 @@ class NamespacedHost(Host):
     port = 22
     user = USER
     home = f"/home/{USER}"
+    failpoints = "/var/failpoints"
     gpu_state_path = "/etc/fake-gpus.json"
 
     def __init__(self, fleet, number, disk_mb, own_boot_id):

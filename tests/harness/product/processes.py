@@ -65,6 +65,9 @@ class Processes:
         assert hit, f"no process of role {role} to stop"
         return hit
 
+    def pause_one(self, pid):
+        os.kill(pid, signal.SIGSTOP)
+
     def resume(self, *hit):
         for pid in hit or self.all():
             with contextlib.suppress(ProcessLookupError):

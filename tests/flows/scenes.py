@@ -1,0 +1,62 @@
+"""What several flows do: jobs that run until they are told, and looks at their runs."""
+
+from __future__ import annotations
+
+import itertools
+
+from tests.harness.product import job_spec
+from tests.harness.shell import wait_for
+
+NAMES = itertools.count()
+
+
+class LongJob:
+    """A job whose replicas print until `finish()`. With 5 GPUs each, two replicas never share a host."""
+
+    def __init__(self, yard, replicas=1, gpus=5, name="long", options=(), **changes):
+        self.yard = yard
+        self.name = name
+        self.marker = f"finish-{next(NAMES)}"
+        command = ["replica", "--until", f"~/{self.marker}", *options]
+        pools = [{"command": command, "gpus": gpus}]
+        if replicas > 1:
+            pools.append({"command": command, "gpus": gpus, "replicas": replicas - 1})
+        self.id = yard.submit(job_spec(*pools, name=name, **changes))
+
+    def running(self):
+        self.yard.client.wait(self.id, "RUNNING")
+        return self
+
+    def finish(self):
+        for host in self.yard.fleet:
+            host.write(f"{host.home}/{self.marker}", "")
+
+    def succeeded(self):
+        self.finish()
+        self.yard.client.wait(self.id, "SUCCEEDED")
+        return self
+
+    def starts(self):
+        return [line["run"] for line in self.yard.ledger(self.id) if line["event"] == "start"]
+
+    def run(self, replica="workerpool0-0"):
+        """The newest run of a replica."""
+        return [run for run in self.yard.runs(self.id) if f"-{replica}-" in run["id"]][-1]
+
+    def host(self, replica="workerpool0-0"):
+        [row] = self.yard.query(f"SELECT name FROM agents_host WHERE id = {self.run(replica)['host_id']}")
+        return next(host for host in self.yard.fleet if host.name == row["name"])
+
+    def grows(self, replica="workerpool0-0", what="its log to grow here"):
+        """Wait until bytes that were not there before are stored."""
+        before = self.run(replica)["log_stored"]
+        wait_for(lambda: self.run(replica)["log_stored"] > before, what, dump=self.yard.tail)
+
+    def flags(self):
+        [row] = self.yard.query(f"SELECT flags FROM jobs_job WHERE id = {self.id}")
+        return [flag["flag"] for flag in row["flags"]]
+
+
+def replica_process(host, run_id):
+    """The pid of the replica itself, not of its keepers; None when there is none."""
+    return next((pid for pid, command in host.processes(run_id) if "bin/replica" in command), None)

@@ -1,0 +1,125 @@
+"""Any process of ours dies at any moment: nothing is lost, nothing is doubled, and replicas do not notice."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+
+import pytest
+
+from tests.flows.scenes import LongJob, replica_process
+from tests.harness.product import job_spec
+from tests.harness.product.product import ROOT
+from tests.harness.shell import wait_for
+
+
+def test_each_process_is_killed_while_a_job_runs(yard, client):
+    """Failure modes 1 to 5, 9 and 10, and all at once: three starts in all, and the viewer misses no byte."""
+    job = LongJob(yard, replicas=3, name="killed around")
+    with client.log_socket(job.id) as viewer:
+        job.running()
+        viewer.read_until(lambda seen: b"line 0 at" in seen.text(), "the first line")
+        for role in ("web", "worker", "dispatcher", "beat", "broker"):
+            old = yard.processes.kill(role)
+            yard.processes.wait_for_new(role, old)
+            size = len(viewer.text())
+            viewer.read_until(
+                lambda seen, size=size: len(seen.text()) > size, f"a line after the {role} was killed"
+            )
+        yard.kill()
+        assert not yard.processes.all()
+        yard.start()
+        viewer.read_until(
+            lambda seen, size=len(viewer.text()): len(seen.text()) > size, "a line after the power cut"
+        )
+        job.succeeded()
+        viewer.read_until(lambda seen: b"done after" in seen.text(), "the last line")
+    yard.check()
+    assert viewer.text() == client.log(job.id)
+    assert len(job.starts()) == 3
+
+
+def test_a_submission_is_neither_lost_nor_doubled(yard, client):
+    """Failure mode 1. Each key is sent twice, while the web process and the worker are killed."""
+    ids = {}
+    for number in range(24):
+        if number % 8 == 4:
+            yard.processes.kill("web" if number != 12 else "worker")
+        document = job_spec(["true"], name=f"keyed {number}")
+        for _ in range(2):
+            ids.setdefault(number, set()).add(client.submit(document, key=f"key-{number}", patience=60))
+    assert all(len(each) == 1 for each in ids.values())
+    yard.accepted += [job_id for each in ids.values() for job_id in each]
+    yard.check()
+    [row] = yard.query("SELECT count(*) AS n FROM jobs_job WHERE display_name LIKE 'keyed %'")
+    assert row["n"] == 24
+
+
+def test_a_tree_that_ignores_sigterm_ends_with_its_job(yard, client):
+    """Failure modes 20 and 21: daemons in sessions of their own, deaf to SIGTERM, with an empty environment."""
+    job_id = yard.submit(
+        job_spec(["replica", "--ignore-term", "--daemons", "5", "--seconds", "300"], name="stubborn")
+    )
+    client.wait(job_id, "RUNNING")
+    client.wait_for_log(job_id, "line 3")
+    assert sum(len(host.processes(f"1000.{job_id}-")) for host in yard.fleet) == 5
+    client.cancel(job_id)
+    assert client.wait(job_id, "CANCELLING", "CANCELLED")
+    client.wait(job_id, "CANCELLED")
+    assert [host.processes(f"{job_id}-") for host in yard.fleet] == [[], [], []]
+    yard.check()
+
+
+def test_the_runner_dies_and_replicas_do_not(yard, client):
+    """Failure mode 19. The exit code that the replica then chooses is the one that is told."""
+    job_id = yard.submit(job_spec(["replica", "--until", "~/runner-died", "--exit", "7"], name="runner dies"))
+    client.wait(job_id, "RUNNING")
+    [run] = yard.runs(job_id)
+    host = next(host for host in yard.fleet if replica_process(host, run["id"]))
+    serving = [pid for pid in host.pids() if " serve" in command_on(host, pid)]
+    host.run_inside("kill", f"-{signal.SIGKILL.value}", *serving)
+    size = len(client.log(job_id))
+    wait_for(lambda: len(client.log(job_id)) > size, "the log to go on under a new runner", dump=yard.tail)
+    host.write(f"{host.home}/runner-died", "")
+    client.wait(job_id, "FAILED")
+    text = "The replica workerpool0-0 exited with a non-zero status of 7. Termination reason: Error."
+    assert client.job(job_id)["error"]["message"] == text
+    yard.check()
+
+
+def command_on(host, pid):
+    return (host.path(f"/proc/{pid}/cmdline")).read_bytes().replace(b"\0", b" ").decode()
+
+
+@pytest.fixture
+def changed_tree(tmp_path):
+    """This very product, but for its runner, which has one more line: so it has another name on hosts."""
+    for name in ("agents", "console", "jobs", "templates", "static"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "node_modules").symlink_to(ROOT / "node_modules")
+    with open(tmp_path / "agents" / "runner.py", "a") as runner:
+        runner.write("\n# A later version.\n")
+    return tmp_path
+
+
+def test_the_runner_is_upgraded_under_a_running_job(yard, client, changed_tree):
+    """Failure mode 40, both ways: the new runner adopts what the old one started, and is adopted in its turn."""
+    first = LongJob(yard, name="old runner").running()
+    [before] = yard.query(f"SELECT runner_sha FROM agents_host WHERE name = '{first.host().name}'")
+    yard.stop()
+    yard.root = changed_tree
+    try:
+        yard.start()
+        first.grows(what="the log to go on after the upgrade")
+        [after] = yard.query(f"SELECT runner_sha FROM agents_host WHERE name = '{first.host().name}'")
+        assert before["runner_sha"] and after["runner_sha"] not in ("", before["runner_sha"])
+        second = LongJob(yard, name="new runner").running()
+    finally:
+        yard.stop()
+        yard.root = ROOT
+        yard.start()
+    second.grows(what="the log to go on after the way back")
+    first.succeeded()
+    second.succeeded()
+    yard.check()
+    assert len(first.starts()) == len(second.starts()) == 1

@@ -1,0 +1,186 @@
+"""The three walks of the design, each followed through the running product: one job, one crash, one keystroke."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import signal
+
+import pytest
+import requests
+from websockets.exceptions import ConnectionClosed
+
+from tests.harness.product import job_spec
+from tests.harness.product.product import PASSWORD, SHAPES
+from tests.harness.shell import wait_for
+
+pytestmark = pytest.mark.parametrize("shape", SHAPES, scope="module")
+TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
+
+
+class Browser:
+    """Forms as a browser sends them: cookies, the page's own token, redirects."""
+
+    def __init__(self, url):
+        self.url = url
+        self.session = requests.Session()
+        self.session.trust_env = False
+
+    def get(self, path):
+        answer = self.session.get(self.url + path, timeout=60)
+        assert answer.status_code == 200, answer.text[:2000]
+        return answer.text
+
+    def send(self, page, path, **fields):
+        token = TOKEN.search(self.get(page))[1]
+        headers = {"Referer": self.url + page, "Origin": self.url}
+        fields["csrfmiddlewaretoken"] = token
+        answer = self.session.post(self.url + path, data=fields, headers=headers, timeout=60)
+        assert answer.status_code == 200, answer.text[:2000]
+        return answer
+
+
+@pytest.fixture
+def browser(yard):
+    browser = Browser(yard.url)
+    browser.send("/login", "/login", username="ada", password=PASSWORD, next="")
+    return browser
+
+
+def causes(yard, job_id):
+    rows = yard.query(
+        f"SELECT to_state, cause, actor FROM jobs_transition WHERE job_id = {job_id} AND subject = 'job'"
+    )
+    assert all(row["cause"] and row["actor"] for row in rows), rows
+    return [row["to_state"] for row in rows]
+
+
+def test_a_job_from_the_form_to_the_last_byte(yard, client, browser):
+    """Walk (a). Two pools on two hosts; what the viewer saw is what was printed, and every step left its row."""
+    pools = (
+        {"command": ["replica", "--seconds", "1.5"], "gpus": 5},
+        {"command": ["replica", "--seconds", "60"], "gpus": 5},
+    )
+    document = json.dumps(job_spec(*pools, name="walk a"))
+    page = browser.send(
+        "/jobs/new?as=json", "/jobs/new?as=json", mode="json", action="submit", **json_form(browser, document)
+    )
+    job_id = int(re.search(r"/jobs/(\d+)/", page.url)[1])
+    yard.accepted.append(job_id)
+    with client.log_socket(job_id) as viewer:
+        viewer.read_until(lambda seen: b"line 0 at" in seen.text(), "the first line")
+        assert client.state(job_id) in ("PENDING", "RUNNING")
+        viewer.read_until(lambda seen: b"done after" in seen.text(), "the last line")
+    client.wait(job_id, "SUCCEEDED")
+    yard.check()
+    assert viewer.text() == client.log(job_id)
+    assert causes(yard, job_id) == ["QUEUED", "PENDING", "RUNNING", "SUCCEEDED"]
+    runs = yard.runs(job_id)
+    assert len({run["host_id"] for run in runs}) == 2 and [len(run["gpu_uuids"]) for run in runs] == [5, 5]
+    digest = hashlib.sha256(viewer.text()).hexdigest()
+    assert runs[0]["log_digest_here"] == runs[0]["log_digest_host"] == f"sha256:{digest}"
+    assert f"{len(viewer.text()):,}" in browser.get(
+        f"/jobs/{job_id}/log/workerpool0-0"
+    ) or digest in browser.get(f"/jobs/{job_id}/log/workerpool0-0")
+
+
+def json_form(browser, document):
+    """The fields of the JSON form as the page has them, with our document in the one that is typed into."""
+    html = browser.get("/jobs/new?as=json")
+    fields = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', html))
+    fields.pop("csrfmiddlewaretoken", None)
+    name = re.search(r'<textarea[^>]* name="([^"]+)"', html)[1]
+    selects = re.findall(r'<select[^>]* name="([^"]+)"', html)
+    return {**fields, **dict.fromkeys(selects, "default"), name: document}
+
+
+def test_a_crash_and_the_restart_that_follows(yard, client, hosts):
+    """Walk (b). The killed replica comes back on the same host under its name; its sibling and the page go on."""
+    pools = (["replica", "--seconds", "60"], ["replica", "--seconds", "60"])
+    job_id = yard.submit(job_spec(*pools, name="walk b"))
+    client.wait(job_id, "RUNNING")
+    victim = next(run for run in yard.runs(job_id) if "workerpool1-0" in run["id"])
+    host = next(host for host in hosts if any(line["run"] == victim["id"] for line in host.ledger_lines()))
+    pid = wait_for(lambda: main_process(host, victim["id"]), "the replica's process")
+    with client.socket(f"/ws/jobs/{job_id}") as page:
+        before = json.loads(page.recv(timeout=60))
+        host.run_inside("kill", f"-{signal.SIGKILL.value}", str(pid))
+        wait_for(lambda: "SIGKILL" in json.loads(page.recv(timeout=60))["html"], "the page to say SIGKILL")
+        assert "SIGKILL" not in before["html"]
+    again = wait_for(lambda: running(yard, job_id, "workerpool1-0", after=victim["id"]), "the second run")
+    assert again["host_id"] == victim["host_id"] and again["number"] == 1
+    assert client.state(job_id) == "RUNNING"
+    client.cancel(job_id)
+    client.wait(job_id, "CANCELLED")
+    yard.check()
+    starts = [line["run"] for line in yard.ledger(job_id) if line["event"] == "start"]
+    assert len(starts) == 3 and f"{job_id}-workerpool0-0-a1-r0" in starts
+
+
+def main_process(host, run_id):
+    """The replica itself, not its keepers."""
+    return next((pid for pid, command in host.processes(run_id) if "bin/replica" in command), None)
+
+
+def running(yard, job_id, replica, after):
+    found = [run for run in yard.runs(job_id) if f"-{replica}-" in run["id"] and run["id"] != after]
+    return next((run for run in found if run["phase"] == "running"), None)
+
+
+def test_a_keystroke_and_its_echo(yard, client):
+    """Walk (c). A terminal in the replica's own environment; bounded when nobody reads; closed when the job ends."""
+    job_id = yard.submit(job_spec(["replica", "--seconds", "90"], name="walk c", web_access=True))
+    client.wait(job_id, "RUNNING")
+    [run] = yard.runs(job_id)
+    assert list(client.job(job_id)["webAccessUris"]) == ["workerpool0-0"]
+    with client.socket(f"/ws/shell/{run['id']}") as shell:
+        shell.send(json.dumps({"resize": [91, 31]}))
+        say(shell, "echo run=$TRAINYARD_RUN size=$(stty size) || true\n", f"run={run['id']} size=31 91")
+        say(shell, "pwd\n", f"/runs/{run['id']}/work")
+        shell.send(b"yes\n")
+        flood = take_without_ack(shell)
+        assert 64 * 1024 < flood <= 300 * 1024
+        shell.send(json.dumps({"ack": 1 << 40}))
+        shell.send(b"\x03")
+        say(shell, "echo the end is $((40+2))\n", "the end is 42", acknowledge=True)
+        client.cancel(job_id)
+        with pytest.raises(ConnectionClosed):
+            while True:
+                shell.recv(timeout=60)
+    client.wait(job_id, "CANCELLED")
+    [session] = wait_for(
+        lambda: [row for row in sessions(yard, run["id"]) if row["closed_at"]],
+        "the shell's record to be closed",
+    )
+    assert session["user_name"] == "ada" and session["close_reason"]
+    yard.check()
+
+
+def sessions(yard, run_id):
+    return yard.query(f"SELECT * FROM jobs_shellsession WHERE run_id = '{run_id}'")
+
+
+def say(shell, line, expected, acknowledge=False):
+    """Type a line and read until the answer is there."""
+    shell.send(line.encode())
+    seen, taken = b"", 0
+    while expected.encode() not in seen.replace(b"\r\n", b""):
+        message = shell.recv(timeout=60)
+        if isinstance(message, bytes):
+            seen += message
+            taken += len(message)
+            if acknowledge:
+                shell.send(json.dumps({"ack": taken}))
+    return seen
+
+
+def take_without_ack(shell):
+    """How much comes when nothing is acknowledged, until it has been quiet for a second."""
+    size = 0
+    try:
+        while True:
+            message = shell.recv(timeout=1)
+            size += len(message) if isinstance(message, bytes) else 0
+    except TimeoutError:
+        return size
