@@ -36,7 +36,7 @@ def dispatcher_name(environment: Environment) -> str:
     return environment.dispatcher or f"{machine}-{os.getpid()}"
 
 
-def plan(environment: Environment, names: tuple[str, ...], web_fd: int, lock_fd: int) -> list[Process]:
+def plan(environment: Environment, names: tuple[str, ...], web_fd: int | None, lock_fd: int) -> list[Process]:
     """All children. Each inherits the lock: a successor cannot start while any of them still runs."""
     dispatcher = dispatcher_name(environment)
     argv = {
@@ -60,7 +60,7 @@ def plan(environment: Environment, names: tuple[str, ...], web_fd: int, lock_fd:
             name=name,
             argv=argv[name],
             env={"TRAINYARD_DISPATCHER": dispatcher} if name == "dispatcher" else {},
-            pass_fds=(lock_fd, web_fd) if name == "web" else (lock_fd,),
+            pass_fds=(lock_fd, web_fd) if name == "web" and web_fd is not None else (lock_fd,),
         )
         for name in names
     ]

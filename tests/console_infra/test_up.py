@@ -1,0 +1,110 @@
+"""`trainyard up` as a person meets it: the real command, its real processes, and what kills them."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+
+import pytest
+import redis
+import requests
+
+from tests.harness.product import Product
+from tests.harness.shell import process_alive, wait_for
+
+ROLES = ("web", "worker", "dispatcher", "beat", "broker")
+LINK = re.compile(r"^Set up your account: (http://\S+/setup/\S+)$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def product():
+    with Product("embedded") as product:
+        yield product
+
+
+def health(product):
+    return requests.get(f"{product.url}/healthz", timeout=30).json()
+
+
+def is_well(product):
+    try:
+        return health(product)["status"] == "ok"
+    except requests.RequestException:
+        return False
+
+
+def test_it_says_where_it_is_and_how_the_first_person_gets_in(product):
+    said = product.output.read_text()
+    assert re.search(rf"^Trainyard is ready at {re.escape(product.url)}$", said, re.MULTILINE)
+    (link,) = LINK.findall(said)
+    assert link.startswith(product.url)
+    assert requests.get(link, timeout=30).status_code == 200
+    assert requests.get(link + "x", timeout=30).status_code == 404
+    wait_for(lambda: is_well(product), "everything to be well", dump=product.tail)
+
+
+def test_a_second_one_on_the_same_data_is_refused(product):
+    done = product.command("up", check=False)
+    assert done.returncode == 1
+    assert f"already runs on {product.data}" in done.stderr and product.url in done.stderr
+    assert "--data DIR" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_port_that_is_taken_is_told_with_the_cure(product, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        done = product.command(
+            "up", "--data", str(tmp_path), "--port", str(other.getsockname()[1]), check=False
+        )
+    assert done.returncode == 1
+    assert "cannot be opened" in done.stderr and "--port or TRAINYARD_PORT" in done.stderr
+
+
+def test_the_command_line_works_while_it_runs(product):
+    product.with_admin()
+    assert product.command("user", "list").stdout == "ada\tadmin\tdefault:admin\n"
+
+
+def test_every_process_that_is_killed_comes_back(product):
+    old = [pid for role in ROLES for pid in product.processes.kill(role)]
+    for role in ROLES:
+        product.processes.wait_for_new(role, old)
+    sweeps = "SELECT at FROM jobs_tick WHERE name = 'sweep'"
+    before = product.query(sweeps)
+    wait_for(lambda: product.query(sweeps) != before, "the sweep to go on", dump=product.tail)
+    wait_for(lambda: is_well(product), "everything to be well again", dump=product.tail)
+    assert product.output.read_text().count("was killed by signal 9; starting it again") == len(ROLES)
+
+
+def test_each_queue_is_heard(product):
+    """The watchdog's question goes through the worker's and through the dispatcher's own queue, and comes back."""
+    path = product.data / "broker" / "redis.sock"
+    assert path.is_socket()
+    for name in ("worker", "dispatcher"):
+        wait_for(lambda name=name: echo(path, name), f"an echo of the {name}", dump=product.tail)
+
+
+def echo(path, name):
+    with redis.Redis(unix_socket_path=str(path)) as client:
+        return client.get(f"trainyard:echo:{name}")
+
+
+def test_ctrl_c_stops_everything_and_the_next_start_asks_for_no_setup(product):
+    pids = product.processes.all()
+    assert len(pids) >= 6
+    product.up.send_signal(signal.SIGINT)
+    assert product.up.wait(60) == 0
+    assert not [pid for pid in pids if process_alive(pid)]
+    assert product.tail().endswith("Trainyard has stopped.\n")
+    before = product.output.stat().st_size
+    product.start()
+    assert not LINK.findall(product.output.read_text()[before:])
+
+
+def test_nothing_outlives_an_up_that_was_killed(product):
+    pids = product.processes.all()
+    product.up.kill()
+    product.up.wait()
+    wait_for(lambda: not any(process_alive(pid) for pid in pids), "all its processes to follow")
+    product.start()  # and the data directory is free again
+    assert product.command("token", "create", "ada").stdout
