@@ -238,6 +238,7 @@ class LogPiece(models.Model):
     z = models.BooleanField()
     data = models.BinaryField()
     at = models.JSONField(default=list, help_text="[[offset, wall seconds], ...]")
+    wall = models.FloatField(null=True, help_text="the first of these times")
 
     class Meta:
         ordering = ["run", "start"]
@@ -248,13 +249,14 @@ class LogPiece(models.Model):
 
 
 class LogSegment(models.Model):
-    """Pieces rolled into one file of the Storage. `index` is [[start, end, file offset, length, z, wall], ...]."""
+    """Pieces rolled into one file of the Storage. `index` is [[start, end, file offset, length, z, marks], ...]."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="segments")
     start = models.BigIntegerField()
     end = models.BigIntegerField()
-    key = models.CharField(max_length=200)
+    key = models.CharField(max_length=300)
     index = models.JSONField()
+    wall = models.FloatField(null=True, help_text="when its first bytes were printed")
 
     class Meta:
         ordering = ["run", "start"]

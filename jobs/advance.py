@@ -1,0 +1,243 @@
+"""Load, decide, apply: what is known about a job becomes what should be.
+
+Any number of jobs at once, in one transaction: their rows are locked in the order of their ids, the facts read after
+that, each decided about by itself, and all differences written together. It may be run by anybody, at any time, twice.
+
+A job whose decision raises is looked at again a while later and stands in nobody's way: its time is pushed ahead before
+anything else is tried with it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Coalesce
+
+from agents.failpoints import failpoint
+from jobs import announce, hints, seating, snapshot
+from jobs.models import Job, Replica, Run, Transition
+from jobs.rules.decide import decide
+from jobs.rules.plan import Plan, Stop
+from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase, check
+from jobs.snapshot import Rows
+
+log = logging.getLogger(__name__)
+
+# How long a job rests whose decision raised.
+POISON_REST = timedelta(minutes=1)
+# If a decision left a time that is over already, it is not looked at again before this.
+SOON = timedelta(seconds=1)
+
+
+@dataclass(slots=True)
+class Changes:
+    """What a batch of plans writes, gathered so that each table is written once."""
+
+    now: datetime
+    replicas: dict[ReplicaState, list[int]] = field(default_factory=lambda: defaultdict(list))
+    restarted: list[int] = field(default_factory=list)
+    fresh: list[int] = field(default_factory=list)
+    stops: list[Stop] = field(default_factory=list)
+    released: list[str] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    transitions: list[Transition] = field(default_factory=list)
+    hosts: set[int] = field(default_factory=set)
+    topics: set[str] = field(default_factory=set)
+    freed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """What follows: hosts on which something else is wanted now, and whether somebody may be placed."""
+
+    hosts: frozenset[int] = frozenset()
+    freed: bool = False
+
+
+def advance(ids: Collection[int], now: datetime) -> None:
+    """Decide about these jobs, and tell everybody whom it concerns."""
+    advanced = advance_quietly(ids, now)
+    hints.hosts(advanced.hosts)
+    if advanced.freed:
+        hints.schedule()
+
+
+def advance_quietly(ids: Collection[int], now: datetime) -> Advanced:
+    """The same; the caller tells dispatchers and scheduler, because it is one of them."""
+    try:
+        with transaction.atomic():
+            done = _advance(snapshot.lock(ids), now)
+            failpoint("advance.before")
+        failpoint("advance.after")
+        return done
+    except Exception:
+        if len(ids) == 1:
+            log.exception("Job %s could not be advanced; it rests for %s.", *ids, POISON_REST)
+            Job.every.filter(pk__in=ids).update(due_at=now + POISON_REST)
+            return Advanced()
+    # One of them spoils it for all: find out which.
+    each = [advance_quietly([pk], now) for pk in sorted(ids)]
+    hosts = frozenset().union(*(one.hosts for one in each))
+    return Advanced(hosts, any(one.freed for one in each))
+
+
+def _advance(batch: list[Rows], now: datetime) -> Advanced:
+    changes = Changes(now)
+    for rows in batch:
+        try:
+            plan = decide(snapshot.view_of(rows), now, settings.TRAINYARD.grace_s)
+            check_moves(rows, plan)
+        except Exception:
+            log.exception("No decision about job %s; it rests for %s.", rows.job.pk, POISON_REST)
+            Job.every.filter(pk=rows.job.pk).update(due_at=now + POISON_REST)
+            _release(rows, None, changes)
+            continue
+        _apply(rows, plan, changes)
+    _write(changes)
+    announce.hints(changes.topics)
+    return Advanced(frozenset(changes.hosts), changes.freed)
+
+
+def check_moves(rows: Rows, plan: Plan) -> None:
+    """The tables are the law for what is written too, whoever decided it."""
+    before: JobState = JobState(rows.job.state)
+    for event in plan.events:
+        if event.subject == "job":
+            check(before, JobState(event.to_state))
+            before = JobState(event.to_state)
+    for replica in rows.replicas:
+        after = plan.replica_states.get(replica.name)
+        if after is not None:
+            check(ReplicaState(replica.state), after)
+
+
+def _apply(rows: Rows, plan: Plan, changes: Changes) -> None:
+    job = rows.job
+    _write_job(job, plan, changes.now)
+    runs = {run.pk: run for run in rows.runs}
+    replicas = {replica.name: replica for replica in rows.replicas}
+    for name, state in plan.replica_states.items():
+        changes.replicas[state].append(replicas[name].pk)
+    if plan.next_attempt:
+        changes.fresh += [replica.pk for replica in rows.replicas]
+        changes.freed = True
+    for restart in plan.restart:
+        old = runs[restart.after]
+        old.replica = replicas[restart.replica]
+        changes.runs.append(seating.again(job, snapshot.spec_of(job), old, changes.now))
+        changes.released.append(old.pk)
+        changes.restarted.append(old.replica_id)
+        changes.hosts.add(old.host_id)
+    changes.stops += plan.stop
+    changes.hosts |= {runs[stop.run].host_id for stop in plan.stop}
+    changes.transitions += [
+        Transition(
+            job=job,
+            at=changes.now,
+            host_at=event.host_at,
+            subject=event.subject,
+            from_state=event.from_state,
+            to_state=event.to_state,
+            attempt=job.attempt,
+            cause=event.cause,
+            actor=plan.actor,
+        )
+        for event in plan.events
+    ]
+    _release(rows, plan, changes)
+    if visible(plan):
+        changes.topics |= {f"job:{job.pk}", f"jobs:{job.project.name}"}
+
+
+def visible(plan: Plan) -> bool:
+    """Is there anything in it but another time to look?"""
+    return plan != Plan(due_at=plan.due_at, reschedule=plan.reschedule)
+
+
+def _write_job(job: Job, plan: Plan, now: datetime) -> None:
+    columns: dict[str, Any] = {}
+    for name in ("job_retries", "internal_tries", "started_at", "ended_at"):
+        if getattr(plan, name) is not None:
+            columns[name] = getattr(plan, name)
+    if plan.state is not None:
+        columns["state"] = plan.state
+    if plan.outcome is not None:
+        outcome = plan.outcome
+        columns |= {"outcome": outcome.state, "error_message": outcome.message}
+        columns["error_code"] = outcome.code or None
+    if plan.flags is not None:
+        columns["flags"] = [
+            {"flag": flag.name, "since": flag.since.isoformat(), "text": flag.text} for flag in plan.flags
+        ]
+    if plan.next_attempt:
+        columns |= {"attempt": job.attempt + 1, "queued_at": now, "reason": ""}
+        columns |= {"outcome": "", "error_code": None, "error_message": ""}
+    if visible(plan):
+        columns |= {"version": job.version + 1, "updated_at": now}
+    due_at = plan.due_at if plan.reschedule else job.due_at
+    if due_at is not None and due_at <= now:
+        due_at = now + SOON
+    if (plan.state or job.state) in TERMINAL:
+        due_at = None
+    if due_at != job.due_at:
+        columns["due_at"] = due_at
+    if columns and not Job.every.filter(pk=job.pk, version=job.version).update(**columns):
+        raise RuntimeError(f"Job {job.pk} was changed under its lock.")
+
+
+def _release(rows: Rows, plan: Plan | None, changes: Changes) -> None:
+    """Claims of closed runs are given back, except those that wait to move to the next run of their replica."""
+    moved = {restart.after for restart in plan.restart} if plan else set()
+    for run in rows.runs:
+        if run.phase != RunPhase.CLOSED or run.released_at is not None or run.pk in moved:
+            continue
+        if plan is None or not _comes_back(rows, plan, run):
+            changes.released.append(run.pk)
+            changes.freed = True
+
+
+def _comes_back(rows: Rows, plan: Plan, run: Run) -> bool:
+    """Its replica is to run again here, but not yet: all replicas are restarted together."""
+    if plan.next_attempt or plan.outcome or rows.job.outcome or run.attempt != rows.job.attempt:
+        return False
+    if (plan.state or rows.job.state) in TERMINAL:
+        return False
+    latest = max(each.number for each in rows.runs if each.replica_id == run.replica_id)
+    replica = next(each for each in rows.replicas if each.pk == run.replica_id)
+    state = plan.replica_states.get(replica.name, ReplicaState(replica.state))
+    return run.number == latest and state == ReplicaState.STARTING
+
+
+def _write(changes: Changes) -> None:
+    now = changes.now
+    if changes.stops or changes.released:
+        # In the order in which everybody locks them.
+        ids = [stop.run for stop in changes.stops] + changes.released
+        list(Run.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk").values_list("pk"))
+    for stop in changes.stops:
+        Run.objects.filter(pk=stop.run).update(
+            stop_wanted_at=Coalesce(F("stop_wanted_at"), now),
+            stop_grace_s=stop.grace_s,
+            stop_reason=stop.reason,
+        )
+    if changes.released:
+        failpoint("release.before")
+        seating.release(changes.released, now)
+        failpoint("release.after")
+    if changes.runs:
+        seating.save(changes.runs, now)
+    for state, ids_of in changes.replicas.items():
+        Replica.objects.filter(pk__in=ids_of).update(state=state)
+    if changes.restarted:
+        Replica.objects.filter(pk__in=changes.restarted).update(restarts=F("restarts") + 1)
+    if changes.fresh:
+        Replica.objects.filter(pk__in=changes.fresh).update(restarts=0)
+    Transition.objects.bulk_create(changes.transitions)

@@ -1,0 +1,176 @@
+"""The desk of the jobs: what agents/ asks, answered from rows; what hosts tell, written down and thought about.
+
+Hosts' threads write facts and go on. Deciding is done by one thread beside them: while it decides about some jobs,
+others gather, and the next batch takes them all. So a single fact is answered at once, and a flood costs few
+transactions. If this process dies in between, the jobs are marked as due and the sweep finds them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import InterfaceError, OperationalError, connection
+from django.utils import timezone
+
+from agents.desk import Arrival, Taken, Want
+from agents.models import Host
+from jobs import announce, hints, intake, wanted
+from jobs.advance import advance_quietly
+from jobs.intake import Told, Tries
+from jobs.schedule import schedule_quietly
+
+log = logging.getLogger(__name__)
+
+BATCH = 200
+REST_S = 0.5
+ROLL_EVERY_S = 0.5
+
+
+class JobsDesk:
+    """agents.desk.Desk over the rows. `name` is the dispatcher's; `poke` reaches the links of this process."""
+
+    def __init__(self, name: str, poke: Callable[[Collection[int]], None]) -> None:
+        self._tries = Tries()
+        self._thinker = Thinker(name, poke)
+
+    def close(self) -> None:
+        self._thinker.stop()
+
+    def wanted(self, host_id: int) -> Mapping[str, Want]:
+        with borrowed():
+            return wanted.wanted(host_id)
+
+    def orders(self, runs: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        with borrowed():
+            found = wanted.orders(runs)
+            missing = [run for run in runs if run not in found]
+            if missing:
+                self._thinker.think(intake.lost(missing, timezone.now()))
+            return found
+
+    def take(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Taken:
+        with borrowed():
+            told = self._take(host_id, token, arrivals)
+        announce.ring(f"log:{run}" for run in told.logs)
+        self._thinker.think(told.jobs, told.long_tails)
+        return told.taken
+
+    def _take(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Told:
+        try:
+            return intake.take(host_id, token, arrivals, timezone.now(), self._tries)
+        except (OperationalError, InterfaceError):
+            raise  # the database is away: the link keeps the batch and tries again
+        except Exception:
+            if len(arrivals) == 1:
+                log.exception("What a host told about %s was left out.", arrivals[0].run)
+                return Told()
+        # Something in it cannot be written. The rest must not suffer from that.
+        told = Told()
+        for arrival in arrivals:
+            one = self._take(host_id, token, [arrival])
+            told.current &= one.current
+            told.acks |= one.acks
+            told.pulls |= one.pulls
+            told.jobs |= one.jobs
+            told.logs |= one.logs
+            told.long_tails |= one.long_tails
+        return told
+
+    def host_changed(self, host_id: int) -> None:
+        with borrowed():
+            self._thinker.think(intake.mark_jobs_of(host_id, timezone.now()), anew=True)
+        announce.ring([f"host:{host_id}", "hosts"])
+
+
+class Thinker:
+    """The one thread of a dispatcher that decides and places, over whatever has gathered."""
+
+    def __init__(self, name: str, poke: Callable[[Collection[int]], None]) -> None:
+        self._name, self._poke = name, poke
+        self._jobs: set[int] = set()
+        self._tails: set[str] = set()
+        self._anew = False
+        self._rolled_at: dict[str, float] = {}
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._work, name="thinker", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        self._thread.join(timeout_s)
+
+    def think(self, jobs: Collection[int], tails: Collection[str] = (), anew: bool = False) -> None:
+        """Decide about these jobs soon. `anew`: room may have come; place whoever waits."""
+        if jobs or tails or anew:
+            with self._changed:
+                self._jobs.update(jobs)
+                self._tails.update(tails)
+                self._anew |= anew
+                self._changed.notify()
+
+    def _work(self) -> None:
+        try:
+            while (batch := self._next()) is not None:
+                jobs, tails, anew = batch
+                try:
+                    with borrowed():
+                        self._decide(jobs, anew)
+                        self._roll(tails)
+                except Exception:
+                    log.exception("Jobs %s could not be advanced here; the sweep finds them.", sorted(jobs))
+                    time.sleep(REST_S)
+        finally:
+            connection.close()
+
+    def _next(self) -> tuple[list[int], set[str], bool] | None:
+        with self._changed:
+            while not (self._jobs or self._tails or self._anew or self._stopping):
+                self._changed.wait()
+            if self._stopping:
+                return None
+            jobs = sorted(self._jobs)[:BATCH]
+            self._jobs.difference_update(jobs)
+            tails, self._tails = self._tails, set()
+            anew, self._anew = self._anew, False
+            return jobs, tails, anew
+
+    def _decide(self, jobs: list[int], anew: bool) -> None:
+        advanced = advance_quietly(jobs, timezone.now())
+        self._tell(advanced.hosts)
+        if advanced.freed or anew:
+            self._tell(schedule_quietly(timezone.now()))
+
+    def _tell(self, hosts: Collection[int]) -> None:
+        """Our own links directly; those of other dispatchers by message."""
+        if hosts:
+            self._poke(hosts)
+            hints.hosts(
+                Host.objects.filter(pk__in=hosts).exclude(lease_owner=self._name).values_list("pk", flat=True)
+            )
+
+    def _roll(self, tails: set[str]) -> None:
+        """Rolling is a worker's work; it is asked for once in a while, not at each frame."""
+        now = time.monotonic()
+        due = [run for run in tails if now - self._rolled_at.get(run, -ROLL_EVERY_S) >= ROLL_EVERY_S]
+        if len(self._rolled_at) > 10_000:
+            self._rolled_at.clear()
+        self._rolled_at.update(dict.fromkeys(due, now))
+        hints.roll(due)
+
+
+@contextmanager
+def borrowed() -> Iterator[None]:
+    """A database connection for a moment. PostgreSQL's goes back to the pool; SQLite's stays with the thread."""
+    try:
+        yield
+    finally:
+        if connection.vendor == "postgresql" or connection.errors_occurred:
+            connection.close_if_unusable_or_obsolete()

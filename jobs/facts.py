@@ -1,0 +1,160 @@
+"""Reading what a host says about a run, and writing it into the run where it was still empty. Pure but for the row.
+
+A host may be wrong, old, or hostile: whatever it says, nothing here raises, and nothing that the database cannot store
+comes out. What cannot be meant is left out, as if it had not been said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from jobs.models import Run
+from jobs.rules.states import RunPhase
+
+MOST_BYTES = 2**53
+MOST_MESSAGE = 4_000
+MOST_SURVIVORS = 20
+_LAST_MOMENT = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
+
+# Told once and kept: later words about them change nothing.
+_ONCE = (
+    "boot_id",
+    "claimed_at",
+    "started_at",
+    "ended_at",
+    "closed_at",
+    "seconds",
+    "why",
+    "refusal",
+    "message",
+    "oom",
+    "containment",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A fact document, read. Whatever is None or empty was not told, or not in a form that can be meant."""
+
+    phase: RunPhase
+    boot_id: str
+    claimed_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    closed_at: datetime | None
+    seconds: float | None
+    exit_code: int | None
+    exit_signal: int | None
+    why: str
+    refusal: str
+    message: str
+    oom: bool | None
+    containment: str
+    survivors: tuple[dict[str, Any], ...]
+    log_size: int | None
+    log_digest: str
+
+
+def read(document: Mapping[str, Any]) -> Told | None:
+    """None when it does not even tell a phase."""
+    try:
+        phase = RunPhase(text(document.get("phase"), 16))
+    except ValueError:
+        return None
+    log = document.get("log")
+    log = log if isinstance(log, Mapping) else {}
+    oom = document.get("oom")
+    return Told(
+        phase=phase,
+        boot_id=text(document.get("boot_id"), 64),
+        claimed_at=moment(document.get("claimed_at")),
+        started_at=moment(document.get("started_at")),
+        ended_at=moment(document.get("ended_at")),
+        closed_at=moment(document.get("closed_at")),
+        seconds=number(document.get("seconds"), 1e12),
+        exit_code=whole(document.get("exit_code"), -(2**31), 2**31 - 1),
+        exit_signal=whole(document.get("exit_signal"), 0, 255),
+        why=text(document.get("why"), 16),
+        refusal=text(document.get("refusal"), 32),
+        message=text(document.get("message"), MOST_MESSAGE),
+        oom=oom if isinstance(oom, bool) else None,
+        containment=text(document.get("containment"), 16),
+        survivors=_survivors(document.get("survivors")),
+        log_size=whole(log.get("size"), 0, MOST_BYTES),
+        log_digest=text(log.get("digest"), 100),
+    )
+
+
+def learn(run: Run, told: Told, now: datetime) -> set[str]:
+    """Write what is new into the row; the names of the columns that changed.
+
+    The exit is one fact of two numbers, and both None is a fact too ("unknown"): it is taken with the first word that
+    the run is over, and never again.
+    """
+    before = RunPhase(run.phase)
+    changed = {name for name in _ONCE if _fill(run, name, getattr(told, name))}
+    if told.phase.over and not before.over:
+        changed |= _set(run, exit_code=told.exit_code, exit_signal=told.exit_signal)
+        changed |= _set(run, ended_at=run.ended_at or now)
+    if told.phase.rank > before.rank:
+        changed |= _set(run, phase=told.phase)
+        if told.phase is RunPhase.CLOSED:
+            changed |= _set(run, closed_at=run.closed_at or now, log_digest_host=told.log_digest)
+    if before is not RunPhase.CLOSED and told.phase.rank >= before.rank:
+        # The one thing of a run that grows for as long as it is not closed; the last word is final.
+        changed |= _set(run, survivors=list(told.survivors))
+        if told.log_size is not None:
+            changed |= _set(run, log_size=told.log_size)
+    return changed
+
+
+def _fill(run: Run, name: str, value: Any) -> bool:
+    if value in (None, "") or getattr(run, name) not in (None, ""):
+        return False
+    setattr(run, name, value)
+    return True
+
+
+def _set(run: Run, **values: Any) -> set[str]:
+    changed = {name for name, value in values.items() if getattr(run, name) != value}
+    for name in changed:
+        setattr(run, name, values[name])
+    return changed
+
+
+def _survivors(value: object) -> tuple[dict[str, Any], ...]:
+    found = value if isinstance(value, list | tuple) else ()
+    return tuple(
+        {"pid": whole(each.get("pid"), 0, 2**31 - 1), "why": text(each.get("why"), 200)}
+        for each in found[:MOST_SURVIVORS]
+        if isinstance(each, Mapping)
+    )
+
+
+def text(value: object, most: int) -> str:
+    """A string that every database can store: no NUL, no half characters, not longer than `most`."""
+    if not isinstance(value, str):
+        return ""
+    return value[:most].encode("utf-8", "replace").decode("utf-8", "replace").replace("\0", "\ufffd")
+
+
+def whole(value: object, least: int, most: int) -> int | None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        return None
+    return value
+
+
+def number(value: object, most: float) -> float | None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= most:
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def moment(value: object) -> datetime | None:
+    """Seconds of a host's wall clock, which may show anything."""
+    seconds = number(value, _LAST_MOMENT)
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

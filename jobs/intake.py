@@ -1,0 +1,263 @@
+"""What hosts tell, written down: facts where they were still empty, log bytes where they continue what is stored.
+
+One transaction per batch of one host. It holds the host's row and its lease token, so that a dispatcher which lost the
+lease writes nothing any more. Only runs of that host are touched, whatever names come. Nothing is decided here: the
+jobs concerned are marked as due in the same transaction, and advanced after it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F
+
+from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Taken
+from agents.failpoints import failpoint
+from agents.models import Host
+from jobs import facts, segments, storage
+from jobs.models import Job, LogGap, LogPiece, Run
+from jobs.pieces import Tail
+from jobs.rules.states import TERMINAL, RunPhase
+
+# A payload that cannot be read is asked for again so often; then its range is a gap like any other.
+MOST_TRIES = 3
+LOST = "The host was restarted and holds nothing of this run any more."
+
+
+@dataclass(slots=True)
+class Told:
+    """What a batch brought: for the link, for the deciders, for open pages, for the store."""
+
+    current: bool = True
+    acks: dict[str, int] = field(default_factory=dict)
+    pulls: dict[str, int] = field(default_factory=dict)
+    jobs: set[int] = field(default_factory=set)
+    logs: set[str] = field(default_factory=set)
+    long_tails: set[str] = field(default_factory=set)
+
+    @property
+    def taken(self) -> Taken:
+        return Taken(self.acks, self.pulls, self.current)
+
+
+@dataclass(slots=True)
+class Mail:
+    """What came for one run, in the order in which it came."""
+
+    facts: list[Fact] = field(default_factory=list)
+    log: list[Frame | Gap] = field(default_factory=list)
+    end: LogEnd | None = None
+    forgotten: bool = False
+
+
+@dataclass(slots=True)
+class Tries:
+    """How often a payload at an offset could not be read. In memory only: it bounds a quarrel, nothing else."""
+
+    of: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def exhausted(self, run: str, start: int) -> bool:
+        if len(self.of) > 1_000:
+            self.of.clear()
+        self.of[run, start] = self.of.get((run, start), 0) + 1
+        return self.of[run, start] >= MOST_TRIES
+
+
+def take(host_id: int, token: int, arrivals: Sequence[Arrival], now: datetime, tries: Tries) -> Told:
+    mail = sorted_by_run(arrivals)
+    # Asked once, before: a batch is small, and the disk must not be asked under a lock.
+    full = storage.low() if any(each.log for each in mail.values()) else False
+    with transaction.atomic():
+        failpoint("store.before")
+        if not _hold_lease(host_id, token):
+            return Told(current=False)
+        told = _write(host_id, mail, full, now, tries)
+    failpoint("store.after")
+    return told
+
+
+def sorted_by_run(arrivals: Sequence[Arrival]) -> dict[str, Mail]:
+    mail: dict[str, Mail] = defaultdict(Mail)
+    for arrival in arrivals:
+        each = mail[facts.text(arrival.run, 80)]
+        match arrival.what:
+            case Fact() as fact:
+                each.facts.append(fact)
+            case Frame() | Gap() as bytes_or_gap:
+                each.log.append(bytes_or_gap)
+            case LogEnd() as end:
+                each.end = end
+            case Forgotten():
+                each.forgotten = True
+    return mail
+
+
+def _hold_lease(host_id: int, token: int) -> bool:
+    """The row stays locked: the token cannot change before this transaction is over."""
+    rows = Host.every.select_for_update(no_key=True).filter(pk=host_id, lease_token=token)
+    return bool(rows.order_by().values_list("pk"))
+
+
+def _write(host_id: int, mail: dict[str, Mail], full: bool, now: datetime, tries: Tries) -> Told:
+    speaks = [run for run, each in mail.items() if each.facts or each.end or each.forgotten]
+    _lock_jobs(speaks)
+    runs = (
+        Run.objects.select_for_update(no_key=True)
+        .filter(pk__in=mail, host=host_id)
+        .order_by("pk")
+        .defer("order", "log_proof", "stop_reason")
+    )
+    told = Told()
+    store = Store(now)
+    for run in runs:
+        _learn(run, mail[run.pk], full, store, told, tries)
+    store.save()
+    Job.every.filter(pk__in=told.jobs).update(due_at=now)
+    return told
+
+
+def _lock_jobs(runs: Sequence[str]) -> None:
+    """Jobs before runs, as everybody does. A run's id begins with its job's."""
+    ids = {int(head) for run in runs if (head := run.partition("-")[0]).isascii() and head.isdigit()}
+    if ids:
+        known = Job.every.filter(pk__in=[pk for pk in ids if pk < 2**63])
+        list(known.select_for_update(no_key=True).order_by("pk").values_list("pk"))
+
+
+@dataclass(slots=True)
+class Store:
+    """What is to be written, gathered over the runs of a batch."""
+
+    now: datetime
+    changed: list[tuple[Run, set[str]]] = field(default_factory=list)
+    pieces: list[LogPiece] = field(default_factory=list)
+    gaps: list[LogGap] = field(default_factory=list)
+
+    def save(self) -> None:
+        failpoint("log.before")
+        LogPiece.objects.bulk_create(self.pieces)
+        LogGap.objects.bulk_create(self.gaps)
+        for run, columns in self.changed:
+            run.save(update_fields=columns)
+        failpoint("log.after")
+
+
+def _learn(run: Run, mail: Mail, full: bool, store: Store, told: Told, tries: Tries) -> None:
+    changed: set[str] = set()
+    phase = run.phase
+    for fact in mail.facts:
+        known = facts.read(fact.document)
+        if known is not None:
+            changed |= facts.learn(run, known, store.now)
+    if changed - {"log_size"} or run.phase != phase:
+        told.jobs.add(run.job_id)
+    if mail.end is not None:
+        changed |= _end_of_log(run, mail.end, store.now)
+    if mail.log:
+        changed |= _append(run, mail.log, full, store, told, tries)
+    changed |= _completed(run, store.now)
+    if mail.forgotten and run.phase == RunPhase.CLOSED and run.forgotten_at is None:
+        run.forgotten_at = store.now
+        changed.add("forgotten_at")
+    if changed:
+        store.changed.append((run, changed))
+    if changed & {"log_stored", "log_size", "log_complete_at"}:
+        told.logs.add(run.pk)
+
+
+def _append(
+    run: Run, log: Sequence[Frame | Gap], full: bool, store: Store, told: Told, tries: Tries
+) -> set[str]:
+    if full:
+        return set()  # not acknowledged, so the host keeps it; `wanted` stops the pull
+    tail = Tail(run.log_stored)
+    for each in log:
+        if isinstance(each, Gap):
+            tail.skip(each)
+            continue
+        tail.add(each)
+        if tail.unreadable is each and tries.exhausted(run.pk, each.start):
+            tail.skip(Gap(each.start, each.end, "What the host sent could not be read."))
+            tail.hole = False
+    if tail.hole:
+        told.pulls[run.pk] = tail.stored
+    told.acks[run.pk] = tail.stored
+    if tail.stored == run.log_stored:
+        return set()
+    store.pieces += [segments.piece_of(run.pk, block) for block in tail.blocks]
+    store.gaps += [
+        LogGap(run=run, start=gap.start, end=gap.end, reason=facts.text(gap.reason, 500)) for gap in tail.gaps
+    ]
+    run.log_stored = tail.stored
+    if run.log_stored - run.log_rolled >= settings.TRAINYARD.segment_mb * storage.MB:
+        told.long_tails.add(run.pk)
+    return {"log_stored"} | _grow(run)
+
+
+def _grow(run: Run) -> set[str]:
+    """A host cannot have less than what came from it."""
+    if run.log_size >= run.log_stored:
+        return set()
+    run.log_size = run.log_stored
+    return {"log_size"}
+
+
+def _end_of_log(run: Run, end: LogEnd, now: datetime) -> set[str]:
+    size, digest = facts.whole(end.size, 0, facts.MOST_BYTES), facts.text(end.digest, 100)
+    changed: dict[str, Any] = {}
+    if run.log_complete_at is None and size is not None and size != run.log_size:
+        changed["log_size"] = size
+    if digest and not run.log_digest_host:
+        changed |= {"log_digest_host": digest}
+        if run.log_complete_at is not None:
+            changed["prove_due_at"] = now
+    for name, value in changed.items():
+        setattr(run, name, value)
+    return set(changed)
+
+
+def _completed(run: Run, now: datetime) -> set[str]:
+    """Closed, and everything that the host had is here: the log is complete, and to be proved."""
+    if run.log_complete_at is not None or run.phase != RunPhase.CLOSED or run.log_stored < run.log_size:
+        return set()
+    run.log_complete_at = run.prove_due_at = now
+    return {"log_complete_at", "prove_due_at"}
+
+
+def lost(asked: Sequence[str], now: datetime) -> set[int]:
+    """Runs that their host once claimed and that are to be started there again: it holds nothing of them.
+
+    Only a new boot proves that nothing of them lives either. Then they are over; their jobs are to be advanced.
+    """
+    gone = Run.objects.filter(pk__in=asked).exclude(phase__in=(RunPhase.CREATED, RunPhase.CLOSED))
+    gone = gone.exclude(boot_id="").exclude(host__boot_id="").exclude(boot_id=F("host__boot_id"))
+    found = list(gone.values_list("pk", flat=True))
+    if not found:
+        return set()
+    with transaction.atomic():
+        _lock_jobs(found)
+        rows = Run.objects.select_for_update(no_key=True).filter(pk__in=found).order_by("pk")
+        told, store = Told(), Store(now)
+        for run in rows.exclude(phase=RunPhase.CLOSED).defer("order", "log_proof"):
+            missing = [Gap(run.log_stored, run.log_size, LOST)] if run.log_stored < run.log_size else []
+            closed = Fact({"phase": "closed", "why": "lost", "message": LOST})
+            _learn(run, Mail([closed], [*missing]), False, store, told, Tries())
+        store.save()
+        Job.every.filter(pk__in=told.jobs).update(due_at=now)
+    return told.jobs
+
+
+def mark_jobs_of(host_id: int, now: datetime) -> set[int]:
+    """The host went, came back, or was restarted: the jobs with open runs on it are due."""
+    with transaction.atomic():
+        open_runs = Run.objects.filter(host=host_id).exclude(phase=RunPhase.CLOSED)
+        jobs = Job.every.filter(pk__in=open_runs.values("job")).exclude(state__in=TERMINAL).order_by("pk")
+        ids = set(jobs.select_for_update(no_key=True).values_list("pk", flat=True))
+        Job.every.filter(pk__in=ids).update(due_at=now)
+    return ids

@@ -1,0 +1,163 @@
+"""Reading what is stored of a log: from any offset, at any size, whether it lies in rows, in files, or is a gap.
+
+[0, run.log_stored) is covered, without overlap, by pieces (rows), segments (files) and recorded gaps. Finding an offset
+is one index lookup and one read, however long the log is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from django.db.models import Subquery
+from django.db.models.functions import Coalesce
+
+from jobs import storage
+from jobs.models import LogGap, LogPiece, LogSegment, Run
+from jobs.pieces import Block, Mark
+from jobs.segments import block_of
+
+STREAM_BYTES = 1024 * 1024
+PIECES_AT_ONCE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A range that is missing for good, and why."""
+
+    start: int
+    end: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Bytes [start, end) of a log, all of them.
+
+    `gaps` lie between the offset that was asked for and `start`; the next read goes on at `end`. No data and no gaps:
+    nothing is stored there yet. `at` tells when some of the bytes were printed, by the host's clock.
+    """
+
+    start: int
+    end: int
+    data: bytes = b""
+    gaps: tuple[Hole, ...] = ()
+    at: tuple[Mark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogStatus:
+    """`size_here` counts offsets, gaps included. `matches` is None where there is nothing to compare (yet)."""
+
+    size_here: int
+    size_host: int
+    complete: bool
+    digest_here: str
+    digest_host: str
+    matches: bool | None
+    gaps: tuple[Hole, ...]
+
+
+def size(run: Run) -> int:
+    """Up to which offset the log is here now, gaps included."""
+    return Run.objects.values_list("log_stored", flat=True).get(pk=run.pk)
+
+
+def read(run: Run, start: int, limit: int) -> Chunk:
+    """At most `limit` bytes from `start` on; gaps in front of them are passed over and told."""
+    start, gaps = _past_gaps(run, max(start, 0))
+    position, data, at = start, bytearray(), []
+    for block in _blocks(run, start):
+        if block.start > position or len(data) >= limit:
+            break
+        part = block.raw()[position - block.start :][: limit - len(data)]
+        at += [mark for mark in block.at if position <= mark[0] < position + len(part)]
+        data += part
+        position += len(part)
+    return Chunk(start, position, bytes(data), gaps, tuple(at))
+
+
+def stream(run: Run, start: int, end: int) -> Iterator[bytes]:
+    """Everything that is stored of [start, end), in order. Gaps are passed over: ask `status` for them."""
+    while start < end:
+        chunk = read(run, start, min(STREAM_BYTES, end - start))
+        if chunk.data and chunk.start < end:
+            yield chunk.data[: end - chunk.start]
+        elif not chunk.gaps:
+            return
+        start = chunk.end
+
+
+def offset_at(run: Run, when: float) -> int:
+    """From which offset on the log was printed at this moment or later, by the host's clock."""
+    for rows in (LogPiece.objects, LogSegment.objects):
+        row = rows.filter(run=run, wall__lte=when).order_by("-start").first()
+        if row is not None:
+            found = (
+                row.at if isinstance(row, LogPiece) else [mark for entry in row.index for mark in entry[5]]
+            )
+            return int(max(offset for offset, wall in found if wall <= when))
+    return 0
+
+
+def status(run: Run) -> LogStatus:
+    row = Run.objects.defer("order", "log_proof").get(pk=run.pk)
+    gaps = tuple(Hole(gap.start, gap.end, gap.reason) for gap in LogGap.objects.filter(run=row))
+    both = bool(row.log_digest_here and row.log_digest_host)
+    return LogStatus(
+        size_here=row.log_stored,
+        size_host=row.log_size,
+        complete=row.log_complete_at is not None,
+        digest_here=row.log_digest_here,
+        digest_host=row.log_digest_host,
+        matches=row.log_digest_here == row.log_digest_host if both else None,
+        gaps=gaps,
+    )
+
+
+def paused() -> bool:
+    """Hosts keep their logs at the moment, because the console's disk is nearly full."""
+    return storage.low()
+
+
+def _past_gaps(run: Run, start: int) -> tuple[int, tuple[Hole, ...]]:
+    gaps: list[Hole] = []
+    while gap := LogGap.objects.filter(run=run, start__lte=start, end__gt=start).first():
+        gaps.append(Hole(max(gap.start, start), gap.end, gap.reason))
+        start = gap.end
+    return start, tuple(gaps)
+
+
+def _blocks(run: Run, offset: int) -> Iterator[Block]:
+    """From the block that holds `offset` on. Rows may become a file meanwhile, never the other way round."""
+    while True:
+        before = offset
+        for source in (_from_segment, _from_pieces, _from_segment):
+            for block in source(run, offset):
+                yield block
+                offset = block.end
+        if offset == before:
+            return
+
+
+def _from_segment(run: Run, offset: int) -> Iterator[Block]:
+    segment = LogSegment.objects.filter(run=run, start__lte=offset).order_by("-start").first()
+    if segment is None or segment.end <= offset:
+        return
+    with storage.store().open(segment.key, "rb") as file:
+        for start, end, position, length, z, at in segment.index:
+            if end > offset:
+                file.seek(position)
+                marks = tuple((int(place), float(wall)) for place, wall in at)
+                yield Block(start, end, z, file.read(length), marks)
+
+
+def _from_pieces(run: Run, offset: int) -> Iterator[Block]:
+    pieces = LogPiece.objects.filter(run=run)
+    # The last piece that begins at or before the offset, by the index, and what follows it: one statement, so that
+    # it sees the pieces before or after they are joined or rolled, never in between.
+    at_or_before = pieces.filter(start__lte=offset).order_by("-start").values("start")[:1]
+    rows = pieces.filter(start__gte=Coalesce(Subquery(at_or_before), offset)).order_by("start")
+    for piece in rows[:PIECES_AT_ONCE]:
+        if piece.end > offset:
+            yield block_of(piece)

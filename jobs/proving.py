@@ -1,0 +1,75 @@
+"""Proving that a complete log is the host's log: its digest made here, and compared with the one that the host made.
+
+A digest is `sha256:` over the bytes for a log of at most 8 MiB, else `blocks8m:`, SHA-256 over the SHA-256 digests of
+its blocks of 8 MiB. The digests of the blocks done so far are kept with the run, so that a large log is proved a bit at
+a time, by whichever worker has time, and a crash costs one step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from jobs import announce, logs
+from jobs.models import LogGap, Run
+
+BLOCK = 8 * 1024 * 1024
+DIGEST = 32
+SLICE_S = 2.0
+RETRY = timedelta(seconds=30)
+
+
+def due(now: datetime, limit: int) -> list[str]:
+    return list(
+        Run.objects.filter(prove_due_at__lte=now)
+        .order_by("prove_due_at")
+        .values_list("pk", flat=True)[:limit]
+    )
+
+
+def prove(run_ids: list[str], now: datetime) -> None:
+    """As many of them as can be done in a slice of time; what is left stays due."""
+    until = time.monotonic() + SLICE_S
+    for run_id in run_ids:
+        if time.monotonic() > until:
+            return
+        # Ahead first: a log that cannot be read must not keep the others from their proof.
+        if Run.objects.filter(pk=run_id, prove_due_at__lte=now).update(prove_due_at=now + RETRY):
+            _prove(Run.objects.defer("order").get(pk=run_id), until, now)
+
+
+def _prove(run: Run, until: float, now: datetime) -> None:
+    if LogGap.objects.filter(run=run).exists():
+        _done(run, "")  # bytes are missing, and the gaps say which: there is nothing to compare
+        return
+    digests = bytes(run.log_proof)
+    while (position := len(digests) // DIGEST * BLOCK) < run.log_stored:
+        digest = _hash(run, position, min(position + BLOCK, run.log_stored))
+        if run.log_stored <= BLOCK:
+            _done(run, f"sha256:{digest.hex()}")
+            return
+        digests += digest
+        if time.monotonic() > until and position + BLOCK < run.log_stored:
+            Run.objects.filter(pk=run.pk).update(log_proof=digests, prove_due_at=now)
+            return
+    whole = f"blocks8m:{hashlib.sha256(digests).hexdigest()}"
+    _done(run, whole if run.log_stored else f"sha256:{hashlib.sha256().hexdigest()}")
+
+
+def _hash(run: Run, start: int, end: int) -> bytes:
+    found, size = hashlib.sha256(), 0
+    for data in logs.stream(run, start, end):
+        found.update(data)
+        size += len(data)
+    if size != end - start:
+        raise RuntimeError(f"Of [{start}, {end}) of the log of {run.pk} only {size} bytes are stored.")
+    return found.digest()
+
+
+def _done(run: Run, digest: str) -> None:
+    with transaction.atomic():
+        Run.objects.filter(pk=run.pk).update(log_digest_here=digest, log_proof=b"", prove_due_at=None)
+        announce.hint(f"log:{run.pk}")

@@ -1,0 +1,128 @@
+"""Runs: a new one with its claims, and the claims given back. Rows only; whoever calls owns the transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+
+from agents.models import Gpu, Host
+from jobs.models import GpuClaim, Job, Replica, Run
+from jobs.rules.cluster import environment
+from jobs.rules.customjob import CustomJobSpec, Pool
+from jobs.rules.decide import timeout_left_s
+from jobs.rules.machines import needs
+
+
+@dataclass(frozen=True, slots=True)
+class Chair:
+    """Where one replica is to run, and what it holds there."""
+
+    replica: Replica
+    host: Host
+    gpus: tuple[str, ...]
+    port: int
+
+
+def run_id(job: Job, replica: str, attempt: int, number: int) -> str:
+    return f"{job.pk}-{replica}-a{attempt}-r{number}"
+
+
+def seat(job: Job, spec: CustomJobSpec, chairs: Sequence[Chair], now: datetime) -> list[Run]:
+    """First runs of all replicas of an attempt. A GPU or a port that another run holds raises IntegrityError."""
+    addresses = {chair.replica.name: _address(chair) for chair in chairs}
+    pools = {name: pool for name, _, _, pool in spec.replicas()}
+    runs = []
+    for chair in chairs:
+        pool = pools[chair.replica.name]
+        wanted = needs(pool.machine)
+        run = Run(
+            id=run_id(job, chair.replica.name, job.attempt, 0),
+            job=job,
+            replica=chair.replica,
+            attempt=job.attempt,
+            number=0,
+            host=chair.host,
+            created_at=now,
+            cpus=wanted.cpus,
+            memory_mb=wanted.memory_mb,
+            port=chair.port,
+            gpu_uuids=list(chair.gpus),
+        )
+        run.order = _order(run, spec, pool, addresses, now)
+        runs.append(run)
+    return runs
+
+
+def save(runs: Sequence[Run], now: datetime) -> None:
+    """The second key: the unique constraints refuse what is held already."""
+    Run.objects.bulk_create(runs)
+    uuids = [uuid for run in runs for uuid in run.gpu_uuids]
+    if uuids:
+        ids = dict(Gpu.objects.filter(uuid__in=uuids).values_list("uuid", "pk"))
+        GpuClaim.objects.bulk_create(
+            GpuClaim(gpu_id=ids[uuid], run=run) for run in runs for uuid in run.gpu_uuids
+        )
+
+
+def again(job: Job, spec: CustomJobSpec, old: Run, now: datetime) -> Run:
+    """The next run of a replica: same host, same address, and the claims move over in this transaction."""
+    order: Mapping[str, Any] = Run.objects.values_list("order", flat=True).get(pk=old.pk)
+    new = Run(
+        id=run_id(job, old.replica.name, old.attempt, old.number + 1),
+        job=job,
+        replica=old.replica,
+        attempt=old.attempt,
+        number=old.number + 1,
+        host=old.host,
+        created_at=now,
+        cpus=old.cpus,
+        memory_mb=old.memory_mb,
+        port=old.port,
+        gpu_uuids=old.gpu_uuids,
+    )
+    new.order = {**order, "mark": new.pk, "timeout_s": timeout_left_s(spec, job.started_at, now)}
+    return new
+
+
+def release(run_ids: Collection[str], now: datetime) -> None:
+    """Give back what these runs hold. Only for runs whose host has proved that nothing of them is left."""
+    GpuClaim.objects.filter(run__in=run_ids, released_at=None).update(released_at=now)
+    Run.objects.filter(pk__in=run_ids, released_at=None).update(released_at=now)
+
+
+def _address(chair: Chair) -> str:
+    address = f"[{chair.host.address}]" if ":" in chair.host.address else chair.host.address
+    return f"{address}:{chair.port}"
+
+
+def _order(
+    run: Run, spec: CustomJobSpec, pool: Pool, addresses: Mapping[str, str], now: datetime
+) -> dict[str, Any]:
+    """What the runner is told (agents/README.md, frame start)."""
+    wanted = needs(pool.machine)
+    return {
+        "command": list(pool.container.argv),
+        "env": environment(
+            spec,
+            job_id=str(run.job_id),
+            project=run.job.project.name,
+            location=run.job.location_name,
+            replica=run.replica.name,
+            addresses=addresses,
+            host_name=run.host.name,
+        ),
+        "gpus": run.gpu_uuids,
+        "port": run.port,
+        # One directory for all runs of a replica in an attempt: a restart finds what the run before it wrote.
+        "work_key": f"{run.job_id}-{run.replica.name}-a{run.attempt}",
+        "grace_s": settings.TRAINYARD.grace_s,
+        "timeout_s": timeout_left_s(spec, run.job.started_at, now),
+        "mark": run.pk,
+        "memory_mb": wanted.memory_mb or None,
+        "log_budget_mb": settings.TRAINYARD.log_budget_mb,
+        "web_access": spec.enable_web_access,
+    }

@@ -1,0 +1,135 @@
+"""Rolling the hot tail of a log out of the database into files, and joining small pieces meanwhile.
+
+The order makes every crash harmless: the file first, durably; then, in one transaction and only if nobody else rolled
+meanwhile, the row that points to it and the end of the pieces. A file without a row is an orphan and is swept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Count, F, Q
+
+from agents.failpoints import failpoint
+from jobs import storage
+from jobs.models import LogPiece, LogSegment, Run
+from jobs.pieces import Block, merged
+
+# What a finished log may leave in the database for good.
+SMALL_TAIL = 64 * 1024
+MANY_PIECES = 1_024
+ORPHAN_AFTER = timedelta(hours=1)
+
+
+def to_roll(limit: int) -> list[str]:
+    """Runs whose tail is long enough for a segment, or will not grow any more."""
+    size = settings.TRAINYARD.segment_mb * storage.MB
+    tail = F("log_stored") - F("log_rolled")
+    runs = Run.objects.filter(forgotten_at=None).annotate(tail=tail)
+    return list(
+        runs.filter(Q(tail__gte=size) | Q(log_complete_at__isnull=False, tail__gt=SMALL_TAIL))
+        .values_list("pk", flat=True)
+        .order_by("pk")[:limit]
+    )
+
+
+def roll(run_id: str) -> bool:
+    """One segment of this run, if there is enough for one. True when there may be more to do."""
+    run = Run.objects.only("id", "job_id", "log_rolled", "log_stored", "log_complete_at").get(pk=run_id)
+    size = settings.TRAINYARD.segment_mb * storage.MB
+    start = run.log_rolled
+    if run.log_stored - start < size and (run.log_complete_at is None or run.log_stored == start):
+        return False
+    pieces = _first_pieces(run, start + size)
+    end = pieces[-1].end if pieces else run.log_stored
+    key = ""
+    if pieces:
+        data, index = _packed(merged(block_of(piece) for piece in pieces))
+        key = storage.write(f"{run.job_id}/{run.pk}/{start:016d}-{end:016d}", data)
+        failpoint("roll.written")
+    if not _point_to(run, start, end, key, index if pieces else []):
+        if key:
+            storage.remove(key)
+        return False
+    failpoint("roll.after")
+    return run.log_stored - end >= size
+
+
+def _first_pieces(run: Run, until: int) -> list[LogPiece]:
+    """From the start of the tail, as many as make one segment; the last may reach beyond `until`."""
+    return list(LogPiece.objects.filter(run=run, start__lt=until).order_by("start"))
+
+
+def _packed(blocks: Iterable[Block]) -> tuple[bytes, list[list[object]]]:
+    data = bytearray()
+    index: list[list[object]] = []
+    for block in blocks:
+        index.append([block.start, block.end, len(data), len(block.payload), block.z, block.at])
+        data += block.payload
+    return bytes(data), index
+
+
+def _point_to(run: Run, start: int, end: int, key: str, index: list[list[object]]) -> bool:
+    """False when another worker rolled the same range first."""
+    with transaction.atomic():
+        if not Run.objects.filter(pk=run.pk, log_rolled=start).update(log_rolled=end):
+            return False
+        if key:
+            walls = [mark[1] for entry in index for mark in entry[5]]  # type: ignore[attr-defined]
+            LogSegment.objects.create(
+                run=run, start=start, end=end, key=key, index=index, wall=walls[0] if walls else None
+            )
+            LogPiece.objects.filter(run=run, start__lt=end).delete()
+    return True
+
+
+def crowded(limit: int) -> list[str]:
+    """Runs with very many small pieces."""
+    counted = LogPiece.objects.order_by().values("run").annotate(n=Count("pk"))
+    return [row["run"] for row in counted.filter(n__gte=MANY_PIECES)[:limit]]
+
+
+def compact(run_id: str) -> None:
+    """Join the small pieces of this run in place. The row lock keeps rolling and appending away meanwhile."""
+    with transaction.atomic():
+        Run.objects.select_for_update(no_key=True).only("pk").get(pk=run_id)
+        pieces = list(LogPiece.objects.filter(run=run_id).order_by("start")[: MANY_PIECES * 4])
+        blocks = merged(block_of(piece) for piece in pieces)
+        LogPiece.objects.filter(pk__in=[piece.pk for piece in pieces]).delete()
+        LogPiece.objects.bulk_create([piece_of(run_id, block) for block in blocks])
+
+
+def block_of(piece: LogPiece) -> Block:
+    at = tuple((int(offset), float(wall)) for offset, wall in piece.at)
+    return Block(piece.start, piece.end, piece.z, bytes(piece.data), at)
+
+
+def piece_of(run_id: str, block: Block) -> LogPiece:
+    wall = block.at[0][1] if block.at else None
+    at = [list(mark) for mark in block.at]
+    return LogPiece(
+        run_id=run_id, start=block.start, end=block.end, z=block.z, data=block.payload, at=at, wall=wall
+    )
+
+
+def sweep_orphans(now: datetime) -> int:
+    """Files that no row points to: left by a crash between file and row."""
+    removed = 0
+    for key in storage.files(before=now - ORPHAN_AFTER):
+        if not LogSegment.objects.filter(key=key).exists():
+            storage.remove(key)
+            removed += 1
+    return removed
+
+
+def purge(run_ids: list[str]) -> None:
+    """The logs of these runs, for good. Files last: a crash in between leaves orphans, which are swept."""
+    keys = list(LogSegment.objects.filter(run__in=run_ids).values_list("key", flat=True))
+    with transaction.atomic():
+        LogPiece.objects.filter(run__in=run_ids).delete()
+        LogSegment.objects.filter(run__in=run_ids).delete()
+    for key in keys:
+        storage.remove(key)

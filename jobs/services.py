@@ -1,0 +1,193 @@
+"""What a person can ask of jobs and hosts. Both doors call these.
+
+Nothing here commits: the caller owns the transaction, and hints go out after it. Whoever calls has asked whether the
+person may.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+from django.db.models import F
+
+from agents.failpoints import failpoint
+from agents.models import Host, HostEvent
+from jobs import announce, floor, hints, schedule, segments, storage
+from jobs.advance import advance
+from jobs.beginnings import DEFAULT
+from jobs.models import Job, Project, Replica, Run, Transition
+from jobs.rules.customjob import CustomJob, to_document
+from jobs.rules.spec import parse
+from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase
+
+MOST_REQUEST_ID = 200
+ID_TRIES = 5
+
+
+class Refused(Exception):
+    """This cannot be done as things are. `field` names what it is about, `message` says why and what would help."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field, self.message = field, message
+
+
+class Unavailable(Exception):
+    """Not now; the same request may succeed later."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+def submit(
+    project: Project,
+    user: User,
+    document: object,
+    location: str,
+    request_id: str | None,
+    now: datetime,
+) -> Job:
+    """A new job, or the one that the same request made before. Raises rules' Refused, Refused, Unavailable."""
+    if request_id is not None:
+        _check_request_id(request_id)
+        before = _same_request(user, request_id)
+        if before is not None:
+            return before
+    asked = parse(document)
+    location = (location or DEFAULT)[:63]
+    if storage.low():
+        raise Unavailable("The disk of this console is nearly full. Nothing is accepted until there is room.")
+    why = floor.refusal(asked.job_spec, location)
+    if why is not None:
+        raise Refused("job_spec.worker_pool_specs", why)
+    failpoint("submit.before")
+    job = _insert(project, user, asked, location, request_id, now)
+    failpoint("submit.after")
+    hints.schedule()
+    announce.hint(f"jobs:{project.name}")
+    return job
+
+
+def cancel(job: Job, actor: str, now: datetime) -> None:
+    """Asked once, kept for ever, and decided about at once. Asking again, or after the end, changes nothing."""
+    with transaction.atomic():
+        asked = (
+            Job.every.filter(pk=job.pk, cancel_requested_at=None)
+            .exclude(state__in=TERMINAL)
+            .update(
+                cancel_requested_at=now,
+                cancel_requested_by=actor[:150],
+                version=F("version") + 1,
+                updated_at=now,
+                due_at=now,
+            )
+        )
+        failpoint("cancel.before")
+        if asked:
+            advance([job.pk], now)
+
+
+def delete(job: Job, actor: str, now: datetime) -> None:
+    """A job that is over disappears, and its logs with it. Its row and its history stay."""
+    with transaction.atomic():
+        row = Job.every.select_for_update(no_key=True, of=("self",)).get(pk=job.pk)
+        if row.state not in TERMINAL:
+            raise Refused("state", "Only a job that is over can be deleted. Cancel it first.")
+        runs = Run.objects.filter(job=row)
+        if runs.exclude(phase=RunPhase.CLOSED).exists():
+            raise Refused(
+                "state", "A host that does not answer may still run part of it. Delete it after that."
+            )
+        Job.every.filter(pk=row.pk, deleted_at=None).update(
+            deleted_at=now, deleted_by=actor[:150], version=F("version") + 1, updated_at=now, due_at=None
+        )
+        segments.purge(list(runs.values_list("pk", flat=True)))
+        hints.hosts(set(runs.filter(forgotten_at=None).values_list("host", flat=True)))
+        announce.hints([f"job:{row.pk}", f"jobs:{row.project.name}"])
+
+
+def remove_host(host: Host, actor: str, now: datetime) -> None:
+    """Out of service, for good. Refused while something may run there."""
+    with transaction.atomic():
+        schedule.claim()  # nobody is placed on it meanwhile
+        row = Host.every.select_for_update(no_key=True).get(pk=host.pk)
+        holding = Run.objects.filter(host=row, released_at=None).count()
+        if holding:
+            runs = "1 run holds" if holding == 1 else f"{holding} runs hold"
+            raise Refused("host", f"{runs} it. Cancel their jobs, or wait until they are over.")
+        if Host.every.filter(pk=row.pk, retired_at=None).update(retired_at=now):
+            HostEvent.objects.create(host=row, at=now, kind="retired", text="Removed.", actor=actor[:150])
+        hints.hosts([row.pk])
+        announce.hints(["hosts", f"host:{row.pk}"])
+
+
+def _check_request_id(request_id: str) -> None:
+    if not 0 < len(request_id) <= MOST_REQUEST_ID or not request_id.isprintable():
+        raise Refused("request_id", f"must be 1 to {MOST_REQUEST_ID} printable characters.")
+
+
+def _same_request(user: User, request_id: str) -> Job | None:
+    return Job.every.filter(owner=user, request_id=request_id).first()
+
+
+def _insert(
+    project: Project, user: User, asked: CustomJob, location: str, request_id: str | None, now: datetime
+) -> Job:
+    for _ in range(ID_TRIES):
+        try:
+            with transaction.atomic():
+                return _rows(project, user, asked, location, request_id, now)
+        except IntegrityError:
+            # The same request at the same moment, which is that job; or a number that was taken.
+            before = _same_request(user, request_id) if request_id is not None else None
+            if before is not None:
+                return before
+    raise Unavailable("No free number was found for this job. Try again.")
+
+
+def _rows(
+    project: Project, user: User, asked: CustomJob, location: str, request_id: str | None, now: datetime
+) -> Job:
+    spec: Mapping[str, object] = to_document(asked.job_spec)
+    seats = list(asked.job_spec.replicas())
+    job = Job.objects.create(
+        id=new_id(now),
+        project=project,
+        location_name=location,
+        display_name=asked.display_name,
+        owner=user,
+        owner_name=user.get_username(),
+        request_id=request_id,
+        spec=spec,
+        labels=dict(asked.labels),
+        replica_count=len(seats),
+        state=JobState.QUEUED,
+        reason="Waits to be placed.",
+        created_at=now,
+        updated_at=now,
+        queued_at=now,
+    )
+    Replica.objects.bulk_create(
+        Replica(job=job, name=name, pool=pool, index=index, state=ReplicaState.WAITING)
+        for name, pool, index, _ in seats
+    )
+    Transition.objects.create(
+        job=job,
+        at=now,
+        subject="job",
+        to_state=JobState.QUEUED,
+        attempt=1,
+        cause="Submitted.",
+        actor=user.get_username(),
+    )
+    return job
+
+
+def new_id(now: datetime) -> int:
+    """Later jobs have higher ids, and nobody can count them."""
+    return int(now.timestamp() * 1000) * 1_000_000 + secrets.randbelow(1_000_000)

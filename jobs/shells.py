@@ -1,0 +1,74 @@
+"""Who may have a shell on which run, for how long, and the record of it. No keystroke comes by here."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.contrib.auth.models import User
+
+from jobs import announce
+from jobs.models import Membership, Role, Run, ShellSession
+from jobs.rules.states import TERMINAL, RunPhase
+from jobs.snapshot import spec_of
+
+
+def may_open(user: User, run: Run) -> bool:
+    return why_not(user, run) is None
+
+
+def why_not(user: User, run: Run) -> str | None:
+    """Why this person gets no shell there now; None when they do. Asks the database anew, whatever the caller holds."""
+    row = Run.objects.select_related("job").defer("order", "log_proof").filter(pk=run.pk).first()
+    if row is None:
+        return "There is no such run."
+    if not spec_of(row.job).enable_web_access:
+        return "The job was submitted without enableWebAccess."
+    return _no_right(user, row) or _over(row)
+
+
+def opened(run: Run, user: User, address: str, now: datetime) -> ShellSession:
+    session = ShellSession.objects.create(
+        run=run, user=user, user_name=user.get_username(), address=address[:64], opened_at=now
+    )
+    announce.hint(f"shells:{run.pk}")
+    return session
+
+
+def closed(session: ShellSession, reason: str, now: datetime) -> None:
+    """The first reason stays."""
+    if ShellSession.objects.filter(pk=session.pk, closed_at=None).update(
+        closed_at=now, close_reason=reason[:200]
+    ):
+        announce.hint(f"shells:{session.run_id}")
+
+
+def still(session: ShellSession) -> str | None:
+    """Why this shell must be closed now; None while it may stay. Asked by a timer."""
+    row = ShellSession.objects.select_related("run__job", "user").defer("run__order").get(pk=session.pk)
+    if row.closed_at is not None:
+        return row.close_reason or "The shell was closed."
+    if row.user is None:
+        return "The account is gone."
+    return _no_right(row.user, row.run) or _over(row.run)
+
+
+def _no_right(user: User, run: Run) -> str | None:
+    """As the doors' table says: the owner while they may submit, the project's admins, the deployment's admins."""
+    person = User.objects.filter(pk=user.pk, is_active=True).first()
+    if person is None:
+        return "The account is closed."
+    if person.is_superuser:
+        return None
+    role = (
+        Membership.objects.filter(user=person, project=run.job.project_id)
+        .values_list("role", flat=True)
+        .first()
+    )
+    owns = role == Role.SUBMITTER and run.job.owner_id == person.pk
+    return None if owns or role == Role.ADMIN else "You may not open a shell on this job."
+
+
+def _over(run: Run) -> str | None:
+    if run.phase != RunPhase.RUNNING or run.job.state in TERMINAL:
+        return "The replica is not running."
+    return "The replica is being stopped." if run.stop_wanted_at is not None else None

@@ -1,0 +1,142 @@
+"""Rows → what the rules look at.
+
+`lock` takes the jobs' rows first, in the order of their ids, and reads the facts afterwards. So of two deciders about
+one job the second always sees at least what the first saw: they never decide from facts of different ages.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+
+from django.db.models import F, Q
+
+from agents.models import Host, HostStatus
+from jobs.models import Job, Replica, Run
+from jobs.rules.customjob import CustomJobSpec
+from jobs.rules.spec import parse_spec
+from jobs.rules.states import TERMINAL, FlagName, JobState, ReplicaState, RunPhase
+from jobs.rules.views import Flag, JobView, Outcome, ReplicaView, RunView
+
+# Nothing is known about what runs on such a host, and nothing may be concluded.
+SILENT = frozenset({HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED})
+# Columns of a run that no decision looks at; the order alone can be a megabyte.
+_NOT_DECIDED_FROM = ("order", "log_proof", "log_digest_host", "log_digest_here")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A job with its replicas, the runs of its attempt, and older ones that still live or hold something."""
+
+    job: Job
+    replicas: tuple[Replica, ...]
+    runs: tuple[Run, ...]
+
+
+def lock(ids: Collection[int]) -> list[Rows]:
+    """These jobs, locked until the transaction ends. Those that do not exist are left out."""
+    jobs = list(
+        Job.every.select_for_update(no_key=True, of=("self",))
+        .select_related("project")
+        .filter(pk__in=ids)
+        .order_by("pk")
+    )
+    return read(jobs)
+
+
+def read(jobs: Sequence[Job]) -> list[Rows]:
+    """What belongs to these jobs now, by two queries."""
+    by_id = {job.pk: job for job in jobs}
+    replicas: dict[int, list[Replica]] = defaultdict(list)
+    for replica in Replica.objects.filter(job__in=by_id).order_by("job", "pool", "index"):
+        replicas[replica.job_id].append(replica)
+    runs: dict[int, list[Run]] = defaultdict(list)
+    of_now = Q(attempt=F("job__attempt")) | ~Q(phase=RunPhase.CLOSED) | Q(released_at=None)
+    rows = (
+        Run.objects.filter(of_now, job__in=by_id).select_related("host").order_by("attempt", "number", "pk")
+    )
+    for run in rows.defer(*_NOT_DECIDED_FROM, "host__checklist", "host__facts"):
+        runs[run.job_id].append(run)
+    return [Rows(job, tuple(replicas[job.pk]), tuple(runs[job.pk])) for job in jobs]
+
+
+def view_of(rows: Rows) -> JobView:
+    job = rows.job
+    names = {replica.pk: replica.name for replica in rows.replicas}
+    decided = (run for run in rows.runs if run.attempt == job.attempt or run.phase != RunPhase.CLOSED)
+    return JobView(
+        id=str(job.pk),
+        state=JobState(job.state),
+        version=job.version,
+        spec=spec_of(job),
+        attempt=job.attempt,
+        job_retries=job.job_retries,
+        internal_tries=job.internal_tries,
+        created_at=job.created_at,
+        started_at=job.started_at,
+        cancel_requested_at=job.cancel_requested_at,
+        cancel_requested_by=job.cancel_requested_by,
+        outcome=_outcome(job),
+        replicas=tuple(_replica(replica) for replica in rows.replicas),
+        runs=tuple(_run(run, names[run.replica_id]) for run in decided),
+        flags=tuple(
+            Flag(FlagName(flag["flag"]), datetime.fromisoformat(flag["since"]), flag["text"])
+            for flag in job.flags
+        ),
+        due_at=job.due_at,
+        queued_at=job.queued_at,
+        location=job.location_name,
+    )
+
+
+def spec_of(job: Job) -> CustomJobSpec:
+    return _parsed(json.dumps(job.spec, sort_keys=True))
+
+
+@lru_cache(maxsize=512)
+def _parsed(document: str) -> CustomJobSpec:
+    """A job is decided about many times, and its spec never changes."""
+    return parse_spec(json.loads(document))
+
+
+def _outcome(job: Job) -> Outcome | None:
+    if job.outcome:
+        return Outcome(JobState(job.outcome), job.error_code or 0, job.error_message)
+    return Outcome(JobState(job.state)) if job.state in TERMINAL else None
+
+
+def _replica(replica: Replica) -> ReplicaView:
+    state = ReplicaState(replica.state)
+    return ReplicaView(replica.name, replica.pool, replica.index, state, replica.restarts)
+
+
+def _run(run: Run, replica: str) -> RunView:
+    return RunView(
+        id=run.pk,
+        replica=replica,
+        attempt=run.attempt,
+        number=run.number,
+        host=run.host.name,
+        phase=RunPhase(run.phase),
+        created_at=run.created_at,
+        started_at=run.started_at,
+        ended_at=run.ended_at,
+        closed_at=run.closed_at,
+        exit_code=run.exit_code,
+        exit_signal=run.exit_signal,
+        why=run.why,
+        refusal=run.refusal,
+        message=run.message,
+        oom=run.oom,
+        stop_wanted_at=run.stop_wanted_at,
+        unreachable_since=_unreachable_since(run.host),
+        survivors=len(run.survivors),
+    )
+
+
+def _unreachable_since(host: Host) -> datetime | None:
+    return host.status_since if host.status in SILENT else None

@@ -1,0 +1,78 @@
+"""Where segments of logs are kept: Django's Storage `logs`, a directory unless the settings say otherwise."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from django.conf import settings
+from django.core.files.base import ContentFile
+from django.core.files.storage import Storage, storages
+
+MB = 1024 * 1024
+
+
+def store() -> Storage:
+    return storages["logs"]
+
+
+def write(key: str, data: bytes) -> str:
+    """Durable when it returns. The name under which it was stored may differ from `key`, never that of another file."""
+    name = store().save(key, ContentFile(data))
+    path = local_path(name)
+    if path is not None:
+        sync(path)
+        sync(path.parent)
+    return name
+
+
+def read(key: str, offset: int, length: int) -> bytes:
+    with store().open(key, "rb") as file:
+        file.seek(offset)
+        return bytes(file.read(length))
+
+
+def remove(key: str) -> None:
+    store().delete(key)
+
+
+def local_path(name: str) -> Path | None:
+    """None for a Storage that is elsewhere; that one is durable when `save` returns."""
+    try:
+        return Path(store().path(name))
+    except NotImplementedError:
+        return None
+
+
+def sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def low() -> bool:
+    """Is the console's disk below its floor? Then hosts keep their logs, and new jobs are refused."""
+    try:
+        free = shutil.disk_usage(settings.TRAINYARD.data).free
+    except OSError:
+        return True
+    return free < settings.TRAINYARD.min_free_mb * MB
+
+
+def files(before: datetime) -> Iterator[str]:
+    """Every stored file that was last changed before then."""
+    try:
+        jobs, _ = store().listdir("")
+    except (FileNotFoundError, NotImplementedError):
+        return
+    for job in jobs:
+        for run in store().listdir(job)[0]:
+            for name in store().listdir(f"{job}/{run}")[1]:
+                key = f"{job}/{run}/{name}"
+                if store().get_modified_time(key) < before:
+                    yield key

@@ -1,0 +1,89 @@
+"""Looking at everything that is due. Hints make the product fast; the sweep makes it right.
+
+Beat pokes it, and every worker calls it by a timer of its own. A claim on the tick "sweep" keeps them from doing the
+same at once; were that claim lost, nothing would happen but work done twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import F, Q
+
+from agents.models import Host
+from jobs import hints, proving, schedule, segments
+from jobs.advance import advance
+from jobs.intake import mark_jobs_of
+from jobs.models import Job, Tick
+
+# A due job rests so long before anybody tries it again, set before it is tried: if the attempt kills the process, the
+# next sweep has something else to do.
+AHEAD = timedelta(seconds=30)
+BATCH = 200
+ROLLS = 20
+PROOFS = 200
+SLICE_S = 2.0
+RECENT = timedelta(seconds=10)
+EVERY_COMPACT = timedelta(seconds=10)
+EVERY_ORPHANS = timedelta(hours=1)
+ENROL_AHEAD = timedelta(minutes=2)
+
+
+def sweep(now: datetime) -> None:
+    if not claim("sweep", timedelta(seconds=settings.TRAINYARD.tick_s / 2), now):
+        return
+    for host_id in Host.objects.filter(status_since__gte=now - RECENT).values_list("pk", flat=True):
+        mark_jobs_of(host_id, now)
+    advance_due(now)
+    schedule.schedule(now)
+    check_hosts(now)
+    proving.prove(proving.due(now, PROOFS), now)
+    roll(segments.to_roll(ROLLS))
+    if claim("compact", EVERY_COMPACT, now):
+        for run in segments.crowded(ROLLS):
+            segments.compact(run)
+    if claim("orphans", EVERY_ORPHANS, now):
+        segments.sweep_orphans(now)
+
+
+def claim(name: str, every: timedelta, now: datetime) -> bool:
+    """True for one caller in each stretch of `every`. A tick in the future is a clock that was set back."""
+    ours = Q(at__lte=now - every) | Q(at__gt=now + timedelta(minutes=1))
+    if Tick.objects.filter(ours, name=name).update(at=now, serial=F("serial") + 1):
+        return True
+    return Tick.objects.get_or_create(name=name, defaults={"at": now})[1]
+
+
+def advance_due(now: datetime) -> None:
+    while ids := take_due(now):
+        advance(ids, now)
+        if len(ids) < BATCH:
+            return
+
+
+def take_due(now: datetime) -> list[int]:
+    with transaction.atomic():
+        skip = connection.features.has_select_for_update_skip_locked
+        due = Job.every.filter(due_at__lte=now).order_by("pk")
+        # Whoever holds one of them is deciding about it at this moment.
+        ids = list(due.select_for_update(no_key=True, skip_locked=skip).values_list("pk", flat=True)[:BATCH])
+        Job.every.filter(pk__in=ids).update(due_at=now + AHEAD)
+    return ids
+
+
+def check_hosts(now: datetime) -> None:
+    due = Host.objects.filter(due_at__lte=now)
+    for pk in due.values_list("pk", flat=True):
+        if Host.objects.filter(pk=pk, due_at__lte=now).update(due_at=now + ENROL_AHEAD):
+            hints.enrol(pk)
+
+
+def roll(runs: list[str], clock: Callable[[], float] = time.monotonic) -> None:
+    until = clock() + SLICE_S
+    for run in runs:
+        while segments.roll(run) and clock() < until:
+            pass

@@ -1,0 +1,87 @@
+"""What should be on a host now: the desired set, by one query, whatever the number of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from agents.desk import Want
+from jobs import storage
+from jobs.models import Run
+from jobs.rules.states import TERMINAL, RunPhase
+
+_COLUMNS = (
+    "pk",
+    "phase",
+    "stop_wanted_at",
+    "stop_grace_s",
+    "log_stored",
+    "log_complete_at",
+    "prove_due_at",
+    "log_digest_here",
+    "log_digest_host",
+    "job__state",
+    "job__deleted_at",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A run that its host has not forgotten yet."""
+
+    run: str
+    phase: str
+    stop_wanted_at: datetime | None
+    stop_grace_s: float
+    log_stored: int
+    log_complete_at: datetime | None
+    prove_due_at: datetime | None
+    digest_here: str
+    digest_host: str
+    job_state: str
+    job_deleted_at: datetime | None
+
+
+def wanted(host_id: int) -> dict[str, Want]:
+    runs = Run.objects.filter(host=host_id, forgotten_at=None).order_by("created_at", "pk")
+    full: bool | None = None
+    found: dict[str, Want] = {}
+    for columns in runs.values_list(*_COLUMNS):
+        row = Row(*columns)
+        if row.log_complete_at is None and full is None:
+            full = storage.low()
+        found[row.run] = want(row, bool(full))
+    return found
+
+
+def want(row: Row, full: bool) -> Want:
+    """`full`: the console's disk is below its floor. The host then keeps the log until there is room."""
+    if forgettable(row):
+        return Want(forget=True)
+    return Want(
+        stop=row.stop_wanted_at is not None and row.phase != RunPhase.CLOSED,
+        grace_s=row.stop_grace_s,
+        pull_from=None if full or row.log_complete_at is not None else row.log_stored,
+    )
+
+
+def forgettable(row: Row) -> bool:
+    """The job is over, and nothing of this run is only on the host.
+
+    A log that differs from the host's stays there, for a person to look at, until the job is deleted.
+    """
+    if row.phase != RunPhase.CLOSED:
+        return False
+    if row.job_deleted_at is not None:
+        return True
+    here = row.log_complete_at is not None and row.prove_due_at is None
+    differs = bool(row.digest_here and row.digest_host) and row.digest_here != row.digest_host
+    return here and not differs and row.job_state in TERMINAL
+
+
+def orders(host_runs: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    """The start orders of those that were never started and are not to be stopped. What is missing is not to start."""
+    rows = Run.objects.filter(pk__in=host_runs, phase=RunPhase.CREATED, stop_wanted_at=None)
+    return dict(rows.values_list("pk", "order"))
