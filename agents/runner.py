@@ -684,7 +684,7 @@ def parse_order(found: Dict[str, Any]) -> Order:
         command=[text("command", part) for part in command],
         env=env,
         files=files,
-        gpus=sorted(set(gpus)),
+        gpus=list(dict.fromkeys(gpus)),
         port=whole("port", 1, 65535, None),
         work_key=work_key,
         grace_s=float(number("grace_s", 0, 1e7, 10) or 0),
@@ -712,8 +712,8 @@ def build_env(order: Order, run: str, work: str, mark: str) -> Dict[str, str]:
     env.setdefault("SHELL", user.pw_shell or "/bin/sh")
     env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
     env.setdefault("LANG", "C.UTF-8")
-    env["CUDA_VISIBLE_DEVICES"] = ",".join(order.gpus)
     env.update({name: value.replace("@WORK@", work) for name, value in order.env.items()})
+    env["CUDA_VISIBLE_DEVICES"] = ",".join(order.gpus)  # last: nobody widens this by an env of their own
     env.update(PWD=work, TRAINYARD_RUN=run, TRAINYARD_WORK=work, TRAINYARD_MARK=mark)
     return env
 
@@ -1193,7 +1193,7 @@ class Keeper:
         self.open_channels()
 
     def lock_gpus(self, gpus: List[str]) -> None:
-        for gpu in gpus:
+        for gpu in sorted(gpus):
             path = os.path.join(self.home.gpus, re.sub("[/:]", "_", gpu) + ".lock")
             fd = take_lock(path)
             if fd < 0:
@@ -1292,6 +1292,7 @@ class Keeper:
         if found is not None:
             self.facts = found
         if self.facts["phase"] == "closed":
+            clean_directory(self.directory)
             return
         retitle("trainyard-keeper %s (second)" % self.run)
         self.watch_children()

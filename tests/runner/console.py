@@ -1,0 +1,237 @@
+"""A console of one test: it starts a runner as sshd would, speaks the wire, and waits for conditions."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+
+from agents import runner
+from agents.runner import Decoder, encode
+
+RUNNER = Path(runner.__file__)
+PATIENCE_S = 40.0
+
+
+def wait_for(condition, what="a condition", patience=PATIENCE_S):
+    """The condition's first true answer; looked at every 20 ms."""
+    until = time.monotonic() + patience
+    while time.monotonic() < until:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"never came: {what}")
+
+
+def command(*lines):
+    """A replica in Python, from source lines."""
+    return [sys.executable, "-u", "-c", "\n".join(lines)]
+
+
+class Host:
+    """One login's home on this machine, and all runners that were ever started in it."""
+
+    def __init__(self, home: Path, python=sys.executable):
+        self.home = home
+        self.python = python
+        self.env = {
+            "HOME": str(home),
+            "USER": "gpu",
+            "PATH": os.environ["PATH"],
+            "LANG": "C.UTF-8",
+            "TRAINYARD_FAILPOINT": str(home / "arm") + "/",
+        }
+        (home / "arm").mkdir()
+        self.consoles = []
+
+    def connect(self, **extra) -> Console:
+        console = Console(self, extra)
+        self.consoles.append(console)
+        return console
+
+    def arm(self, point, act="kill"):
+        assert point in runner.RUNNER_FAILPOINTS
+        (self.home / "arm" / point).write_text(act)
+
+    def fired(self, point):
+        return not (self.home / "arm" / point).exists()
+
+    def run_dir(self, run, deployment="dep") -> Path:
+        return self.home / ".trainyard" / deployment / "runs" / run
+
+    def facts(self, run):
+        return runner.load_facts(str(self.run_dir(run)))
+
+    def keepers(self, run):
+        """Pids of the keepers of a run, the outer one first."""
+        found = []
+        for pid in runner.all_processes():
+            with contextlib.suppress(OSError):
+                title = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
+                if title in (
+                    b"trainyard-keeper " + run.encode(),
+                    b"trainyard-keeper %s (second)" % run.encode(),
+                ):
+                    environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                    if b"HOME=" + os.fsencode(self.home) in environ:
+                        found.append(pid)
+        parents = {pid: runner.read_process(pid).parent for pid in found if runner.read_process(pid)}
+        return sorted(parents, key=lambda pid: parents[pid] in parents)
+
+    def processes(self):
+        """Everybody who carries this home in the environment: serves, keepers, replicas, children."""
+        found = []
+        for pid in runner.all_processes():
+            with contextlib.suppress(OSError):
+                if b"HOME=" + os.fsencode(self.home) in Path(f"/proc/{pid}/environ").read_bytes().split(
+                    b"\0"
+                ):
+                    found.append(pid)
+        return found
+
+    def clean(self):
+        for console in self.consoles:
+            console.drop()
+        for _ in range(200):
+            found = self.processes()
+            for pid in found:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            if not found:
+                return
+            time.sleep(0.02)
+
+
+class Console:
+    def __init__(self, host, extra):
+        self.host = host
+        self.process = subprocess.Popen(
+            [host.python, str(RUNNER), "serve"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**host.env, **extra},
+            cwd=host.home,
+        )
+        self.decoder = Decoder(preface=True)
+        self.heard = []
+        self.facts = {}
+        self.logs = {}
+        self.gaps = {}
+        self.marks = {}
+        self.acks = True
+
+    def drop(self):
+        """The connection is cut."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(PATIENCE_S)
+            return
+        self.process.kill()
+        self.process.wait()
+        raise AssertionError("serve did not end with its connection")
+
+    def hello(self, deployment="dep", epoch=1):
+        self.say("hello", v=1, deployment=deployment, epoch=epoch, console="test")
+        greeting = self.hear("hello")
+        self.hear("inventory", lambda m: m["last"])
+        return greeting
+
+    def say(self, kind, payload=b"", **fields):
+        data = encode({"t": kind, **fields}, payload)
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def start(self, run, argv, pull=True, pack=False, **order):
+        order = {"command": argv, "grace_s": 5, "log_budget_mb": 64, **order}
+        payload = json.dumps(order).encode()
+        self.say("start", zlib.compress(payload) if pack else payload, run=run, z=int(pack))
+        if pull:
+            self.say("pull", run=run, **{"from": 0})
+
+    def read(self, timeout):
+        if not select.select([self.process.stdout], [], [], timeout)[0]:
+            return
+        data = os.read(self.process.stdout.fileno(), 1 << 20)
+        if not data:
+            raise EOFError(f"the runner hung up: {self.heard[-3:]}")
+        for message, payload in self.decoder.feed(data):
+            self.take(message, payload)
+
+    def take(self, message, payload):
+        kind, run = message["t"], message.get("run")
+        if kind == "fact":
+            self.facts[run] = message
+        elif kind == "inventory":
+            self.facts.update({fact["run"]: fact for fact in message["runs"]})
+        elif kind == "forgotten":
+            self.facts.pop(run, None)
+        elif kind == "gap":
+            self.gaps.setdefault(run, []).append((message["from"], message["to"], message["reason"]))
+            log = self.logs.setdefault(run, bytearray())
+            assert message["from"] == len(log) < message["to"]
+            log.extend(b"\0" * (message["to"] - len(log)))
+        elif kind == "log":
+            self.store(run, message, payload)
+        self.heard.append(message)
+
+    def store(self, run, message, payload):
+        data = zlib.decompress(payload) if message["z"] else payload
+        log = self.logs.setdefault(run, bytearray())
+        assert len(data) == message["to"] - message["from"], message
+        assert message["from"] == len(log), (message, len(log))
+        log.extend(data)
+        self.marks.setdefault(run, []).extend(tuple(mark) for mark in message["at"])
+        if self.acks:
+            self.say("ack", run=run, to=message["to"])
+
+    def hear(self, kind, fits=lambda message: True, patience=PATIENCE_S):
+        """The first message of this kind that fits, and forget it; others stay."""
+        until = time.monotonic() + patience
+        while True:
+            for index, message in enumerate(self.heard):
+                if message["t"] == kind and fits(message):
+                    return self.heard.pop(index)
+            if time.monotonic() > until:
+                raise AssertionError(f"never heard {kind}; last: {self.heard[-5:]}")
+            self.read(0.1)
+
+    def phase(self, run, *phases):
+        """The run's facts once it is in one of these phases."""
+        until = time.monotonic() + PATIENCE_S
+        while self.facts.get(run, {}).get("phase") not in phases:
+            assert time.monotonic() < until, f"{run} never got to {phases}: {self.facts.get(run)}"
+            self.read(0.1)
+        return self.facts[run]
+
+    def running(self, run):
+        return self.phase(run, "running")
+
+    def closed(self, run):
+        return self.phase(run, "closed")
+
+    def ended_log(self, run):
+        """(bytes, digest) of a closed run, everything sent."""
+        end = self.hear("log_end", lambda m: m["run"] == run)
+        assert end["size"] == len(self.logs.get(run, b""))
+        return bytes(self.logs.get(run, b"")), end["digest"]
+
+    def text(self, run, wanted):
+        """Wait until the run has printed `wanted`; answers all that it printed."""
+        until = time.monotonic() + PATIENCE_S
+        while wanted.encode() not in self.logs.get(run, b""):
+            assert time.monotonic() < until, f"{run} never printed {wanted!r}: {self.logs.get(run)}"
+            self.read(0.1)
+        return self.logs[run].decode()
+
+    def stop(self, run, grace=5.0):
+        self.say("stop", run=run, grace_s=grace)

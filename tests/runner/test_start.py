@@ -1,0 +1,279 @@
+"""Starting: one claim, one process, the environment it was promised; and everything that is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from tests.runner.console import wait_for
+
+HOSTILE = [
+    "plain",
+    'it\'s "quoted" `backticks` $(touch pwned) ${HOME} ; rm -rf /',
+    "new\nline\rand\ttab",
+    "unicode é 漢字 🚂 \udc80raw",
+    "",
+    "-n --help %s %n \\",
+    "*?[a-z]~ && true || false | cat > pwned &",
+]
+
+
+def test_a_run_prints_exits_and_is_reported_whole(console, host):
+    console.start("r1", ["sh", "-c", "echo out; echo err >&2; echo $TRAINYARD_RUN; exit 7"], pack=True)
+    facts = console.closed("r1")
+    data, digest = console.ended_log("r1")
+    assert data == b"out\nerr\nr1\n"
+    assert digest.startswith("sha256:")
+    assert (facts["exit_code"], facts["exit_signal"], facts["why"], facts["oom"]) == (7, None, "exit", False)
+    assert facts["claimed_at"] <= facts["started_at"] <= facts["ended_at"] <= facts["closed_at"]
+    assert facts["log"]["size"] == 11 and facts["log"]["final"]
+    # The order holds the environment: it goes when the run closes.
+    assert not (host.run_dir("r1") / "order.json").exists()
+    assert {p.name for p in host.run_dir("r1").iterdir()} <= {
+        "facts.json",
+        "lock",
+        "log",
+        "log.marks",
+        "work",
+    }
+
+
+@pytest.mark.parametrize(("script", "code", "signal"), [("exit 0", 0, None), ("kill -SEGV $$", None, 11)])
+def test_exit_codes_and_signals_are_told_apart(console, script, code, signal):
+    console.start("r1", ["sh", "-c", script])
+    facts = console.closed("r1")
+    assert (facts["exit_code"], facts["exit_signal"]) == (code, signal)
+
+
+def test_a_start_sent_again_starts_nothing(console, host):
+    for _ in range(3):
+        console.start("r1", ["sh", "-c", "echo once; sleep 0.3"])
+    console.closed("r1")
+    console.start("r1", ["sh", "-c", "echo twice"], pull=False)
+    assert console.hear("fact", lambda m: m["phase"] == "closed")["exit_code"] == 0
+    later = host.connect()
+    later.hello()
+    later.start("r1", ["sh", "-c", "echo thrice"])
+    assert later.ended_log("r1")[0] == b"once\n"
+
+
+def test_a_stop_before_the_start_leaves_a_tombstone(console):
+    console.stop("r1")
+    facts = console.closed("r1")
+    assert (facts["why"], facts["never_started"]) == ("tombstone", True)
+    console.start("r1", ["sh", "-c", "echo never"])
+    assert console.ended_log("r1")[0] == b""
+
+
+def test_a_forgotten_run_never_starts_again(console, host):
+    console.start("r1", ["true"], work_key="replica-0")
+    console.start("r2", ["sleep", "60"], work_key="replica-0")
+    console.closed("r1")
+    console.say("forget", run="r1")
+    console.hear("forgotten", lambda m: m["run"] == "r1")
+    assert not host.run_dir("r1").exists()
+    assert (host.run_dir("r2").parent.parent / "work" / "replica-0").exists()
+    console.running("r2")
+    console.say("forget", run="r2")
+    assert "not closed" in console.hear("error")["message"]
+    console.stop("r2", 0)
+    console.closed("r2")
+    console.say("forget", run="r2")
+    console.say("forget", run="never-was")
+    console.hear("forgotten", lambda m: m["run"] == "never-was")
+    assert not (host.run_dir("r2").parent.parent / "work" / "replica-0").exists()
+    for again in (console, host.connect()):
+        if again is not console:
+            again.hello()
+        again.start("r1", ["sh", "-c", "echo again"], pull=False)
+        assert again.closed("r1")["why"] == "tombstone"
+    assert not host.run_dir("r1").exists()
+    trash = host.run_dir("r1").parent.parent / "trash"
+    wait_for(lambda: not list(trash.iterdir()), "an empty trash")
+
+
+@pytest.mark.parametrize(
+    "run", ["", ".", "..", ".x", "a/b", "../../x", "a\0", "a\n", "x" * 81, "é", 7, None, ["a"]]
+)
+def test_a_hostile_run_id_never_touches_the_disk(console, host, run):
+    before = sorted(str(p) for p in host.home.rglob("*"))
+    for kind in ("start", "stop", "pull", "forget"):
+        console.say(kind, b"{}", run=run, grace_s=1, **{"from": 0})
+        assert console.hear("error")["about"] == kind
+    assert sorted(str(p) for p in host.home.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"command": []}, "command"),
+        ({"command": "ls"}, "command"),
+        ({"command": ["a\0b"]}, "NUL"),
+        ({"command": ["a", 3]}, "text"),
+        ({"command": ["\ud83d"]}, "encoded"),
+        ({"env": {"A=B": "c"}}, "variable"),
+        ({"env": {"": "c"}}, "variable"),
+        ({"env": {"A": "\0"}}, "NUL"),
+        ({"env": ["A"]}, "env"),
+        ({"gpus": ["../../etc/passwd;"]}, "gpus"),
+        ({"port": 0}, "port"),
+        ({"port": True}, "port"),
+        ({"port": 1e9}, "port"),
+        ({"timeout_s": "1"}, "timeout_s"),
+        ({"grace_s": -1}, "grace_s"),
+        ({"work_key": "../x"}, "work_key"),
+        ({"files": {"../x": "y"}}, "files"),
+        ({"files": {"/etc/x": "y"}}, "files"),
+        ({"files": {"a//b": "y"}}, "files"),
+    ],
+)
+def test_a_bad_order_is_refused_and_named(console, change, words):
+    console.start(
+        "r1",
+        **{"argv": ["true"], **({"argv": change.pop("command")} if "command" in change else {})},
+        **change,
+    )
+    facts = console.closed("r1")
+    assert (facts["why"], facts["refusal"], facts["never_started"]) == ("refused", "bad_order", True)
+    assert words in facts["message"]
+
+
+def test_an_order_that_is_no_order_is_refused(console):
+    bomb = zlib.compress(b"[" + b" " * (64 << 20) + b"]", 9)
+    for number, (payload, packed) in enumerate(
+        [(b"", 0), (b"[]", 0), (b"{", 0), (b"\xff", 0), (b"junk", 1), (bomb, 1)]
+    ):
+        console.say("start", payload, run=f"r{number}", z=packed)
+        assert console.closed(f"r{number}")["refusal"] == "bad_order"
+
+
+@pytest.mark.parametrize("argv", [["no-such-program"], ["/etc"], ["./no"], ["/etc/passwd"]])
+def test_a_command_that_cannot_be_executed_was_never_started(console, argv):
+    console.start("r1", argv)
+    facts = console.closed("r1")
+    assert (facts["why"], facts["refusal"], facts["never_started"]) == ("refused", "exec_failed", True)
+    assert argv[0] in facts["message"] and facts["exit_code"] is None
+
+
+def test_hostile_strings_arrive_as_they_are(console, host):
+    source = "import json, os, sys; print(json.dumps([sys.argv[1:], {k: os.environ[k] for k in os.environ if k.startswith('X')}]))"
+    env = {f"X{number} {text!r:.9}".replace("=", ""): text for number, text in enumerate(HOSTILE)}
+    env = {name.replace("\0", ""): text for name, text in env.items()}
+    console.start("r1", [sys.executable, "-c", source, *HOSTILE], env=env)
+    console.closed("r1")
+    argv, seen = json.loads(console.ended_log("r1")[0])
+    assert argv == HOSTILE
+    assert seen == env
+    assert not list(host.home.rglob("pwned"))
+
+
+def test_the_environment_is_the_logins_the_orders_and_the_hosts(console, host):
+    source = "import json, os; print(json.dumps([dict(os.environ), os.getcwd()]))"
+    env = {
+        "LANG": "de_DE.UTF-8",
+        "DATA": "@WORK@/data:@WORK@",
+        "CUDA_VISIBLE_DEVICES": "0,1,2",
+        "SUB": "$HOME",
+    }
+    console.start("r1", [sys.executable, "-c", source], env=env, gpus=["GPU-b", "GPU-a"])
+    console.closed("r1")
+    seen, cwd = json.loads(console.ended_log("r1")[0])
+    work = str(host.run_dir("r1") / "work")
+    assert cwd == seen["PWD"] == seen["TRAINYARD_WORK"] == work
+    assert seen["DATA"] == f"{work}/data:{work}"
+    assert (seen["LANG"], seen["HOME"], seen["USER"]) == ("de_DE.UTF-8", str(host.home), "gpu")
+    assert (seen["SUB"], seen["TRAINYARD_RUN"]) == ("$HOME", "r1")
+    # GPUs are given by us: a program's own wish cannot widen them.
+    assert seen["CUDA_VISIBLE_DEVICES"] == "GPU-b,GPU-a"
+    assert "TRAINYARD_FAILPOINT" not in seen
+
+
+def test_files_come_before_the_command_and_a_restart_finds_its_work(console):
+    files = {"train.py": "open('left', 'w').write('x'); print('né')", "pkg/a b.txt": "1"}
+    console.start("r1", [sys.executable, "train.py"], files=files, work_key="w")
+    console.closed("r1")
+    console.start("r2", ["sh", "-c", "cat left 'pkg/a b.txt'"], work_key="w")
+    assert console.ended_log("r1")[0] == "né\n".encode()
+    assert console.ended_log("r2")[0] == b"x1"
+
+
+def test_a_replica_starts_with_clean_descriptors_signals_and_session(console, host):
+    source = """import json, os, signal
+fds = {int(n): os.readlink('/proc/self/fd/' + n) for n in os.listdir('/proc/self/fd') if os.path.exists('/proc/self/fd/' + n)}
+ignored = [s for s in signal.Signals if signal.getsignal(s) == signal.SIG_IGN and s not in (signal.SIGPIPE, signal.SIGXFSZ)]
+print(json.dumps([fds, ignored, list(signal.pthread_sigmask(signal.SIG_BLOCK, [])), os.getsid(0) == os.getpid(), os.umask(0)]))"""
+    console.start("r1", [sys.executable, "-c", source], gpus=["GPU-a"])
+    console.closed("r1")
+    fds, ignored, masked, leader, umask = json.loads(console.ended_log("r1")[0])
+    log = str(host.run_dir("r1") / "log")
+    assert fds.pop("0") == "/dev/null" and fds.pop("1") == fds.pop("2") == log
+    assert [Path(path).name for path in fds.values() if not path.startswith("/proc")] == ["GPU-a.lock"]
+    assert (ignored, masked, leader) == ([], [], True)
+    mine = os.umask(0)
+    os.umask(mine)
+    assert umask == mine
+
+
+def test_everything_written_is_for_its_owner_only(console, host):
+    console.start("r1", ["true"], env={"TOKEN": "secret"})
+    console.closed("r1")
+    for path in host.home.rglob("*"):
+        if ".trainyard" in str(path) and not path.is_symlink():
+            assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+
+
+def test_a_gpu_is_held_by_one_run_of_any_deployment(console, host):
+    console.start("r1", ["sleep", "60"], gpus=["GPU-b", "MIG-GPU-a/1/0"])
+    console.running("r1")
+    other = host.connect()
+    other.hello(deployment="other")
+    other.start("r2", ["true"], gpus=["GPU-a", "GPU-b"])
+    facts = other.closed("r2")
+    assert (facts["refusal"], facts["never_started"]) == ("gpu_busy", True) and "GPU-b" in facts["message"]
+    console.stop("r1")
+    console.closed("r1")
+    # Closed means free: the very next start must not meet its lock.
+    other.start("r3", ["true"], gpus=["GPU-b", "GPU-a", "MIG-GPU-a/1/0"])
+    assert other.closed("r3")["exit_code"] == 0
+
+
+def test_a_taken_port_is_refused(console):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        console.start("r1", ["true"], port=port)
+        assert console.closed("r1")["refusal"] == "port_taken"
+    console.start("r2", ["true"], port=port)
+    assert console.closed("r2")["exit_code"] == 0
+
+
+def test_an_older_epoch_is_turned_away(host):
+    host.connect().hello(epoch=5)
+    late = host.connect()
+    late.say("hello", v=1, deployment="dep", epoch=4, console="restored")
+    assert "epoch 4" in late.hear("error")["message"]
+    assert late.process.wait(30) == 0
+    host.connect().hello(epoch=5)
+
+
+@pytest.mark.parametrize("deployment", ["", "../x", "A", "x" * 41, "a/b", 7, None])
+def test_a_hostile_deployment_is_turned_away(host, deployment):
+    console = host.connect()
+    console.say("hello", v=1, deployment=deployment, epoch=1, console="x")
+    assert console.hear("error")["about"] == "hello"
+    assert not (host.home / ".trainyard").exists()
+
+
+def test_sixty_starts_at_once_are_sixty_runs(console):
+    for number in range(60):
+        console.start(f"r{number}", ["true"], pull=False)
+    for number in range(60):
+        assert console.closed(f"r{number}")["exit_code"] == 0

@@ -1,0 +1,199 @@
+"""Stopping: nobody of a run survives, whatever it does; and no stranger is ever hurt."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agents import runner
+from tests.runner.console import command, wait_for
+
+# Every hostile child leaves its trace by touching a file again and again: who still lives shows as a fresh file.
+BEAT = """
+def beat(name):
+    while True:
+        open(name, 'w').write(str(os.getpid())); time.sleep(0.05)
+"""
+
+HOSTILE = {
+    "ignores TERM": "for s in (1, 2, 15): signal.signal(s, signal.SIG_IGN)\nprint('up')\nbeat('a')",
+    "daemonizes without its environment": """
+for n in range(4):
+    if not os.fork():
+        os.setsid()
+        if os.fork(): os._exit(0)
+        os.execve(sys.executable, [sys.executable, '-c', 'import os, time, signal\\nsignal.signal(15, signal.SIG_IGN)\\n' + BEAT + "beat('d%d')" % n], {})
+print('up')
+beat('a')""",
+    "forks and exits in a chain": """
+if not os.fork():
+    os.setsid(); signal.signal(15, signal.SIG_IGN)
+    while True:
+        if os.fork(): os._exit(0)
+        open('chain', 'w').write('x'); time.sleep(0.001)
+print('up')
+beat('a')""",
+    "forks a burst": """
+signal.signal(15, signal.SIG_IGN)
+for n in range(30):
+    if not os.fork(): os.setsid(); beat('b%d' % n)
+print('up')
+beat('a')""",
+    "is stopped": "print('up')\nos.kill(os.getpid(), signal.SIGSTOP)",
+}
+
+
+def hostile(body):
+    return command("import os, signal, sys, time", f"BEAT = {BEAT!r}", BEAT, body)
+
+
+def nothing_beats(work: Path):
+    """No file in the work directory is written any more."""
+    for path in work.iterdir():
+        path.unlink()
+    time.sleep(0.3)
+    return not list(work.iterdir())
+
+
+@pytest.mark.parametrize("containment", ["cgroup", "subreaper"])
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_no_descendant_survives_a_stop(host, kind, containment):
+    console = host.connect(**({"TRAINYARD_NO_CGROUP": "1"} if containment == "subreaper" else {}))
+    console.hello()
+    console.start("r1", hostile(HOSTILE[kind]))
+    console.text("r1", "up")
+    console.stop("r1", 0.2)
+    facts = console.closed("r1")
+    assert facts["why"] == "stop" and facts["survivors"] == []
+    assert facts["exit_signal"] in (signal.SIGKILL, signal.SIGTERM)
+    assert nothing_beats(host.run_dir("r1") / "work")
+
+
+def test_what_a_finished_replica_leaves_behind_goes_too(console, host):
+    console.start(
+        "r1", hostile(HOSTILE["daemonizes without its environment"].replace("beat('a')", "sys.exit(3)"))
+    )
+    facts = console.closed("r1")
+    assert (facts["exit_code"], facts["why"]) == (3, "exit")
+    assert nothing_beats(host.run_dir("r1") / "work")
+
+
+def test_a_replica_that_ends_itself_within_its_grace_keeps_its_exit_code(console):
+    console.start("r1", command("import signal, sys, time",
+                                "signal.signal(15, lambda *a: (print('saved'), sys.exit(9)))", "print('up')", "time.sleep(99)"))  # fmt: skip
+    console.text("r1", "up")
+    console.stop("r1", 30)
+    facts = console.closed("r1")
+    assert (facts["exit_code"], facts["why"]) == (9, "stop")
+    assert facts["stopping_at"] <= facts["ended_at"]
+    assert console.ended_log("r1")[0] == b"up\nsaved\n"
+
+
+def test_a_repeated_stop_shortens_the_grace_and_never_lengthens_it(console):
+    console.start("r1", hostile(HOSTILE["ignores TERM"]))
+    console.text("r1", "up")
+    console.stop("r1", 3600)
+    wait_for(lambda: console.read(0.01) or console.facts["r1"]["stopping_at"], "the stop")
+    console.stop("r1", 7200)
+    console.stop("r1", 0)
+    console.stop("r1", 3600)
+    assert console.closed("r1")["exit_signal"] == signal.SIGKILL
+
+
+def test_a_timeout_is_kept_with_the_console_away(host):
+    console = host.connect()
+    console.hello()
+    console.start("r1", hostile(HOSTILE["ignores TERM"]), timeout_s=0.3, grace_s=0.2)
+    console.running("r1")
+    console.drop()
+    facts = wait_for(lambda: (f := host.facts("r1")) and f["phase"] == "closed" and f, "the timeout")
+    assert (facts["why"], facts["exit_signal"]) == ("timeout", signal.SIGKILL)
+    assert facts["seconds"] >= 0.5 and "timeout" in facts["message"]
+
+
+def test_a_shell_in_the_run_ends_with_it(console, host):
+    console.start("r1", ["sh", "-c", "echo up; exec sleep 600"], web_access=True)
+    console.text("r1", "up")
+    mark = host.facts("r1")["mark"]
+    shell = subprocess.Popen(["sleep", "600"], env={"TRAINYARD_MARK": mark})
+    stranger = subprocess.Popen(["sleep", "600"], env={"TRAINYARD_MARK": mark + "x"})
+    try:
+        console.stop("r1")
+        console.closed("r1")
+        assert shell.wait(30) in (-signal.SIGKILL, -signal.SIGTERM)
+        assert stranger.poll() is None
+    finally:
+        for process in (shell, stranger):
+            process.kill()
+            process.wait()
+
+
+def test_a_stranger_with_a_reused_pid_is_never_signalled():
+    stranger = subprocess.Popen(["sleep", "600"])
+    try:
+        ticks = runner.read_process(stranger.pid).ticks
+        assert runner.send_exactly(stranger.pid, ticks - 1, signal.SIGKILL) == "gone"
+        assert stranger.poll() is None
+        assert runner.send_exactly(stranger.pid, ticks, signal.SIGTERM) == "sent"
+        assert stranger.wait(30) == -signal.SIGTERM
+    finally:
+        stranger.kill()
+        stranger.wait()
+    assert runner.send_exactly(stranger.pid, ticks, signal.SIGKILL) == "gone"
+
+
+def test_a_lost_run_whose_pid_now_is_a_strangers_spares_the_stranger(console, host):
+    console.start("r1", ["sleep", "600"])
+    facts = console.running("r1")
+    console.drop()
+    for pid in host.keepers("r1") + [facts["pid"]]:
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not host.keepers("r1"), "dead keepers")
+    stranger = subprocess.Popen(["sleep", "600"])
+    try:
+        # The same pid on the same boot, only started at another time: what a wrapped pid counter gives.
+        facts = host.facts("r1")
+        runner.save_facts(str(host.run_dir("r1")), dict(facts, pid=stranger.pid))
+        again = host.connect()
+        again.hello()
+        assert again.closed("r1")["why"] == "lost"
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_an_unkillable_survivor_is_named_and_holds_the_run_open(monkeypatch, tmp_path):
+    """The keeper asks the kernel; here the kernel denies, as it does for a child that became another user."""
+    home = runner.Home("dep")
+    monkeypatch.setattr(home, "runs", str(tmp_path))
+    (tmp_path / "r1").mkdir()
+    keeper = runner.Keeper(home, "r1")
+    one = runner.Process(os.getpid(), 1, "S", 0)
+    monkeypatch.setattr(keeper, "everybody", lambda: [one])
+    monkeypatch.setattr(runner, "send_exactly", lambda pid, ticks, signum: "denied")
+    denied = runner.freeze_and_kill(keeper.everybody)
+    keeper.tell_survivors(denied)
+    saved = runner.load_facts(str(tmp_path / "r1"))
+    assert saved["survivors"] == [{"pid": os.getpid(), "why": "not permitted: it runs as another user"}]
+    assert saved["phase"] != "closed"
+
+
+def test_out_of_memory_is_told_from_a_plain_kill(monkeypatch, tmp_path):
+    (tmp_path / "memory.events").write_text("low 0\noom 1\noom_kill 0\n")
+    group = str(tmp_path)
+    counts = iter([5, 6, None])
+    monkeypatch.setattr(runner, "host_oom_kills", lambda: next(counts))
+    assert runner.judge_oom(group, 5, signaled=True, failed=True) == (False, "")
+    assert runner.judge_oom(None, 5, signaled=True, failed=True)[0] is True
+    assert runner.judge_oom(None, 5, signaled=True, failed=True)[0] is None
+    (tmp_path / "memory.events").write_text("oom_kill 2\n")
+    # A child was killed for memory and the program gave up by itself: that is out of memory too.
+    assert runner.judge_oom(group, 5, signaled=False, failed=True)[0] is True
+    assert runner.judge_oom(group, 5, signaled=False, failed=False) == (False, "")
