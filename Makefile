@@ -30,7 +30,7 @@ lint: install
 
 bench: install
 	@tools/test-machine
-	@$(PY) -m bench
+	@$(PY) -m tests.bench $(PARTS)
 
 campaign: install
 	@tools/test-machine

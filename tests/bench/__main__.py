@@ -1,0 +1,58 @@
+"""python -m tests.bench [PART ...] [--quick] [--json FILE]: every part in turn, then one table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+
+from tests.bench import first_start, idle, jobs, logs, shell
+from tests.bench.figures import Figure, table
+
+PARTS = {
+    "first-line": jobs.first_line,
+    "jobs": jobs.throughput,
+    "lines": logs.line_latency,
+    "bulk": logs.bulk,
+    "viewers": logs.viewers,
+    "shell": shell.shell,
+    "idle": idle.idle_links,
+    "first-start": first_start.first_start,
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer repetitions: shows that it runs, not how fast"
+    )
+    parser.add_argument("--log-mb", type=int, default=0, help="size of the bulk log (500)")
+    parser.add_argument("--json", default="", help="write the figures to this file too")
+    options = parser.parse_args()
+    unknown = set(options.parts) - set(PARTS)
+    if unknown:
+        parser.error(f"no such part: {', '.join(sorted(unknown))}. There are: {', '.join(PARTS)}")
+    figures = []
+    for name in options.parts or PARTS:
+        begin = time.monotonic()
+        figures += measured(name, options)
+        print(f"bench: {name} took {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
+    print(table(figures))
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump([each.as_row() for each in figures], file, indent=1)
+    return 1 if any(each.ours == "failed" for each in figures) else 0
+
+
+def measured(name, options):
+    """One part that breaks is told in the table; the others are measured all the same."""
+    try:
+        return list(PARTS[name](options))
+    except Exception as error:
+        print(f"bench: {name}: {error!r}", file=sys.stderr, flush=True)
+        return [Figure(name, "failed", str(error).splitlines()[0][:100])]
+
+
+sys.exit(main())

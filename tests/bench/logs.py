@@ -1,0 +1,200 @@
+"""Log lines and log bytes on their way to a person."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+
+from tests.bench.figures import Figure, percentile, short, spread
+from tests.bench.stage import Master, peak_mb, stage
+from tests.harness.product import job_spec
+from tests.harness.shell import wait_for
+
+# A line every 20 ms that says when it was printed; hosts share this machine's wall clock.
+PRINTER = (
+    "import sys,time\n"
+    "for n in range(int(sys.argv[1])):\n"
+    "    print(repr(time.time()), flush=True)\n"
+    "    time.sleep(0.02)\n"
+)
+# Like a training log: words that repeat, numbers that do not.
+WRITER = (
+    "import random,sys\n"
+    "left=int(sys.argv[1])<<20\n"
+    "random.seed(7)\n"
+    "step=0\n"
+    "while left>0:\n"
+    "    block=''.join('step %d | loss %.6f | lr %.3e | grad_norm %.4f | tokens/s %d\\n'\n"
+    "        % (step+i, random.random()*3, random.random()*1e-3, random.random()*9, random.randrange(90000,99999))\n"
+    "        for i in range(4000))\n"
+    "    step+=4000; left-=len(block); sys.stdout.write(block)\n"
+)
+
+
+def line_latency(options):
+    count = 300 if options.quick else 1500
+    with stage("apart") as product:
+        ours = printed_to_client(product, count)
+        product.settle()
+        tail = printed_to_tail(product.fleet[0], count)
+    p50, p99 = percentile(ours, 0.5), percentile(ours, 0.99)
+    met = p50 <= 10 and p99 <= 60
+    reference = f"ssh tail -F {spread(tail)}"
+    ratio = p50 / percentile(tail, 0.5)
+    yield Figure(
+        "line printed → WebSocket client", spread(ours), reference, ratio, "p50 ≤ 10, p99 ≤ 60 ms", met
+    )
+
+
+def printed_to_client(product, count):
+    job_id = product.submit(job_spec(["python3", "-c", PRINTER, count], name="lines"))
+    delays, rest, taken = [], b"", 0
+    with product.client.socket(f"/ws/jobs/{job_id}/log/workerpool0-0") as socket:
+        socket.send(json.dumps({"from": 0}))
+        while len(delays) < count:
+            message = socket.recv(timeout=30)
+            now = time.time()
+            if not isinstance(message, bytes):
+                continue
+            taken += len(message)
+            socket.send(json.dumps({"ack": taken}))
+            *lines, rest = (rest + message).split(b"\n")
+            delays += [(now - float(line)) * 1000 for line in lines]
+    return delays[20:]
+
+
+def printed_to_tail(host, count):
+    with Master(host) as master:
+        printer = f"rm -f lines; touch lines; (python3 -u - {count} >lines) & tail -n +1 -F lines"
+        process = subprocess.Popen(
+            master.command(f"cat >printer.py; {printer.replace('-u -', '-u printer.py')}"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        process.stdin.write(PRINTER.encode())
+        process.stdin.close()
+        delays = []
+        for _ in range(count):
+            line = process.stdout.readline()
+            delays.append((time.time() - float(line)) * 1000)
+        process.kill()
+        process.wait()
+    return delays[20:]
+
+
+def bulk(options):
+    size_mb = options.log_mb or (60 if options.quick else 500)
+    with stage("apart", disk_mb=size_mb * 2 + 300, LOG_BUDGET_MB=str(size_mb * 2)) as product:
+        host = product.fleet[0]
+        host.ssh("cat >writer.py", stdin=WRITER)
+        host.ssh(f"python3 writer.py {size_mb} >reference.log", timeout=600)
+        written = int(host.ssh("stat -c %s reference.log").stdout)
+        reference = gzip_seconds(host, product.data / "copy")
+        host.ssh("rm reference.log")
+        seconds = stored_seconds(product, size_mb, written)
+        parts = {role: peak_mb(product.processes.of(role)) for role in ("web", "worker", "dispatcher")}
+    ours, theirs = written / seconds / 1e6, written / reference / 1e6
+    name = f"{written / 1e6:.0f} MB log, stored and complete"
+    yield Figure(
+        name,
+        f"{ours:.0f} MB/s",
+        f"ssh gzip -1 {theirs:.0f} MB/s",
+        ours / theirs,
+        "≥ 0.8 ×",
+        ours >= 0.8 * theirs,
+    )
+    peaks = ", ".join(f"{role} {short(value)}" for role, value in parts.items())
+    yield Figure("peak memory of the console meanwhile, MB", peaks)
+
+
+def gzip_seconds(host, copy):
+    with Master(host) as master:
+        begin = time.perf_counter()
+        packed = subprocess.Popen(master.command("gzip -1 < reference.log"), stdout=subprocess.PIPE)
+        with copy.open("wb") as file:
+            subprocess.run(["gunzip"], stdin=packed.stdout, stdout=file, check=True)
+        packed.wait()
+        took = time.perf_counter() - begin
+    copy.unlink()
+    return took
+
+
+def stored_seconds(product, size_mb, written):
+    """A replica that copies what it had written before, so that the text's making is not measured."""
+    script = f"python3 ~/writer.py {size_mb} >made; cat made; rm made"
+    job_id = product.submit(job_spec(["bash", "-c", script], name="bulk"))
+    stored = f"SELECT log_stored, log_size FROM jobs_run WHERE job_id = {job_id}"
+    wait_for(lambda: first(product.query(stored), "log_stored"), "the first bytes", timeout=600, every=0.01)
+    begin = time.perf_counter()
+    complete = lambda: first(product.query(stored), "log_stored") >= written  # noqa: E731
+    wait_for(complete, "every byte to be stored", timeout=600, every=0.02)
+    return time.perf_counter() - begin
+
+
+def first(rows, column):
+    return rows[0][column] if rows else 0
+
+
+def viewers(options):
+    """Many sockets on one log at 100 lines/s; and one that never reads."""
+    count = 40 if options.quick else 200
+    with stage("apart") as product:
+        web = product.processes.of("web")
+        script = PRINTER.replace("0.02", "0.01")
+        job_id = product.submit(job_spec(["python3", "-c", script, 3000], name="viewed"))
+        product.client.wait_for_log(job_id, ".")
+        delays = watch(product, job_id, count)
+        with product.client.socket(f"/ws/jobs/{job_id}/log/workerpool0-0") as deaf:
+            before = peak_mb(web)
+            deaf.send(json.dumps({"from": 0}))
+            flood = product.submit(job_spec(["python3", "-c", WRITER, 30], name="flood"))
+            product.client.wait(flood, "SUCCEEDED", timeout=120)
+            with product.client.socket(f"/ws/jobs/{flood}/log/workerpool0-0") as deafer:
+                deafer.send(json.dumps({"from": 0}))
+                time.sleep(3)
+                grown = peak_mb(web) - before
+    p50 = percentile(delays, 0.5)
+    yield Figure(
+        f"{count} viewers of one log at 100 lines/s", spread(delays), "", None, "p50 ≤ 20 ms", p50 <= 20
+    )
+    yield Figure(
+        "a viewer that never reads a 30 MB log", f"+{short(grown)} MB in web", "", None, "bounded", grown < 20
+    )
+
+
+def watch(product, job_id, count):
+    """Each viewer is a thread of one client process; one in ten takes the time of what it reads."""
+    delays, stop = [], threading.Event()
+
+    def view(number):
+        rest, taken = b"", 0
+        with product.client.socket(f"/ws/jobs/{job_id}/log/workerpool0-0") as socket:
+            socket.send(json.dumps({"tail": 0}))
+            while not stop.is_set():
+                try:
+                    message = socket.recv(timeout=1)
+                except TimeoutError:
+                    continue
+                if not isinstance(message, bytes):
+                    continue
+                now = time.time()
+                taken += len(message)
+                socket.send(json.dumps({"ack": taken}))
+                if number % 10:
+                    continue
+                *lines, rest = (rest + message).split(b"\n")
+                delays.extend((now - float(line)) * 1000 for line in lines[1:] if line[:2] == b"17")
+
+    threads = [threading.Thread(target=view, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    time.sleep(4)
+    delays.clear()
+    time.sleep(8)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    return delays
