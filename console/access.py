@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import AnonymousUser, User
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import Http404
 
@@ -66,7 +66,7 @@ def visible(user: type_of_user, rows: QuerySet[Row]) -> QuerySet[Row]:
     mine = Membership.objects.filter(user=user)
     if rows.model is Host:
         return rows if mine.exists() else rows.none()
-    path = {Project: "pk__in", Job: "project__in", Run: "job__project__in"}[rows.model]  # type: ignore[index]
+    path = {Project: "pk__in", Job: "project__in", Run: "job__project__in"}[rows.model]
     return rows.filter(**{path: mine.values("project")})
 
 
@@ -85,7 +85,7 @@ def get_or_404(user: type_of_user, verb: Verb, rows: QuerySet[Row], **lookup: An
     """The one row: 404 for whoever may not see it, 403 for whoever may see it but not do this to it."""
     try:
         row = rows.get(**lookup)
-    except (rows.model.DoesNotExist, ValueError, OverflowError):
+    except (ObjectDoesNotExist, ValueError, OverflowError):
         raise Http404 from None
     allowed = verbs(user, row)  # type: ignore[arg-type]
     if "see" not in allowed:

@@ -92,25 +92,23 @@ class EnvField(forms.Field):
         return tuple((name.strip(), text) for name, text in value or () if name.strip() or text)
 
 
-class ArgumentsText:
-    """An argument vector as text: one argument a line; a line in double quotes is JSON, for what has no line of its own."""
+# An argument vector as text: one argument a line; a line in double quotes is JSON, for what a line cannot hold.
+_PLAIN_ARGUMENT = re.compile(r'[^\s"](?:[^\n\r]*\S)?')
 
-    @staticmethod
-    def read(text: str) -> list[str]:
-        return [ArgumentsText._argument(line) for line in text.split("\n") if line.strip()]
 
-    @staticmethod
-    def write(argv: list[str]) -> str:
-        plain = re.compile(r'[^\s"](?:[^\n\r]*\S)?')
-        return "\n".join(arg if plain.fullmatch(arg) else json.dumps(arg) for arg in argv)
+def read_arguments(text: str) -> list[str]:
+    return [_argument(line.strip()) for line in text.split("\n") if line.strip()]
 
-    @staticmethod
-    def _argument(line: str) -> str:
-        line = line.strip()
-        if not line.startswith('"'):
-            return line
-        try:
-            value = json.loads(line)
-        except ValueError:
-            return line
-        return value if isinstance(value, str) else line
+
+def write_arguments(argv: list[str]) -> str:
+    return "\n".join(arg if _PLAIN_ARGUMENT.fullmatch(arg) else json.dumps(arg) for arg in argv)
+
+
+def _argument(line: str) -> str:
+    if not line.startswith('"'):
+        return line
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return line
+    return value if isinstance(value, str) else line

@@ -15,8 +15,17 @@ from typing import Any
 from django import forms
 from django.http import QueryDict
 
-from console.forms.fields import ArgumentsText, DurationText, EnvField, LabelLines, PlainText, duration_text
+from console.forms.fields import (
+    DurationText,
+    EnvField,
+    LabelLines,
+    PlainText,
+    duration_text,
+    read_arguments,
+    write_arguments,
+)
 from jobs.rules import spec
+from jobs.rules.customjob import HOST_IMAGE
 from jobs.rules.spec import Violation
 
 POOLS = 4
@@ -32,7 +41,7 @@ SAMPLE = {
                 "replicaCount": "1",
                 "machineSpec": {},
                 "containerSpec": {
-                    "imageUri": spec.HOST_IMAGE,
+                    "imageUri": HOST_IMAGE,
                     "command": list(
                         spec.script_command(
                             'echo "Hello from $(hostname)."\n'
@@ -150,7 +159,7 @@ class PoolFields(forms.Form):
     def document(self) -> dict[str, Any]:
         typed = self.cleaned_data
         kind, program = typed["kind"], typed["program"]
-        command = ArgumentsText.read(program) if kind == "argv" else _script(kind, program)
+        command = read_arguments(program) if kind == "argv" else _script(kind, program)
         machine = {
             "machineType": typed["machine_type"],
             "acceleratorType": typed["accelerator_type"],
@@ -162,7 +171,7 @@ class PoolFields(forms.Form):
             "machineSpec": {name: value for name, value in machine.items() if value},
             "replicaCount": str(1 if count is None else count),
             "containerSpec": {
-                "imageUri": spec.HOST_IMAGE,
+                "imageUri": HOST_IMAGE,
                 "command": command,
                 "env": [{"name": name, "value": value} for name, value in typed["env"]],
             },
@@ -352,7 +361,7 @@ def _pool_initial(pool: Mapping[str, Any]) -> dict[str, Any]:
         "accelerator_type": machine.get("acceleratorType", ""),
         "accelerator_count": machine.get("acceleratorCount") or None,
         "kind": kind,
-        "program": ArgumentsText.write(argv) if kind == "argv" else argv[2],
+        "program": write_arguments(argv) if kind == "argv" else argv[2],
         "env": tuple((pair["name"], pair.get("value", "")) for pair in container.get("env", [])),
         "base": json.dumps({name: value for name, value in pool.items() if name not in shown}),
     }

@@ -64,7 +64,7 @@ def hosts_live(user: User) -> str:
 
 def host_stamp(host_id: int) -> str:
     """Everything of the row but what every contact changes."""
-    row = Host.every.filter(pk=host_id).values().first() or {}
+    row: Mapping[str, object] = Host.every.filter(pk=host_id).values().first() or {}
     shown = {name: value for name, value in row.items() if not name.startswith(("lease_", "due_", "seen_"))}
     event = HostEvent.objects.filter(host_id=host_id).aggregate(Max("pk"))
     held = Run.objects.filter(host_id=host_id, released_at=None).values_list("pk", "phase")

@@ -1,0 +1,1 @@
+"""Pages: one file per noun, plain functions. A view asks access.py, calls a service, and shows what presenters made."""

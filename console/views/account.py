@@ -1,0 +1,77 @@
+"""One's own account: tokens for scripts, the password, the theme."""
+
+from __future__ import annotations
+
+from django.contrib import auth, messages
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.forms import PasswordChangeForm
+from django.contrib.auth.models import User
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_POST, require_safe
+
+from console import tokens
+from console.forms.people import NewToken
+from console.models import ApiToken
+from console.views.people import person
+
+
+@require_safe
+@login_required
+def account(request: HttpRequest) -> HttpResponse:
+    return _page(request, person(request))
+
+
+@never_cache
+@require_POST
+@login_required
+def new_token(request: HttpRequest) -> HttpResponse:
+    """The answer to this POST is the only place where the token is ever seen; a reload makes another one."""
+    user, form = person(request), NewToken(request.POST)
+    if not form.is_valid():
+        return _page(request, user, form=form)
+    row, token = tokens.create(user, form.cleaned_data["name"], timezone.now())
+    response = _page(request, user, token=token, made=row)
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+@require_POST
+@login_required
+def revoke_token(request: HttpRequest, token_id: int) -> HttpResponse:
+    user = person(request)
+    if not ApiToken.objects.filter(user=user, pk=token_id).exists():
+        raise Http404
+    if tokens.revoke(user, token_id, timezone.now()):
+        messages.success(request, "The token is revoked. Whatever used it is refused from now on.")
+    return redirect("account")
+
+
+@sensitive_post_parameters()
+@require_POST
+@login_required
+def password(request: HttpRequest) -> HttpResponse:
+    """Other sessions of the person end, because the session's hash holds the password's."""
+    user = person(request)
+    form = PasswordChangeForm(user, request.POST)
+    if not form.is_valid():
+        return _page(request, user, password=form)
+    form.save()
+    auth.update_session_auth_hash(request, user)
+    messages.success(request, "Your password is changed. Everywhere else you are logged out.")
+    return redirect("account")
+
+
+def _page(
+    request: HttpRequest,
+    user: User,
+    form: NewToken | None = None,
+    password: PasswordChangeForm | None = None,
+    **context: object,
+) -> HttpResponse:
+    rows = ApiToken.objects.filter(user=user, revoked_at=None)
+    forms = {"form": form or NewToken(), "password": password or PasswordChangeForm(user)}
+    return render(request, "people/account.html", {"tokens": rows, **forms, **context})

@@ -1,0 +1,38 @@
+"""Error pages, from one frame. They ask no database, because it may be the reason."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.template.loader import render_to_string
+
+GRPC = {400: "INVALID_ARGUMENT", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 500: "INTERNAL"}
+WORDS = {400: "Bad request.", 403: "Not allowed.", 404: "Not found.", 500: "Internal error."}
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return _answer(request, 400)
+
+
+def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return _answer(request, 403)
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return _answer(request, 404)
+
+
+def broken(request: HttpRequest) -> HttpResponse:
+    return _answer(request, 500)
+
+
+def csrf(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """A form that was sent by another site, or from a page older than the login."""
+    return HttpResponse(render_to_string("errors/csrf.html", {"path": request.path}), status=403)
+
+
+def _answer(request: HttpRequest, status: int) -> HttpResponse:
+    if request.path.startswith(("/v1/", "/v1beta1/", "/api/")):
+        error = {"code": status, "status": GRPC[status], "message": WORDS[status]}
+        return JsonResponse({"error": error}, status=status)
+    theme = request.COOKIES.get("theme", "")
+    return HttpResponse(render_to_string(f"errors/{status}.html", {"theme": theme}), status=status)

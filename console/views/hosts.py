@@ -1,0 +1,143 @@
+"""Hosts: the list, adding, accepting a key, checking, removing."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from agents import enrol, keys
+from agents.models import Host, Location
+from console import access
+from console.forms.hosts import AcceptKey, AddHost, PasteHosts
+from console.presenters import host_live
+from console.presenters import hosts as presenter
+from console.views.people import person
+from jobs import services, tasks
+
+
+@require_safe
+@login_required
+def hosts(request: HttpRequest) -> HttpResponse:
+    return render(request, "hosts/list.html", {"list": presenter.host_list(person(request))})
+
+
+@require_http_methods(["GET", "POST"])
+@login_required
+def add(request: HttpRequest) -> HttpResponse:
+    _only_managers(request)
+    form = AddHost(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            with transaction.atomic():
+                host = _add(request, **form.cleaned_data)
+        except enrol.Refused as refused:
+            form.add_error(refused.field if refused.field in form.fields else None, refused.message)
+        else:
+            return redirect("host", host_id=host.pk)
+    return _add_page(request, form=form)
+
+
+@require_POST
+@login_required
+def paste(request: HttpRequest) -> HttpResponse:
+    """Several at once: all of them or, when one line is wrong, none."""
+    _only_managers(request)
+    form = PasteHosts(request.POST)
+    if form.is_valid():
+        typed = form.cleaned_data
+        try:
+            with transaction.atomic():
+                rows = enrol.parse_many(typed["hosts"], typed["user"])
+                for row in rows:
+                    _add(request, row.name, row.address, row.port, row.user, typed["location"], row.jump)
+        except enrol.Refused as refused:
+            form.add_error("location" if refused.field == "location" else "hosts", refused.message)
+        else:
+            messages.success(request, f"{len(rows)} hosts are added. Each waits for its key to be accepted.")
+            return redirect("hosts")
+    return _add_page(request, pasted=form)
+
+
+@require_safe
+@login_required
+def host(request: HttpRequest, host_id: int) -> HttpResponse:
+    row = access.get_or_404(request.user, "see", Host.every.select_related("location"), pk=host_id)
+    return render(request, "hosts/host.html", {"host": presenter.live(row, person(request))})
+
+
+@require_safe
+@login_required
+def live(request: HttpRequest, host_id: int) -> HttpResponse:
+    """The changing part alone, for those whose browser has no socket."""
+    access.get_or_404(request.user, "see", Host.every.all(), pk=host_id)
+    return HttpResponse(host_live(person(request), host_id))
+
+
+@require_POST
+@login_required
+def accept(request: HttpRequest, host_id: int) -> HttpResponse:
+    row = access.get_or_404(request.user, "manage", Host.objects.all(), pk=host_id)
+    form = AcceptKey(request.POST)
+    try:
+        enrol.accept(row.pk, form.data.get("fingerprint", ""), person(request).username, timezone.now())
+    except enrol.Refused as refused:
+        messages.error(request, refused.message)
+    else:
+        tasks.enrol.delay(row.pk)
+    return redirect("host", host_id=host_id)
+
+
+@require_POST
+@login_required
+def check(request: HttpRequest, host_id: int) -> HttpResponse:
+    row = access.get_or_404(request.user, "manage", Host.objects.all(), pk=host_id)
+    tasks.enrol.delay(row.pk)
+    messages.info(request, "The host is being checked.")
+    return redirect("host", host_id=host_id)
+
+
+@require_POST
+@login_required
+def remove(request: HttpRequest, host_id: int) -> HttpResponse:
+    row = access.get_or_404(request.user, "manage", Host.objects.all(), pk=host_id)
+    try:
+        with transaction.atomic():
+            services.remove_host(row, person(request).username, timezone.now())
+    except services.Refused as refused:
+        messages.error(request, refused.message)
+        return redirect("host", host_id=host_id)
+    messages.success(request, f"{row.name} is removed. Its history stays.")
+    return redirect("hosts")
+
+
+def _only_managers(request: HttpRequest) -> None:
+    if not access.can(request.user, "manage", Host):
+        raise PermissionDenied
+
+
+def _add(
+    request: HttpRequest, name: str, address: str, port: int, user: str, location: str, jump: str
+) -> Host:
+    who, now = person(request).username, timezone.now()
+    host = enrol.add(name, address, port, user, location, jump, who, now)
+    transaction.on_commit(lambda: tasks.enrol.delay(host.pk))
+    return host
+
+
+def _add_page(
+    request: HttpRequest, form: AddHost | None = None, pasted: PasteHosts | None = None
+) -> HttpResponse:
+    context = {
+        "form": form or AddHost(),
+        "pasted": pasted or PasteHosts(),
+        "locations": Location.objects.all(),
+        "key": keys.public_line(),
+        "command": presenter.append_command(),
+    }
+    return render(request, "hosts/add.html", context)

@@ -1,0 +1,72 @@
+"""Jobs: the list, one job, and what can be done to it."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from console import access
+from console.presenters import job_list
+from console.presenters import jobs as presenter
+from console.presenters.badges import JOB
+from console.views.people import person
+from jobs import services
+from jobs.models import Job
+
+HISTORY_SIZE = 200
+
+
+@require_safe
+@login_required
+def jobs(request: HttpRequest) -> HttpResponse:
+    found = job_list.job_list(person(request), request.GET.dict())
+    context = {"list": found, "states": JOB.values(), "may_submit": access.can(request.user, "submit", Job)}
+    return render(request, "jobs/list.html", context)
+
+
+@require_safe
+@login_required
+def job(request: HttpRequest, job_id: int) -> HttpResponse:
+    row = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=job_id)
+    page = presenter.page(row, person(request))
+    asked = request.GET.get("log", "")
+    shown = next((line for line in page.live.replicas if line.name == asked), page.live.replicas[0])
+    return render(request, "jobs/job.html", {"page": page, "job": page.live, "shown": shown})
+
+
+@require_safe
+@login_required
+def history(request: HttpRequest, job_id: int) -> HttpResponse:
+    row = access.get_or_404(request.user, "see", Job.objects.all(), pk=job_id)
+    before = request.GET.get("before", "")
+    cursor = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+    lines, following = presenter.history(row, cursor, HISTORY_SIZE)
+    return render(request, "jobs/history.html", {"row": row, "transitions": lines, "following": following})
+
+
+@require_POST
+@login_required
+def cancel(request: HttpRequest, job_id: int) -> HttpResponse:
+    row = access.get_or_404(request.user, "cancel", Job.objects.all(), pk=job_id)
+    with transaction.atomic():
+        services.cancel(row, person(request).username, timezone.now())
+    return redirect("job", job_id=job_id)
+
+
+@require_POST
+@login_required
+def delete(request: HttpRequest, job_id: int) -> HttpResponse:
+    row = access.get_or_404(request.user, "delete", Job.objects.all(), pk=job_id)
+    try:
+        with transaction.atomic():
+            services.delete(row, person(request).username, timezone.now())
+    except services.Refused as refused:
+        messages.error(request, refused.message)
+        return redirect("job", job_id=job_id)
+    messages.success(request, f"“{row.display_name}” and its logs are deleted.")
+    return redirect("jobs")

@@ -1,0 +1,26 @@
+"""The log of one replica on a page of its own."""
+
+from __future__ import annotations
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.views.decorators.http import require_safe
+
+from console import access
+from console.presenters import jobs as presenter
+from console.views.people import person
+from jobs.models import Job
+
+
+@require_safe
+@login_required
+def log(request: HttpRequest, job_id: int, replica: str) -> HttpResponse:
+    job = access.get_or_404(request.user, "see_log", Job.objects.select_related("project"), pk=job_id)
+    row = get_object_or_404(job.replicas, name=replica)
+    asked = request.GET.get("run", "")
+    run = asked if asked and row.runs.filter(pk=asked).exists() else ""
+    live = presenter.live(job, person(request))
+    line = next(line for line in live.replicas if line.name == replica)
+    context = {"job": live, "job_id": job_id, "replica": replica, "line": line, "run": run}
+    return render(request, "jobs/log.html", context)

@@ -1,0 +1,171 @@
+"""The new-job form: as fields or as JSON, checked, previewed, submitted."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from agents import enrol
+from agents.models import Location
+from console import access, preview
+from console.forms.jobs import SAMPLE, AnyDraft, Chosen, Draft, JsonDraft
+from console.views.people import person
+from jobs import services
+from jobs.models import Job, Project
+from jobs.rules import spec
+from jobs.rules.spec import Violation
+
+EMPTY: dict[str, Any] = {
+    "jobSpec": {
+        "workerPoolSpecs": [
+            {
+                "containerSpec": {
+                    "command": ["bash", "-c", ""],
+                    "env": [{"name": "PYTHONUNBUFFERED", "value": "1"}],
+                }
+            }
+        ],
+        "enableWebAccess": True,
+    }
+}
+
+
+@require_http_methods(["GET", "POST"])
+@login_required
+def new(request: HttpRequest) -> HttpResponse:
+    _only_submitters(request)
+    if request.method != "POST":
+        document = SAMPLE if "sample" in request.GET else EMPTY
+        kind = JsonDraft if request.GET.get("as") == "json" else Draft
+        return _show(request, kind.of(document, _fresh()))
+    draft = (JsonDraft if request.POST.get("mode") == "json" else Draft).sent(request.POST)
+    _offer(request, draft)
+    if not draft.is_valid():
+        return _show(request, draft)
+    return ACTIONS.get(request.POST.get("action", ""), _submit)(request, draft)
+
+
+@require_safe
+@login_required
+def clone(request: HttpRequest, job_id: int) -> HttpResponse:
+    _only_submitters(request)
+    job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=job_id)
+    document = {"displayName": job.display_name, "labels": job.labels, "jobSpec": job.spec}
+    chosen = Chosen(job.project.name, job.location_name, _fresh().request_id)
+    return _show(request, Draft.of(document, chosen), cloned=job)
+
+
+@require_POST
+@login_required
+def sample(request: HttpRequest) -> HttpResponse:
+    """One click to the first log line."""
+    _only_submitters(request)
+    chosen = Chosen(_projects(request)[0], _locations()[0], _fresh().request_id)
+    return _submit_document(request, JsonDraft.of(SAMPLE, chosen), SAMPLE, chosen)
+
+
+def _submit(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
+    return _submit_document(request, draft, draft.document(), draft.chosen)
+
+
+def _submit_document(
+    request: HttpRequest, draft: AnyDraft, document: dict[str, Any], chosen: Chosen
+) -> HttpResponse:
+    project = access.get_or_404(request.user, "submit", Project.objects.all(), name=chosen.project)
+    who, now = person(request), timezone.now()
+    try:
+        with transaction.atomic():
+            job = services.submit(project, who, document, chosen.location, chosen.request_id or None, now)
+    except spec.Refused as refused:
+        return _show(request, draft, violations=refused.violations)
+    except services.Refused as refused:
+        return _show(request, draft, violations=[spec.Violation(refused.field, refused.message)])
+    except services.Unavailable as unavailable:
+        return _show(request, draft, unavailable=str(unavailable))
+    return redirect("job", job_id=job.pk)
+
+
+def _check(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
+    try:
+        job = spec.parse(draft.document())
+    except spec.Refused as refused:
+        return _show(request, draft, violations=refused.violations)
+    return _show(request, draft, preview=preview.of(job.job_spec, draft.chosen.location))
+
+
+def _to_json(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
+    """What is typed, as JSON, right or wrong: the canonical spelling where it is right."""
+    document = draft.document()
+    try:
+        document = spec.to_document(spec.parse(document))
+    except spec.Refused as refused:
+        return _show(request, JsonDraft.of(document, draft.chosen), violations=refused.violations)
+    return _show(request, JsonDraft.of(document, draft.chosen))
+
+
+def _to_form(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
+    """Only a right document can be shown as a form without losing some of it."""
+    try:
+        document = spec.to_document(spec.parse(draft.document()))
+    except spec.Refused as refused:
+        return _show(request, draft, violations=refused.violations)
+    return _show(request, Draft.of(document, draft.chosen))
+
+
+ACTIONS: dict[str, Callable[[HttpRequest, AnyDraft], HttpResponse]] = {
+    "submit": _submit,
+    "check": _check,
+    "json": _to_json,
+    "form": _to_form,
+}
+
+
+def _show(
+    request: HttpRequest,
+    draft: AnyDraft,
+    violations: Iterable[Violation] = (),
+    unavailable: str = "",
+    **context: object,
+) -> HttpResponse:
+    _offer(request, draft)
+    draft.complain(violations)
+    offers = {"gpus": preview.gpu_offers(), "unavailable": unavailable}
+    status = 503 if unavailable else 200
+    return render(
+        request, f"jobs/new_{draft.mode}.html", {"draft": draft, **offers, **context}, status=status
+    )
+
+
+def _offer(request: HttpRequest, draft: AnyDraft) -> None:
+    draft.offer(_projects(request), _locations())
+
+
+def _fresh() -> Chosen:
+    """A new form has a name of its own, so that sending it twice makes one job."""
+    return Chosen("", "", f"form-{uuid.uuid4()}")
+
+
+def _only_submitters(request: HttpRequest) -> None:
+    if not access.can(request.user, "submit", Job) or not _projects(request):
+        raise PermissionDenied
+
+
+def _projects(request: HttpRequest) -> list[str]:
+    return [project.name for project in access.where(request.user, "submit")]
+
+
+def _locations() -> list[str]:
+    """The default one first; it exists even before the first host does."""
+    names = [
+        name for name in Location.objects.values_list("name", flat=True) if name != enrol.DEFAULT_LOCATION
+    ]
+    return [enrol.DEFAULT_LOCATION, *names]

@@ -1,0 +1,73 @@
+"""Logging in and out."""
+
+from __future__ import annotations
+
+from django.contrib import auth
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect, render, resolve_url
+from django.utils import timezone
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST
+
+from console import setup, throttle
+from console.forms.people import Login
+
+THEMES = ("auto", "light", "dark")
+YEAR_S = 365 * 24 * 3600
+
+
+@sensitive_post_parameters("password")
+@never_cache
+@require_http_methods(["GET", "POST"])
+def login(request: HttpRequest) -> HttpResponse:
+    form = Login(request.POST or None, initial={"next": request.GET.get("next", "")})
+    if request.method == "POST" and form.is_valid() and _logged_in(request, form):
+        return HttpResponseRedirect(_onward(request, form.cleaned_data["next"]))
+    return render(request, "people/login.html", {"form": form, "unclaimed": setup.needed()})
+
+
+@require_POST
+def logout(request: HttpRequest) -> HttpResponse:
+    auth.logout(request)
+    return redirect("login")
+
+
+@require_POST
+def theme(request: HttpRequest) -> HttpResponse:
+    """Kept in the browser: it belongs to the screen, not to the person."""
+    response = HttpResponseRedirect(_onward(request, request.POST.get("next", "")))
+    wanted = request.POST.get("theme", "")
+    if wanted in THEMES:
+        response.set_cookie("theme", wanted, max_age=YEAR_S, samesite="Lax", secure=request.is_secure())
+    return response
+
+
+def _logged_in(request: HttpRequest, form: Login) -> bool:
+    name, address, now = (
+        form.cleaned_data["username"],
+        str(request.META.get("REMOTE_ADDR", "")),
+        timezone.now(),
+    )
+    wait = throttle.locked_for(name, address, now)
+    if wait:
+        minutes = int(wait.total_seconds() // 60) + 1
+        form.add_error(None, f"Too many wrong passwords. Try again in {minutes} min.")
+        return False
+    user = auth.authenticate(request, username=name, password=form.cleaned_data["password"])
+    if user is None:
+        throttle.failed(name, address, now)
+        form.add_error(None, "This name and password do not go together.")
+        return False
+    throttle.succeeded(name, address)
+    auth.login(request, user)
+    return True
+
+
+def _onward(request: HttpRequest, where: str) -> str:
+    """Only to a page of ours: a login page must not be a way to send people elsewhere."""
+    hosts, secure = {request.get_host()}, request.is_secure()
+    if where and url_has_allowed_host_and_scheme(where, allowed_hosts=hosts, require_https=secure):
+        return where
+    return resolve_url("home")

@@ -1,0 +1,28 @@
+"""The page of a shell. Its bytes come over a socket (console/consumers), which asks for itself whether it may."""
+
+from __future__ import annotations
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.views.decorators.http import require_safe
+
+from console import access
+from jobs.models import Job
+
+
+@require_safe
+@login_required
+def shell(request: HttpRequest, job_id: int, run_id: str) -> HttpResponse:
+    job = access.get_or_404(request.user, "shell", Job.objects.all(), pk=job_id)
+    run = get_object_or_404(job.runs.select_related("host", "replica"), pk=run_id)
+    context = {
+        "job": job,
+        "run": run,
+        "replica": run.replica.name,
+        "host": run.host.name,
+        "socket": f"/ws/shell/{run.pk}",
+    }
+    response = render(request, "shells/shell.html", context)
+    response.inline_styles = True  # type: ignore[attr-defined]  # xterm.js writes a style element of its own
+    return response
