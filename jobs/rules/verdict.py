@@ -127,7 +127,11 @@ def _transient(case: Case) -> Verdict | None:
 
 
 def _lost_too_often(case: Case) -> Verdict | None:
-    ends = [(run, EndClass.NOT_PERMANENT) for replica, run in case.lost() if not retry.may_restart(replica)]
+    lost = list(case.lost())
+    ends = [(run, EndClass.NOT_PERMANENT) for replica, run in lost if not retry.may_restart(replica)]
+    if not ends and retry.restarts_together(case.view.spec) and case.ended(EndClass.FINISHED):
+        # All are to be restarted, but one is done and holds its place no more: they need new places together.
+        ends = [(run, EndClass.NOT_PERMANENT) for _, run in lost]
     return _again_or(case, ends, retry.failed(ends)) if ends else None
 
 

@@ -312,14 +312,23 @@ def test_the_sixth_loss_runs_the_whole_job_again():
 
 def test_all_replicas_restart_together_when_the_job_asks_for_it():
     of = spec(1, 2, restart_job_on_worker_restart=True)
-    view = job(run_of(P), ended(W0, why="reboot"), ended(W1, exit_code=0), of=of)
+    view = job(run_of(P), ended(W0, why="reboot"), run_of(W1), of=of)
     plan, view = settled(view)
-    assert ([stop.run for stop in plan.stop], plan.restart) == ([view.runs[0].id], ())
-    view = replace(view, runs=(ended(P, why="stop", stop_wanted_at=NOW), *view.runs[1:]))
-    plan, view = settled(view)
+    assert ({stop.run for stop in plan.stop}, plan.restart) == ({view.runs[0].id, view.runs[2].id}, ())
+    closed = [ended(name, why="stop", stop_wanted_at=NOW) for name in (P, W1)]
+    plan, view = settled(replace(view, runs=(closed[0], view.runs[1], view.runs[2])))
+    assert plan.restart == (), "one of them still lives"
+    assert view.replicas[0].state == ReplicaState.STARTING
+    plan, view = settled(replace(view, runs=(closed[0], view.runs[1], closed[1])))
     assert [again.replica for again in plan.restart] == [P, W0, W1]
     assert [replica.restarts for replica in view.replicas] == [1, 1, 1]
     assert view.state == JobState.RUNNING and not view.outcome
+
+
+def test_a_replica_that_is_done_cannot_be_restarted_in_its_place_so_the_whole_job_is_run_again():
+    of = spec(1, 2, restart_job_on_worker_restart=True)
+    plan = decide(job(run_of(P), ended(W0, why="reboot"), ended(W1, exit_code=0), of=of), NOW, GRACE_S)
+    assert (plan.outcome.state, plan.job_retries, plan.restart) == (JobState.QUEUED, 1, ())
 
 
 def test_the_primary_may_still_succeed_while_all_are_being_restarted():

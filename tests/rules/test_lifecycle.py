@@ -1,0 +1,208 @@
+"""A job's whole life in a hostile world: facts late, doubled, dropped and reordered, hosts silent, cancels, timeouts.
+
+Hosts hold the truth about runs. The console learns it only through snapshots that may be delivered at any time, any
+number of times, in any order, or never; and decides whenever it pleases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from jobs.rules.decide import decide
+from jobs.rules.plan import NOTHING
+from jobs.rules.retry import MOST_RESTARTS, MOST_RETRIES
+from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase
+from tests.rules.cast import GRACE_S, NOW, applied, placed, queued, spec
+
+ENDS = [
+    {"why": "exit", "exit_code": 0},
+    {"why": "exit", "exit_code": 1},
+    {"why": "exit", "exit_code": 134},
+    {"why": "exit", "exit_signal": 9},
+    {"why": "exit", "exit_signal": 9, "oom": True},
+    {"why": "lost"},
+    {"why": "reboot"},
+    {"why": "timeout", "exit_signal": 15},
+]
+# A life that always ends well is a short one: losses are drawn more often.
+OFTEN = ENDS + [ENDS[3], ENDS[5], ENDS[6]] * 2
+FACTS = ("started_at", "ended_at", "closed_at", "exit_code", "exit_signal", "why", "refusal", "oom")
+
+
+class Life(RuleBasedStateMachine):
+    @initialize(
+        counts=st.sampled_from([(1,), (1, 1), (1, 2), (1, 0, 1)]),
+        disabled=st.booleans(),
+        together=st.booleans(),
+        timeout_s=st.sampled_from([100.0, 1e6]),
+        wait_s=st.sampled_from([None, 50.0]),
+    )
+    def submit(self, counts, disabled, together, timeout_s, wait_s):
+        of = spec(
+            *counts,
+            disable_retries=disabled,
+            restart_job_on_worker_restart=together,
+            timeout_s=timeout_s,
+            max_wait_duration_s=wait_s,
+        )
+        self.now, self.truth, self.air, self.ended_as = NOW, {}, [], None
+        self.view = queued(of)
+
+    # -- the console --
+
+    def plan_and_apply(self):
+        before = self.view
+        plan = decide(before, self.now, GRACE_S)
+        self.view = applied(before, plan, self.now)
+        for run in self.view.runs:
+            if run.id not in self.truth:
+                assert not [old for old in self.truth.values() if old.replica == run.replica and alive(old)]
+                self.truth[run.id] = run
+        again = decide(self.view, self.now, GRACE_S)
+        assert again == NOTHING, "what was applied is done"
+        if self.view.state in TERMINAL and before.state not in TERMINAL:
+            assert all(run.unreachable_since for run in self.view.runs if run.phase != RunPhase.CLOSED)
+
+    @rule()
+    def decide_now(self):
+        self.plan_and_apply()
+
+    @precondition(lambda self: self.view.state == JobState.QUEUED and not self.view.cancel_requested_at)
+    @rule()
+    def schedule(self):
+        if self.view.outcome is None:
+            self.view = placed(self.view)
+            assert not [run for run in self.truth.values() if alive(run)], "an attempt begins on clean ground"
+            self.truth |= {run.id: run for run in self.view.runs}
+
+    @precondition(lambda self: self.view.state not in TERMINAL and not self.view.cancel_requested_at)
+    @rule(really=st.sampled_from([False] * 5 + [True]))
+    def cancel(self, really):
+        if really:
+            self.view = replace(self.view, cancel_requested_at=self.now, cancel_requested_by="alice")
+
+    @rule(seconds=st.sampled_from([1, 10, 60]))
+    def time_passes(self, seconds):
+        self.now += timedelta(seconds=seconds)
+
+    # -- the hosts --
+
+    def move(self, run, phase, **facts):
+        self.truth[run.id] = replace(run, phase=phase, **facts)
+        self.air.append(self.truth[run.id])
+
+    def stop_known_to(self, run):
+        return next((known.stop_wanted_at for known in self.view.runs if known.id == run.id), None)
+
+    def step(self, run, end, refusal=""):
+        """The next thing that happens to a run on its host."""
+        stopped = self.stop_known_to(run)
+        if run.phase == RunPhase.CREATED and stopped:
+            self.move(run, RunPhase.CLOSED, why="tombstone", closed_at=self.now)
+        elif run.phase == RunPhase.CREATED and refusal:
+            self.move(run, RunPhase.CLOSED, why="refused", refusal=refusal, closed_at=self.now)
+        elif run.phase == RunPhase.CREATED:
+            self.move(run, RunPhase.CLAIMED)
+        elif run.phase == RunPhase.CLAIMED:
+            self.move(run, RunPhase.RUNNING, started_at=self.now)
+        elif run.phase == RunPhase.RUNNING:
+            end = {"why": "stop", "exit_signal": 15} if stopped else end
+            self.move(run, RunPhase.ENDED, ended_at=self.now, **end)
+        elif run.phase == RunPhase.ENDED:
+            self.move(run, RunPhase.CLOSED, closed_at=self.now)
+
+    @precondition(lambda self: any(run.phase != RunPhase.CLOSED for run in self.truth.values()))
+    @rule(data=st.data(), steps=st.integers(1, 4), end=st.sampled_from(OFTEN))
+    def something_happens_on_a_host(self, data, steps, end):
+        runs = [run for run in self.truth.values() if run.phase != RunPhase.CLOSED]
+        run = data.draw(st.sampled_from(runs))
+        refusal = data.draw(st.sampled_from([""] * 6 + ["port_taken", "exec_failed"]))
+        for _ in range(steps):
+            self.step(self.truth[run.id], end, refusal)
+
+    @precondition(lambda self: self.view.runs)
+    @rule(data=st.data(), silent=st.booleans())
+    def a_host_falls_silent_or_answers(self, data, silent):
+        quiet = data.draw(st.sampled_from(self.view.runs)).replica
+        since = self.now if silent else None
+        runs = (replace(r, unreachable_since=since) if r.replica == quiet else r for r in self.view.runs)
+        self.view = replace(self.view, runs=tuple(runs))
+
+    # -- between them --
+
+    def deliver(self, told):
+        """What intake.py does: phases only grow, and a fact once known is never written again."""
+        runs = []
+        for known in self.view.runs:
+            if known.id == told.id and told.phase.rank > known.phase.rank:
+                news = {name: getattr(told, name) for name in FACTS if getattr(known, name) in (None, "")}
+                known = replace(known, phase=told.phase, **news)
+            runs.append(known)
+        self.view = replace(self.view, runs=tuple(runs))
+
+    @precondition(lambda self: self.air)
+    @rule(data=st.data(), kept=st.booleans())
+    def a_fact_arrives(self, data, kept):
+        told = data.draw(st.sampled_from(self.air))
+        self.deliver(told)
+        if not kept:
+            self.air.remove(told)
+
+    @rule()
+    def all_hosts_tell_everything(self):
+        for told in self.truth.values():
+            self.deliver(told)
+
+    # -- what always holds --
+
+    @invariant()
+    def nothing_leaves_a_terminal_state(self):
+        if not hasattr(self, "view"):
+            return
+        if self.ended_as is None and self.view.state in TERMINAL:
+            self.ended_as = self.view.state
+        assert self.ended_as in (None, self.view.state)
+
+    @invariant()
+    def runs_are_bounded(self):
+        if hasattr(self, "view"):
+            assert self.view.attempt <= 1 + MOST_RETRIES
+            assert all(run.number <= MOST_RESTARTS for run in self.truth.values())
+
+    def teardown(self):
+        """When hosts answer again and programs end, the job ends: in one state, with nothing left anywhere."""
+        if not hasattr(self, "view"):
+            return
+        for _ in range(80):
+            runs = tuple(replace(run, unreachable_since=None) for run in self.view.runs)
+            self.view = replace(self.view, runs=runs)
+            for run in [*self.truth.values()]:
+                self.step(run, {"why": "exit", "exit_code": 0})
+            self.all_hosts_tell_everything()
+            self.plan_and_apply()
+            if self.view.state == JobState.QUEUED:
+                self.schedule()
+            self.nothing_leaves_a_terminal_state()
+            self.runs_are_bounded()
+            if self.view.state in TERMINAL and not [r for r in self.view.runs if r.phase != RunPhase.CLOSED]:
+                break
+        self.plan_and_apply()
+        assert self.view.state in TERMINAL
+        assert self.view.outcome and self.view.outcome.state == self.view.state
+        assert all(run.phase == RunPhase.CLOSED for run in self.truth.values())
+        still = {ReplicaState.STARTING, ReplicaState.RUNNING, ReplicaState.STOPPING}
+        assert not [replica for replica in self.view.replicas if replica.state in still]
+        assert (self.view.flags, self.view.due_at) == ((), None)
+
+
+def alive(run):
+    return run.phase != RunPhase.CLOSED
+
+
+TestLife = Life.TestCase
+TestLife.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
