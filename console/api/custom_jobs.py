@@ -1,0 +1,166 @@
+"""Vertex AI's CustomJob resource: create, get, list, cancel, delete."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import Http404
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from agents.models import Location
+from console import access
+from console.api import filters, resources
+from console.api.errors import Refused
+from console.api.views import GoogleView, person
+from jobs import services
+from jobs.models import Job, Project
+
+PAGE, MOST_PAGE = 100, 1000
+REQUEST_ID = re.compile(r"[\x21-\x7e]{1,200}")
+
+
+class JobsView(GoogleView):
+    """P/customJobs: POST creates, GET lists."""
+
+    def post(self, request: Request, project: str, location: str) -> Response:
+        tenant = access.get_or_404(request.user, "submit", Project.objects.all(), name=project)
+        document = request.data
+        if not isinstance(document, dict):
+            raise Refused("", "The body must be a CustomJob as a JSON object.")
+        with transaction.atomic():
+            job = services.submit(
+                project=tenant,
+                user=person(request),
+                document=document,
+                location=location,
+                request_id=_request_id(request),
+                now=timezone.now(),
+            )
+        return Response(resources.custom_job(job, {}))
+
+    def get(self, request: Request, project: str, location: str) -> Response:
+        tenant = access.get_or_404(request.user, "see", Project.objects.all(), name=project)
+        text = request.query_params.get("filter", "")
+        size = _page_size(request)
+        rows = _in_location(Job.objects.filter(project=tenant), location).filter(filters.parse(text))
+        before = _page_token(request, text)
+        if before is not None:
+            rows = rows.filter(pk__lt=before)
+        jobs = list(rows.select_related("project").order_by("-pk")[: size + 1])
+        more, jobs = len(jobs) > size, jobs[:size]
+        documents = _documents(request, jobs)
+        return Response(
+            {"customJobs": documents, **({"nextPageToken": _token(jobs[-1].pk, text)} if more else {})}
+        )
+
+
+class JobView(GoogleView):
+    """P/customJobs/{id}: GET, DELETE."""
+
+    def get(self, request: Request, project: str, location: str, job_id: str) -> Response:
+        job = _job(request, "see", project, job_id)
+        return Response(_documents(request, [job])[0])
+
+    def delete(self, request: Request, project: str, location: str, job_id: str) -> Response:
+        job = _job(request, "delete", project, job_id)
+        now = timezone.now()
+        operation = f"projects/{project}/locations/{location}/operations/{job.pk}"
+        with transaction.atomic():
+            services.delete(job, person(request).get_username(), now)
+        return Response(resources.deleted(operation, now))
+
+
+class CancelView(GoogleView):
+    """P/customJobs/{id}:cancel. Asynchronous: the answer says that it was heard."""
+
+    # The body is {} or nothing, under whatever content type: it is not read.
+    def post(self, request: Request, project: str, location: str, job_id: str) -> Response:
+        job = _job(request, "cancel", project, job_id)
+        with transaction.atomic():
+            services.cancel(job, person(request).get_username(), timezone.now())
+        return Response({})
+
+
+class OperationView(GoogleView):
+    """P/operations/{id}. The only operations are deletions, which have ended when they are answered."""
+
+    def get(self, request: Request, project: str, location: str, job_id: str) -> Response:
+        access.get_or_404(request.user, "see", Project.objects.all(), name=project)
+        if Job.objects.filter(pk=int(job_id)).exists():
+            raise Http404
+        name = f"projects/{project}/locations/{location}/operations/{job_id}"
+        return Response(resources.deleted(name, timezone.now()))
+
+
+def absolute(request: Request, path: str) -> str:
+    """An address for people who are elsewhere."""
+    return settings.TRAINYARD.url + path if settings.TRAINYARD.url else request.build_absolute_uri(path)
+
+
+def _documents(request: Request, jobs: list[Job]) -> list[dict[str, Any]]:
+    uris = resources.web_access_uris(jobs, lambda path: absolute(request, path))
+    mask = request.query_params.get("readMask") or request.query_params.get("read_mask") or ""
+    return [resources.masked(resources.custom_job(job, uris.get(job.pk, {})), mask) for job in jobs]
+
+
+def _job(request: Request, verb: access.Verb, project: str, job_id: str) -> Job:
+    """The location of a name is not compared: the id alone tells which job is meant."""
+    rows = Job.objects.select_related("project")
+    return access.get_or_404(request.user, verb, rows, pk=int(job_id), project__name=project)
+
+
+def _in_location(rows: QuerySet[Job], location: str) -> QuerySet[Job]:
+    """Jobs of this location. A name that is no location of ours stands for the default one, as on submission."""
+    if location == "-":
+        return rows
+    others = Location.objects.exclude(name=location)
+    if not Location.objects.filter(name=location).exists():
+        others = others.exclude(name="default")
+    return rows.exclude(location_name__in=others.values("name"))
+
+
+def _request_id(request: Request) -> str | None:
+    given = request.headers.get("Idempotency-Key")
+    if given is None:
+        return None
+    if not REQUEST_ID.fullmatch(given):
+        raise Refused("Idempotency-Key", "Idempotency-Key must have 1 to 200 printable ASCII characters.")
+    return given
+
+
+def _page_size(request: Request) -> int:
+    given = request.query_params.get("pageSize") or request.query_params.get("page_size") or "0"
+    if not re.fullmatch(r"[0-9]{1,9}", given):
+        raise Refused("page_size", f"pageSize must be a whole number, not {given!r}.")
+    return min(int(given) or PAGE, MOST_PAGE)
+
+
+def _token(last: int, text: str) -> str:
+    """Where the next page begins, and for which filter."""
+    return base64.urlsafe_b64encode(f"{last}.{_mark(text)}".encode()).decode().rstrip("=")
+
+
+def _page_token(request: Request, text: str) -> int | None:
+    given = request.query_params.get("pageToken") or request.query_params.get("page_token") or ""
+    if not given:
+        return None
+    try:
+        decoded = base64.urlsafe_b64decode(given + "=" * (-len(given) % 4)).decode("ascii")
+    except ValueError:
+        decoded = ""
+    last, _, mark = decoded.partition(".")
+    if not re.fullmatch(r"[0-9]{1,18}", last) or mark != _mark(text):
+        raise Refused("page_token", "The page token is not one of ours for this filter.")
+    return int(last)
+
+
+def _mark(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]

@@ -1,0 +1,66 @@
+"""What went wrong, in the shape that Google's clients read: {"error": {"code", "message", "status", "details"}}."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.http import Http404
+from rest_framework import exceptions
+from rest_framework.response import Response
+
+from jobs import services
+from jobs.rules import spec
+from jobs.rules.fields import Violation
+
+STATUS = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    405: "UNIMPLEMENTED",
+    409: "ALREADY_EXISTS",
+    413: "INVALID_ARGUMENT",
+    415: "INVALID_ARGUMENT",
+    416: "OUT_OF_RANGE",
+    503: "UNAVAILABLE",
+}
+
+
+class Refused(Exception):
+    """The request says something that cannot be, in this field."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field, self.message = field, message
+
+
+def response(code: int, message: str, violations: Iterable[Violation] = ()) -> Response:
+    error: dict[str, object] = {"code": code, "message": message, "status": STATUS.get(code, "INTERNAL")}
+    fields = [{"field": one.field, "description": one.description} for one in violations]
+    if fields:
+        kind = "type.googleapis.com/google.rpc.BadRequest"
+        error["details"] = [{"@type": kind, "fieldViolations": fields}]
+    return Response({"error": error}, status=code)
+
+
+def answer(problem: Exception) -> Response | None:
+    """The response for a problem of the caller's making; None for one of ours."""
+    if isinstance(problem, spec.Refused):
+        return response(400, f"The job cannot be accepted: {problem}", problem.violations)
+    if isinstance(problem, Refused | services.Refused):
+        fields = [Violation(problem.field, problem.message)] if problem.field else []
+        return response(400, problem.message, fields)
+    if isinstance(problem, services.Unavailable):
+        return response(503, problem.message)
+    if isinstance(problem, Http404):
+        return response(404, "There is no such resource, or you may not see it.")
+    if isinstance(problem, PermissionDenied):
+        return response(403, str(problem) or "You may see this, but not do that to it.")
+    if isinstance(problem, RequestDataTooBig):
+        return response(413, "The body is too large.")
+    if isinstance(problem, RecursionError):
+        return response(400, "The body is nested too deeply.")
+    if isinstance(problem, exceptions.APIException):
+        return response(problem.status_code, str(problem.detail))
+    return None

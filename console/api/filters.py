@@ -1,0 +1,196 @@
+"""The list filter: AIP-160 over the fields that Vertex documents for jobs.
+
+    state="JOB_STATE_SUCCEEDED" AND display_name:"my_job_*"
+    NOT display_name="my_job"    create_time>"2021-05-18T00:00:00Z"    labels.keyA=valueA    labels.keyB:*
+
+As AIP-160 says, OR binds tighter than AND, and terms side by side are ANDed.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from django.db.models import F, Q, Value
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Coalesce
+from django.db.models.lookups import Exact
+
+from console.api.errors import Refused
+from jobs.rules.states import JobState, wire_name
+
+LONGEST = 2000
+DEEPEST = 20
+MOST_STARS = 8
+
+_FIELD = re.compile(r"[A-Za-z_][\w-]*(?:\.(?:\"[^\"]*\"|[\w\-]+))*")
+_OPERATOR = re.compile(r"!=|<=|>=|=|<|>|:")
+_QUOTED = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'")
+_BARE = re.compile(r"[^\s()\"']+")
+_SPACE = re.compile(r"\s*")
+_STATES = {wire_name(state): state for state in JobState}
+_COMPARE = {"=": "", "<": "__lt", "<=": "__lte", ">": "__gt", ">=": "__gte"}
+
+
+def parse(text: str) -> Q:
+    """The rows that the filter asks for. Raises Refused with the place where it stops making sense."""
+    if len(text) > LONGEST:
+        raise Refused("filter", f"The filter has {len(text)} characters; at most {LONGEST} are possible.")
+    if not text.strip():
+        return Q()
+    return _Reader(text).whole()
+
+
+class _Reader:
+    """Recursive descent over the text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.depth = 0
+
+    def whole(self) -> Q:
+        found = self.expression()
+        self.space()
+        if self.at < len(self.text):
+            raise self.refusal("Something is left over")
+        return found
+
+    def expression(self) -> Q:
+        found = self.factor()
+        while True:
+            self.space()
+            if self.at == len(self.text) or self.text[self.at] == ")":
+                return found
+            self.word("AND")
+            found &= self.factor()
+
+    def factor(self) -> Q:
+        found = self.term()
+        while self.word("OR"):
+            found |= self.term()
+        return found
+
+    def term(self) -> Q:
+        if self.word("NOT") or self.sign("-"):
+            return ~self.simple()
+        return self.simple()
+
+    def simple(self) -> Q:
+        if not self.sign("("):
+            return self.restriction()
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise self.refusal("Too many parentheses within each other")
+        found = self.expression()
+        if not self.sign(")"):
+            raise self.refusal("A closing parenthesis is missing")
+        self.depth -= 1
+        return found
+
+    def restriction(self) -> Q:
+        field, operator, value = self.field(), self.operator(), self.value()
+        if field.startswith("labels."):
+            return _label(field[len("labels.") :].strip('"'), operator, value)
+        reader = {"display_name": _display_name, "state": _state, "create_time": _create_time}.get(
+            _snake(field)
+        )
+        if reader is None:
+            known = "display_name, state, create_time and labels.<key>"
+            raise Refused("filter", f"Cannot filter by {field!r}. Known are {known}.")
+        return reader(operator, value)
+
+    def field(self) -> str:
+        return self.match(_FIELD, "The name of a field is expected").group()
+
+    def operator(self) -> str:
+        return self.match(_OPERATOR, "An operator (= != < <= > >= :) is expected").group()
+
+    def value(self) -> str:
+        self.space()
+        quoted = _QUOTED.match(self.text, self.at)
+        if quoted is None:
+            return self.match(_BARE, "A value is expected").group()
+        self.at = quoted.end()
+        return re.sub(r"\\(.)", r"\1", quoted[1] if quoted[1] is not None else quoted[2])
+
+    def match(self, pattern: re.Pattern[str], expected: str) -> re.Match[str]:
+        self.space()
+        found = pattern.match(self.text, self.at)
+        if found is None:
+            raise self.refusal(expected)
+        self.at = found.end()
+        return found
+
+    def word(self, word: str) -> bool:
+        self.space()
+        found = re.compile(rf"{word}(?=[\s(])").match(self.text, self.at)
+        self.at = found.end() if found else self.at
+        return found is not None
+
+    def sign(self, sign: str) -> bool:
+        self.space()
+        found = self.text.startswith(sign, self.at)
+        self.at += len(sign) if found else 0
+        return found
+
+    def space(self) -> None:
+        found = _SPACE.match(self.text, self.at)
+        self.at = found.end() if found else self.at
+
+    def refusal(self, what: str) -> Refused:
+        return Refused("filter", f"{what} at character {self.at + 1} of the filter.")
+
+
+def _display_name(operator: str, value: str) -> Q:
+    if operator in ("=", "!="):
+        return _unless(operator, Q(display_name=value))
+    if operator != ":":
+        raise Refused("filter", "display_name can be compared with =, != and : only.")
+    if "*" not in value:
+        return Q(display_name__contains=value)
+    parts = re.split(r"\*+", value)
+    if len(parts) > MOST_STARS + 1:
+        raise Refused("filter", f"At most {MOST_STARS} stars are possible.")
+    return Q(display_name__regex="^" + ".*".join(map(re.escape, parts)) + "$")
+
+
+def _state(operator: str, value: str) -> Q:
+    if operator not in ("=", "!="):
+        raise Refused("filter", "state can be compared with = and != only.")
+    if value not in _STATES:
+        raise Refused("filter", f"There is no state {value!r}. Known are {', '.join(_STATES)}.")
+    return _unless(operator, Q(state=_STATES[value].value))
+
+
+def _create_time(operator: str, value: str) -> Q:
+    try:
+        when = datetime.fromisoformat(value)
+    except ValueError:
+        raise Refused(
+            "filter", f"create_time wants a time like 2026-05-18T00:00:00Z, not {value!r}."
+        ) from None
+    when = when if when.tzinfo else when.replace(tzinfo=UTC)
+    if operator == "!=":
+        return ~Q(created_at=when)
+    if operator not in _COMPARE:
+        raise Refused("filter", "create_time can be compared with =, !=, <, <=, > and >= only.")
+    return Q(**{f"created_at{_COMPARE[operator]}": when})
+
+
+def _label(key: str, operator: str, value: str) -> Q:
+    if operator == ":" and value == "*":
+        return Q(labels__has_key=key)
+    if operator not in ("=", "!=", ":"):
+        raise Refused("filter", "Labels can be compared with =, != and :* only.")
+    # A label that is missing is like an empty one, so that NOT finds the jobs without it.
+    found = Coalesce(KeyTextTransform(key, F("labels")), Value(""))
+    return _unless(operator, Q(Exact(found, Value(value))))
+
+
+def _unless(operator: str, found: Q) -> Q:
+    return ~found if operator == "!=" else found
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"([A-Z])", lambda match: "_" + match[1].lower(), name)

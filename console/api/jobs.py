@@ -1,0 +1,87 @@
+"""A job in our own words: what Vertex's resource has no place for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Prefetch
+from django.utils.http import urlencode
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console import access
+from console.api import resources
+from console.api.custom_jobs import absolute
+from console.api.views import OurView
+from jobs.models import Job, Run
+
+Document = dict[str, Any]
+
+
+class JobView(OurView):
+    """`GET /api/v1/jobs/<id>`."""
+
+    def get(self, request: Request, job_id: str) -> Response:
+        runs = Run.objects.select_related("host").defer("order").order_by("attempt", "number")
+        rows = Job.objects.select_related("project").prefetch_related(
+            "replicas", Prefetch("runs", queryset=runs)
+        )
+        job = access.get_or_404(request.user, "see", rows, pk=int(job_id))
+        uris = resources.web_access_uris([job], lambda path: absolute(request, path))
+        return Response(document(job, uris.get(job.pk, {})))
+
+
+def document(job: Job, web_access: dict[str, str]) -> Document:
+    runs: dict[int, list[Run]] = {}
+    for run in job.runs.all():
+        runs.setdefault(run.replica_id, []).append(run)
+    replicas = [
+        {
+            "name": replica.name,
+            "pool": replica.pool,
+            "index": replica.index,
+            "state": replica.state,
+            "restarts": replica.restarts,
+            "log": f"/api/v1/jobs/{job.pk}/replicas/{replica.name}/log",
+            "runs": [_run(job, replica.name, run) for run in runs.get(replica.pk, [])],
+        }
+        for replica in job.replicas.all()
+    ]
+    return {
+        "id": str(job.pk),
+        "project": job.project.name,
+        "owner": job.owner_name,
+        "version": job.version,
+        "attempt": job.attempt,
+        "retries": job.job_retries,
+        "reason": job.reason,
+        "flags": job.flags,
+        "customJob": resources.custom_job(job, web_access),
+        "replicas": replicas,
+    }
+
+
+def _run(job: Job, replica: str, run: Run) -> Document:
+    times = {
+        "createTime": run.created_at,
+        "startTime": run.started_at,
+        "endTime": run.ended_at,
+        "closeTime": run.closed_at,
+    }
+    return {
+        "id": run.pk,
+        "attempt": run.attempt,
+        "number": run.number,
+        "host": run.host.name,
+        "phase": run.phase,
+        "gpus": run.gpu_uuids,
+        **{name: resources.stamp(when) for name, when in times.items() if when},
+        "exitCode": run.exit_code,
+        "exitSignal": run.exit_signal,
+        "message": run.message,
+        "log": f"/api/v1/jobs/{job.pk}/replicas/{replica}/log?{urlencode({'run': run.pk})}",
+        "logSize": max(run.log_size, run.log_stored),
+        "logStored": run.log_stored,
+        "logComplete": run.log_complete_at is not None,
+        "logDigest": run.log_digest_here,
+    }

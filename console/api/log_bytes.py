@@ -1,0 +1,174 @@
+"""The raw bytes of a replica's log, exactly as the program wrote them, however many there are.
+
+`GET /api/v1/jobs/<id>/replicas/<name>/log[?run=][&from=&to=]`. Without `run`, the replica's newest run. A range that
+is missing here is not filled with anything: what is served is the bytes that exist, one after the other, and
+`Trainyard-Log-Gaps` tells where others are missing. `Range` counts in what is served; `from` and `to` count in the
+log itself, as the socket and the gaps do. A log that still grows is served as far as it is here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from django.http import Http404, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from rest_framework.request import Request
+
+from console import access, tails
+from console.api import errors
+from console.api.errors import Refused
+from console.api.views import OurView
+from console.reads import ask
+from jobs import logs
+from jobs.models import Job, Run
+
+BLOCK = 256 * 1024
+# A header must stay readable; whoever has more gaps than this asks range by range.
+MOST_GAPS = 50
+RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes [start, end) of the log, which are all here."""
+
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+class LogView(OurView):
+    """One log, or the asked range of it."""
+
+    def get(self, request: Request, job_id: str, replica: str) -> HttpResponseBase:
+        job = access.get_or_404(
+            request.user, "see_log", Job.objects.select_related("project"), pk=int(job_id)
+        )
+        run = _run(job, replica, request.query_params.get("run", ""))
+        low, high = _window(request, run)
+        gaps = [gap for gap in run.gaps.order_by("start") if gap.start < high and gap.end > low]
+        parts = here(low, high, [(gap.start, gap.end) for gap in gaps])
+        total = sum(part.size for part in parts)
+        chosen = _range(request.headers.get("Range", ""), total)
+        if chosen is None:
+            answer: HttpResponseBase = errors.response(416, f"There are {total} bytes.")
+            answer["Content-Range"] = f"bytes */{total}"
+            return answer
+        first, last = chosen
+        answer = self._body(request, run.pk, within(parts, first, last))
+        if (first, last) != (0, total):
+            answer.status_code = 206
+            answer["Content-Range"] = f"bytes {first}-{last - 1}/{total}"
+        answer["Content-Length"] = str(last - first)
+        answer["Content-Disposition"] = f'attachment; filename="{run.pk}.log"'
+        told = [{"from": gap.start, "to": gap.end, "reason": gap.reason} for gap in gaps[:MOST_GAPS]]
+        _tell(answer, run, low, high, told)
+        return answer
+
+    # DRF makes HEAD of GET only where a view says so.
+    head = get
+
+    def _body(self, request: Request, run_id: str, parts: Sequence[Part]) -> HttpResponseBase:
+        kind = "text/plain; charset=utf-8"
+        if request.method == "HEAD":
+            return HttpResponse(content_type=kind)
+        return StreamingHttpResponse(blocks(run_id, parts), content_type=kind)
+
+
+def here(low: int, high: int, gaps: Sequence[tuple[int, int]]) -> list[Part]:
+    """What is left of [low, high) without the gaps, which are sorted and do not overlap."""
+    parts = []
+    for start, end in [*gaps, (high, high)]:
+        if start > low:
+            parts.append(Part(low, min(start, high)))
+        low = max(low, end)
+    return parts
+
+
+def within(parts: Sequence[Part], first: int, last: int) -> list[Part]:
+    """The pieces of the log that are bytes [first, last) of the parts put one after the other."""
+    chosen = []
+    passed = 0
+    for part in parts:
+        start, end = max(first - passed, 0), min(last - passed, part.size)
+        if start < end:
+            chosen.append(Part(part.start + start, part.start + end))
+        passed += part.size
+    return chosen
+
+
+async def blocks(run_id: str, parts: Sequence[Part]) -> AsyncIterator[bytes]:
+    """The bytes, block by block, each read when the last one was sent. Breaks off rather than lie about the length."""
+    for part in parts:
+        at = part.start
+        while at < part.end:
+            piece = await ask(tails.read, run_id, at, min(BLOCK, part.end - at))
+            if not piece.data:
+                raise ConnectionAbortedError(f"The log of {run_id} ends at {at}, before {part.end}.")
+            yield piece.data
+            at = piece.end
+
+
+def _run(job: Job, replica: str, run_id: str) -> Run:
+    rows = Run.objects.filter(job=job, replica__name=replica)
+    found = (rows.filter(pk=run_id) if run_id else rows.order_by("-attempt", "-number")).first()
+    if found is None:
+        raise Http404
+    return found
+
+
+def _window(request: Request, run: Run) -> tuple[int, int]:
+    """The part of the log that is asked for: all that is here, or [from, to), or what begins at a time."""
+    asked = request.query_params
+    low = _number(asked.get("from", "0"), "from")
+    high = min(_number(asked.get("to", str(run.log_stored)), "to"), run.log_stored)
+    if "at" in asked:
+        if not re.fullmatch(r"\d{1,10}(\.\d{1,6})?", asked["at"]):
+            raise Refused("at", "at must be a time in seconds since 1970.")
+        low = min(logs.offset_at(run, float(asked["at"])), run.log_stored)
+    if "limit" in asked:
+        high = min(high, low + _number(asked["limit"], "limit"))
+    return min(low, run.log_stored), max(high, min(low, run.log_stored))
+
+
+def _number(text: str, name: str) -> int:
+    if not re.fullmatch(r"\d{1,18}", text):
+        raise Refused(name, f"{name} must be a whole number.")
+    return int(text)
+
+
+def _range(header: str, total: int) -> tuple[int, int] | None:
+    """[first, last) of the range; everything where there is none that we understand; None when it lies outside."""
+    found = RANGE.fullmatch(header.replace(" ", ""))
+    if found is None or found[1] == found[2] == "":
+        return 0, total
+    if not found[1]:
+        count = min(int(found[2]), total)
+        return (total - count, total) if count else None
+    first = int(found[1])
+    if found[2] and int(found[2]) < first:
+        return 0, total
+    if first >= total:
+        return None
+    return first, min(int(found[2]) + 1, total) if found[2] else total
+
+
+def _tell(answer: HttpResponseBase, run: Run, low: int, high: int, gaps: list[dict[str, object]]) -> None:
+    answer["Accept-Ranges"] = "bytes"
+    answer["Cache-Control"] = "private, no-store"
+    answer["X-Content-Type-Options"] = "nosniff"
+    answer["Trainyard-Run"] = run.pk
+    answer["Trainyard-Log-From"] = str(low)
+    answer["Trainyard-Log-To"] = str(high)
+    answer["Trainyard-Log-Stored"] = str(run.log_stored)
+    answer["Trainyard-Log-Size"] = str(max(run.log_size, run.log_stored))
+    answer["Trainyard-Log-Complete"] = "true" if run.log_complete_at else "false"
+    if run.log_digest_here:
+        answer["Trainyard-Log-Digest"] = run.log_digest_here
+    if gaps:
+        answer["Trainyard-Log-Gaps"] = json.dumps(gaps)

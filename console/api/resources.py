@@ -1,0 +1,97 @@
+"""Rows as Vertex AI's resources: proto3 JSON, camelCase, nothing that is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db.models import F
+from django.urls import reverse
+
+from jobs.models import Job, Run
+from jobs.rules.states import TERMINAL, JobState, RunPhase, wire_name
+
+Document = dict[str, Any]
+Absolute = Callable[[str], str]
+
+
+def stamp(when: datetime) -> str:
+    return when.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def job_name(job: Job) -> str:
+    return f"projects/{job.project.name}/locations/{job.location_name}/customJobs/{job.pk}"
+
+
+def custom_job(job: Job, web_access: Mapping[str, str]) -> Document:
+    document: Document = {
+        "name": job_name(job),
+        "displayName": job.display_name,
+        "jobSpec": job.spec,
+        "state": wire_name(JobState(job.state)),
+        "createTime": stamp(job.created_at),
+        "updateTime": stamp(job.updated_at),
+    }
+    if job.labels:
+        document["labels"] = job.labels
+    if job.started_at:
+        document["startTime"] = stamp(job.started_at)
+    if JobState(job.state) in TERMINAL:
+        if job.ended_at:
+            document["endTime"] = stamp(job.ended_at)
+        if job.error_code is not None:
+            document["error"] = {"code": job.error_code, "message": job.error_message}
+    if web_access:
+        document["webAccessUris"] = dict(web_access)
+    return document
+
+
+def web_access_uris(jobs: Iterable[Job], absolute: Absolute) -> dict[int, dict[str, str]]:
+    """For every running job that asked for it: where each of its running replicas can be looked into. One query."""
+    wanted = [job.pk for job in jobs if job.state == JobState.RUNNING and job.spec.get("enableWebAccess")]
+    if not wanted:
+        return {}
+    uris: dict[int, dict[str, str]] = {}
+    rows = Run.objects.filter(job_id__in=wanted, attempt=F("job__attempt"), phase=RunPhase.RUNNING)
+    for job_id, replica, run in rows.order_by("number").values_list("job_id", "replica__name", "pk"):
+        path = reverse("shell", args=[job_id, run])
+        uris.setdefault(job_id, {})[replica] = absolute(path)
+    return uris
+
+
+def masked(document: Document, mask: str) -> Document:
+    """Only what the read mask names: `name,jobSpec.scheduling`, in either spelling."""
+    if not mask or mask == "*":
+        return document
+    kept: Document = {}
+    for path in mask.split(","):
+        _keep(document, [_camel(part) for part in path.strip().split(".")], kept)
+    return kept
+
+
+def deleted(name: str, now: datetime) -> Document:
+    """The operation that deleting starts, which has always ended already."""
+    kind = "type.googleapis.com/google.cloud.aiplatform.v1.DeleteOperationMetadata"
+    times = {"createTime": stamp(now), "updateTime": stamp(now)}
+    return {
+        "name": name,
+        "metadata": {"@type": kind, "genericMetadata": times},
+        "done": True,
+        "response": {"@type": "type.googleapis.com/google.protobuf.Empty"},
+    }
+
+
+def _keep(source: Document, path: list[str], target: Document) -> None:
+    head, rest = path[0], path[1:]
+    if head not in source:
+        return
+    if not rest or not isinstance(source[head], dict):
+        target[head] = source[head]
+    else:
+        _keep(source[head], rest, target.setdefault(head, {}))
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(part[:1].upper() + part[1:] for part in others)

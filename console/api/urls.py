@@ -1,0 +1,25 @@
+"""Every address for scripts. `/*` at the front: an endpoint that is given with a slash at its end doubles it."""
+
+from __future__ import annotations
+
+from django.urls import re_path
+
+from console.api import custom_jobs, jobs, log_bytes, views
+
+PARENT = r"projects/(?P<project>[^/:]{1,63})/locations/(?P<location>[^/:]{1,63})"
+JOB = r"(?P<job_id>[0-9]{1,18})"
+
+urlpatterns = [
+    re_path(rf"^/*v1/{PARENT}/customJobs/?$", custom_jobs.JobsView.as_view()),
+    re_path(rf"^/*v1/{PARENT}/customJobs/{JOB}$", custom_jobs.JobView.as_view()),
+    re_path(rf"^/*v1/{PARENT}/customJobs/{JOB}:cancel$", custom_jobs.CancelView.as_view()),
+    # The SDK asks for operations below /ui/.
+    re_path(rf"^/*(?:v1|ui)/{PARENT}/operations/{JOB}$", custom_jobs.OperationView.as_view()),
+    re_path(rf"^/*api/v1/jobs/{JOB}/?$", jobs.JobView.as_view(), name="api-job"),
+    re_path(
+        rf"^/*api/v1/jobs/{JOB}/replicas/(?P<replica>[a-z0-9-]{{1,40}})/log$",
+        log_bytes.LogView.as_view(),
+        name="api-log",
+    ),
+    re_path(r"^/*(?:v1|ui|api)/", views.Nothing.as_view()),
+]

@@ -1,0 +1,84 @@
+"""What all REST views share: who calls, and how errors are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.http import Http404
+from django.utils import timezone
+from rest_framework.authentication import BaseAuthentication, SessionAuthentication
+from rest_framework.exceptions import AuthenticationFailed, MethodNotAllowed, NotAuthenticated
+from rest_framework.permissions import IsAuthenticated
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from console import tokens
+from console.api import errors
+
+
+class Bearer(BaseAuthentication):
+    """`Authorization: Bearer <token>`, as made on the account page or by `trainyard token create`."""
+
+    def authenticate(self, request: Request) -> tuple[User, str] | None:
+        kind, _, token = request.headers.get("Authorization", "").partition(" ")
+        if kind.lower() != "bearer":
+            return None
+        user = tokens.owner(token.strip(), timezone.now())
+        if user is None:
+            raise AuthenticationFailed("The API token is not known, or it was revoked.")
+        return user, token
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="Trainyard"'
+
+
+def person(request: Request) -> User:
+    """Who calls; only asked where IsAuthenticated has let them in."""
+    if not isinstance(request.user, User):
+        raise NotAuthenticated
+    return request.user
+
+
+class GoogleView(APIView):
+    """For scripts: a bearer token, and errors as Google's clients read them."""
+
+    authentication_classes = [Bearer]
+    permission_classes = [IsAuthenticated]
+
+    def handle_exception(self, exc: Exception) -> Response:
+        given = errors.answer(exc)
+        if given is None:
+            raise exc
+        if given.status_code == 401:
+            return self._unauthenticated(exc, given)
+        if isinstance(exc, MethodNotAllowed):
+            given["Allow"] = ", ".join(self.allowed_methods)
+        given.exception = True
+        return given
+
+    def _unauthenticated(self, exc: Exception, given: Response) -> Response:
+        """Google's SDK answers a 401 by trying to renew the token, and shows the failure of that instead of our
+        words. To it, a token that is not known is told as a 403.
+        """
+        if isinstance(exc, AuthenticationFailed) and "x-goog-api-client" in self.request.headers:
+            return errors.response(403, str(exc.detail))
+        given["WWW-Authenticate"] = 'Bearer realm="Trainyard"'
+        return given
+
+
+class OurView(GoogleView):
+    """For scripts and for our own pages."""
+
+    authentication_classes = [Bearer, SessionAuthentication]
+
+
+class Nothing(GoogleView):
+    """An address below /v1/ or /api/ that means nothing."""
+
+    permission_classes: list[Any] = []
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        raise Http404

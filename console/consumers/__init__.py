@@ -1,0 +1,1 @@
+"""WebSockets: authorise, then move bytes or fragments. Nothing is decided here."""

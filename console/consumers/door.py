@@ -1,0 +1,79 @@
+"""Who stands at a socket: a session's cookie from our own pages, or a bearer token from a script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.contrib import auth
+from django.contrib.auth.models import User
+from django.http.request import HttpRequest, validate_host
+from django.utils import timezone
+
+from console import tokens
+
+Scope = Mapping[str, Any]
+
+
+def header(scope: Scope, name: str) -> str:
+    wanted = name.lower().encode()
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key.lower() == wanted), "")
+
+
+def bearer(scope: Scope) -> str:
+    kind, _, token = header(scope, "authorization").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""
+
+
+def from_our_page(scope: Scope) -> bool:
+    """Cookies ride along from any site, so a socket that has them must come from a page of this very address.
+
+    A token does not ride along: whoever has one may call from anywhere.
+    """
+    if bearer(scope):
+        return True
+    origin = urlsplit(header(scope, "origin"))
+    host = header(scope, "host")
+    if not origin.hostname or origin.scheme not in ("http", "https"):
+        return False
+    if settings.TRAINYARD.url and origin.geturl() == settings.TRAINYARD.url:
+        return True
+    name = urlsplit(f"//{host}").hostname or ""
+    return origin.netloc.lower() == host.lower() and validate_host(_bracketed(name), settings.ALLOWED_HOSTS)
+
+
+def user(scope: Scope) -> User | None:
+    """Whose socket this is, asked anew each time: logout, a changed password or a revoked token end it."""
+    token = bearer(scope)
+    if token:
+        return tokens.owner(token, timezone.now())
+    key = _session_key(scope)
+    if not key:
+        return None
+    store = import_module(settings.SESSION_ENGINE).SessionStore(key)
+    found = auth.get_user(cast(HttpRequest, SimpleNamespace(session=store)))
+    return found if isinstance(found, User) and found.is_active else None
+
+
+def address(scope: Scope) -> str:
+    """The other end's address, for the audit."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def _session_key(scope: Scope) -> str:
+    try:
+        cookies = SimpleCookie(header(scope, "cookie"))
+    except CookieError:
+        return ""
+    morsel = cookies.get(settings.SESSION_COOKIE_NAME)
+    return morsel.value if morsel else ""
+
+
+def _bracketed(name: str) -> str:
+    return f"[{name}]" if ":" in name else name

@@ -1,0 +1,124 @@
+"""Pages that stay true: at a hint, and once a second anyway, look whether the fragment changed, and send it whole.
+
+Each socket reads, renders and sends in one order, so what a person sees never goes backwards; and as the fragment is
+whole, a page that slept catches up with one message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from urllib.parse import parse_qsl
+
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+
+from agents.models import Host
+from console import access, presenters, registry
+from console.consumers.sockets import GONE, Closed, Receive, Send, Socket
+from console.reads import ask
+from jobs.models import Job, Project
+
+# A burst of changes is shown in steps of this: nobody reads faster, and each step costs a rendering per viewer.
+STEP_S = 0.1
+
+
+class LiveSocket(Socket):
+    """One fragment of one page."""
+
+    user: User
+    topics: tuple[str, ...] = ()
+
+    def enter(self, user: User) -> None:
+        self.authorise(user)
+        self.user = user
+
+    def authorise(self, user: User) -> None:
+        raise NotImplementedError
+
+    def stamp(self) -> str:
+        """Changes whenever the fragment would. Cheap: it is asked once a second by every open page."""
+        raise NotImplementedError
+
+    def render(self) -> str:
+        """The fragment; empty when the thing is gone."""
+        raise NotImplementedError
+
+    async def work(self) -> None:
+        shown = None
+        async with registry.here().watch(*self.topics) as watch:
+            while True:
+                # The stamp is read first: what changes in between is shown now and looked at once more.
+                stamp = await ask(self.stamp)
+                if stamp != shown:
+                    html = await ask(self.render)
+                    if not html:
+                        raise Closed(GONE, "It is not here any more.")
+                    await self.send_json({"stamp": stamp, "html": html})
+                    shown = stamp
+                    await asyncio.sleep(STEP_S)
+                await watch.wait()
+
+
+class JobSocket(LiveSocket):
+    def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        super().__init__(scope, receive, send)
+        self.job_id = int(self.arguments["job_id"])
+        self.topics = (f"job:{self.job_id}",)
+
+    def authorise(self, user: User) -> None:
+        access.get_or_404(user, "see", Job.objects.select_related("project"), pk=self.job_id)
+
+    def stamp(self) -> str:
+        return presenters.job_stamp(self.job_id)
+
+    def render(self) -> str:
+        return presenters.job_live(self.user, self.job_id)
+
+
+class JobListSocket(LiveSocket):
+    def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        super().__init__(scope, receive, send)
+        self.query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
+
+    def authorise(self, user: User) -> None:
+        projects = list(access.visible(user, Project.objects.order_by("name")).values_list("name", flat=True))
+        if not projects:
+            raise PermissionDenied
+        self.topics = tuple(f"jobs:{name}" for name in projects)
+
+    def stamp(self) -> str:
+        return presenters.list_stamp(self.user)
+
+    def render(self) -> str:
+        return presenters.list_live(self.user, self.query)
+
+
+class HostListSocket(LiveSocket):
+    topics = ("hosts",)
+
+    def authorise(self, user: User) -> None:
+        if not access.can(user, "see", Host):
+            raise PermissionDenied
+
+    def stamp(self) -> str:
+        return presenters.hosts_stamp()
+
+    def render(self) -> str:
+        return presenters.hosts_live(self.user)
+
+
+class HostSocket(LiveSocket):
+    def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        super().__init__(scope, receive, send)
+        self.host_id = int(self.arguments["host_id"])
+        self.topics = (f"host:{self.host_id}",)
+
+    def authorise(self, user: User) -> None:
+        access.get_or_404(user, "see", Host.objects.all(), pk=self.host_id)
+
+    def stamp(self) -> str:
+        return presenters.host_stamp(self.host_id)
+
+    def render(self) -> str:
+        return presenters.host_live(self.user, self.host_id)

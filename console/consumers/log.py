@@ -1,0 +1,216 @@
+"""A replica's log at a socket: bytes from a cursor on, as they come, at most WINDOW unread.
+
+The other end says where (`from`, `tail`, `at`), how many bytes it has taken (`ack`), and when it wants none (`pause`).
+We send JSON headers when something other than bytes is to be told (a jump, a gap, another run, a new status), and
+binary frames that each continue where the last one ended. The cursor is (run, offset), so whoever comes back after any
+interruption says `{"run": ..., "from": ...}` and misses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import parse_qs
+
+from django.contrib.auth.models import User
+from django.http import Http404
+from django.utils import timezone
+
+from console import access, registry, tails
+from console.consumers.sockets import GONE, BadMessage, Closed, Receive, Send, Socket
+from console.reads import ask
+from jobs import logs
+from jobs.models import Job, Replica, Run
+
+# Sent and not acknowledged, at most: what a viewer that never reads costs.
+WINDOW = 256 * 1024
+# One frame. Small enough that a viewer on a slow line sees something soon.
+FRAME = 64 * 1024
+# How often a growing size alone is told.
+STATUS_EVERY_S = 1.0
+# The last bytes of a run that ended may come after its restart has begun. Then they are waited for, but not for ever.
+LAST_BYTES_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to go on reading: one of the three, in this run or in the newest."""
+
+    run: str = ""
+    offset: int | None = None
+    tail: int | None = None
+    at: float | None = None
+    # Sent back with the header of the jump, so that a viewer knows which bytes it asked for.
+    id: int | None = None
+
+
+class LogSocket(Socket):
+    def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        super().__init__(scope, receive, send)
+        self.job_id = int(self.arguments["job_id"])
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        # A run that is named is kept to; without one the newest is followed from restart to restart.
+        self.named_run = query.get("run", [""])[0]
+        self._replica_id = 0
+        self._place: Place | None = None
+        self._paused = False
+        self._sent = self._acked = 0
+        self._watch = registry.Watch()
+        self._headed_at = 0.0
+
+    def enter(self, user: User) -> None:
+        job = access.get_or_404(user, "see_log", Job.objects.select_related("project"), pk=self.job_id)
+        replica = Replica.objects.filter(job=job, name=self.arguments["replica"]).first()
+        if replica is None:
+            raise Http404
+        if self.named_run and not Run.objects.filter(pk=self.named_run, replica=replica).exists():
+            raise Http404
+        self._replica_id = replica.pk
+
+    async def take(self, message: dict[str, Any]) -> None:
+        if "ack" in message:
+            # Never more than was sent: nobody talks the window wider than it is.
+            self._acked = max(self._acked, min(_whole(message, "ack"), self._sent))
+        if "pause" in message:
+            self._paused = bool(message["pause"])
+        if message.keys() & {"from", "tail", "at"}:
+            self._place = _place(message)
+        self._watch.wake()
+
+    async def work(self) -> None:
+        async with registry.here().watch(f"job:{self.job_id}") as self._watch:
+            while self._place is None:
+                await self._watch.wait()
+            run_id, restarted = self._place.run or self.named_run, False
+            while True:
+                run_id = run_id or await self._newest()
+                async with tails.follow(run_id, self._watch) as tail:
+                    if tail is None or not await ask(self._is_ours, run_id):
+                        raise Closed(GONE, "There is no such run of this replica.")
+                    run_id = await self._stream(run_id, tail, restarted)
+                restarted = self._place is None
+
+    def _is_ours(self, run_id: str) -> bool:
+        return Run.objects.filter(pk=run_id, replica_id=self._replica_id).exists()
+
+    async def _newest(self) -> str:
+        told = False
+        while True:
+            run_id = await ask(tails.newest_run, self._replica_id)
+            if run_id:
+                return run_id
+            if not told:
+                await self.send_json({"waiting": "This replica has not been started yet."})
+                told = True
+            await self._watch.wait()
+
+    async def _stream(self, run_id: str, tail: tails.Tail, restarted: bool) -> str:
+        """Send one run's log until another run is to be shown, whose id is returned."""
+        label = await ask(describe, run_id)
+        cursor, told = 0, None
+        if restarted:
+            told = await self._head(tail, cursor, **label, restart=True)
+        while True:
+            place = self._place
+            if place is not None:
+                target = place.run or self._default_run(place, tail.status)
+                if target != run_id:
+                    return target
+                self._place = None
+                cursor = await self._resolve(place, run_id, tail.status.stored)
+                told = await self._head(tail, cursor, **label, jump=True, id=place.id)
+            elif told is None or self._is_news(told, tail.status):
+                told = await self._head(tail, cursor)
+            room = 0 if self._paused else min(WINDOW - (self._sent - self._acked), FRAME)
+            piece = await tail.read(cursor, room) if room > 0 else tails.Piece(cursor, cursor, b"")
+            cursor = piece.end
+            if piece.gap:
+                await self.send_json({"run": run_id, "gap": piece.gap, "at": piece.start, "to": piece.end})
+            elif piece.data:
+                self._sent += len(piece.data)
+                await self.send_bytes(piece.data)
+            elif room > 0 and await self._is_over(tail, cursor):
+                return tail.status.newest_run
+            else:
+                await self._watch.wait()
+
+    def _default_run(self, place: Place, status: tails.Status) -> str:
+        """The end means the end of the newest run; an offset means one in the run that is being shown."""
+        return status.newest_run if place.tail is not None and not self.named_run else status.run
+
+    async def _resolve(self, place: Place, run_id: str, stored: int) -> int:
+        if place.tail is not None:
+            return max(0, stored - place.tail)
+        if place.at is not None:
+            return min(await ask(logs.offset_at, Run(pk=run_id), place.at), stored)
+        return min(place.offset or 0, stored)
+
+    async def _head(self, tail: tails.Tail, cursor: int, **more: object) -> tails.Status:
+        status = tail.status
+        self._headed_at = asyncio.get_running_loop().time()
+        await self.send_json({**document(status), "at": cursor, **more})
+        return status
+
+    def _is_news(self, told: tails.Status, status: tails.Status) -> bool:
+        if status == told:
+            return False
+        if (status.phase, status.complete, status.newest_run) != (told.phase, told.complete, told.newest_run):
+            return True
+        return asyncio.get_running_loop().time() - self._headed_at >= STATUS_EVERY_S
+
+    async def _is_over(self, tail: tails.Tail, cursor: int) -> bool:
+        """Whether this run has nothing more to show and a newer one is there to go on with."""
+        status = tail.status
+        if self.named_run or status.newest_run == status.run or cursor < status.stored:
+            return False
+        return status.complete or await ask(_age_s, status.newest_run, timezone.now()) > LAST_BYTES_S
+
+
+def document(status: tails.Status) -> dict[str, object]:
+    matches = status.digest_here == status.digest_host if status.digest_here and status.digest_host else None
+    return {
+        "run": status.run,
+        "size": status.size,
+        "stored": status.stored,
+        "phase": status.phase,
+        "complete": status.complete,
+        "digest_here": status.digest_here,
+        "digest_host": status.digest_host,
+        "matches": matches,
+        "newest_run": status.newest_run,
+    }
+
+
+def describe(run_id: str) -> dict[str, object]:
+    """What tells this run from the other runs of its replica."""
+    run = Run.objects.select_related("host").get(pk=run_id)
+    return {"attempt": run.attempt, "number": run.number, "host": run.host.name}
+
+
+def _age_s(run_id: str, now: datetime) -> float:
+    created_at = Run.objects.filter(pk=run_id).values_list("created_at", flat=True).first()
+    return (now - created_at).total_seconds() if created_at else 0.0
+
+
+def _place(message: dict[str, Any]) -> Place:
+    run = message.get("run", "")
+    if not isinstance(run, str):
+        raise BadMessage("run is not a text.")
+    mark = _whole(message, "id") if "id" in message else None
+    if "from" in message:
+        return Place(run, offset=_whole(message, "from"), id=mark)
+    if "tail" in message:
+        return Place(run, tail=_whole(message, "tail"), id=mark)
+    at = message["at"]
+    if not isinstance(at, int | float) or not 0 <= at < 1e11:
+        raise BadMessage("at is not a number of seconds.")
+    return Place(run, at=float(at), id=mark)
+
+
+def _whole(message: dict[str, Any], key: str) -> int:
+    number = message[key]
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 1 << 62:
+        raise BadMessage(f"{key} is not a whole number.")
+    return number

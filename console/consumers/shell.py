@@ -1,0 +1,155 @@
+"""A shell in the browser: bytes both ways between xterm.js and the run's own terminal on its host.
+
+The database is asked when it opens (may she? audit row) and by a timer (does she still? does the run?), never by a
+key. Output waits for the terminal's acknowledgements, input is acknowledged as the host takes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.utils import timezone
+
+from agents import keys, pty
+from agents.dial import DialError
+from agents.targets import Target
+from console import access, registry
+from console.consumers import door
+from console.consumers.sockets import RIGHT_LOST, TRY_AGAIN, BadMessage, Closed, Receive, Send, Socket
+from console.reads import ask
+from console.terminals import Terminal
+from jobs import shells
+from jobs.models import Run, ShellSession
+
+# Input is acknowledged in steps of this, so that a keystroke costs no message back.
+ACK_STEP = 32 * 1024
+# The page tells its size first. One that does not gets the size that terminals always had.
+SIZE_WITHIN_S = 5.0
+SIZE = (80, 24)
+
+
+class ShellSocket(Socket):
+    def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        super().__init__(scope, receive, send)
+        self._size: tuple[int, int] | None = None
+        self._changed = asyncio.Event()
+        self._terminal: Terminal | None = None
+        self._session: ShellSession | None = None
+        self._lock = asyncio.Lock()
+
+    def enter(self, user: User) -> None:
+        rows = Run.objects.select_related("job__project", "host", "replica")
+        self.run_row = access.get_or_404(user, "shell", rows, pk=self.arguments["run_id"])
+        self.user = user
+
+    def still(self, user: User) -> None:
+        self.enter(user)
+        reason = shells.still(self._session) if self._session else None
+        if reason:
+            raise Closed(RIGHT_LOST, reason)
+
+    async def take(self, message: dict[str, Any]) -> None:
+        if "resize" in message:
+            self._size = _size(message["resize"])
+            if self._terminal is not None:
+                self._terminal.resize(*self._size)
+            self._changed.set()
+        if "ack" in message and self._terminal is not None:
+            if not isinstance(message["ack"], int):
+                raise BadMessage("ack is not a whole number.")
+            self._terminal.ack(message["ack"])
+
+    async def take_bytes(self, data: bytes) -> None:
+        if self._terminal is None:
+            raise BadMessage("The shell is not open yet.")
+        if not self._terminal.write(data):
+            raise BadMessage("More was typed than the host can take.")
+
+    async def work(self) -> None:
+        run = self.run_row
+        async with registry.here().watch(f"job:{run.job_id}", f"shells:{run.pk}") as hinted:
+            cols, rows = await self._asked_size()
+            await ask(self._record)
+            await self.send_json({"opening": f"{run.host.user}@{run.host.name}"})
+            opening = partial(_open, run, cols, rows)
+            self._terminal = Terminal(opening, self._changed.set)
+            carry = asyncio.create_task(self._carry(self._terminal))
+            try:
+                while not carry.done():
+                    hint = asyncio.create_task(hinted.wait(60))
+                    await asyncio.wait({carry, hint}, return_when=asyncio.FIRST_COMPLETED)
+                    if hint.done() and hint.result():
+                        # The job moved: if that ends the shell, then now and not when the timer looks.
+                        await self._check(self.still)
+                    hint.cancel()
+                carry.result()
+            finally:
+                carry.cancel()
+
+    async def left(self, reason: str) -> None:
+        if self._terminal is not None:
+            await asyncio.to_thread(self._terminal.close)
+        if self._session is not None:
+            await ask(shells.closed, self._session, reason or "The shell ended.", timezone.now())
+
+    def _record(self) -> None:
+        """The audit row, before anything is opened."""
+        reason = shells.why_not(self.user, self.run_row)
+        if reason:
+            raise Closed(RIGHT_LOST, reason)
+        with transaction.atomic():
+            self._session = shells.opened(self.run_row, self.user, door.address(self.scope), timezone.now())
+
+    async def _asked_size(self) -> tuple[int, int]:
+        try:
+            async with asyncio.timeout(SIZE_WITHIN_S):
+                await self._changed.wait()
+        except TimeoutError:
+            return SIZE
+        self._changed.clear()
+        return self._size or SIZE
+
+    async def _carry(self, terminal: Terminal) -> None:
+        """What the terminal says, to the browser."""
+        told_open, acked = False, 0
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if terminal.open and not told_open:
+                told_open = True
+                await self.send_json({"ready": True})
+            data = terminal.output()
+            if data:
+                await self.send_bytes(data)
+            if terminal.written - acked >= ACK_STEP:
+                acked = terminal.written
+                await self.send_json({"ack": acked})
+            if terminal.ended and not self._changed.is_set():
+                raise _ending(terminal.problem)
+
+
+def _open(run: Run, cols: int, rows: int) -> pty.Shell:
+    return pty.open_shell(Target.of(run.host), keys.private(), settings.DEPLOYMENT, run.pk, cols, rows)
+
+
+def _ending(problem: Exception | None) -> Closed:
+    if problem is None:
+        return Closed(1000, "The shell has ended.")
+    if isinstance(problem, DialError):
+        return Closed(TRY_AGAIN, str(problem))
+    return Closed(TRY_AGAIN, f"The connection to the host broke: {problem}")
+
+
+def _size(given: object) -> tuple[int, int]:
+    if (
+        isinstance(given, list)
+        and len(given) == 2
+        and all(isinstance(n, int) and 0 < n <= 1000 for n in given)
+    ):
+        return given[0], given[1]
+    raise BadMessage("resize wants [columns, rows].")

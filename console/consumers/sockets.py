@@ -1,0 +1,185 @@
+"""One WebSocket from the handshake to its end, whatever it carries."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
+
+from console.consumers import door
+from console.reads import ask
+
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+log = logging.getLogger(__name__)
+
+# A right that is lost takes effect on an open socket within 5 s: this, and the time of one look.
+RECHECK_S = 4.0
+# Nobody sends us large messages: where to read from, how far they have read, keys.
+MOST_TEXT = 4096
+
+# Close codes, as the pages understand them (static/live.js, log.js, shell.js).
+GONE, RIGHT_LOST, BAD_MESSAGE, TRY_AGAIN = 4404, 4403, 4400, 1013
+
+
+class Closed(Exception):
+    """The socket is to be closed, with this code and this reason for the person in front of it."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class BadMessage(Closed):
+    def __init__(self, reason: str) -> None:
+        super().__init__(BAD_MESSAGE, reason)
+
+
+class Socket:
+    """Authorised before the handshake is answered and again every RECHECK_S; then `work` and `take` until one ends.
+
+    `enter` runs in a thread: it raises Http404 or PermissionDenied where the visitor may not be, and is called again
+    as `still` unless that is overridden.
+    """
+
+    def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        self.scope = scope
+        self._receive = receive
+        self._send = send
+        self.arguments: dict[str, str] = scope["url_route"]["kwargs"]
+
+    @classmethod
+    def as_asgi(cls) -> Callable[[dict[str, Any], Receive, Send], Coroutine[Any, Any, None]]:
+        async def application(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+            await cls(scope, receive, send).run()
+
+        return application
+
+    def enter(self, user: User) -> None:
+        """May this person be here? In a thread, with the database."""
+        raise NotImplementedError
+
+    def still(self, user: User) -> None:
+        self.enter(user)
+
+    async def work(self) -> None:
+        """What the socket is for. When it returns, the socket is closed."""
+        raise NotImplementedError
+
+    async def take(self, message: dict[str, Any]) -> None:
+        """A JSON message from the other end. Must not wait for anything slow."""
+
+    async def take_bytes(self, data: bytes) -> None:
+        raise BadMessage("Nothing binary is expected here.")
+
+    async def send_json(self, document: dict[str, Any]) -> None:
+        await self._send({"type": "websocket.send", "text": json.dumps(document, separators=(",", ":"))})
+
+    async def send_bytes(self, data: bytes) -> None:
+        await self._send({"type": "websocket.send", "bytes": data})
+
+    async def run(self) -> None:
+        await self._receive()
+        try:
+            await self._admit()
+        except Closed as refusal:
+            # Before `accept` this is answered as a plain 403.
+            await self._send({"type": "websocket.close", "code": refusal.code, "reason": refusal.reason})
+            return
+        await self._send({"type": "websocket.accept"})
+        closing = await self._until_one_ends()
+        if closing is not None:
+            await self._close(closing)
+
+    async def _admit(self) -> None:
+        if not door.from_our_page(self.scope):
+            raise Closed(RIGHT_LOST, "This address is not called from there.")
+        await self._check(self.enter)
+
+    async def _check(self, question: Callable[[User], None]) -> None:
+        try:
+            await ask(self._ask, question)
+        except Http404:
+            raise Closed(GONE, "It is not here any more.") from None
+        except PermissionDenied:
+            raise Closed(RIGHT_LOST, "You may not do this any more.") from None
+
+    def _ask(self, question: Callable[[User], None]) -> None:
+        user = door.user(self.scope)
+        if user is None:
+            raise Closed(RIGHT_LOST, "You are logged out.")
+        question(user)
+
+    async def _until_one_ends(self) -> Closed | None:
+        """Run the socket's tasks. None when the other end has gone by itself."""
+        tasks = [asyncio.create_task(task) for task in (self._read(), self._guard(), self.work())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            done = set()
+            raise
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            closing = next((self._verdict(task) for task in tasks if task in done), None)
+            await self.left(closing.reason if closing else "The browser went away.")
+        return closing
+
+    def _verdict(self, task: asyncio.Task[None]) -> Closed | None:
+        problem = task.exception()
+        if problem is None:
+            return Closed(1000, "")
+        if isinstance(problem, Closed):
+            return problem
+        if isinstance(problem, OSError):
+            # uvicorn's ClientDisconnected: it went while we were sending.
+            return None
+        log.error("%s broke", type(self).__name__, exc_info=problem)
+        return Closed(TRY_AGAIN, "Something broke here. It is in the server's log.")
+
+    async def left(self, reason: str) -> None:
+        """Whatever happens, this is called once at the end."""
+
+    async def _guard(self) -> None:
+        while True:
+            await asyncio.sleep(RECHECK_S)
+            await self._check(self.still)
+
+    async def _read(self) -> None:
+        while True:
+            message = await self._receive()
+            if message["type"] == "websocket.disconnect":
+                raise ConnectionResetError
+            text = message.get("text")
+            if text is None:
+                await self.take_bytes(message.get("bytes") or b"")
+            else:
+                await self.take(_parsed(text))
+
+    async def _close(self, closing: Closed) -> None:
+        try:
+            await self._send(
+                {"type": "websocket.close", "code": closing.code, "reason": closing.reason[:120]}
+            )
+        except (OSError, RuntimeError):
+            log.debug("The other end went while we were closing.")
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text) if len(text) <= MOST_TEXT else None
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise BadMessage("A JSON object is expected.")
+    return document

@@ -1,0 +1,176 @@
+"""Hints, taken from the channel layer once per topic and process, and handed to this process's own sockets.
+
+The layer is joined once per topic however many sockets watch it: a group member per viewer saturates a core at 200
+viewers x 25 messages a second and then drops silently. A hint carries nothing, so any number of them that arrive before
+a watcher looks are one. When the layer is away nothing is lost either: every watcher looks once a second anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from channels.layers import get_channel_layer
+
+log = logging.getLogger(__name__)
+
+# How long a watcher waits for a hint before it looks anyway.
+LOOK_EVERY_S = 1.0
+# How long to leave a layer alone that did not answer: doubled from the first to the last.
+RETRY_S = (0.5, 10.0)
+# redis-py's own receive loop tells once a second that it cannot connect. Once a minute is enough.
+QUIET_S = 60.0
+
+
+class Once(logging.Filter):
+    """Lets one record pass in QUIET_S."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + QUIET_S
+        return True
+
+
+logging.getLogger("channels_redis.pubsub").addFilter(Once())
+
+
+class Watch:
+    """One watcher of some topics. `wait` returns when a hint came since the last `wait`, or after a while."""
+
+    def __init__(self) -> None:
+        self._hinted = asyncio.Event()
+
+    def wake(self) -> None:
+        self._hinted.set()
+
+    async def wait(self, seconds: float = LOOK_EVERY_S) -> bool:
+        """Whether it was a hint that ended the wait."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._hinted.wait()
+        hinted = self._hinted.is_set()
+        self._hinted.clear()
+        return hinted
+
+
+class Registry:
+    """The watchers of one event loop, by topic, and the one task that listens to the layer for all of them."""
+
+    def __init__(self) -> None:
+        self._watches: dict[str, set[Watch]] = {}
+        self._joined: set[str] = set()
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._channel = ""
+
+    @contextlib.asynccontextmanager
+    async def watch(self, *topics: str) -> AsyncIterator[Watch]:
+        watch = Watch()
+        for topic in topics:
+            self._watches.setdefault(topic, set()).add(watch)
+        self._ensure()
+        try:
+            yield watch
+        finally:
+            for topic in topics:
+                watches = self._watches[topic]
+                watches.discard(watch)
+                if not watches:
+                    del self._watches[topic]
+            self._changed.set()
+
+    def hint(self, topic: str) -> None:
+        for watch in self._watches.get(topic, ()):
+            watch.wake()
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    def _ensure(self) -> None:
+        self._changed.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._keep_listening(), name="registry")
+
+    async def _keep_listening(self) -> None:
+        """Listen for ever; an error is told once per outage, then tried again at growing distances."""
+        layer = get_channel_layer()
+        if layer is None:
+            return
+        pause = 0.0
+        while True:
+            began = time.monotonic()
+            try:
+                await self._listen(layer)
+            except Exception as problem:
+                if not pause:
+                    log.warning("The channel layer does not answer (%s): pages look once a second.", problem)
+            lasted = time.monotonic() - began
+            pause = RETRY_S[0] if lasted > RETRY_S[1] or not pause else min(2 * pause, RETRY_S[1])
+            await asyncio.sleep(pause)
+
+    async def _listen(self, layer: Any) -> None:
+        self._joined.clear()
+        self._channel = await layer.new_channel()
+        receiver = asyncio.create_task(self._receive(layer, self._channel))
+        try:
+            while True:
+                self._changed.clear()
+                await self._join(layer)
+                changed = asyncio.create_task(self._changed.wait())
+                try:
+                    await asyncio.wait({receiver, changed}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    changed.cancel()
+                if receiver.done():
+                    receiver.result()
+        finally:
+            receiver.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await receiver
+
+    async def _receive(self, layer: Any, channel: str) -> None:
+        while True:
+            message = await layer.receive(channel)
+            self.hint(str(message.get("topic", "")))
+
+    async def _join(self, layer: Any) -> None:
+        """Make the layer's memberships those that somebody here watches. A watcher missed nothing: it is woken."""
+        wanted = set(self._watches)
+        for topic in wanted - self._joined:
+            await layer.group_add(group(topic), self._channel)
+            self._joined.add(topic)
+            self.hint(topic)
+        for topic in self._joined - wanted:
+            self._joined.discard(topic)
+            await layer.group_discard(group(topic), self._channel)
+
+
+def group(topic: str) -> str:
+    """The channel layer's name of a topic: its alphabet has no colon."""
+    return topic.replace(":", ".")
+
+
+_registries: WeakKeyDictionary[asyncio.AbstractEventLoop, Registry] = WeakKeyDictionary()
+
+
+def here() -> Registry:
+    """The registry of the running event loop. A web process has one loop; a test suite has many."""
+    loop = asyncio.get_running_loop()
+    if loop not in _registries:
+        _registries[loop] = Registry()
+    return _registries[loop]

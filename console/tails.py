@@ -1,0 +1,218 @@
+"""The live ends of logs in this process: read from the store once, handed to however many watch.
+
+A viewer at the end of a log takes new bytes from the tail's ring, which one task fills when a hint comes and once a
+second anyway. A viewer further back reads the store for itself, at its own pace. So 200 viewers of one log cost one
+read per new piece, and one who never reads costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from bisect import bisect_right
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from itertools import islice
+from weakref import WeakKeyDictionary
+
+from console import registry
+from console.reads import ask
+from jobs import logs
+from jobs.models import Run
+
+log = logging.getLogger(__name__)
+
+# What the ring holds, and the most that one look reads.
+RING_BYTES = 1 << 20
+LOOK_BYTES = 1 << 18
+# After a look that found something, the next one waits this long per viewer (at most the second): while 200 sockets
+# are being written to, lines pile up and go out together, which costs each viewer less than it wins.
+PACE_S, PACE_MOST_S = 0.0001, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What is known of a run's log beside its bytes."""
+
+    run: str
+    size: int
+    stored: int
+    phase: str
+    complete: bool
+    digest_here: str
+    digest_host: str
+    newest_run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes [start, end), or the reason why they are missing."""
+
+    start: int
+    end: int
+    data: bytes
+    gap: str = ""
+
+
+def status(run_id: str) -> Status | None:
+    row = (
+        Run.objects.filter(pk=run_id)
+        .values_list(
+            "log_size",
+            "log_stored",
+            "phase",
+            "log_complete_at",
+            "log_digest_here",
+            "log_digest_host",
+            "replica_id",
+        )
+        .first()
+    )
+    if row is None:
+        return None
+    size, stored, phase, complete_at, here, host, replica = row
+    newest = newest_run(replica)
+    return Status(
+        run_id, max(size, stored), stored, phase, complete_at is not None, here, host, newest or run_id
+    )
+
+
+def newest_run(replica_id: int) -> str | None:
+    rows = Run.objects.filter(replica_id=replica_id).order_by("-attempt", "-number")
+    return rows.values_list("pk", flat=True).first()
+
+
+def read(run_id: str, start: int, limit: int) -> Piece:
+    """What the store has at `start`: some bytes, a gap, or nothing (yet)."""
+    chunk = logs.read(Run(pk=run_id), start, limit)
+    if chunk.gaps:
+        return Piece(start, chunk.gaps[0].end, b"", chunk.gaps[0].reason)
+    return Piece(start, chunk.end, chunk.data)
+
+
+class Tail:
+    """One run's live end. `end` is how far this process has looked; the ring holds the pieces before it."""
+
+    def __init__(self, run_id: str, first: Status) -> None:
+        self.status = first
+        self.end = first.stored
+        self._run_id = run_id
+        self._ring: list[Piece] = []
+        self._starts: list[int] = []
+        self._held = 0
+        self._viewers: set[registry.Watch] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    async def read(self, cursor: int, limit: int) -> Piece:
+        """At most `limit` bytes from the cursor on; an empty piece when there is nothing new."""
+        if cursor >= self.end:
+            return Piece(cursor, cursor, b"")
+        if self._starts and cursor >= self._starts[0]:
+            return _joined(self._ring, bisect_right(self._starts, cursor) - 1, cursor, limit)
+        return await ask(read, self._run_id, cursor, limit)
+
+    def add(self, watch: registry.Watch) -> None:
+        self._viewers.add(watch)
+        if self._task is None:
+            self._task = asyncio.create_task(self._follow(), name=f"tail {self._run_id}")
+
+    def discard(self, watch: registry.Watch) -> bool:
+        """True when this was the last viewer."""
+        self._viewers.discard(watch)
+        if not self._viewers and self._task is not None:
+            self._task.cancel()
+            self._task = None
+        return not self._viewers
+
+    async def _follow(self) -> None:
+        async with registry.here().watch(f"log:{self._run_id}") as hinted:
+            while True:
+                if await self._look_safely():
+                    for viewer in self._viewers:
+                        viewer.wake()
+                    await asyncio.sleep(min(PACE_S * len(self._viewers), PACE_MOST_S))
+                else:
+                    await hinted.wait()
+
+    async def _look_safely(self) -> bool:
+        """A look that failed (the database is away) is a look that found nothing: the next one comes in a second."""
+        try:
+            return await self._look()
+        except Exception:
+            log.exception("Cannot read the log of run %s", self._run_id)
+            return False
+
+    async def _look(self) -> bool:
+        """Take in what is new. False when nothing is."""
+        seen, pieces = await ask(_news, self._run_id, self.end)
+        changed = seen is not None and seen != self.status
+        if seen is not None:
+            self.status = seen
+        for piece in pieces:
+            self._append(piece)
+        if self.status.stored - self.end > RING_BYTES:
+            # A flood: nobody follows that closely. Whoever is behind reads the store.
+            self._ring, self._starts, self._held = [], [], 0
+            self.end = self.status.stored
+        return changed or bool(pieces)
+
+    def _append(self, piece: Piece) -> None:
+        self._ring.append(piece)
+        self._starts.append(piece.start)
+        self._held += len(piece.data)
+        self.end = piece.end
+        while self._held > RING_BYTES:
+            self._held -= len(self._ring.pop(0).data)
+            self._starts.pop(0)
+
+
+def _news(run_id: str, start: int) -> tuple[Status | None, list[Piece]]:
+    seen = status(run_id)
+    pieces: list[Piece] = []
+    left = LOOK_BYTES
+    while seen is not None and start < seen.stored and left > 0:
+        piece = read(run_id, start, left)
+        if piece.end == start:
+            break
+        pieces.append(piece)
+        start = piece.end
+        left -= len(piece.data)
+    return seen, pieces
+
+
+def _joined(ring: list[Piece], first: int, cursor: int, limit: int) -> Piece:
+    """The bytes from the cursor on, over the borders of pieces; a gap comes alone."""
+    if ring[first].gap:
+        return Piece(cursor, ring[first].end, b"", ring[first].gap)
+    parts = [ring[first].data[cursor - ring[first].start :]]
+    held = len(parts[0])
+    for piece in islice(ring, first + 1, None):
+        if held >= limit or piece.gap:
+            break
+        parts.append(piece.data)
+        held += len(piece.data)
+    data = b"".join(parts)[:limit]
+    return Piece(cursor, cursor + len(data), data)
+
+
+_tails: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Tail]] = WeakKeyDictionary()
+
+
+@contextlib.asynccontextmanager
+async def follow(run_id: str, watch: registry.Watch) -> AsyncIterator[Tail | None]:
+    """The run's tail, which wakes `watch` at news. None when there is no such run."""
+    tails = _tails.setdefault(asyncio.get_running_loop(), {})
+    first = None if run_id in tails else await ask(status, run_id)
+    if run_id not in tails:
+        if first is None:
+            yield None
+            return
+        tails[run_id] = Tail(run_id, first)
+    tail = tails[run_id]
+    tail.add(watch)
+    try:
+        yield tail
+    finally:
+        if tail.discard(watch) and tails.get(run_id) is tail:
+            del tails[run_id]

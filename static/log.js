@@ -1,0 +1,408 @@
+// The log viewer: a window of rows over a log of any size. At the live end it follows a socket; elsewhere it stands
+// still and fetches what lies above and below as one scrolls there. It never holds more than MOST_ROWS rows.
+
+import { Lines, Row } from "./lines.js";
+import { Marks } from "./marks.js";
+import { Runs } from "./runs.js";
+import { PLAIN, paint } from "./ansi.js";
+import { Wire } from "./wire.js";
+
+const MOST_ROWS = 4000;
+const TAIL = 128 * 1024; // what is shown at first
+const STEP = 128 * 1024; // what one fetch brings
+const NEAR = 256 * 1024; // closer to the end than this, the socket goes on instead of jumping
+const ACK_STEP = 32 * 1024;
+const HIDDEN_MS = 5000;
+const EDGE = 400; // pixels from the edge at which more is fetched
+
+const number = new Intl.NumberFormat("en");
+const bytes = (n) => `${number.format(n)} byte${n === 1 ? "" : "s"}`;
+
+export class LogView {
+  constructor(root) {
+    this.root = root;
+    this.api = `/api/v1/jobs/${root.dataset.job}`;
+    for (const part of root.querySelectorAll("[data-part]")) this[part.dataset.part] = part;
+    this.marks = new Marks(this);
+    this.choice = new Runs(this);
+    this.#listen();
+    this.show(root.dataset.replica, root.dataset.run || "");
+  }
+
+  // ---- which log
+
+  show(replica, run = "") {
+    this.wire?.end();
+    this.replica = replica;
+    this.namedRun = run;
+    this.raw = `${this.api}/replicas/${replica}/log`;
+    this.status = null;
+    this.queue = [];
+    this.asked = 0;
+    this.#clear({ run, offset: 0 });
+    this.#follow(true);
+    this.#say("Opening…");
+    const query = run ? `?run=${encodeURIComponent(run)}` : "";
+    this.wire = new Wire(`/ws/jobs/${this.root.dataset.job}/log/${replica}${query}`, {
+      opened: () => this.#opened(),
+      text: (document) => this.#queue(document),
+      bytes: (data) => this.#queue(data),
+      closed: ({ final, reason }) => this.#say(final ? reason : "Reconnecting…", final ? "bad" : "warn"),
+    });
+    this.choice.look();
+  }
+
+  #opened() {
+    this.received = this.acked = 0;
+    this.queue = [];
+    // After an interruption: on from the byte that came last.
+    this.#ask(this.status && this.bottom.run ? { run: this.bottom.run, from: this.bottom.offset } : { tail: TAIL });
+    this.wire.send({ pause: !this.live });
+  }
+
+  // Bytes that are still under way from before are not those of the place that is asked for: only what follows the
+  // header with the same id is.
+  #ask(place) {
+    this.asked += 1;
+    this.awaiting = true;
+    this.wire.send({ ...place, id: this.asked });
+  }
+
+  // ---- what comes
+
+  #queue(item) {
+    this.queue.push(item);
+    if (this.painting) return;
+    this.painting = true;
+    requestAnimationFrame(() => this.#drain());
+  }
+
+  #drain() {
+    this.painting = false;
+    for (const item of this.queue.splice(0)) {
+      if (!(item instanceof Uint8Array)) this.#header(item);
+      else {
+        this.received += item.length;
+        if (this.live && !this.awaiting) this.#below(this.lines.push(item));
+      }
+    }
+    if (this.live && !this.awaiting) this.#moveBottom();
+    this.#trim("top");
+    if (this.following) this.#toEnd();
+    if (this.received - this.acked >= ACK_STEP || this.#unsettled()) this.#ack();
+    this.#told();
+  }
+
+  #unsettled() {
+    return this.received > this.acked && !this.queue.length;
+  }
+
+  #ack() {
+    this.acked = this.received;
+    this.wire.send({ ack: this.received });
+  }
+
+  #header(header) {
+    if (header.waiting) return this.#say(header.waiting);
+    if (header.closed) return undefined;
+    if (header.gap) {
+      if (this.live && !this.awaiting) this.#gapBelow(header);
+      return undefined;
+    }
+    const before = this.status;
+    this.status = { ...(before?.run === header.run ? before : {}), ...header };
+    if (header.jump && header.id === this.asked) {
+      this.awaiting = false;
+      const goesOn = header.run === this.bottom.run && header.at === this.bottom.offset && this.rows.length;
+      if (this.live && !goesOn) this.#clear({ run: header.run, offset: header.at });
+    }
+    if (header.restart && this.live && !this.awaiting) this.#runBegins(header);
+    if (before?.newest_run !== header.newest_run) this.choice.look();
+    return undefined;
+  }
+
+  #runBegins(header) {
+    this.#below(this.lines.finish());
+    const text = `Started again: attempt ${header.attempt}, start ${header.number + 1}, on ${header.host}`;
+    this.#below([note(header.run, 0, text, "restart")]);
+    this.lines = new Lines(header.run, header.at);
+  }
+
+  #gapBelow({ run, gap, at, to }) {
+    this.#below(this.lines.finish());
+    this.#below([note(run, at, gapText(at, to, gap), "gap")]);
+    this.lines.skipTo(to);
+  }
+
+  // ---- the rows
+
+  #clear({ run, offset }) {
+    this.rows = [];
+    this.body.replaceChildren();
+    this.top = { run, offset };
+    this.bottom = { run, offset };
+    this.lines = new Lines(run, offset, offset > 0);
+    this.marks.forget();
+  }
+
+  #below(rows) {
+    const fresh = document.createDocumentFragment();
+    for (const row of rows) {
+      if (row.node) this.#paint(row);
+      else {
+        row.node = document.createElement("div");
+        this.#paint(row);
+        fresh.append(row.node);
+        this.rows.push(row);
+      }
+    }
+    this.body.append(fresh);
+    if (rows.length) this.marks.changed(rows);
+  }
+
+  #above(rows) {
+    const fresh = document.createDocumentFragment();
+    for (const row of rows) {
+      row.node = document.createElement("div");
+      this.#paint(row);
+      fresh.append(row.node);
+    }
+    const before = this.body.scrollHeight;
+    this.body.prepend(fresh);
+    this.rows.unshift(...rows);
+    this.body.scrollTop += this.body.scrollHeight - before;
+    if (rows.length) this.marks.changed(rows);
+  }
+
+  #paint(row) {
+    row.node.className = ["row", row.kind, row.continued && "continued", row.cut && "cut"].filter(Boolean).join(" ");
+    row.node.replaceChildren(...row.pieces.map(paint));
+  }
+
+  #trim(side) {
+    let extra = this.rows.length - MOST_ROWS;
+    if (extra <= 0) return;
+    const gone = side === "top" ? this.rows.splice(0, extra) : this.rows.splice(-extra);
+    for (const row of gone) row.node.remove();
+    if (side === "top") {
+      this.top = { run: this.rows[0].run, offset: this.rows[0].offset };
+    } else {
+      const [first] = gone;
+      this.bottom = { run: first.run, offset: first.offset };
+      this.lines = new Lines(first.run, first.offset, first.continued);
+      this.#still();
+    }
+    this.marks.dropped(gone);
+  }
+
+  #moveBottom() {
+    this.bottom = { run: this.lines.run, offset: this.lines.offset };
+  }
+
+  // ---- moving
+
+  #follow(on) {
+    this.following = on;
+    if (on) this.live = true;
+    this.follow.setAttribute("aria-pressed", String(on));
+    this.follow.textContent = on ? "Pause" : "Follow";
+    this.more.hidden = on;
+  }
+
+  // Not live: the socket tells sizes only.
+  #still() {
+    this.#follow(false);
+    this.live = false;
+    this.wire?.send({ pause: true });
+  }
+
+  pause() {
+    this.#still();
+    this.#told();
+  }
+
+  // To the newest line: by going on where the window ends if that is near, else by jumping.
+  resume() {
+    const near = this.status && this.rows.length && this.bottom.run === this.status.run;
+    const behind = near ? this.status.stored - this.bottom.offset : Infinity;
+    this.#follow(true);
+    this.#ask(behind > NEAR ? { tail: TAIL } : { run: this.bottom.run, from: this.bottom.offset });
+    this.wire.send({ pause: false });
+    this.#toEnd();
+  }
+
+  #toEnd() {
+    this.body.scrollTop = this.body.scrollHeight;
+  }
+
+  async goto(where) {
+    const run = this.top.run || this.status?.run;
+    if (!run) return;
+    this.#still();
+    const piece = await this.#fetch(run, { ...where, limit: STEP });
+    if (!piece) return;
+    this.#clear({ run, offset: piece.from });
+    this.#below(this.#parsed(piece, this.lines));
+    this.#moveBottom();
+    this.body.scrollTop = 0;
+    this.#told();
+  }
+
+  async #earlier() {
+    if (this.fetching || !this.top.offset || !this.top.run) return;
+    const { run, offset } = this.top;
+    const piece = await this.#fetch(run, { from: Math.max(0, offset - STEP), to: offset });
+    if (!piece || this.top.offset !== offset || this.top.run !== run) return;
+    // Begin with a whole line where there is one.
+    const newline = piece.from > 0 && piece.gaps.length === 0 ? piece.data.indexOf(10) : -1;
+    if (newline >= 0 && newline + 1 < piece.data.length) {
+      piece.data = piece.data.subarray(newline + 1);
+      piece.from += newline + 1;
+    }
+    const lines = new Lines(run, piece.from, piece.from > 0 && newline < 0);
+    const rows = this.#parsed(piece, lines);
+    rows.push(...lines.finish().filter((row) => !rows.includes(row)));
+    this.top = { run, offset: piece.from };
+    this.#above(rows);
+    this.#trim("bottom");
+    this.#told();
+  }
+
+  async #later() {
+    if (this.fetching || this.live || !this.status) return;
+    const { run, offset } = this.bottom;
+    if (run === this.status.run && offset >= this.status.stored - NEAR) return this.resume();
+    const piece = await this.#fetch(run, { from: offset, to: offset + STEP });
+    if (!piece || this.bottom.offset !== offset || this.live) return undefined;
+    if (piece.to === offset) return this.resume();
+    this.#below(this.#parsed(piece, this.lines));
+    this.#moveBottom();
+    this.#trim("top");
+    return this.#told();
+  }
+
+  // Bytes and gaps in their order, through `lines`; the rows that this made.
+  #parsed(piece, lines) {
+    const rows = new Set();
+    const add = (some) => some.forEach((row) => rows.add(row));
+    let at = piece.from;
+    let taken = 0;
+    for (const gap of [...piece.gaps, { from: piece.to, to: piece.to }]) {
+      const size = Math.max(0, Math.min(gap.from, piece.to) - at);
+      add(lines.push(piece.data.subarray(taken, taken + size)));
+      taken += size;
+      at = Math.max(at, gap.to);
+      if (!gap.reason) break;
+      add(lines.finish());
+      add([note(lines.run, gap.from, gapText(gap.from, gap.to, gap.reason), "gap")]);
+      lines.skipTo(gap.to);
+    }
+    return [...rows];
+  }
+
+  async #fetch(run, range) {
+    this.fetching = true;
+    try {
+      const answer = await fetch(`${this.raw}?${new URLSearchParams({ run, ...range })}`);
+      if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+      const header = (name) => answer.headers.get(`Trainyard-Log-${name}`);
+      const data = new Uint8Array(await answer.arrayBuffer());
+      const gaps = JSON.parse(header("Gaps") ?? "[]");
+      return { from: Number(header("From")), to: Number(header("To")), gaps, data };
+    } catch (problem) {
+      this.#say(`Could not fetch more of the log: ${problem.message}`, "bad");
+      return null;
+    } finally {
+      this.fetching = false;
+    }
+  }
+
+  // ---- what is said about it
+
+  #say(text, tone = "") {
+    this.state.textContent = text;
+    this.state.dataset.tone = tone;
+  }
+
+  #told() {
+    const status = this.status;
+    if (!status) return;
+    const unread = status.run === this.bottom.run ? status.size - this.bottom.offset : 0;
+    this.more.textContent = unread > 0 ? `↓ ${bytes(unread)} further down` : "↓ To the end";
+    this.download.href = `${this.raw}?run=${encodeURIComponent(this.bottom.run || status.run)}`;
+    if (!status.complete) {
+      const behind = status.size - status.stored;
+      this.#say(bytes(status.size) + (behind > 0 ? `, ${bytes(behind)} of them still on the host` : ""));
+    } else if (status.matches) {
+      const digest = status.digest_here.replace(/^(sha256|blocks8m):/, "");
+      this.#say(`Complete: ${bytes(status.size)}, SHA-256 ${digest} equal to the host's`, "good");
+    } else if (status.matches === false) {
+      this.#say(`${bytes(status.size)}, but the SHA-256 is not the host's: the log differs`, "bad");
+    } else {
+      this.#say(`Ended: ${bytes(status.size)}`);
+    }
+    this.empty.hidden = this.rows.length > 0 || this.bottom.offset > 0;
+  }
+
+  // ---- what the person does
+
+  #listen() {
+    this.follow.addEventListener("click", () => (this.following ? this.pause() : this.resume()));
+    this.more.addEventListener("click", () => this.resume());
+    this.start.addEventListener("click", () => this.goto({ from: 0 }));
+    this.end.addEventListener("click", () => this.resume());
+    this.time.addEventListener("change", () => this.#toTime());
+    this.wrap.addEventListener("click", () => this.#wrapped(!this.root.classList.contains("wrapped")));
+    this.#wrapped(localStorage.getItem("log.wrap") === "on");
+    this.body.addEventListener("scroll", () => this.#scrolled(), { passive: true });
+    document.addEventListener("visibilitychange", () => this.#visible());
+  }
+
+  #toTime() {
+    const when = new Date(this.time.value).getTime() / 1000;
+    if (when > 0) this.goto({ at: when });
+  }
+
+  #wrapped(on) {
+    this.root.classList.toggle("wrapped", on);
+    this.wrap.setAttribute("aria-pressed", String(on));
+    localStorage.setItem("log.wrap", on ? "on" : "off");
+  }
+
+  #scrolled() {
+    const { scrollTop, scrollHeight, clientHeight } = this.body;
+    const up = scrollTop < (this.scrolledTo ?? 0);
+    this.scrolledTo = scrollTop;
+    const below = scrollHeight - clientHeight - scrollTop;
+    if (this.following && up && below > 40) this.pause();
+    if (scrollTop < EDGE && up) this.#earlier();
+    if (below < EDGE && !up && !this.following) this.#later();
+  }
+
+  // A tab that nobody sees takes nothing; when it is seen again it catches up from where it was.
+  #visible() {
+    clearTimeout(this.hiding);
+    if (document.hidden) {
+      this.hiding = setTimeout(() => {
+        this.asleep = this.following;
+        if (this.asleep) this.#still();
+      }, HIDDEN_MS);
+    } else if (this.asleep) {
+      this.asleep = false;
+      this.resume();
+    }
+  }
+}
+
+for (const root of document.querySelectorAll("[data-log]")) new LogView(root);
+
+function note(run, offset, text, kind) {
+  const row = new Row(run, offset, false);
+  row.kind = kind;
+  row.pieces = [{ text, style: PLAIN }];
+  return row;
+}
+
+function gapText(from, to, reason) {
+  return `${bytes(to - from)} missing here (${number.format(from)} to ${number.format(to)}): ${reason}`;
+}

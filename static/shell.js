@@ -1,0 +1,112 @@
+// A terminal on a replica. Bytes go both ways as they are; each side acknowledges what it has really taken, so that
+// neither a flood of output nor a large paste piles up anywhere.
+
+import { FitAddon } from "./npm/xterm-fit/lib/addon-fit.mjs";
+import { Terminal } from "./npm/xterm/lib/xterm.mjs";
+
+const ACK_STEP = 32 * 1024;
+const PIECE = 16 * 1024;
+const AHEAD = 192 * 1024; // typed or pasted and not yet taken by the host
+const THEME = { background: "#0d1117", foreground: "#e6edf3", cursor: "#7db3ff", selectionBackground: "#33507a" };
+
+class ShellPage {
+  constructor(root) {
+    this.path = root.dataset.shell;
+    for (const part of root.querySelectorAll("[data-part]")) this[part.dataset.part] = part;
+    const font = getComputedStyle(root).getPropertyValue("--mono");
+    this.terminal = new Terminal({ fontFamily: font, fontSize: 14, scrollback: 5000, theme: THEME, cursorBlink: true });
+    this.fit = new FitAddon();
+    this.terminal.loadAddon(this.fit);
+    this.terminal.open(this.screen);
+    this.encoder = new TextEncoder();
+    this.terminal.onData((text) => this.#type(this.encoder.encode(text)));
+    this.terminal.onBinary((text) => this.#type(Uint8Array.from(text, (letter) => letter.charCodeAt(0))));
+    this.terminal.onResize(({ cols, rows }) => this.#send({ resize: [cols, rows] }));
+    new ResizeObserver(() => this.fit.fit()).observe(this.screen);
+    this.again.addEventListener("click", () => this.open());
+    this.open();
+  }
+
+  open() {
+    this.again.hidden = true;
+    this.ready = false;
+    this.reason = "";
+    this.shown = this.acked = 0;
+    this.typed = this.taken = 0;
+    this.waiting = [];
+    this.#say("Connecting…");
+    const url = new URL(this.path, location.href);
+    url.protocol = url.protocol.replace("http", "ws");
+    const socket = (this.socket = new WebSocket(url));
+    socket.binaryType = "arraybuffer";
+    socket.onopen = () => {
+      this.fit.fit();
+      this.#send({ resize: [this.terminal.cols, this.terminal.rows] });
+    };
+    socket.onmessage = ({ data }) => (typeof data === "string" ? this.#told(JSON.parse(data)) : this.#show(data));
+    socket.onclose = ({ reason }) => {
+      if (socket === this.socket) this.#closed(this.reason || reason);
+    };
+  }
+
+  #told(message) {
+    if (message.opening) this.#say(`Opening a shell as ${message.opening}…`);
+    if (message.ready) {
+      this.ready = true;
+      this.#say("Connected", "good");
+      this.terminal.focus();
+    }
+    if (message.ack !== undefined) {
+      this.taken = message.ack;
+      this.#pour();
+    }
+    if (message.closed) this.reason = message.closed;
+  }
+
+  #show(data) {
+    const socket = this.socket;
+    // Acknowledged when it is on the screen: a terminal that cannot follow makes the program wait.
+    this.terminal.write(new Uint8Array(data), () => {
+      if (socket !== this.socket) return;
+      this.shown += data.byteLength;
+      if (this.shown - this.acked < ACK_STEP) return;
+      this.acked = this.shown;
+      this.#send({ ack: this.shown });
+    });
+  }
+
+  #type(bytes) {
+    if (!this.ready) return;
+    for (let at = 0; at < bytes.length; at += PIECE) this.waiting.push(bytes.subarray(at, at + PIECE));
+    this.#pour();
+  }
+
+  #pour() {
+    while (this.waiting.length && this.typed - this.taken < AHEAD) {
+      const piece = this.waiting.shift();
+      this.typed += piece.length;
+      this.#send(piece);
+    }
+  }
+
+  #send(what) {
+    if (this.socket?.readyState !== WebSocket.OPEN) return;
+    this.socket.send(what instanceof Uint8Array ? what : JSON.stringify(what));
+  }
+
+  #closed(reason) {
+    const was = this.ready;
+    this.ready = false;
+    this.waiting = [];
+    this.#say(reason || (was ? "The connection was lost." : "No shell could be opened."), "warn");
+    this.terminal.write(`\r\n\x1b[2m[${was ? "closed" : "not opened"}]\x1b[0m\r\n`);
+    this.again.hidden = false;
+  }
+
+  #say(text, tone = "") {
+    this.state.textContent = text;
+    this.state.dataset.tone = tone;
+  }
+}
+
+for (const root of document.querySelectorAll("[data-shell]")) new ShellPage(root);

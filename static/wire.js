@@ -1,0 +1,84 @@
+// A WebSocket that comes back: at growing distances, at once when the network or the person returns.
+
+const FIRST_MS = 300;
+const MOST_MS = 10_000;
+// Close codes of console/consumers/sockets.py that no new attempt would change.
+const FINAL = new Set([4400, 4403, 4404]);
+
+export class Wire {
+  // `hooks`: opened(), text(document), bytes(Uint8Array), closed({final, reason}).
+  constructor(path, hooks) {
+    this.path = path;
+    this.hooks = hooks;
+    this.pause = FIRST_MS;
+    this.timer = 0;
+    this.ended = false;
+    this.soon = () => this.#again(0);
+    window.addEventListener("online", this.soon);
+    this.#connect();
+  }
+
+  get open() {
+    return this.socket?.readyState === WebSocket.OPEN;
+  }
+
+  send(what) {
+    if (!this.open) return false;
+    this.socket.send(what instanceof Uint8Array ? what : JSON.stringify(what));
+    return true;
+  }
+
+  end() {
+    this.ended = true;
+    clearTimeout(this.timer);
+    window.removeEventListener("online", this.soon);
+    this.socket.close();
+  }
+
+  #connect() {
+    const url = new URL(this.path, location.href);
+    url.protocol = url.protocol.replace("http", "ws");
+    const socket = (this.socket = new WebSocket(url));
+    socket.binaryType = "arraybuffer";
+    let opened = false;
+    socket.onopen = () => {
+      opened = true;
+      this.hooks.opened?.();
+    };
+    socket.onmessage = ({ data }) => {
+      this.pause = FIRST_MS;
+      if (typeof data === "string") this.hooks.text?.(JSON.parse(data));
+      else this.hooks.bytes?.(new Uint8Array(data));
+    };
+    socket.onclose = async ({ code, reason }) => {
+      if (socket !== this.socket || this.ended) return;
+      let final = FINAL.has(code);
+      // A handshake that was refused says nothing to a page; the page's own address does.
+      if (!opened && !final) [final, reason] = await refused();
+      if (this.ended) return;
+      this.ended = final;
+      this.hooks.closed?.({ final, reason, code });
+      if (!final) this.#again(this.pause * (0.7 + 0.6 * Math.random()));
+      this.pause = Math.min(MOST_MS, this.pause * 2);
+    };
+  }
+
+  #again(wait) {
+    clearTimeout(this.timer);
+    if (this.ended || this.socket.readyState < WebSocket.CLOSING) return;
+    this.timer = setTimeout(() => this.#connect(), wait);
+  }
+}
+
+// Whether this page itself may no longer be seen, and how to say so.
+async function refused() {
+  try {
+    const answer = await fetch(location.pathname + location.search, { method: "HEAD", redirect: "manual" });
+    if (answer.type === "opaqueredirect" || answer.status === 401) return [true, "You are logged out."];
+    if (answer.status === 403) return [true, "You may not do this any more."];
+    if (answer.status === 404) return [true, "It is not here any more."];
+  } catch {
+    // The server is away, not we.
+  }
+  return [false, ""];
+}
