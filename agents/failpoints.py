@@ -11,22 +11,34 @@ import os
 import signal
 from pathlib import Path
 
+# What the console says to a runner, and what it hears: each has a point before and after.
+SAID = ("hello", "start", "stop", "pull", "unpull", "ack", "forget", "runs", "ping")
+HEARD = ("hello", "inventory", "fact", "log", "gap", "log_end", "forgotten", "pong", "error")
 NAMES = (
-    "after_reserve",  # the run's row is committed, nothing is sent
-    "before_send",  # about to write a start
-    "after_send",  # the start is on its way, no answer read
-    "before_db_write",  # facts were read from the host, not stored
-    "after_db_write",  # stored, nobody told
-    "before_close_send",  # about to write a stop
-    "after_close_send",
-    "before_release",  # the host proved the run clean, its claim still stands in the database
-    "after_release",
-    "before_log_store",  # log bytes are here, not stored
-    "after_log_store",  # stored, not acknowledged
-    "before_ack",
-    "after_ack",
-    "before_forget",  # everything is safe here, the host still has its copy
-    "after_forget",
+    "submit.before",  # the job's rows are written, not committed
+    "submit.after",
+    "cancel.before",
+    "schedule.before",  # runs are reserved, not committed
+    "schedule.after",
+    "lease.taken",  # ours in the database, nobody dialled yet
+    "link.dialled",  # logged in, no runner started
+    "install.before",  # the runner is not there yet
+    "install.after",
+    "orders.read",  # about to send starts and stops
+    *(f"send.{kind}.{when}" for kind in SAID for when in ("before", "after")),
+    *(f"receive.{kind}" for kind in HEARD),
+    "take.before",  # the host told something, nothing is stored
+    "take.after",  # stored, not acknowledged, nobody told
+    "store.before",  # facts are written, not committed
+    "store.after",
+    "log.before",  # log bytes are written, not committed
+    "log.after",
+    "advance.before",  # decided and written, not committed
+    "advance.after",  # committed, nobody told
+    "release.before",  # the host proved the run clean, its claim still stands
+    "release.after",
+    "roll.written",  # a segment's file is there, its row is not
+    "roll.after",
 )
 
 
