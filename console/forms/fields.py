@@ -9,7 +9,10 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.forms.renderers import BaseRenderer
+from django.template.loader import render_to_string
 from django.utils.datastructures import MultiValueDict
+from django.utils.safestring import SafeString
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])", re.IGNORECASE)
@@ -65,7 +68,6 @@ class LabelLines(PlainText):
 class EnvRows(forms.Widget):
     """Repeated inputs NAME-name and NAME-value, one pair a row, with empty rows to go on in."""
 
-    template_name = "forms/env_rows.html"
     spare = 2
 
     def value_from_datadict(self, data: Mapping[str, Any], files: Any, name: str) -> Pairs:
@@ -77,10 +79,14 @@ class EnvRows(forms.Widget):
     def value_omitted_from_data(self, data: Mapping[str, Any], files: Any, name: str) -> bool:
         return f"{name}-name" not in data
 
-    def get_context(self, name: str, value: Any, attrs: dict[str, Any] | None) -> dict[str, Any]:
-        context: dict[str, Any] = super().get_context(name, value, attrs)
-        context["widget"]["rows"] = [*(value or ()), *[("", "")] * self.spare]
-        return context
+    def render(
+        self, name: str, value: Any, attrs: dict[str, Any] | None = None, renderer: BaseRenderer | None = None
+    ) -> SafeString:
+        """By the product's own templates; Django's form renderer looks at those of its widgets only."""
+        rows = [*(value or ()), *[("", "")] * self.spare]
+        return render_to_string(
+            "forms/env_rows.html", {"name": name, "id": (attrs or {}).get("id"), "rows": rows}
+        )
 
 
 class EnvField(forms.Field):

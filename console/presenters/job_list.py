@@ -36,6 +36,12 @@ COLUMNS = (
 )
 
 
+def number(text: str) -> int | None:
+    """An id or a cursor out of an address; None for whatever the database could not hold."""
+    value = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+    return value if value is not None and value < 2**63 else None
+
+
 @dataclass(frozen=True, slots=True)
 class Filters:
     """What the address of the page asks for; anything unknown in it counts as not asked."""
@@ -53,7 +59,7 @@ class Filters:
             state=state if state in ("active", *JobState) else "",
             text=query.get("text", "").strip()[:128],
             owner=query.get("owner", "").strip()[:150],
-            before=int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None,
+            before=number(before),
         )
 
     @property
@@ -114,8 +120,8 @@ def _found(user: User, filters: Filters) -> QuerySet[Job]:
         rows = rows.filter(owner_name=filters.owner)
     if filters.text:
         match = Q(display_name__icontains=filters.text)
-        if filters.text.isascii() and filters.text.isdigit() and len(filters.text) < 19:
-            match |= Q(pk=int(filters.text))
+        if number(filters.text) is not None:
+            match |= Q(pk=number(filters.text))
         rows = rows.filter(match)
     return rows.filter(id__lt=filters.before) if filters.before else rows
 

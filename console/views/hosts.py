@@ -18,7 +18,7 @@ from console.forms.hosts import AcceptKey, AddHost, PasteHosts
 from console.presenters import host_live
 from console.presenters import hosts as presenter
 from console.views.people import person
-from jobs import services, tasks
+from jobs import hints, services
 
 
 @require_safe
@@ -89,7 +89,7 @@ def accept(request: HttpRequest, host_id: int) -> HttpResponse:
     except enrol.Refused as refused:
         messages.error(request, refused.message)
     else:
-        tasks.enrol.delay(row.pk)
+        hints.enrol(row.pk)
     return redirect("host", host_id=host_id)
 
 
@@ -97,7 +97,9 @@ def accept(request: HttpRequest, host_id: int) -> HttpResponse:
 @login_required
 def check(request: HttpRequest, host_id: int) -> HttpResponse:
     row = access.get_or_404(request.user, "manage", Host.objects.all(), pk=host_id)
-    tasks.enrol.delay(row.pk)
+    # Due now, so that the sweep finds it even if the hint is lost.
+    Host.objects.filter(pk=row.pk).update(due_at=timezone.now())
+    hints.enrol(row.pk)
     messages.info(request, "The host is being checked.")
     return redirect("host", host_id=host_id)
 
@@ -126,7 +128,7 @@ def _add(
 ) -> Host:
     who, now = person(request).username, timezone.now()
     host = enrol.add(name, address, port, user, location, jump, who, now)
-    transaction.on_commit(lambda: tasks.enrol.delay(host.pk))
+    hints.enrol(host.pk)
     return host
 
 

@@ -43,9 +43,8 @@ def job(request: HttpRequest, job_id: int) -> HttpResponse:
 @login_required
 def history(request: HttpRequest, job_id: int) -> HttpResponse:
     row = access.get_or_404(request.user, "see", Job.objects.all(), pk=job_id)
-    before = request.GET.get("before", "")
-    cursor = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
-    lines, following = presenter.history(row, cursor, HISTORY_SIZE)
+    before = job_list.number(request.GET.get("before", ""))
+    lines, following = presenter.history(row, before, HISTORY_SIZE)
     return render(request, "jobs/history.html", {"row": row, "transitions": lines, "following": following})
 
 

@@ -1,0 +1,47 @@
+"""The cast. Root runs the deployment; Alice is admin of the project, Bob submits, Vera looks; Charlie is a stranger."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from django.contrib.auth.models import AnonymousUser, User
+from django.test import Client
+from django.utils import timezone
+
+from jobs.models import Membership, Project, Role
+
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture
+def project(db):
+    return Project.objects.get_or_create(name="default", defaults={"created_at": timezone.now()})[0]
+
+
+@pytest.fixture
+def cast(project):
+    """Everybody by name; Charlie is a member of another project only."""
+    elsewhere = Project.objects.create(name="elsewhere", created_at=timezone.now())
+    roles = {"alice": Role.ADMIN, "bob": Role.SUBMITTER, "bella": Role.SUBMITTER, "vera": Role.VIEWER}
+    people = {"root": User.objects.create_superuser("root"), "nobody": AnonymousUser()}
+    for name in (*roles, "charlie", "gone", "loner"):
+        people[name] = User.objects.create_user(name, password=PASSWORD, is_active=name != "gone")
+    for name, role in roles.items():
+        Membership.objects.create(project=project, user=people[name], role=role)
+    Membership.objects.create(project=project, user=people["gone"], role=Role.ADMIN)
+    Membership.objects.create(project=elsewhere, user=people["charlie"], role=Role.ADMIN)
+    return SimpleNamespace(**people, elsewhere=elsewhere)
+
+
+@pytest.fixture
+def browser(cast):
+    """browser("bob"): a client that is logged in as Bob; browser(): one that is not."""
+
+    def open_as(name=None, **options):
+        client = Client(**options)
+        if name:
+            client.force_login(getattr(cast, name))
+        return client
+
+    return open_as

@@ -1,0 +1,120 @@
+"""Rows for pages: a job as it is in the middle of its life, a host as the checklist left it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import count
+
+from django.utils import timezone
+
+from agents.checklist import NEEDED
+from agents.models import Gpu, Host, HostEvent, HostStatus, Location
+from jobs.models import GpuClaim, Job, Replica, Run, Transition
+from jobs.rules import spec
+
+numbers = count(1)
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJKRyEbnQY4yC8Vt2ql3J0kTqgk0gUeR1uvXWgYwT3C7"
+OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPVE5jZq0vTt3JzS2eKX5pXnNqjR7aVjAcx0gTyqyT0W"
+
+
+def document(name="train", script="echo hi", replicas=1, **changes):
+    pool = {"replicaCount": "1", "containerSpec": {"imageUri": "host", "command": ["bash", "-c", script]}}
+    pools = [pool] if replicas == 1 else [pool, {**pool, "replicaCount": str(replicas - 1)}]
+    return {"displayName": name, "jobSpec": {"workerPoolSpecs": pools, **changes}}
+
+
+def a_host(name=None, status=HostStatus.UP, gpus=0, **changes):
+    known = {
+        "name": name or f"gpu-{next(numbers)}",
+        "location": Location.objects.get_or_create(name="default")[0],
+        "address": "10.0.0.11",
+        "user": "train",
+        "created_at": timezone.now(),
+        "added_by": "root",
+        "status": status,
+        "status_since": timezone.now(),
+        "pinned_key": KEY,
+        "cpus": 16,
+        "memory_mb": 65536,
+        "free_disk_mb": 500_000,
+        "checklist": [
+            {"name": name, "ok": True, "text": f"{name} is fine", "fix": ""} for name in sorted(NEEDED)
+        ],
+    }
+    host = Host.objects.create(**{**known, **changes})
+    for index in range(gpus):
+        uuid = f"GPU-{host.pk}-{index}"
+        Gpu.objects.create(
+            host=host,
+            uuid=uuid,
+            index=index,
+            model="NVIDIA L4",
+            memory_mb=24576,
+            accelerator_type="NVIDIA_L4",
+        )
+    HostEvent.objects.create(
+        host=host, at=timezone.now(), kind="added", text="train@10.0.0.11:22", actor="root"
+    )
+    return host
+
+
+def a_job(project, owner, state="RUNNING", name="train", replicas=1, host=None, phase="running", **changes):
+    """A job with one run for each replica on the host; without a host it waits."""
+    now = timezone.now()
+    parsed = spec.parse(document(name, replicas=replicas, enableWebAccess=True))
+    known = {
+        "id": 1_700_000_000_000_000_000 + next(numbers),
+        "project": project,
+        "location_name": "default",
+        "display_name": name,
+        "owner": owner,
+        "owner_name": owner.username,
+        "spec": spec.to_document(parsed.job_spec),
+        "replica_count": replicas,
+        "state": state,
+        "created_at": now - timedelta(minutes=5),
+        "updated_at": now,
+        "queued_at": now,
+        "started_at": now - timedelta(minutes=4) if host else None,
+    }
+    job = Job.objects.create(**{**known, **changes})
+    for replica_name, pool, index, _ in parsed.job_spec.replicas():
+        replica = Replica.objects.create(
+            job=job, name=replica_name, pool=pool, index=index, state="RUNNING" if host else "WAITING"
+        )
+        if host:
+            a_run(job, replica, host, phase=phase)
+    moved(job, "", "QUEUED")
+    return job
+
+
+def a_run(job, replica, host, number=0, phase="running", gpus=(), **changes):
+    now = timezone.now()
+    known = {
+        "id": f"{job.pk}-{replica.name}-a{job.attempt}-r{number}",
+        "attempt": job.attempt,
+        "number": number,
+        "created_at": now,
+        "cpus": 1,
+        "port": 23000 + next(numbers),
+        "order": {},
+        "phase": phase,
+        "started_at": now - timedelta(minutes=4),
+    }
+    run = Run.objects.create(job=job, replica=replica, host=host, **{**known, **changes})
+    for gpu in gpus:
+        GpuClaim.objects.create(gpu=gpu, run=run)
+    return run
+
+
+def moved(job, before, after, subject="job", cause="submitted", actor="bob"):
+    return Transition.objects.create(
+        job=job,
+        at=timezone.now(),
+        subject=subject,
+        from_state=before,
+        to_state=after,
+        attempt=job.attempt,
+        cause=cause,
+        actor=actor,
+    )

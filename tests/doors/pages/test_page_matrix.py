@@ -1,0 +1,124 @@
+"""Every page × every person. A page without a row here fails, so that none is ever added without a decision."""
+
+from __future__ import annotations
+
+import pytest
+
+from agents.models import Host
+from console.views.urls import urlpatterns
+from jobs.models import Job
+from tests.doors.pages.rows import a_host, a_job
+
+PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", None)
+LOGIN = "login"
+
+
+def row(root, alice, bob, bella, vera, charlie, loner):
+    """What each gets; whoever is not logged in is sent to the login page."""
+    return dict(zip(PEOPLE, (root, alice, bob, bella, vera, charlie, loner, LOGIN), strict=True))
+
+
+EVERYBODY = row(200, 200, 200, 200, 200, 200, 200)
+SEES_JOB = row(200, 200, 200, 200, 200, 404, 404)
+SEES_HOST = row(200, 200, 200, 200, 200, 200, 404)
+ROOT_ONLY = row(200, 403, 403, 403, 403, 403, 403)
+
+# Charlie and Alice may submit, each in their own project.
+GET = {
+    "welcome": EVERYBODY,
+    "account": EVERYBODY,
+    "jobs": EVERYBODY,
+    "new-job": row(200, 200, 200, 200, 403, 200, 403),
+    "job": SEES_JOB,
+    "job-history": SEES_JOB,
+    "clone-job": row(200, 200, 200, 200, 403, 404, 403),
+    "log": SEES_JOB,
+    "shell": row(200, 200, 200, 403, 403, 404, 404),
+    "hosts": EVERYBODY,
+    "add-host": ROOT_ONLY,
+    "host": SEES_HOST,
+    "host-live": SEES_HOST,
+}
+MANAGES_HOST = row(302, 403, 403, 403, 403, 403, 404)
+POST = {
+    "cancel-job": row(302, 302, 302, 403, 403, 404, 404),
+    "delete-job": row(302, 302, 302, 403, 403, 404, 404),
+    "sample-job": row(302, 302, 302, 302, 403, 302, 403),
+    "new-job": row(200, 200, 200, 200, 403, 200, 403),
+    "add-host": ROOT_ONLY,
+    "paste-hosts": ROOT_ONLY,
+    "accept-key": MANAGES_HOST,
+    "check-host": MANAGES_HOST,
+    "remove-host": MANAGES_HOST,
+    "new-token": EVERYBODY,
+    "password": EVERYBODY,
+    "revoke-token": row(404, 404, 404, 404, 404, 404, 404),
+}
+# Open to whoever comes; test_session.py looks at them.
+OPEN = {"setup", "login", "logout", "theme"}
+REDIRECTS = {"home"}
+
+
+@pytest.fixture
+def addresses(cast, project):
+    host = a_host()
+    job = a_job(project, cast.bob, host=host)
+    values = {
+        "job_id": job.pk,
+        "host_id": host.pk,
+        "token_id": 1,
+        "replica": "workerpool0-0",
+        "run_id": job.runs.get().pk,
+        "token": "x",
+    }
+
+    def address(name):
+        pattern = next(p for p in urlpatterns if p.name == name).pattern
+        return f"/{pattern}" if not pattern.converters else "/" + _filled(str(pattern), values)
+
+    return address
+
+
+def _filled(route, values):
+    for name, value in values.items():
+        for kind in ("int", "str"):
+            route = route.replace(f"<{kind}:{name}>", str(value))
+    return route
+
+
+def test_every_page_has_a_row():
+    assert {pattern.name for pattern in urlpatterns} == set(GET) | set(POST) | OPEN | REDIRECTS
+
+
+@pytest.mark.parametrize("name", sorted(GET))
+def test_who_may_look(name, addresses, browser):
+    _try(name, "get", GET[name], addresses, browser)
+
+
+@pytest.mark.parametrize("name", sorted(POST))
+def test_who_may_act(name, addresses, browser):
+    _try(name, "post", POST[name], addresses, browser)
+
+
+@pytest.mark.parametrize("name", sorted(set(POST) - {"new-job", "add-host"}))
+def test_nothing_is_done_by_looking(name, addresses, browser):
+    jobs = list(Job.every.values_list("pk", "state", "cancel_requested_at", "deleted_at"))
+    assert browser("root").get(addresses(name)).status_code == 405
+    assert list(Job.every.values_list("pk", "state", "cancel_requested_at", "deleted_at")) == jobs
+    assert Host.objects.count() == 1
+
+
+@pytest.mark.parametrize("name", sorted(POST))
+def test_nothing_is_done_for_another_site(name, addresses, browser):
+    answer = browser("root", enforce_csrf_checks=True).post(addresses(name))
+    assert answer.status_code == 403
+    assert "This form is too old" in answer.content.decode()
+
+
+def _try(name, verb, expected, addresses, browser):
+    for person in PEOPLE:
+        answer = getattr(browser(person), verb)(addresses(name))
+        if expected[person] == LOGIN:
+            assert answer.status_code == 302 and answer["Location"].startswith("/login?next="), (name, person)
+        else:
+            assert answer.status_code == expected[person], (name, person, answer.content[:300])
