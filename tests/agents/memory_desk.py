@@ -43,6 +43,7 @@ class MemoryDesk:
         self.tokens = []
         self.current = True
         self.keep = set()
+        self.hint = lambda: None
         self.gate = threading.Event()
         self.gate.set()
 
@@ -55,6 +56,7 @@ class MemoryDesk:
     def stop(self, run):
         with self.lock:
             self.stopped.add(run)
+        self.hint()
 
     def phases(self, run):
         return [document["phase"] for document in self.history[run]]

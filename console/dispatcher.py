@@ -1,0 +1,69 @@
+"""The dispatcher: a Celery worker that keeps a link to each host whose lease it holds. Its tasks are hints to those."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from typing import Any
+
+from celery import bootsteps
+from django.conf import settings
+from django.db import connection
+
+from agents import keys
+from agents.fleet import Fleet, FleetSettings
+from console.celery import app
+from jobs.desk import JobsDesk
+from jobs.hints import DISPATCH
+
+__all__ = ["KeepLinks", "app"]
+
+# Clerks beyond SQLite's one writer would only wait for its lock, and wait badly: it is polled for.
+CLERKS = {"sqlite": 2, "postgresql": 6}
+
+
+def own_name() -> str:
+    """`trainyard up` gives one; a dispatcher that is started by hand makes its own."""
+    machine = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:40]
+    return settings.TRAINYARD.dispatcher or f"{machine}-{os.getpid()}"
+
+
+def fleet_settings() -> FleetSettings:
+    known = settings.TRAINYARD
+    return FleetSettings(
+        deployment=settings.DEPLOYMENT,
+        lease_s=known.lease_s,
+        tick_s=known.tick_s,
+        dead_s=known.link_dead_s,
+        clerks=CLERKS.get(connection.vendor, 4),
+    )
+
+
+class KeepLinks(bootsteps.StartStopStep):
+    """Starts with the pool, stops before it. Hints come by two queues: everybody's, and its own for hosts that it holds."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, parent: Any, **options: Any) -> None:
+        super().__init__(parent, **options)
+        self.name = own_name()
+        self.fleet: Fleet | None = None
+        for queue in (DISPATCH, f"{DISPATCH}.{self.name}"):
+            if queue not in parent.app.amqp.queues.consume_from:
+                parent.app.amqp.queues.select_add(queue)
+
+    def start(self, parent: Any) -> None:
+        self.fleet = Fleet(JobsDesk(), self.name, fleet_settings(), keys.private)
+        self.fleet.start()
+
+    def stop(self, parent: Any) -> None:
+        fleet, self.fleet = self.fleet, None
+        if fleet is not None:
+            fleet.stop()
+
+    def terminate(self, parent: Any) -> None:
+        self.stop(parent)
+
+
+app.steps["worker"].add(KeepLinks)

@@ -1,0 +1,180 @@
+"""Dialling, installing and shells, against real sshd and against what is none."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import socket
+import threading
+
+import paramiko
+import pytest
+
+from agents import dial as dialling
+from agents import install
+from agents.dial import AuthFailed, Busy, Gate, KeyChanged, KeyUnknown, Unreachable, dial, run
+from agents.install import InstallFailed, put_runner
+from agents.targets import Jump
+from tests.agents.conftest import target
+from tests.harness.shell import wait_for
+
+
+@contextlib.contextmanager
+def dialled(*arguments, **changes):
+    connection = dial(*arguments, **changes)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def silent():
+    """A port that accepts and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    monkeypatch.setattr(dialling, "HANDSHAKE_S", 1.0)
+    monkeypatch.setattr(dialling, "CONNECT_S", 1.0)
+
+
+def other_key():
+    key = paramiko.ECDSAKey.generate()
+    return f"{key.get_name()} {key.get_base64()}"
+
+
+def no_threads():
+    return not any(isinstance(thread, paramiko.Transport) for thread in threading.enumerate())
+
+
+# Dialling
+
+
+def test_a_connection_is_quick_and_uses_the_fast_cipher(machine, key):
+    with dialled(target(machine), key) as connection:
+        inner = connection.sock._inner
+        assert inner.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+        assert inner.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 12000
+        assert connection.remote_cipher == "aes128-gcm@openssh.com"
+        done = run(connection, "cat; echo err >&2; exit 5", b"in" * 100_000)
+        assert (done.stdout, done.stderr, done.status) == (b"in" * 100_000, b"err\n", 5)
+    wait_for(no_threads, "paramiko's threads to end")
+
+
+def test_a_key_that_nobody_accepted_or_that_changed_is_told_and_nothing_is_sent(own_machine):
+    key = paramiko.Ed25519Key.from_private_key_file(str(own_machine.fleet.key))
+    with pytest.raises(KeyUnknown) as unknown:
+        dial(target(own_machine, pinned_key=""), key)
+    assert unknown.value.offered == own_machine.host_key_line and unknown.value.at == ""
+    pinned = other_key()
+    with pytest.raises(KeyChanged) as changed:
+        dial(target(own_machine, pinned_key=pinned), key)
+    assert (changed.value.pinned, changed.value.offered) == (pinned, own_machine.host_key_line)
+    assert "publickey" not in own_machine.sshd_log()
+    wait_for(no_threads, "paramiko's threads to end")
+
+
+def test_each_failure_has_its_own_name(machine, key, silent, hasty):
+    stranger = paramiko.ECDSAKey.generate()
+    with pytest.raises(AuthFailed, match=machine.user):
+        dial(target(machine), stranger)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nobody = closed.getsockname()[1]
+    with pytest.raises(Unreachable, match="refused"):
+        dial(target(machine, address="127.0.0.1", port=nobody), key)
+    with pytest.raises(Unreachable):
+        dial(target(machine, address="no-such-host.invalid"), key)
+    with pytest.raises(Busy, match="handshake"):
+        dial(target(machine, address="127.0.0.1", port=silent), key)
+    wait_for(no_threads, "paramiko's threads to end")
+
+
+def test_a_jump_host_is_gone_through_with_its_own_pinned_key(machines, key):
+    gate, inner = machines
+    jump = Jump(gate.user, gate.address, gate.port, gate.host_key_line)
+    through = target(inner, jumps=(jump,))
+    with dialled(through, key) as connection:
+        assert run(connection, "echo $TEST_HOST").stdout.decode().strip() == str(inner.dir)
+    wrong = dataclasses.replace(through, jumps=(dataclasses.replace(jump, pinned_key=other_key()),))
+    with pytest.raises(KeyChanged) as changed:
+        dial(wrong, key)
+    assert changed.value.at == jump.place
+    nowhere = dataclasses.replace(through, port=1)
+    with pytest.raises(Unreachable, match="jump host"):
+        dial(nowhere, key)
+    wait_for(no_threads, "paramiko's threads to end")
+
+
+def test_handshakes_are_one_at_a_time_at_each_sshd_and_capped_in_all():
+    gate, inside, most, leave = Gate(2), [], [], threading.Event()
+
+    def enter(where):
+        with gate.handshake(where):
+            inside.append(where)
+            most.append(len(inside))
+            leave.wait(30)
+            inside.remove(where)
+
+    doors = [threading.Thread(target=enter, args=(where,)) for where in ("a", "a", "b", "c")]
+    for door in doors:
+        door.start()
+    wait_for(lambda: len(inside) == 2, "two to be in")
+    assert inside.count("a") == 1
+    leave.set()
+    for door in doors:
+        door.join(30)
+    assert max(most) == 2 and len(most) == 4
+
+
+def test_a_command_that_floods_or_never_ends_costs_its_limit_and_no_more(machine, key, monkeypatch):
+    monkeypatch.setattr(dialling, "MOST_OUTPUT", 100_000)
+    with dialled(target(machine), key) as connection:
+        with pytest.raises(Busy):
+            run(connection, "sleep 60", timeout=0.5)
+        with pytest.raises(Busy):
+            run(connection, "head -c 1000000 /dev/zero", timeout=30)
+        assert (
+            run(connection, "head -c 90000 /dev/zero >&2; echo still here", timeout=30).stdout
+            == b"still here\n"
+        )
+
+
+# Installing
+
+
+def test_the_runner_is_put_whole_once_and_again_when_it_was_damaged(machine, key):
+    program = b"print('hello from the runner')\n# \xff\xfe not text\n" * 1000
+    place = machine.path(f"{machine.home}/.trainyard/bin/{hashlib.sha256(program).hexdigest()}.py")
+    with dialled(target(machine), key) as connection:
+        assert put_runner(connection, program) == place.stem
+        assert place.read_bytes() == program
+        first = place.stat().st_ino
+        put_runner(connection, program)
+        assert place.stat().st_ino == first, "a whole one is left alone"
+        place.write_bytes(program[:-5])
+        put_runner(connection, program)
+        assert place.read_bytes() == program
+    assert [path.name for path in place.parent.iterdir() if path.name.startswith(".")] == []
+    assert place.parent.stat().st_mode & 0o077 == 0
+
+
+def test_a_runner_that_cannot_be_written_is_told_in_the_hosts_words(own_machine):
+    key = paramiko.Ed25519Key.from_private_key_file(str(own_machine.fleet.key))
+    own_machine.path(f"{own_machine.home}/.trainyard").write_text("in the way")
+    with (
+        dialled(target(own_machine), key) as connection,
+        pytest.raises(InstallFailed, match="exists|directory"),
+    ):
+        put_runner(connection)
+
+
+def test_the_probe_answers_in_one_line_of_json(machine, key):
+    with dialled(target(machine), key) as connection:
+        sha = put_runner(connection)
+        facts = json.loads(run(connection, install.command(sha, "probe"), timeout=60).stdout)
+    assert facts["user"] == machine.user

@@ -1,0 +1,145 @@
+"""Leases: who may speak to which host, shared out over the dispatchers that are alive."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from agents import leases, standing
+from agents.leases import share_out
+from agents.link import Hello
+from agents.models import Dispatcher, Host, HostEvent, HostStatus, Location
+from tests.agents.conftest import row
+
+pytestmark = pytest.mark.django_db
+
+NOW = timezone.now()
+LEASE_S = 15.0
+
+
+class Machine:
+    """As much of one as a row shows."""
+
+    address, port, user, host_key_line = "192.0.2.1", 22, "gpu", "ssh-ed25519 AAAA"
+
+    def __init__(self, number):
+        self.name = f"host-{number}"
+
+
+def hosts(count):
+    return [row(Machine(number)).pk for number in range(count)]
+
+
+def share(name, held=None, at=0.0, fresh=False):
+    now = NOW + timedelta(seconds=at)
+    leases.announce(name, now)
+    return share_out(name, held or {}, now, LEASE_S, fresh)
+
+
+def test_hosts_are_taken_kept_and_renewed_under_one_token():
+    ids = hosts(3)
+    held = dict(share("a").held)
+    assert sorted(held) == ids and all(token > 0 for token in held.values())
+    assert share("a", held, at=10).held == held
+    assert share("b", at=11).held == {}
+    assert Host.objects.filter(lease_until__gt=NOW + timedelta(seconds=24)).count() == 3
+
+
+def test_a_lease_that_ran_out_changes_hands_with_a_greater_token_and_the_old_holder_learns_it():
+    hosts(1)
+    first = dict(share("a").held)
+    second = dict(share("b", at=LEASE_S + 1).held)
+    assert second.keys() == first.keys()
+    assert all(second[pk] > first[pk] for pk in first)
+    assert share("a", first, at=LEASE_S + 2).held == {}
+    assert Host.objects.get().lease_owner == "b"
+
+
+def test_a_dispatcher_that_comes_gets_its_share_once_it_is_released():
+    hosts(5)
+    held = dict(share("a").held)
+    assert share("b", at=1).held == {}
+    shares = share("a", held, at=2)
+    assert len(shares.give_up) == 2
+    leases.release("a", shares.give_up, NOW)
+    assert sorted(share("b", at=3).held) == sorted(shares.give_up)
+    kept = {pk: token for pk, token in held.items() if pk not in shares.give_up}
+    assert share("a", kept, at=4) == leases.Shares(kept, frozenset())
+
+
+def test_the_former_life_of_a_process_is_taken_over_at_once_but_not_by_itself():
+    hosts(1)
+    former = dict(share("a").held)
+    anew = dict(share("a", at=1, fresh=True).held)
+    assert [anew[pk] > former[pk] for pk in former] == [True]
+    assert share("a", former, at=2).held == {}, "the former life, should it wake up"
+
+
+def test_one_of_two_that_grab_at_the_same_time_gets_the_host(monkeypatch):
+    (host,) = hosts(1)
+    real = leases._free
+
+    def slow(row, *arguments):
+        Host.objects.filter(pk=host).update(lease_owner="b", lease_token=99, lease_until=NOW)
+        return real(row, *arguments)
+
+    monkeypatch.setattr(leases, "_free", slow)
+    assert share("a").held == {}
+
+
+def test_hosts_without_an_accepted_key_or_out_of_service_are_nobodys():
+    location = Location.objects.get_or_create(name="default")[0]
+    for number, changes in enumerate(({"pinned_key": ""}, {"retired_at": NOW})):
+        row(Machine(number), location=location, **changes)
+    assert share("a").held == {}
+
+
+def test_a_dispatcher_that_leaves_frees_its_hosts_and_dead_ones_are_forgotten():
+    hosts(2)
+    share("a")
+    leases.leave("a", NOW)
+    assert len(share("b", at=0.1).held) == 2
+    assert share("c", at=7200).held.keys() == set(hosts(0)) | {host.pk for host in Host.objects.all()}
+    assert [found.name for found in Dispatcher.objects.all()] == ["c"]
+
+
+# What a link may write about its host
+
+HELLO = Hello(boot_id="boot-2", sha="s", wall_offset_s=1.5, free_mb=700)
+
+
+@pytest.mark.parametrize(
+    ("before", "usable", "after"),
+    [
+        (HostStatus.UNREACHABLE, True, HostStatus.UP),
+        (HostStatus.BLOCKED, True, HostStatus.UP),
+        (HostStatus.UNUSABLE, True, HostStatus.UP),
+        (HostStatus.UP, True, HostStatus.UP),
+        (HostStatus.UNREACHABLE, False, HostStatus.CHECKING),
+        (HostStatus.UNUSABLE, False, HostStatus.UNUSABLE),
+        (HostStatus.CHECKING, False, HostStatus.CHECKING),
+    ],
+)
+def test_a_host_that_greets_is_up_if_its_checklist_is_good_and_checked_if_not(before, usable, after):
+    host = row(Machine(0), status=before, lease_token=4, **({} if usable else {"checklist": []}))
+    assert standing.up(host.pk, 4, HELLO, NOW) == (before != after)
+    host.refresh_from_db()
+    assert (host.status, host.boot_id, host.free_disk_mb) == (after, "boot-2", 700)
+    assert (host.due_at == NOW) == (after == HostStatus.CHECKING != before)
+
+
+def test_a_reboot_is_told_and_noted():
+    host = row(Machine(0), boot_id="boot-1", lease_token=4)
+    assert standing.up(host.pk, 4, HELLO, NOW)
+    assert [event.kind for event in HostEvent.objects.all()] == ["rebooted"]
+    assert not standing.up(host.pk, 4, HELLO, NOW)
+
+
+def test_a_stale_token_writes_nothing_about_a_host():
+    host = row(Machine(0), lease_token=5)
+    assert not standing.away(host.pk, 4, HostStatus.UNREACHABLE, "gone", NOW)
+    assert not standing.up(host.pk, 4, HELLO, NOW)
+    host.refresh_from_db()
+    assert (host.status, host.boot_id, host.last_error) == (HostStatus.UP, "", "")

@@ -1,0 +1,248 @@
+"""The parts of a link that need no host: key lines, waiting times, arrivals, inbox, turns, the stream's writer."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+
+import pytest
+from django.utils import timezone
+
+from agents import hostkeys, inbox, leases
+from agents.arrivals import KINDS, arrivals
+from agents.backoff import SPREAD, WAITS, Backoff, Trouble
+from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
+from agents.inbox import Inbox
+from agents.install import command
+from agents.runner import WireError, encode
+from agents.stream import Stream
+from agents.turns import Turns
+from tests.harness.shell import wait_for
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINdamAGCsQq31Uv+08lkBzoO4XLz2qYjJa8CGmj3B1Ea"
+
+
+# Key lines
+
+
+def test_a_fingerprint_is_the_one_that_ssh_keygen_shows():
+    # From `ssh-keygen -l`, of the key line above.
+    assert hostkeys.fingerprint(KEY + " a comment") == "SHA256:bbXpuKG6zhzdmnxq256TlqzFBzRl2f6OOg722cYNbU8"
+    assert hostkeys.same(KEY, KEY + " other words")
+    assert hostkeys.algorithms("ssh-rsa AAAA") == ("rsa-sha2-512", "rsa-sha2-256")
+
+
+@pytest.mark.parametrize("line", ["", "ssh-ed25519", "ssh-ed25519 ä", "ssh-ed25519 A A=A"])
+def test_what_is_no_key_line_is_refused(line):
+    with pytest.raises(hostkeys.NotAKey):
+        hostkeys.fingerprint(line)
+
+
+# Waiting times
+
+
+def test_each_trouble_waits_longer_up_to_its_limit_and_a_new_kind_starts_anew():
+    for kind, (first, longest) in WAITS.items():
+        backoff = Backoff(lambda: 0.5)
+        waits = [backoff.wait_s(kind) for _ in range(40)]
+        assert waits[0] == first and waits[-1] == longest and waits == sorted(waits)
+        assert backoff.wait_s(next(k for k in Trouble if k != kind)) in [f for f, _ in WAITS.values()]
+
+
+def test_a_refused_login_is_never_repeated_within_a_minute_whatever_the_dice_say():
+    assert Backoff(lambda: 0.0).wait_s(Trouble.LOGIN) > 60 < Backoff(lambda: 0.0).wait_s(Trouble.KEY)
+    assert (
+        Backoff(lambda: 0.999).wait_s(Trouble.AWAY) / Backoff(lambda: 0.0).wait_s(Trouble.AWAY)
+        > 1 + SPREAD / 2
+    )
+
+
+# Arrivals
+
+FACT = {"run": "r", "phase": "running", "pid": 7}
+GOOD = [
+    ({"t": "fact", **FACT}, b"", [Arrival("r", Fact(FACT))]),
+    ({"t": "inventory", "runs": [FACT], "last": True}, b"", [Arrival("r", Fact(FACT))]),
+    (
+        {"t": "log", "run": "r", "from": 3, "to": 5, "z": 0, "at": [[3, 1.5]]},
+        b"ab",
+        [Arrival("r", Frame(3, 5, False, b"ab", ((3, 1.5),)))],
+    ),
+    (
+        {"t": "gap", "run": "r", "from": 0, "to": 9, "reason": "budget"},
+        b"",
+        [Arrival("r", Gap(0, 9, "budget"))],
+    ),
+    ({"t": "log_end", "run": "r", "size": 9, "digest": "x"}, b"", [Arrival("r", LogEnd(9, "x"))]),
+    ({"t": "forgotten", "run": "r"}, b"", [Arrival("r", Forgotten())]),
+]
+
+
+@pytest.mark.parametrize(("message", "payload", "expected"), GOOD)
+def test_each_message_becomes_its_arrivals(message, payload, expected):
+    assert arrivals(message, payload) == expected
+
+
+NONSENSE = (None, -1, 1 << 70, 1.5, True, "", "../x", ".r", "r/s", "x" * 81, [], {}, [[]], [1], "\0", "ü")
+
+
+@pytest.mark.parametrize(("message", "payload", "expected"), GOOD)
+def test_no_field_of_a_hostile_host_gets_further_than_its_measure(message, payload, expected):
+    """Every field in turn is any nonsense: it is refused as a WireError, or fits the types that the desk relies on."""
+    assert message["t"] in KINDS
+    for field in message.keys() - {"t"}:
+        for value in NONSENSE:
+            try:
+                found = arrivals({**message, field: value}, payload)
+            except WireError:
+                continue
+            for arrival in found:
+                assert arrival.run == "r"
+                what = arrival.what
+                if isinstance(what, Frame | Gap):
+                    assert 0 <= what.start < what.end <= 1 << 60
+                    assert type(what.start) is type(what.end) is int
+                if isinstance(what, Frame):
+                    assert all(type(at) is int and type(when) is float for at, when in what.at)
+                if isinstance(what, LogEnd):
+                    assert type(what.size) is int and isinstance(what.digest, str)
+        if field in ("run", "runs", "phase", "from", "to", "size"):
+            with pytest.raises(WireError):
+                arrivals({key: known for key, known in message.items() if key != field}, payload)
+
+
+@pytest.mark.parametrize("payload", [b"", b"abc", b"a" * (2 << 20)])
+def test_a_frame_whose_bytes_do_not_fit_its_range_is_refused(payload):
+    with pytest.raises(WireError):
+        arrivals({"t": "log", "run": "r", "from": 3, "to": 5, "z": 0}, payload)
+
+
+# The inbox
+
+
+def frame(size):
+    return Arrival("r", Frame(0, size, False, b"x" * size))
+
+
+def test_a_batch_is_bounded_in_number_and_weight_and_stays_until_it_is_done():
+    box = Inbox()
+    for _ in range(100):
+        box.put(frame(10))
+    assert len(box.batch()) == inbox.BATCH == len(box.batch())
+    box.done(90)
+    assert len(box.batch()) == 10
+    box.done(10)
+    box.put(frame(3 * inbox.BATCH_BYTES))
+    box.put(frame(10))
+    assert len(box.batch()) == 1, "one that is over the limit comes alone, but it comes"
+
+
+def test_a_full_inbox_holds_its_reader_until_there_is_room_or_it_is_closed():
+    box, results = Inbox(), queue.Queue()
+    for _ in range(2):
+        box.put(frame(inbox.MOST_BYTES // 2))
+    reader = threading.Thread(target=lambda: [results.put(box.put(frame(5))) for _ in range(2)])
+    reader.start()
+    wait_for(lambda: box.full, "the reader to wait")
+    assert results.empty()
+    box.done(1)
+    assert results.get(timeout=30) is True
+    box.put(frame(inbox.MOST_BYTES))
+    box.close()
+    assert results.get(timeout=30) in (True, False)
+    assert box.put(frame(1)) is False
+    reader.join(30)
+
+
+# Turns
+
+
+class Taker:
+    def __init__(self, work=lambda: False):
+        self.work, self.inside, self.most, self.turns = work, 0, 0, 0
+
+    def turn(self):
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        self.turns += 1
+        try:
+            return self.work()
+        finally:
+            self.inside -= 1
+
+
+@pytest.fixture
+def turns():
+    turns = Turns(3)
+    yield turns
+    turns.stop()
+
+
+def test_a_host_has_one_turn_at_a_time_and_none_is_lost(turns):
+    left = iter(range(50))
+    busy = Taker(lambda: next(left, None) is not None)
+    for _ in range(200):
+        turns.ask(busy)
+    wait_for(lambda: next(left, "over") == "over", "all the work to be done")
+    assert busy.most == 1
+    count = busy.turns
+    turns.ask(busy)
+    wait_for(lambda: busy.turns > count, "another turn")
+
+
+def test_a_turn_that_hangs_or_fails_holds_up_nobody_else(turns):
+    gate = threading.Event()
+    stuck, other = Taker(gate.wait), Taker()
+    broken = Taker(lambda: 1 / 0)
+    for taker in (stuck, broken, other, broken, other):
+        turns.ask(taker)
+    wait_for(lambda: other.turns and broken.turns, "the others' turns")
+    gate.set()
+
+
+# The stream's writer, and the lease that it asks
+
+
+class Channel:
+    def __init__(self):
+        self.sent, self.closed = queue.Queue(), threading.Event()
+
+    def sendall(self, data):
+        self.sent.put(data)
+
+    def close(self):
+        self.closed.set()
+
+
+def test_a_stream_says_no_word_more_once_it_may_not():
+    may, channel = threading.Event(), Channel()
+    may.set()
+    stream = Stream(channel, may.is_set, "test")
+    stream.send({"t": "ping", "id": 1})
+    assert channel.sent.get(timeout=30) == encode({"t": "ping", "id": 1})
+    may.clear()
+    stream.send({"t": "start", "run": "r"}, b"{}")
+    assert channel.closed.wait(30)
+    assert channel.sent.empty()
+
+
+def test_a_lease_ends_before_others_may_take_it_by_either_clock(monkeypatch):
+    now, mono = timezone.now(), time.monotonic()
+    lease = leases.Lease(1, 10.0, mono, now)
+    assert lease.good()
+    monkeypatch.setattr(leases.time, "monotonic", lambda: mono + 8.1)
+    assert not lease.good()
+    lease.extend(10.0, mono + 8.1, now)
+    assert lease.good()
+    monkeypatch.setattr(leases.time, "time", lambda: now.timestamp() + 8.1)
+    assert not lease.good(), "the machine slept: the monotonic clock did not count it"
+
+
+# Commands
+
+
+@pytest.mark.parametrize(("sha", "mode"), [("a" * 64, "serve; id"), ("a" * 63 + ";", "serve"), ("", "serve")])
+def test_no_word_but_a_digest_and_a_known_mode_gets_into_a_command(sha, mode):
+    with pytest.raises(ValueError):
+        command(sha, mode)
