@@ -21,6 +21,8 @@ from agents.models import Host, HostStatus
 from agents.targets import Target
 from agents.turns import Turns
 
+__all__ = ["Fleet", "FleetSettings", "poke"]
+
 logger = logging.getLogger(__name__)
 
 RENEWALS = 3  # of a lease, before it would end

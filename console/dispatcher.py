@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import connection
 
 from agents import keys
-from agents.fleet import Fleet, FleetSettings
+from agents.fleet import Fleet, FleetSettings, poke
 from console.celery import app
 from jobs.desk import JobsDesk
 from jobs.hints import DISPATCH
@@ -26,7 +26,7 @@ CLERKS = {"sqlite": 2, "postgresql": 6}
 def own_name() -> str:
     """`trainyard up` gives one; a dispatcher that is started by hand makes its own."""
     machine = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:40]
-    return settings.TRAINYARD.dispatcher or f"{machine}-{os.getpid()}"
+    return str(settings.TRAINYARD.dispatcher or f"{machine}-{os.getpid()}")
 
 
 def fleet_settings() -> FleetSettings:
@@ -41,26 +41,30 @@ def fleet_settings() -> FleetSettings:
 
 
 class KeepLinks(bootsteps.StartStopStep):
-    """Starts with the pool, stops before it. Hints come by two queues: everybody's, and its own for hosts that it holds."""
+    """Starts with the pool, stops before it. Hints come by two queues: everybody's, and its own."""
 
     requires = ("celery.worker.components:Pool",)
 
     def __init__(self, parent: Any, **options: Any) -> None:
         super().__init__(parent, **options)
-        self.name = own_name()
+        self.own = own_name()
         self.fleet: Fleet | None = None
-        for queue in (DISPATCH, f"{DISPATCH}.{self.name}"):
+        self.desk: JobsDesk | None = None
+        for queue in (DISPATCH, f"{DISPATCH}.{self.own}"):
             if queue not in parent.app.amqp.queues.consume_from:
                 parent.app.amqp.queues.select_add(queue)
 
     def start(self, parent: Any) -> None:
-        self.fleet = Fleet(JobsDesk(), self.name, fleet_settings(), keys.private)
+        self.desk = JobsDesk(self.own, poke)
+        self.fleet = Fleet(self.desk, self.own, fleet_settings(), keys.private)
         self.fleet.start()
 
     def stop(self, parent: Any) -> None:
         fleet, self.fleet = self.fleet, None
         if fleet is not None:
             fleet.stop()
+        if self.desk is not None:
+            self.desk.close()
 
     def terminate(self, parent: Any) -> None:
         self.stop(parent)
