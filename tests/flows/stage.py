@@ -6,6 +6,7 @@ from tests.harness.hosts import Fleet
 from tests.harness.product import Product
 
 FLEET_SIZE = 3
+DATA_MB = 700
 
 
 class Stage:
@@ -21,7 +22,7 @@ class Stage:
         if not self.product:
             try:
                 self.fleet = Fleet(FLEET_SIZE).boot()
-                self.product = Product(shape)
+                self.product = Product(shape, data_mb=DATA_MB if self.fleet.tier == "namespaces" else None)
                 self.product.start().with_admin().with_hosts(self.fleet)
             except BaseException:
                 self.clear()

@@ -29,9 +29,7 @@ def test_each_process_is_killed_while_a_job_runs(yard, client):
         yard.kill()
         assert not yard.processes.all()
         yard.start()
-        viewer.read_until(
-            lambda seen, size=len(viewer.text()): len(seen.text()) > size, "a line after the power cut"
-        )
+        viewer.read_on("a line after the power cut")
         job.succeeded()
         viewer.read_until(lambda seen: b"done after" in seen.text(), "the last line")
     yard.check()

@@ -1,4 +1,4 @@
-"""PostgreSQL and Redis die, dispatchers double and fall asleep, messages come twice and late: nothing follows from it."""
+"""PostgreSQL and Redis die, dispatchers double and fall asleep, messages come twice and late: no harm is done."""
 
 from __future__ import annotations
 

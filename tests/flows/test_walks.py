@@ -16,6 +16,7 @@ from tests.harness.product.product import PASSWORD, SHAPES
 from tests.harness.shell import wait_for
 
 pytestmark = pytest.mark.parametrize("shape", SHAPES, scope="module")
+NEW = "/jobs/new?as=json"
 TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
 
@@ -58,14 +59,10 @@ def causes(yard, job_id):
 
 def test_a_job_from_the_form_to_the_last_byte(yard, client, browser):
     """Walk (a). Two pools on two hosts; what the viewer saw is what was printed, and every step left its row."""
-    pools = (
-        {"command": ["replica", "--seconds", "1.5"], "gpus": 5},
-        {"command": ["replica", "--seconds", "60"], "gpus": 5},
-    )
-    document = json.dumps(job_spec(*pools, name="walk a"))
-    page = browser.send(
-        "/jobs/new?as=json", "/jobs/new?as=json", mode="json", action="submit", **json_form(browser, document)
-    )
+    commands = (["replica", "--seconds", "1.5"], ["replica", "--seconds", "60"])
+    document = json.dumps(job_spec(*[{"command": command, "gpus": 5} for command in commands], name="walk a"))
+    fields = {**json_form(browser, document), "mode": "json", "action": "submit"}
+    page = browser.send(NEW, NEW, **fields)
     job_id = int(re.search(r"/jobs/(\d+)/", page.url)[1])
     yard.accepted.append(job_id)
     with client.log_socket(job_id) as viewer:
@@ -87,7 +84,7 @@ def test_a_job_from_the_form_to_the_last_byte(yard, client, browser):
 
 def json_form(browser, document):
     """The fields of the JSON form as the page has them, with our document in the one that is typed into."""
-    html = browser.get("/jobs/new?as=json")
+    html = browser.get(NEW)
     fields = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', html))
     fields.pop("csrfmiddlewaretoken", None)
     name = re.search(r'<textarea[^>]* name="([^"]+)"', html)[1]
@@ -137,7 +134,7 @@ def test_a_keystroke_and_its_echo(yard, client):
     with client.socket(f"/ws/shell/{run['id']}") as shell:
         shell.send(json.dumps({"resize": [91, 31]}))
         say(shell, "echo run=$TRAINYARD_RUN size=$(stty size) || true\n", f"run={run['id']} size=31 91")
-        say(shell, "pwd\n", f"/runs/{run['id']}/work")
+        say(shell, "pwd\n", f"/work/{job_id}-workerpool0-0-a1")
         shell.send(b"yes\n")
         flood = take_without_ack(shell)
         assert 64 * 1024 < flood <= 300 * 1024

@@ -127,7 +127,8 @@ def main():
     daemonize(ledger, options.daemons)
     pour(printer, ledger, options)
     ends, number = time.monotonic() + options.seconds, 0
-    while (not os.path.exists(options.until)) if options.until else time.monotonic() < ends:
+    until = os.path.expanduser(options.until)
+    while not os.path.exists(until) if until else time.monotonic() < ends:
         printer.print(b"line %d at %.6f\n" % (number, time.time()))
         number += 1
         ledger.beat(printer)

@@ -26,6 +26,7 @@ DIRECTORIES = [
     "var/lib",
     "var/cache",
     "var/ledger",
+    "var/skew",
     "var/failpoints",
     "etc/ssh",
 ]
@@ -55,6 +56,26 @@ FROM_ETC = [
 MERGED = ("bin", "sbin", "lib", "lib64", "lib32", "libx32")
 
 
+# Only what is called `python3` sees the skewed clock: the runner, not the replicas, whose ledger has to be true.
+PYTHON = """\
+#!/bin/sh
+[ -e /var/skew/seconds ] && export PYTHONPATH=/var/skew
+exec /usr/bin/python3 "$@"
+"""
+SKEWED = """\
+import time
+def skewed(true=time.time):
+    try:
+        with open("/var/skew/seconds") as source:
+            return true() + float(source.read())
+    except (OSError, ValueError):
+        return true()
+with open("/proc/self/cmdline") as own:
+    if ".trainyard/bin/" in own.read():
+        time.time = skewed
+"""
+
+
 def lay_out(disk, name, size_mb, user, hosts_file, programs):
     """Mount the tmpfs at `disk` and put a small system on it; /usr itself is bound in at boot."""
     run("mount", "-t", "tmpfs", "-o", f"size={size_mb}m,mode=755", name, disk)
@@ -73,6 +94,9 @@ def lay_out(disk, name, size_mb, user, hosts_file, programs):
     accounts(disk, user)
     (disk / "etc/hostname").write_text(name + "\n")
     (disk / "etc/hosts").write_text(hosts_file)
+    (disk / "local-bin/python3").write_text(PYTHON)
+    (disk / "local-bin/python3").chmod(0o755)
+    (disk / "var/skew/sitecustomize.py").write_text(SKEWED)
     for program, source in programs.items():
         shutil.copy(source, disk / "local-bin" / program)
         (disk / "local-bin" / program).chmod(0o755)

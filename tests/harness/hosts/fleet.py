@@ -35,6 +35,7 @@ class Fleet:
         self.size = size
         self.numbers = [next(NUMBERS) for _ in range(size)]
         self.gpus = gpus
+        self.disk_mb = disk_mb
         self.tier = tier or ("namespaces" if namespaces_work() else "ports")
         self.dir = leftovers.scratch("fleet")
         self.key = self.dir / "key"

@@ -161,6 +161,9 @@ class LoopbackHost(Host):
     def free_disk(self):
         raise NeedsNamespaces("a full disk")
 
+    def skew(self, seconds):
+        raise NeedsNamespaces("a clock that is wrong")
+
     def close(self):
         if self.relay:
             self.relay.stdin.close()

@@ -35,7 +35,7 @@ def job_spec(*pools, name="test", web_access=False, timeout_s=None, **changes):
 
 def pool_spec(pool):
     wish = pool if isinstance(pool, dict) else {"command": pool}
-    machine = {"machineType": wish.get("machine", "any")}
+    machine = {"machineType": wish.get("machine", "host")}
     if wish.get("gpus"):
         machine.update(acceleratorType="NVIDIA_H100_80GB", acceleratorCount=wish["gpus"])
     environment = [{"name": name, "value": value} for name, value in wish.get("env", {}).items()]
@@ -195,6 +195,11 @@ class LogReader:
                 )
             self.receive(timeout=0.5)
         return self
+
+    def read_on(self, what):
+        """Take what comes until there is more than there was."""
+        size = len(self.text())
+        return self.read_until(lambda seen: len(seen.text()) > size, what)
 
     def text(self):
         return b"".join(self.bytes.values())

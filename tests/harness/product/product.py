@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -18,21 +19,24 @@ from tests.harness.product.client import TERMINAL, Client
 from tests.harness.product.database import query
 from tests.harness.product.processes import Processes
 from tests.harness.services import Postgres, Redis
-from tests.harness.shell import process_alive, wait_for
+from tests.harness.shell import command_of, environment_of, process_alive, run, wait_for
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PASSWORD = "correct horse battery staple"
 # Time is scaled, not work: a lease of 3 s makes "past the lease" a matter of seconds.
 QUICK = {"LEASE_S": "3", "TICK_S": "0.25", "GRACE_S": "1", "LINK_DEAD_S": "4", "MIN_FREE_MB": "10"}
+RUN_ID = re.compile(rb"\d{10,}-workerpool\d-\d+-a\d+-r\d+")
 SHAPES = ("embedded", "apart")
 
 
 class Product:
     """shape "embedded": SQLite and its own broker. "apart": PostgreSQL, Redis, a second dispatcher and worker."""
 
-    def __init__(self, shape="embedded", **settings):
+    def __init__(self, shape="embedded", data_mb=None, **settings):
         self.shape = shape
         self.data = leftovers.scratch(f"product-{shape}")
+        if data_mb:  # a disk of its own, so that it can be full
+            run("mount", "-t", "tmpfs", "-o", f"size={data_mb}m,mode=755", "data", self.data)
         self.failpoints = self.data / "failpoints"
         self.failpoints.mkdir()
         self.output = self.data / "output.log"
@@ -41,6 +45,7 @@ class Product:
         self.accepted = []
         self.extras = []
         self.fleet = None
+        self.root = ROOT
         self.up = None
         self.url = None
         self.client = None
@@ -82,7 +87,7 @@ class Product:
         with open(self.output, "ab") as output:
             return subprocess.Popen(
                 ["setpriv", "--pdeathsig", "TERM", sys.executable, *words],
-                cwd=ROOT,
+                cwd=self.root,
                 env={**self.environment(), **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -138,6 +143,7 @@ class Product:
             process.wait()
         for service in filter(None, (self.redis, self.postgres)):
             service.close()
+        run("umount", "--lazy", self.data, check=False)
         shutil.rmtree(self.data, ignore_errors=True)
 
     def tail(self, size=6000):
@@ -212,6 +218,16 @@ class Product:
         lines = [line for host in self.fleet for line in host.ledger_lines()]
         return [line for line in lines if job_id is None or line["run"].startswith(f"{job_id}-")]
 
+    # its disk, where it has one of its own
+
+    def fill_disk(self, leave_kb=0):
+        space = os.statvfs(self.data)
+        with open(self.data / "filler", "wb") as filler:
+            os.posix_fallocate(filler.fileno(), 0, space.f_bavail * space.f_bsize - leave_kb * 1024)
+
+    def free_disk(self):
+        (self.data / "filler").unlink(missing_ok=True)
+
     # failpoints
 
     def arm(self, point, how=""):
@@ -264,7 +280,7 @@ class Product:
         gaps = 'SELECT run_id, start, "end", reason FROM jobs_loggap'
         evidence.gaps = self.query(gaps)
         if logs:
-            evidence.logs = {run["id"]: self.stored_log(run) for run in evidence.runs if run["log_stored"]}
+            evidence.logs = {row["id"]: self.stored_log(row) for row in evidence.runs if row["log_stored"]}
         return evidence
 
     def stored_log(self, run):
@@ -274,8 +290,11 @@ class Product:
     def processes_on(self, host):
         """(pid, command, run) of what carries a run's name, in its environment or in its command line."""
         found = []
-        for run in {run["id"] for run in self.query("SELECT id FROM jobs_run")}:
-            found += [(pid, command, run) for pid, command in host.processes(run)]
+        for pid in host.pids():
+            command = command_of(pid, host.proc)
+            carried = RUN_ID.search(environment_of(pid, host.proc) + command.encode())
+            if carried:
+                found.append((pid, command, carried[0].decode()))
         return found
 
     def state_of(self, host):

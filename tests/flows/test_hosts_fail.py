@@ -1,0 +1,196 @@
+"""Hosts and networks fail under running jobs. Silence is never failure, and nothing is freed without proof."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from tests.flows.scenes import LongJob
+from tests.harness.product import job_spec
+from tests.harness.shell import wait_for
+
+pytestmark = pytest.mark.needs_namespaces
+
+
+@pytest.fixture(autouse=True)
+def healed(yard):
+    """Whatever a test did to the hosts is undone, so that the next finds all links up."""
+    yield
+    for host in yard.fleet:
+        host.restore()
+        host.heal()
+        host.free_disk()
+        host.unskew()
+
+
+def test_cuts_in_the_middle_of_a_stream_lose_nothing(yard, client):
+    """Failure mode 15: the cable is out again and again while 24 MB are on their way."""
+    job = LongJob(yard, name="cut", options=["--mb", "24"]).running()
+    host = job.host()
+    with client.log_socket(job.id) as viewer:
+        for _ in range(4):
+            host.cut()
+            time.sleep(0.4)
+            host.restore()
+            viewer.read_on("more of the log after the cable was out")
+        job.succeeded()
+        viewer.read_until(lambda seen: seen.text().endswith(b" lines\n"), "the last line")
+    yard.check()
+    assert viewer.text() == client.log(job.id)
+    assert len(job.starts()) == 1
+
+
+def test_silence_is_not_failure(yard, client):
+    """Failure mode 16: a half-open link. Unreachable since when is said; GPUs stay taken; then all goes on."""
+    job = LongJob(yard, gpus=8, name="silent").running()
+    host = job.host()
+    host.blackhole()
+    yard.wait_for_hosts("unreachable", host.name)
+    wait_for(lambda: "UNREACHABLE" in job.flags(), "the job to say that it is unreachable", dump=yard.tail)
+    others = [LongJob(yard, gpus=8, name="elsewhere").running() for _ in range(2)]
+    waiting = LongJob(yard, gpus=8, name="waits for the silent one")
+    wait_for(lambda: client.state(waiting.id) == "QUEUED", "the third to wait")
+    assert client.state(job.id) == "RUNNING"
+    assert not job.run()["released_at"] and not job.run()["ended_at"]
+    host.heal()
+    yard.wait_for_hosts("up", host.name)
+    job.grows(what="the log to go on after the silence")
+    wait_for(lambda: "UNREACHABLE" not in job.flags(), "the flag to vanish")
+    for each in (*others, job):
+        each.succeeded()
+    waiting.running().succeeded()
+    yard.check()
+    assert [len(each.starts()) for each in (job, *others, waiting)] == [1, 1, 1, 1]
+
+
+def test_a_reboot_ends_runs_by_proof_and_they_start_again(yard, client):
+    """Failure mode 18. The boot id has changed: the old run is dead; its replica is started anew, the sibling not."""
+    job = LongJob(yard, replicas=2, name="rebooted").running()
+    first = job.run("workerpool1-0")
+    job.host("workerpool1-0").reboot(hard=True)
+    wait_for(
+        lambda: job.run("workerpool1-0")["id"] != first["id"], "the replica's second run", dump=yard.tail
+    )
+    wait_for(lambda: job.run("workerpool1-0")["phase"] == "running", "it to run", dump=yard.tail)
+    [old] = [run for run in yard.runs(job.id) if run["id"] == first["id"]]
+    assert (old["why"], old["exit_code"]) == ("reboot", None)
+    job.grows("workerpool1-0")
+    job.succeeded()
+    yard.check()
+    assert sorted(run[-3:] for run in job.starts()) == ["-r0", "-r0", "-r1"]
+
+
+def test_a_full_disk_ends_in_one_state_and_a_true_log(yard, client):
+    """Failure mode 24: no byte can be written while the replica prints, its end is to be told, and another waits."""
+    job = LongJob(yard, name="disk full").running()
+    host = job.host()
+    client.wait_for_log(job.id, "line 5")
+    host.fill_disk()
+    job.finish()
+    wait_for(lambda: client.state(job.id) in ("SUCCEEDED", "FAILED"), "an end on a full disk", dump=yard.tail)
+    host.free_disk()
+    yard.check()
+    assert len(job.starts()) == 1
+
+
+def test_a_changed_host_key_stops_all_traffic(yard, client):
+    """Failure mode 33. Both fingerprints are shown, no login is tried, the job goes on; a named person accepts."""
+    job = LongJob(yard, name="key changed").running()
+    host = job.host()
+    old = host.fingerprint()
+    host.new_host_key()
+    host.cut()
+    yard.wait_for_hosts("unreachable", host.name)
+    tries = host.sshd_log().count("Connection from") + host.sshd_log().count("Accepted publickey")
+    host.restore()
+    yard.wait_for_hosts("blocked", host.name)
+    [row] = yard.query(f"SELECT last_error FROM agents_host WHERE name = '{host.name}'")
+    assert old in row["last_error"] and host.fingerprint() in row["last_error"]
+    assert client.state(job.id) == "RUNNING"
+    logins = host.sshd_log().count("Accepted publickey")
+    assert logins <= tries
+    where = [host.name, host.address, "--user", host.user, "--port", str(host.port)]
+    refused = yard.command("host", "add", *where, "--accept-first-key", check=False)
+    assert refused.returncode == 1 and "changed" in refused.stderr
+    assert host.sshd_log().count("Accepted publickey") == logins
+    yard.command("host", "add", *where, "--accept-key", host.fingerprint())
+    yard.wait_for_hosts("up", host.name)
+    job.grows(what="the log to go on under the new key")
+    job.succeeded()
+    yard.check()
+
+
+def test_sshd_limits_slow_us_and_break_nothing(yard, client):
+    """Failure modes 35 and 36: two sessions a connection, two handshakes at a time, and everybody comes at once."""
+    job = LongJob(yard, name="limits", web_access=True).running()
+    host = job.host()
+    host.sshd_config("MaxSessions 2\nMaxStartups 2:100:2")
+    yard.processes.kill("dispatcher")
+    run_id = job.run()["id"]
+    shells = [client.socket(f"/ws/shell/{run_id}") for _ in range(5)]
+    try:
+        for shell in shells:
+            shell.send(json.dumps({"resize": [80, 24]}))
+        for number, shell in enumerate(shells):
+            wait_until_open(shell)
+            shell.send(f"echo shell-$(({number}+10))\n".encode())
+            read_until(shell, f"shell-{number + 10}")
+    finally:
+        for shell in shells:
+            shell.close()
+    job.grows(what="the log to go on with few sessions")
+    job.succeeded()
+    host.sshd_config("")
+    yard.check()
+
+
+def wait_until_open(shell):
+    message = ""
+    while not (isinstance(message, str) and '"ready"' in message):
+        message = shell.recv(timeout=60)
+
+
+def read_until(shell, text):
+    seen = b""
+    while text.encode() not in seen:
+        message = shell.recv(timeout=60)
+        seen += message if isinstance(message, bytes) else b""
+
+
+def test_a_slow_and_lossy_link_is_only_slow(yard, client):
+    """Failure mode 17: 1 Mbit/s with 3 % loss."""
+    for host in yard.fleet:
+        host.shape(rate="1mbit", loss_percent=3)
+    try:
+        job_id = yard.submit(job_spec(["replica", "--mb", "0.5", "--seconds", "0.5"], name="slow link"))
+        client.wait(job_id, "SUCCEEDED", timeout=90)
+        yard.settle()
+    finally:
+        for host in yard.fleet:
+            host.shape()
+    yard.check()
+
+
+def test_a_wrong_clock_changes_no_order_and_no_outcome(yard, client):
+    """Failure mode 30: the host is a day behind, then jumps two days ahead under the run."""
+    host = yard.fleet[0]
+    for each in yard.fleet:
+        each.skew(-86400)
+    yard.processes.kill("dispatcher")
+    job = LongJob(yard, name="skewed", timeout_s=3600).running()
+    for each in yard.fleet:
+        each.skew(86400)
+    job.grows(what="the log to go on after the clock jumped")
+    job.succeeded()
+    for each in yard.fleet:
+        each.unskew()
+    yard.check()
+    rows = yard.query(
+        f"SELECT at, to_state FROM jobs_transition WHERE job_id = {job.id} AND subject = 'job' ORDER BY id"
+    )
+    times = [row["at"] for row in rows]
+    assert times == sorted(times) and abs(times[0] - time.time()) < 3600
+    [row] = yard.query(f"SELECT clock_offset_s FROM agents_host WHERE name = '{host.name}'")
+    assert row["clock_offset_s"] is not None

@@ -1,0 +1,118 @@
+"""Logs of every kind arrive whole: binary, endless lines, progress bars, floods, a console without room."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from tests.flows.scenes import LongJob
+from tests.harness.product import job_spec
+from tests.harness.product.client import Refused
+
+ENDLESS = "import sys\nfor n in range(300): sys.stdout.write('%08d' % n * 8192)"
+PROGRESS = "import sys\nfor n in range(200000): sys.stdout.write('\\r%6d/200000 it/s' % n)\nprint()"
+
+
+def python(source):
+    return ["python3", "-c", source]
+
+
+def test_bytes_of_every_kind_are_kept_exactly(yard, client):
+    """Failure modes 27, 28 and 29: random bytes, 19 MB without a newline, a bar of 200,000 steps."""
+    binary = yard.submit(job_spec(["replica", "--binary", "8", "--seconds", "0.1"], name="binary"))
+    endless = yard.submit(job_spec(python(ENDLESS), name="endless"))
+    progress = yard.submit(job_spec(python(PROGRESS), name="progress"))
+    for job_id in (binary, endless, progress):
+        client.wait(job_id, "SUCCEEDED")
+    yard.check()
+    wanted = b"".join(b"%08d" % n * 8192 for n in range(300))
+    assert client.log(endless) == wanted
+    assert client.log(endless, Range="bytes=9000000-9000015") == wanted[9000000:9000016]
+    assert client.log(progress) == b"".join(b"\r%6d/200000 it/s" % n for n in range(200000)) + b"\n"
+    with client.log_socket(endless, tail=4096) as viewer:
+        viewer.read_until(lambda seen: len(seen.text()) == 4096, "the end of an endless line at once")
+    assert viewer.text() == wanted[-4096:]
+    [run] = yard.runs(endless)
+    assert run["log_digest_here"] == run["log_digest_host"]
+
+
+def test_a_flood_through_a_small_disk(yard, client):
+    """Failure mode 26: more than the host's disk holds comes through it, byte for byte or as a gap that says so."""
+    assert yard.fleet.disk_mb < 300
+    job_id = yard.submit(job_spec(["replica", "--mb", "400", "--seconds", "0.2"], name="flood"))
+    client.wait(job_id, "SUCCEEDED", timeout=120)
+    web = yard.processes.of("web")[0]
+    yard.check()
+    [run] = yard.runs(job_id)
+    gaps = yard.query(f"SELECT start, \"end\" FROM jobs_loggap WHERE run_id = '{run['id']}'")
+    assert run["log_stored"] == 400_000_000 + tail_size(yard, job_id) or gaps
+    assert memory_mb(web) < 600
+
+
+def tail_size(yard, job_id):
+    return [line["out"] for line in yard.ledger(job_id) if line["event"] == "end"][0] - 400_000_000
+
+
+def memory_mb(pid):
+    with open(f"/proc/{pid}/status") as status:
+        return next(int(line.split()[1]) // 1024 for line in status if line.startswith("VmRSS"))
+
+
+@pytest.mark.needs_namespaces
+def test_the_console_runs_out_of_disk(yard, client):
+    """Failure mode 25: submissions are refused before they half exist, logs stay on the host, and come later."""
+    job = LongJob(yard, name="console full", options=["--mb", "1"]).running()
+    job.grows()
+    yard.fill_disk(leave_kb=5000)
+    try:
+        with pytest.raises(Refused) as refused:
+            client.submit(job_spec(["true"], name="no room"))
+        assert refused.value.status == 503
+        assert client.state(job.id) == "RUNNING"
+    finally:
+        yard.free_disk()
+    job.grows(what="the log to go on when there is room again")
+    job.succeeded()
+    yard.check()
+    assert yard.query("SELECT id FROM jobs_job WHERE display_name = 'no room'") == []
+
+
+def test_a_viewer_that_never_reads_costs_nobody_anything(yard, client):
+    """It gets what the window allows, and the others see every byte."""
+    job = LongJob(yard, name="lazy viewer", options=["--mb", "6"]).running()
+    lazy = client.socket(f"/ws/jobs/{job.id}/log/workerpool0-0")
+    try:
+        lazy.send(json.dumps({"from": 0}))
+        with client.log_socket(job.id) as viewer:
+            viewer.read_until(lambda seen: len(seen.text()) > 6_000_000, "six megabytes beside a lazy viewer")
+            job.succeeded()
+            viewer.read_until(lambda seen: seen.text().endswith(b" lines\n"), "the last line")
+        received = 0
+        try:
+            while True:
+                message = lazy.recv(timeout=1)
+                received += len(message) if isinstance(message, bytes) else 0
+        except TimeoutError:
+            pass
+        assert 0 < received <= 256 * 1024
+    finally:
+        lazy.close()
+    yard.check()
+    assert hashlib.sha256(viewer.text()).digest() == hashlib.sha256(client.log(job.id)).digest()
+
+
+def test_jumps_to_the_end_and_to_a_time(yard, client):
+    """The first byte of a jump is where it was asked for, whatever lies before it."""
+    job = LongJob(yard, name="jumps", options=["--every", "0.02"]).running()
+    client.wait_for_log(job.id, "line 30 ")
+    job.succeeded()
+    yard.settle()
+    whole = client.log(job.id)
+    moment = float(whole.split(b"line 20 at ")[1].split(b"\n")[0])
+    with client.log_socket(job.id, at=moment) as viewer:
+        viewer.read_until(lambda seen: seen.text().endswith(b" lines\n"), "the end after a jump to a time")
+    assert whole.endswith(viewer.text()) and len(viewer.text()) < len(whole)
+    assert b"line 25 at" in viewer.text()
+    yard.check()
