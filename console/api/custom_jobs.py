@@ -157,7 +157,7 @@ def _page_token(request: Request, text: str) -> int | None:
     except ValueError:
         decoded = ""
     last, _, mark = decoded.partition(".")
-    if not re.fullmatch(r"[0-9]{1,18}", last) or mark != _mark(text):
+    if not re.fullmatch(r"[0-9]{1,19}", last) or mark != _mark(text):
         raise Refused("page_token", "The page token is not one of ours for this filter.")
     return int(last)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from django.db.models import F, Q, Value
+from django.db.models import F, Q, TextField, Value
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Coalesce
 from django.db.models.lookups import Exact
@@ -184,7 +184,7 @@ def _label(key: str, operator: str, value: str) -> Q:
     if operator not in ("=", "!=", ":"):
         raise Refused("filter", "Labels can be compared with =, != and :* only.")
     # A label that is missing is like an empty one, so that NOT finds the jobs without it.
-    found = Coalesce(KeyTextTransform(key, F("labels")), Value(""))
+    found = Coalesce(KeyTextTransform(key, F("labels")), Value(""), output_field=TextField())
     return _unless(operator, Q(Exact(found, Value(value))))
 
 

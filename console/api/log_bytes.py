@@ -50,6 +50,8 @@ class LogView(OurView):
             request.user, "see_log", Job.objects.select_related("project"), pk=int(job_id)
         )
         run = _run(job, replica, request.query_params.get("run", ""))
+        if run is None:
+            return _nothing()
         low, high = _window(request, run)
         gaps = [gap for gap in run.gaps.order_by("start") if gap.start < high and gap.end > low]
         parts = here(low, high, [(gap.start, gap.end) for gap in gaps])
@@ -114,12 +116,24 @@ async def blocks(run_id: str, parts: Sequence[Part]) -> AsyncIterator[bytes]:
             at = piece.end
 
 
-def _run(job: Job, replica: str, run_id: str) -> Run:
-    rows = Run.objects.filter(job=job, replica__name=replica)
+def _run(job: Job, replica: str, run_id: str) -> Run | None:
+    """The run that is asked for, or the newest. None where the replica has not been started yet."""
+    row = job.replicas.filter(name=replica).first()
+    if row is None:
+        raise Http404
+    rows = row.runs.defer("order", "log_proof")
     found = (rows.filter(pk=run_id) if run_id else rows.order_by("-attempt", "-number")).first()
-    if found is None:
+    if found is None and run_id:
         raise Http404
     return found
+
+
+def _nothing() -> HttpResponseBase:
+    """A log that will be: as long as one that is empty."""
+    answer = HttpResponse(content_type="text/plain; charset=utf-8")
+    for name, value in (("From", "0"), ("To", "0"), ("Stored", "0"), ("Size", "0"), ("Complete", "false")):
+        answer[f"Trainyard-Log-{name}"] = value
+    return answer
 
 
 def _window(request: Request, run: Run) -> tuple[int, int]:

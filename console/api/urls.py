@@ -7,7 +7,7 @@ from django.urls import re_path
 from console.api import custom_jobs, jobs, log_bytes, views
 
 PARENT = r"projects/(?P<project>[^/:]{1,63})/locations/(?P<location>[^/:]{1,63})"
-JOB = r"(?P<job_id>[0-9]{1,18})"
+JOB = r"(?P<job_id>[0-9]{1,19})"
 
 urlpatterns = [
     re_path(rf"^/*v1/{PARENT}/customJobs/?$", custom_jobs.JobsView.as_view()),

@@ -13,7 +13,7 @@ from console.consumers.shell import ShellSocket
 from console.consumers.sockets import Receive, Send, Socket
 
 # Ids as the database can hold them: what does not match is answered like any unknown address.
-JOB = r"(?P<job_id>[0-9]{1,18})"
+JOB = r"(?P<job_id>[0-9]{1,19})"
 HOST = r"(?P<host_id>[0-9]{1,9})"
 REPLICA = r"(?P<replica>[a-z0-9-]{1,40})"
 RUN = r"(?P<run_id>[A-Za-z0-9._-]{1,80})"

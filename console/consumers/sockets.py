@@ -93,7 +93,7 @@ class Socket:
             await self._admit()
         except Closed as refusal:
             # Before `accept` this is answered as a plain 403.
-            await self._send({"type": "websocket.close", "code": refusal.code, "reason": refusal.reason})
+            await self._send({"type": "websocket.close", "code": refusal.code})
             return
         await self._send({"type": "websocket.accept"})
         closing = await self._until_one_ends()
@@ -167,10 +167,12 @@ class Socket:
                 await self.take(_parsed(text))
 
     async def _close(self, closing: Closed) -> None:
+        # A close frame has room for 123 bytes; an SSH error, word for word, may need more.
+        short = closing.reason.encode()[:120].decode(errors="ignore")
         try:
-            await self._send(
-                {"type": "websocket.close", "code": closing.code, "reason": closing.reason[:120]}
-            )
+            if closing.reason:
+                await self.send_json({"closed": closing.reason})
+            await self._send({"type": "websocket.close", "code": closing.code, "reason": short})
         except (OSError, RuntimeError):
             log.debug("The other end went while we were closing.")
 

@@ -20,7 +20,9 @@ def script(cast):
 
     def call_as(name=None, **headers):
         if name:
-            headers["authorization"] = f"Bearer {tokens.create(getattr(cast, name), 'test', timezone.now())[1]}"
+            headers["authorization"] = (
+                f"Bearer {tokens.create(getattr(cast, name), 'test', timezone.now())[1]}"
+            )
         return Client(headers=headers)
 
     return call_as
