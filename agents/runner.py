@@ -1588,6 +1588,7 @@ class Tail:
         self.closed = False
         self.told_end = False
         self.sent = self.acked = 0
+        self._skipped: List[Tuple[int, int]] = []  # gaps above what is acknowledged: they fill no window
         self.not_before = 0.0
         self._seen = 0
         self._shift, self._lost_before, self._generation, self._shipped = 0, 0, 0, 0
@@ -1624,11 +1625,13 @@ class Tail:
     def pull(self, start: int) -> None:
         self.pulled, self.told_end = True, False
         self.sent = self.acked = start
+        self._skipped = []
         self._read_marks()
 
     def ack(self, to: int) -> None:
         """Bytes below `to` are safe at the console: the window moves on, and disk may be given back."""
         self.acked = max(self.acked, min(to, self.sent))
+        self._skipped = [gap for gap in self._skipped if gap[1] > self.acked]
         # Only whole blocks that are hashed and noted: the digest must come out right in any later process too.
         safe = min(self.acked - self._shift, len(self._digest.blocks) * DIGEST_BLOCK) - KEEP_BYTES
         end = safe // 65536 * 65536
@@ -1646,19 +1649,21 @@ class Tail:
         """
         if not self.pulled or self.told_end:
             return None
-        if self.sent - self.acked >= WINDOW_BYTES or not self._open():
+        room = WINDOW_BYTES - (self.sent - self.acked) + sum(to - start for start, to in self._skipped)
+        if room <= 0 or not self._open():
             return self._end() if self.fd < 0 else None
         size = os.fstat(self.fd).st_size
         self._watch_cuts(size)
         lost = self._lost_at(self.sent)
         if lost is not None:
             start, self.sent = self.sent, lost[0]
+            self._skipped.append((start, self.sent))
             return encode({"t": "gap", "run": self.run, "from": start, "to": self.sent, "reason": lost[1]})
         start = self.sent - self._shift
         self._seen = max(self._seen, size + self._shift)
         if size <= start:
             return self._end()
-        length = min(FRAME_BYTES, size - start, WINDOW_BYTES - (self.sent - self.acked))
+        length = min(FRAME_BYTES, size - start, room)
         data = os.pread(self.fd, self._up_to_hole(start, length), start)
         stamp = self._cut_stamp
         self._watch_cuts(os.fstat(self.fd).st_size)

@@ -1,0 +1,221 @@
+"""Logs: every byte once and in order, whatever the connection does; a bounded disk; gaps that are exact."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from agents import runner
+from tests.runner.console import command, wait_for
+
+MIB = 1 << 20
+
+
+def noisy(size, seed=1):
+    """A replica that writes `size` bytes that hardly compress, in odd pieces, and what it writes."""
+    data = random.Random(seed).randbytes(size)
+    source = (
+        f"import os, random\ndata = random.Random({seed}).randbytes({size})\nat = 0\n"
+        "while at < len(data):\n at += os.write(1, data[at:at + 77777])\n"
+    )
+    return command(source), data
+
+
+def numbers(count):
+    """A replica that writes numbered lines, ten bytes each."""
+    return command(
+        "import os",
+        f"for n in range(0, {count}, 500): os.write(1, b''.join(b'%09d\\n' % i for i in range(n, n + 500)))",
+    )
+
+
+def digest_of(data):
+    """The wire's digest, worked out in another way than the runner does."""
+    if len(data) <= 8 * MIB:
+        return "sha256:" + hashlib.sha256(data).hexdigest()
+    parts = [hashlib.sha256(data[at : at + 8 * MIB]).digest() for at in range(0, len(data), 8 * MIB)]
+    return "blocks8m:" + hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+@pytest.mark.parametrize("size", [0, 1, 8 * MIB, 8 * MIB + 1, 20 * MIB])
+def test_a_log_arrives_byte_for_byte_with_its_digest(console, size):
+    argv, data = noisy(size)
+    console.start("r1", argv)
+    assert console.closed("r1")["log"]["size"] == size
+    found, digest = console.ended_log("r1")
+    assert found == data
+    assert digest == digest_of(data)
+
+
+@pytest.mark.parametrize("inotify", [True, False])
+def test_a_line_is_sent_at_once(host, inotify):
+    console = host.connect(**({} if inotify else {"TRAINYARD_NO_INOTIFY": "1"}))
+    console.hello()
+    console.start("r1", command("import os, time", "for n in range(5):",
+                                " while not os.path.exists(f'go{n}'): time.sleep(0.005)", " print('line', n)"))  # fmt: skip
+    console.running("r1")
+    for number in range(5):
+        (host.run_dir("r1") / "work" / f"go{number}").touch()
+        console.text("r1", f"line {number}\n")
+    assert console.closed("r1")["exit_code"] == 0
+    # Each line has its own mark, and the marks rise.
+    marks = console.marks["r1"]
+    assert [offset for offset, _ in marks] == [0, 7, 14, 21, 28]
+    assert marks == sorted(marks)
+
+
+def test_a_cut_connection_goes_on_where_it_stopped_and_the_digest_holds(console, host):
+    argv, data = noisy(30 * MIB)
+    console.start("r1", argv)
+    log = bytearray()
+    rng = random.Random(7)
+    while len(log) < len(data) * 0.9:
+        target = min(len(data), len(log) + rng.randrange(1, 9 * MIB))
+        while len(console.logs.get("r1", b"")) < target:
+            console.read(5)
+        log = bytearray(console.logs["r1"])
+        os.kill(console.process.pid, rng.choice([signal.SIGKILL, signal.SIGTERM]))
+        console.process.wait(30)
+        console = host.connect()
+        console.hello()
+        console.logs["r1"] = bytearray(log)
+        console.say("pull", run="r1", **{"from": len(log)})
+    found, digest = console.ended_log("r1")
+    assert found == data
+    assert digest == digest_of(data)
+
+
+def test_the_window_bounds_what_is_in_flight_and_never_stops_a_fact(console):
+    console.acks = False
+    argv, data = noisy(12 * MIB)
+    console.start("r1", argv)
+    console.closed("r1")
+    wait_for(lambda: console.read(0.01) or len(console.logs["r1"]) >= 4 * MIB, "a full window")
+    for number in range(20):
+        console.say("ping", id=number)
+        console.hear("pong")
+    held = len(console.logs["r1"])
+    assert held == 4 * MIB
+    console.acks = True
+    console.say("ack", run="r1", to=held)
+    assert console.ended_log("r1")[0] == data
+
+
+def test_disk_is_given_back_behind_what_is_acknowledged(console, host):
+    argv, data = noisy(40 * MIB)
+    console.start("r1", argv)
+    console.closed("r1")
+    found, digest = console.ended_log("r1")
+    assert found == data and digest == digest_of(data)
+    log = host.run_dir("r1") / "log"
+    assert log.stat().st_size == len(data)
+    wait_for(lambda: console.read(0.01) or log.stat().st_blocks * 512 < 10 * MIB, "holes behind the acks")
+    # What was acknowledged and given back is not told as zeros, should anybody ask again.
+    again = host.connect()
+    again.hello()
+    again.say("pull", run="r1", **{"from": 0})
+    found, digest = again.ended_log("r1")
+    [(start, end, reason)] = again.gaps["r1"]
+    assert (start, reason) == (0, "shipped")
+    assert found[end:] == data[end:] and end < len(data)
+    assert digest == digest_of(data)
+
+
+def test_a_log_over_its_budget_keeps_head_and_tail_and_an_exact_gap(console, host):
+    console.start("r1", numbers(2_500_000), pull=False, log_budget_mb=4)
+    facts = console.closed("r1")
+    log = host.run_dir("r1") / "log"
+    assert facts["log"]["size"] == 25_000_000
+    wait_for(lambda: log.stat().st_blocks * 512 <= 5 * MIB, "a bounded log")
+    console.say("pull", run="r1", **{"from": 0})
+    found, digest = console.ended_log("r1")
+    [(start, end, reason)] = console.gaps["r1"]
+    assert reason == "budget" and digest == ""
+    whole = b"".join(b"%09d\n" % n for n in range(2_500_000))
+    assert start >= MIB and len(whole) - end >= 2 * MIB
+    assert found[:start] == whole[:start] and found[end:] == whole[end:]
+
+
+def test_a_flood_that_is_punched_while_it_is_sent_never_shows_zeros(console, host):
+    console.start("r1", numbers(3_000_000), log_budget_mb=2)
+    console.closed("r1")
+    found, _ = console.ended_log("r1")
+    whole = b"".join(b"%09d\n" % n for n in range(3_000_000))
+    at = 0
+    for start, end, reason in [*console.gaps.get("r1", []), (len(whole), len(whole), "end")]:
+        assert found[at:start] == whole[at:start]
+        assert reason in ("budget", "end")
+        at = end
+
+
+def test_a_program_that_cuts_its_own_log_leaves_a_visible_gap(console, host):
+    console.start("r1", command("import os, time", "print('one')",
+                                "while not os.path.exists('go'): time.sleep(0.01)",
+                                "os.ftruncate(1, 0)", "print('2')", "time.sleep(0.3)", "print('three')"))  # fmt: skip
+    console.text("r1", "one\n")
+    (host.run_dir("r1") / "work" / "go").touch()
+    console.closed("r1")
+    found, digest = console.ended_log("r1")
+    assert [gap[2] for gap in console.gaps["r1"]] == ["truncated"]
+    assert found.replace(b"\0", b"") == b"one\n2\nthree\n" and digest == ""
+
+
+def test_times_of_what_nobody_watched_come_from_the_keeper(console, host):
+    began = time.time()
+    console.start("r1", command("import time", "print('one')", "time.sleep(1.3)", "print('two')"), pull=False)
+    console.closed("r1")
+    console.say("pull", run="r1", **{"from": 0})
+    console.ended_log("r1")
+    marks = dict(console.marks["r1"])
+    assert began - 1 <= marks[0] <= time.time() - 1.0
+
+
+def test_every_run_is_served_while_one_floods_and_facts_come_first(console):
+    console.acks = False
+    flood, _ = noisy(64 * MIB)
+    console.start("flood", flood, log_budget_mb=500)
+    while len(console.logs.get("flood", b"")) < MIB:
+        console.read(1)
+    console.acks = True
+    console.say("ack", run="flood", to=len(console.logs["flood"]))
+    for number in range(5):
+        console.start(f"r{number}", ["sh", "-c", f"echo {number}"])
+    for number in range(5):
+        assert console.closed(f"r{number}")["exit_code"] == 0
+        assert console.ended_log(f"r{number}")[0] == b"%d\n" % number
+    assert len(console.logs["flood"]) < 64 * MIB  # all that happened while the flood still flowed
+
+
+def test_a_new_pull_starts_there_and_unpull_ends_it(console, host):
+    console.start("r1", ["sh", "-c", "echo 0123456789; sleep 600"])
+    console.text("r1", "9\n")
+    console.logs["r1"] = bytearray(b"01234")
+    console.say("pull", run="r1", **{"from": 5})
+    console.text("r1", "0123456789\n")
+    console.say("unpull", run="r1")
+    with (host.run_dir("r1") / "log").open("ab") as file:
+        file.write(b"more\n")
+    console.say("ping", id=1)
+    console.hear("pong")
+    console.stop("r1", 0)
+    console.closed("r1")
+    assert console.logs["r1"] == b"0123456789\n"
+    for message in ({"from": -1}, {"from": "0"}, {"from": True}, {}):
+        console.say("pull", run="r1", **message)
+        assert console.hear("error")["about"] == "pull"
+
+
+def test_a_log_digest_can_be_gone_on_with():
+    data = random.Random(3).randbytes(17 * MIB)
+    whole = runner.log_digest(data)
+    half = runner.LogDigest()
+    half.update(data[: 9 * MIB])
+    rest = runner.LogDigest(half.blocks)
+    rest.update(data[rest.size :])
+    assert whole == rest.value() == digest_of(data)
+    assert runner.log_digest(b"") == "sha256:" + hashlib.sha256().hexdigest()
