@@ -11,13 +11,18 @@ from celery import bootsteps
 from django.conf import settings
 from django.db import connection
 
+
+# isort: split
+# The line above sets Django up, which those below need.
+import console.celery  # sorts first: it sets Django up, without which no model can be imported
 from agents import keys
 from agents.fleet import Fleet, FleetSettings, poke
-from console.celery import app
 from jobs.desk import JobsDesk
 from jobs.hints import DISPATCH
 
 __all__ = ["KeepLinks", "app"]
+
+app = console.celery.app
 
 # Clerks beyond SQLite's one writer would only wait for its lock, and wait badly: it is polled for.
 CLERKS = {"sqlite": 2, "postgresql": 6}
