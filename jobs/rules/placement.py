@@ -22,7 +22,10 @@ from dataclasses import dataclass
 from jobs.rules.machines import Needs
 
 ANYWHERE = ("", "any")
-_SEARCH_STEPS = 2_000
+# How many rooms a search may look at: a pass over the queue must stay quick, a submit may think a little.
+_STEPS_IN_A_PASS = 2_000
+_STEPS_AT_SUBMIT = 50_000
+_DEEPEST_SEARCH = 200
 _EPSILON = 1e-6
 
 
@@ -163,7 +166,7 @@ class Placer:
         if shape in self._refused:
             return self._refused[shape]
         self._spread = spread
-        seats, _ = self._seats(asks, location)
+        seats, _ = self._seats(asks, location, _STEPS_IN_A_PASS)
         if seats is None:
             self._refused[shape] = lacking = Lacking(self._why(asks, location))
             return lacking
@@ -171,7 +174,7 @@ class Placer:
 
     # -- finding --
 
-    def _seats(self, asks: Sequence[Ask], location: str) -> tuple[tuple[Seat, ...] | None, bool]:
+    def _seats(self, asks: Sequence[Ask], location: str, steps: int) -> tuple[tuple[Seat, ...] | None, bool]:
         """Seats if they were found; else None, and whether it is sure that there are none."""
         by_gpus = sorted(asks, key=lambda ask: (-ask.needs.gpus, -ask.needs.cpus, -ask.needs.memory_mb))
         by_cpus = sorted(asks, key=lambda ask: (-ask.needs.cpus, -ask.needs.memory_mb, -ask.needs.gpus))
@@ -180,7 +183,7 @@ class Placer:
         if found is None and mixed:
             found = self._one_by_one(by_cpus, location)
         if found is None and mixed and all(self._first(ask.needs, location) for ask in asks):
-            found, sure = self._search(by_gpus, location)
+            found, sure = self._search(by_gpus, location, steps)
         if found is None:
             return None, sure
         return tuple(found[ask.replica] for ask in asks), True
@@ -196,23 +199,22 @@ class Placer:
             taken.append((room, ask, self._take(room, ask)))
         return {ask.replica: seat for _, ask, seat in taken}
 
-    def _search(self, asks: Sequence[Ask], location: str) -> tuple[dict[str, Seat] | None, bool]:
+    def _search(self, asks: Sequence[Ask], location: str, steps: int) -> tuple[dict[str, Seat] | None, bool]:
         """Every way to seat unequal asks, one room of a shape for all of that shape, until the steps are used up."""
-        steps = 0
+        left = steps
 
         def seat_from(position: int) -> dict[str, Seat] | None:
-            nonlocal steps
+            nonlocal left
             if position == len(asks):
                 return {}
             ask = asks[position]
-            tried: set[tuple[object, ...]] = set()
-            for room in list(self._candidates(ask.needs, location)):
-                if room.shape in tried:
-                    continue
-                tried.add(room.shape)
-                steps += 1
-                if steps > _SEARCH_STEPS:
+            shapes: dict[tuple[object, ...], _Room] = {}
+            for room in self._candidates(ask.needs, location):
+                left -= 1
+                if left < 0:
                     return None
+                shapes.setdefault(room.shape, room)
+            for room in shapes.values():
                 seat = self._take(room, ask)
                 rest = seat_from(position + 1)
                 if rest is not None:
@@ -220,9 +222,10 @@ class Placer:
                 self._give(room, ask, seat)
             return None
 
-        # Deeper gangs than this would recurse too far, and would use up the steps anyway.
-        found = seat_from(0) if len(asks) <= 200 else None
-        return found, found is not None or (steps <= _SEARCH_STEPS and len(asks) <= 200)
+        if len(asks) > _DEEPEST_SEARCH:
+            return None, False
+        found = seat_from(0)
+        return found, found is not None or left >= 0
 
     def _first(self, needs: Needs, location: str) -> _Room | None:
         return next(self._candidates(needs, location), None)
@@ -337,7 +340,7 @@ def never_fits(asks: Sequence[Ask], hosts: Sequence[HostView], location: str) ->
     ]
     # As many ports as replicas: ports are no property of hardware.
     placer = Placer(empty, range(1, len(asks) + 1))
-    seats, sure = placer._seats(asks, location)
+    seats, sure = placer._seats(asks, location, _STEPS_AT_SUBMIT)
     if seats is not None or not sure:
         return None
     return f"Can never be placed, even with every host free. {placer._why(asks, location)}"

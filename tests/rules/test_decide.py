@@ -170,6 +170,27 @@ def test_processes_that_cannot_be_killed_keep_the_job_open_and_are_shown():
     )
 
 
+def test_a_run_of_an_older_attempt_is_stopped_and_speaks_for_nobody():
+    old = run_of(W0, number=3)
+    view = job(run_of(P, attempt=2), run_of(W0, attempt=2), old, of=spec(1, 1), attempt=2)
+    assert (
+        decide(replace(view, runs=(*view.runs[:2], ended(W0, exit_code=1, number=3))), NOW, GRACE_S).outcome
+        is None
+    )
+    plan, view = settled(replace(view, runs=(ended(P, exit_code=0, attempt=2), *view.runs[1:])))
+    assert old.id in {stop.run for stop in plan.stop}
+
+
+def test_a_flag_keeps_its_since_when_while_its_text_changes():
+    view = job(ended(P, exit_code=0), run_of(W0), run_of(W1))
+    view = settled(view)[1]
+    first = view.flags[0]
+    view = settled(replace(view, runs=(*view.runs[:2], ended(W1, why="stop", stop_wanted_at=NOW))), after(9))[
+        1
+    ]
+    assert view.flags[0].since == first.since and view.flags[0].text != first.text
+
+
 # -- cancel --
 
 

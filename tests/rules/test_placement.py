@@ -94,6 +94,21 @@ def test_a_mixture_that_best_fit_alone_would_miss_is_found():
     assert not isinstance(place(hosts, *needs), Lacking)
 
 
+def test_a_large_mixture_is_tried_by_cpus_too():
+    """Twenty GPU workers would spoil the twenty big hosts for the servers; no search gets out of that in time."""
+    hosts = [host(n, cpus=4 if n % 2 else 10, t4=1) for n in range(40)]
+    needs = [gpus(1, cpus=4.0)] * 20 + [Needs(cpus=8.0)] * 20
+    assert len(place(hosts, *needs)) == 40
+
+
+def test_an_intricate_gang_is_never_refused_for_good_because_a_search_was_given_up():
+    hosts = [host(n, cpus=100) for n in range(14)]
+    triples = [(27 + n % 7, 31 + 3 * n % 5) for n in range(14)]
+    needs = [Needs(cpus=float(cpus)) for a, b in triples for cpus in (a, b, 100 - a - b)]
+    assert isinstance(place(hosts, *needs), Lacking)
+    assert never_fits(asks(*needs), hosts, "lab") is None
+
+
 def test_room_that_one_job_took_is_not_there_for_the_next():
     placer = Placer([host(1, t4=2)], PORTS)
     first, second = (placer.place(asks(gpus(1)), "lab")[0] for _ in range(2))
