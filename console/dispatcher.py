@@ -11,9 +11,6 @@ from celery import bootsteps
 from django.conf import settings
 from django.db import connection
 
-
-# isort: split
-# The line above sets Django up, which those below need.
 import console.celery  # sorts first: it sets Django up, without which no model can be imported
 from agents import keys
 from agents.fleet import Fleet, FleetSettings, poke
