@@ -1,4 +1,4 @@
-"""HTTP and WebSockets. A socket is let in by its Origin first, then by the session's user, then by its consumer."""
+"""HTTP and WebSockets. Who may open which socket is decided in console/consumers/."""
 
 from __future__ import annotations
 
@@ -9,13 +9,8 @@ from django.core.asgi import get_asgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 pages = get_asgi_application()
 
-from channels.auth import AuthMiddlewareStack
-from channels.routing import ProtocolTypeRouter, URLRouter
-from channels.security.websocket import AllowedHostsOriginValidator
+from channels.routing import ProtocolTypeRouter
 
-application = ProtocolTypeRouter(
-    {
-        "http": pages,
-        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter([]))),
-    }
-)
+from console.consumers.routes import websocket
+
+application = ProtocolTypeRouter({"http": pages, "websocket": websocket})

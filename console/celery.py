@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import warnings
 
+import django
 from celery import Celery
+from django.apps import apps
 from django.conf import settings
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
@@ -20,3 +22,8 @@ app.conf.beat_schedule = {
     "sweep": {"task": "jobs.tasks.sweep", "schedule": settings.TRAINYARD.tick_s, "options": {"expires": 10}},
 }
 app.autodiscover_tasks(["console", "jobs"])
+
+# The first of two ways in: Celery imports this, and then worker.py or dispatcher.py, which import models. On the second
+# way Django itself imports this (console/apps.py), half way through its own setup.
+if not (apps.ready or apps.loading):
+    django.setup()

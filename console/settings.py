@@ -46,6 +46,8 @@ MIDDLEWARE = [
 ]
 
 ROOT_URLCONF = "console.urls"
+# Addresses of the API may begin with doubled slashes: Google's SDK makes them from an endpoint that ends in one.
+SILENCED_SYSTEM_CHECKS = ["urls.W002"]
 ASGI_APPLICATION = "console.asgi.application"
 
 TEMPLATES = [

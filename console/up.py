@@ -130,9 +130,9 @@ def announce(supervisor: Supervisor, listener: socket.socket | None, url: str) -
     near = f"http://{near_address(listener)}:{listener.getsockname()[1]}"
     while not supervisor.stopping.wait(0.1):
         if healthy(near):
-            say(f"Trainyard is ready at {url}")
-            if link := setup_link(url, timezone.now()):
-                say(f"Set up your account: {link}")
+            link = setup_link(url, timezone.now())
+            # In one piece: who waits for the first line finds the second one, too.
+            say(f"Trainyard is ready at {url}" + (f"\nSet up your account: {link}" if link else ""))
             return
 
 

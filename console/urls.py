@@ -1,11 +1,18 @@
-"""Every address that the web process answers."""
+"""Every address that the web process answers by HTTP; sockets are in console/consumers/routes.py."""
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver, path
+from django.urls import URLPattern, URLResolver, include, path
 
 from console import health
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", health.healthz, name="healthz"),
+    path("", include("console.api.urls")),
+    path("", include("console.views.urls")),
 ]
+
+handler400 = "console.views.errors.bad_request"
+handler403 = "console.views.errors.forbidden"
+handler404 = "console.views.errors.not_found"
+handler500 = "console.views.errors.broken"

@@ -37,13 +37,15 @@ class Watchdog(threading.Thread):
                     self.unanswered_since.clear()
 
     def ask(self, name: str, queue: str, now: float) -> None:
-        since = self.unanswered_since.get(name)
-        if since is None or self.heard(name) >= since:
-            self.send(name, queue, now)
+        """Asks each time anew: a question may be lost with the broker that held it, and that makes nobody deaf."""
+        since = self.unanswered_since.setdefault(name, now)
+        if self.heard(name) >= since:
             self.unanswered_since[name] = now
         elif now - since > DEAF_AFTER_S:
             del self.unanswered_since[name]
             self.supervisor.restart(name, f"has not answered through its queue for {now - since:.0f} s")
+            return
+        self.send(name, queue, now)
 
     def heard(self, name: str) -> float:
         """When the last echo that came back was sent."""

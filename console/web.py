@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import uvicorn
 
+from console import environment
+
 # A client's message is a cursor, an acknowledgement or keystrokes (a paste comes in pieces).
 LARGEST_MESSAGE = 256 * 1024
 
@@ -25,6 +27,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         ws_ping_interval=10.0,
         ws_ping_timeout=20.0,
         lifespan="off",
+        # Whose address a request came from is a proxy's word only where the operator said that there is one.
+        proxy_headers=bool(environment.current().url),
         access_log=False,
         log_level="warning",
         server_header=False,

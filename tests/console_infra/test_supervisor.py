@@ -138,11 +138,12 @@ def test_a_worker_that_lives_but_does_not_hear_is_restarted():
     supervisor.restart = lambda name, why: restarted.append((name, why))
     watchdog, start = Patient(supervisor), time.time()
     watchdog.ask("worker", "dispatch.d1", start)
-    watchdog.answered = start
-    watchdog.ask("worker", "dispatch.d1", start + 10)  # it had answered: asked again
+    watchdog.ask("worker", "dispatch.d1", start + 10)  # the first question may have been lost
     assert watchdog.sent == [("worker", "dispatch.d1", start), ("worker", "dispatch.d1", start + 10)]
-    watchdog.ask("worker", "dispatch.d1", start + 10 + DEAF_AFTER_S)
+    watchdog.answered = start + 10
+    watchdog.ask("worker", "dispatch.d1", start + 20)  # it heard: the time counts from here
+    watchdog.ask("worker", "dispatch.d1", start + 20 + DEAF_AFTER_S)
     assert restarted == []
-    watchdog.ask("worker", "dispatch.d1", start + 11 + DEAF_AFTER_S)
+    watchdog.ask("worker", "dispatch.d1", start + 21 + DEAF_AFTER_S)
     assert [name for name, _ in restarted] == ["worker"]
     assert watchdog.queues == {"worker": "dispatch.d1"}
