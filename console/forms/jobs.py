@@ -256,7 +256,7 @@ class Draft:
         for violation in violations:
             form, field = self._place(violation.field)
             if field is None:
-                form.add_error(None, f"{violation.field}: {violation.description}")
+                form.add_error(None, _sentence(violation))
             else:
                 form.add_error(field, _words(str(form.fields[field].label), violation))
 
@@ -326,6 +326,9 @@ def offer(form: forms.Form, projects: Iterable[str], locations: Iterable[str]) -
         field = form.fields[name]
         assert isinstance(field, forms.ChoiceField)
         field.choices = [(word, word) for word in names]
+        # A select shows its first choice by itself; a hidden input does not.
+        if field.choices and not form.initial.get(name):
+            form.initial[name] = field.choices[0][0]
 
 
 def _job_initial(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -389,6 +392,12 @@ def _longest(path: str, fields: Mapping[str, str]) -> str | None:
         if path == prefix or path.startswith((f"{prefix}.", f"{prefix}[")):
             return fields[prefix]
     return None
+
+
+def _sentence(violation: Violation) -> str:
+    """For what the form has no field for: with its path, unless it is about the job as a whole."""
+    whole = violation.field == "job_spec.worker_pool_specs"
+    return violation.description if whole else f"{violation.field}: {violation.description}"
 
 
 def _words(label: str, violation: Violation) -> str:
