@@ -126,7 +126,11 @@ class Decoder:
         self.greeted = not preface
 
     def feed(self, data: bytes) -> List[Tuple[Message, bytes]]:
-        """All messages completed by `data`. A WireError is final: the same decoder raises it for ever."""
+        """All messages completed by `data`.
+
+        What came whole before the framing broke is still handed out; a WireError is raised when there is nothing
+        (more) to hand out, and then for ever.
+        """
         if self._broken is not None:
             raise WireError(self._broken)
         self._buffer += data
@@ -137,7 +141,9 @@ class Decoder:
         except WireError as error:
             self._broken = str(error)
             self._buffer.clear()
-            raise
+            if not found:
+                raise
+            return found
         del self._buffer[: self._at]
         self._scanned -= self._at
         self._at = 0
@@ -1981,8 +1987,11 @@ class Serve:
             raise Hangup(str(error)) from None
         if not data:
             raise Hangup("the console hung up")
-        for message, payload in self.decoder.feed(data):
-            self.hear(message, payload)
+        found = self.decoder.feed(data)
+        while found:
+            for message, payload in found:
+                self.hear(message, payload)
+            found = self.decoder.feed(b"")  # raises now if what followed was broken
 
     def hear(self, message: Message, payload: bytes) -> None:
         kind = message["t"]
@@ -2580,6 +2589,8 @@ def output_of(command: List[str], timeout: float = 10.0) -> Tuple[int, str]:
             status = process.wait(timeout)
         except subprocess.TimeoutExpired:
             process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it may hang in the kernel, as drivers do
+                process.wait(1)
             return 124, "%s did not answer within %g s" % (command[0], timeout)
         file.seek(0)
         return status, file.read(1 << 20).decode("utf-8", "replace")
@@ -2616,23 +2627,20 @@ def probe_disk(home: str) -> Dict[str, Any]:
 
 
 def filesystem_type(path: str) -> str:
-    """The type of the file system that holds `path`: that of the mount with its device number, or around it."""
-    device = os.stat(path).st_dev
-    number = "%d:%d" % (os.major(device), os.minor(device))
+    """The type of the file system that holds `path`: that of the longest mount point above it."""
+    path = os.path.realpath(path) + "/"
     best = ("", "unknown")
-    with (
-        contextlib.suppress(OSError),
-        open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file,
-    ):
-        for line in file:
-            before, _, after = line.partition(" - ")
-            fields = before.split()
-            point = fields[4].replace("\\040", " ")
-            inside = (os.path.realpath(path) + "/").startswith(point.rstrip("/") + "/")
-            if inside and len(point) >= len(best[0]):
-                best = (point, after.split()[0])
-            elif not best[0] and fields[2] == number:
-                best = ("", after.split()[0])
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            lines = file.readlines()
+    except OSError:
+        return best[1]
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        # Blanks and newlines in names stand there as octal numbers.
+        point = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), before.split()[4])
+        if path.startswith(point.rstrip("/") + "/") and len(point) >= len(best[0]):
+            best = (point, after.split()[0])
     return best[1]
 
 
