@@ -44,38 +44,39 @@ def ring(topics: Iterable[str]) -> None:
 
 
 class Ringer:
-    """Rings topics through the channel layer, from a thread of its own."""
+    """Rings topics through the channel layer, from a daemon thread that no exit of the process waits for."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self._waiting: set[str] = set()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._loop = asyncio.new_event_loop()
+        self._changed = asyncio.Event()
         threading.Thread(target=self._work, name="announce", daemon=True).start()
 
     def ring(self, topics: Iterable[str]) -> None:
-        with self._changed:
+        with self._lock:
+            asleep = not self._waiting
             self._waiting.update(topics)
-            self._changed.notify()
+        if asleep and self._waiting:
+            self._loop.call_soon_threadsafe(self._changed.set)
 
     def _work(self) -> None:
-        asyncio.run(self._ring_for_ever())
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._ring_for_ever())
 
     async def _ring_for_ever(self) -> None:
         while True:
-            topics = await asyncio.to_thread(self._next)
+            await self._changed.wait()
+            self._changed.clear()
+            with self._lock:
+                topics, self._waiting = self._waiting, set()
             try:
                 async with asyncio.timeout(GIVE_UP_S):
                     await asyncio.gather(*(self._send(topic) for topic in topics))
             except Exception as problem:  # the layer's driver may raise anything, and the next bell must ring
                 log.debug("Doorbells were lost: %s", problem)
             await asyncio.sleep(PAUSE_S)
-
-    def _next(self) -> set[str]:
-        with self._changed:
-            while not self._waiting:
-                self._changed.wait()
-            topics, self._waiting = self._waiting, set()
-            return topics
 
     async def _send(self, topic: str) -> None:
         layer = get_channel_layer()

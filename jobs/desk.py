@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from django.db import InterfaceError, OperationalError, connection
 from django.utils import timezone
@@ -31,12 +31,22 @@ REST_S = 0.5
 ROLL_EVERY_S = 0.5
 
 
+class Thinking(Protocol):
+    """Whoever decides about the jobs of which something was told."""
+
+    def think(self, jobs: Collection[int], tails: Collection[str] = (), anew: bool = False) -> None: ...
+
+    def stop(self, timeout_s: float = 10.0) -> None: ...
+
+
 class JobsDesk:
     """agents.desk.Desk over the rows. `name` is the dispatcher's; `poke` reaches the links of this process."""
 
-    def __init__(self, name: str, poke: Callable[[Collection[int]], None]) -> None:
+    def __init__(
+        self, name: str, poke: Callable[[Collection[int]], None], thinker: Thinking | None = None
+    ) -> None:
         self._tries = Tries()
-        self._thinker = Thinker(name, poke)
+        self._thinker = thinker or Thinker(name, poke)
 
     def close(self) -> None:
         self._thinker.stop()

@@ -1,0 +1,126 @@
+"""Hosts of paper: they speak the desk's language and run nothing. What they started is in their ledger."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import zlib
+from dataclasses import dataclass, field
+
+from django.utils import timezone
+
+from agents.desk import Arrival, Fact, Forgotten, Frame, LogEnd
+from agents.orders import Forget, Pull, Said, Start, Stop, orders
+from jobs.advance import advance_quietly
+from jobs.desk import JobsDesk
+from jobs.schedule import schedule_quietly
+
+
+class Inline:
+    """Instead of the dispatcher's thread: everything at once, in the test's own transaction."""
+
+    def think(self, jobs, tails=(), anew=False):
+        advanced = advance_quietly(sorted(jobs), timezone.now()) if jobs else None
+        if anew or (advanced and advanced.freed):
+            schedule_quietly(timezone.now())
+
+    def stop(self, timeout_s=0):
+        pass
+
+
+class InlineDesk(JobsDesk):
+    def __init__(self):
+        super().__init__("paper", lambda hosts: None, Inline())
+
+
+def frame(start, data, z=True, at=None):
+    payload = zlib.compress(data, 1) if z else data
+    return Frame(start, start + len(data), z, payload, at if at is not None else ((start, time.time()),))
+
+
+def digest_of(data):
+    if len(data) <= 8 << 20:
+        return "sha256:" + hashlib.sha256(data).hexdigest()
+    blocks = [hashlib.sha256(data[i : i + (8 << 20)]).digest() for i in range(0, len(data), 8 << 20)]
+    return "blocks8m:" + hashlib.sha256(b"".join(blocks)).hexdigest()
+
+
+@dataclass
+class PaperRun:
+    order: dict | None
+    phase: str = "running"
+    log: bytes = b""
+    exit: dict = field(default_factory=dict)
+
+    def fact(self, boot_id):
+        now = time.time()
+        known = {"phase": self.phase, "boot_id": boot_id, "survivors": [], **self.exit}
+        if self.order is not None:
+            known |= {"claimed_at": now, "started_at": now}
+        over = self.phase == "closed"
+        digest = digest_of(self.log) if over else None
+        return Fact(known | {"log": {"size": len(self.log), "final": over, "digest": digest}})
+
+
+@dataclass
+class PaperHost:
+    row: object
+    boot_id: str = "boot-1"
+    runs: dict = field(default_factory=dict)
+    ledger: list = field(default_factory=list)
+
+    def turn(self, desk):
+        """Ask what is wanted, do it, tell about it. True if there was anything."""
+        wanted = desk.wanted(self.row.pk)
+        phases = {run: paper.phase for run, paper in self.runs.items()}
+        found = orders(wanted, phases, Said(), 0.0)
+        arrivals = [each for order in found for each in self.obey(order, desk)]
+        if arrivals:
+            self.tell(desk, arrivals)
+        return bool(arrivals)
+
+    def obey(self, order, desk):
+        paper = self.runs.get(order.run)
+        match order:
+            case Start(run):
+                document = desk.orders([run]).get(run)
+                if document is None:
+                    return []
+                assert paper is None
+                self.ledger.append(run)
+                paper = self.runs[run] = PaperRun(document, log=f"hello from {run}\n".encode())
+            case Stop(run):
+                if paper is None:
+                    paper = self.runs[run] = PaperRun(None, "closed", exit={"why": "tombstone"})
+                elif paper.phase != "closed":
+                    paper.phase, paper.exit = "closed", {"exit_signal": 15, "why": "stop"}
+            case Pull(run, start):
+                if paper is None:
+                    return []
+                frames = [Arrival(run, frame(start, paper.log[start:]))] if start < len(paper.log) else []
+                end = LogEnd(len(paper.log), digest_of(paper.log))
+                return [*frames, *([Arrival(run, end)] if paper.phase == "closed" else [])]
+            case Forget(run):
+                self.runs.pop(run, None)
+                return [Arrival(run, Forgotten())]
+        return [Arrival(order.run, paper.fact(self.boot_id))]
+
+    def tell(self, desk, arrivals):
+        self.row.refresh_from_db()
+        taken = desk.take(self.row.pk, self.row.lease_token, arrivals)
+        assert taken.current
+        return taken
+
+    def end(self, desk, run, **exit):
+        """The run's program is over and its tree is gone."""
+        paper = self.runs[run]
+        paper.phase, paper.exit = "closed", {"why": "exit", **exit}
+        self.tell(desk, [Arrival(run, paper.fact(self.boot_id))])
+
+
+def settle(desk, *hosts):
+    """Turns until nobody has anything to do any more."""
+    for _ in range(50):
+        if not any([host.turn(desk) for host in hosts]):
+            return
+    raise AssertionError("the hosts never came to rest")
