@@ -19,6 +19,7 @@ from console.presenters.badges import Badge
 from jobs.models import GpuClaim, Run
 
 SHOWN_EVENTS = 30
+LOCKED_OUT = frozenset({HostStatus.NEW, HostStatus.AUTH_FAILED})
 # One line, safe to run twice, for people who are logged in on the host.
 APPEND = (
     "mkdir -p -m 700 ~/.ssh && echo '{key}' >> ~/.ssh/authorized_keys && chmod 600 ~/.ssh/authorized_keys"
@@ -167,7 +168,7 @@ def live(host: Host, user: User) -> HostLive:
         accepted_at=host.key_accepted_at,
         changed=changed,
         error=host.last_error,
-        command=append_command(),
+        command=append_command() if host.status in LOCKED_OUT else "",
         checks=tuple(_checks(host, known)),
         checking=host.status == HostStatus.CHECKING,
         gpus=tuple(_gpus(host)),
