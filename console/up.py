@@ -62,7 +62,7 @@ def supervise(
 
 def check_settings() -> None:
     """Warnings are said and errors refuse; both with their cure."""
-    found = run_checks()
+    found = [message for message in run_checks() if not message.is_silenced()]
     for message in found:
         if message.level < ERROR:
             say(f"Note: {message.msg} {message.hint or ''}")
