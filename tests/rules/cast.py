@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from hypothesis import HealthCheck, settings
+
 from jobs.rules import states
 from jobs.rules.customjob import Container, CustomJobSpec, Machine, Pool
 from jobs.rules.states import JobState, ReplicaState, RunPhase
@@ -12,6 +14,19 @@ from jobs.rules.views import JobView, ReplicaView, RunView
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 GRACE_S = 10.0
+
+
+def examples(count, **options):
+    """The same examples each time, however busy the machine is: a red build must mean that the code changed."""
+    slow = [HealthCheck.too_slow]
+    return settings(
+        max_examples=count,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=slow,
+        **options,
+    )
 
 
 def after(seconds):

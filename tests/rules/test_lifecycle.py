@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -17,7 +16,7 @@ from jobs.rules.decide import decide
 from jobs.rules.plan import NOTHING
 from jobs.rules.retry import MOST_RESTARTS, MOST_RETRIES
 from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase
-from tests.rules.cast import GRACE_S, NOW, applied, placed, queued, spec
+from tests.rules.cast import GRACE_S, NOW, applied, examples, placed, queued, spec
 
 ENDS = [
     {"why": "exit", "exit_code": 0},
@@ -205,4 +204,4 @@ def alive(run):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestLife.settings = examples(120, stateful_step_count=40)

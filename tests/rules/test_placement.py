@@ -7,11 +7,12 @@ from dataclasses import replace
 from itertools import permutations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.rules.machines import Needs
 from jobs.rules.placement import Ask, GpuView, HostView, Lacking, Placer, never_fits
+from tests.rules.cast import examples
 
 PORTS = range(23_000, 23_100)
 T4, A100 = "NVIDIA_TESLA_T4", "NVIDIA_TESLA_A100"
@@ -178,7 +179,7 @@ def fits_slowly(hosts, needs):
     )
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(HOSTS, st.lists(st.lists(NEEDS, min_size=1, max_size=4), min_size=1, max_size=3))
 def test_it_places_whenever_and_only_when_it_can(hosts, jobs):
     placer, taken = Placer(hosts, PORTS), defaultdict(list)
@@ -208,7 +209,7 @@ def test_it_places_whenever_and_only_when_it_can(hosts, jobs):
         assert sum(needs.memory_mb for needs, _ in taken[each.id]) <= each.memory_mb
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(HOSTS, st.lists(NEEDS, min_size=1, max_size=4))
 def test_the_order_of_hosts_and_replicas_does_not_matter(hosts, needs):
     answers = {isinstance(place(order, *needs[::-1]), Lacking) for order in permutations(hosts)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.rules.customjob import (
@@ -21,6 +21,7 @@ from jobs.rules.customjob import (
 )
 from jobs.rules.fields import MOST_VIOLATIONS
 from jobs.rules.spec import Refused, parse, parse_spec, script_command, to_document
+from tests.rules.cast import examples
 
 CONTAINER = {"imageUri": "host", "command": ["python3", "train.py"]}
 GOOD = {
@@ -294,7 +295,7 @@ SPECS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(SPECS, WORD, st.dictionaries(WORD.map(str.lower), WORD.map(str.lower), max_size=3))
 def test_every_job_survives_writing_and_reading(spec, name, labels):
     job = CustomJob(name, spec, labels)
@@ -348,7 +349,7 @@ def spoiled(draw):
     return document
 
 
-@settings(max_examples=600, deadline=None)
+@examples(600)
 @given(JSON | spoiled())
 def test_any_document_is_a_job_or_a_refusal_that_can_be_shown(document):
     try:
