@@ -166,7 +166,8 @@ class Connection(paramiko.Transport):
         options.key_types = first + tuple(name for name in known if name not in first)
 
     def close(self) -> None:
-        self.sock.close()
+        with suppress(paramiko.SSHException, EOFError, OSError):
+            self.sock.close()
         super().close()
         if self.through is not None:
             self.through.close()
@@ -204,7 +205,8 @@ def run(transport: paramiko.Transport, command: str, stdin: bytes = b"", timeout
     except (TimeoutError, paramiko.SSHException, OSError, EOFError) as error:
         raise Busy(f"the host did not finish an answer within {timeout:g} s ({error})".rstrip()) from error
     finally:
-        channel.close()
+        with suppress(paramiko.SSHException, EOFError, OSError):
+            channel.close()
 
 
 def open_session(transport: paramiko.Transport, window: int | None = None) -> paramiko.Channel:

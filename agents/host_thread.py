@@ -33,6 +33,10 @@ STEADY_S = 10.0
 # With this much unsent, more orders would only wait in memory.
 ENOUGH_UNSENT = 4 * 1024 * 1024
 MOST_STARTS = 200
+# Runners that are being started at once, over all hosts: after a restart of ours, a hundred that share a machine or a
+# file server would else slow each other past every deadline. A host that hangs there holds others up for at most this.
+GREETINGS = threading.BoundedSemaphore(16)
+GREETING_TURN_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ class HostThread:
         self._look = True
         self._looked_at = 0.0
         self._busy = False
+        self._greeting = False  # holds one of GREETINGS; touched in the host's own thread only
         self.waiting_since: float | None = None  # wall time since when it waits to dial again
         self._thread = threading.Thread(target=self._run, name=f"host {target.name}", daemon=True)
 
@@ -200,11 +205,19 @@ class HostThread:
             "epoch": self.lease.token,
             "console": self._console,
         }
-        link = Link(transport, self.target.name, greeting, self._may_send, self._told)
-        self._link, self._look, self._busy = link, True, True
-        if self._stopping:
-            return
-        link.listen(self._greeted)
+        self._greeting = GREETINGS.acquire(timeout=GREETING_TURN_S)
+        try:
+            link = Link(transport, self.target.name, greeting, self._may_send, self._told)
+            self._link, self._look, self._busy = link, True, True
+            if not self._stopping:
+                link.listen(self._greeted)
+        finally:
+            self._end_greeting()
+
+    def _end_greeting(self) -> None:
+        if self._greeting:
+            self._greeting = False
+            GREETINGS.release()
 
     def _may_send(self) -> bool:
         return not self._stopping and self.lease.good()
@@ -213,6 +226,7 @@ class HostThread:
         self._turns.ask(self)
 
     def _greeted(self, hello: Hello) -> None:
+        self._end_greeting()
         if hello.sha != install.shipped_sha():
             raise WireError("another runner than the one that was started")
         host_id, token = self.host_id, self.lease.token

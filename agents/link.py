@@ -26,7 +26,7 @@ from agents.words import clean
 
 logger = logging.getLogger(__name__)
 
-HELLO_S = 30.0
+HELLO_S = 60.0
 PLAIN_ORDER_BYTES = 512
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 
 import paramiko
 
@@ -111,7 +112,8 @@ def _greet(connection: Connection, request: bytes, columns: int, rows: int) -> S
         channel.sendall(request)
         answer = decode_object(lines.next())
     except _NoRunner:
-        channel.close()
+        with suppress(*ENDS):
+            channel.close()
         raise
     except WireError as error:
         raise ShellRefused(f"no shell: {error}") from error

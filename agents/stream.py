@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import paramiko
@@ -90,7 +91,8 @@ class Stream:
             self._waiting.clear()
             self._waiting_bytes = 0
             self._changed.notify()
-        self._channel.close()
+        with suppress(*ENDS):
+            self._channel.close()
 
     def _write(self) -> None:
         try:

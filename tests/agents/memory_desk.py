@@ -34,7 +34,7 @@ class MemoryDesk:
         self.stopped = set()
         self.facts = {}
         self.history = defaultdict(list)
-        self.logs = defaultdict(bytes)
+        self.logs = defaultdict(bytearray)
         self.gaps = defaultdict(list)
         self.ends = {}
         self.forgotten = set()
