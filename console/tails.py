@@ -110,7 +110,7 @@ class Tail:
             return Piece(cursor, cursor, b"")
         if self._starts and cursor >= self._starts[0]:
             return _joined(self._ring, bisect_right(self._starts, cursor) - 1, cursor, limit)
-        return await ask(read, self._run_id, cursor, limit)
+        return await ask(read, self._run_id, cursor, min(limit, self.end - cursor))
 
     def add(self, watch: registry.Watch) -> None:
         self._viewers.add(watch)
@@ -172,7 +172,8 @@ def _news(run_id: str, start: int) -> tuple[Status | None, list[Piece]]:
     pieces: list[Piece] = []
     left = LOOK_BYTES
     while seen is not None and start < seen.stored and left > 0:
-        piece = read(run_id, start, left)
+        # Not beyond what the status tells of, though more may have come since: the two stay one picture.
+        piece = read(run_id, start, min(left, seen.stored - start))
         if piece.end == start:
             break
         pieces.append(piece)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import zlib
 
+from django.db import transaction
 from django.utils import timezone
 
 from jobs.models import LogGap, LogPiece, Run
 
 
+@transaction.atomic
 def write(run, data, z=True, wall=None):
     """As intake appends: pieces first, then the run's figures."""
     run = Run.objects.get(pk=run.pk)
@@ -20,6 +22,7 @@ def write(run, data, z=True, wall=None):
     return end
 
 
+@transaction.atomic
 def lose(run, size, reason="the host's log was cut"):
     run = Run.objects.get(pk=run.pk)
     end = run.log_stored + size

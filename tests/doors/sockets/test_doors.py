@@ -1,0 +1,112 @@
+"""Who gets in, and who is shown out again."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
+
+from console import tokens
+from console.consumers import sockets
+from console.reads import ask
+from jobs.models import Job, Membership
+from jobs.services import delete
+
+PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", "gone", None)
+MAY = {
+    "/ws/jobs": {"root", "alice", "bob", "bella", "vera", "charlie"},
+    "/ws/jobs/{job}": {"root", "alice", "bob", "bella", "vera"},
+    "/ws/jobs/{job}/log/workerpool0-0": {"root", "alice", "bob", "bella", "vera"},
+    "/ws/hosts": {"root", "alice", "bob", "bella", "vera", "charlie"},
+    "/ws/hosts/{host}": {"root", "alice", "bob", "bella", "vera", "charlie"},
+    "/ws/shell/{run}": {"root", "alice", "bob"},
+    "/ws/jobs/{job}/log/workerpool7-7": set(),
+    "/ws/jobs/{job}/log/workerpool0-0?run=nothing": set(),
+    "/ws/jobs/1": set(),
+    "/ws/jobs/9999999999999999999": set(),
+    "/ws/shell/nothing": set(),
+    "/ws/nowhere": set(),
+}
+
+
+@pytest.mark.parametrize("path", MAY)
+async def test_only_who_may_gets_in(visit, job, run, path):
+    path = path.format(job=job.pk, run=run.pk, host=run.host_id)
+    let_in = set()
+    for who in PEOPLE:
+        visitor = await visit(path, who)
+        if visitor.accepted:
+            let_in.add(who)
+            await visitor.leave()
+    assert (
+        let_in
+        == MAY[next(known for known in MAY if known.format(job=job.pk, run=run.pk, host=run.host_id) == path)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("origin", "accepted"),
+    [
+        ("http://testserver", True),
+        ("http://evil.example", False),
+        ("http://testserver:81", False),
+        ("http://testserver.evil.example", False),
+        ("null", False),
+        ("", False),
+    ],
+)
+async def test_a_page_of_another_site_is_refused(visit, job, origin, accepted):
+    visitor = await visit(f"/ws/jobs/{job.pk}", "vera", page=True, origin=origin)
+    assert visitor.accepted is accepted
+    if accepted:
+        await visitor.leave()
+
+
+def log_out(vera):
+    Session.objects.all().delete()
+
+
+def change_password(vera):
+    vera.set_password("another good one")
+    vera.save()
+
+
+def disable(vera):
+    User.objects.filter(pk=vera.pk).update(is_active=False)
+
+
+def leave_project(vera):
+    Membership.objects.filter(user=vera).delete()
+
+
+def delete_user(vera):
+    vera.delete()
+
+
+@pytest.mark.parametrize("loss", [log_out, change_password, disable, leave_project, delete_user])
+async def test_a_right_that_is_lost_ends_an_open_socket(visit, cast, job, monkeypatch, loss):
+    monkeypatch.setattr(sockets, "RECHECK_S", 0.05)
+    page = await visit(f"/ws/jobs/{job.pk}/log/workerpool0-0", "vera", page=True)
+    await page.tell(tail=1)
+    await page.until(lambda v: v.told)
+    await ask(loss, cast.vera)
+    code, reason = await page.until_closed()
+    assert code in (4403, 4404) and reason
+
+
+async def test_a_revoked_token_and_a_deleted_job_end_it_too(visit, cast, job, monkeypatch):
+    monkeypatch.setattr(sockets, "RECHECK_S", 0.05)
+    script, page = await visit(f"/ws/jobs/{job.pk}", "bella"), await visit(f"/ws/jobs/{job.pk}", "vera")
+    await ask(
+        lambda: [tokens.revoke(cast.bella, token.pk, job.created_at) for token in cast.bella.api_tokens.all()]
+    )
+    assert (await script.until_closed())[0] == 4403
+    assert page.closed is None
+    await ask(lambda: Job.objects.filter(pk=job.pk).update(state="FAILED", outcome="FAILED"))
+    await ask(lambda: job.runs.update(phase="closed"))
+    await ask(delete, job, "root", job.created_at)
+    assert (await page.until_closed())[0] == 4404
+
+
+def test_rights_are_checked_again_within_five_seconds():
+    assert sockets.RECHECK_S < 5

@@ -1,0 +1,113 @@
+"""Pages that stay true, with a layer of hints and without."""
+
+from __future__ import annotations
+
+import asyncio
+
+from channels.layers import get_channel_layer
+from django.utils import timezone
+
+from console import registry
+from console.reads import ask
+from jobs.models import Job, Transition
+from tests.doors.pages.rows import a_job, moved
+
+
+def to_state(job, state):
+    Job.objects.filter(pk=job.pk).update(state=state, version=job.version + 1, updated_at=timezone.now())
+    moved(job, "RUNNING", state, cause="because")
+
+
+async def test_a_job_page_is_sent_again_when_it_changed(visit, job):
+    page = await visit(f"/ws/jobs/{job.pk}")
+    await page.until(lambda v: v.told)
+    first = page.told[0]
+    assert 'id="job-live"' in first["html"] and "Running" in first["html"]
+    await ask(to_state, job, "CANCELLING")
+    await page.until(lambda v: len(v.told) == 2)
+    assert page.told[1]["stamp"] != first["stamp"] and "Cancelling" in page.told[1]["html"]
+    assert await page.quiet(1.5)
+    await page.leave()
+
+
+async def test_lists_and_hosts_are_live(visit, cast, project, job, run):
+    for path, root in (
+        ("/ws/jobs?state=RUNNING", "jobs-live"),
+        ("/ws/hosts", "hosts-live"),
+        (f"/ws/hosts/{run.host_id}", "host-live"),
+    ):
+        page = await visit(path)
+        await page.until(lambda v: v.told)
+        assert f'id="{root}"' in page.told[0]["html"]
+        if root == "jobs-live":
+            await ask(a_job, project, cast.bob, name="fresh-arrival")
+            await page.until(lambda v: "fresh-arrival" in v.told[-1]["html"])
+        await page.leave()
+
+
+async def test_the_layer_is_joined_once_and_left(job):
+    layer = get_channel_layer()
+    here = registry.here()
+    topic, name = f"job:{job.pk}", f"job.{job.pk}"
+
+    async def until(true):
+        async with asyncio.timeout(30):
+            while not true():
+                await asyncio.sleep(0.01)
+
+    async with here.watch(topic) as first, here.watch(topic, "hosts") as second:
+        await until(lambda: {name, "hosts"} <= set(layer.groups))
+        assert len(layer.groups[name]) == 1
+        await first.wait(0), await second.wait(0)
+        for _ in range(50):
+            await layer.group_send(name, {"type": "hint", "topic": topic})
+        assert await first.wait(30) and await second.wait(30)
+        await asyncio.sleep(0.05)
+        await first.wait(0), await second.wait(0)
+        # Fifty hints were one or two looks, and none is left over.
+        assert not await first.wait(0.05)
+    await until(lambda: not layer.groups.get(name))
+
+
+class Broken:
+    """A layer whose server is gone."""
+
+    def __init__(self):
+        self.calls = 0
+
+    async def new_channel(self):
+        self.calls += 1
+        raise ConnectionError("no redis")
+
+
+async def test_without_the_layer_pages_look_for_themselves(visit, job, monkeypatch, caplog):
+    broken = Broken()
+    monkeypatch.setattr(registry, "get_channel_layer", lambda: broken)
+    monkeypatch.setattr(registry, "RETRY_S", (0.01, 0.02))
+    page = await visit(f"/ws/jobs/{job.pk}")
+    await page.until(lambda v: v.told)
+    await ask(to_state, job, "CANCELLING")
+    await page.until(lambda v: len(v.told) == 2)
+    while broken.calls < 5:
+        await asyncio.sleep(0.01)
+    assert [record.name for record in caplog.records].count("console.registry") == 1
+    await page.leave()
+
+
+async def test_what_is_seen_never_goes_backwards(visit, job):
+    page = await visit(f"/ws/jobs/{job.pk}")
+    for number in range(15):
+        await ask(
+            lambda number=number: moved(
+                job, "RUNNING", "RUNNING", subject="workerpool0-0", cause=f"n{number:02}."
+            )
+        )
+        registry.here().hint(f"job:{job.pk}")
+        await asyncio.sleep(0.02)
+    count = await ask(Transition.objects.filter(job=job).count)
+    await page.until(lambda v: "n14." in v.told[-1]["html"] if v.told else False)
+    seen = [sum(f"n{number:02}." in told["html"] for number in range(15)) for told in page.told]
+    assert seen == sorted(seen) and seen[-1] == 15 and count == 16
+    # Bursts are joined.
+    assert len(seen) <= 15
+    await page.leave()

@@ -1,0 +1,194 @@
+"""A log at a socket: every byte once and in order, at the viewer's pace."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+from django.utils import timezone
+
+from console import registry, tails
+from console.consumers.log import WINDOW
+from console.reads import ask
+from tests.doors.pages.rows import a_host, a_job, a_run
+from tests.doors.rows_of_logs import complete, lose, write
+
+
+def path(job, query=""):
+    return f"/ws/jobs/{job.pk}/log/workerpool0-0{query}"
+
+
+async def grow(run, data):
+    await ask(write, run, data)
+    registry.here().hint(f"log:{run.pk}")
+
+
+async def test_bytes_come_from_the_cursor_on_and_as_they_are_printed(visit, job, run):
+    await ask(write, run, b"old news\n")
+    viewer = await visit(path(job))
+    await viewer.tell(**{"from": 4, "id": 7})
+    await viewer.until(lambda v: v.bytes == b"news\n")
+    first = viewer.told[0]
+    assert (first["run"], first["at"], first["jump"], first["id"]) == (run.pk, 4, True, 7)
+    assert (first["size"], first["complete"], first["host"]) == (9, False, "gpu-a")
+    await grow(run, "new: é\n".encode()[:-2])
+    await grow(run, "new: é\n".encode()[-2:])
+    await viewer.until(lambda v: v.bytes == "news\nnew: é\n".encode())
+    await viewer.tell(tail=3)
+    await viewer.until(lambda v: v.bytes.endswith("é\né\n".encode()))
+    assert viewer.told[-1]["at"] == 14
+    await ask(complete, run)
+    registry.here().hint(f"log:{run.pk}")
+    await viewer.until(lambda v: v.told[-1]["complete"])
+    assert viewer.told[-1]["matches"] is True and viewer.told[-1]["phase"] == "closed"
+    await viewer.leave()
+
+
+async def test_a_viewer_who_never_reads_is_sent_a_window_and_no_more(visit, job, run):
+    data = os.urandom(3 * WINDOW)
+    for at in range(0, len(data), 65536):
+        await ask(write, run, data[at : at + 65536])
+    idle, reader = await visit(path(job)), await visit(path(job))
+    for viewer in (idle, reader):
+        await viewer.tell(**{"from": 0})
+    await idle.until(lambda v: len(v.bytes) == WINDOW)
+    await idle.tell(ack=0)
+    while len(reader.bytes) < len(data):
+        await reader.step()
+        await reader.tell(ack=len(reader.bytes))
+    assert reader.bytes == data
+    await grow(run, b"more")
+    await idle.until(lambda v: v.told[-1]["size"] == len(data) + 4)
+    assert len(idle.bytes) == WINDOW
+    # Nobody talks the window wider by acknowledging what was not sent.
+    await idle.tell(ack=1 << 60)
+    await idle.until(lambda v: len(v.bytes) == 2 * WINDOW)
+    assert await idle.quiet()
+    assert data.startswith(idle.bytes)
+    for viewer in (idle, reader):
+        await viewer.leave()
+
+
+async def test_pausing_stops_the_bytes_and_not_the_news(visit, job, run):
+    viewer = await visit(path(job))
+    await viewer.tell(tail=100)
+    await viewer.tell(pause=True)
+    await viewer.until(lambda v: v.told)
+    await grow(run, b"unseen\n")
+    await viewer.until(lambda v: v.told[-1]["stored"] == 7)
+    assert viewer.bytes == b""
+    await viewer.tell(pause=False)
+    await viewer.until(lambda v: v.bytes == b"unseen\n")
+    await viewer.leave()
+
+
+async def test_a_gap_is_shown_with_its_reason(visit, job, run):
+    for act, what in ((write, b"before"), (lose, 100), (lose, 5), (write, b"after")):
+        await ask(act, run, what)
+    viewer = await visit(path(job))
+    await viewer.tell(**{"from": 0})
+    await viewer.until(lambda v: v.bytes == b"beforeafter")
+    gaps = [(told["at"], told["to"], told["gap"]) for told in viewer.told if "gap" in told]
+    assert gaps == [(6, 106, "the host's log was cut"), (106, 111, "the host's log was cut")]
+    await ask(lose, run, 9)
+    await grow(run, b"!")
+    await viewer.until(lambda v: v.bytes == b"beforeafter!")
+    assert sum("gap" in told for told in viewer.told) == 3
+    await viewer.leave()
+
+
+async def test_a_restart_is_followed_after_the_last_byte_of_the_run_before(visit, job, run):
+    await ask(write, run, b"one")
+    viewer, fixed = await visit(path(job)), await visit(path(job, f"?run={run.pk}"))
+    for each in (viewer, fixed):
+        await each.tell(**{"from": 0})
+        await each.until(lambda v: v.bytes == b"one")
+    again = await ask(a_run, job, run.replica, run.host, number=1)
+    await ask(write, again, b"two")
+    await grow(run, b" and the end")
+    await ask(complete, run)
+    registry.here().hint(f"log:{run.pk}")
+    await viewer.until(lambda v: v.bytes == b"one and the endtwo")
+    (boundary,) = [told for told in viewer.told if told.get("restart")]
+    assert (boundary["run"], boundary["at"], boundary["number"], boundary["host"]) == (
+        again.pk,
+        0,
+        1,
+        "gpu-a",
+    )
+    await viewer.tell(**{"run": run.pk, "from": 4})
+    await viewer.until(lambda v: v.bytes.endswith(b"twoand the endtwo"))
+    await fixed.until(lambda v: v.told[-1]["newest_run"] == again.pk)
+    await fixed.until(lambda v: v.bytes == b"one and the end")
+    assert await fixed.quiet()
+    for each in (viewer, fixed):
+        await each.leave()
+
+
+async def test_last_bytes_that_never_come_do_not_hold_up_the_restart(visit, job, run):
+    later = {"created_at": timezone.now() - timedelta(minutes=1)}
+    again = await ask(a_run, job, run.replica, run.host, number=1, **later)
+    await ask(write, again, b"two")
+    viewer = await visit(path(job))
+    await viewer.tell(**{"run": run.pk, "from": 0})
+    await viewer.until(lambda v: v.bytes == b"two")
+    await viewer.leave()
+
+
+async def test_a_replica_that_waits_says_so_and_then_shows(visit, cast, project):
+    job = await ask(a_job, project, cast.bob, state="QUEUED")
+    viewer = await visit(path(job))
+    await viewer.tell(tail=100)
+    await viewer.until(lambda v: v.told)
+    assert "not been started" in viewer.told[0]["waiting"]
+    started = await ask(lambda: a_run(job, job.replicas.get(), a_host()))
+    await grow(started, b"hello")
+    await viewer.until(lambda v: v.bytes == b"hello")
+    await viewer.leave()
+
+
+async def test_many_viewers_cost_one_look(visit, job, run, monkeypatch):
+    looks = []
+    news = tails._news
+    monkeypatch.setattr(tails, "_news", lambda *args: looks.append(args) or news(*args))
+    viewers = [await visit(path(job)) for _ in range(20)]
+    for viewer in viewers:
+        await viewer.tell(tail=100)
+        await viewer.until(lambda v: v.told)
+    looks.clear()
+    for number in range(5):
+        await grow(run, b"line %d\n" % number)
+        for viewer in viewers:
+            await viewer.until(lambda v, number=number: v.bytes.endswith(b"line %d\n" % number))
+    assert all(viewer.bytes == viewers[0].bytes for viewer in viewers)
+    # One for each line and one after it that finds nothing; the rest is the look once a second.
+    assert len(looks) < 40
+    for viewer in viewers:
+        await viewer.leave()
+    assert not tails._tails[next(iter(tails._tails))]
+
+
+async def test_nonsense_ends_the_socket(visit, job, run):
+    for text in (
+        "[]",
+        "{",
+        '{"from": "x"}',
+        '{"from": -1}',
+        '{"tail": 1e3}',
+        '{"at": "now"}',
+        '{"at": 1e300}',
+        '{"ack": true}',
+        '{"from": 1, "run": 7}',
+        '{"x": "' + "y" * 5000 + '"}',
+        "[" * 4000,
+    ):
+        viewer = await visit(path(job))
+        await viewer.say(text)
+        code, _ = await viewer.until_closed()
+        assert code == 4400, text
+    viewer = await visit(path(job))
+    await viewer.type(b"\x00")
+    assert (await viewer.until_closed())[0] == 4400
+    viewer = await visit(path(job))
+    await viewer.tell(**{"from": 0, "run": "somebody-else"})
+    assert (await viewer.until_closed())[0] == 4404

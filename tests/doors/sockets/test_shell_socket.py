@@ -1,0 +1,224 @@
+"""A shell at a socket: keys there, bytes back, at the terminal's pace; recorded, and closed when it must be."""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+import pytest
+
+from agents.dial import Unreachable
+from console import reads, registry
+from console.consumers import shell as consumer
+from console.consumers import sockets
+from console.reads import ask
+from console.terminals import WINDOW
+from jobs.models import Job, Run, ShellSession
+
+
+class FakeShell:
+    """A program on the host: it says what `out` holds, and what is typed lands in `typed`."""
+
+    def __init__(self):
+        self.out = queue.Queue()
+        self.typed = b""
+        self.sizes = []
+        self.read_bytes = 0
+        self.closed = threading.Event()
+        self.takes = threading.Event()
+        self.takes.set()
+        self.flood = False
+
+    def read(self):
+        data = b"x" * 65536 if self.flood else self.out.get()
+        self.read_bytes += len(data)
+        return data
+
+    def write(self, data):
+        assert self.takes.wait(30)
+        self.typed += data
+        self.out.put(b"echo:" + data)
+
+    def resize(self, cols, rows):
+        self.sizes.append((cols, rows))
+        self.out.put(b"resized")
+
+    def close(self):
+        self.closed.set()
+        self.flood = False
+        self.out.put(b"")
+
+
+@pytest.fixture
+def shell(monkeypatch):
+    fake = FakeShell()
+
+    def opening(run, cols, rows):
+        fake.sizes.append((cols, rows))
+        return fake
+
+    monkeypatch.setattr(consumer, "_open", opening)
+    return fake
+
+
+@pytest.fixture
+def opened(visit, run, shell):
+    async def open_as(who="bob", **options):
+        page = await visit(f"/ws/shell/{run.pk}", who, **options)
+        await page.tell(resize=[100, 30])
+        await page.until(lambda v: {"ready": True} in v.told)
+        return page
+
+    return open_as
+
+
+def end_of(run):
+    return ShellSession.objects.filter(run=run).values_list("user_name", "close_reason", "address").get()
+
+
+async def test_keys_there_and_bytes_back(opened, run, shell):
+    page = await opened()
+    assert page.told[0] == {"opening": "train@gpu-a"} and shell.sizes == [(100, 30)]
+    await page.type(b"ls\n\x03")
+    await page.until(lambda v: v.bytes == b"echo:ls\n\x03")
+    await page.tell(resize=[80, 24])
+    await page.until(lambda v: v.bytes.endswith(b"resized"))
+    assert shell.sizes[-1] == (80, 24)
+    shell.out.put(b"")
+    assert (await page.until_closed()) == (1000, "The shell has ended.")
+    assert await ask(end_of, run) == ("bob", "The shell has ended.", "192.0.2.7")
+
+
+async def test_a_key_touches_no_database(opened, shell, monkeypatch):
+    page = await opened()
+    asked = []
+    run = reads._run
+    monkeypatch.setattr(reads, "_run", lambda *args, **kwargs: asked.append(args) or run(*args, **kwargs))
+    for number in range(1, 200):
+        await page.type(b"k")
+        await page.until(lambda v, number=number: v.bytes.count(b"echo:") == number)
+    assert asked == []
+    await page.leave()
+    assert shell.closed.wait(30)
+
+
+async def test_a_flood_waits_for_the_terminal(opened, shell):
+    shell.flood = True
+    page = await opened()
+    while not await page.quiet(0.5):
+        await page.step()
+    assert WINDOW <= len(page.bytes) <= WINDOW + 65536
+    assert shell.read_bytes == len(page.bytes)
+    # A key gets through meanwhile.
+    await page.type(b"\x03")
+    assert await ask(lambda: wait(lambda: shell.typed == b"\x03"))
+    await page.tell(ack=len(page.bytes))
+    before = len(page.bytes)
+    await page.until(lambda v: len(v.bytes) >= before + WINDOW)
+    await page.leave()
+    assert shell.closed.wait(30)
+
+
+def wait(true):
+    for _ in range(3000):
+        if true():
+            return True
+        threading.Event().wait(0.01)
+    return False
+
+
+async def test_a_paste_is_taken_at_the_hosts_pace(opened, shell):
+    page = await opened()
+    paste = bytes(range(256)) * 400
+    shell.takes.clear()
+    for at in range(0, len(paste), 16384):
+        await page.type(paste[at : at + 16384])
+    await page.tell(ack=0)
+    shell.takes.set()
+    await page.until(lambda v: any(told.get("ack", 0) >= len(paste) - 32768 for told in v.told))
+    assert await ask(lambda: wait(lambda: shell.typed == paste))
+    shell.takes.clear()
+    for _ in range(40):
+        await page.type(b"y" * 16384)
+    assert (await page.until_closed())[0] == 4400
+    shell.takes.set()
+
+
+def end_run(run):
+    Run.objects.filter(pk=run.pk).update(phase="ended")
+
+
+def leave(run):
+    run.job.project.memberships.filter(user__username="bob").delete()
+
+
+def close_by_admin(run):
+    ShellSession.objects.filter(run=run).update(closed_at=run.created_at, close_reason="Closed by root.")
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [(end_run, {"not running"}), (leave, {"not here", "may not"}), (close_by_admin, {"Closed by root."})],
+)
+@pytest.mark.parametrize("hinted", [True, False])
+async def test_it_closes_when_it_must(opened, run, shell, monkeypatch, loss, words, hinted):
+    if not hinted:
+        monkeypatch.setattr(sockets, "RECHECK_S", 0.1)
+    page = await opened(page=True)
+    await ask(loss, run)
+    if hinted:
+        registry.here().hint(f"job:{run.job_id}")
+    code, reason = await page.until_closed()
+    assert code in (4403, 4404) and any(word in reason for word in words)
+    assert page.told[-1] == {"closed": reason} and shell.closed.wait(30)
+    assert await ask(lambda: ShellSession.objects.exclude(closed_at=None).count()) == 1
+
+
+async def test_who_may_not_have_one_is_told_why(visit, run, shell):
+    await ask(
+        lambda: Job.objects.filter(pk=run.job_id).update(spec={**run.job.spec, "enableWebAccess": False})
+    )
+    page = await visit(f"/ws/shell/{run.pk}", "bob")
+    await page.tell(resize=[80, 24])
+    code, reason = await page.until_closed()
+    assert code == 4403 and "enableWebAccess" in reason
+    assert not await ask(ShellSession.objects.exists) and shell.sizes == []
+
+
+async def test_what_goes_wrong_on_the_way_is_told_word_for_word(visit, run, monkeypatch):
+    words = "gpu-a did not answer: [Errno 113] No route to host. " * 5 + "!"
+
+    def opening(run, cols, rows):
+        raise Unreachable(words)
+
+    monkeypatch.setattr(consumer, "_open", opening)
+    page = await visit(f"/ws/shell/{run.pk}", "bob")
+    await page.tell(resize=[80, 24])
+    code, reason = await page.until_closed()
+    assert code == 1013 and words.startswith(reason) and page.told[-1] == {"closed": words}
+    assert (await ask(end_of, run))[1] == words[:200]
+
+
+async def test_a_browser_that_goes_while_it_opens_leaves_no_shell(visit, run, shell, monkeypatch):
+    go = threading.Event()
+
+    def opening(run, cols, rows):
+        assert go.wait(30)
+        return shell
+
+    monkeypatch.setattr(consumer, "_open", opening)
+    page = await visit(f"/ws/shell/{run.pk}", "bob")
+    await page.tell(resize=[80, 24])
+    await page.until(lambda v: v.told)
+    await page.leave()
+    go.set()
+    assert shell.closed.wait(30)
+    assert (await ask(end_of, run))[1] == "The browser went away."
+
+
+@pytest.mark.parametrize("text", ['{"resize": [0, 1]}', '{"resize": "wide"}', '{"resize": [1e9, 2]}', "7"])
+async def test_nonsense_ends_it(opened, shell, text):
+    page = await opened()
+    await page.say(text)
+    assert (await page.until_closed())[0] == 4400
+    assert shell.closed.wait(30)
