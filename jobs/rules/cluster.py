@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from jobs.rules.customjob import CustomJobSpec, to_document
 
@@ -27,10 +28,20 @@ _TF_TASKS = ("chief", "worker", "ps", "evaluator")
 class _Place:
     """Where one replica stands in its job."""
 
-    name: str
     pool: int
     index: int
     rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """What all replicas of a job are told alike, written once: a thousand replicas have a thousand addresses each."""
+
+    places: Mapping[str, _Place]
+    pools: str
+    tf_pools: str
+    job: str
+    primary: str
 
 
 def environment(
@@ -44,61 +55,64 @@ def environment(
     host_name: str,
 ) -> dict[str, str]:
     """The variables of one replica, the user's own included. `addresses` is "address:port" by replica name."""
-    places = [_Place(name, pool, index, rank) for rank, (name, pool, index, _) in enumerate(spec.replicas())]
-    place = next(place for place in places if place.name == replica)
-    pools: dict[int, list[str]] = {}
-    for each in places:
-        pools.setdefault(each.pool, []).append(addresses[each.name])
+    cluster = _cluster(spec, tuple(addresses.items()))
+    place = cluster.places[replica]
+    task = {"type": f"workerpool{place.pool}", "index": place.index}
     variables = {
         "CLOUD_ML_PROJECT_ID": project,
         "CLOUD_ML_JOB_ID": job_id,
         "CLOUD_ML_REGION": location,
         "HOSTNAME": host_name,
         **_directories(spec.base_output_directory),
-        **_cluster(spec, place, pools, job_id),
-        **(_rendezvous(places, place, addresses) if len(places) > 1 else {}),
+        "CLUSTER_SPEC": _document(cluster.pools, task, cluster.job),
     }
+    if len(cluster.places) > 1:
+        task = {"type": _TF_TASKS[place.pool], "index": place.index, "cloud": job_id}
+        variables["TF_CONFIG"] = _document(cluster.tf_pools, task, cluster.job)
+        variables |= _rendezvous(cluster, place)
     pool = spec.pools[place.pool]
     return variables | dict(pool.container.env if pool else ())
 
 
-def _cluster(
-    spec: CustomJobSpec, place: _Place, pools: Mapping[int, list[str]], job_id: str
-) -> dict[str, str]:
-    job = to_document(spec)
-    cluster_spec = {
-        "cluster": {f"workerpool{pool}": hosts for pool, hosts in pools.items()},
-        "environment": "cloud",
-        "task": {"type": f"workerpool{place.pool}", "index": place.index},
-    }
-    variables = {"CLUSTER_SPEC": _with_job(cluster_spec, job)}
-    if sum(map(len, pools.values())) > 1:
-        tf_config = {
-            # The evaluator is no part of TensorFlow's cluster: it may only be a task.
-            "cluster": {_TF_TASKS[pool]: hosts for pool, hosts in pools.items() if pool != 3},
-            "environment": "cloud",
-            "task": {"type": _TF_TASKS[place.pool], "index": place.index, "cloud": job_id},
-        }
-        variables["TF_CONFIG"] = _with_job(tf_config, job)
-    return variables
+@lru_cache(maxsize=8)
+def _cluster(spec: CustomJobSpec, addresses: tuple[tuple[str, str], ...]) -> _Cluster:
+    address = dict(addresses)
+    replicas = [(name, pool, index) for name, pool, index, _ in spec.replicas()]
+    pools: dict[int, list[str]] = {}
+    for name, pool, _ in replicas:
+        pools.setdefault(pool, []).append(address[name])
+    return _Cluster(
+        places={name: _Place(pool, index, rank) for rank, (name, pool, index) in enumerate(replicas)},
+        pools=_json({f"workerpool{pool}": hosts for pool, hosts in pools.items()}),
+        # The evaluator is no part of TensorFlow's cluster: it may only be a task.
+        tf_pools=_json({_TF_TASKS[pool]: hosts for pool, hosts in pools.items() if pool != 3}),
+        job=_json(to_document(spec)),
+        primary=address[replicas[0][0]],
+    )
 
 
-def _with_job(document: Mapping[str, object], job: Mapping[str, object]) -> str:
-    whole = json.dumps({**document, "job": job}, separators=(",", ":"))
-    return whole if len(whole) <= MOST_VARIABLE_BYTES else json.dumps(document, separators=(",", ":"))
+def _document(cluster: str, task: Mapping[str, object], job: str) -> str:
+    whole = f'{{"cluster":{cluster},"environment":"cloud","task":{_json(task)},"job":{job}}}'
+    if len(whole) <= MOST_VARIABLE_BYTES:
+        return whole
+    return f'{{"cluster":{cluster},"environment":"cloud","task":{_json(task)}}}'
 
 
-def _rendezvous(places: list[_Place], place: _Place, addresses: Mapping[str, str]) -> dict[str, str]:
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _rendezvous(cluster: _Cluster, place: _Place) -> dict[str, str]:
     """For torch.distributed with one process per replica, and for a bare `torchrun train.py` (PET_*)."""
-    address, _, port = addresses[places[0].name].rpartition(":")
-    master = address.strip("[]")
+    address, _, port = cluster.primary.rpartition(":")
+    master, size, rank = address.strip("[]"), str(len(cluster.places)), str(place.rank)
     return {
         "MASTER_ADDR": master,
         "MASTER_PORT": port,
-        "WORLD_SIZE": str(len(places)),
-        "RANK": str(place.rank),
-        "PET_NNODES": str(len(places)),
-        "PET_NODE_RANK": str(place.rank),
+        "WORLD_SIZE": size,
+        "RANK": rank,
+        "PET_NNODES": size,
+        "PET_NODE_RANK": rank,
         "PET_MASTER_ADDR": master,
         "PET_MASTER_PORT": port,
     }
