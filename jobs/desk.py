@@ -182,5 +182,6 @@ def borrowed() -> Iterator[None]:
     try:
         yield
     finally:
-        if connection.vendor == "postgresql" or connection.errors_occurred:
+        pooled = connection.vendor == "postgresql" or connection.errors_occurred
+        if pooled and not connection.in_atomic_block:
             connection.close_if_unusable_or_obsolete()

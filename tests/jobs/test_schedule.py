@@ -1,0 +1,164 @@
+"""Who gets a place, who waits, and for what."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import IntegrityError
+from django.utils import timezone
+
+from agents.models import Gpu, Host, HostStatus
+from jobs import floor, schedule, seating, services
+from jobs.models import GpuClaim, Job, Run, Tick, Transition
+from jobs.queue import BEHIND, Queue, Waiting
+from jobs.rules.machines import Needs
+from jobs.rules.placement import Ask, GpuView, HostView
+from tests.jobs.conftest import gang, pool_of, spec
+from tests.jobs.paper import settle
+
+
+def pass_now():
+    schedule.schedule(timezone.now())
+
+
+def state_of(job):
+    job.refresh_from_db()
+    return job.state
+
+
+def test_without_a_host_a_job_waits_and_says_what_to_do(submit, add_host):
+    job = submit(spec(gpus=8, kind="NVIDIA_H100_80GB"))
+    assert (job.state, job.reason) == ("QUEUED", floor.NO_HOST)
+    host = add_host(status=HostStatus.UNREACHABLE, gpus=8, kind="NVIDIA_H100_80GB", cpus=64)
+    pass_now()
+    assert state_of(job) == "QUEUED" and job.reason == schedule.NONE_UP
+    Host.objects.filter(pk=host.row.pk).update(status=HostStatus.UP, cordoned=True)
+    pass_now()
+    assert state_of(job) == "QUEUED"
+    Host.objects.update(cordoned=False)
+    pass_now()
+    assert state_of(job) == "PENDING" and job.reason == "" and len(Run.objects.get().gpu_uuids) == 8
+
+
+def test_what_can_never_fit_is_refused_at_once(add_host, submit):
+    submit(spec(gpus=4))  # nobody knows yet what there will be
+    add_host(gpus=2)
+    add_host("other", gpus=8, location="elsewhere")
+    with pytest.raises(services.Refused) as refused:
+        submit(spec(gpus=4))
+    assert refused.value.field == "job_spec.worker_pool_specs" and "4 NVIDIA_L4" in refused.value.message
+    submit(spec(gpus=4), location="elsewhere")
+    with pytest.raises(services.Refused):
+        submit(spec(gpus=4), location="europe-west4")  # a name that nobody defined is the default location
+    Host.objects.filter(name="h1").update(retired_at=timezone.now())
+    submit(spec(gpus=4))  # only hosts in service count
+
+
+def test_a_gang_is_placed_whole_or_not_at_all(add_host, submit):
+    add_host("h1", cpus=2)
+    big = submit(gang(pool_of(), pool_of(count=1)))
+    waits = submit(gang(pool_of(), pool_of(count=1)))
+    assert (big.state, waits.state) == ("PENDING", "QUEUED") and Run.objects.count() == 2
+    assert "2 x 1 CPU" in waits.reason and not Run.objects.filter(job=waits).exists()
+    version = waits.version
+    pass_now()
+    waits.refresh_from_db()
+    assert waits.version == version  # words are written only when they change
+
+
+def test_first_come_first_served_on_what_both_could_use(add_host, submit, desk):
+    gpu, cpu = add_host("gpu", cpus=2, gpus=2), add_host("cpu", cpus=4)
+    first = submit(spec(gpus=2))
+    second = submit(spec(gpus=2))
+    third = submit(spec(gpus=1))
+    small = [submit() for _ in range(4)]
+    assert [state_of(job) for job in (first, second, third)] == ["PENDING", "QUEUED", "QUEUED"]
+    assert third.reason == BEHIND and "2 NVIDIA_L4" in second.reason
+    # The CPU host is of no use to them, so nobody waits for it; the GPU host is kept.
+    assert [state_of(job) for job in small] == ["PENDING"] * 4
+    assert state_of(submit()) == "QUEUED"
+    settle(desk, gpu, cpu)
+    gpu.end(desk, Run.objects.get(job=first).pk, exit_code=0)
+    assert (state_of(second), state_of(third)) == ("PENDING", "QUEUED")
+
+
+def test_a_place_that_a_constraint_refuses_is_offered_again(add_host, submit, monkeypatch):
+    add_host(cpus=4, gpus=2)
+    taken = submit(spec(gpus=1))
+    stray = GpuClaim.objects.get().gpu
+    honest = floor.look
+
+    def blind():
+        """As if the claims had been read before another scheduler wrote its own."""
+        ground = honest()
+        view = HostView(**{name: getattr(ground.views[0], name) for name in ("id", "name", "location", "address")},
+                        cpus=9.0, memory_mb=16_000, gpus=ground.views[0].gpus,
+                        used_ports=ground.views[0].used_ports)  # fmt: skip
+        return floor.Floor(ground.hosts, (view,), ground.locations, True)
+
+    monkeypatch.setattr(floor, "look", blind)
+    clashes, fine = submit(spec(gpus=1), place=False), submit(place=False)
+    pass_now()
+    assert (state_of(clashes), state_of(fine)) == ("QUEUED", "PENDING")
+    assert GpuClaim.objects.filter(gpu=stray).count() == 1 and Run.objects.filter(job=taken).count() == 1
+    assert not Transition.objects.filter(job=clashes, to_state="PENDING").exists()
+    monkeypatch.setattr(floor, "look", honest)
+    pass_now()
+    assert state_of(clashes) == "PENDING"
+
+
+def test_a_job_that_cannot_be_read_stands_in_nobodys_way(add_host, submit):
+    add_host()
+    broken = submit(place=False)
+    Job.objects.filter(pk=broken.pk).update(spec={"workerPoolSpecs": "none"})
+    assert submit().state == "PENDING" and state_of(broken) == "QUEUED"
+
+
+def test_many_jobs_are_placed_by_few_statements(add_host, submit, django_assert_max_num_queries):
+    for number in range(4):
+        add_host(f"h{number}", cpus=8)
+    jobs = [submit(place=False) for _ in range(40)]
+    with django_assert_max_num_queries(30):
+        pass_now()
+    assert [state_of(job) for job in jobs] == ["PENDING"] * 32 + ["QUEUED"] * 8
+    assert {job.reason for job in jobs[33:]} == {BEHIND}
+    assert Tick.objects.get(name="schedule").serial == 1
+
+
+def test_a_port_is_not_given_twice(add_host, submit):
+    add_host(cpus=20)
+    for _ in range(3):
+        submit(gang(pool_of(), pool_of(count=4)))
+    ports = list(Run.objects.values_list("port", flat=True))
+    assert len(set(ports)) == 15 and set(ports) <= set(floor.ports())
+
+
+def host_view(pk, cpus=4, gpus=0, location="default"):
+    return HostView(
+        pk, f"h{pk}", location, "a", cpus, 100, tuple(GpuView(f"{pk}-{n}", "L4", n) for n in range(gpus))
+    )
+
+
+def waiting(job, gpus=0, count=1, location="default"):
+    asks = tuple(Ask(f"workerpool1-{n}", Needs(1.0, 0, "L4" if gpus else "", gpus)) for n in range(count))
+    return Waiting(job, asks, location)
+
+
+def test_a_queue_keeps_for_the_blocked_only_what_could_help_them():
+    queue = Queue({1: host_view(1, gpus=2), 2: host_view(2), 3: host_view(3, location="far")}, range(100))
+    assert isinstance(queue.offer(waiting(1, gpus=1)), tuple)
+    assert "Needs" in queue.offer(waiting(2, gpus=2))
+    assert queue.held == {1} and queue.offer(waiting(3, gpus=1)) == BEHIND
+    assert isinstance(queue.offer(waiting(4, count=4)), tuple)
+    assert queue.offer(waiting(5)) == BEHIND and queue.held == {1, 2} and not queue.full
+    assert isinstance(queue.offer(waiting(6, location="far")), tuple)
+    assert "no host" in queue.offer(waiting(7, location="nowhere"))
+
+
+def test_runs_without_a_row_for_their_gpu_are_an_error_not_a_silent_claim(add_host, submit):
+    add_host(gpus=1)
+    submit(spec(gpus=1))
+    run = Run.objects.get()
+    Gpu.objects.update(uuid="GPU-renamed")
+    run.pk, run.number, run.port = "other", 1, run.port + 1
+    with pytest.raises((KeyError, IntegrityError)):
+        seating.save([run], timezone.now())

@@ -1,0 +1,119 @@
+"""What people ask for: once, whatever is retried; and what is refused, with the reason."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+
+from agents.models import Host, HostStatus
+from jobs import logs, services, storage
+from jobs.models import Job, LogSegment, Run, Transition
+from jobs.rules.spec import Refused
+from tests.jobs.conftest import spec
+from tests.jobs.paper import settle
+
+
+def test_the_same_request_is_the_same_job(submit, django_user_model, project):
+    job = submit(request_id="once")
+    assert submit(spec("false"), request_id="once").pk == job.pk != submit().pk
+    bob = django_user_model.objects.create_user("bob")
+    assert services.submit(project, bob, spec(), "", "once", timezone.now()).pk != job.pk
+    assert job.owner_name == "alice" and Transition.objects.get(job=job).actor == "alice"
+
+
+@pytest.mark.parametrize("request_id", ["", "x" * 201, "a\0b", "line\nbreak"])
+def test_a_request_id_that_cannot_be_kept_is_refused(request_id, submit):
+    with pytest.raises(services.Refused) as refused:
+        submit(request_id=request_id)
+    assert refused.value.field == "request_id"
+
+
+@pytest.mark.parametrize("document", [None, [], {}, {"displayName": "x"}, {"jobSpec": "\0"}, spec("\0")])
+def test_a_document_that_cannot_be_meant_leaves_no_row(document, submit, project, alice):
+    with pytest.raises(Refused):
+        services.submit(project, alice, document, "default", None, timezone.now())
+    assert not Job.every.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_request_from_eight_doors_at_once_is_one_job(project, alice):
+    jobs, barrier = [], threading.Barrier(8)
+
+    def door():
+        try:
+            barrier.wait(30)
+            with transaction.atomic():
+                jobs.append(services.submit(project, alice, spec(), "default", "once", timezone.now()).pk)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=door) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(jobs) == 8 and len(set(jobs)) == 1 == Job.objects.count()
+
+
+def test_with_a_full_disk_nothing_is_accepted_before_it_half_exists(submit, monkeypatch):
+    monkeypatch.setattr(storage, "low", lambda: True)
+    with pytest.raises(services.Unavailable):
+        submit()
+    assert not Job.every.exists() and logs.paused()
+
+
+def test_a_deleted_job_is_gone_but_its_history_is_kept(add_host, submit, desk, monkeypatch):
+    monkeypatch.setattr(storage, "MB", 1)
+    host = add_host()
+    job = submit()
+    with pytest.raises(services.Refused):
+        services.delete(job, "alice", timezone.now())
+    settle(desk, host)
+    run = Run.objects.get()
+    host.runs[run.pk].log = b"x" * 3000
+    host.end(desk, run.pk, exit_code=0)
+    host.turn(desk)
+    services.delete(job, "alice", timezone.now())
+    assert not Job.objects.filter(pk=job.pk).exists() and Job.every.get(pk=job.pk).deleted_by == "alice"
+    assert Transition.objects.filter(job=job).exists() and not LogSegment.objects.exists()
+    assert logs.read(run, 0, 10).data == b""
+    settle(desk, host)
+    assert host.runs == {}  # the host may forget it, proved or not
+
+
+def test_a_job_is_not_deleted_while_a_silent_host_may_run_it(add_host, submit, desk):
+    host = add_host()
+    job = submit()
+    settle(desk, host)
+    Host.objects.update(status=HostStatus.UNREACHABLE, status_since=timezone.now())
+    services.cancel(job, "alice", timezone.now())
+    job.refresh_from_db()
+    assert job.state == "CANCELLED"
+    with pytest.raises(services.Refused, match="does not answer"):
+        services.delete(job, "alice", timezone.now())
+
+
+def test_a_host_is_removed_when_nothing_holds_it(add_host, submit, desk):
+    host = add_host()
+    submit()
+    with pytest.raises(services.Refused, match="1 run holds it"):
+        services.remove_host(host.row, "alice", timezone.now())
+    settle(desk, host)
+    host.end(desk, Run.objects.get().pk, exit_code=0)
+    services.remove_host(host.row, "alice", timezone.now())
+    services.remove_host(host.row, "bob", timezone.now())
+    row = Host.every.get()
+    assert row.retired_at and [event.actor for event in row.events.all()] == ["alice"]
+
+
+def test_cancelling_what_is_over_changes_nothing(add_host, submit, desk):
+    host = add_host()
+    job = submit()
+    settle(desk, host)
+    host.end(desk, Run.objects.get().pk, exit_code=0)
+    before = Job.objects.values().get()
+    services.cancel(job, "alice", timezone.now())
+    assert Job.objects.values().get() == before and before["state"] == "SUCCEEDED"
