@@ -98,15 +98,7 @@ def test_directories_end_in_a_slash_and_are_there_only_with_a_base():
 
 
 def test_the_users_own_variables_come_on_top():
-    mine = replace(
-        pool(),
-        container=Container(
-            "host",
-            ("a",),
-            (),
-            (("RANK", "mine"), ("X", "")),
-        ),
-    )
+    mine = replace(pool(), container=Container("host", ("a",), (), (("RANK", "mine"), ("X", ""))))
     variables = told(replace(spec(1), pools=(mine, pool())))
     assert (variables["RANK"], variables["X"]) == ("mine", "")
 

@@ -151,11 +151,7 @@ MESSAGES = [
         "The replica workerpool0-0 was lost too often; the last time it was lost: "
         "host-of-workerpool0-0 was rebooted.",
     ),
-    (
-        {"why": "timeout"},
-        1,
-        "The job was cancelled because it ran longer than its timeout of 604800s.",
-    ),
+    ({"why": "timeout"}, 1, "The job was cancelled because it ran longer than its timeout of 604800s."),
 ]
 
 
