@@ -5,11 +5,9 @@ from __future__ import annotations
 from celery import shared_task
 from django.utils import timezone
 
-from agents import enrol as enrolling
 from agents import fleet
-from agents.models import Host
 from jobs import advance as advancing
-from jobs import announce, hints
+from jobs import checks
 from jobs import schedule as scheduling
 from jobs import sweep as sweeping
 
@@ -42,9 +40,4 @@ def dispatch(host_ids: list[int]) -> None:
 
 @shared_task(name="jobs.tasks.enrol")
 def enrol(host_id: int) -> None:
-    if not Host.objects.filter(pk=host_id).exists():
-        return
-    topics = [f"host:{host_id}", "hosts"]
-    enrolling.check(host_id, timezone.now(), tell=lambda: announce.ring(topics))
-    hints.schedule()
-    hints.hosts([host_id])
+    checks.checker.put(host_id)

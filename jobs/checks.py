@@ -1,0 +1,69 @@
+"""Checklists of hosts, run in threads of their own.
+
+A machine that does not answer holds a check up for a minute. In Celery's pool a handful of those would stop every
+decision; here they delay each other only. A check that is lost with its process is due again by its row.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+
+from django.db import close_old_connections
+from django.utils import timezone
+
+from agents import enrol
+from agents.models import Host
+from jobs import announce, hints
+
+log = logging.getLogger(__name__)
+
+# Each may wait for a silent host; more would only press on sshd and on the database.
+THREADS = 8
+
+
+class Checker:
+    """A queue without doubles, and daemon threads that start with the first check: they hold no process back."""
+
+    def __init__(self) -> None:
+        self.waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self.known: set[int] = set()
+        self.lock = threading.Lock()
+        self.started = False
+
+    def put(self, host_id: int) -> None:
+        with self.lock:
+            if host_id in self.known:
+                return
+            self.known.add(host_id)
+            self.waiting.put(host_id)
+            if not self.started:
+                self.started = True
+                for _ in range(THREADS):
+                    threading.Thread(target=self.work, name="check", daemon=True).start()
+
+    def work(self) -> None:
+        while True:
+            host_id = self.waiting.get()
+            with self.lock:
+                # A hint that comes from here on is about news, and is to be checked again.
+                self.known.discard(host_id)
+            try:
+                check(host_id)
+            except Exception:
+                log.exception("the check of host %s failed", host_id)
+            finally:
+                close_old_connections()
+
+
+def check(host_id: int) -> None:
+    if not Host.objects.filter(pk=host_id).exists():
+        return
+    topics = [f"host:{host_id}", "hosts"]
+    enrol.check(host_id, timezone.now(), tell=lambda: announce.ring(topics))
+    hints.schedule()
+    hints.hosts([host_id])
+
+
+checker = Checker()
