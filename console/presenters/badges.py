@@ -43,7 +43,7 @@ REPLICA = _table(
 )
 
 HOST = _table(
-    (HostStatus.NEW, "Waiting for its key to be accepted", "warn", "key"),
+    (HostStatus.NEW, "Key to be accepted", "warn", "key"),
     (HostStatus.CHECKING, "Being checked", "busy", "ring"),
     (HostStatus.UP, "Up", "good", "tick"),
     (HostStatus.UNREACHABLE, "Unreachable", "bad", "unplugged"),

@@ -19,6 +19,8 @@ from console.presenters.badges import Badge
 from jobs.models import GpuClaim, Run
 
 SHOWN_EVENTS = 30
+SSH_ERROR = "The last SSH error, word for word"
+UNUSABLE = "Why no job is placed on it"
 LOCKED_OUT = frozenset({HostStatus.NEW, HostStatus.AUTH_FAILED})
 # One line, safe to run twice, for people who are logged in on the host.
 APPEND = (
@@ -117,6 +119,7 @@ class HostLive:
     accepted_at: datetime | None
     changed: bool
     error: str
+    error_title: str
     command: str
     checks: tuple[CheckLine, ...]
     checking: bool
@@ -150,7 +153,8 @@ def live(host: Host, user: User) -> HostLive:
     allowed = access.verbs(user, host)
     events = host.events.all()[:SHOWN_EVENTS]
     known = {str(row["name"]): row for row in host.checklist}
-    changed = bool(host.offered_key and _pinned(host) and host.status == HostStatus.BLOCKED)
+    # Whatever else happened to the host since: a key in place of an accepted one is never shown as a first one.
+    changed = bool(host.offered_key and _pinned(host))
     return HostLive(
         id=host.pk,
         name=host.name,
@@ -168,6 +172,7 @@ def live(host: Host, user: User) -> HostLive:
         accepted_at=host.key_accepted_at,
         changed=changed,
         error=host.last_error,
+        error_title=UNUSABLE if host.status == HostStatus.UNUSABLE else SSH_ERROR,
         command=append_command() if host.status in LOCKED_OUT else "",
         checks=tuple(_checks(host, known)),
         checking=host.status == HostStatus.CHECKING,

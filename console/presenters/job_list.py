@@ -14,6 +14,7 @@ from django.urls import reverse
 from console import access
 from console.presenters import badges
 from console.presenters.badges import Badge
+from console.presenters.jobs import error_words
 from jobs.models import Job
 from jobs.rules.states import TERMINAL, JobState
 
@@ -133,7 +134,7 @@ def _row(job: Job) -> JobRow:
         url=reverse("job", args=[job.pk]),
         name=job.display_name,
         badge=badges.JOB[job.state],
-        note=job.error_message or " ".join([job.reason, *flags]).strip(),
+        note=" ".join(filter(None, [error_words(job.state, job.error_message), job.reason, *flags])),
         owner=job.owner_name,
         replicas=job.replica_count,
         attempt=job.attempt,

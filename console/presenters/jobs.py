@@ -19,6 +19,7 @@ from console import access
 from console.presenters import badges
 from console.presenters.badges import Badge
 from jobs.models import Job, Replica, Run, Transition
+from jobs.rules.retry import CANCELLED_TEXT
 from jobs.rules.states import TERMINAL, FlagName, JobState, RunPhase
 
 SHOWN_TRANSITIONS = 60
@@ -110,6 +111,7 @@ class JobLive:
     reason: str
     error: str
     flags: tuple[FlagLine, ...]
+    cancelled: bool
     cancel_by: str
     cancel_at: datetime | None
     kill_at: datetime | None
@@ -166,8 +168,9 @@ def live(job: Job, user: User) -> JobLive:
         ended_at=job.ended_at,
         attempt=job.attempt,
         reason=job.reason,
-        error=job.error_message,
+        error=error_words(job.state, job.error_message),
         flags=tuple(_flag(flag) for flag in job.flags),
+        cancelled=job.state == JobState.CANCELLED and job.cancel_requested_at is not None,
         cancel_by=job.cancel_requested_by,
         cancel_at=job.cancel_requested_at,
         kill_at=_kill_at(job),
@@ -298,6 +301,11 @@ def _tally(replicas: tuple[ReplicaLine, ...]) -> tuple[tuple[Badge, int], ...]:
 def _since(job: Job) -> datetime:
     at = job.transitions.filter(subject="job").order_by("-id").values_list("at", flat=True).first()
     return at or job.created_at
+
+
+def error_words(state: str, message: str) -> str:
+    """Vertex's one-word message of a cancelled job says what the state says already."""
+    return "" if state == JobState.CANCELLED and message == CANCELLED_TEXT else message
 
 
 def _kill_at(job: Job) -> datetime | None:

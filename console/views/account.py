@@ -72,6 +72,8 @@ def _page(
     password: PasswordChangeForm | None = None,
     **context: object,
 ) -> HttpResponse:
+    password = password or PasswordChangeForm(user)
+    password.fields["old_password"].widget.attrs.pop("autofocus", None)  # it is one form of several here
     rows = ApiToken.objects.filter(user=user, revoked_at=None)
-    forms = {"form": form or NewToken(), "password": password or PasswordChangeForm(user)}
+    forms = {"form": form or NewToken(), "password": password}
     return render(request, "people/account.html", {"tokens": rows, **forms, **context})

@@ -108,9 +108,10 @@ def test_a_key_that_was_not_the_shown_one_is_not_accepted(browser):
     assert host.pinned_key == ""
 
 
-def test_a_changed_key_shows_both_fingerprints(browser):
+@pytest.mark.parametrize("status", [HostStatus.BLOCKED, HostStatus.UNREACHABLE, HostStatus.CHECKING])
+def test_a_changed_key_shows_both_fingerprints(browser, status):
     host = a_host(
-        status=HostStatus.BLOCKED,
+        status=status,
         offered_key=OTHER_KEY,
         key_accepted_by="alice",
         last_error="The host key changed",
