@@ -66,7 +66,8 @@ export class Lines {
   // Nothing follows: what is still held back is written.
   finish() {
     const rows = this.row ? [this.row] : [];
-    this.#write(rows, this.decoder.decode(), this.offset);
+    const rest = this.decoder.decode();
+    if (rest) this.#write(rows, rest, this.offset);
     return rows;
   }
 

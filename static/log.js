@@ -83,7 +83,7 @@ export class LogView {
       if (!(item instanceof Uint8Array)) this.#header(item);
       else {
         this.received += item.length;
-        if (this.live && !this.awaiting) this.#below(this.lines.push(item));
+        if (this.live && !this.awaiting) this.#below(this.lines.push(this.#wholeLines(item)));
       }
     }
     if (this.live && !this.awaiting) this.#moveBottom();
@@ -91,6 +91,17 @@ export class LogView {
     if (this.following) this.#toEnd();
     if (this.received - this.acked >= ACK_STEP || this.#unsettled()) this.#ack();
     this.#told();
+  }
+
+  // A window begins with a whole line, where there is one. What is left out comes when one scrolls up.
+  #wholeLines(data) {
+    if (this.rows.length || !this.lines.continued) return data;
+    const newline = data.indexOf(10);
+    if (newline < 0 || newline + 1 === data.length) return data;
+    const { run, offset } = this.lines;
+    this.lines = new Lines(run, offset + newline + 1);
+    this.top = { run, offset: offset + newline + 1 };
+    return data.subarray(newline + 1);
   }
 
   #unsettled() {
@@ -253,7 +264,6 @@ export class LogView {
     const { run, offset } = this.top;
     const piece = await this.#fetch(run, { from: Math.max(0, offset - STEP), to: offset });
     if (!piece || this.top.offset !== offset || this.top.run !== run) return;
-    // Begin with a whole line where there is one.
     const newline = piece.from > 0 && piece.gaps.length === 0 ? piece.data.indexOf(10) : -1;
     if (newline >= 0 && newline + 1 < piece.data.length) {
       piece.data = piece.data.subarray(newline + 1);

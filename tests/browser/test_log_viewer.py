@@ -1,0 +1,351 @@
+"""The log viewer in a real browser: bytes in, rows out, whatever a program prints."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.browser.static_site import served, viewer_page
+
+# Feeds base64 pieces to lines.js as the socket would, and answers with what is on the page.
+FEED = """async (pieces) => {
+  const { Lines } = await import("/static/lines.js");
+  const { paint } = await import("/static/ansi.js");
+  const lines = new Lines("run", 0);
+  const rows = new Set();
+  const box = document.createElement("div");
+  for (const piece of pieces) {
+    for (const row of lines.push(Uint8Array.from(atob(piece), (c) => c.charCodeAt(0)))) rows.add(row);
+  }
+  for (const row of lines.finish()) rows.add(row);
+  for (const row of rows) {
+    const node = document.createElement("div");
+    node.replaceChildren(...row.pieces.map(paint));
+    box.append(node);
+  }
+  document.body.append(box);
+  const all = [...box.querySelectorAll("*")];
+  return {
+    rows: [...rows].map((row) => ({ text: row.text, offset: row.offset, continued: row.continued, cut: row.cut })),
+    html: [...box.children].map((node) => node.innerHTML),
+    tags: [...new Set(all.map((node) => node.tagName))],
+    attributes: [...new Set(all.flatMap((node) => node.getAttributeNames()))],
+    classes: [...new Set(all.flatMap((node) => [...node.classList]))],
+    styles: [...new Set(all.flatMap((node) => [...node.style]))],
+  };
+}"""
+
+
+@pytest.fixture(scope="module")
+def site():
+    with served(viewer_page()) as address:
+        yield address
+
+
+@pytest.fixture
+def feed(page, site):
+    page.route_web_socket("**/ws/**", lambda socket: None)
+    page.goto(site)
+
+    def give(data, sizes=(1 << 20,)):
+        pieces, at, turn = [], 0, 0
+        while at < len(data):
+            size = sizes[turn % len(sizes)]
+            pieces.append(base64.b64encode(data[at : at + size]).decode())
+            at, turn = at + size, turn + 1
+        return page.evaluate(FEED, pieces)
+
+    return give
+
+
+def texts(shown):
+    return [row["text"] for row in shown["rows"]]
+
+
+def test_plain_rows_keep_their_offsets(feed):
+    data = "one\n\ntwo é€😀\r\nthree".encode()
+    for sizes in ((1 << 20,), (1,), (3, 5, 2)):
+        shown = feed(data, sizes)
+        assert texts(shown) == ["one", "", "two é€😀", "three"]
+        assert [row["offset"] for row in shown["rows"]] == [0, 4, 5, data.index(b"three")]
+
+
+def test_colours_are_classes_and_nothing_else_gets_through(feed):
+    data = (
+        b"\x1b[1;31mred\x1b[0m plain \x1b[38;5;208morange\x1b[39m \x1b[48;2;1;2;3mblue\x1b[m\x1b[7mback\x1b[27m\n"
+        b"\x1b]0;title\x07\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\ \x1b]52;c;Zm9v\x07"
+        b"\x1b[2J\x1b[10;10H\x1b(B\x1bcend\n"
+        b"<img src=x onerror=alert(1)><script>alert(2)</script>&amp;\n"
+        b"unfinished \x1b]0;no end\n\x1b[31\nnext\n"
+        b"a\xe2\x80\xaeb \x9b31mc\x07\x00d\te\n"
+    )
+    for sizes in ((1 << 20,), (1,)):
+        shown = feed(data, sizes)
+        assert texts(shown) == [
+            "red plain orange blueback",
+            "link end",
+            "<img src=x onerror=alert(1)><script>alert(2)</script>&amp;",
+            "unfinished ",
+            "",
+            "next",
+            "a\ufffdb \ufffd31mcd\te",
+        ]
+        assert shown["html"][0] == (
+            '<span class="s-bold f-1">red</span> plain <span style="color: rgb(255, 135, 0);">orange</span> '
+            '<span style="background-color: rgb(1, 2, 3);">blue</span><span class="f-i b-i">back</span>'
+        )
+
+
+def test_progress_bars_are_one_living_line(feed):
+    bars = b"".join(
+        b"\r%3d%%|%s| %d/1000000" % (n // 10_000, b"#" * (n % 40), n) for n in range(0, 1_000_000, 7)
+    )
+    shown = feed(b"start\n" + bars + b"\r100% done\nnext\r\n", (65536,))
+    assert texts(shown) == ["start", "100% done", "next"]
+
+
+def test_endless_lines_come_in_pieces(feed):
+    data = "é".encode() * 200_000
+    shown = feed(data + b"\nshort\n", (65536, 1))
+    pieces = shown["rows"][:-1]
+    assert "".join(row["text"] for row in pieces) == data.decode() and texts(shown)[-1] == "short"
+    assert max(len(row["text"]) for row in pieces) <= 16384 and len(pieces) > 20
+    assert [row["continued"] for row in pieces] == [False] + [True] * (len(pieces) - 1)
+    assert [row["cut"] for row in pieces] == [True] * (len(pieces) - 1) + [False]
+    # Each begins where it says, so that it can be dropped and fetched again.
+    for before, row in zip(pieces, pieces[1:], strict=False):
+        assert row["offset"] - before["offset"] in range(
+            len(before["text"]) * 2 - 1, len(before["text"]) * 2 + 2
+        )
+
+
+def test_escape_soup_makes_no_markup(feed):
+    """Whatever comes: spans with our classes and two colours, and the same rows however it is cut."""
+    dice = random.Random(20261121)
+    crumbs = [
+        b"\x1b",
+        b"[",
+        b"]",
+        b"m",
+        b"31;",
+        b"38;5;",
+        b"48;2;",
+        b"999",
+        b"<b onclick=x>",
+        b"</span>",
+        b"\r",
+        b"\n",
+    ]
+    crumbs += [
+        b"\x07",
+        b"\x1b\\",
+        b"\x9b",
+        b"P",
+        b"8;;javascript:x",
+        b"\xff",
+        b"\xe2\x82",
+        b"\xc2\x9b",
+        b"text ",
+        b":",
+        b"?",
+    ]
+    crumbs += [b"\x1b[7m", b"\x1b[1;4;9m", b"\x1b[97;104m", b"\x1b[0m"]
+    for _ in range(12):
+        soup = b"".join(dice.choice(crumbs) for _ in range(4000))
+        whole, cut = feed(soup), feed(soup, (1, 2, 3, 7, 64))
+        assert texts(whole) == texts(cut)
+        assert whole["html"] == cut["html"]
+        assert set(whole["tags"]) <= {"DIV", "SPAN"}
+        assert set(whole["attributes"]) <= {"class", "style"}
+        assert set(whole["styles"]) <= {"color", "background-color"}
+        sides = {f"{side}-{n}" for side in "fb" for n in [*range(16), "i"]}
+        assert set(whole["classes"]) <= sides | {"s-bold", "s-dim", "s-italic", "s-underline", "s-strike"}
+
+
+class Product:
+    """The log of one replica as the product tells it: the socket, and the ranges by HTTP."""
+
+    def __init__(self, page, data):
+        self.page = page
+        self.runs = {"r0": bytearray(data)}
+        self.run = "r0"
+        self.sent = 0
+        self.socket = None
+        self.messages = []
+        self.paused = False
+        self.status = {"complete": False, "phase": "running", "matches": None}
+        page.route_web_socket("**/ws/**", self.connected)
+        page.route("**/api/v1/jobs/1/**", self.bytes)
+        page.route("**/api/v1/jobs/1", lambda route: route.fulfill(json={"replicas": []}))
+
+    def connected(self, socket):
+        self.socket = socket
+        socket.on_message(self.heard)
+
+    def heard(self, text):
+        message = json.loads(text)
+        self.messages.append(message)
+        self.paused = message.get("pause", self.paused)
+        if message.keys() & {"from", "tail"}:
+            size = len(self.runs[self.run])
+            self.sent = message.get("from", max(0, size - message.get("tail", 0)))
+            self.head(at=self.sent, jump=True, id=message["id"])
+        self.pour()
+
+    def head(self, **more):
+        size = len(self.runs[self.run])
+        known = {"run": self.run, "size": size, "stored": size, "newest_run": self.run, **self.status}
+        self.socket.send(json.dumps({**known, **more}))
+
+    def pour(self):
+        data = self.runs[self.run]
+        if not self.paused:
+            while self.sent < len(data):
+                piece = bytes(data[self.sent : self.sent + 65536])
+                self.sent += len(piece)
+                self.socket.send(piece)
+
+    def print(self, data):
+        self.runs[self.run] += data
+        self.head()
+        self.pour()
+
+    def bytes(self, route):
+        asked = {name: values[0] for name, values in parse_qs(urlsplit(route.request.url).query).items()}
+        data = self.runs[asked["run"]]
+        start = int(asked.get("from", 0))
+        end = min(int(asked.get("to", len(data))), start + int(asked.get("limit", 1 << 40)), len(data))
+        told = {"Trainyard-Log-From": str(start), "Trainyard-Log-To": str(end)}
+        route.fulfill(body=bytes(data[start:end]), headers=told, content_type="text/plain")
+
+
+@pytest.fixture
+def viewer(page, site):
+    def open_on(data=b""):
+        product = Product(page, data)
+        page.goto(site)
+        return product
+
+    return open_on
+
+
+ROWS = ".log-body .row"
+
+
+def wait_for_text(page, text):
+    page.locator(ROWS).filter(has_text=text).last.wait_for()
+
+
+def numbered(first, last):
+    return b"".join(b"step %07d loss 0.1234 and some more words\n" % n for n in range(first, last))
+
+
+def test_it_follows_pauses_and_goes_on(page, viewer):
+    product = viewer(b"first\n")
+    wait_for_text(page, "first")
+    product.print(b"\x1b[32msecond\x1b[0m\n")
+    wait_for_text(page, "second")
+    assert page.locator(".log-body .f-2").inner_text() == "second"
+    page.get_by_role("button", name="Pause").click()
+    page.wait_for_function("document.querySelector('[data-part=follow]').textContent === 'Follow'")
+    product.print(b"third\n")
+    page.get_by_text("6 bytes further down").wait_for()
+    assert page.locator(ROWS).count() == 2
+    page.get_by_role("button", name="Follow").click()
+    wait_for_text(page, "third")
+    assert page.locator(ROWS).all_inner_texts() == ["first", "second", "third"]
+
+
+def test_a_long_log_is_a_window_that_moves(page, viewer):
+    data = numbered(0, 60_000)
+    product = viewer(data)
+    wait_for_text(page, "0059999")
+    body = page.locator(".log-body")
+    assert page.locator(ROWS).count() < 4500
+    # Upwards, further than what came first.
+    for _ in range(4):
+        first = page.locator(ROWS).first.inner_text()
+        body.evaluate("(node) => { node.scrollTop = 300; node.scrollTop = 0; }")
+        page.wait_for_function(
+            "(was) => document.querySelector('.log-body .row').textContent !== was", arg=first
+        )
+    shown = page.locator(ROWS).all_inner_texts()
+    steps = [int(row.split()[1]) for row in shown]
+    assert steps == list(range(steps[0], steps[0] + len(steps))) and steps[-1] < 59_999 and len(steps) <= 4000
+    page.get_by_role("button", name="Start").click()
+    wait_for_text(page, "0000000")
+    product.print(b"the newest line\n")
+    # Downwards by scrolling, then to the end at once.
+    last = page.locator(ROWS).last.inner_text()
+    body.evaluate("(node) => { node.scrollTop = node.scrollHeight; }")
+    page.wait_for_function(
+        "(was) => [...document.querySelectorAll('.log-body .row')].at(-1).textContent !== was", arg=last
+    )
+    page.get_by_role("button", name="End").click()
+    wait_for_text(page, "the newest line")
+    steps = [int(row.split()[1]) for row in page.locator(ROWS).all_inner_texts()[:-1]]
+    assert steps == list(range(steps[0], 60_000))
+
+
+def test_gaps_restarts_and_the_end_are_shown(page, viewer):
+    product = viewer(b"before\n")
+    wait_for_text(page, "before")
+    product.socket.send(json.dumps({"run": "r0", "gap": "the disk was full", "at": 7, "to": 107}))
+    product.socket.send(b"after the gap")
+    wait_for_text(page, "after the gap")
+    product.run, product.sent = "r1", 0
+    product.runs["r1"] = bytearray(b"again\n")
+    product.head(at=0, restart=True, attempt=1, number=1, host="gpu-b")
+    product.pour()
+    wait_for_text(page, "again")
+    assert page.locator(ROWS).all_inner_texts() == [
+        "before",
+        "100 bytes missing here (7 to 107): the disk was full",
+        "after the gap",
+        "Started again: attempt 1, start 2, on gpu-b",
+        "again",
+    ]
+    product.status = {"complete": True, "matches": True, "digest_here": "sha256:abc", "phase": "closed"}
+    product.head()
+    page.get_by_text("Complete: 6 bytes, SHA-256 abc equal to the host's").wait_for()
+
+
+def test_it_comes_back_where_it_was(page, viewer):
+    product = viewer(b"one\ntw")
+    wait_for_text(page, "tw")
+    product.socket.close(code=1012)
+    product.runs["r0"] += b"o\nthree\n"
+    wait_for_text(page, "three")
+    assert page.locator(ROWS).all_inner_texts() == ["one", "two", "three"]
+    assert {"run": "r0", "from": 6, "id": 2} in product.messages
+
+
+def test_searching_in_what_is_loaded(page, viewer):
+    viewer(numbered(0, 30) + b"needle here\n" + numbered(30, 60) + b"a NEEDLE there\n")
+    wait_for_text(page, "there")
+    page.get_by_placeholder("Search").fill("needle")
+    page.get_by_text("2 in what is loaded").wait_for()
+    page.get_by_placeholder("Search").press("Enter")
+    assert page.locator(".log-body .now").inner_text() == "needle here"
+    page.get_by_role("button", name="Previous hit").click()
+    assert page.locator(".log-body .now").inner_text() == "a NEEDLE there"
+    page.get_by_placeholder("Search").fill("")
+    assert page.locator(".log-body .hit").count() == 0
+
+
+def test_what_was_shown_is_acknowledged(page, viewer):
+    product = viewer(b"x" * 63 + b"\n")
+    wait_for_text(page, "xxx")
+    product.print(numbered(0, 4000))
+    wait_for_text(page, "0003999")
+    page.wait_for_timeout(50)
+    total = 64 + len(numbered(0, 4000))
+    for _ in range(600):
+        if product.messages[-1].get("ack") == total:
+            break
+        page.wait_for_timeout(50)
+    assert [message["ack"] for message in product.messages if "ack" in message][-1] == total
