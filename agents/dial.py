@@ -21,7 +21,7 @@ from agents import hostkeys
 from agents.targets import Jump, Target, place
 from agents.words import clean
 
-CONNECT_S = 8.0
+CONNECT_S = 5.0
 HANDSHAKE_S = 10.0
 DEAD_S = 12.0
 # paramiko's thread looks up from its socket this often; its own 0.1 s costs 4.5 % of a core for 200 idle links.

@@ -71,10 +71,11 @@ class HostThread:
         self._link: Link | None = None
         self._stopping = False
         self._wake = threading.Event()
-        self._news: deque[Callable[[], bool]] = deque()
+        self._news: deque[Callable[[], bool]] = deque(maxlen=100)
         self._look = True
         self._looked_at = 0.0
         self._busy = False
+        self._away = False  # the last dial did not get through either
         self._greeting = False  # holds one of GREETINGS; touched in the host's own thread only
         self.waiting_since: float | None = None  # wall time since when it waits to dial again
         self._thread = threading.Thread(target=self._run, name=f"host {target.name}", daemon=True)
@@ -116,7 +117,8 @@ class HostThread:
     def hang_up(self) -> None:
         """In a thread of its own: closing can wait for a host that does not listen, and nobody else may."""
         link = self._link
-        if link is not None:
+        if link is not None and not link.hung_up:
+            link.hung_up = True
             threading.Thread(target=link.close, name=f"close {self.target.name}", daemon=True).start()
 
     def tick(self, now: float) -> None:
@@ -175,7 +177,9 @@ class HostThread:
             self._tell_away(HostStatus.AUTH_FAILED, str(error))
             return Trouble.LOGIN
         except (Unreachable, Busy) as error:
-            self._tell_away(HostStatus.UNREACHABLE, str(error))
+            if self._away:  # an sshd that restarts, or is full for a moment, is no news
+                self._tell_away(HostStatus.UNREACHABLE, str(error))
+            self._away = True
             return Trouble.BUSY if isinstance(error, Busy) else Trouble.AWAY
         except DialError as error:
             self._tell_away(HostStatus.UNUSABLE, str(error))
@@ -227,6 +231,7 @@ class HostThread:
 
     def _greeted(self, hello: Hello) -> None:
         self._end_greeting()
+        self._away = False
         if hello.sha != install.shipped_sha():
             raise WireError("another runner than the one that was started")
         host_id, token = self.host_id, self.lease.token

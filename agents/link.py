@@ -17,7 +17,7 @@ from agents import install
 from agents.arrivals import KINDS, arrivals
 from agents.desk import Fact, Forgotten
 from agents.dial import DialError, open_session
-from agents.failpoints import failpoint
+from agents.failpoints import HEARD, failpoint
 from agents.inbox import Inbox
 from agents.orders import Forget, Order, Pull, Said, Start, Stop
 from agents.runner import PROTOCOL, Message, WireError
@@ -83,7 +83,7 @@ class Link:
         self.said = Said()  # touched in the host's turns only
         self.hello: Hello | None = None
         self.ready = False  # the whole inventory has been heard: what is not in it is not there
-        self.ended = False
+        self.ended = self.hung_up = False
         self.error = ""
         self.opened_at = self.heard_at = time.monotonic()
         self.pinged_at = 0.0
@@ -172,12 +172,13 @@ class Link:
     def _hear(self, message: Message, payload: bytes, greeted: Callable[[Hello], None]) -> bool:
         """Whether the desk should look."""
         kind = message["t"]
+        if kind in HEARD:
+            failpoint(f"receive.{kind}")
         if kind == "hello":
             self.hello = Hello.of(message, time.time())
             self.pinged_at = self.heard_at
             greeted(self.hello)
         elif kind in KINDS:
-            failpoint(f"receive.{kind}")
             self._keep(message, payload)
         elif kind == "error":
             self._note_error(message)
