@@ -38,6 +38,7 @@ def machine():
 def yard(machine):
     with Product() as product:
         yield product
+        print(product.tail())  # pytest shows it when something failed
 
 
 @pytest.fixture
