@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import pytest
@@ -129,14 +128,10 @@ def test_sshd_limits_slow_us_and_break_nothing(yard, client):
     host.sshd_config("MaxSessions 2\nMaxStartups 2:100:2")
     yard.processes.kill("dispatcher")
     run_id = job.run()["id"]
-    shells = [client.socket(f"/ws/shell/{run_id}") for _ in range(5)]
+    shells = [client.shell(run_id) for _ in range(5)]
     try:
-        for shell in shells:
-            shell.send(json.dumps({"resize": [80, 24]}))
         for number, shell in enumerate(shells):
-            wait_until_open(shell)
-            shell.send(f"echo shell-$(({number}+10))\n".encode())
-            read_until(shell, f"shell-{number + 10}")
+            shell.wait_until_open().say(f"echo shell-$(({number}+10))", f"shell-{number + 10}")
     finally:
         for shell in shells:
             shell.close()
@@ -144,19 +139,6 @@ def test_sshd_limits_slow_us_and_break_nothing(yard, client):
     job.succeeded()
     host.sshd_config("")
     yard.check()
-
-
-def wait_until_open(shell):
-    message = ""
-    while not (isinstance(message, str) and '"ready"' in message):
-        message = shell.recv(timeout=60)
-
-
-def read_until(shell, text):
-    seen = b""
-    while text.encode() not in seen:
-        message = shell.recv(timeout=60)
-        seen += message if isinstance(message, bytes) else b""
 
 
 def test_a_slow_and_lossy_link_is_only_slow(yard, client):

@@ -96,6 +96,10 @@ def every_byte_is_stored(evidence):
             yield f"I5: the first {line['out']} bytes stored of {run_id} are not those that it printed"
         elif line["event"] == "end" and len(stored) + missing != line["out"]:
             yield f"I5: {run_id} printed {line['out']} bytes in all; stored are {len(stored) + missing}"
+    for run in evidence.runs:
+        here, there = run["log_digest_here"], run["log_digest_host"]
+        if here and there and here != there:
+            yield f"I5: the log of {run['id']} is {here} here and {there} on its host"
 
 
 def what_was_accepted_exists(evidence):

@@ -39,7 +39,13 @@ def good():
         evidence.jobs.append(
             {"id": job, "state": "SUCCEEDED", "reason": "", "due_at": None, "ended_at": 1010 + begin}
         )
-        held = {"host": "gpu00", "phase": "closed", "released_at": 1, "closed_at": 1009.5 + begin}
+        held = {
+            "host": "gpu00",
+            "phase": "closed",
+            "released_at": 1,
+            "log_digest_here": "sha256:a",
+            "log_digest_host": "sha256:a",
+        }
         evidence.runs.append({"id": run, "job_id": job, **held})
         states = ("", "QUEUED", "PENDING", "RUNNING", "SUCCEEDED")
         for source, target in zip(states, states[1:], strict=False):
@@ -104,6 +110,10 @@ def doubled_bytes(evidence):
     evidence.logs[EARLY] = OUTPUT + b"line 1\n"
 
 
+def other_digest(evidence):
+    evidence.runs[0]["log_digest_here"] = "sha256:b"
+
+
 def no_log(evidence):
     del evidence.logs[EARLY]
 
@@ -142,7 +152,7 @@ PLANTED = {
     "I2": (shared_gpu,),
     "I3": (second_end, illegal_edge, torn_history, state_without_history),
     "I4": (living_process, late_beat),
-    "I5": (lost_byte, wrong_byte, doubled_bytes, no_log),
+    "I5": (lost_byte, wrong_byte, doubled_bytes, other_digest, no_log),
     "I6": (vanished_job, stuck_job),
     "I8": (held_port, held_gpu, held_lock, open_run, stray_file, living_process),
 }

@@ -244,14 +244,15 @@ class Product:
     # the end
 
     def settle(self, timeout=120):
-        """Until every job is over, every run is closed and released, and its log is complete."""
+        """Until every job is over, every run is closed and released, and its log is complete and proved."""
         self.disarm()
         self.processes.resume()
         states = ", ".join(f"'{state}'" for state in TERMINAL)
         jobs = f"SELECT id, state, reason FROM jobs_job WHERE state NOT IN ({states})"
         runs = (
-            "SELECT id, phase, why, released_at, log_size, log_stored, log_complete_at FROM jobs_run"
-            " WHERE released_at IS NULL OR (log_complete_at IS NULL AND claimed_at IS NOT NULL)"
+            "SELECT id, phase, why, released_at, log_size, log_stored, log_complete_at, prove_due_at FROM jobs_run"
+            " WHERE released_at IS NULL OR prove_due_at IS NOT NULL"
+            " OR (log_complete_at IS NULL AND claimed_at IS NOT NULL)"
         )
 
         def unsettled():
