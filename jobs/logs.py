@@ -132,12 +132,20 @@ def _blocks(run: Run, offset: int) -> Iterator[Block]:
     """From the block that holds `offset` on. Rows may become a file meanwhile, never the other way round."""
     while True:
         before = offset
-        for source in (_from_segment, _from_pieces, _from_segment):
-            for block in source(run, offset):
-                yield block
-                offset = block.end
-        if offset == before:
+        for block in _from_segment(run, offset):
+            yield block
+            offset = block.end
+        if offset > before:
+            continue
+        pieces = _pieces(run, offset)
+        if not pieces or pieces[0].start > offset:
+            # A gap; or what was here when the segments were read was rolled into one since.
+            pieces = list(_from_segment(run, offset)) or pieces
+        for block in pieces:
+            yield block
+        if len(pieces) < PIECES_AT_ONCE:
             return
+        offset = pieces[-1].end
 
 
 def _from_segment(run: Run, offset: int) -> Iterator[Block]:
@@ -152,12 +160,10 @@ def _from_segment(run: Run, offset: int) -> Iterator[Block]:
                 yield Block(start, end, z, file.read(length), marks)
 
 
-def _from_pieces(run: Run, offset: int) -> Iterator[Block]:
+def _pieces(run: Run, offset: int) -> list[Block]:
     pieces = LogPiece.objects.filter(run=run)
     # The last piece that begins at or before the offset, by the index, and what follows it: one statement, so that
     # it sees the pieces before or after they are joined or rolled, never in between.
     at_or_before = pieces.filter(start__lte=offset).order_by("-start").values("start")[:1]
     rows = pieces.filter(start__gte=Coalesce(Subquery(at_or_before), offset)).order_by("start")
-    for piece in rows[:PIECES_AT_ONCE]:
-        if piece.end > offset:
-            yield block_of(piece)
+    return [block_of(piece) for piece in rows[: PIECES_AT_ONCE + 1] if piece.end > offset]

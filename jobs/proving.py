@@ -8,6 +8,7 @@ a time, by whichever worker has time, and a crash costs one step.
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from datetime import datetime, timedelta
 
@@ -15,6 +16,8 @@ from django.db import transaction
 
 from jobs import announce, logs
 from jobs.models import LogGap, Run
+
+log = logging.getLogger(__name__)
 
 BLOCK = 8 * 1024 * 1024
 DIGEST = 32
@@ -38,7 +41,10 @@ def prove(run_ids: list[str], now: datetime) -> None:
             return
         # Ahead first: a log that cannot be read must not keep the others from their proof.
         if Run.objects.filter(pk=run_id, prove_due_at__lte=now).update(prove_due_at=now + RETRY):
-            _prove(Run.objects.defer("order").get(pk=run_id), until, now)
+            try:
+                _prove(Run.objects.defer("order").get(pk=run_id), until, now)
+            except Exception:
+                log.exception("The log of %s cannot be proved; it is tried again in %s.", run_id, RETRY)
 
 
 def _prove(run: Run, until: float, now: datetime) -> None:
