@@ -1107,10 +1107,13 @@ def write_files(work: str, files: Dict[str, str]) -> None:
             file.write(os.fsencode(content))
 
 
+_SECRETS = ("order.json", "stop.json", "control")
+
+
 def clean_directory(directory: str) -> None:
-    """What a closed run needs no more. Its order goes too: the environment in it may hold secrets."""
+    """What a closed run needs no more. Its order goes first of all: the environment in it may hold secrets."""
     for name in os.listdir(directory):
-        if name in ("order.json", "stop.json", "control") or name.startswith("spare.") or ".new." in name:
+        if name in _SECRETS or name.startswith("spare.") or ".new." in name:
             _unlink(os.path.join(directory, name))
 
 
@@ -1172,6 +1175,7 @@ class Keeper:
         order = self.order = parse_order(document)
         directory, facts = self.directory, self.facts
         facts["mark"] = "%s:%s" % (os.urandom(8).hex(), order.mark)
+        facts["work_key"] = order.work_key
         floor = int(os.environ.get("TRAINYARD_FLOOR_MB") or 16) << 20
         if free_bytes(directory) < floor:
             raise Refused("disk_full", "less than %d MB are free at %s" % (floor >> 20, self.home.base))
@@ -1186,7 +1190,6 @@ class Keeper:
         self.work = os.path.join(directory, "work")
         if order.work_key is not None:
             self.work = os.path.join(self.home.work, order.work_key)
-            facts["work_key"] = order.work_key
         os.makedirs(self.work, mode=0o700, exist_ok=True)
         write_files(self.work, order.files)
         facts["work"] = self.work
@@ -1303,6 +1306,7 @@ class Keeper:
         retitle("trainyard-keeper %s (second)" % self.run)
         self.watch_children()
         self.custody = Custody(self.directory, self.log, self.order.log_budget_mb if self.order else 1)
+        self.await_birth()
         self.main = self.pinned()[0]
         self.wide = True
         self.main_over = self.facts["phase"] == "ended" or self.main == 0
@@ -1310,6 +1314,15 @@ class Keeper:
         if self.stopping:
             self.deadline = time.monotonic() + self.facts.get("grace_s", 0)
         self.attend()
+
+    def await_birth(self) -> None:
+        """The replica's process may be forked, but not yet have come to say so. Without reaping anything."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if self.pinned()[0] or dead is not None:
+                    return
+                time.sleep(0.001)
 
     def watch_children(self) -> None:
         self.wake, write = os.pipe()
@@ -1520,6 +1533,8 @@ class Keeper:
         facts.update(phase="closed", closed_at=time.time())
         size = os.fstat(self.log).st_size if self.log >= 0 else facts["log"].get("size", 0)
         facts["log"] = dict(facts["log"], size=size, final=True)
+        for name in _SECRETS:
+            _unlink(os.path.join(self.directory, name))
         failpoint("before_closed")
         self.save()
         failpoint("after_closed")
@@ -1545,6 +1560,8 @@ class Keeper:
         if self.facts["cgroup"]:
             remove_cgroup(self.facts["cgroup"])
         close_unstarted(self.facts, why, message, refusal)
+        for name in _SECRETS:
+            _unlink(os.path.join(self.directory, name))
         self.save(durable=True)
         clean_directory(self.directory)
 
@@ -1805,6 +1822,7 @@ TICK_S = 1.0
 OUT_BYTES = 192 * 1024  # log frames waiting for the pipe: few, so that a fact never stands behind megabytes
 CONTROL_BYTES = 4 * 1024 * 1024
 HELLO_S = 60.0
+WORK_KEPT_S = 24 * 3600
 
 
 class Hangup(Exception):
@@ -1862,6 +1880,7 @@ class Run:
         self.tail = Tail(run, directory)
         self.watch = -1
         self.stop: float | None = None
+        self.work_key: Any = None  # from its order, until its facts tell it
 
     def refresh(self) -> bool:
         """Read the facts again if they are another file now. True if they were."""
@@ -2108,6 +2127,7 @@ class Serve:
         self.forgotten = read_forgotten(home)
         self.say(self.greeting(home))
         self.on_runs(message, payload)
+        self.sweep_work()
         clear_trash(home)
 
     def refuse(self, why: str) -> NoReturn:
@@ -2214,9 +2234,11 @@ class Serve:
         failpoint("after_lock")
         if lock < 0:
             return  # a newer serve came by just now and is closing this claim
-        self.find(name)
+        run = self.find(name)
+        document: Dict[str, Any] | Refused
         try:
-            document: Dict[str, Any] | Refused = unpack_order(payload, bool(message.get("z")))
+            order = unpack_order(payload, bool(message.get("z")))
+            document, run.work_key = order, order.get("work_key")
         except Refused as refused:
             document = refused
         keeper = Keeper(home, name, self.umask)
@@ -2317,10 +2339,10 @@ class Serve:
             if not run.closed:
                 raise ValueError("the run is not closed")
             failpoint("before_delete")
-            self.drop(run)
+            self.drop(run, keep_work=message.get("work") is not True)
         self.say({"t": "forgotten", "run": name})
 
-    def drop(self, run: Run) -> None:
+    def drop(self, run: Run, keep_work: bool) -> None:
         """Remember the name, move the directory out of the way at once, delete it in a process of its own."""
         home = self.at_home()
         remember(home, run.run)
@@ -2330,13 +2352,24 @@ class Serve:
         run.tail.pulled = False
         del self.runs[run.run]
         key = (run.facts or {}).get("work_key")
-        doomed = [run.directory]
-        if is_run_id(key) and not any((r.facts or {}).get("work_key") == key for r in self.runs.values()):
-            doomed.append(os.path.join(home.work, str(key)))
-        for path in doomed:
-            with contextlib.suppress(FileNotFoundError):
-                os.rename(path, os.path.join(home.trash, os.urandom(8).hex()))
+        throw_away(home, run.directory)
+        if is_run_id(key):
+            with contextlib.suppress(OSError):
+                os.utime(os.path.join(home.work, str(key)), None if keep_work else (0, 0))
+        self.sweep_work()
         clear_trash(home)
+
+    def sweep_work(self) -> None:
+        """Delete shared work directories that no run here uses any more, a day after their last run was forgotten.
+
+        A day, because the restart that wants to find its files there may be ordered after its predecessor is forgotten.
+        """
+        home = self.at_home()
+        used = {run.work_key or (run.facts or {}).get("work_key") for run in self.runs.values()}
+        for name in os.listdir(home.work):
+            path = os.path.join(home.work, name)
+            if name not in used and os.lstat(path).st_mtime < time.time() - WORK_KEPT_S:
+                throw_away(home, path)
 
     # -- runs without a keeper --
 
@@ -2415,6 +2448,11 @@ def read_forgotten(home: Home) -> Set[str]:
 def remember(home: Home, run: str) -> None:
     with open(home.forgotten, "a") as file:
         file.write(run + "\n")
+
+
+def throw_away(home: Home, path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(path, os.path.join(home.trash, os.urandom(8).hex()))
 
 
 def clear_trash(home: Home) -> None:

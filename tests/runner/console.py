@@ -163,7 +163,7 @@ class Console:
             return
         data = os.read(self.process.stdout.fileno(), 1 << 20)
         if not data:
-            raise EOFError(f"the runner hung up: {self.heard[-3:]}")
+            raise EOFError(f"the runner hung up: {str(self.heard[-3:])[-2000:]}")
         for message, payload in self.decoder.feed(data):
             self.take(message, payload)
 
@@ -202,7 +202,7 @@ class Console:
                 if message["t"] == kind and fits(message):
                     return self.heard.pop(index)
             if time.monotonic() > until:
-                raise AssertionError(f"never heard {kind}; last: {self.heard[-5:]}")
+                raise AssertionError(f"never heard {kind}; last: {str(self.heard[-5:])[-2000:]}")
             self.read(0.1)
 
     def phase(self, run, *phases):

@@ -56,8 +56,8 @@ def test_a_log_arrives_byte_for_byte_with_its_digest(console, size):
 def test_a_line_is_sent_at_once(host, inotify):
     console = host.connect(**({} if inotify else {"TRAINYARD_NO_INOTIFY": "1"}))
     console.hello()
-    console.start("r1", command("import os, time", "for n in range(5):",
-                                " while not os.path.exists(f'go{n}'): time.sleep(0.005)", " print('line', n)"))  # fmt: skip
+    source = "for n in range(5):\n while not os.path.exists(f'go{n}'): time.sleep(0.005)\n print('line', n)"
+    console.start("r1", command("import os, time", source))
     console.running("r1")
     for number in range(5):
         (host.run_dir("r1") / "work" / f"go{number}").touch()

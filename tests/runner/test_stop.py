@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -28,7 +27,8 @@ for n in range(4):
     if not os.fork():
         os.setsid()
         if os.fork(): os._exit(0)
-        os.execve(sys.executable, [sys.executable, '-c', 'import os, time, signal\\nsignal.signal(15, signal.SIG_IGN)\\n' + BEAT + "beat('d%d')" % n], {})
+        source = 'import os, time, signal\\nsignal.signal(15, signal.SIG_IGN)\\n' + BEAT + "beat('d%d')" % n
+        os.execve(sys.executable, [sys.executable, '-c', source], {})
 print('up')
 beat('a')""",
     "forks and exits in a chain": """
@@ -85,8 +85,8 @@ def test_what_a_finished_replica_leaves_behind_goes_too(console, host):
 
 
 def test_a_replica_that_ends_itself_within_its_grace_keeps_its_exit_code(console):
-    console.start("r1", command("import signal, sys, time",
-                                "signal.signal(15, lambda *a: (print('saved'), sys.exit(9)))", "print('up')", "time.sleep(99)"))  # fmt: skip
+    source = "signal.signal(15, lambda *a: (print('saved'), sys.exit(9)))"
+    console.start("r1", command("import signal, sys, time", source, "print('up')", "time.sleep(99)"))
     console.text("r1", "up")
     console.stop("r1", 30)
     facts = console.closed("r1")

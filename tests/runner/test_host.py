@@ -1,0 +1,338 @@
+"""The host's side of things: a full disk, shells, the probe, and every Python that a host may have."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agents import runner
+from tests.runner.console import RUNNER, Host, command, wait_for
+
+# Mounts a small disk over the home in a mount namespace of its own; root needs no user namespace for that.
+SMALL_DISK = ["unshare", "-m"] if os.getuid() == 0 else ["unshare", "-Urm"]
+
+
+class SmallHost(Host):
+    """A host whose home is a disk of its own, of `size_mb`."""
+
+    def __init__(self, home, size_mb):
+        super().__init__(home)
+        self.env["TRAINYARD_FLOOR_MB"] = "1"
+        disk = home / "disk"
+        disk.mkdir()
+        self.env["HOME"] = str(disk)
+        self.keeper = subprocess.Popen(
+            [*SMALL_DISK, "sh", "-c", 'mount -t tmpfs -o size="$1"m tmpfs "$2" && echo ready && exec sleep 600',
+             "sh", str(size_mb), str(disk)],
+            stdout=subprocess.PIPE,
+        )  # fmt: skip
+        assert self.keeper.stdout.readline() == b"ready\n"
+        # Through the namespace's root its files are ours to look at, and serve starts inside.
+        self.inside = Path(f"/proc/{self.keeper.pid}/root")
+        enter = home / "python-inside"
+        user = "" if os.getuid() == 0 else "-U --preserve-credentials"
+        enter.write_text(f'#!/bin/sh\nexec nsenter -t {self.keeper.pid} -m {user} {sys.executable} "$@"\n')
+        enter.chmod(0o755)
+        self.python = str(enter)
+
+    def run_dir(self, run, deployment="dep"):
+        return self.inside / str(self.home / "disk")[1:] / ".trainyard" / deployment / "runs" / run
+
+    def clean(self):
+        self.home, home = self.home / "disk", self.home
+        super().clean()
+        self.home = home
+        self.keeper.kill()
+        self.keeper.wait()
+        self.keeper.stdout.close()
+
+
+@pytest.fixture
+def small(tmp_path):
+    hosts = []
+
+    def make(size_mb):
+        home = tmp_path / "small"
+        home.mkdir()
+        hosts.append(SmallHost(home, size_mb))
+        return hosts[-1]
+
+    yield make
+    for host in hosts:
+        host.clean()
+
+
+def test_a_full_disk_still_records_the_end(small):
+    host = small(4)
+    console = host.connect()
+    console.hello()
+    console.start("r1", command(
+        "import os, sys", "print('up')", "f = open('fill', 'wb', buffering=0)",
+        "try:", " while True: f.write(bytes(4096))", "except OSError: pass",
+        "try:", " os.open('another', os.O_CREAT)", "except OSError: pass", "sys.exit(5)"))  # fmt: skip
+    facts = console.closed("r1")
+    assert (facts["exit_code"], facts["why"]) == (5, "exit")
+    assert host.facts("r1")["exit_code"] == 5
+    assert console.ended_log("r1")[0] == b"up\n"
+    # Nothing new is claimed on such a disk, and that is said.
+    console.start("r2", ["true"])
+    assert console.closed("r2")["refusal"] == "disk_full"
+
+
+def test_a_stop_reaches_a_run_on_a_full_disk(small):
+    host = small(4)
+    console = host.connect()
+    console.hello()
+    console.start("r1", command(
+        "import time", "f = open('fill', 'wb', buffering=0)",
+        "try:", " while True: f.write(bytes(4096))", "except OSError: pass",
+        "open(1, 'w', closefd=False)", "time.sleep(600)"))  # fmt: skip
+    console.running("r1")
+    fill = host.run_dir("r1") / "work" / "fill"
+    wait_for(lambda: fill.exists() and os.statvfs(fill).f_bavail == 0, "a full disk")
+    console.stop("r1", 0)
+    facts = console.closed("r1")
+    assert facts["why"] == "stop" and facts["survivors"] == []
+
+
+def test_a_log_larger_than_the_disk_passes_through_whole(small):
+    host = small(32)
+    console = host.connect()
+    console.hello()
+    # The writer waits for room, as a program that must not lose a line would.
+    console.start("r1", command(
+        "import os, time", "block = b''.join(b'%015d\\n' % i for i in range(4096))",
+        "for n in range(800):",
+        " while os.statvfs('.').f_bavail * 4096 < 4 << 20: time.sleep(0.002)",
+        " os.write(1, block)"), log_budget_mb=1000)  # fmt: skip
+    console.closed("r1")
+    found, digest = console.ended_log("r1")
+    assert len(found) == 800 * 65536 and "r1" not in console.gaps
+    assert digest == runner.log_digest(found)
+
+
+def test_a_flood_over_the_budget_leaves_the_disk_room(small):
+    host = small(48)
+    console = host.connect()
+    console.hello()
+    console.start("r1", command(
+        "import os, time", "block = bytes(65536)",
+        "for n in range(4000): os.write(1, block); time.sleep(0.0005)", "open('fine', 'w').write('x')"),
+        pull=False, log_budget_mb=8)  # fmt: skip
+    facts = console.closed("r1")
+    assert facts["exit_code"] == 0 and facts["log"]["size"] == 4000 * 65536
+
+
+def shell(host, request, typed=b""):
+    """Everything that comes back from shell mode on a terminal of its own."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        env = {**host.env, "TERM": "dumb", "PS1": "$ "}
+        os.execve(sys.executable, [sys.executable, str(RUNNER), "shell"], env)
+    heard = b""
+
+    def read_until(mark):
+        nonlocal heard
+        until = time.monotonic() + 40
+        while mark not in heard:
+            assert time.monotonic() < until, heard
+            if select.select([fd], [], [], 0.1)[0]:
+                try:
+                    heard += os.read(fd, 65536)
+                except OSError:
+                    break
+        return heard
+
+    try:
+        read_until(runner.SHELL_PREFACE)
+        os.write(fd, json.dumps(request).encode() + b"\n" + typed)
+        read_until(b"}\n")
+        yield heard
+        while True:
+            mark = yield read_until
+            assert mark is None
+    finally:
+        os.close(fd)
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+
+
+def test_a_shell_opens_in_the_runs_place_and_environment(console, host):
+    console.start("r1", ["sh", "-c", "echo up; exec sleep 600"], env={"SECRET": "s3cr3t"}, web_access=True)
+    console.text("r1", "up")
+    console.running("r1")
+    typed = b"echo $SECRET-$TRAINYARD_RUN-$EXTRA-$((1+1)); pwd; stty -a\n"
+    session = shell(host, {"deployment": "dep", "run": "r1", "env": {"EXTRA": "more"}}, typed)
+    heard = next(session)
+    assert heard.startswith(runner.SHELL_PREFACE) and b'{"ok":true}\n' in heard
+    read_until = next(session)
+    text = read_until(b"-iuclc").decode()
+    assert "s3cr3t-r1-more-2\r\n" in text
+    assert str(host.run_dir("r1") / "work").split("\n")[0] in text
+    # Sane again: the terminal echoes, edits lines, and turns ^C into a signal.
+    settings = text[text.index("speed") :]
+    assert not set(re.findall(r"(?<!\S)-(\w+)", settings)) & {
+        "echo",
+        "icanon",
+        "isig",
+        "opost",
+        "onlcr",
+        "icrnl",
+    }
+    console.stop("r1")
+    console.closed("r1")
+    session.close()
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        ({"run": "r1"}, "deployment"),
+        ({"deployment": "../x", "run": "r1"}, "deployment"),
+        ({"deployment": "dep", "run": "../r1"}, "run id"),
+        ({"deployment": "dep", "run": "r9"}, "not running"),
+        ({"deployment": "dep", "run": "closed"}, "not running"),
+        ({"deployment": "dep", "run": "no-shells"}, "does not allow"),
+        ([], "object"),
+    ],
+)
+def test_a_shell_is_refused_where_there_is_none_to_open(console, host, request_, words):
+    console.start("closed", ["true"], web_access=True)
+    console.closed("closed")
+    console.start("no-shells", ["sleep", "600"])
+    console.running("no-shells")
+    done = subprocess.run(
+        [sys.executable, str(RUNNER), "shell"], input=json.dumps(request_).encode() + b"\n", env=host.env,
+        stdout=subprocess.PIPE, timeout=60, check=False,
+    )  # fmt: skip
+    answer = json.loads(done.stdout[len(runner.SHELL_PREFACE) :])
+    assert words in answer["error"] and done.returncode == 1
+
+
+SMI = """#!/bin/sh
+test "$1 $2" = "--query-gpu=index,uuid,name,memory.total --format=csv,noheader,nounits" || exit 2
+echo "0, GPU-aaaa-1, NVIDIA H100 80GB HBM3, 81559"
+echo "1, GPU-aaaa-2, NVIDIA H100 80GB HBM3, [N/A]"
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "gpus", "error"),
+    [
+        (SMI, [("GPU-aaaa-1", 81559), ("GPU-aaaa-2", 0)], None),
+        (
+            "#!/bin/sh\necho 'has failed because it could not communicate with the driver'; exit 9\n",
+            [],
+            "driver",
+        ),
+        (None, [], None),
+    ],
+)
+def test_the_probe_tells_what_the_host_is(host, tmp_path, script, gpus, error):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    if script:
+        (tools / "nvidia-smi").write_text(script)
+        (tools / "nvidia-smi").chmod(0o755)
+    (tools / "podman").write_text("#!/bin/sh\necho podman version 4.9.3\n")
+    (tools / "podman").chmod(0o755)
+    env = {**host.env, "PATH": f"{tools}:/usr/bin:/bin"}
+    done = subprocess.run(
+        [sys.executable, str(RUNNER), "probe"], env=env, stdout=subprocess.PIPE, check=True, timeout=90
+    )
+    found = json.loads(done.stdout)
+    assert done.stdout.count(b"\n") == 1 and found["schema"] == 1
+    assert [(gpu["uuid"], gpu["memory_mb"]) for gpu in found["gpus"]] == gpus
+    assert found["nvidia_smi"] is bool(script)
+    assert (error is None) == (found["gpu_error"] is None) and (error or "") in (found["gpu_error"] or "")
+    assert {"name": "podman", "version": "4.9.3"} in found["runtimes"]
+    assert found["boot_id"] == runner.boot_id() and found["uid"] == os.getuid()
+    assert found["cpus"] >= 1 and found["memory_mb"] > 100 and abs(found["wall"] - time.time()) < 60
+    assert found["disk"]["writable"] and found["disk"]["free_mb"] > 0
+    assert found["containment"] in ("cgroup", "subreaper")
+
+
+def test_a_program_that_hangs_does_not_hang_the_probe():
+    began = time.monotonic()
+    status, words = runner.output_of(["sleep", "600"], timeout=0.2)
+    assert status == 124 and "did not answer" in words and time.monotonic() - began < 60
+
+
+def test_file_systems_and_sshd_limits_are_told(tmp_path):
+    assert runner.filesystem_type("/proc") == "proc"
+    assert runner.filesystem_type("/proc/self/../1/..") == "proc"
+    assert runner.probe_sshd(str(tmp_path)) == {"max_sessions": None, "max_startups": None}
+    (tmp_path / "sshd_config").write_text("Include x\nMaxSessions 3 # few\nMatch User a\nMaxStartups 1\n")
+    assert runner.probe_sshd(str(tmp_path)) == {"max_sessions": 3, "max_startups": "10:30:100"}
+    (tmp_path / "sshd_config.d").mkdir()
+    (tmp_path / "sshd_config.d" / "a.conf").write_text("maxsessions=2\nMaxStartups 5:50:9\n")
+    assert runner.probe_sshd(str(tmp_path)) == {"max_sessions": 2, "max_startups": "5:50:9"}
+
+
+def test_the_file_is_python_3_7_and_imports_the_standard_library_only():
+    tree = ast.parse(RUNNER.read_text(), feature_version=(3, 7))
+    names = {
+        name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in (
+            [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+        )
+    }
+    assert names <= set(sys.stdlib_module_names)
+
+
+def other_pythons():
+    """Interpreters of other versions on this machine, the oldest and the newest of them; always this one."""
+    found = {}
+    for path in [*Path.home().glob(".pyenv/versions/*/bin/python3"), Path("/usr/bin/python3")]:
+        if not path.exists():
+            continue
+        probe = [str(path), "-c", "import sys; print(*sys.version_info[:2])"]
+        words = subprocess.run(probe, stdout=subprocess.PIPE, check=False).stdout.split()
+        version = tuple(int(word) for word in words)
+        if version >= (3, 7):
+            found[version] = str(path)
+    return [sys.executable, *(found[v] for v in sorted({min(found), max(found)} if found else ()))]
+
+
+@pytest.mark.parametrize("python", other_pythons())
+def test_the_whole_life_of_a_run_on_every_python(tmp_path, python):
+    host = Host(tmp_path)
+    host.python = python
+    try:
+        console = host.connect()
+        greeting = console.hello()
+        assert (
+            greeting["v"] == 1
+            and greeting["sha"] == __import__("hashlib").sha256(RUNNER.read_bytes()).hexdigest()
+        )
+        console.start(
+            "r1", ["sh", "-c", "echo up; trap 'exit 3' TERM; while :; do sleep 0.05; done"], timeout_s=3600
+        )
+        console.start("r2", ["no-such-program"])
+        assert console.closed("r2")["refusal"] == "exec_failed"
+        console.text("r1", "up")
+        os.kill(host.keepers("r1")[1], 9)
+        console.stop("r1", 30)
+        facts = console.closed("r1")
+        assert (facts["exit_code"], facts["why"]) == (3, "stop")
+        assert console.ended_log("r1")[1].startswith("sha256:")
+        console.say("forget", run="r1")
+        console.hear("forgotten")
+        probe = subprocess.run(
+            [python, str(RUNNER), "probe"], env=host.env, stdout=subprocess.PIPE, check=True, timeout=90
+        )
+        assert json.loads(probe.stdout)["python"] == greeting["python"]
+    finally:
+        host.clean()
