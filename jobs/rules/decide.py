@@ -73,6 +73,12 @@ class _Course:
     def state(self) -> JobState:
         return self.moves[-1][0] if self.moves else self.view.state
 
+    @property
+    def started_at(self) -> datetime | None:
+        """When the job ran first, this moment included."""
+        starts = any(state == JobState.RUNNING for state, _, _ in self.moves)
+        return self.view.started_at or (self.case.now if starts else None)
+
     def move(self, state: JobState, cause: str, actor: str = TRAINYARD) -> None:
         check(self.state, state)
         self.moves.append((state, cause, actor))
@@ -180,7 +186,6 @@ def _plan(course: _Course, new: Verdict | None) -> Plan:
     states = {replica.name: changes.get(replica.name, replica.state) for replica in view.replicas}
     beside = () if over or course.next_attempt else flags(case, course.outcome, states)
     due_at, reschedule = _due(course)
-    started = any(state == JobState.RUNNING for state, _, _ in course.moves) and view.started_at is None
     last = course.moves[-1] if course.moves else None
     return Plan(
         state=last[0] if last else None,
@@ -193,7 +198,7 @@ def _plan(course: _Course, new: Verdict | None) -> Plan:
         next_attempt=course.next_attempt,
         job_retries=new.job_retries if new else None,
         internal_tries=new.internal_tries if new else None,
-        started_at=case.now if started else None,
+        started_at=None if view.started_at else course.started_at,
         ended_at=case.now if over else None,
         flags=None if beside == view.flags else beside,
         due_at=due_at,
@@ -275,14 +280,15 @@ def _look_again(course: _Course) -> datetime | None:
     if course.state in TERMINAL:
         return None
     view, now = course.view, course.case.now
-    ends_at = deadline(view) if course.outcome is None or course.next_attempt else None
+    ends_at = None
+    if course.outcome is None or course.next_attempt:
+        ends_at = deadline(view.spec, course.started_at)
     if course.state == JobState.QUEUED:
         limit_s = view.spec.wait_limit_s
-        fresh = now + timedelta(seconds=limit_s) if course.next_attempt and limit_s is not None else None
-        waits_until = fresh if course.next_attempt else wait_deadline(view)
+        waits_until = wait_deadline(view)
+        if course.next_attempt:
+            waits_until = None if limit_s is None else now + timedelta(seconds=limit_s)
         return min((at for at in (ends_at, waits_until) if at), default=None)
     going = course.outcome is None and course.state == JobState.RUNNING
-    if going and ends_at is None:
-        ends_at = now + timedelta(seconds=view.spec.timeout_s)
     wanted = now + timedelta(seconds=LOOK_AGAIN_RUNNING_S if going else LOOK_AGAIN_S)
     return min(wanted, ends_at) if ends_at else wanted

@@ -169,7 +169,7 @@ def _timed_out(spec: CustomJobSpec, cause: str) -> Verdict:
 
 def _by_clock(case: Case) -> Verdict | None:
     view = case.view
-    runs_until = deadline(view)
+    runs_until = deadline(view.spec, view.started_at)
     if runs_until is not None and case.now >= runs_until:
         return _timed_out(view.spec, f"The job has run for its timeout of {duration(view.spec.timeout_s)}.")
     waits_until = wait_deadline(view)
@@ -183,9 +183,9 @@ def _by_clock(case: Case) -> Verdict | None:
     return Verdict(retry.whole_job_again(why), why, job_retries=retries)
 
 
-def deadline(view: JobView) -> datetime | None:
+def deadline(spec: CustomJobSpec, started_at: datetime | None) -> datetime | None:
     """When the job's timeout is over. It counts from the first time it ran, whatever is run again since."""
-    return None if view.started_at is None else view.started_at + timedelta(seconds=view.spec.timeout_s)
+    return None if started_at is None else started_at + timedelta(seconds=spec.timeout_s)
 
 
 def wait_deadline(view: JobView) -> datetime | None:

@@ -292,6 +292,12 @@ def test_a_job_without_a_limit_waits_for_ever_and_asks_for_no_look():
     assert decide(queued(), after(1e8), GRACE_S) == NOTHING
 
 
+def test_a_job_that_ran_and_failed_unseen_knows_its_timeout_in_the_queue():
+    view = job(ended(exit_code=134), state=JobState.PENDING, of=spec(1, timeout_s=30.0))
+    view = settled(view)[1]
+    assert (view.state, view.attempt, view.started_at, view.due_at) == (JobState.QUEUED, 2, NOW, after(30))
+
+
 def test_every_placed_job_is_looked_at_again_even_if_no_hint_comes():
     assert settled(placed(queued()))[1].due_at == after(LOOK_AGAIN_S)
     assert settled(job(run_of()))[1].due_at == after(LOOK_AGAIN_RUNNING_S)
