@@ -1,0 +1,77 @@
+"""Who gets a shell, until when, and the record of it."""
+
+from __future__ import annotations
+
+import pytest
+from django.utils import timezone
+
+from jobs import services, shells
+from jobs.models import Membership, Role, Run
+from tests.jobs.conftest import spec
+from tests.jobs.paper import settle
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def running(add_host, submit, desk):
+    host = add_host()
+    document = spec()
+    document["jobSpec"]["enableWebAccess"] = True
+    submit(document)
+    settle(desk, host)
+    run = Run.objects.get()
+    return host, run
+
+
+def test_the_owner_gets_one_while_it_runs_and_no_longer(running, alice, desk):
+    host, run = running
+    session = shells.opened(run, alice, "127.0.0.1", timezone.now())
+    assert shells.may_open(alice, run) and shells.still(session) is None
+    services.cancel(run.job, "alice", timezone.now())
+    assert "stopped" in shells.still(session) and not shells.may_open(alice, run)
+    settle(desk, host)
+    assert "not running" in shells.still(session)
+    shells.closed(session, "The job is over.", timezone.now())
+    shells.closed(session, "Another reason.", timezone.now())
+    session.refresh_from_db()
+    assert (
+        session.close_reason == shells.still(session) == "The job is over." and session.user_name == "alice"
+    )
+
+
+@pytest.mark.parametrize("lost", ["disabled", "deleted", "viewer", "stranger"])
+def test_whoever_loses_the_right_loses_the_shell(lost, running, alice):
+    _, run = running
+    session = shells.opened(run, alice, "", timezone.now())
+    if lost == "disabled":
+        type(alice).objects.update(is_active=False)
+    elif lost == "deleted":
+        alice.delete()
+    elif lost == "viewer":
+        Membership.objects.update(role=Role.VIEWER)
+    else:
+        Membership.objects.all().delete()
+    assert shells.still(session)
+
+
+def test_others_need_to_be_admins(running, project, django_user_model):
+    _, run = running
+    bob, carol = (django_user_model.objects.create_user(name) for name in ("bob", "carol"))
+    root = django_user_model.objects.create_superuser("root")
+    Membership.objects.create(project=project, user=bob, role=Role.SUBMITTER)
+    Membership.objects.create(project=project, user=carol, role=Role.ADMIN)
+    assert [shells.may_open(user, run) for user in (bob, carol, root)] == [False, True, True]
+
+
+def test_none_without_web_access_or_before_it_runs(add_host, submit, desk, alice):
+    host = add_host()
+    submit()
+    run = Run.objects.get()
+    assert "enableWebAccess" in shells.why_not(alice, run)
+    document = spec()
+    document["jobSpec"]["enableWebAccess"] = True
+    later = Run.objects.get(job=submit(document))
+    assert "not running" in shells.why_not(alice, later)
+    settle(desk, host)
+    assert shells.may_open(alice, later)

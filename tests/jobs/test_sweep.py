@@ -1,0 +1,188 @@
+"""What is due is found, whoever forgot to say so; and nothing that is broken stops the rest."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from agents.models import Host, HostStatus
+from jobs import advance, hints, intake, segments, services, storage, sweep
+from jobs.intake import Tries
+from jobs.models import Job, LogPiece, Run, Tick
+from jobs.rules.plan import Event, Plan
+from jobs.rules.states import JobState
+from tests.jobs.conftest import spec
+from tests.jobs.paper import frame, settle
+from tests.jobs.test_intake import CLOSED
+
+pytestmark = pytest.mark.django_db
+
+
+def take_only(host, run, document):
+    """Facts are written, and then the dispatcher dies before anybody decides."""
+    arrivals = [intake.Arrival(run.pk, intake.Fact(document))]
+    intake.take(host.row.pk, 7, arrivals, timezone.now(), Tries())
+
+
+def now_of(job):
+    job.refresh_from_db()
+    return job
+
+
+def test_a_job_goes_its_way_by_sweeps_alone(add_host, submit, desk):
+    host = add_host()
+    job = submit(place=False)
+    at = timezone.now()
+    sweep.sweep(at)
+    assert now_of(job).state == "PENDING"
+    run = Run.objects.get()
+    take_only(host, run, {"phase": "running", "boot_id": "boot-1"})
+    sweep.sweep(at + timedelta(seconds=5))
+    assert now_of(job).state == "RUNNING"
+    take_only(host, run, CLOSED)
+    sweep.sweep(at + timedelta(seconds=10))
+    sweep.sweep(at + timedelta(seconds=15))
+    assert now_of(job).state == "SUCCEEDED" and job.due_at is None
+    run.refresh_from_db()
+    assert run.log_digest_here.startswith("sha256:e3b0c442") and run.released_at
+
+
+def test_one_sweep_at_a_time_and_a_clock_set_back_stops_none(add_host, submit):
+    at = timezone.now()
+    assert sweep.claim("x", timedelta(seconds=1), at) and not sweep.claim("x", timedelta(seconds=1), at)
+    assert sweep.claim("x", timedelta(seconds=1), at + timedelta(seconds=1))
+    assert sweep.claim("x", timedelta(seconds=1), at - timedelta(days=1))
+    sweep.sweep(at)
+    assert Tick.objects.get(name="sweep").at == at  # the heartbeat that the health page reads
+
+
+@pytest.mark.parametrize("poison", ["decision", "apply", "illegal"])
+def test_a_poison_row_rests_and_the_others_go_on(poison, add_host, submit, monkeypatch, caplog):
+    host = add_host(cpus=8)
+    jobs = [submit() for _ in range(3)]
+    bad = jobs[1]
+    real = advance.decide
+
+    def decide(view, now, grace_s):
+        if view.id != str(bad.pk):
+            return real(view, now, grace_s)
+        if poison == "decision":
+            raise ZeroDivisionError
+        if poison == "illegal":
+            return Plan(state=JobState.SUCCEEDED, events=(Event("job", "PENDING", "QUEUED", ""),
+                        Event("job", "QUEUED", "SUCCEEDED", "")))  # fmt: skip
+        return Plan(job_retries=-1)
+
+    monkeypatch.setattr(advance, "decide", decide)
+    for job in jobs:
+        take_only(host, Run.objects.get(job=job), CLOSED)
+    at = timezone.now()
+    sweep.sweep(at)
+    assert [now_of(job).state for job in jobs] == ["SUCCEEDED", "PENDING", "SUCCEEDED"]
+    assert now_of(bad).due_at == at + advance.POISON_REST and str(bad.pk) in caplog.text
+    assert sweep.take_due(at + timedelta(seconds=5)) == []
+
+
+def test_what_is_due_is_pushed_ahead_before_it_is_tried(add_host, submit):
+    job = submit()
+    at = timezone.now()
+    Job.objects.update(due_at=at)
+    assert sweep.take_due(at) == [job.pk]
+    assert now_of(job).due_at == at + sweep.AHEAD and sweep.take_due(at) == []
+
+
+def test_a_host_that_fell_silent_without_a_word_is_noticed(add_host, submit, desk):
+    host = add_host()
+    job = submit()
+    settle(desk, host)
+    Host.objects.update(status=HostStatus.UNREACHABLE, status_since=timezone.now())
+    sweep.sweep(timezone.now())
+    assert [flag["flag"] for flag in now_of(job).flags] == ["UNREACHABLE"]
+
+
+def test_a_timeout_ends_a_job_that_nobody_reports_about(add_host, submit, desk):
+    host = add_host()
+    document = spec()
+    document["jobSpec"]["scheduling"] = {"timeout": "60s"}
+    job = submit(document)
+    settle(desk, host)
+    at = timezone.now() + timedelta(seconds=61)
+    sweep.sweep(at)
+    assert now_of(job).state == "CANCELLING" and Run.objects.get().stop_wanted_at == at
+    settle(desk, host)
+    assert now_of(job).state == "CANCELLED" and "imeout" in job.error_message
+
+
+def test_deciding_again_writes_nothing(add_host, submit, desk):
+    host = add_host()
+    job = submit()
+    settle(desk, host)
+    advance.advance([job.pk], timezone.now())
+    before = (Job.objects.values().get(), Run.objects.values().get(), job.transitions.count())
+    for _ in range(3):
+        advance.advance([job.pk], timezone.now())
+    assert before == (Job.objects.values().get(), Run.objects.values().get(), job.transitions.count())
+
+
+def test_hosts_are_checked_when_they_are_due(add_host, monkeypatch):
+    asked = []
+    monkeypatch.setattr(hints, "enrol", asked.append)
+    host, at = add_host(), timezone.now()
+    Host.objects.update(due_at=at)
+    sweep.sweep(at)
+    sweep.sweep(at + timedelta(seconds=3))
+    assert asked == [host.row.pk]
+
+
+def test_a_broker_that_is_away_is_no_error(
+    add_host, submit, django_capture_on_commit_callbacks, caplog, monkeypatch
+):
+    add_host()
+
+    def away(*args, **kwargs):
+        raise hints.OperationalError("nobody listens")
+
+    monkeypatch.setattr(hints.current_app, "send_task", away)
+    with django_capture_on_commit_callbacks(execute=True) as callbacks:
+        job = submit()
+        services.cancel(job, "alice", timezone.now())
+    assert len(callbacks) > 2 and "A hint was lost" in caplog.text and "Traceback" not in caplog.text
+
+
+def test_a_hint_goes_to_the_dispatcher_that_holds_the_lease(
+    add_host, django_capture_on_commit_callbacks, monkeypatch
+):
+    mine, free = add_host("h1"), add_host("h2")
+    Host.objects.filter(pk=free.row.pk).update(lease_owner="")
+    sent = []
+    monkeypatch.setattr(
+        hints.current_app, "send_task", lambda task, args, queue, **rest: sent.append((task, args, queue))
+    )
+    with django_capture_on_commit_callbacks(execute=True):
+        hints.hosts([mine.row.pk, free.row.pk])
+        hints.jobs([])
+        hints.hosts([])
+    dispatch = "jobs.tasks.dispatch"
+    assert sorted(sent) == [
+        (dispatch, [[mine.row.pk]], "dispatch.paper"),
+        (dispatch, [[free.row.pk]], "dispatch"),
+    ]
+
+
+def test_long_tails_are_rolled_and_orphans_swept(add_host, submit, monkeypatch):
+    monkeypatch.setattr(storage, "MB", 1)
+    host = add_host()
+    submit()
+    run = Run.objects.get()
+    intake.take(host.row.pk, 7, [intake.Arrival(run.pk, frame(0, b"x" * 50))], timezone.now(), Tries())
+    at = timezone.now()
+    sweep.sweep(at)
+    assert not LogPiece.objects.exists()
+    orphan = storage.write("1/2/3", b"left by a crash")
+    assert orphan in set(storage.files(at + timedelta(hours=9)))
+    assert segments.sweep_orphans(at + timedelta(minutes=30)) == 0
+    sweep.sweep(at + timedelta(hours=2))
+    assert orphan not in set(storage.files(at + timedelta(hours=9)))
+    assert b"".join(sweep.segments.storage.read(s.key, 0, 1) for s in run.segments.all())
