@@ -1,4 +1,4 @@
-"""Checks of hosts run beside Celery's pool: silent machines hold up no decision, and each other only eight at a time."""
+"""Checks of hosts run beside Celery's pool: silent machines hold up no decision."""
 
 from __future__ import annotations
 
