@@ -285,7 +285,6 @@ def _log_in(
             _authenticate(connection, hop, at, key)
         connection.sock.settimeout(POLL_S)
     except BaseException:
-        connection.through = None  # dial() closes that one itself
         connection.close()
         raise
     return connection

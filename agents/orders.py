@@ -88,7 +88,7 @@ def _of(run: str, want: Want, phase: str | None, said: Said) -> list[Order]:
     if want.stop and phase != CLOSED:
         # Unknown there: the stop itself closes the run, by taking the place of its start.
         found.append(Stop(run, want.grace_s))
-    elif phase is None and not want.forget:
+    elif phase is None:
         found.append(Start(run))
     if (
         want.pull_from is not None

@@ -82,7 +82,7 @@ def test_one_of_two_that_grab_at_the_same_time_gets_the_host(monkeypatch):
     real = leases._free
 
     def slow(row, *arguments):
-        Host.objects.filter(pk=host).update(lease_owner="b", lease_token=99, lease_until=NOW)
+        Host.objects.filter(pk=host).update(lease_owner="b", lease_token=99)
         return real(row, *arguments)
 
     monkeypatch.setattr(leases, "_free", slow)

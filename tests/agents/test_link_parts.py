@@ -181,9 +181,15 @@ def turns():
 
 def test_a_host_has_one_turn_at_a_time_and_none_is_lost(turns):
     left = iter(range(50))
-    busy = Taker(lambda: next(left, None) is not None)
+
+    def work():
+        time.sleep(0.002)  # long enough that two turns at once would meet
+        return next(left, None) is not None
+
+    busy = Taker(work)
     for _ in range(200):
         turns.ask(busy)
+        time.sleep(0.0005)
     wait_for(lambda: next(left, "over") == "over", "all the work to be done")
     assert busy.most == 1
     count = busy.turns
