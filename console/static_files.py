@@ -21,5 +21,8 @@ class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
             return response  # type: ignore[no-any-return]
         whole = HttpResponse(b"".join(response.streaming_content), status=response.status_code)
         whole.headers = response.headers
+        # A file that was replaced since the start is not as long as WhiteNoise remembers.
+        if request.method == "GET":
+            whole.headers["Content-Length"] = str(len(whole.content))
         response.close()
         return whole
