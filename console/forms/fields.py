@@ -66,7 +66,7 @@ class LabelLines(PlainText):
 
 
 class EnvRows(forms.Widget):
-    """Repeated inputs NAME-name and NAME-value, one pair a row, with empty rows to go on in."""
+    """Repeated inputs NAME-name and NAME-value, one pair a row, with empty rows to go on in, which do not count."""
 
     spare = 2
 
@@ -74,7 +74,8 @@ class EnvRows(forms.Widget):
         if not isinstance(data, MultiValueDict):
             return ()
         values = [text.replace("\r\n", "\n") for text in data.getlist(f"{name}-value")]
-        return tuple(zip(data.getlist(f"{name}-name"), values, strict=False))
+        rows = zip(data.getlist(f"{name}-name"), values, strict=False)
+        return tuple((key, text) for key, text in rows if key.strip() or text)
 
     def value_omitted_from_data(self, data: Mapping[str, Any], files: Any, name: str) -> bool:
         return f"{name}-name" not in data
@@ -90,12 +91,12 @@ class EnvRows(forms.Widget):
 
 
 class EnvField(forms.Field):
-    """Rows that are wholly empty are dropped; a value without a name is kept, so that it can be complained about."""
+    """A value without a name is kept, so that it can be complained about."""
 
     widget = EnvRows
 
     def clean(self, value: Any) -> Pairs:
-        return tuple((name.strip(), text) for name, text in value or () if name.strip() or text)
+        return tuple((name.strip(), text) for name, text in value or ())
 
 
 # An argument vector as text: one argument a line; a line in double quotes is JSON, for what a line cannot hold.

@@ -258,7 +258,7 @@ class Draft:
             if field is None:
                 form.add_error(None, _sentence(violation))
             else:
-                form.add_error(field, _words(str(form.fields[field].label), violation))
+                form.add_error(field, _words(form[field], violation))
 
     def _place(self, path: str) -> tuple[forms.Form, str | None]:
         in_pool = _POOL.match(path)
@@ -400,8 +400,10 @@ def _sentence(violation: Violation) -> str:
     return violation.description if whole else f"{violation.field}: {violation.description}"
 
 
-def _words(label: str, violation: Violation) -> str:
+def _words(field: forms.BoundField, violation: Violation) -> str:
     row = _ENV.search(violation.field)
     if row:
         return f"Row {int(row[1]) + 1}: the {row[2] or 'variable'} {violation.description}"
-    return f"{label} {violation.description}"
+    if field.name == "program" and not str(field.value() or "").strip():
+        return f"{field.label} is required."
+    return f"{field.label} {violation.description}"
