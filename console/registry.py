@@ -54,6 +54,11 @@ class Watch:
     def wake(self) -> None:
         self._hinted.set()
 
+    async def hinted(self) -> None:
+        """Wait for a hint and nothing else: for those whom somebody wakes who looks once a second himself."""
+        await self._hinted.wait()
+        self._hinted.clear()
+
     async def wait(self, seconds: float = LOOK_EVERY_S) -> bool:
         """Whether it was a hint that ended the wait."""
         with contextlib.suppress(TimeoutError):

@@ -2,16 +2,7 @@
 // it is morphed in place, so that focus, scrolling, open menus and what is being typed stay.
 
 import { Idiomorph } from "./npm/idiomorph/idiomorph.esm.js";
-import { Wire } from "./wire.js";
-
-const WORDS = { live: "Live", lost: "Reconnecting…", off: "Not live" };
-
-function dot(state, reason = "") {
-  const element = document.getElementById("link-dot");
-  if (!element) return;
-  element.dataset.state = state;
-  element.textContent = reason || WORDS[state];
-}
+import { Wire, dot } from "./wire.js";
 
 function shown(html) {
   const template = document.createElement("template");
@@ -50,7 +41,7 @@ function follow(id) {
       newest = html;
       paint();
     },
-    closed: ({ final, reason }) => dot(final ? "off" : "lost", final ? reason : ""),
+    closed: ({ final, reason }) => dot(final ? "off" : "lost", reason),
   });
 }
 

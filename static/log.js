@@ -5,7 +5,7 @@ import { Lines, Row } from "./lines.js";
 import { Marks } from "./marks.js";
 import { Runs } from "./runs.js";
 import { PLAIN, paint } from "./ansi.js";
-import { Wire } from "./wire.js";
+import { Wire, dot } from "./wire.js";
 
 const MOST_ROWS = 4000;
 const TAIL = 128 * 1024; // what is shown at first
@@ -47,12 +47,16 @@ export class LogView {
       opened: () => this.#opened(),
       text: (document) => this.#queue(document),
       bytes: (data) => this.#queue(data),
-      closed: ({ final, reason }) => this.#say(final ? reason : "Reconnecting…", final ? "bad" : "warn"),
+      closed: ({ final, reason }) => {
+        dot(final ? "off" : "lost");
+        this.#say(final ? reason : "Reconnecting…", final ? "bad" : "warn");
+      },
     });
     this.choice.look();
   }
 
   #opened() {
+    dot("live");
     this.received = this.acked = 0;
     this.queue = [];
     // After an interruption: on from the byte that came last.
@@ -369,7 +373,8 @@ export class LogView {
   }
 
   #toTime() {
-    const when = new Date(this.time.value).getTime() / 1000;
+    // Times on our pages are UTC, so this one is too.
+    const when = Date.parse(`${this.time.value}Z`) / 1000;
     if (when > 0) this.goto({ at: when });
   }
 

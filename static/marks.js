@@ -60,7 +60,10 @@ export class Marks {
     const at = this.now ? this.hits.indexOf(this.now) + by : by > 0 ? 0 : -1;
     this.now = this.hits.at(at % this.hits.length);
     this.now.node.classList.add("now");
-    this.now.node.scrollIntoView({ block: "center" });
+    // Only the log scrolls, not the page around it.
+    const { body } = this.view;
+    const { top, height } = this.now.node.getBoundingClientRect();
+    body.scrollTop += top + height / 2 - body.getBoundingClientRect().top - body.clientHeight / 2;
     this.#tell();
   }
 

@@ -5,6 +5,16 @@ const MOST_MS = 10_000;
 // Close codes of console/consumers/sockets.py that no new attempt would change.
 const FINAL = new Set([4400, 4403, 4404]);
 
+const WORDS = { live: "Live", lost: "Reconnecting…", off: "Not live" };
+
+// The one word about the connection at the top of every page.
+export function dot(state, reason = "") {
+  const element = document.getElementById("link-dot");
+  if (!element) return;
+  element.dataset.state = state;
+  element.textContent = reason || WORDS[state];
+}
+
 export class Wire {
   // `hooks`: opened(), text(document), bytes(Uint8Array), closed({final, reason}).
   constructor(path, hooks) {

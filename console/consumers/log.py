@@ -131,6 +131,9 @@ class LogSocket(Socket):
             elif piece.data:
                 self._sent += len(piece.data)
                 await self.send_bytes(piece.data)
+            elif tail.status == told and tail.status.newest_run == run_id:
+                # All is told. The tail looks once a second, and wakes us when there is anything new.
+                await self._watch.hinted()
             elif room > 0 and await self._is_over(tail, cursor):
                 return tail.status.newest_run
             else:
