@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -234,3 +235,11 @@ def test_nonsense_in_the_environment_exits_with_2_and_no_traceback(tmp_path, nam
     done = command("user", "list", **{"TRAINYARD_DATA": str(tmp_path), name: value})
     assert done.returncode == 2
     assert done.stderr.startswith(f"trainyard: {name} is ") and done.stderr.count("\n") == 1
+
+
+def test_commands_that_meet_on_a_new_data_directory_agree(tmp_path):
+    """Secrets, database, default project and the deployment's own key are each made once, by whoever comes first."""
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(lambda _: command("key", TRAINYARD_DATA=str(tmp_path / "data")), range(3)))
+    assert [(done.returncode, done.stderr) for done in answers] == [(0, "")] * 3
+    assert len({done.stdout for done in answers}) == 1

@@ -1,0 +1,26 @@
+"""What the browser needs beside pages comes from the web process itself."""
+
+from __future__ import annotations
+
+import pytest
+
+SCRIPTS = [
+    "npm/htmx/htmx.min.js",
+    "npm/htmx-ext-ws/ws.js",
+    "npm/idiomorph/idiomorph-ext.min.js",
+    "npm/xterm/lib/xterm.js",
+    "npm/xterm/css/xterm.css",
+    "npm/xterm-fit/lib/addon-fit.js",
+]
+
+
+@pytest.mark.parametrize("path", SCRIPTS)
+async def test_a_browser_package_is_served_over_asgi_without_a_complaint(async_client, path):
+    """Warnings are errors here, and a lazily read file would be one under ASGI."""
+    answer = await async_client.get(f"/static/{path}")
+    assert answer.status_code == 200
+    assert len(answer.content) == int(answer.headers["Content-Length"]) > 1000
+    again = await async_client.get(
+        f"/static/{path}", headers={"If-Modified-Since": answer.headers["Last-Modified"]}
+    )
+    assert again.status_code == 304
