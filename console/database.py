@@ -9,7 +9,7 @@ from datetime import datetime
 
 from django.conf import settings
 from django.core.management import call_command
-from django.db import connection, transaction
+from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
 from agents.models import Location
@@ -24,9 +24,9 @@ def prepare(now: datetime) -> None:
     if unapplied():
         with alone():
             call_command("migrate", verbosity=0, interactive=False)
-    with transaction.atomic():
-        default_project(now)
-        Location.objects.get_or_create(name="default", defaults={"title": "Default"})
+    # Outside a transaction: on SQLite that would wait for the writer, and usually there is nothing to write.
+    default_project(now)
+    Location.objects.get_or_create(name="default", defaults={"title": "Default"})
 
 
 def unapplied() -> bool:
