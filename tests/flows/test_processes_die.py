@@ -60,7 +60,7 @@ def test_a_tree_that_ignores_sigterm_ends_with_its_job(yard, client):
     )
     client.wait(job_id, "RUNNING")
     client.wait_for_log(job_id, "line 3")
-    assert sum(len(host.processes(f"1000.{job_id}-")) for host in yard.fleet) == 5
+    assert sum(len(host.processes(f"daemon-of-{job_id}-")) for host in yard.fleet) == 5
     client.cancel(job_id)
     assert client.wait(job_id, "CANCELLING", "CANCELLED")
     client.wait(job_id, "CANCELLED")

@@ -83,7 +83,7 @@ def daemonize(ledger, count):
             os._exit(0)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         ledger.write("child", Printer())
-        os.execve("/bin/sleep", ["sleep", "1000.{}".format(os.environ.get("TRAINYARD_RUN", ""))], {})
+        os.execve("/bin/sleep", ["daemon-of-" + os.environ.get("TRAINYARD_RUN", ""), "1000"], {})
 
 
 def parse():

@@ -6,6 +6,8 @@ import contextlib
 import json
 import time
 
+from websockets.exceptions import WebSocketException
+
 from tests.harness.shell import PATIENCE_S
 
 
@@ -34,21 +36,17 @@ class LogReader:
         try:
             if self.socket is None:
                 self.connect()
-            message = self.socket.recv(timeout=timeout)
+            self.take(self.socket.recv(timeout=timeout))
+            return True
         except TimeoutError:
             return False
-        except OSError:  # refused or reset: the web process is away for a moment
+        except (
+            OSError,
+            WebSocketException,
+        ):  # refused, reset or closed: the web process is away for a moment
             self.close()
             time.sleep(0.1)
             return False
-        except Exception as problem:  # websockets' own errors: closed, or the handshake failed
-            if "websockets" not in type(problem).__module__:
-                raise
-            self.close()
-            time.sleep(0.1)
-            return False
-        self.take(message)
-        return True
 
     def take(self, message):
         if isinstance(message, bytes):
