@@ -286,16 +286,18 @@ def test_a_refusal_leaves_nothing_half_done(browser, project, cast, monkeypatch)
 # What the sockets send
 
 
-def test_first_paint_and_live_update_are_the_same(browser, project, cast):
+@pytest.mark.parametrize("person", ["root", "bob", "vera"])
+def test_first_paint_and_live_update_are_the_same(browser, project, cast, person):
     job = a_job(project, cast.bob, host=a_host(), ended_at=timezone.now() - timedelta(hours=1))
+    user, host_id = getattr(cast, person), job.runs.get().host_id
     pages = {
-        f"/jobs/{job.pk}/": presenters.job_live(cast.bob, job.pk),
-        "/jobs/?owner=bob": presenters.list_live(cast.bob, {"owner": "bob"}),
-        "/hosts/": presenters.hosts_live(cast.bob),
-        f"/hosts/{job.runs.get().host_id}/": presenters.host_live(cast.bob, job.runs.get().host_id),
+        f"/jobs/{job.pk}/": presenters.job_live(user, job.pk),
+        "/jobs/?owner=bob": presenters.list_live(user, {"owner": "bob"}),
+        "/hosts/": presenters.hosts_live(user),
+        f"/hosts/{host_id}/": presenters.host_live(user, host_id),
     }
     for address, fragment in pages.items():
-        page = browser("bob").get(address).content.decode()
+        page = browser(person).get(address).content.decode()
         assert still(fragment) and still(fragment) in still(page), address
 
 
