@@ -11,26 +11,32 @@ from pathlib import Path
 from django.contrib.staticfiles import finders
 from django.template.loader import render_to_string
 
-POLICY = "default-src 'self'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:"
+POLICY = "default-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; style-src 'self'"
 
 
-def viewer_page(**context):
-    known = {"job_id": 1, "replica": "workerpool0-0", "run": ""}
-    box = render_to_string("jobs/_log.html", {**known, **context})
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Log</title>'
-        + "".join(
-            f'<link rel="stylesheet" href="/static/{name}">'
-            for name in ("css/tokens.css", "css/base.css", "log.css")
-        )
-        + '<script type="module" src="/static/log.js"></script></head><body><main>'
-        + box
-        + "</main></body></html>"
+def page_of(title, styles, script, content):
+    links = "".join(
+        f'<link rel="stylesheet" href="/static/{name}">'
+        for name in ("css/tokens.css", "css/base.css", *styles)
     )
+    head = f'<meta charset="utf-8"><title>{title}</title>{links}<script type="module" src="/static/{script}"></script>'
+    return f'<!doctype html><html lang="en"><head>{head}</head><body><main>{content}</main></body></html>'
+
+
+def viewer_page():
+    box = render_to_string("jobs/_log.html", {"job_id": 1, "replica": "workerpool0-0", "run": ""})
+    return page_of("Log", ["log.css"], "log.js", box)
+
+
+def shell_page():
+    """The real template without the frame of the site, which wants a person."""
+    html = render_to_string("shells/shell.html", {"socket": "/ws/shell/r0", "job": {"id": 1}})
+    box = html[html.index('<div class="shell"') : html.index("</main>")]
+    return page_of("Shell", ["npm/xterm/css/xterm.css", "log.css"], "shell.js", box)
 
 
 @contextmanager
-def served(html):
+def served(html, inline_styles=False):
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             path = self.path.partition("?")[0]
@@ -47,7 +53,7 @@ def served(html):
             self.send_response(200)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
-            self.send_header("Content-Security-Policy", POLICY)
+            self.send_header("Content-Security-Policy", POLICY + " 'unsafe-inline'" * inline_styles)
             self.end_headers()
             self.wfile.write(body)
 
