@@ -102,7 +102,10 @@ def celery_settings(environment: Environment) -> dict[str, Any]:
         "visibility_timeout": VISIBILITY_S,
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,
-        "worker_cancel_long_running_tasks_on_connection_loss": True,
+        # A thread cannot be cancelled, and a task that runs twice does no harm.
+        "worker_cancel_long_running_tasks_on_connection_loss": False,
+        # After a reconnect a worker is to take messages as before, not fewer.
+        "worker_enable_prefetch_count_reduction": False,
         "task_serializer": "json",
         "accept_content": ["json"],
         "task_ignore_result": True,
