@@ -1,19 +1,22 @@
 """Hints: messages that only say "look again". They go out after the commit, may be lost, and may come twice.
 
-Nothing here raises: a broker that is away makes the product slower (the sweep looks anyway), never wrong.
+Nobody waits for the broker: hints are handed to one thread of the process, which joins what gathers while it speaks.
+A broker that is away (the attempt alone takes seconds) makes the product slower, because the sweep looks anyway; never
+wrong, and no page slower.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any
 
 from celery import current_app
 from django.db import transaction
-from kombu.exceptions import OperationalError
 
 from agents.models import Host
 
@@ -21,34 +24,40 @@ log = logging.getLogger(__name__)
 
 DISPATCH = "dispatch"
 EXPIRES_S = 30
+REST_S = 1.0
+
+Id = int | str
 
 
 def jobs(ids: Collection[int]) -> None:
     """Decide about these jobs."""
-    if ids:
-        _after_commit(partial(_send, "jobs.tasks.advance", [sorted(ids)]))
+    _after_commit("jobs.tasks.advance", ids)
 
 
 def schedule() -> None:
     """Somebody may be placed now."""
-    _after_commit(partial(_send, "jobs.tasks.schedule", []))
+    transaction.on_commit(partial(post, "jobs.tasks.schedule", ()), robust=True)
 
 
 def hosts(ids: Collection[int]) -> None:
     """What is wanted on these hosts has changed: tell the dispatchers that hold their leases."""
     if ids:
-        _after_commit(partial(_to_dispatchers, sorted(ids)))
+        transaction.on_commit(partial(_to_dispatchers, sorted(ids)), robust=True)
 
 
 def roll(runs: Collection[str]) -> None:
     """The tails of these logs are long enough for a file."""
-    if runs:
-        _after_commit(partial(_send, "jobs.tasks.roll", [sorted(runs)]))
+    _after_commit("jobs.tasks.roll", runs)
 
 
 def enrol(host_id: int) -> None:
     """This host's checklist is to be run."""
-    _after_commit(partial(_send, "jobs.tasks.enrol", [host_id]))
+    _after_commit("jobs.tasks.enrol", [host_id])
+
+
+def _after_commit(task: str, ids: Collection[Id]) -> None:
+    if ids:
+        transaction.on_commit(partial(post, task, ids), robust=True)
 
 
 def _to_dispatchers(ids: list[int]) -> None:
@@ -57,17 +66,63 @@ def _to_dispatchers(ids: list[int]) -> None:
         by_owner[owner].append(pk)
     for owner, held in by_owner.items():
         # Nobody's host: whichever dispatcher hears it takes the lease.
-        _send("jobs.tasks.dispatch", [held], queue=f"{DISPATCH}.{owner}" if owner else DISPATCH)
+        post("jobs.tasks.dispatch", held, f"{DISPATCH}.{owner}" if owner else DISPATCH)
 
 
-def _after_commit(send: Callable[[], None]) -> None:
-    transaction.on_commit(send, robust=True)
+def post(task: str, ids: Collection[Id], queue: str | None = None) -> None:
+    """Now. Never waits, never raises."""
+    _messenger().post(task, ids, queue)
 
 
-def _send(task: str, args: list[Any], queue: str | None = None) -> None:
-    try:
+def send(task: str, ids: list[Id], queue: str | None) -> None:
+    one_by_one = task == "jobs.tasks.enrol"
+    for args in [[each] for each in ids] if one_by_one else [[ids]] if ids else [[]]:
         current_app.send_task(task, args=args, queue=queue, retry=False, expires=EXPIRES_S)
-    except (OperationalError, OSError) as problem:
-        log.warning(
-            "A hint was lost (%s: %s); the sweep will find what is due.", task, type(problem).__name__
-        )
+
+
+class Messenger:
+    """The thread that speaks to the broker. A daemon: no exit of a process waits for it."""
+
+    def __init__(self, send: Callable[[str, list[Id], str | None], None]) -> None:
+        self.pid = os.getpid()
+        self._send = send
+        self._waiting: dict[tuple[str, str | None], set[Id]] = {}
+        self._changed = threading.Condition()
+        self._away = False
+        threading.Thread(target=self._work, name="hints", daemon=True).start()
+
+    def post(self, task: str, ids: Collection[Id], queue: str | None) -> None:
+        with self._changed:
+            self._waiting.setdefault((task, queue), set()).update(ids)
+            self._changed.notify()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting:
+                    self._changed.wait()
+                batch, self._waiting = self._waiting, {}
+            try:
+                for (task, queue), ids in batch.items():
+                    self._send(task, sorted(ids), queue)  # type: ignore[type-var]
+                self._away = False
+            except Exception as problem:  # any driver, any reason: a lost hint is no error
+                if not self._away:
+                    log.warning(
+                        "The broker is away (%s); the sweep finds what is due.", type(problem).__name__
+                    )
+                self._away = True
+                time.sleep(REST_S)
+
+
+_current: Messenger | None = None
+_making = threading.Lock()
+
+
+def _messenger() -> Messenger:
+    """This process's own: a forked child has no threads of its parent."""
+    global _current
+    with _making:
+        if _current is None or _current.pid != os.getpid():
+            _current = Messenger(send)
+        return _current

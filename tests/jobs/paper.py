@@ -87,6 +87,7 @@ class PaperHost:
                 if document is None:
                     return []
                 assert paper is None
+                self.assert_free(document)
                 self.ledger.append(run)
                 paper = self.runs[run] = PaperRun(document, log=f"hello from {run}\n".encode())
             case Stop(run):
@@ -104,6 +105,12 @@ class PaperHost:
                 self.runs.pop(run, None)
                 return [Arrival(run, Forgotten())]
         return [Arrival(order.run, paper.fact(self.boot_id))]
+
+    def assert_free(self, document):
+        """What flock and bind would say on a real host: nobody alive holds these."""
+        alive = [paper.order for paper in self.runs.values() if paper.phase != "closed"]
+        held = {each for order in alive for each in (*order["gpus"], order["port"])}
+        assert not held & {*document["gpus"], document["port"]}
 
     def tell(self, desk, arrivals):
         self.row.refresh_from_db()
