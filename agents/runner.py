@@ -1065,11 +1065,9 @@ def fork_detached(act: Callable[[], None], directory: str, keep: Set[int], title
 
 
 def _leave_trace(directory: str) -> None:
-    try:
-        with open(os.path.join(directory, "keeper.err"), "a") as file:
+    with contextlib.suppress(OSError), open(os.path.join(directory, "keeper.err"), "a") as file:
+        if file.tell() < 64 * 1024:
             traceback.print_exc(file=file)
-    except OSError:
-        pass
 
 
 def take_lock(path: str) -> int:
@@ -1112,7 +1110,11 @@ _SECRETS = ("order.json", "stop.json", "control")
 
 def clean_directory(directory: str) -> None:
     """What a closed run needs no more. Its order goes first of all: the environment in it may hold secrets."""
-    for name in os.listdir(directory):
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return  # already forgotten
+    for name in names:
         if name in _SECRETS or name.startswith("spare.") or ".new." in name:
             _unlink(os.path.join(directory, name))
 
@@ -1181,7 +1183,6 @@ class Keeper:
             raise Refused("disk_full", "less than %d MB are free at %s" % (floor >> 20, self.home.base))
         make_spares(directory)
         save_facts(directory, facts)
-        fsync_directory(self.home.runs)  # the claim must still stand after a power loss
         write_file(os.path.join(directory, "order.json"), json.dumps(document).encode())
         self.lock_gpus(order.gpus)
         failpoint("after_gpu_lock")
@@ -1283,6 +1284,9 @@ class Keeper:
             self.watch_children()
             self.custody = Custody(self.directory, self.log, self.order.log_budget_mb if self.order else 1)
             stop = self.read_stop()
+            fsync_directory(
+                self.home.runs
+            )  # before anything is executed: the claim must survive a power loss
             failpoint("before_gate")
             if stop is None:
                 os.write(self.gate, b"g")
@@ -1300,7 +1304,7 @@ class Keeper:
         found = load_facts(self.directory)
         if found is not None:
             self.facts = found
-        if self.facts["phase"] == "closed":
+        if self.facts["phase"] == "closed" or not os.path.isdir(self.directory):
             clean_directory(self.directory)
             return
         retitle("trainyard-keeper %s (second)" % self.run)
@@ -1395,6 +1399,8 @@ class Keeper:
                 save_facts(self.directory, self.facts, durable)
                 return
             except OSError:
+                if not os.path.isdir(self.directory):
+                    return  # somebody deleted the whole run: there is no place left to tell it
                 time.sleep(0.2)
 
     def reap(self) -> None:
@@ -1491,9 +1497,7 @@ class Keeper:
         began, pause = time.monotonic(), 0.002
         while True:
             self.reap()
-            if self.childless and not (self.wide or self.facts["cgroup"]):
-                break
-            if self.childless and not self.everybody():
+            if self.nobody_left():
                 break
             if self.facts["cgroup"]:
                 _try_write(os.path.join(self.facts["cgroup"], "cgroup.kill"), "1")
@@ -1506,6 +1510,14 @@ class Keeper:
             else:
                 pause = min(0.05, pause * 1.2)
         self.close()
+
+    def nobody_left(self) -> bool:
+        """The proof: the kernel knows no child of ours, the cgroup is empty, and nobody else carries the mark."""
+        if not self.childless or cgroup_pids(self.facts["cgroup"]):
+            return False
+        return (
+            not self.wide or not self.everybody()
+        )  # reading all of /proc only where somebody could be elsewhere
 
     def tell_survivors(self, denied: List[Denied]) -> None:
         """Somebody cannot be killed. Say who; the run stays open and holds its GPUs until they are gone."""
@@ -1655,6 +1667,11 @@ class Tail:
         """Bytes below `to` are safe at the console: the window moves on, and disk may be given back."""
         self.acked = max(self.acked, min(to, self.sent))
         self._skipped = [gap for gap in self._skipped if gap[1] > self.acked]
+        self._give_back()
+        if self.told_end and self.acked >= self.sent:
+            self.close()  # done with; thousands of closed runs must not keep a descriptor each
+
+    def _give_back(self) -> None:
         # Only whole blocks that are hashed and noted: the digest must come out right in any later process too.
         safe = min(self.acked - self._shift, len(self._digest.blocks) * DIGEST_BLOCK) - KEEP_BYTES
         end = safe // 65536 * 65536
@@ -1876,27 +1893,23 @@ class Run:
         self.run, self.directory = run, directory
         self.facts: Facts | None = None
         self.stamp: Tuple[int, int] = (0, 0)
-        self.told: Facts | None = None
+        self.told: Tuple[int, int] = (0, 0)  # the stamp of the facts that the console has heard
         self.tail = Tail(run, directory)
         self.watch = -1
         self.stop: float | None = None
         self.work_key: Any = None  # from its order, until its facts tell it
 
-    def refresh(self) -> bool:
-        """Read the facts again if they are another file now. True if they were."""
+    def refresh(self) -> None:
+        """Read the facts again if they are another file now."""
         try:
             found = os.stat(os.path.join(self.directory, "facts.json"))
         except OSError:
-            return False
+            return
         stamp = (found.st_mtime_ns, found.st_ino)
-        if stamp == self.stamp:
-            return False
-        facts = load_facts(self.directory)
-        if facts is None:
-            return False
-        self.facts, self.stamp = facts, stamp
-        self.tail.closed = self.closed
-        return True
+        facts = load_facts(self.directory) if stamp != self.stamp else None
+        if facts is not None:
+            self.facts, self.stamp = facts, stamp
+            self.tail.closed = self.closed
 
     @property
     def closed(self) -> bool:
@@ -2023,7 +2036,7 @@ class Serve:
                 self.last_words()
                 raise Hangup("no hello")
             handler(self, message, payload)
-        except (KeyError, TypeError, ValueError, OSError) as error:
+        except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
             run = message.get("run")
             answer = {"t": "error", "about": kind[:40], "message": ("%s" % (error or repr(error)))[:1000]}
             if isinstance(error, KeyError):
@@ -2033,7 +2046,12 @@ class Serve:
             self.say(answer)
 
     def say(self, message: Message) -> None:
-        self.out.control(encode(message))
+        try:
+            data = encode(message)
+        except (WireError, ValueError) as error:  # somebody has been at the facts by hand
+            words = "%s of %s cannot be told: %s" % (message["t"], message.get("run"), error)
+            data = encode({"t": "error", "about": message["t"], "message": words[:500]})
+        self.out.control(data)
 
     def last_words(self) -> None:
         """Give what is still to be said a moment to leave."""
@@ -2065,16 +2083,18 @@ class Serve:
 
     def look(self, run: Run) -> None:
         """Tell this run's facts if they are news, and go on with its log."""
-        if run.refresh():
+        run.refresh()
+        if run.stamp != run.told:
             failpoint("before_reply")
             self.tell(run)
-            if run.closed:
-                self.unwatch(run)
         self.stir(run)
 
     def tell(self, run: Run) -> None:
         if run.facts is not None:
+            run.told = run.stamp
             self.say(dict(run.facts, t="fact"))
+            if run.closed:
+                self.unwatch(run)
 
     def reap(self) -> None:
         while True:
@@ -2162,14 +2182,16 @@ class Serve:
             run = self.find(name)
             run.refresh()
             self.check_alive(run)
+            run.told = run.stamp
             facts = run.facts or dict(new_facts(name), claimed_at=None, boot_id=None)
             length = len(json.dumps(facts)) + 1
-            if page and size + length > MAX_HEADER - 1024:
+            if size + length > MAX_HEADER - 1024:
                 self.say({"t": "inventory", "runs": page, "last": False})
                 page, size = [], 0
             page.append(facts)
             size += length
-        self.say({"t": "inventory", "runs": page, "last": True})
+        self.say({"t": "inventory", "runs": page, "last": False})
+        self.say({"t": "inventory", "runs": [], "last": True})
 
     def at_home(self) -> Home:
         assert self.home is not None
@@ -2179,17 +2201,19 @@ class Serve:
         """The run of that name, watched while it is not closed. Does not ask whether its directory exists."""
         if name not in self.runs:
             run = self.runs[name] = Run(name, self.at_home().run(name))
-            run.refresh()
-            if not run.closed:
-                run.watch = self.inotify.watch(run.directory, IN_MODIFY | IN_MOVED_TO)
-                if run.watch >= 0:
-                    self.watches[run.watch] = run
+            run.watch = self.inotify.watch(run.directory, IN_MODIFY | IN_MOVED_TO)
+            if run.watch >= 0:
+                self.watches[run.watch] = run
+            run.refresh()  # after the watch was set, so that no change falls between
+            if run.closed:
+                self.unwatch(run)
         return self.runs[name]
 
     def unwatch(self, run: Run) -> None:
-        self.inotify.unwatch(run.watch)
-        self.watches.pop(run.watch, None)
-        run.watch = -1
+        if run.watch >= 0:
+            self.inotify.unwatch(run.watch)
+            self.watches.pop(run.watch, None)
+            run.watch = -1
 
     def known(self, message: Message) -> Run:
         """The run that a message names; ValueError if the name is not one or nothing of it is here."""
@@ -2248,7 +2272,9 @@ class Serve:
             os.close(lock)
 
     def on_stop(self, message: Message, payload: bytes) -> None:
-        grace = float(message["grace_s"])
+        grace = message["grace_s"]
+        if isinstance(grace, bool) or not isinstance(grace, (int, float)):
+            raise ValueError("grace_s must be a number")
         name = message["run"]
         directory = self.at_home().run(name)
         self.check_owner()
@@ -2264,7 +2290,7 @@ class Serve:
         if run.closed:
             self.tell(run)
             return
-        deadline = time.monotonic() + max(0.0, grace)
+        deadline = time.monotonic() + min(max(0.0, grace), 1e7)
         run.stop = deadline if run.stop is None else min(run.stop, deadline)
         found = read_json(os.path.join(directory, "stop.json"))
         if found and found.get("boot_id") == self.boot_id:
@@ -2289,8 +2315,8 @@ class Serve:
             if lock >= 0:
                 os.close(lock)
         run = self.find(name)
+        run.refresh()
         self.tell(run)
-        self.unwatch(run)
 
     def poke(self, run: Run) -> None:
         try:
@@ -2309,9 +2335,8 @@ class Serve:
         run = self.known(message)
         if type(start) is not int or start < 0:
             raise ValueError("from must be an offset")
-        run.refresh()
         run.tail.pull(start)
-        self.stir(run)
+        self.look(run)
 
     def on_unpull(self, message: Message, payload: bytes) -> None:
         run = self.known(message)
@@ -2375,9 +2400,12 @@ class Serve:
 
     def check_alive(self, run: Run) -> None:
         """Nobody holds the lock of a run that is not closed: its keepers are dead. Close it, once and for all."""
-        if run.closed or not os.path.isdir(run.directory):
+        if run.closed:
             return
-        lock = take_lock(os.path.join(run.directory, "lock"))
+        try:
+            lock = take_lock(os.path.join(run.directory, "lock"))
+        except OSError:
+            return  # its directory is gone, or we have no descriptors: the next tick looks again
         if lock < 0:
             return
         try:
@@ -2389,6 +2417,8 @@ class Serve:
                 title = "trainyard-mender %s" % run.run
                 fork_detached(keeper.mend, run.directory, {lock}, title)
                 return
+        except OSError:
+            return  # no process, no disk: the next tick tries again
         finally:
             os.close(lock)
         self.look(run)
