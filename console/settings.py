@@ -150,6 +150,8 @@ LOGGING = {
     "loggers": {
         # It warns that a Unix socket has no host name.
         "kombu.connection": {"level": "ERROR"},
+        # It warns of every address that does not exist; scanners ask for many.
+        "django.request": {"level": "ERROR"},
     }
     | {
         name: {"handlers": ["console"], "level": TRAINYARD.log_level, "propagate": False}
