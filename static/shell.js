@@ -14,7 +14,7 @@ class ShellPage {
     this.path = root.dataset.shell;
     for (const part of root.querySelectorAll("[data-part]")) this[part.dataset.part] = part;
     const font = getComputedStyle(root).getPropertyValue("--mono");
-    this.terminal = new Terminal({ fontFamily: font, fontSize: 14, scrollback: 5000, theme: THEME, cursorBlink: true });
+    this.terminal = new Terminal({ fontFamily: font, fontSize: 14, lineHeight: 1.2, scrollback: 5000, theme: THEME, cursorBlink: true });
     this.fit = new FitAddon();
     this.terminal.loadAddon(this.fit);
     this.terminal.open(this.screen);

@@ -1,0 +1,75 @@
+"""Fragments that replace themselves in an open page, without taking anything from the person in front of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.browser.static_site import page_of, served
+
+
+def fragment(number, extra=""):
+    return (
+        f'<div id="job-live" data-live="/ws/jobs/1"><p id="number">version {number}</p>'
+        f"<details><summary>More</summary><p>inside {number}</p></details>"
+        f'<input id="name"><button>go</button>{extra}</div>'
+    )
+
+
+@pytest.fixture(scope="module")
+def site():
+    content = '<span id="link-dot"></span>' + fragment(0) + '<input id="outside">'
+    with served(page_of("Live", [], "live.js", content)) as address:
+        yield address
+
+
+@pytest.fixture
+def sockets(page, site):
+    opened = []
+    page.route_web_socket("**/ws/jobs/1", lambda socket: opened.append(socket))
+    page.goto(site)
+    page.get_by_text("Live", exact=True).wait_for()
+    return opened
+
+
+def send(sockets, number, extra=""):
+    sockets[-1].send(json.dumps({"stamp": str(number), "html": fragment(number, extra)}))
+
+
+def test_what_the_person_does_is_kept(page, sockets):
+    page.locator("summary").click()
+    page.locator("#name").fill("half a na")
+    send(sockets, 1, '<p id="new">one more</p>')
+    page.get_by_text("version 1").wait_for()
+    assert page.locator("#new").inner_text() == "one more" and page.get_by_text("inside 1").is_visible()
+    assert page.evaluate("document.activeElement.id") == "name"
+    page.keyboard.type("me")
+    assert page.locator("#name").input_value() == "half a name"
+    send(sockets, 2)
+    page.get_by_text("version 2").wait_for()
+    assert page.locator("#new").count() == 0 and page.get_by_text("inside 2").is_visible()
+
+
+def test_a_fragment_runs_nothing(page, sockets):
+    send(sockets, 1, "<script>window.bad = 1</script><img src=x onerror='window.bad = 1'>")
+    page.get_by_text("version 1").wait_for()
+    page.wait_for_timeout(100)
+    assert page.evaluate("window.bad") is None
+
+
+def test_it_says_when_it_is_not_live_and_comes_back(page, sockets):
+    send(sockets, 1)
+    page.get_by_text("version 1").wait_for()
+    sockets[-1].close(code=1012)
+    for _ in range(600):
+        if len(sockets) == 2:
+            break
+        page.wait_for_timeout(50)
+    page.get_by_text("Live", exact=True).wait_for()
+    send(sockets, 2)
+    page.get_by_text("version 2").wait_for()
+    sockets[-1].close(code=4403, reason="You are logged out.")
+    page.get_by_text("You are logged out.").wait_for()
+    page.wait_for_timeout(800)
+    assert len(sockets) == 2
