@@ -13,6 +13,8 @@ from jobs.rules.machines import Needs
 from jobs.rules.placement import Ask, HostView, Lacking, Placer, Seat
 
 BEHIND = "Waits for its turn: earlier jobs wait for the same hosts."
+# How far from the ports of one attempt those of the next are tried: a stranger may have taken a row of them.
+PORTS_APART = 101
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class Waiting:
     job: int
     asks: tuple[Ask, ...]
     location: str
+    attempt: int = 1
 
 
 @dataclass(slots=True)
@@ -42,7 +45,8 @@ class Queue:
         return len(self.held) >= len(self.hosts)
 
     def offer(self, waiting: Waiting) -> tuple[Seat, ...] | str:
-        answer = self._placer.place(waiting.asks, waiting.location, spread=waiting.job)
+        spread = waiting.job + PORTS_APART * waiting.attempt
+        answer = self._placer.place(waiting.asks, waiting.location, spread=spread)
         if isinstance(answer, Lacking):
             return self._keep_for(waiting, answer)
         self._take(waiting.asks, answer)

@@ -120,7 +120,7 @@ def _locked(jobs: QuerySet[Job]) -> list[Job]:
 def _offer(queue: Queue, ground: Floor, job: Job, done: Pass) -> None:
     try:
         asks = floor.asks_of(snapshot.spec_of(job))
-        answer = queue.offer(Waiting(job.pk, asks, ground.location(job.location_name)))
+        answer = queue.offer(Waiting(job.pk, asks, ground.location(job.location_name), job.attempt))
     except Exception:
         # It must not stand in the way of all others; it is offered again in each pass.
         log.exception("Job %s could not be offered a place.", job.pk)
