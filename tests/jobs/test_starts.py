@@ -1,0 +1,102 @@
+"""A gang's start that one host cannot make: all is given back, said in words, tried again, and never half begun."""
+
+from __future__ import annotations
+
+import pytest
+from django.utils import timezone
+
+from agents.desk import Arrival
+from agents.models import Host, HostStatus
+from agents.orders import Start
+from jobs.advance import advance
+from jobs.models import GpuClaim, Run, Transition
+from jobs.rules.retry import INTERNAL_TEXT
+from tests.jobs.conftest import gang, pool_of
+from tests.jobs.paper import PaperHost, PaperRun, settle
+
+pytestmark = pytest.mark.django_db
+
+
+class Refusing(PaperHost):
+    """Refuses starts that `minds(order)`: `refusal` is the runner's word for why."""
+
+    def obey(self, order, desk):
+        if isinstance(order, Start):
+            document = desk.orders([order.run]).get(order.run)
+            if document and self.minds(document):
+                exit = {
+                    "why": "refused",
+                    "refusal": self.refusal,
+                    "never_started": True,
+                    "message": "so it is",
+                }
+                paper = self.runs[order.run] = PaperRun(None, "closed", exit=exit)
+                return [Arrival(order.run, paper.fact(self.boot_id))]
+        return super().obey(order, desk)
+
+
+@pytest.fixture
+def hosts(add_host):
+    """Three machines with a GPU each: a gang of three takes all of them."""
+    return [Refusing(add_host(f"h{number}", gpus=1).row) for number in range(3)]
+
+
+@pytest.fixture
+def trio(submit):
+    return submit(gang(pool_of(gpus=1), pool_of(count=2, gpus=1)))
+
+
+def now_of(job):
+    job.refresh_from_db()
+    return job
+
+
+def nothing_is_held():
+    return (
+        not Run.objects.filter(released_at=None).exists()
+        and not GpuClaim.objects.filter(released_at=None).exists()
+    )
+
+
+def minding(hosts, k, refusal, minds):
+    for number, host in enumerate(hosts):
+        host.refusal, host.minds = refusal, minds if number == k else lambda document: False
+
+
+@pytest.mark.parametrize("k", range(3))
+def test_a_gang_that_one_host_cannot_start_gives_everything_back_and_says_who(k, hosts, trio, desk):
+    minding(hosts, k, "disk_full", lambda document: True)
+    settle(desk, *hosts)
+    assert (now_of(trio).state, trio.error_message) == ("FAILED", INTERNAL_TEXT)
+    assert nothing_is_held()
+    blocked = [run.replica.name for run in Run.objects.filter(host=hosts[k].row).select_related("replica")]
+    told = Transition.objects.filter(job=trio, subject__in=blocked, cause__contains="disk_full")
+    assert len(blocked) == 3 and {row.subject for row in told} == set(blocked)
+    assert all(f"h{k}" in row.cause for row in told)
+    ledger = [run for host in hosts for run in host.ledger]
+    assert len(ledger) == len(set(ledger)) <= 6
+
+
+@pytest.mark.parametrize("k", range(3))
+def test_a_gang_waits_for_a_host_that_falls_silent_while_it_starts(k, hosts, trio, desk):
+    minding(hosts, k, "", lambda document: False)
+    awake = [host for number, host in enumerate(hosts) if number != k]
+    Host.objects.filter(pk=hosts[k].row.pk).update(status=HostStatus.UNREACHABLE, status_since=timezone.now())
+    settle(desk, *awake)
+    advance([trio.pk], timezone.now())
+    assert now_of(trio).state == "PENDING" and [flag["flag"] for flag in trio.flags] == ["UNREACHABLE"]
+    assert f"h{k}" in trio.flags[0]["text"]
+    assert GpuClaim.objects.filter(released_at=None).count() == 3
+    Host.objects.update(status=HostStatus.UP, status_since=timezone.now())
+    settle(desk, *hosts)
+    assert now_of(trio).state == "RUNNING" and [len(host.ledger) for host in hosts] == [1, 1, 1]
+
+
+def test_a_port_that_a_stranger_took_is_left_for_another(hosts, trio, desk):
+    strangers = {run.port for run in Run.objects.all()}
+    for host in hosts:
+        host.refusal, host.minds = "port_taken", lambda document: document["port"] in strangers
+    settle(desk, *hosts)
+    assert now_of(trio).state == "RUNNING" and trio.attempt > 1
+    assert not strangers & {run.port for run in Run.objects.filter(released_at=None)}
+    assert all(host.ledger for host in hosts)
