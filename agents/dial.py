@@ -29,6 +29,8 @@ POLL_S = 5.0
 CIPHERS_FIRST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 MOST_HANDSHAKES = 16
 MOST_OUTPUT = 8 * 1024 * 1024
+# However a connection ends, paramiko says it in one of these.
+ENDS = (OSError, EOFError, paramiko.SSHException)
 
 # It logs a traceback for each lost connection; what happened is told by our own errors.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
@@ -110,25 +112,15 @@ class Gate:
 GATE = Gate()
 
 
-class QuickSocket:
-    """A TCP socket that acknowledges at once: sshd's own Nagle would else hold back its answer for 40 ms."""
+class Socket:
+    """What a connection runs over: a TCP socket, or a channel of the one to a jump host. Closing it never raises."""
 
-    def __init__(self, inner: socket.socket, dead_s: float) -> None:
+    def __init__(self, inner: socket.socket | paramiko.Channel) -> None:
         self._inner = inner
         self._closed = False  # paramiko looks at this one of its sockets
-        for level, option, value in (
-            (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-            (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, int(dead_s / 3))),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, int(dead_s / 3))),
-            (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(dead_s * 1000)),
-        ):
-            inner.setsockopt(level, option, value)
 
     def recv(self, size: int) -> bytes:
-        data = self._inner.recv(size)
-        self._inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-        return data
+        return self._inner.recv(size)
 
     def send(self, data: bytes) -> int:
         return self._inner.send(data)
@@ -141,16 +133,38 @@ class QuickSocket:
 
     def close(self) -> None:
         self._closed = True
-        with suppress(OSError):
+        with suppress(*ENDS):
             # Wakes the thread that sits in recv; close() alone would leave it there until its timeout.
             self._inner.shutdown(socket.SHUT_RDWR)
-        self._inner.close()
+        with suppress(*ENDS):
+            self._inner.close()
+
+
+class QuickSocket(Socket):
+    """A TCP socket that acknowledges at once: sshd's own Nagle would else hold back its answer for 40 ms."""
+
+    def __init__(self, inner: socket.socket, dead_s: float) -> None:
+        super().__init__(inner)
+        for level, option, value in (
+            (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+            (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, int(dead_s / 3))),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, int(dead_s / 3))),
+            (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(dead_s * 1000)),
+        ):
+            inner.setsockopt(level, option, value)
+        self._quick = inner.setsockopt
+
+    def recv(self, size: int) -> bytes:
+        data = self._inner.recv(size)
+        self._quick(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        return data
 
 
 class Connection(paramiko.Transport):
     """An SSH connection that takes those it was made through with it when it closes."""
 
-    def __init__(self, sock: QuickSocket | paramiko.Channel, through: Connection | None = None) -> None:
+    def __init__(self, sock: Socket, through: Connection | None = None) -> None:
         super().__init__(cast("socket.socket", sock))
         self.through = through
         self.banner_timeout = self.handshake_timeout = self.auth_timeout = HANDSHAKE_S
@@ -166,8 +180,7 @@ class Connection(paramiko.Transport):
         options.key_types = first + tuple(name for name in known if name not in first)
 
     def close(self) -> None:
-        with suppress(paramiko.SSHException, EOFError, OSError):
-            self.sock.close()
+        self.sock.close()
         super().close()
         if self.through is not None:
             self.through.close()
@@ -202,10 +215,10 @@ def run(transport: paramiko.Transport, command: str, stdin: bytes = b"", timeout
             channel.sendall(stdin)
         channel.shutdown_write()
         return outputs.finish(deadline)
-    except (TimeoutError, paramiko.SSHException, OSError, EOFError) as error:
+    except ENDS as error:
         raise Busy(f"the host did not finish an answer within {timeout:g} s ({error})".rstrip()) from error
     finally:
-        with suppress(paramiko.SSHException, EOFError, OSError):
+        with suppress(*ENDS):
             channel.close()
 
 
@@ -214,7 +227,7 @@ def open_session(transport: paramiko.Transport, window: int | None = None) -> pa
         return transport.open_session(window_size=window, timeout=HANDSHAKE_S)
     except paramiko.ChannelException as error:
         raise Busy(f"sshd opens no more sessions on this connection (MaxSessions): {error}") from error
-    except (paramiko.SSHException, EOFError, OSError) as error:
+    except ENDS as error:
         raise Busy(f"no session could be opened: {error}") from error
 
 
@@ -234,7 +247,7 @@ class _Outputs:
                 if kept < 65536:
                     self._errors.append(data)
                 kept += len(data)
-        except (TimeoutError, OSError):
+        except ENDS:
             pass
 
     def finish(self, deadline: float) -> Result:
@@ -256,23 +269,24 @@ class _Outputs:
         return Result(b"".join(kept), b"".join(self._errors), self._channel.exit_status)
 
 
-def _reach(hop: Jump, through: Connection | None, at: str, dead_s: float) -> QuickSocket | paramiko.Channel:
+def _reach(hop: Jump, through: Connection | None, at: str, dead_s: float) -> Socket:
     if through is None:
         try:
             return QuickSocket(socket.create_connection((hop.address, hop.port), timeout=CONNECT_S), dead_s)
         except OSError as error:
             raise Unreachable(f"{hop.place} does not answer: {error}", at) from error
     try:
-        return through.open_channel(
+        channel = through.open_channel(
             "direct-tcpip", (hop.address, hop.port), ("127.0.0.1", 0), timeout=CONNECT_S
         )
-    except (paramiko.SSHException, EOFError, OSError) as error:
+        return Socket(channel)
+    except ENDS as error:
         raise Unreachable(f"{hop.place} is not reached through the jump host: {error}", at) from error
 
 
 def _log_in(
     hop: Jump,
-    sock: QuickSocket | paramiko.Channel,
+    sock: Socket,
     through: Connection | None,
     at: str,
     key: paramiko.PKey,
@@ -296,7 +310,7 @@ def _check_key(connection: Connection, hop: Jump, at: str) -> None:
     try:
         connection.start_client(timeout=HANDSHAKE_S)
         shown = connection.get_remote_server_key()
-    except (paramiko.SSHException, EOFError, OSError) as error:
+    except ENDS as error:
         raise Busy(f"{hop.place} answers, but not with an SSH handshake: {error or 'closed'}", at) from error
     offered = f"{shown.get_name()} {shown.get_base64()}"
     if not hop.pinned_key:
@@ -313,7 +327,7 @@ def _authenticate(connection: Connection, hop: Jump, at: str, key: paramiko.PKey
         if not connection.is_active() or "timeout" in str(error).lower():
             raise Busy(f"{hop.place} ended the login without an answer: {error}", at) from error
         raise AuthFailed(f"{hop.user}@{hop.place} refused our key: {error}", at) from error
-    except (paramiko.SSHException, EOFError, OSError) as error:
+    except ENDS as error:
         raise Busy(f"{hop.place} ended the login: {error or 'closed'}", at) from error
     if further:
         raise AuthFailed(f"{hop.user}@{hop.place} wants more than a key: {', '.join(further)}", at)

@@ -119,7 +119,13 @@ class HostThread:
         link = self._link
         if link is not None and not link.hung_up:
             link.hung_up = True
-            threading.Thread(target=link.close, name=f"close {self.target.name}", daemon=True).start()
+            threading.Thread(target=self._close, args=[link], name="hang up", daemon=True).start()
+
+    def _close(self, link: Link) -> None:
+        try:
+            link.close()
+        except Exception:
+            logger.exception("the link to %s did not close well", self.target.name)
 
     def tick(self, now: float) -> None:
         """The pulse, about once a second: pings, deadlines, and a look although nobody asked for one."""

@@ -16,12 +16,12 @@ import paramiko
 from agents import install
 from agents.arrivals import KINDS, arrivals
 from agents.desk import Fact, Forgotten
-from agents.dial import DialError, open_session
+from agents.dial import ENDS, DialError, open_session
 from agents.failpoints import HEARD, failpoint
 from agents.inbox import Inbox
 from agents.orders import Forget, Order, Pull, Said, Start, Stop
 from agents.runner import PROTOCOL, Message, WireError
-from agents.stream import ENDS, Stream
+from agents.stream import Stream
 from agents.words import clean
 
 logger = logging.getLogger(__name__)

@@ -13,9 +13,8 @@ from contextlib import suppress
 import paramiko
 
 from agents import install
-from agents.dial import Busy, Connection, DialError, dial, open_session
+from agents.dial import ENDS, Busy, Connection, DialError, dial, open_session
 from agents.runner import MAX_HEADER, MAX_JUNK, SHELL_PREFACE, WireError, decode_object
-from agents.stream import ENDS
 from agents.targets import Target
 from agents.words import clean
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import paramiko
 
+from agents.dial import ENDS
 from agents.failpoints import failpoint
 from agents.runner import Decoder, Message, encode
 
@@ -18,8 +19,6 @@ READ_BYTES = 256 * 1024
 JOIN_BYTES = 128 * 1024
 # A host that takes nothing for so long that this much waits for it is not spoken to any more.
 MOST_WAITING = 64 * 1024 * 1024
-# However a connection ends, paramiko says it in one of these.
-ENDS = (OSError, EOFError, paramiko.SSHException)
 
 
 class Stream:
