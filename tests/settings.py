@@ -8,6 +8,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from console.environment import READERS
+
 DATA = Path(tempfile.mkdtemp(prefix="trainyard-test-"))
 OWNER = os.getpid()
 
@@ -19,11 +21,11 @@ def remove_data() -> None:
 
 
 atexit.register(remove_data)
-for name in [name for name in os.environ if name.startswith("TRAINYARD_") and "_TEST_" not in name]:
-    del os.environ[name]
+# The machine's own settings must not reach the tests; what the tests themselves read stays.
+for name, _ in READERS.values():
+    os.environ.pop(name, None)
 os.environ["TRAINYARD_DATA"] = str(DATA)
 for name in ("DATABASE_URL", "REDIS_URL"):
-    os.environ.pop(name, None)
     if os.environ.get(f"TRAINYARD_TEST_{name}"):
         os.environ[name] = os.environ[f"TRAINYARD_TEST_{name}"]
 
