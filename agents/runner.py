@@ -885,6 +885,11 @@ def _try_write(path: str, text: str) -> bool:
         os.close(fd)
 
 
+def join_cgroup(path: str) -> bool:
+    """Move this process into the cgroup."""
+    return _try_write(os.path.join(path, "cgroup.procs"), "0")
+
+
 def cgroup_pids(path: str | None) -> Set[int]:
     """Everybody in the cgroup and those below it."""
     found: Set[int] = set()
@@ -1026,7 +1031,7 @@ class Custody:
 
 # What the replica's process has got to before it became the command, in memory shared by keepers and replica.
 _BORN, _GO, _NEVER, _FAILED = 1, 2, 3, 4
-_BOARD = struct.Struct("<iii256s")  # pid, state, errno, words
+_BOARD = struct.Struct("<iii256s")  # pid, state, outside its cgroup, words
 _POLITE = "TERM INT HUP QUIT PIPE USR1 USR2 ALRM TSTP TTIN TTOU"
 
 
@@ -1240,8 +1245,7 @@ class Keeper:
             os.setsid()
             self.pin(_BORN)
             os.close(self.gate)  # ours, or we would never see the keeper's end close
-            if self.facts["cgroup"]:
-                _try_write(os.path.join(self.facts["cgroup"], "cgroup.procs"), "0")
+            outside = bool(self.facts["cgroup"]) and not join_cgroup(self.facts["cgroup"])
             null = os.open(os.devnull, os.O_RDONLY)
             os.dup2(null, 0)
             os.dup2(self.log, 1)
@@ -1255,23 +1259,23 @@ class Keeper:
                 self.pin(_NEVER)  # the keeper died before it let us go: this command never was
                 os._exit(0)
             os.umask(self.umask)
-            self.pin(_GO)
+            self.pin(_GO, outside)
             os.execvpe(command[0], command, env)
         except OSError as error:
-            self.pin(_FAILED, error.errno or 0, "%s: %s" % (error.strerror, command[0]))
+            self.pin(_FAILED, words="%s: %s" % (error.strerror, command[0]))
         except BaseException as error:
-            self.pin(_FAILED, 0, repr(error))
+            self.pin(_FAILED, words=repr(error))
         finally:
             os._exit(127)
 
-    def pin(self, state: int, number: int = 0, words: str = "") -> None:
+    def pin(self, state: int, outside: bool = False, words: str = "") -> None:
         data = words.encode("utf-8", "replace")[:255]
-        self.board[: _BOARD.size] = _BOARD.pack(os.getpid(), state, number, data)
+        self.board[: _BOARD.size] = _BOARD.pack(os.getpid(), state, outside, data)
 
-    def pinned(self) -> Tuple[int, int, str]:
-        """(pid, state, words) of what became of the replica's process before exec."""
-        pid, state, _number, words = _BOARD.unpack(self.board[: _BOARD.size])
-        return pid, state, words.rstrip(b"\0").decode("utf-8", "replace")
+    def pinned(self) -> Tuple[int, int, bool, str]:
+        """(pid, state, could it not join its cgroup?, words) of the replica's process before exec."""
+        pid, state, outside, words = _BOARD.unpack(self.board[: _BOARD.size])
+        return pid, state, bool(outside), words.rstrip(b"\0").decode("utf-8", "replace")
 
     # -- working --
 
@@ -1388,6 +1392,8 @@ class Keeper:
             ticks=process.ticks if process else None,
             never_started=False,
         )
+        if self.pinned()[2]:
+            self.facts["containment"] = "subreaper"
         failpoint("before_started")
         self.save()
         failpoint("after_started")
@@ -1555,7 +1561,7 @@ class Keeper:
     def explain_no_exit(self) -> None:
         """The replica is over without an exit status: it never was the command, or nobody saw it end."""
         facts = self.facts
-        _, state, words = self.pinned() if self.log >= 0 else (0, _GO, "")
+        _, state, _, words = self.pinned() if self.log >= 0 else (0, _GO, False, "")
         if state == _FAILED:
             facts.update(why="refused", refusal="exec_failed", message=words, never_started=True)
         elif state != _GO:
@@ -1621,6 +1627,7 @@ class Tail:
         self.fd = -1
         self.pulled = False
         self.closed = False
+        self.final_size = 0
         self.told_end = False
         self.sent = self.acked = 0
         self._skipped: List[Tuple[int, int]] = []  # gaps above what is acknowledged: they fill no window
@@ -1690,15 +1697,17 @@ class Tail:
         if not self.pulled or self.told_end:
             return None
         room = WINDOW_BYTES - (self.sent - self.acked) + sum(to - start for start, to in self._skipped)
-        if room <= 0 or not self._open():
-            return self._end() if self.fd < 0 else None
+        if room <= 0:
+            return None
+        if not self._open():
+            if self.closed and self.sent < self.final_size:
+                return self._gap(self.final_size, "vanished")
+            return self._end()
         size = os.fstat(self.fd).st_size
         self._watch_cuts(size)
         lost = self._lost_at(self.sent)
         if lost is not None:
-            start, self.sent = self.sent, lost[0]
-            self._skipped.append((start, self.sent))
-            return encode({"t": "gap", "run": self.run, "from": start, "to": self.sent, "reason": lost[1]})
+            return self._gap(*lost)
         start = self.sent - self._shift
         self._seen = max(self._seen, size + self._shift)
         if size <= start:
@@ -1711,6 +1720,11 @@ class Tail:
             return b""  # cut while we read: what came may be zeros. Look again.
         self.not_before = now + (QUIET_S if len(data) < FRAME_BYTES else 0)
         return self._data_frame(start, data, now)
+
+    def _gap(self, to: int, reason: str) -> bytes:
+        start, self.sent = self.sent, to
+        self._skipped.append((start, to))
+        return encode({"t": "gap", "run": self.run, "from": start, "to": to, "reason": reason})
 
     def _data_frame(self, start: int, data: bytes, now: float) -> bytes:
         if self._digest.size == start:
@@ -1910,6 +1924,7 @@ class Run:
         if facts is not None:
             self.facts, self.stamp = facts, stamp
             self.tail.closed = self.closed
+            self.tail.final_size = facts["log"].get("size", 0)
 
     @property
     def closed(self) -> bool:
@@ -1972,7 +1987,7 @@ class Serve:
             elif fd == self.wake:
                 os.read(fd, 4096)
                 self.reap()
-            elif event & (select.POLLERR | select.POLLNVAL):
+            elif event & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
                 raise Hangup("nobody reads any more")
         if time.monotonic() >= self.next_tick:
             self.tick()
@@ -2578,7 +2593,7 @@ def open_shell(request: Message) -> Tuple[List[str], Dict[str, str], str]:
     if not argv:
         argv = [shutil.which("bash", path=env["PATH"]) or "/bin/sh", "-i"]
     if facts["cgroup"]:
-        _try_write(os.path.join(facts["cgroup"], "cgroup.procs"), "0")
+        join_cgroup(facts["cgroup"])
     return argv, env, facts["work"]
 
 

@@ -165,6 +165,15 @@ def test_a_program_that_cuts_its_own_log_leaves_a_visible_gap(console, host):
     assert found.replace(b"\0", b"") == b"one\n2\nthree\n" and digest == ""
 
 
+def test_a_log_that_was_deleted_is_a_gap_over_all_of_it(console, host):
+    console.start("r1", ["sh", "-c", "echo 12345; rm ../log"], pull=False)
+    assert console.closed("r1")["log"]["size"] == 6
+    console.say("pull", run="r1", **{"from": 2})
+    console.logs["r1"] = bytearray(b"12")
+    assert console.ended_log("r1")[1] == ""
+    assert console.gaps["r1"] == [(2, 6, "vanished")]
+
+
 def test_times_of_what_nobody_watched_come_from_the_keeper(console, host):
     began = time.time()
     console.start("r1", command("import time", "print('one')", "time.sleep(1.3)", "print('two')"), pull=False)
