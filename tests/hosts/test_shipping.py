@@ -1,0 +1,71 @@
+"""The runner on its way to a host: cut off, without room, killed while it writes. Never half of it under its name."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+
+import paramiko
+import pytest
+
+from agents import install
+from agents.dial import dial
+from agents.install import InstallFailed, put_runner
+from agents.targets import Target
+from tests.harness.shell import wait_for
+
+PROGRAM = b"print('a runner of two megabytes')\n# " + bytes(range(32, 127)) * 22_000
+SHA = hashlib.sha256(PROGRAM).hexdigest()
+
+
+@contextlib.contextmanager
+def connected(host):
+    key = paramiko.Ed25519Key.from_private_key_file(str(host.fleet.key))
+    connection = dial(Target(host.name, host.address, host.port, host.user, host.host_key_line), key)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def place(host):
+    """Where the runner goes, empty before and after."""
+    directory = host.path(f"{host.home}/.trainyard/bin")
+    yield directory
+    host.free_disk()
+    for path in directory.glob("*"):
+        path.unlink()
+
+
+def found(place):
+    return sorted(path.name for path in place.iterdir()) if place.exists() else []
+
+
+def test_a_connection_that_is_cut_in_the_middle_leaves_nothing_and_the_next_ships_it_whole(host, place):
+    """Failure mode 6. The program only gets its name after all of it has been read and compared."""
+    with connected(host) as connection:
+        channel = connection.open_session()
+        channel.exec_command(install.BOOT)
+        head = json.dumps({"sha": SHA, "size": len(PROGRAM)}).encode()
+        channel.sendall(repr(install.PUT).encode() + b"\n" + head + b"\n" + PROGRAM[: len(PROGRAM) // 2])
+        wait_for(lambda: host.processes("sys.stdin.buffer.readline"), "the host to read")
+    wait_for(lambda: not host.processes("sys.stdin.buffer.readline"), "the host to give up")
+    assert found(place) == []
+    with connected(host) as connection:
+        assert put_runner(connection, PROGRAM) == SHA
+    assert found(place) == [f"{SHA}.py"] and (place / f"{SHA}.py").read_bytes() == PROGRAM
+
+
+@pytest.mark.needs_namespaces
+def test_a_full_disk_is_told_in_its_own_words_and_is_no_half_runner(host, place):
+    with connected(host) as connection:
+        put_runner(connection, b"pass\n")
+        host.fill_disk(leave_kb=64)
+        with pytest.raises(InstallFailed, match="No space left on device"):
+            put_runner(connection, PROGRAM)
+        assert len(found(place)) == 1
+        host.free_disk()
+        assert put_runner(connection, PROGRAM) == SHA
+    assert (place / f"{SHA}.py").read_bytes() == PROGRAM
