@@ -29,6 +29,8 @@ class Socket:
         self.socket = product.client.socket(f"/ws/shell/{run}")
         self.socket.send(json.dumps({"resize": [80, 24]}))
         self.taken = 0
+        while "ready" not in json.loads(self.socket.recv(timeout=30)):
+            pass
 
     def write(self, data):
         self.socket.send(data)
