@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 POISON_REST = timedelta(minutes=1)
 # If a decision left a time that is over already, it is not looked at again before this.
 SOON = timedelta(seconds=1)
+# A job that waits is first looked at after this: its deadlines are known then.
+QUEUED_LOOK = timedelta(seconds=5)
 
 
 @dataclass(slots=True)
@@ -183,6 +185,8 @@ def _write_job(job: Job, plan: Plan, now: datetime) -> None:
     if visible(plan):
         columns |= {"version": job.version + 1, "updated_at": now}
     due_at = plan.due_at if plan.reschedule else job.due_at
+    if plan.next_attempt:
+        due_at = now + QUEUED_LOOK  # most are placed before that
     if due_at is not None and due_at <= now:
         due_at = now + SOON
     if (plan.state or job.state) in TERMINAL:

@@ -17,7 +17,7 @@ from django.db.models import F
 from agents.failpoints import failpoint
 from agents.models import Host, HostEvent
 from jobs import announce, floor, hints, schedule, segments, storage
-from jobs.advance import advance
+from jobs.advance import QUEUED_LOOK, advance
 from jobs.beginnings import DEFAULT
 from jobs.models import Job, Project, Replica, Run, Transition
 from jobs.rules.customjob import CustomJob, to_document
@@ -171,6 +171,7 @@ def _rows(
         created_at=now,
         updated_at=now,
         queued_at=now,
+        due_at=now + QUEUED_LOOK,
     )
     Replica.objects.bulk_create(
         Replica(job=job, name=name, pool=pool, index=index, state=ReplicaState.WAITING)

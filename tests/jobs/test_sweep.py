@@ -118,6 +118,21 @@ def test_a_timeout_ends_a_job_that_nobody_reports_about(add_host, submit, desk):
     assert now_of(job).state == "CANCELLED" and "imeout" in job.error_message
 
 
+def test_a_job_that_may_not_wait_for_ever_is_tried_four_times_and_fails(submit):
+    document = spec()
+    document["jobSpec"]["scheduling"] = {"strategy": "FLEX_START", "maxWaitDuration": "60s"}
+    job = submit(document)
+    at, attempts = timezone.now(), []
+    for _ in range(60):
+        at += timedelta(seconds=6)
+        sweep.sweep(at)
+        attempts.append(now_of(job).attempt)
+        if job.state == "FAILED":
+            break
+    assert job.state == "FAILED" and attempts[-1] == 4 and "Resources are insufficient" in job.error_message
+    assert [row.to_state for row in job.transitions.filter(subject="job")] == ["QUEUED"] * 4 + ["FAILED"]
+
+
 def test_deciding_again_writes_nothing(add_host, submit, desk):
     host = add_host()
     job = submit()
