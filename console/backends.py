@@ -40,11 +40,14 @@ def database(environment: Environment) -> dict[str, Any]:
         )
     # Threads come and go under ASGI, so connections belong to a pool of the process, not to a thread.
     chosen["CONN_MAX_AGE"] = 0
+    # Our transactions wait for nothing but the database. One that is idle for a lease belongs to a process that stands
+    # still; its locks would keep the others from taking over.
+    stuck_ms = int(1000 * max(2.0, environment.lease_s))
     chosen["OPTIONS"] = {
         **chosen.get("OPTIONS", {}),
         "pool": {"min_size": 1, "max_size": 24, "timeout": 20, "max_idle": 120},
         "connect_timeout": 10,
-        "options": "-c idle_in_transaction_session_timeout=60000 -c lock_timeout=20000 -c timezone=UTC",
+        "options": f"-c idle_in_transaction_session_timeout={stuck_ms} -c lock_timeout=20000 -c timezone=UTC",
     }
     return chosen
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from django.db import OperationalError
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
@@ -46,7 +46,9 @@ class Headers:
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """A database that is away or locked is a state of the world, not a bug: say so, and that it passes."""
-        if not isinstance(error, OperationalError) or request.path.startswith(("/v1/", "/api/")):
+        if not isinstance(error, OperationalError | InterfaceError) or request.path.startswith(
+            ("/v1/", "/api/")
+        ):
             return None
         log.warning("The database did not answer: %s", error)
         return HttpResponse(render_to_string("errors/503.html"), status=503, headers={"Retry-After": "5"})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.db import InterfaceError, OperationalError
 from django.http import Http404
 from rest_framework import exceptions
 from rest_framework.response import Response
@@ -12,6 +14,8 @@ from rest_framework.response import Response
 from jobs import services
 from jobs.rules import spec
 from jobs.rules.fields import Violation
+
+log = logging.getLogger(__name__)
 
 STATUS = {
     400: "INVALID_ARGUMENT",
@@ -45,7 +49,7 @@ def response(code: int, message: str, violations: Iterable[Violation] = ()) -> R
 
 
 def answer(problem: Exception) -> Response | None:
-    """The response for a problem of the caller's making; None for one of ours."""
+    """The response for a problem of the caller's making, or one that passes; None for a bug of ours."""
     if isinstance(problem, spec.Refused):
         return response(400, f"The job cannot be accepted: {problem}", problem.violations)
     if isinstance(problem, Refused | services.Refused):
@@ -53,6 +57,9 @@ def answer(problem: Exception) -> Response | None:
         return response(400, problem.message, fields)
     if isinstance(problem, services.Unavailable):
         return response(503, problem.message)
+    if isinstance(problem, OperationalError | InterfaceError):
+        log.warning("The database did not answer: %s", problem)
+        return response(503, "The database does not answer at the moment. Try again.")
     if isinstance(problem, Http404):
         return response(404, "There is no such resource, or you may not see it.")
     if isinstance(problem, PermissionDenied):
