@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from channels.layers import get_channel_layer
+from channels.layers import InMemoryChannelLayer, get_channel_layer
 from django.utils import timezone
 
 from console import registry
 from console.reads import ask
 from jobs.models import Job, Transition
 from tests.doors.pages.rows import a_job, moved
+from tests.doors.rows_of_logs import write
 
 
 def to_state(job, state):
@@ -92,6 +93,35 @@ async def test_without_the_layer_pages_look_for_themselves(visit, job, monkeypat
         await asyncio.sleep(0.01)
     assert [record.name for record in caplog.records].count("console.registry") == 1
     await page.leave()
+
+
+class Full(InMemoryChannelLayer):
+    """A layer with room for one message, which nobody ever takes out."""
+
+    async def receive(self, channel):
+        await asyncio.Event().wait()
+
+
+async def test_hints_that_find_no_room_cost_a_second_and_no_byte(visit, job, run, monkeypatch):
+    layer = Full(capacity=1)
+    monkeypatch.setattr(registry, "get_channel_layer", lambda: layer)
+    page, viewer = await visit(f"/ws/jobs/{job.pk}"), await visit(f"/ws/jobs/{job.pk}/log/workerpool0-0")
+    await viewer.tell(**{"from": 0})
+    await page.until(lambda v: v.told)
+    async with asyncio.timeout(30):
+        while not layer.groups.get(f"log.{run.pk}"):
+            await asyncio.sleep(0.01)
+    printed = b""
+    for number in range(2):
+        await ask(moved, job, "RUNNING", "RUNNING", "workerpool0-0", cause=f"step {number}.")
+        await ask(write, run, b"line %d\n" % number)
+        printed += b"line %d\n" % number
+        for topic in (f"job.{job.pk}", f"log.{run.pk}") * 3:
+            await layer.group_send(topic, {"type": "hint", "topic": topic.replace(".", ":")})
+        await page.until(lambda v, number=number: f"step {number}." in v.told[-1]["html"])
+        await viewer.until(lambda v, printed=printed: v.bytes == printed)
+    assert [waiting.qsize() for waiting in layer.channels.values()] == [1]
+    await page.leave(), await viewer.leave()
 
 
 async def test_what_is_seen_never_goes_backwards(visit, job):
