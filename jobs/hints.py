@@ -104,7 +104,7 @@ class Messenger:
                 batch, self._waiting = self._waiting, {}
             try:
                 for (task, queue), ids in batch.items():
-                    self._send(task, sorted(ids), queue)  # type: ignore[type-var]
+                    self._send(task, sorted(ids), queue)
                 self._away = False
             except Exception as problem:  # any driver, any reason: a lost hint is no error
                 if not self._away:
