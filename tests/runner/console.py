@@ -128,6 +128,11 @@ class Console:
         self.marks = {}
         self.acks = True
 
+    def peak_mb(self):
+        """The most memory that serve ever had."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
     def drop(self):
         """The connection is cut."""
         for pipe in (self.process.stdin, self.process.stdout):

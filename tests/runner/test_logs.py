@@ -153,6 +153,27 @@ def test_a_flood_that_is_punched_while_it_is_sent_never_shows_zeros(console, hos
         at = end
 
 
+def test_what_is_punched_between_look_and_read_is_not_taken_for_text(tmp_path, monkeypatch):
+    (tmp_path / "log").write_bytes(b"x" * 300_000)
+    tail = runner.Tail("r1", str(tmp_path))
+    tail.pull(0)
+    read = os.pread
+
+    def punched_first(fd, length, at):
+        if not (tmp_path / "log.cut").exists():
+            (tmp_path / "log.cut").write_text('{"generation": 0, "holes": [[0, 200000]]}')
+            return bytes(length)
+        return read(fd, length, at)
+
+    monkeypatch.setattr(os, "pread", punched_first)
+    decoder = runner.Decoder()
+    found = decoder.feed(tail.frame(0.0) + tail.frame(1.0) + tail.frame(2.0))
+    tail.close()
+    heads = [(message["t"], message["from"], message["to"]) for message, _ in found]
+    assert heads == [("gap", 0, 200_000), ("log", 200_000, 265_536)]
+    assert found[0][0]["reason"] == "budget"
+
+
 def test_a_program_that_cuts_its_own_log_leaves_a_visible_gap(console, host):
     console.start("r1", command("import os, time", "print('one')",
                                 "while not os.path.exists('go'): time.sleep(0.01)",

@@ -153,6 +153,7 @@ def test_an_order_that_is_no_order_is_refused(console):
     ):
         console.say("start", payload, run=f"r{number}", z=packed)
         assert console.closed(f"r{number}")["refusal"] == "bad_order"
+    assert console.peak_mb() < 50  # the last one unpacks to 64 MiB
 
 
 @pytest.mark.parametrize("argv", [["no-such-program"], ["/etc"], ["./no"], ["/etc/passwd"]])
@@ -244,9 +245,18 @@ def test_a_gpu_is_held_by_one_run_of_any_deployment(console, host):
     assert (facts["refusal"], facts["never_started"]) == ("gpu_busy", True) and "GPU-b" in facts["message"]
     console.stop("r1")
     console.closed("r1")
-    # Closed means free: the very next start must not meet its lock.
     other.start("r3", ["true"], gpus=["GPU-b", "GPU-a", "MIG-GPU-a/1/0"])
     assert other.closed("r3")["exit_code"] == 0
+
+
+def test_closed_means_free_and_clean_though_the_keeper_still_lives(console, host):
+    host.arm("after_closed", "stop")
+    console.start("r1", ["true"], gpus=["GPU-a"], env={"TOKEN": "secret"})
+    console.closed("r1")
+    wait_for(lambda: host.fired("after_closed"), "a stopped keeper")
+    assert not (host.run_dir("r1") / "order.json").exists()
+    console.start("r2", ["true"], gpus=["GPU-a"])
+    assert console.closed("r2")["exit_code"] == 0
 
 
 def test_a_taken_port_is_refused(console):

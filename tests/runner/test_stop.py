@@ -185,6 +185,19 @@ def test_an_unkillable_survivor_is_named_and_holds_the_run_open(monkeypatch, tmp
     assert saved["phase"] != "closed"
 
 
+def test_nobody_is_killed_before_everybody_stands_still(monkeypatch):
+    """A chain that forks and exits shows one new self after the other: it is frozen first, however long that takes."""
+    chain = [runner.Process(pid, 1, "S", 7) for pid in range(5)]
+    passes = iter([chain[:1], chain[1:3], chain[1:4], chain[2:5], chain[2:5]])
+    sent = []
+    monkeypatch.setattr(runner, "send_exactly", lambda *what: sent.append(what) or "sent")
+    assert runner.freeze_and_kill(lambda: next(passes)) == []
+    kinds = [signum for _, _, signum in sent]
+    first_kill = kinds.index(signal.SIGKILL)
+    assert set(kinds[:first_kill]) == {signal.SIGSTOP} and set(kinds[first_kill:]) == {signal.SIGKILL}
+    assert [pid for pid, _, signum in sent if signum == signal.SIGKILL] == [2, 3, 4]
+
+
 def test_out_of_memory_is_told_from_a_plain_kill(monkeypatch, tmp_path):
     (tmp_path / "memory.events").write_text("low 0\noom 1\noom_kill 0\n")
     group = str(tmp_path)

@@ -7,7 +7,6 @@ import os
 import select
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -20,6 +19,7 @@ from agents.runner import (
     PREFACE,
     RUNNER_FAILPOINTS,
     Decoder,
+    Outbox,
     WireError,
     encode,
 )
@@ -228,10 +228,27 @@ def test_a_console_that_never_reads_costs_bounded_memory(host):
     while select.select([], [pipe], [], 2.0)[1]:  # until it does not listen any more: that is the bound
         sent += os.write(pipe, pings[sent % len(pings) :])
         assert sent < 64 << 20
-    status = Path(f"/proc/{console.process.pid}/status").read_text()
-    peak_kb = int(status.split("VmHWM:")[1].split()[0])
-    assert peak_kb < 80_000
+    assert console.peak_mb() < 80
     wait_for(lambda: console.read(0.1) or any(m["t"] == "pong" for m in console.heard), "an answer after all")
+
+
+def test_control_messages_go_first_but_never_into_the_middle_of_a_frame():
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    out = Outbox(writer)
+    first, second, fact = b"a" * 200_000, b"b" * 10, b"fact"
+    out.bulk(first)
+    out.bulk(second)
+    out.flush()  # the pipe takes a part of the first frame only
+    out.control(fact)
+    got = b""
+    while out.waiting() or len(got) < len(first + second + fact):
+        got += os.read(reader, 65536)
+        out.flush()
+    assert got == first + fact + second
+    assert (out.bulk_bytes, out.control_bytes) == (0, 0)
+    os.close(reader)
+    os.close(writer)
 
 
 def test_the_failpoints_are_all_in_the_code():
