@@ -45,7 +45,7 @@ SAMPLE = {
                     "command": list(
                         spec.script_command(
                             'echo "Hello from $(hostname)."\n'
-                            "nvidia-smi -L 2>/dev/null || echo 'No GPU was asked for.'\n"
+                            'echo "My GPUs: ${CUDA_VISIBLE_DEVICES:-none asked for}."\n'
                             "for step in $(seq 1 10); do\n"
                             '  echo "step $step of 10"\n'
                             "  sleep 1\n"
