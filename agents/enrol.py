@@ -217,10 +217,10 @@ def _row(number: int, words: Sequence[str], user: str) -> Row:
 
 
 def _keep_offer(host: Host, at: str, offered: str, now: datetime) -> None:
-    if (host.offered_key, host.offered_at) == (offered, at):
-        return
-    Host.every.filter(pk=host.pk).update(offered_key=offered, offered_at=at, last_error="")
-    book.note(host.pk, "key_offered", f"{fingerprint(offered)} of {at or host.address}", "trainyard", now)
+    """Written and told once, though a hint and the sweep may both be looking."""
+    rows = Host.every.filter(pk=host.pk).exclude(offered_key=offered, offered_at=at)
+    if rows.update(offered_key=offered, offered_at=at, last_error=""):
+        book.note(host.pk, "key_offered", f"{fingerprint(offered)} of {at or host.address}", "trainyard", now)
 
 
 def _changed_words(changed: KeyChanged) -> str:
