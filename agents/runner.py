@@ -520,6 +520,11 @@ def write_with_spares(directory: str, name: str, data: bytes, durable: bool) -> 
     raise problem
 
 
+def disk_floor() -> int:
+    """A host with less than this free starts nothing: it could not even say how it ended."""
+    return int(os.environ.get("TRAINYARD_FLOOR_MB") or 16) << 20
+
+
 def free_bytes(path: str) -> int:
     found = os.statvfs(path)
     return found.f_bavail * found.f_frsize
@@ -1183,9 +1188,6 @@ class Keeper:
         directory, facts = self.directory, self.facts
         facts["mark"] = "%s:%s" % (os.urandom(8).hex(), order.mark)
         facts["work_key"] = order.work_key
-        floor = int(os.environ.get("TRAINYARD_FLOOR_MB") or 16) << 20
-        if free_bytes(directory) < floor:
-            raise Refused("disk_full", "less than %d MB are free at %s" % (floor >> 20, self.home.base))
         make_spares(directory)
         save_facts(directory, facts)
         write_file(os.path.join(directory, "order.json"), json.dumps(document).encode())
@@ -2274,6 +2276,12 @@ class Serve:
         if lock < 0:
             return  # a newer serve came by just now and is closing this claim
         run = self.find(name)
+        if free_bytes(directory) < disk_floor():
+            try:
+                self.refuse_full(run)
+            finally:
+                os.close(lock)
+            return
         document: Dict[str, Any] | Refused
         try:
             order = unpack_order(payload, bool(message.get("z")))
@@ -2285,6 +2293,18 @@ class Serve:
             fork_detached(lambda: keeper.outer(document), directory, {lock}, "trainyard-keeper %s" % name)
         finally:
             os.close(lock)
+
+    def refuse_full(self, run: Run) -> None:
+        """Not even the refusal may fit on the disk: then the claim is given back, and an error says why."""
+        message = "less than %d MB are free at %s" % (disk_floor() >> 20, self.at_home().base)
+        try:
+            save_facts(run.directory, close_unstarted(new_facts(run.run), "refused", message, "disk_full"))
+        except OSError:
+            self.unwatch(run)
+            del self.runs[run.run]
+            shutil.rmtree(run.directory, ignore_errors=True)
+            raise
+        self.look(run)
 
     def on_stop(self, message: Message, payload: bytes) -> None:
         grace = message["grace_s"]

@@ -106,8 +106,11 @@ class Host:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
             if not found:
-                return
+                break
             time.sleep(0.02)
+        for facts in self.home.rglob("facts.json"):
+            if group := (json.loads(facts.read_bytes()) or {}).get("cgroup"):
+                runner.remove_cgroup(group)
 
 
 class Console:

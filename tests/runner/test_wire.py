@@ -45,7 +45,7 @@ messages = st.tuples(
 
 
 @given(st.lists(messages, max_size=6), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_whatever_is_encoded_comes_out_whole_in_any_pieces(found, data):
     sent = [({**fields, "t": kind}, payload) for fields, kind, payload in found]
     stream = b"".join(encode(message, payload) for message, payload in sent)
