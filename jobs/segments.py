@@ -43,7 +43,7 @@ def roll(run_id: str) -> bool:
     start = run.log_rolled
     if run.log_stored - start < size and (run.log_complete_at is None or run.log_stored == start):
         return False
-    pieces = _first_pieces(run, start + size)
+    pieces = _first_pieces(run, size)
     end = pieces[-1].end if pieces else run.log_stored
     key = ""
     if pieces:
@@ -58,9 +58,11 @@ def roll(run_id: str) -> bool:
     return run.log_stored - end >= size
 
 
-def _first_pieces(run: Run, until: int) -> list[LogPiece]:
-    """From the start of the tail, as many as make one segment; the last may reach beyond `until`."""
-    return list(LogPiece.objects.filter(run=run, start__lt=until).order_by("start"))
+def _first_pieces(run: Run, size: int) -> list[LogPiece]:
+    """As many of the tail's first as make one segment; the last may reach beyond. A gap of any length may be before."""
+    tail = LogPiece.objects.filter(run=run, start__gte=run.log_rolled).order_by("start")
+    first = tail.values_list("start", flat=True).first()
+    return [] if first is None else list(tail.filter(start__lt=first + size))
 
 
 def _packed(blocks: Iterable[Block]) -> tuple[bytes, list[list[object]]]:
@@ -73,10 +75,14 @@ def _packed(blocks: Iterable[Block]) -> tuple[bytes, list[list[object]]]:
 
 
 def _point_to(run: Run, start: int, end: int, key: str, index: list[list[object]]) -> bool:
-    """False when another worker rolled the same range first."""
+    """False when another worker rolled the same range first, or joined pieces of it with what lies behind it."""
     with transaction.atomic():
-        if not Run.objects.filter(pk=run.pk, log_rolled=start).update(log_rolled=end):
+        rows = Run.objects.select_for_update(no_key=True).filter(pk=run.pk, log_rolled=start)
+        if not rows.order_by().values_list("pk"):
             return False
+        if LogPiece.objects.filter(run=run, start__lt=end, end__gt=end).exists():
+            return False
+        Run.objects.filter(pk=run.pk).update(log_rolled=end)
         if key:
             walls = [mark[1] for entry in index for mark in entry[5]]  # type: ignore[attr-defined]
             LogSegment.objects.create(

@@ -245,6 +245,39 @@ def test_small_pieces_become_few(logged, monkeypatch):
     assert len(LogPiece.objects.get().at) <= 30
 
 
+def test_a_gap_longer_than_a_segment_hides_no_byte(logged):
+    run, give = logged
+    kept = [*lines(0, 3), *lines(50, 20)]
+    give(*kept[:3], Gap(300, 5000, "budget"), *kept[3:])
+    for more in ([], lines(70, 10), lines(80, 4)):
+        give(*more)
+        kept += more
+        while segments.roll(run.pk):
+            pass
+        expected = b"".join(zlib.decompress(each.data) for each in kept)
+        assert b"".join(logs.stream(run, 0, run.log_stored)) == expected
+    assert run.log_stored - Run.objects.get().log_rolled < SEGMENT
+
+
+def test_pieces_that_are_joined_while_they_are_rolled_lose_no_byte(logged, monkeypatch):
+    """A joined piece may reach over the end of the segment that is on its way to the disk."""
+    run, give = logged
+    give(*lines(0, 10))
+    write = storage.write
+
+    def join_first(key, data):
+        segments.compact(run.pk)
+        return write(key, data)
+
+    monkeypatch.setattr(storage, "write", join_first)
+    before = b"".join(logs.stream(run, 0, 1000))
+    segments.roll(run.pk)
+    assert b"".join(logs.stream(run, 0, 1000)) == before
+    later = timezone.now() + timedelta(hours=2)
+    of_run = {key for key in storage.files(later) if key.startswith(f"{run.job_id}/")}
+    assert of_run == set(LogSegment.objects.values_list("key", flat=True))
+
+
 def test_what_a_host_can_send_no_more_of_is_a_gap_after_three_tries(logged):
     run, _ = logged
     tries, bad = Tries(), Frame(0, 40, True, b"not zlib")
