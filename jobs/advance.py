@@ -10,6 +10,7 @@ anything else is tried with it.
 from __future__ import annotations
 
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -74,9 +75,11 @@ def advance(ids: Collection[int], now: datetime) -> None:
 
 def advance_quietly(ids: Collection[int], now: datetime) -> Advanced:
     """The same; the caller tells dispatchers and scheduler, because it is one of them."""
+    asked = time.monotonic()
     try:
         with transaction.atomic():
-            done = _advance(snapshot.lock(ids), now)
+            batch = snapshot.lock(ids)
+            done = _advance(batch, _not_before(batch, now, time.monotonic() - asked))
             failpoint("advance.before")
         failpoint("advance.after")
         return done
@@ -89,6 +92,11 @@ def advance_quietly(ids: Collection[int], now: datetime) -> Advanced:
     each = [advance_quietly([pk], now) for pk in sorted(ids)]
     hosts = frozenset().union(*(one.hosts for one in each))
     return Advanced(hosts, any(one.freed for one in each))
+
+
+def _not_before(batch: list[Rows], now: datetime, waited_s: float) -> datetime:
+    """What was written while we waited for the lock happened before what follows from it, and is dated so."""
+    return max([now + timedelta(seconds=waited_s), *[rows.job.updated_at for rows in batch]])
 
 
 def _advance(batch: list[Rows], now: datetime) -> Advanced:
