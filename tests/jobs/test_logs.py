@@ -31,14 +31,16 @@ from tests.jobs.paper import digest_of, frame, settle
 
 pytestmark = pytest.mark.django_db
 SEGMENT = 600
+places = st.floats(0, 1)
 
 
 @pytest.fixture
-def small(monkeypatch, settings):
-    """Segments of 600 bytes instead of 8 MiB, and proofs in blocks of 1,000."""
+def small(monkeypatch, settings, request):
+    """Segments of 600 bytes instead of 8 MiB; of 60 for the machine, which likes small things."""
+    segment = getattr(request, "param", SEGMENT)
     monkeypatch.setattr(storage, "MB", 1)
     monkeypatch.setattr(segments, "SMALL_TAIL", 100)
-    settings.TRAINYARD = replace(settings.TRAINYARD, segment_mb=SEGMENT)
+    settings.TRAINYARD = replace(settings.TRAINYARD, segment_mb=segment)
 
 
 class LogStore(RuleBasedStateMachine):
@@ -61,9 +63,9 @@ class LogStore(RuleBasedStateMachine):
         """The model's compare-and-set."""
         self.stored = max(self.stored, end)
 
-    @rule(data=st.binary(min_size=1, max_size=250), line=st.booleans())
-    def the_replica_prints(self, data, line):
-        self.file += data * (3 if line else 1)
+    @rule(data=st.binary(min_size=1, max_size=30), times=st.integers(1, 20))
+    def the_replica_prints(self, data, times):
+        self.file += data * times
 
     @precondition(lambda self: self.stored < len(self.file))
     @rule(size=st.integers(1, 400), z=st.booleans(), back=st.integers(0, 50))
@@ -74,9 +76,9 @@ class LogStore(RuleBasedStateMachine):
         assert told.acks == {self.run.pk: self.stored} and not told.pulls
 
     @precondition(lambda self: self.file)
-    @rule(ends=st.tuples(st.integers(0, 2000), st.integers(0, 2000)), z=st.booleans())
+    @rule(ends=st.tuples(places, places), z=st.booleans())
     def any_frame_comes(self, ends, z):
-        start, end = sorted(min(len(self.file), number) for number in ends)
+        start, end = sorted(round(place * len(self.file)) for place in ends)
         told = self.take(frame(start, self.file[start:end], z))
         hole = start > self.stored and end > start
         if not hole and end > start:
@@ -124,8 +126,9 @@ class LogStore(RuleBasedStateMachine):
     def joined(self):
         segments.compact(self.run.pk)
 
-    @rule(start=st.integers(0, 2500), limit=st.integers(1, 900))
-    def somebody_reads(self, start, limit):
+    @rule(place=places, limit=st.integers(1, 300))
+    def somebody_reads(self, place, limit):
+        start = round(place * (len(self.file) + 3))
         chunk = logs.read(self.run, start, limit)
         assert chunk.end - chunk.start == len(chunk.data) <= limit
         assert chunk.data == self.file[chunk.start : chunk.end]
@@ -166,6 +169,7 @@ class LogStore(RuleBasedStateMachine):
             segments.roll(self.run.pk)
         proving.prove([self.run.pk], timezone.now())
         status = logs.status(self.run)
+        assert Run.objects.get(pk=self.run.pk).prove_due_at is None
         assert status.complete and status.matches is (None if self.lost else True), status
         assert sum(gap.end - gap.start for gap in status.gaps) == len(self.lost)
         segments.sweep_orphans(timezone.now() + timedelta(hours=2))
@@ -173,6 +177,7 @@ class LogStore(RuleBasedStateMachine):
         assert set(storage.files(later)) == set(LogSegment.objects.values_list("key", flat=True))
 
 
+@pytest.mark.parametrize("small", [60], indirect=True)
 def test_the_store_holds_what_the_host_printed(add_host, submit, desk, small):
     host = add_host(cpus=9999)
 
@@ -232,6 +237,38 @@ def test_the_end_of_a_long_log_is_one_lookup(logged, django_assert_max_num_queri
     assert LogSegment.objects.count() == 66
     with django_assert_max_num_queries(5):
         assert len(logs.read(run, run.log_stored - 250, 1000).data) == 250
+
+
+def test_of_two_that_roll_the_same_range_one_gives_up(logged, monkeypatch):
+    run, give = logged
+    give(*lines(0, 7))
+    honest = storage.write
+
+    def write(key, data):
+        monkeypatch.setattr(storage, "write", honest)
+        segments.roll(run.pk)
+        return honest(key, data)
+
+    monkeypatch.setattr(storage, "write", write)
+    segments.roll(run.pk)
+    later = timezone.now() + timedelta(hours=2)
+    assert {segment.key for segment in LogSegment.objects.all()} >= {
+        k for k in storage.files(later) if run.pk in k
+    }
+    assert LogSegment.objects.count() == 1 and len(b"".join(logs.stream(run, 0, 700))) == 700
+
+
+def test_a_stream_ends_where_it_was_asked_to_end_in_a_gap_too(logged):
+    run, give = logged
+    first, _, third = lines(0, 3)
+    give(first, Gap(100, 200, "punched"), third)
+    assert b"".join(logs.stream(run, 0, 150)) == b"".join(logs.stream(run, 0, 100)) == first_raw(first)
+    assert len(b"".join(logs.stream(run, 0, 300))) == 200
+    assert logs.read(run, 120, 10).gaps == (logs.Hole(120, 200, "punched"),)
+
+
+def first_raw(frame):
+    return zlib.decompress(frame.data)
 
 
 def test_small_pieces_become_few(logged, monkeypatch):

@@ -162,3 +162,20 @@ def test_runs_without_a_row_for_their_gpu_are_an_error_not_a_silent_claim(add_ho
     run.pk, run.number, run.port = "other", 1, run.port + 1
     with pytest.raises((KeyError, IntegrityError)):
         seating.save([run], timezone.now())
+
+
+@pytest.mark.parametrize(("passes", "placed"), [(1, True), (2, False)])
+def test_only_a_pass_that_began_after_the_hint_spares_another(passes, placed, add_host, submit, monkeypatch):
+    """The pass that was under way when the hint came may have read too early."""
+    add_host()
+    job, honest = submit(place=False), schedule.claim
+
+    def claim():
+        """While we wait for the lock, others end so many passes."""
+        if honest().serial < passes:
+            Tick.objects.update(serial=passes)
+        return honest()
+
+    monkeypatch.setattr(schedule, "claim", claim)
+    pass_now()
+    assert (state_of(job) == "PENDING") == placed
