@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from itertools import islice
 from weakref import WeakKeyDictionary
 
+from django.db.models import OuterRef, Subquery
+
 from console import registry
 from console.reads import ask
 from jobs import logs
@@ -56,26 +58,22 @@ class Piece:
 
 
 def status(run_id: str) -> Status | None:
-    row = (
-        Run.objects.filter(pk=run_id)
-        .values_list(
-            "log_size",
-            "log_stored",
-            "phase",
-            "log_complete_at",
-            "log_digest_here",
-            "log_digest_host",
-            "replica_id",
-        )
-        .first()
+    newest = Run.objects.filter(replica=OuterRef("replica")).order_by("-attempt", "-number").values("pk")[:1]
+    rows = Run.objects.filter(pk=run_id).order_by().annotate(newest=Subquery(newest))
+    columns = (
+        "log_size",
+        "log_stored",
+        "phase",
+        "log_complete_at",
+        "log_digest_here",
+        "log_digest_host",
+        "newest",
     )
+    row = rows.values_list(*columns).first()
     if row is None:
         return None
-    size, stored, phase, complete_at, here, host, replica = row
-    newest = newest_run(replica)
-    return Status(
-        run_id, max(size, stored), stored, phase, complete_at is not None, here, host, newest or run_id
-    )
+    size, stored, phase, complete_at, here, host, newest_id = row
+    return Status(run_id, max(size, stored), stored, phase, complete_at is not None, here, host, newest_id)
 
 
 def newest_run(replica_id: int) -> str | None:
@@ -103,6 +101,7 @@ class Tail:
         self._held = 0
         self._viewers: set[registry.Watch] = set()
         self._task: asyncio.Task[None] | None = None
+        self._broken = False
 
     async def read(self, cursor: int, limit: int) -> Piece:
         """At most `limit` bytes from the cursor on; an empty piece when there is nothing new."""
@@ -128,20 +127,26 @@ class Tail:
     async def _follow(self) -> None:
         async with registry.here().watch(f"log:{self._run_id}") as hinted:
             while True:
-                if await self._look_safely():
+                news = await self._look_safely()
+                if news:
                     for viewer in self._viewers:
                         viewer.wake()
                     await asyncio.sleep(min(PACE_S * len(self._viewers), PACE_MOST_S))
-                else:
+                if not news or self.end >= self.status.stored:
+                    # All is read. A hint that came meanwhile ends this wait at once.
                     await hinted.wait()
 
     async def _look_safely(self) -> bool:
         """A look that failed (the database is away) is a look that found nothing: the next one comes in a second."""
         try:
-            return await self._look()
+            news = await self._look()
         except Exception:
-            log.exception("Cannot read the log of run %s", self._run_id)
+            if not self._broken:
+                log.exception("Cannot read the log of run %s; trying again every second", self._run_id)
+            self._broken = True
             return False
+        self._broken = False
+        return news
 
     async def _look(self) -> bool:
         """Take in what is new. False when nothing is."""

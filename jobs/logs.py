@@ -122,7 +122,10 @@ def paused() -> bool:
 
 def _past_gaps(run: Run, start: int) -> tuple[int, tuple[Hole, ...]]:
     gaps: list[Hole] = []
-    while gap := LogGap.objects.filter(run=run, start__lte=start, end__gt=start).first():
+    known = LogGap.objects.filter(run=run).order_by(
+        "start"
+    )  # said, because the default order would join the runs
+    while gap := known.filter(start__lte=start, end__gt=start).first():
         gaps.append(Hole(max(gap.start, start), gap.end, gap.reason))
         start = gap.end
     return start, tuple(gaps)

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
+from django.db import InterfaceError, OperationalError
 from django.http import Http404
 
 from console.consumers import door
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 # A right that is lost takes effect on an open socket within 5 s: this, and the time of one look.
 RECHECK_S = 4.0
+# How long a database may be away before the sockets of those who cannot be asked about are closed.
+PATIENCE_S = 30.0
 # Nobody sends us large messages: where to read from, how far they have read, keys.
 MOST_TEXT = 4096
 
@@ -37,6 +40,11 @@ class Closed(Exception):
         super().__init__(reason)
         self.code = code
         self.reason = reason
+
+
+class NoDatabase(Closed):
+    def __init__(self) -> None:
+        super().__init__(TRY_AGAIN, "The database does not answer at the moment.")
 
 
 class BadMessage(Closed):
@@ -112,6 +120,8 @@ class Socket:
             raise Closed(GONE, "It is not here any more.") from None
         except PermissionDenied:
             raise Closed(RIGHT_LOST, "You may not do this any more.") from None
+        except (OperationalError, InterfaceError) as problem:
+            raise NoDatabase from problem
 
     def _ask(self, question: Callable[[User], None]) -> None:
         user = door.user(self.scope)
@@ -144,6 +154,9 @@ class Socket:
         if isinstance(problem, OSError):
             # uvicorn's ClientDisconnected: it went while we were sending.
             return None
+        if isinstance(problem, OperationalError | InterfaceError):
+            log.warning("The database did not answer: %s", problem)
+            return NoDatabase()
         log.error("%s broke", type(self).__name__, exc_info=problem)
         return Closed(TRY_AGAIN, "Something broke here. It is in the server's log.")
 
@@ -151,9 +164,17 @@ class Socket:
         """Whatever happens, this is called once at the end."""
 
     async def _guard(self) -> None:
+        """While the database is away nobody can take a right away either, so that is waited for."""
+        silent_s = 0.0
         while True:
             await asyncio.sleep(RECHECK_S)
-            await self._check(self.still)
+            try:
+                await self._check(self.still)
+                silent_s = 0.0
+            except NoDatabase:
+                silent_s += RECHECK_S
+                if silent_s > PATIENCE_S:
+                    raise
 
     async def _read(self) -> None:
         while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
+from django.db import OperationalError
 
 from console import tokens
 from console.consumers import sockets
@@ -110,3 +111,19 @@ async def test_a_revoked_token_and_a_deleted_job_end_it_too(visit, cast, job, mo
 
 def test_rights_are_checked_again_within_five_seconds():
     assert sockets.RECHECK_S < 5
+
+
+async def test_a_database_that_is_away_for_a_moment_ends_no_socket(visit, job, monkeypatch):
+    monkeypatch.setattr(sockets, "RECHECK_S", 0.02)
+    page = await visit(f"/ws/jobs/{job.pk}/log/workerpool0-0")
+    asked = []
+
+    def away(self, question):
+        asked.append(question)
+        raise OperationalError("the server closed the connection")
+
+    monkeypatch.setattr(sockets.Socket, "_ask", away)
+    while len(asked) < 5:
+        assert await page.quiet(0.05)
+    monkeypatch.setattr(sockets, "PATIENCE_S", 0.05)
+    assert await page.until_closed() == (1013, "The database does not answer at the moment.")
