@@ -859,12 +859,16 @@ def delegated_cgroup() -> str | None:
     return None
 
 
-def make_cgroup(name: str, memory_mb: int | None) -> str | None:
+def cgroup_path(run: str, mark: str) -> str | None:
+    """Where a run's cgroup is. The mark's random part makes it unique: nobody joins what another run left there."""
     parent = delegated_cgroup()
-    if parent is None:
-        return None
-    path = os.path.join(parent, name)
+    return os.path.join(parent, "trainyard.%s.%s" % (run, mark[:16])) if parent else None
+
+
+def make_cgroup(path: str | None, memory_mb: int | None) -> str | None:
     try:
+        if path is None:
+            return None
         os.mkdir(path)
     except OSError:
         return None
@@ -1201,9 +1205,7 @@ class Keeper:
         os.makedirs(self.work, mode=0o700, exist_ok=True)
         write_files(self.work, order.files)
         facts["work"] = self.work
-        # The mark's random part makes the name unique: what a killed keeper left of another run is not joined.
-        name = "trainyard.%s.%s" % (self.run, facts["mark"][:16])
-        facts["cgroup"] = make_cgroup(name, order.memory_mb)
+        facts["cgroup"] = make_cgroup(cgroup_path(self.run, facts["mark"]), order.memory_mb)
         facts["containment"] = "cgroup" if facts["cgroup"] else "subreaper"
         facts.update(grace_s=order.grace_s, gpus=order.gpus, port=order.port, web_access=order.web_access)
         self.oom_before = host_oom_kills()
@@ -1308,7 +1310,9 @@ class Keeper:
     def take_over(self) -> None:
         """The inner keeper was killed. Its children are ours now; go on from what is written and pinned."""
         found = load_facts(self.directory)
-        if found is not None:
+        if (
+            found is not None and found["phase"] != "claimed"
+        ):  # else we know more than was written at the claim
             self.facts = found
         if self.facts["phase"] == "closed" or not os.path.isdir(self.directory):
             clean_directory(self.directory)
@@ -1599,6 +1603,9 @@ class Keeper:
         if found["phase"] == "closed":
             return
         become_subreaper()
+        path = cgroup_path(self.run, found["mark"])
+        if found["cgroup"] is None and path and os.path.isdir(path):
+            found["cgroup"] = path  # made, but its keeper had not come to write so
         log = os.path.join(self.directory, "log")
         found["log"] = dict(found["log"], size=os.path.getsize(log) if os.path.exists(log) else 0)
         orphan = read_process(found["pid"] or 0)

@@ -144,6 +144,8 @@ def test_a_kill_at_any_point_of_a_start_is_told_truthfully(console, host, point)
     again.start("r2", ["true"], gpus=["GPU-a"])
     assert again.closed("r2")["exit_code"] == 0
     wait_for(lambda: not host.keepers("r1"), "no keeper left")
+    group = runner.cgroup_path("r1", facts["mark"])
+    assert not (group and os.path.isdir(group))
     assert not [p for p in host.run_dir("r1").iterdir() if p.name in ("order.json", "control", "spare.0")]
 
 
