@@ -84,7 +84,8 @@ def test_a_poison_row_rests_and_the_others_go_on(poison, add_host, submit, monke
     at = timezone.now()
     sweep.sweep(at)
     assert [now_of(job).state for job in jobs] == ["SUCCEEDED", "PENDING", "SUCCEEDED"]
-    assert now_of(bad).due_at == at + advance.POISON_REST and str(bad.pk) in caplog.text
+    rests = now_of(bad).due_at - at
+    assert advance.POISON_REST <= rests < 2 * advance.POISON_REST and str(bad.pk) in caplog.text
     assert sweep.take_due(at + timedelta(seconds=5)) == []
 
 
@@ -113,7 +114,7 @@ def test_a_timeout_ends_a_job_that_nobody_reports_about(add_host, submit, desk):
     settle(desk, host)
     at = timezone.now() + timedelta(seconds=61)
     sweep.sweep(at)
-    assert now_of(job).state == "CANCELLING" and Run.objects.get().stop_wanted_at == at
+    assert now_of(job).state == "CANCELLING" and Run.objects.get().stop_wanted_at >= at
     settle(desk, host)
     assert now_of(job).state == "CANCELLED" and "imeout" in job.error_message
 
