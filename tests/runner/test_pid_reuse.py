@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -79,8 +80,9 @@ def test_a_stranger_with_the_number_of_a_dead_replica_survives_its_cancel(number
     console.text("r1", "up")
     number = console.running("r1")["pid"]
     console.drop()
-    for pid in numbered.processes():
-        os.kill(pid, signal.SIGKILL)
+    for pid in [*numbered.keepers("r1"), *numbered.processes()]:  # keepers first, or they tell the end
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not numbered.processes(), "everybody of the run to be dead")
     wait_for(lambda: numbered.stranger(number) == number, "a stranger with that number")
     again = numbered.connect()
