@@ -28,7 +28,7 @@ QUIET_S = 60.0
 
 
 class Once(logging.Filter):
-    """Lets one record pass in QUIET_S."""
+    """Lets one record pass in QUIET_S, in one line: its traceback tells nothing about us."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,6 +39,9 @@ class Once(logging.Filter):
         if now < self._next:
             return False
         self._next = now + QUIET_S
+        if record.exc_info:
+            record.msg, record.args = "%s: %s", (record.getMessage(), record.exc_info[1])
+            record.exc_info = None
         return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from channels.layers import InMemoryChannelLayer, get_channel_layer
 from django.utils import timezone
@@ -141,3 +142,16 @@ async def test_what_is_seen_never_goes_backwards(visit, job):
     # Bursts are joined.
     assert len(seen) <= 15
     await page.leave()
+
+
+def test_the_layers_own_driver_is_told_to_be_brief(caplog):
+    driver = logging.getLogger("channels_redis.pubsub")
+    (once,) = [each for each in driver.filters if isinstance(each, registry.Once)]
+    once._next = 0.0
+    for _ in range(5):
+        try:
+            raise ConnectionError("no redis")
+        except ConnectionError:
+            driver.exception("Unexpected exception in receive task")
+    (record,) = caplog.records
+    assert record.getMessage() == "Unexpected exception in receive task: no redis" and not record.exc_info
