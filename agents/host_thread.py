@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from agents import install, standing
 from agents.backoff import Backoff, Trouble
-from agents.desk import Arrival, Desk, Fact, LogEnd
+from agents.desk import Arrival, Desk, Fact, Frame, LogEnd
 from agents.dial import AuthFailed, Busy, DialError, KeyChanged, KeyUnknown, Unreachable, dial
 from agents.failpoints import failpoint
 from agents.leases import Lease
@@ -305,6 +305,8 @@ class HostThread:
             self.stop()
             return
         link.inbox.done(len(batch))
+        # Bytes that could not be stored now (a full disk) come again only if they are asked for again.
+        link.said.pulled -= {each.run for each in batch if isinstance(each.what, Frame)} - taken.acks.keys()
         for run, end in taken.acks.items():
             link.send({"t": "ack", "run": run, "to": end})
         for run, start in taken.pulls.items():

@@ -6,6 +6,7 @@ import hashlib
 import queue
 import threading
 import time
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from agents import inbox, install
+from agents.desk import Frame
 from agents.dial import dial
 from agents.hostkeys import fingerprint
 from agents.link import Link, LinkBroken
@@ -159,6 +161,37 @@ def test_a_desk_that_is_slow_or_fails_costs_neither_the_link_nor_a_byte(
     wait_for(lambda: desk.done("flood"), "the flood to be stored")
     assert len(desk.logs["flood"]) == desk.ends["flood"].size > 8_000_000
     assert {thread._link for thread in fleet._hosts.values()} == links
+
+
+class FullDesk(MemoryDesk):
+    """Takes facts, and no bytes while its disk is full, as jobs.intake does."""
+
+    full = False
+    dropped = 0
+
+    def take(self, host_id, token, arrivals):
+        kept = [arrival for arrival in arrivals if not (self.full and isinstance(arrival.what, Frame))]
+        self.dropped += len(arrivals) - len(kept)
+        return super().take(host_id, token, kept)
+
+    def _want(self, run):
+        want = super()._want(run)
+        return replace(want, pull_from=None) if self.full else want
+
+
+def test_bytes_that_came_while_the_disk_was_full_are_asked_for_again(machine, key, start_fleet):
+    desk = FullDesk()
+    host = row(machine)
+    fleet = start_fleet(key, desk)
+    ready(fleet)
+    desk.start("r", "sh", "-c", "echo first; sleep 1; echo last")
+    fleet.poke([host.pk])
+    wait_for(lambda: desk.logs["r"] == b"first\n", "the first line")
+    desk.full = True
+    wait_for(lambda: desk.dropped and "r" in desk.ends, "the last line to be left out, and the end")
+    desk.full = False
+    wait_for(lambda: desk.done("r"), "the rest of the log")
+    assert desk.logs["r"] == b"first\nlast\n"
 
 
 def test_runs_that_nobody_here_knows_are_left_alone_and_found_again(machine, key, desk, start_fleet):
