@@ -9,12 +9,6 @@ from tests.harness.fixtures import enter_network_of_hosts, fleet, host, leave_pr
 __all__ = ["fleet", "host"]
 
 
-def pytest_configure(config):
-    config.addinivalue_line(
-        "markers", "needs_namespaces: fails, and says why, where hosts cannot have their own network"
-    )
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     enter_network_of_hosts(item)
