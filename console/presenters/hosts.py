@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.contrib.auth.models import User
+from django.db.models import QuerySet
 from django.urls import reverse
 
 from agents import checklist, keys
@@ -77,6 +78,7 @@ class GpuLine:
     memory_mb: int
     accelerator_type: str
     present: bool
+    held: bool
     run: str
     job_url: str
 
@@ -176,8 +178,8 @@ def live(host: Host, user: User) -> HostLive:
         command=append_command() if host.status in LOCKED_OUT else "",
         checks=tuple(_checks(host, known)),
         checking=host.status == HostStatus.CHECKING,
-        gpus=tuple(_gpus(host)),
-        runs=tuple(_runs(host)),
+        gpus=tuple(_gpus(host, user)),
+        runs=tuple(_runs(host, user)),
         events=tuple(EventLine(e.at, e.kind.replace("_", " "), e.text, e.actor) for e in events),
         seen_at=host.seen_at,
         cpus=host.cpus,
@@ -241,11 +243,12 @@ def _checks(host: Host, known: Mapping[str, Mapping[str, object]]) -> Iterable[C
         yield CheckLine(name, word, tone, icon, str(row["text"]), str(row["fix"]))
 
 
-def _gpus(host: Host) -> Iterable[GpuLine]:
-    claims = GpuClaim.objects.filter(released_at=None, gpu__host=host).select_related("run")
-    runs = {claim.gpu_id: claim.run for claim in claims}
+def _gpus(host: Host, user: User) -> Iterable[GpuLine]:
+    claims = GpuClaim.objects.filter(released_at=None, gpu__host=host)
+    held = dict(claims.values_list("gpu_id", "run_id"))
+    jobs = dict(_held(host, user).values_list("pk", "job_id"))
     for gpu in host.gpus.all():
-        run = runs.get(gpu.pk)
+        run = held.get(gpu.pk, "")
         yield GpuLine(
             index=gpu.index,
             uuid=gpu.uuid,
@@ -253,13 +256,19 @@ def _gpus(host: Host) -> Iterable[GpuLine]:
             memory_mb=gpu.memory_mb,
             accelerator_type=gpu.accelerator_type,
             present=gpu.present,
-            run=run.pk if run else "",
-            job_url=reverse("job", args=[run.job_id]) if run else "",
+            held=bool(run),
+            run=run if run in jobs else "",
+            job_url=reverse("job", args=[jobs[run]]) if run in jobs else "",
         )
 
 
-def _runs(host: Host) -> Iterable[RunLine]:
-    held = host.runs.filter(released_at=None).select_related("job", "replica")
+def _runs(host: Host, user: User) -> Iterable[RunLine]:
+    held = _held(host, user).select_related("job", "replica")
     for run in held.only("id", "phase", "started_at", "replica__name", "job__display_name"):
         url = reverse("job", args=[run.job_id])
         yield RunLine(run.pk, run.replica.name, run.job.display_name, url, run.phase, run.started_at)
+
+
+def _held(host: Host, user: User) -> QuerySet[Run]:
+    """Hosts belong to no project, what runs on them does: others see that something is held, never by whom."""
+    return access.visible(user, Run.objects.filter(host=host, released_at=None))

@@ -189,6 +189,17 @@ def test_gpus_and_runs_of_a_host(browser, project, cast):
     assert (row.gpus_used, row.gpus, row.models, row.runs) == (1, 2, "2 × NVIDIA L4", 1)
 
 
+def test_a_stranger_to_the_project_sees_that_something_is_held_and_not_by_whom(browser, project, cast):
+    host = a_host(gpus=2)
+    job = a_job(project, cast.bob, name="secret-bert")
+    run = a_run(job, job.replicas.get(), host, gpus=[host.gpus.first()])
+    page = browser("charlie").get(f"/hosts/{host.pk}/")
+    shown, text = page.context["host"], page.content.decode()
+    assert [(gpu.held, gpu.run) for gpu in shown.gpus] == [(True, ""), (False, "")] and shown.runs == ()
+    assert "another project" in text
+    assert not [word for word in ("secret-bert", run.pk, str(job.pk)) if word in text]
+
+
 def test_the_list_costs_the_same_for_many_hosts(browser, project, cast, django_assert_num_queries):
     a_host(gpus=1)
     with CaptureQueriesContext(connection) as few:
