@@ -349,3 +349,27 @@ def test_what_was_shown_is_acknowledged(page, viewer):
             break
         page.wait_for_timeout(50)
     assert [message["ack"] for message in product.messages if "ack" in message][-1] == total
+
+
+def test_a_hidden_tab_takes_nothing_and_catches_up(page, viewer):
+    product = viewer(b"seen\n")
+    wait_for_text(page, "seen")
+    hide = """(hidden) => {
+      Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    page.evaluate("() => { const wait = setTimeout; window.setTimeout = (what) => wait(what, 0); }")
+    page.evaluate(hide, True)
+    for _ in range(600):
+        if product.paused:
+            break
+        page.wait_for_timeout(50)
+    product.print(b"while nobody looked\n")
+    product.print(numbered(0, 20_000))
+    page.wait_for_timeout(200)
+    assert page.locator(ROWS).all_inner_texts() == ["seen"]
+    page.evaluate(hide, False)
+    wait_for_text(page, "0019999")
+    # Far behind, it shows the end at once, and what lies between when one scrolls there.
+    assert page.locator(ROWS).count() < 4000
+    assert [message for message in product.messages if message.get("tail")][-1]["id"] == 2
