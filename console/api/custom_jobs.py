@@ -94,7 +94,7 @@ class OperationView(GoogleView):
 
     def get(self, request: Request, project: str, location: str, job_id: str) -> Response:
         access.get_or_404(request.user, "see", Project.objects.all(), name=project)
-        if Job.objects.filter(pk=int(job_id)).exists():
+        if Job.objects.filter(pk=int(job_id), project__name=project).exists():
             raise Http404
         name = f"projects/{project}/locations/{location}/operations/{job_id}"
         return Response(resources.deleted(name, timezone.now()))

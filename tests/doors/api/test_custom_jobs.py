@@ -176,6 +176,15 @@ def test_cancelling_and_deleting(script, cast, project):
         assert bob.get(prefix + operation["name"]).json()["done"] is True
 
 
+def test_an_operation_tells_nothing_of_other_projects(script, cast, project):
+    job = a_job(project, cast.bob)
+    of = "/v1/projects/{}/locations/us-central1/operations/{}".format
+    assert script("bob").get(of("default", job.pk)).status_code == 404
+    assert script("charlie").get(of("default", job.pk)).status_code == 404
+    answers = [script("charlie").get(of("elsewhere", pk)).status_code for pk in (job.pk, job.pk + 1)]
+    assert answers == [200, 200]
+
+
 def test_shells_are_offered_while_the_job_runs(script, cast, project):
     host = a_host()
     running = a_job(project, cast.bob, host=host, replicas=2)
