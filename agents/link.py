@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 HELLO_S = 60.0
 PLAIN_ORDER_BYTES = 512
+# What one host may make us remember. A host keeps a run until it is forgotten; a tenth of this would be very many.
+MOST_RUNS = 100_000
+MOST_FREE_MB = 1 << 40
 
 
 class LinkBroken(DialError):
@@ -56,7 +59,7 @@ class Hello:
             boot_id=clean(message.get("boot_id", ""), 64),
             sha=clean(message.get("sha", ""), 64),
             wall_offset_s=float(wall) - now if isinstance(wall, int | float) else 0.0,
-            free_mb=int(free) if isinstance(free, int | float) else None,
+            free_mb=int(free) if isinstance(free, int | float) and 0 <= free <= MOST_FREE_MB else None,
         )
 
 
@@ -191,6 +194,8 @@ class Link:
                     self._phases[arrival.run] = arrival.what.document["phase"]
                 elif isinstance(arrival.what, Forgotten):
                     self._phases.pop(arrival.run, None)
+                if len(self._phases) > MOST_RUNS:
+                    raise WireError(f"more than {MOST_RUNS} runs")
             if not self.inbox.put(arrival):
                 return
             if len(self.inbox) == 1:

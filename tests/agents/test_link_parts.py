@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import threading
 import time
+import tracemalloc
 
 import pytest
 from django.utils import timezone
 
-from agents import hostkeys, inbox, leases
-from agents.arrivals import KINDS, arrivals
+from agents import hostkeys, inbox, leases, link
+from agents.arrivals import KINDS, arrivals, size
 from agents.backoff import SPREAD, WAITS, Backoff, Trouble
 from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
 from agents.inbox import Inbox
 from agents.install import command
-from agents.runner import WireError, encode
+from agents.runner import PROTOCOL, WireError, encode
 from agents.stream import Stream
 from agents.turns import Turns
 from tests.harness.shell import wait_for
@@ -136,6 +138,37 @@ def test_a_batch_is_bounded_in_number_and_weight_and_stays_until_it_is_done():
     box.put(frame(3 * inbox.BATCH_BYTES))
     box.put(frame(10))
     assert len(box.batch()) == 1, "one that is over the limit comes alone, but it comes"
+
+
+@pytest.mark.parametrize("junk", [[{}] * 20_000, {str(n): n for n in range(4_000)}, [[[]]] * 7_000])
+def test_a_fact_is_weighed_as_what_it_becomes_in_memory(junk):
+    """At least a third of what Python takes for it, so that a full inbox is not a full memory."""
+    tracemalloc.start()
+    try:
+        found = arrivals(json.loads(json.dumps({"t": "fact", **FACT, "junk": junk})), b"")
+        used = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert used / 3 < sum(map(size, found)) < 10 * used
+    assert size(Arrival("r", Fact(FACT))) < 2_000
+
+
+def test_a_host_makes_us_remember_only_so_many_runs(monkeypatch):
+    monkeypatch.setattr(link, "MOST_RUNS", 5)
+    told = link.Link.__new__(link.Link)
+    told._lock, told._phases, told.inbox = threading.Lock(), {}, Inbox()
+    told._tell = lambda: None
+    facts = [{"t": "fact", "run": f"r{n}", "phase": "running"} for n in range(6)]
+    for fact in facts[:5]:
+        told._keep(fact, b"")
+    with pytest.raises(WireError):
+        told._keep(facts[5], b"")
+
+
+@pytest.mark.parametrize(("free", "known"), [(7.9, 7), (-1, None), (1e300, None), ("7", None)])
+def test_what_a_greeting_says_of_the_disk_can_be_kept_in_a_row(free, known):
+    said = {"v": PROTOCOL, "wall": 1.0, "free_mb": free}
+    assert link.Hello.of(said, 0.0).free_mb == known
 
 
 def test_a_full_inbox_holds_its_reader_until_there_is_room_or_it_is_closed():
