@@ -491,9 +491,9 @@ def _unlink(path: str) -> None:
 def make_spares(directory: str) -> None:
     """Disk space set aside for a run's last words: files that exist already and only have to be overwritten."""
     for number in range(SPARES):
-        _fill(
-            os.path.join(directory, "spare.%d" % number), os.O_CREAT | os.O_TRUNC, bytes(SPARE_BYTES), False
-        )
+        path = os.path.join(directory, "spare.%d" % number)
+        if not os.path.exists(path):
+            _fill(path, os.O_CREAT | os.O_TRUNC, bytes(SPARE_BYTES), False)
 
 
 def write_with_spares(directory: str, name: str, data: bytes, durable: bool) -> None:
@@ -1018,12 +1018,16 @@ class Custody:
         end = (size - self._budget // 2) // 65536 * 65536
         if end <= start:
             return
-        if self._holes:
-            self._holes[-1][1] = end
-        else:
-            self._holes.append([start, end])
-        if self._write_cut():
-            punch_hole(self._fd, start, end - start)
+        before = self._holes
+        self._holes = [[before[-1][0] if before else start, end]]
+        if self._write_cut() and punch_hole(self._fd, start, end - start):
+            with contextlib.suppress(OSError):
+                make_spares(self._directory)  # writing that down on a full disk may have taken one
+            return
+        # This file system cannot give a part of a file back, or not even the note fits: lose nothing then.
+        self._holes = before
+        self._write_cut()
+        self._budget = max(self._budget, size * 2)
 
     def _write_cut(self) -> bool:
         document = {"generation": self._generation, "holes": self._holes}
@@ -1292,9 +1296,8 @@ class Keeper:
             self.watch_children()
             self.custody = Custody(self.directory, self.log, self.order.log_budget_mb if self.order else 1)
             stop = self.read_stop()
-            fsync_directory(
-                self.home.runs
-            )  # before anything is executed: the claim must survive a power loss
+            # Before anything is executed: the claim must survive a power loss.
+            fsync_directory(self.home.runs)
             failpoint("before_gate")
             if stop is None:
                 os.write(self.gate, b"g")
@@ -1310,9 +1313,8 @@ class Keeper:
     def take_over(self) -> None:
         """The inner keeper was killed. Its children are ours now; go on from what is written and pinned."""
         found = load_facts(self.directory)
-        if (
-            found is not None and found["phase"] != "claimed"
-        ):  # else we know more than was written at the claim
+        # As long as only the claim is written, we know more than that: all that was prepared since.
+        if found is not None and found["phase"] != "claimed":
             self.facts = found
         if self.facts["phase"] == "closed" or not os.path.isdir(self.directory):
             clean_directory(self.directory)
@@ -1527,9 +1529,8 @@ class Keeper:
         """The proof: the kernel knows no child of ours, the cgroup is empty, and nobody else carries the mark."""
         if not self.childless or cgroup_pids(self.facts["cgroup"]):
             return False
-        return (
-            not self.wide or not self.everybody()
-        )  # reading all of /proc only where somebody could be elsewhere
+        # All of /proc is read only where somebody could be elsewhere.
+        return not self.wide or not self.everybody()
 
     def tell_survivors(self, denied: List[Denied]) -> None:
         """Somebody cannot be killed. Say who; the run stays open and holds its GPUs until they are gone."""
@@ -1642,7 +1643,9 @@ class Tail:
         self._skipped: List[Tuple[int, int]] = []  # gaps above what is acknowledged: they fill no window
         self.not_before = 0.0
         self._seen = 0
-        self._shift, self._lost_before, self._generation, self._shipped = 0, 0, 0, 0
+        self._shift, self._generation, self._shipped = 0, 0, 0
+        self._noted = 0  # blocks whose digest is on disk
+        self._can_punch = True
         self._cut_stamp: Tuple[int, int] | None = None
         self._holes: List[List[int]] = []
         self._digest = LogDigest()
@@ -1661,12 +1664,17 @@ class Tail:
             with open(self._path("log.blocks"), "rb") as file:
                 data = file.read()
             self._digest = LogDigest([data[i : i + 32] for i in range(0, len(data) - 31, 32)])
+            self._noted = len(self._digest.blocks)
         except OSError:
             pass
 
-    def _save(self) -> None:
+    def _save(self) -> bool:
         document = {"shift": self._shift, "generation": self._generation, "shipped": self._shipped}
-        write_with_spares(self.directory, "log.sent", json.dumps(document).encode(), False)
+        try:
+            write_with_spares(self.directory, "log.sent", json.dumps(document).encode(), False)
+            return True
+        except OSError:
+            return False
 
     def close(self) -> None:
         if self.fd >= 0:
@@ -1689,14 +1697,19 @@ class Tail:
 
     def _give_back(self) -> None:
         # Only whole blocks that are hashed and noted: the digest must come out right in any later process too.
-        safe = min(self.acked - self._shift, len(self._digest.blocks) * DIGEST_BLOCK) - KEEP_BYTES
+        safe = min(self.acked - self._shift, self._noted * DIGEST_BLOCK) - KEEP_BYTES
         end = safe // 65536 * 65536
-        if end - self._shipped < PUNCH_STEP or self.fd < 0:
+        if end - self._shipped < PUNCH_STEP or self.fd < 0 or not self._can_punch:
             return
         start, self._shipped = self._shipped, end
-        with contextlib.suppress(OSError):  # full disk: blocks matter more than knowing it after a restart
-            self._save()
-        punch_hole(self.fd, start, end - start)
+        if self._save() and punch_hole(self.fd, start, end - start):
+            with contextlib.suppress(OSError):
+                if not self.closed:
+                    make_spares(self.directory)  # on a full disk the note may have taken one
+            return
+        self._shipped = start  # not on this file system, or not even a note fits: it is all still there
+        self._can_punch = False
+        self._save()
 
     def frame(self, now: float) -> bytes | None:
         """The next frame of this run; b"" for "ask again soon", None for "nothing until something happens".
@@ -1760,16 +1773,17 @@ class Tail:
         return True
 
     def _hash(self, data: bytes) -> None:
-        before = len(self._digest.blocks)
         self._digest.update(data)
-        if len(self._digest.blocks) > before:
+        if len(self._digest.blocks) == self._noted:
+            return
+        with contextlib.suppress(OSError):  # full disk: tried again with the next block
+            fd = os.open(self._path("log.blocks"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                with open(self._path("log.blocks"), "ab") as file:
-                    file.seek(before * 32)
-                    file.truncate()
-                    file.write(b"".join(self._digest.blocks[before:]))
-            except OSError:
-                pass  # full disk: a later serve hashes these again from the file, if they are still there
+                fresh = b"".join(self._digest.blocks[self._noted :])
+                if os.pwrite(fd, fresh, self._noted * 32) == len(fresh):
+                    self._noted = len(self._digest.blocks)
+            finally:
+                os.close(fd)
 
     def _open(self) -> bool:
         if self.fd < 0:
@@ -2339,7 +2353,7 @@ class Serve:
             run.stop = min(run.stop, float(found["deadline"]))
         try:
             document = {"deadline": run.stop, "boot_id": self.boot_id}
-            write_with_spares(directory, "stop.json", json.dumps(document).encode(), False)
+            write_file(os.path.join(directory, "stop.json"), json.dumps(document).encode())
         except OSError:
             pass  # a full disk: the poke says it too, and is repeated
         self.poke(run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import signal
@@ -151,6 +152,21 @@ def test_a_flood_that_is_punched_while_it_is_sent_never_shows_zeros(console, hos
         assert found[at:start] == whole[at:start]
         assert reason in ("budget", "end")
         at = end
+
+
+@pytest.mark.parametrize("can_punch", [True, False])
+def test_a_file_system_that_cannot_punch_loses_nothing(tmp_path, monkeypatch, can_punch):
+    if not can_punch:
+        monkeypatch.setattr(runner, "punch_hole", lambda fd, start, length: False)
+    (tmp_path / "log").write_bytes(random.Random(1).randbytes(4 * MIB))
+    runner.make_spares(str(tmp_path))
+    fd = os.open(tmp_path / "log", os.O_RDWR)
+    runner.Custody(str(tmp_path), fd, budget_mb=1).look()
+    os.close(fd)
+    holes = json.loads((tmp_path / "log.cut").read_bytes())["holes"]
+    assert holes == ([[MIB // 4, 4 * MIB - MIB // 2]] if can_punch else [])
+    assert ((tmp_path / "log").stat().st_blocks * 512 < MIB) == can_punch
+    assert len(list(tmp_path.glob("spare.*"))) == runner.SPARES
 
 
 def test_what_is_punched_between_look_and_read_is_not_taken_for_text(tmp_path, monkeypatch):
