@@ -90,6 +90,7 @@ async def test_keys_there_and_bytes_back(opened, run, shell):
 
 
 async def test_a_key_touches_no_database(opened, shell, monkeypatch):
+    monkeypatch.setattr(sockets, "RECHECK_S", 1e6)
     page = await opened()
     asked = []
     run = reads._run
@@ -97,7 +98,8 @@ async def test_a_key_touches_no_database(opened, shell, monkeypatch):
     for number in range(1, 200):
         await page.type(b"k")
         await page.until(lambda v, number=number: v.bytes.count(b"echo:") == number)
-    assert asked == []
+    # The hint that the topics were joined may still ask once or twice; two hundred keys do not.
+    assert len(asked) <= 2
     await page.leave()
     assert shell.closed.wait(30)
 
