@@ -107,6 +107,7 @@ async def test_a_key_touches_no_database(opened, shell, monkeypatch):
 async def test_a_flood_waits_for_the_terminal(opened, shell):
     shell.flood = True
     page = await opened()
+    await page.until(lambda v: len(v.bytes) >= WINDOW)
     while not await page.quiet(0.5):
         await page.step()
     assert WINDOW <= len(page.bytes) <= WINDOW + 65536
