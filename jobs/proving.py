@@ -26,8 +26,9 @@ RETRY = timedelta(seconds=30)
 
 
 def due(now: datetime, limit: int) -> list[str]:
+    """Those of deleted jobs are left out: their logs are gone."""
     return list(
-        Run.objects.filter(prove_due_at__lte=now)
+        Run.objects.filter(prove_due_at__lte=now, job__deleted_at=None)
         .order_by("prove_due_at")
         .values_list("pk", flat=True)[:limit]
     )

@@ -132,10 +132,14 @@ def sweep_orphans(now: datetime) -> int:
 
 
 def purge(run_ids: list[str]) -> None:
-    """The logs of these runs, for good. Files last: a crash in between leaves orphans, which are swept."""
+    """The logs of these runs, for good. Files after the commit: a crash in between leaves orphans, which are swept."""
     keys = list(LogSegment.objects.filter(run__in=run_ids).values_list("key", flat=True))
+
+    def remove() -> None:
+        for key in keys:
+            storage.remove(key)
+
     with transaction.atomic():
         LogPiece.objects.filter(run__in=run_ids).delete()
         LogSegment.objects.filter(run__in=run_ids).delete()
-    for key in keys:
-        storage.remove(key)
+        transaction.on_commit(remove, robust=True)

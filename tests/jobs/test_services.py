@@ -9,7 +9,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from agents.models import Host, HostStatus
-from jobs import logs, services, storage
+from jobs import logs, proving, segments, services, storage
 from jobs.models import Job, LogSegment, Run, Transition
 from jobs.rules.spec import Refused
 from tests.jobs.conftest import spec
@@ -82,6 +82,32 @@ def test_a_deleted_job_is_gone_but_its_history_is_kept(add_host, submit, desk, m
     assert logs.read(run, 0, 10).data == b""
     settle(desk, host)
     assert host.runs == {}  # the host may forget it, proved or not
+
+
+def test_a_deletion_that_is_rolled_back_costs_no_byte(
+    add_host, submit, desk, monkeypatch, django_capture_on_commit_callbacks
+):
+    monkeypatch.setattr(storage, "MB", 1)
+    host = add_host()
+    job = submit()
+    settle(desk, host)
+    run = Run.objects.get()
+    host.runs[run.pk].log = b"x" * 3000
+    host.end(desk, run.pk, exit_code=0)
+    host.turn(desk)
+    while segments.roll(run.pk):
+        pass
+    keys = list(LogSegment.objects.values_list("key", flat=True))
+    assert keys and all(map(storage.store().exists, keys))
+    printed = logs.read(run, 0, 9999).data
+    with pytest.raises(KeyboardInterrupt), transaction.atomic():
+        services.delete(job, "alice", timezone.now())
+        raise KeyboardInterrupt
+    assert logs.read(run, 0, 9999).data == printed
+    with django_capture_on_commit_callbacks(execute=True):
+        services.delete(job, "alice", timezone.now())
+    assert not any(map(storage.store().exists, keys))
+    assert proving.due(timezone.now(), 5) == [], "what is not here any more is not proved"
 
 
 def test_a_job_is_not_deleted_while_a_silent_host_may_run_it(add_host, submit, desk):
