@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 from django.utils import timezone
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -189,7 +189,12 @@ def test_the_store_holds_what_the_host_printed(add_host, submit, desk, small):
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+            # Each step is many statements: shrinking a failure would outlast the suite's patience.
+            phases=[Phase.generate],
+            max_examples=25,
+            stateful_step_count=25,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
         ),
     )
 
@@ -262,7 +267,7 @@ def test_a_stream_ends_where_it_was_asked_to_end_in_a_gap_too(logged):
     run, give = logged
     first, _, third = lines(0, 3)
     give(first, Gap(100, 200, "punched"), third)
-    assert b"".join(logs.stream(run, 0, 150)) == b"".join(logs.stream(run, 0, 100)) == first_raw(first)
+    assert b"".join(logs.stream(run, 0, 190)) == b"".join(logs.stream(run, 0, 100)) == first_raw(first)
     assert len(b"".join(logs.stream(run, 0, 300))) == 200
     assert logs.read(run, 120, 10).gaps == (logs.Hole(120, 200, "punched"),)
 
