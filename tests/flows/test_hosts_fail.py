@@ -78,7 +78,9 @@ def test_a_reboot_ends_runs_by_proof_and_they_start_again(yard, client):
     job.grows("workerpool1-0")
     job.succeeded()
     yard.check()
-    assert sorted(job.starts()) == [f"{job.id}-workerpool{run}" for run in ("0-0-a1-r0", "1-0-a1-r0", "1-0-a1-r1")]
+    assert sorted(job.starts()) == [
+        f"{job.id}-workerpool{run}" for run in ("0-0-a1-r0", "1-0-a1-r0", "1-0-a1-r1")
+    ]
 
 
 def test_a_full_disk_ends_in_one_state_and_a_true_log(yard, client):
