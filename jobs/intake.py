@@ -253,6 +253,19 @@ def lost(asked: Sequence[str], now: datetime) -> set[int]:
     return told.jobs
 
 
+def give_up(host_id: int, why: str, now: datetime) -> None:
+    """Nobody will ask this host again: what it still had of the logs of closed runs is missing for good, and says so.
+
+    The caller holds the host's row.
+    """
+    unread = Run.objects.select_for_update(no_key=True).filter(host=host_id, log_complete_at=None)
+    store = Store(now)
+    for run in unread.filter(phase=RunPhase.CLOSED).order_by("pk").defer("order", "log_proof"):
+        rest = Gap(run.log_stored, run.log_size, why)
+        _learn(run, Mail(log=[rest]), False, store, Told(), Tries())
+    store.save()
+
+
 def mark_jobs_of(host_id: int, now: datetime) -> set[int]:
     """The host went, came back, or was restarted: the jobs with open runs on it are due."""
     with transaction.atomic():

@@ -15,8 +15,8 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from agents.failpoints import failpoint
-from agents.models import Host, HostEvent
-from jobs import announce, floor, hints, schedule, segments, storage
+from agents.models import Host, HostEvent, HostStatus
+from jobs import announce, floor, hints, intake, schedule, segments, storage
 from jobs.advance import QUEUED_LOOK, advance
 from jobs.beginnings import DEFAULT
 from jobs.models import Job, Project, Replica, Run, Transition
@@ -120,10 +120,18 @@ def remove_host(host: Host, actor: str, now: datetime) -> None:
         if holding:
             runs = "1 run holds" if holding == 1 else f"{holding} runs hold"
             raise Refused("host", f"{runs} it. Cancel their jobs, or wait until they are over.")
+        if row.status == HostStatus.UP and _unread(row):
+            raise Refused("host", "It still has log bytes that are not here yet. Try again in a moment.")
+        intake.give_up(row.pk, f"The host {row.name} was removed before these bytes were fetched.", now)
         if Host.every.filter(pk=row.pk, retired_at=None).update(retired_at=now):
             HostEvent.objects.create(host=row, at=now, kind="retired", text="Removed.", actor=actor[:150])
         hints.hosts([row.pk])
         announce.hints(["hosts", f"host:{row.pk}"])
+
+
+def _unread(host: Host) -> bool:
+    closed = Run.objects.filter(host=host, phase=RunPhase.CLOSED, job__deleted_at=None)
+    return closed.filter(log_complete_at=None).exists()
 
 
 def _check_request_id(request_id: str) -> None:
