@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, InternalError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
+
+from console.views import errors
 
 log = logging.getLogger(__name__)
 
@@ -46,12 +48,24 @@ class Headers:
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """A database that is away or locked is a state of the world, not a bug: say so, and that it passes."""
-        if not isinstance(error, OperationalError | InterfaceError) or request.path.startswith(
-            ("/v1/", "/api/")
-        ):
+        if not isinstance(
+            error, OperationalError | InterfaceError | InternalError
+        ) or request.path.startswith(("/v1/", "/api/")):
             return None
         log.warning("The database did not answer: %s", error)
         return HttpResponse(render_to_string("errors/503.html"), status=503, headers={"Retry-After": "5"})
+
+
+class Nameable:
+    """An address that holds a NUL names nothing: PostgreSQL cannot even be asked for it."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if "\0" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
+            return errors.bad_request(request, ValueError("NUL in the address"))
+        return self.get_response(request)
 
 
 def policy(inline_styles: bool = False) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import InterfaceError, InternalError, OperationalError, connection
 from django.utils import timezone
 
 from agents.desk import Arrival, Taken, Want
@@ -73,8 +73,9 @@ class JobsDesk:
     def _take(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Told:
         try:
             return intake.take(host_id, token, arrivals, timezone.now(), self._tries)
-        except (OperationalError, InterfaceError):
-            raise  # the database is away: the link keeps the batch and tries again
+        except (OperationalError, InterfaceError, InternalError):
+            # The database is away, or took our connection because we stood still: the link keeps the batch and tries again.
+            raise
         except Exception:
             if len(arrivals) == 1:
                 log.exception("What a host told about %s was left out.", arrivals[0].run)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, InternalError, OperationalError
 from django.http import Http404
 from rest_framework import exceptions
 from rest_framework.response import Response
@@ -57,7 +57,7 @@ def answer(problem: Exception) -> Response | None:
         return response(400, problem.message, fields)
     if isinstance(problem, services.Unavailable):
         return response(503, problem.message)
-    if isinstance(problem, OperationalError | InterfaceError):
+    if isinstance(problem, OperationalError | InterfaceError | InternalError):
         log.warning("The database did not answer: %s", problem)
         return response(503, "The database does not answer at the moment. Try again.")
     if isinstance(problem, Http404):
