@@ -15,6 +15,7 @@ ROLES = {
     "web": r"-m console\.web",
     "worker": r"celery .*-A console\.worker",
     "dispatcher": r"celery .*-A console\.dispatcher",
+    "extra": r"product\.nursery",
     "beat": r"-A console\.celery beat",
     "broker": r"redis-server",
 }

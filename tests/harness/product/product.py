@@ -44,6 +44,7 @@ class Product:
         self.processes = Processes(self.data)
         self.accepted = []
         self.extras = []
+        self.nursery = None
         self.fleet = None
         self.root = ROOT
         self.up = None
@@ -96,28 +97,58 @@ class Product:
             )
 
     def start_extra(self, role):
-        """One more process of a role, beside those that `up` keeps; nobody starts it again when it dies."""
-        name = f"extra-{len(self.extras)}"
-        queues = {"dispatcher": f"dispatch,dispatch.{name}", "worker": "default", "beat": ""}[role]
-        if role == "beat":
-            words = [
-                "-m",
-                "celery",
-                "-q",
-                "-A",
-                "console.celery",
-                "beat",
-                "-S",
-                "celery.beat:Scheduler",
-                "--pidfile=",
-            ]
-        else:
-            options = ["-P", "threads", "-c", "4", "-Q", queues, "-n", f"{name}@%h", "-l", "WARNING"]
-            quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
-            words = ["-m", "celery", "-q", "-A", f"console.{role}", "worker", *options, *quiet]
-        process = self.spawn(*words, TRAINYARD_DISPATCHER=name)
-        self.extras.append(process)
-        return process
+        """One more dispatcher or worker, beside those that `up` keeps; nobody starts it again when it dies."""
+        if self.nursery is None:
+            command = [sys.executable, "-m", "tests.harness.product.nursery"]
+            with open(self.output, "ab") as output:
+                self.nursery = subprocess.Popen(
+                    ["setpriv", "--pdeathsig", "KILL", *command],
+                    cwd=self.root,
+                    env={**self.environment(), "PYTHONPATH": str(ROOT)},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=output,
+                    text=True,
+                )
+            assert self.nursery.stdout.readline() == "ready\n", self.tail()
+        self.nursery.stdin.write(role + "\n")
+        self.nursery.stdin.flush()
+        pid = int(self.nursery.stdout.readline())
+        self.extras.append((role, pid))
+        return pid
+
+    def start_beat(self):
+        """One more beat than there should be."""
+        words = [
+            "-m",
+            "celery",
+            "-q",
+            "-A",
+            "console.celery",
+            "beat",
+            "-S",
+            "celery.beat:Scheduler",
+            "--pidfile=",
+        ]
+        return self.spawn(*words)
+
+    def replace_dead_extras(self):
+        """Somebody has to do for the extra processes what `up` does for its own."""
+        for role, pid in list(self.extras):
+            if not process_alive(pid):
+                self.extras.remove((role, pid))
+                self.start_extra(role)
+
+    def end_extras(self):
+        for _, pid in self.extras:
+            leftovers.kill(pid)
+        self.extras.clear()
+        if self.nursery:
+            self.nursery.kill()
+            self.nursery.wait()
+            self.nursery.stdin.close()
+            self.nursery.stdout.close()
+            self.nursery = None
 
     def stop(self):
         """As Ctrl-C does."""
@@ -125,22 +156,19 @@ class Product:
             self.processes.resume()
             self.up.send_signal(signal.SIGINT)
             self.up.wait(60)
-        for extra in self.extras:
-            extra.kill()
-            extra.wait()
-        self.extras.clear()
+        self.end_extras()
 
     def kill(self):
         """SIGKILL for everything at once, as when the machine's power fails."""
         self.processes.kill_all()
-        for process in (self.up, *self.extras):
-            process.wait()
-        self.extras.clear()
+        self.up.wait()
+        self.end_extras()
 
     def close(self):
         self.processes.kill_all()
-        for process in filter(None, (self.up, *self.extras)):
-            process.wait()
+        if self.up:
+            self.up.wait()
+        self.end_extras()
         for service in filter(None, (self.redis, self.postgres)):
             service.close()
         run("umount", "--lazy", self.data, check=False)
@@ -234,8 +262,9 @@ class Product:
         """The next process that comes to the point kills itself there; how="stop": it stops."""
         (self.failpoints / point).write_text(how)
 
-    def armed(self, point):
-        return (self.failpoints / point).exists()
+    def armed(self):
+        """The points that nobody came to yet."""
+        return {path.name for path in self.failpoints.iterdir()}
 
     def disarm(self):
         for path in self.failpoints.iterdir():
