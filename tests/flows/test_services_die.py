@@ -56,7 +56,7 @@ def test_a_dispatcher_sleeps_past_its_lease_and_wakes(yard, client):
 
 def test_redis_and_postgres_die_under_a_running_job(yard, client):
     """Failure modes 8, 10, 11 and 12, with two more beats the whole time."""
-    beats = [yard.start_extra("beat"), yard.start_extra("beat")]
+    beats = [yard.start_beat(), yard.start_beat()]
     job = LongJob(yard, replicas=3, name="services die").running()
     yard.redis.flush()
     job.grows(what="the log to grow after FLUSHALL")

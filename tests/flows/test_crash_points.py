@@ -1,0 +1,163 @@
+"""Every commit, send and receive of ours is a point at which a process is killed, or stopped past its lease.
+
+One standing product with six dispatchers walks all of them: points are armed a few at a time, jobs are sent past them
+until somebody has arrived at each, and in the end every invariant holds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+
+import pytest
+
+from agents import failpoints
+from tests.harness.product import job_spec
+from tests.harness.product.client import TERMINAL
+from tests.harness.shell import wait_for
+
+pytestmark = pytest.mark.needs_namespaces
+
+# Nobody comes by these in a walk of jobs that all go well; the agents' own tests stand at them.
+NOT_ON_THE_WAY = {
+    *("send.unpull.before", "send.unpull.after", "send.runs.before", "send.runs.after"),
+    *("receive.gap", "receive.error", "install.before", "install.after", "roll.written", "roll.after"),
+    *("submit.before", "submit.after", "cancel.before"),
+}
+IN_WEB = ("submit.before", "submit.after", "cancel.before")
+POINTS = [point for point in failpoints.NAMES if point not in NOT_ON_THE_WAY]
+MOST_JOBS_AT_ONCE = 6
+AT_ONCE = 4
+WALK_S = 240
+
+
+@pytest.fixture(scope="module")
+def shape():
+    return "apart"
+
+
+@pytest.fixture
+def crowd(yard):
+    """Six dispatchers and three workers, so that some go on while others are dead or asleep."""
+    yard.settle()
+    for role in ("dispatcher",) * 4 + ("worker",):
+        yard.start_extra(role)
+    yield yard
+    yard.disarm()
+    yard.processes.resume()
+
+
+class Passers:
+    """Jobs that pass by all points: short ones, gangs, and some that are cancelled while they run."""
+
+    def __init__(self, yard):
+        self.yard = yard
+        self.running = {}
+        self.kinds = itertools.cycle((self.short, self.gang, self.stubborn))
+
+    def short(self):
+        return job_spec(["replica", "--seconds", "0.3"], name="short")
+
+    def gang(self):
+        pool = {"command": ["replica", "--seconds", "0.3"], "gpus": 3}
+        return job_spec(pool, {**pool, "replicas": 2}, name="gang")
+
+    def stubborn(self):
+        return job_spec(["replica", "--ignore-term", "--seconds", "900"], name="to be cancelled")
+
+    def send_more(self):
+        states = {job_id: self.yard.client.state(job_id, patience=60) for job_id in self.running}
+        self.running = {
+            job_id: name for job_id, name in self.running.items() if states[job_id] not in TERMINAL
+        }
+        for job_id in self.running:
+            if states[job_id] == "RUNNING" and self.running[job_id] == "to be cancelled":
+                self.yard.client.cancel(job_id, patience=60)
+        if len(self.running) < MOST_JOBS_AT_ONCE:
+            document = next(self.kinds)()
+            self.running[self.yard.submit(document, patience=60)] = document["displayName"]
+
+    def finish(self):
+        for job_id, name in self.running.items():
+            if name == "to be cancelled":
+                self.yard.client.cancel(job_id, patience=60)
+
+
+class Waker(threading.Thread):
+    """Lets go on, past their leases, whoever stands still. A thread: the test may itself wait for a stopped process."""
+
+    def __init__(self, yard):
+        super().__init__(daemon=True)
+        self.yard = yard
+        self.over = threading.Event()
+        self.woken = 0
+        self.asleep = {}
+
+    def run(self):
+        past_the_lease = float(self.yard.settings["LEASE_S"]) + 1.0
+        while not self.over.wait(0.3):
+            for pid in self.yard.processes.stopped():
+                if time.monotonic() - self.asleep.setdefault(pid, time.monotonic()) > past_the_lease:
+                    self.yard.processes.resume(pid)
+                    del self.asleep[pid]
+                    self.woken += 1
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.join()
+
+
+def walk(yard, points, how):
+    """Arm a few points at a time and send jobs until somebody has arrived at each."""
+    passers, waiting = Passers(yard), list(points)
+    deadline = time.monotonic() + WALK_S
+    while waiting or yard.armed():
+        while waiting and len(yard.armed()) < AT_ONCE:
+            yard.arm(waiting.pop(0), how)
+        assert time.monotonic() < deadline, (
+            f"nobody came to {sorted(yard.armed())}; not tried: {waiting}\n{yard.tail()}"
+        )
+        yard.replace_dead_extras()
+        passers.send_more()
+        time.sleep(0.1)
+    passers.finish()
+
+
+def test_killed_at_each_point(crowd):
+    walk(crowd, POINTS, "kill")
+    crowd.check("after a kill at each point")
+
+
+def test_stopped_past_the_lease_at_each_point(crowd):
+    with Waker(crowd) as waker:
+        walk(crowd, POINTS, "stop")
+        wait_for(lambda: not crowd.processes.stopped(), "all sleepers to be awake")
+    assert (
+        waker.woken >= len(POINTS) // 2
+    )  # several threads of one process may have arrived at several points
+    crowd.check("after a stop past the lease at each point")
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_the_door_dies_while_it_takes_a_job(yard, how):
+    """In the web process, before and after the commit: the same key makes one job in the end."""
+    with Waker(yard):
+        for point in IN_WEB:
+            yard.arm(point, how)
+            document = job_spec(
+                ["replica", "--seconds", "20" if "cancel" in point else "0.2"], name=f"{point} {how}"
+            )
+            ids = {yard.client.submit(document, key=f"{point}-{how}", patience=60) for _ in range(2)}
+            assert len(ids) == 1
+            yard.accepted += ids
+            if "cancel" in point:
+                yard.client.wait(*ids, "RUNNING")
+                yard.client.cancel(*ids, patience=60)
+                yard.client.wait(*ids, "CANCELLED")
+        assert not yard.armed()
+    yard.check()

@@ -1,0 +1,87 @@
+"""The runner's own points: its server and its keepers are killed, or stopped past the death of the link, at each."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import signal
+import time
+
+import pytest
+
+from agents.runner import RUNNER_FAILPOINTS
+from tests.flows.test_crash_points import Passers
+from tests.harness.product import job_spec
+from tests.harness.shell import wait_for
+
+pytestmark = pytest.mark.needs_namespaces
+
+WALK_S = 240
+
+
+def stopped_on(host):
+    """Pids of processes on a host that stand still."""
+    found = []
+    for pid in host.pids():
+        try:
+            stat = host.path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            continue
+        if stat.rpartition(")")[2].split()[0] == "T":
+            found.append(pid)
+    return found
+
+
+class Sleepers:
+    """Who stands still on the hosts, and since when."""
+
+    def __init__(self, hosts, patience):
+        self.hosts = hosts
+        self.patience = patience
+        self.since = {}
+
+    def wake_the_late(self):
+        for host in self.hosts:
+            for pid in stopped_on(host):
+                began = self.since.setdefault((host.name, pid), time.monotonic())
+                if time.monotonic() - began > self.patience:
+                    host.run_inside("kill", f"-{signal.SIGCONT.value}", str(pid), check=False)
+                    del self.since[host.name, pid]
+
+    def any(self):
+        return any(stopped_on(host) for host in self.hosts)
+
+
+def a_stop_overtakes_its_start(yard, passers):
+    """Cancelled before any dispatcher has heard of it: the first that the host is told of the run is a stop."""
+    dispatchers = yard.processes.of("dispatcher") + [pid for role, pid in yard.extras if role == "dispatcher"]
+    for pid in dispatchers:
+        yard.processes.pause_one(pid)
+    try:
+        job_id = yard.submit(job_spec(["replica", "--seconds", "0.3"], name="overtaken"), patience=60)
+        with contextlib.suppress(AssertionError):
+            wait_for(lambda: yard.runs(job_id), "it to be placed", timeout=1)
+        yard.client.cancel(job_id, patience=60)
+    finally:
+        yard.processes.resume(*dispatchers)
+    passers.running[job_id] = "overtaken"
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_the_runner_dies_at_each_point(yard, how):
+    sleepers = Sleepers(yard.fleet.hosts, float(yard.settings["LINK_DEAD_S"]) + 1)
+    passers, waiting, hosts = Passers(yard), list(RUNNER_FAILPOINTS), itertools.cycle(yard.fleet.hosts)
+    deadline = time.monotonic() + WALK_S
+    while waiting or any(host.armed() for host in yard.fleet) or sleepers.any():
+        host = next(hosts)
+        if waiting and len(host.armed()) < 2:
+            host.arm(waiting.pop(0), how)
+        sleepers.wake_the_late()
+        passers.send_more()
+        if not waiting:
+            a_stop_overtakes_its_start(yard, passers)
+        time.sleep(0.1)
+        left = {host.name: host.armed() for host in yard.fleet}
+        assert time.monotonic() < deadline, f"nobody came to {left}; not tried: {waiting}\n{yard.tail()}"
+    passers.finish()
+    yard.check(f"after a {how} at each point of the runner")
