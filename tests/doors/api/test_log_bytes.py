@@ -7,6 +7,7 @@ import os
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.db import connections
 from django.test import AsyncClient
 from django.utils import timezone
 from hypothesis import given
@@ -26,7 +27,14 @@ def job(transactional_db, cast, project):
 
 
 @pytest.fixture
-def fetch(cast, job):
+async def tidy():
+    """The thread in which async tests run their views keeps its connection, and a test database must have none."""
+    yield
+    await sync_to_async(connections.close_all)()
+
+
+@pytest.fixture
+def fetch(cast, job, tidy):
     token = tokens.create(cast.vera, "test", timezone.now())[1]
     client = AsyncClient()
 
