@@ -83,7 +83,7 @@ class Host:
                     environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
                     if b"HOME=" + os.fsencode(self.home) in environ:
                         found.append(pid)
-        parents = {pid: runner.read_process(pid).parent for pid in found if runner.read_process(pid)}
+        parents = {pid: process.parent for pid in found if (process := runner.read_process(pid))}
         return sorted(parents, key=lambda pid: parents[pid] in parents)
 
     def processes(self):

@@ -230,6 +230,7 @@ print(json.dumps([fds, ignored, masked, os.getsid(0) == os.getpid(), os.umask(0)
 def test_everything_written_is_for_its_owner_only(console, host):
     console.start("r1", ["true"], env={"TOKEN": "secret"})
     console.closed("r1")
+    wait_for(lambda: not host.keepers("r1"), "the keepers' end")  # they still tidy up
     for path in host.home.rglob("*"):
         if ".trainyard" in str(path) and not path.is_symlink():
             assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
