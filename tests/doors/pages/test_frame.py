@@ -94,3 +94,12 @@ def test_an_unknown_address_is_a_page_for_people_and_json_for_scripts(browser, d
 )
 def test_absurd_numbers_are_not_found(browser, address):
     assert browser("root").get(address).status_code == 404
+
+
+@pytest.mark.parametrize("address", ["/jobs/?text=a%00b", "/v1/projects/default/locations/a%00/customJobs"])
+def test_an_address_with_a_nul_is_answered_before_a_database_is_asked(
+    browser, address, django_assert_num_queries
+):
+    client = browser("root")
+    with django_assert_num_queries(0):
+        assert client.get(address).status_code == 400
