@@ -74,8 +74,7 @@ class JobsDesk:
         try:
             return intake.take(host_id, token, arrivals, timezone.now(), self._tries)
         except (OperationalError, InterfaceError, InternalError):
-            # The database is away, or took our connection because we stood still: the link keeps the batch and tries again.
-            raise
+            raise  # the database is away, or gave us up for dead: the link keeps the batch and tries again
         except Exception:
             if len(arrivals) == 1:
                 log.exception("What a host told about %s was left out.", arrivals[0].run)
