@@ -25,6 +25,8 @@ from agents.targets import ADDRESS, USER, Target, parse_jumps, split_place
 PROBE_TIMEOUT_S = 30.0
 DEFAULT_LOCATION = "default"
 RECHECK = timedelta(minutes=30)
+# A dispatcher notes every third of a lease that a host answers.
+SPOKEN_TO = timedelta(seconds=20)
 MAX_PASTED = 500
 
 
@@ -262,11 +264,20 @@ def _dial_failed(host: Host, error: DialError, now: datetime, tell: Callable[[],
     else:
         items = [Item("Reachable", False, str(error), _reach_cure(host))]
         error_text = str(error)
+        if _spoken_to(host.pk, now):
+            # Too busy for a second login, perhaps. Whoever holds the link knows better whether it answers.
+            Host.every.filter(pk=host.pk).update(due_at=now + timedelta(minutes=1))
+            return items
     _keep_checklist(host.pk, items)
     book.set_status(host.pk, status, error_text, now)
     Host.every.filter(pk=host.pk).update(due_at=now + timedelta(minutes=1))
     tell()
     return items
+
+
+def _spoken_to(host_id: int, now: datetime) -> bool:
+    """Has a dispatcher's link heard from it lately?"""
+    return Host.every.filter(pk=host_id, status=HostStatus.UP, seen_at__gte=now - SPOKEN_TO).exists()
 
 
 def _look(host: Host, transport: paramiko.Transport) -> list[Item]:
@@ -293,6 +304,8 @@ def _keep_facts(host_id: int, facts: probe.Facts, offset: float) -> list[Item]:
         boot_id=facts.boot_id,
         clock_offset_s=offset,
     )
+    if facts.gpu_error:
+        return []  # it was not told which there are
     return [_claimed_elsewhere(gpu) for gpu in _keep_gpus(host_id, facts.gpus)]
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from django.utils import timezone
 
 from agents import checklist, probe
 from agents.accelerators import accelerator_type
-from agents.enrol import Refused, parse_many
+from agents.enrol import Refused, _keep_facts, add, parse_many
 from agents.targets import Jump, parse_jumps, split_place
 from agents.words import clean
 
@@ -179,3 +180,15 @@ def test_a_bad_paste_names_the_line_or_the_fault(text):
 def test_clean_keeps_words_and_drops_the_rest():
     assert clean("a\x00b\n\ud800ü") == "ab\nü"
     assert clean("x" * 50, 10) == "x" * 9 + "…"
+
+
+@pytest.mark.django_db
+def test_an_nvidia_smi_that_does_not_answer_takes_no_gpu_away():
+    """Else a moment's fault would refuse jobs for ever, and let another host say that it has them."""
+    now = timezone.now()
+    host = add("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
+    _keep_facts(host.pk, facts(), 0.0)
+    _keep_facts(host.pk, facts(gpus=[], gpu_error="nvidia-smi: timed out"), 0.0)
+    assert [gpu.present for gpu in host.gpus.all()] == [True]
+    _keep_facts(host.pk, facts(gpus=[]), 0.0)
+    assert [gpu.present for gpu in host.gpus.all()] == [False]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.utils import timezone
 
-from agents import enrol, keys
+from agents import checklist, enrol, keys
 from agents.dial import DialError
 from agents.models import Gpu, Host, HostStatus
 
@@ -84,6 +86,21 @@ def test_a_host_that_is_not_there_says_so_word_for_word(db):
         enrol.offer(nowhere.pk, timezone.now())
     nowhere.refresh_from_db()
     assert "refused" in nowhere.last_error and nowhere.checklist[0]["ok"] is False
+
+
+@pytest.mark.parametrize(("seen_s_ago", "status"), [(3, HostStatus.UP), (120, HostStatus.UNREACHABLE)])
+def test_a_check_that_gets_no_connection_says_nothing_against_a_link_that_lives(db, seen_s_ago, status):
+    """A host that is too busy for a second login is not silent; a job on it must not be taken for out of reach."""
+    busy = enrol.add("busy", "127.0.0.1", 1, "gpu", "", "", "ada", timezone.now())
+    good = [{"name": name, "ok": True, "text": "", "fix": ""} for name in checklist.NEEDED]
+    now = timezone.now()
+    seen_at = now - timedelta(seconds=seen_s_ago)
+    Host.objects.filter(pk=busy.pk).update(status=HostStatus.UP, seen_at=seen_at, checklist=good, due_at=None)
+    items = enrol.check(busy.pk, now)
+    busy.refresh_from_db()
+    assert items[0].ok is False and busy.status == status
+    assert checklist.usable(busy.checklist) is (status == HostStatus.UP)
+    assert busy.due_at == now + timedelta(minutes=1)
 
 
 @pytest.mark.needs_namespaces
