@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 # What the ring holds, and the most that one look reads.
 RING_BYTES = 1 << 20
 LOOK_BYTES = 1 << 18
+# What a piece counts for at least, a gap too: reading and holding it costs more than its bytes.
+LEAST = 1 << 10
 # After a look that found something, the next one waits this long per viewer (at most the second): while 200 sockets
 # are being written to, lines pile up and go out together, which costs each viewer less than it wins.
 PACE_S, PACE_MOST_S = 0.0001, 0.05
@@ -165,10 +167,10 @@ class Tail:
     def _append(self, piece: Piece) -> None:
         self._ring.append(piece)
         self._starts.append(piece.start)
-        self._held += len(piece.data)
+        self._held += _cost(piece)
         self.end = piece.end
         while self._held > RING_BYTES:
-            self._held -= len(self._ring.pop(0).data)
+            self._held -= _cost(self._ring.pop(0))
             self._starts.pop(0)
 
 
@@ -183,8 +185,12 @@ def _news(run_id: str, start: int) -> tuple[Status | None, list[Piece]]:
             break
         pieces.append(piece)
         start = piece.end
-        left -= len(piece.data)
+        left -= _cost(piece)
     return seen, pieces
+
+
+def _cost(piece: Piece) -> int:
+    return max(LEAST, len(piece.data))
 
 
 def _joined(ring: list[Piece], first: int, cursor: int, limit: int) -> Piece:

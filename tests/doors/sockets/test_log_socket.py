@@ -11,6 +11,7 @@ from console import registry, tails
 from console.consumers import log as log_socket
 from console.consumers.log import WINDOW
 from console.reads import ask
+from jobs.models import LogGap, LogPiece, Run
 from tests.doors.pages.rows import a_host, a_job, a_run
 from tests.doors.rows_of_logs import complete, lose, write
 
@@ -96,6 +97,24 @@ async def test_a_gap_is_shown_with_its_reason(visit, job, run):
     await viewer.until(lambda v: v.bytes == b"beforeafter!")
     assert sum("gap" in told for told in viewer.told) == 3
     await viewer.leave()
+
+
+async def test_a_log_of_holes_costs_no_more_than_another(job, run):
+    """A host may send a byte, lose a byte, and so on: neither a look nor what is held grows with that."""
+
+    def rows():
+        spans = range(0, 4000, 2)
+        LogPiece.objects.bulk_create(LogPiece(run=run, start=n, end=n + 1, z=False, data=b"x") for n in spans)
+        LogGap.objects.bulk_create(LogGap(run=run, start=n + 1, end=n + 2, reason="lost") for n in spans)
+        Run.objects.filter(pk=run.pk).update(log_stored=4000, log_size=4000)
+        return tails._news(run.pk, 0)
+
+    seen, pieces = await ask(rows)
+    assert seen.stored == 4000 and 0 < len(pieces) <= tails.LOOK_BYTES // tails.LEAST
+    tail = tails.Tail(run.pk, seen)
+    for n in range(20_000):
+        tail._append(tails.Piece(n, n + 1, b"", "lost"))
+    assert len(tail._ring) <= tails.RING_BYTES // tails.LEAST + 1 and tail.end == 20_000
 
 
 async def test_a_restart_is_followed_after_the_last_byte_of_the_run_before(visit, job, run, monkeypatch):
