@@ -23,6 +23,8 @@ MOST_LABELS = 64
 MOST_STRING_BYTES = 128 * 1024 - 1
 # All strings of one replica together: they travel in one order, and execve allows a quarter of the stack limit.
 MOST_STRINGS_BYTES = 512 * 1024
+# Each replica gets an order of its own, and all of a job are written in one transaction.
+MOST_ORDERS_BYTES = 64 * 1024 * 1024
 
 STRATEGIES = {
     0: "STRATEGY_UNSPECIFIED",
@@ -90,6 +92,11 @@ class Container:
     @property
     def argv(self) -> tuple[str, ...]:
         return self.command + self.args
+
+    @property
+    def strings_bytes(self) -> int:
+        pairs = [f"{name}={value}" for name, value in self.env]
+        return sum(len(text.encode()) for text in (*self.argv, *pairs))
 
 
 @dataclass(frozen=True, slots=True)

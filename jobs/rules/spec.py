@@ -17,6 +17,7 @@ from jobs.rules.customjob import (
     HOST_IMAGE,
     MOST_ENV,
     MOST_LABELS,
+    MOST_ORDERS_BYTES,
     MOST_POOLS,
     MOST_REPLICAS,
     MOST_STRING_BYTES,
@@ -183,6 +184,13 @@ def _pools(fields: Fields) -> tuple[Pool | None, ...]:
         fields.complain(f"{name}[0]", "is the primary's pool and must not be empty.")
     if sum(pool.replica_count for pool in pools if pool is not None) > MOST_REPLICAS:
         fields.complain(name, f"asks for more than {MOST_REPLICAS} replicas together.")
+    orders = sum(pool.replica_count * pool.container.strings_bytes for pool in pools if pool is not None)
+    if orders > MOST_ORDERS_BYTES:
+        fields.complain(
+            name,
+            f"command, args and env of all replicas have {orders} bytes; at most {MOST_ORDERS_BYTES}. "
+            "Put what is large into a file on the hosts.",
+        )
     return pools
 
 
@@ -300,7 +308,7 @@ def _check_sizes(fields: Fields, container: Container) -> None:
                 fields.complain(
                     f"{name}[{index}]", f"has {size} bytes; Linux takes at most {MOST_STRING_BYTES}."
                 )
-    total = sum(sum(bytes_of) for bytes_of in sizes.values())
+    total = container.strings_bytes
     if total > MOST_STRINGS_BYTES:
         fields.complain(
             "command", f"command, args and env have {total} bytes together; at most {MOST_STRINGS_BYTES}."

@@ -359,3 +359,13 @@ def test_any_document_is_a_job_or_a_refusal_that_can_be_shown(document):
         str(refused).encode()
     else:
         assert parse(to_document(job)) == job
+
+
+def test_the_orders_of_all_replicas_are_bounded_together():
+    large = changed([*POOL, "containerSpec", "env"], [{"name": "A", "value": "x" * 100_000}])
+    pool = large["jobSpec"]["workerPoolSpecs"][2]
+    pool["replicaCount"] = 600
+    assert parse(large).job_spec.pools[2].replica_count == 600
+    pool["replicaCount"] = 700
+    (violation,) = violations(large)
+    assert violation.field == POOLS and "bytes; at most 67108864" in violation.description
