@@ -10,7 +10,6 @@ anything else is tried with it.
 from __future__ import annotations
 
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from django.db.models.functions import Coalesce
 
 from agents.failpoints import failpoint
 from jobs import announce, hints, seating, snapshot
+from jobs.clock import Clock
 from jobs.models import Job, Replica, Run, Transition
 from jobs.rules.decide import decide
 from jobs.rules.plan import Plan, Stop
@@ -75,11 +75,11 @@ def advance(ids: Collection[int], now: datetime) -> None:
 
 def advance_quietly(ids: Collection[int], now: datetime) -> Advanced:
     """The same; the caller tells dispatchers and scheduler, because it is one of them."""
-    asked = time.monotonic()
+    clock = Clock(now)
     try:
         with transaction.atomic():
             batch = snapshot.lock(ids)
-            done = _advance(batch, _not_before(batch, now, time.monotonic() - asked))
+            done = _advance(batch, _not_before(batch, clock.now()))
             failpoint("advance.before")
         failpoint("advance.after")
         return done
@@ -94,9 +94,9 @@ def advance_quietly(ids: Collection[int], now: datetime) -> Advanced:
     return Advanced(hosts, any(one.freed for one in each))
 
 
-def _not_before(batch: list[Rows], now: datetime, waited_s: float) -> datetime:
+def _not_before(batch: list[Rows], now: datetime) -> datetime:
     """What was written while we waited for the lock happened before what follows from it, and is dated so."""
-    return max([now + timedelta(seconds=waited_s), *[rows.job.updated_at for rows in batch]])
+    return max([now, *[rows.job.updated_at for rows in batch]])
 
 
 def _advance(batch: list[Rows], now: datetime) -> Advanced:

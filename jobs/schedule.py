@@ -20,6 +20,7 @@ from django.db.models import F, QuerySet
 
 from agents.failpoints import failpoint
 from jobs import announce, floor, hints, seating, snapshot
+from jobs.clock import Clock
 from jobs.floor import Floor
 from jobs.models import Job, Replica, Tick, Transition
 from jobs.queue import BEHIND, Queue, Waiting
@@ -61,6 +62,7 @@ def schedule(now: datetime) -> None:
 def schedule_quietly(now: datetime) -> frozenset[int]:
     """The same; the hosts on which something is wanted now are returned."""
     hosts: set[int] = set()
+    clock = Clock(now)
     more = waiting().exists()
     asked = _serial() if more else 0
     while more:
@@ -68,6 +70,7 @@ def schedule_quietly(now: datetime) -> frozenset[int]:
         with transaction.atomic():
             tick = claim()
             if tick.serial < asked + 2:
+                now = clock.now()
                 done = _pass(now)
                 hosts |= done.hosts
                 more = done.more

@@ -17,6 +17,7 @@ from django.db.models import F, Q
 from agents.models import Host
 from jobs import hints, proving, schedule, segments
 from jobs.advance import advance
+from jobs.clock import Clock
 from jobs.intake import mark_jobs_of
 from jobs.models import Job, Tick
 
@@ -36,12 +37,13 @@ ENROL_AHEAD = timedelta(minutes=2)
 def sweep(now: datetime) -> None:
     if not claim("sweep", timedelta(seconds=settings.TRAINYARD.tick_s / 2), now):
         return
+    clock = Clock(now)
     for host_id in Host.objects.filter(status_since__gte=now - RECENT).values_list("pk", flat=True):
-        mark_jobs_of(host_id, now)
-    advance_due(now)
-    schedule.schedule(now)
-    check_hosts(now)
-    proving.prove(proving.due(now, PROOFS), now)
+        mark_jobs_of(host_id, clock.now())
+    advance_due(clock)
+    schedule.schedule(clock.now())
+    check_hosts(clock.now())
+    proving.prove(proving.due(clock.now(), PROOFS), clock.now())
     roll(segments.to_roll(ROLLS))
     if claim("compact", EVERY_COMPACT, now):
         for run in segments.crowded(ROLLS):
@@ -58,11 +60,9 @@ def claim(name: str, every: timedelta, now: datetime) -> bool:
     return Tick.objects.get_or_create(name=name, defaults={"at": now})[1]
 
 
-def advance_due(now: datetime) -> None:
-    began = time.monotonic()
-    while ids := take_due(now):
-        # Decided as late as this; what a batch before us waited for is not dated back.
-        advance(ids, now + timedelta(seconds=time.monotonic() - began))
+def advance_due(clock: Clock) -> None:
+    while ids := take_due(clock.now()):
+        advance(ids, clock.now())
         if len(ids) < BATCH:
             return
 

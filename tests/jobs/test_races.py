@@ -18,6 +18,7 @@ from django.utils import timezone
 from agents.desk import Arrival
 from jobs import schedule, services, sweep
 from jobs.advance import advance
+from jobs.clock import Clock
 from jobs.desk import JobsDesk
 from jobs.models import GpuClaim, Job, Run, Transition
 from jobs.rules.states import TERMINAL, JobState, legal
@@ -87,7 +88,7 @@ def test_many_hands_lose_nothing(seed, add_host, submit):
             crowd.go(live(host, desk, random.Random(dice.random())))
         crowd.go(lambda: schedule.schedule(timezone.now()))
         crowd.go(lambda: schedule.schedule(timezone.now()))
-        crowd.go(lambda: sweep.advance_due(timezone.now()))
+        crowd.go(lambda: sweep.advance_due(Clock(timezone.now())))
         crowd.go(lambda: advance([job.pk for job in dice.sample(jobs, 10)], timezone.now()))
         for job in jobs[::9]:
             services.cancel(job, "alice", timezone.now())
