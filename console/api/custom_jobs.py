@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from typing import Any
 
@@ -24,6 +25,8 @@ from jobs import services
 from jobs.models import Job, Project
 
 PAGE, MOST_PAGE = 100, 1000
+# A page is made in memory, and a spec may have megabytes.
+MOST_PAGE_BYTES = 8 * 1024 * 1024
 REQUEST_ID = re.compile(r"[\x21-\x7e]{1,200}")
 
 
@@ -54,8 +57,7 @@ class JobsView(GoogleView):
         before = _page_token(request, text)
         if before is not None:
             rows = rows.filter(pk__lt=before)
-        jobs = list(rows.select_related("project").order_by("-pk")[: size + 1])
-        more, jobs = len(jobs) > size, jobs[:size]
+        jobs, more = _page(rows.select_related("project").order_by("-pk"), size)
         documents = _documents(request, jobs)
         return Response(
             {"customJobs": documents, **({"nextPageToken": _token(jobs[-1].pk, text)} if more else {})}
@@ -134,6 +136,18 @@ def _request_id(request: Request) -> str | None:
     if not REQUEST_ID.fullmatch(given):
         raise Refused("Idempotency-Key", "Idempotency-Key must have 1 to 200 printable ASCII characters.")
     return given
+
+
+def _page(rows: QuerySet[Job], size: int) -> tuple[list[Job], bool]:
+    """At most `size` of the rows, fewer where their specs are large, but one; and whether there are more."""
+    jobs: list[Job] = []
+    weight = 0
+    for job in rows[: size + 1].iterator(chunk_size=20):
+        if len(jobs) == size or weight > MOST_PAGE_BYTES:
+            return jobs, True
+        weight += len(json.dumps(job.spec))
+        jobs.append(job)
+    return jobs, False
 
 
 def _page_size(request: Request) -> int:

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from console.api import custom_jobs
 from jobs.models import Job
 from tests.doors.api.conftest import JOBS
 from tests.doors.pages.rows import a_host, a_job, document
@@ -311,6 +312,19 @@ def test_pages_follow_each_other(script, shelf):
     assert named(last) == [A] and "nextPageToken" not in last.json()
     for wrong in ({"pageToken": token, "filter": "labels.team:*"}, {"pageToken": "¿"}, {"pageSize": "-1"}):
         assert vera.get(JOBS, wrong).status_code == 400
+
+
+def test_a_page_of_large_specs_is_shorter_and_none_is_left_out(script, shelf, monkeypatch):
+    vera = script("vera")
+    for most, sizes in ((1, [1, 1, 1]), (100_000, [3])):
+        monkeypatch.setattr(custom_jobs, "MOST_PAGE_BYTES", most)
+        answer = vera.get(JOBS).json()
+        pages = [answer["customJobs"]]
+        while token := answer.get("nextPageToken"):
+            answer = vera.get(JOBS, {"pageToken": token}).json()
+            pages.append(answer["customJobs"])
+        assert [job["displayName"] for page in pages for job in page] == [C, B, A]
+        assert list(map(len, pages)) == sizes
 
 
 def test_a_list_costs_as_many_queries_as_one_job(script, cast, project, django_assert_max_num_queries):
