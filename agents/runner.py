@@ -2682,7 +2682,7 @@ def probe() -> None:
         "runtimes": probe_runtimes(),
         "containment": level,
         "containment_text": (
-            "a cgroup per run: no process of it can escape a stop"
+            "a cgroup per run: a stop overlooks nothing that it started"
             if level == "cgroup"
             else "no delegated cgroup: processes are followed by kinship and by a mark in their environment"
         ),
