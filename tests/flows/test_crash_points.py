@@ -103,6 +103,9 @@ class Waker(threading.Thread):
                     del self.asleep[pid]
                     self.woken += 1
 
+    def wait_until_all_are_awake(self):
+        wait_for(lambda: not self.yard.processes.stopped(), "all sleepers to be awake")
+
     def __enter__(self):
         self.start()
         return self
@@ -136,7 +139,7 @@ def test_killed_at_each_point(crowd):
 def test_stopped_past_the_lease_at_each_point(crowd):
     with Waker(crowd) as waker:
         walk(crowd, POINTS, "stop")
-        wait_for(lambda: not crowd.processes.stopped(), "all sleepers to be awake")
+        waker.wait_until_all_are_awake()
     assert (
         waker.woken >= len(POINTS) // 2
     )  # several threads of one process may have arrived at several points

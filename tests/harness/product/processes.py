@@ -67,7 +67,11 @@ class Processes:
         return hit
 
     def pause_one(self, pid):
-        os.kill(pid, signal.SIGSTOP)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+
+    def kill_one(self, pid):
+        kill(pid)
 
     def resume(self, *hit):
         for pid in hit or self.all():
