@@ -40,6 +40,7 @@ class Told:
     jobs: set[int] = field(default_factory=set)
     logs: set[str] = field(default_factory=set)
     long_tails: set[str] = field(default_factory=set)
+    check: bool = False
 
     @property
     def taken(self) -> Taken:
@@ -119,6 +120,8 @@ def _write(host_id: int, mail: dict[str, Mail], full: bool, now: datetime, tries
         _learn(run, mail[run.pk], full, store, told, tries)
     store.save()
     Job.every.filter(pk__in=told.jobs).update(due_at=now)
+    if told.check:
+        Host.every.filter(pk=host_id).update(due_at=now)
     return told
 
 
@@ -157,6 +160,8 @@ def _learn(run: Run, mail: Mail, full: bool, store: Store, told: Told, tries: Tr
             changed |= facts.learn(run, known, store.now)
     if changed - {"log_size"} or run.phase != phase:
         told.jobs.add(run.job_id)
+    # A full host looks free: until its checklist says otherwise, one job after the other would fail there.
+    told.check |= "refusal" in changed and run.refusal == "disk_full"
     if mail.end is not None:
         changed |= _end_of_log(run, mail.end, store.now)
     if mail.log:

@@ -100,3 +100,14 @@ def test_a_port_that_a_stranger_took_is_left_for_another(hosts, trio, desk):
     assert now_of(trio).state == "RUNNING" and trio.attempt > 1
     assert not strangers & {run.port for run in Run.objects.filter(released_at=None)}
     assert all(host.ledger for host in hosts)
+
+
+@pytest.mark.parametrize(("refusal", "checked"), [("disk_full", True), ("port_taken", False)])
+def test_a_host_whose_disk_is_full_is_checked_at_once(add_host, submit, desk, refusal, checked):
+    """Else it would look free until its next check, and job after job would fail there."""
+    host = Refusing(add_host().row)
+    host.minds, host.refusal = lambda document: True, refusal
+    submit()
+    host.turn(desk)
+    assert Run.objects.get(number=0, attempt=1).refusal == refusal
+    assert (Host.objects.get().due_at is not None) is checked
