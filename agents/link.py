@@ -31,6 +31,8 @@ PLAIN_ORDER_BYTES = 512
 # What one host may make us remember. A host keeps a run until it is forgotten; a tenth of this would be very many.
 MOST_RUNS = 100_000
 MOST_FREE_MB = 1 << 40
+# What it complains of is written into our log, which is on our disk.
+MOST_COMPLAINTS = 100
 
 
 class LinkBroken(DialError):
@@ -82,6 +84,7 @@ class Link:
         self._lock = threading.Lock()
         self._phases: dict[str, str] = {}
         self._refused: list[tuple[str, str]] = []
+        self._complaints = 0
         self.inbox = Inbox()
         self.said = Said()  # touched in the host's turns only
         self.hello: Hello | None = None
@@ -206,7 +209,9 @@ class Link:
     def _note_error(self, message: Message) -> None:
         about, run = clean(message.get("about", ""), 40), clean(message.get("run", ""), 80)
         words = clean(message.get("message", ""), 500)
-        logger.warning("runner error about %s %s: %s", about, run, words)
+        self._complaints += 1
+        if self._complaints <= MOST_COMPLAINTS:
+            logger.warning("runner error about %s %s: %s", about, run, words)
         if about in ("hello", "serve"):
             self.error = words or about
         elif run:

@@ -165,6 +165,14 @@ def test_a_host_makes_us_remember_only_so_many_runs(monkeypatch):
         told._keep(facts[5], b"")
 
 
+def test_a_host_that_complains_without_end_does_not_fill_our_log(caplog):
+    told = link.Link.__new__(link.Link)
+    told._lock, told._refused, told._complaints = threading.Lock(), [], 0
+    for n in range(3 * link.MOST_COMPLAINTS):
+        told._note_error({"about": "pull", "run": f"r{n}", "message": "no"})
+    assert len(caplog.records) == link.MOST_COMPLAINTS and len(told.refusals()) == 3 * link.MOST_COMPLAINTS
+
+
 @pytest.mark.parametrize(("free", "known"), [(7.9, 7), (-1, None), (1e300, None), ("7", None)])
 def test_what_a_greeting_says_of_the_disk_can_be_kept_in_a_row(free, known):
     said = {"v": PROTOCOL, "wall": 1.0, "free_mb": free}
