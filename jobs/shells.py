@@ -42,6 +42,12 @@ def closed(session: ShellSession, reason: str, now: datetime) -> None:
         announce.hint(f"shells:{session.run_id}")
 
 
+def close_left(now: datetime) -> None:
+    """Sessions whose web process died have nobody to say that they ended; they did with their run, at the latest."""
+    left = ShellSession.objects.filter(closed_at=None, run__phase=RunPhase.CLOSED)
+    left.update(closed_at=now, close_reason="Its run is over; when it ended, nobody noted.")
+
+
 def still(session: ShellSession) -> str | None:
     """Why this shell must be closed now; None while it may stay. Asked by a timer."""
     row = ShellSession.objects.select_related("run__job", "user").defer("run__order").get(pk=session.pk)

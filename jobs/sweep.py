@@ -6,20 +6,24 @@ same at once; were that claim lost, nothing would happen but work done twice.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import InterfaceError, OperationalError, connection, transaction
 from django.db.models import F, Q
 
 from agents.models import Host
-from jobs import hints, proving, schedule, segments
+from jobs import hints, proving, schedule, segments, shells
 from jobs.advance import advance
 from jobs.clock import Clock
 from jobs.intake import mark_jobs_of
 from jobs.models import Job, Tick
+
+log = logging.getLogger(__name__)
 
 # A due job rests so long before anybody tries it again, set before it is tried: if the attempt kills the process, the
 # next sweep has something else to do.
@@ -38,18 +42,45 @@ def sweep(now: datetime) -> None:
     if not claim("sweep", timedelta(seconds=settings.TRAINYARD.tick_s / 2), now):
         return
     clock = Clock(now)
-    for host_id in Host.objects.filter(status_since__gte=now - RECENT).values_list("pk", flat=True):
+    for part in (wake, advance_due, place, check_hosts, prove, roll_long, compact, tidy):
+        try:
+            part(clock)
+        except (OperationalError, InterfaceError):
+            raise  # the database is away: so it is for the other parts
+        except Exception:
+            log.exception("The sweep's part %r failed; the others go on.", part.__name__)
+
+
+def wake(clock: Clock) -> None:
+    """Jobs on hosts that went, came back, or were restarted."""
+    recent = Host.objects.filter(status_since__gte=clock.now() - RECENT)
+    for host_id in recent.values_list("pk", flat=True):
         mark_jobs_of(host_id, clock.now())
-    advance_due(clock)
+
+
+def place(clock: Clock) -> None:
     schedule.schedule(clock.now())
-    check_hosts(clock.now())
+
+
+def prove(clock: Clock) -> None:
     proving.prove(proving.due(clock.now(), PROOFS), clock.now())
+
+
+def roll_long(clock: Clock) -> None:
     roll(segments.to_roll(ROLLS))
-    if claim("compact", EVERY_COMPACT, now):
+
+
+def compact(clock: Clock) -> None:
+    if claim("compact", EVERY_COMPACT, clock.now()):
         for run in segments.crowded(ROLLS):
-            segments.compact(run)
-    if claim("orphans", EVERY_ORPHANS, now):
-        segments.sweep_orphans(now)
+            with left_out("The pieces of %s cannot be joined.", run):
+                segments.compact(run)
+
+
+def tidy(clock: Clock) -> None:
+    if claim("orphans", EVERY_ORPHANS, clock.now()):
+        segments.sweep_orphans(clock.now())
+        shells.close_left(clock.now())
 
 
 def claim(name: str, every: timedelta, now: datetime) -> bool:
@@ -77,7 +108,8 @@ def take_due(now: datetime) -> list[int]:
     return ids
 
 
-def check_hosts(now: datetime) -> None:
+def check_hosts(clock: Clock) -> None:
+    now = clock.now()
     due = Host.objects.filter(due_at__lte=now)
     for pk in due.values_list("pk", flat=True):
         if Host.objects.filter(pk=pk, due_at__lte=now).update(due_at=now + ENROL_AHEAD):
@@ -87,5 +119,17 @@ def check_hosts(now: datetime) -> None:
 def roll(runs: list[str], clock: Callable[[], float] = time.monotonic) -> None:
     until = clock() + SLICE_S
     for run in runs:
-        while segments.roll(run) and clock() < until:
-            pass
+        with left_out("The log of %s cannot be rolled.", run):
+            while segments.roll(run) and clock() < until:
+                pass
+
+
+@contextmanager
+def left_out(words: str, run: str) -> Iterator[None]:
+    """One log that cannot be worked on must not keep the others from it."""
+    try:
+        yield
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception:
+        log.exception(words, run)

@@ -75,3 +75,15 @@ def test_none_without_web_access_or_before_it_runs(add_host, submit, desk, alice
     assert "not running" in shells.why_not(alice, later)
     settle(desk, host)
     assert shells.may_open(alice, later)
+
+
+def test_a_session_that_nobody_closed_ends_with_its_run(running, alice, desk):
+    host, run = running
+    session = shells.opened(run, alice, "127.0.0.1", timezone.now())
+    shells.close_left(timezone.now())
+    session.refresh_from_db()
+    assert session.closed_at is None
+    host.end(desk, run.pk, exit_code=0)
+    shells.close_left(timezone.now())
+    session.refresh_from_db()
+    assert session.closed_at and "nobody noted" in session.close_reason

@@ -229,3 +229,21 @@ def test_long_tails_are_rolled_and_orphans_swept(add_host, submit, monkeypatch):
     sweep.sweep(at + timedelta(hours=2))
     assert orphan not in set(storage.files(at + timedelta(hours=9)))
     assert b"".join(sweep.segments.storage.read(s.key, 0, 1) for s in run.segments.all())
+
+
+def test_a_log_that_cannot_be_rolled_and_a_part_that_fails_stop_nothing_else(
+    add_host, submit, monkeypatch, caplog
+):
+    monkeypatch.setattr(storage, "MB", 1)
+    host = add_host()
+    for _ in range(2):
+        submit()
+    broken, whole = Run.objects.order_by("pk")
+    for run in (broken, whole):
+        arrivals = [intake.Arrival(run.pk, frame(at, b"xyz")) for at in range(0, 30, 3)]
+        intake.take(host.row.pk, 7, arrivals, timezone.now(), Tries())
+    LogPiece.objects.filter(run=broken).update(data=b"junk", z=True)
+    monkeypatch.setattr(sweep.proving, "due", lambda now, limit: 1 / 0)
+    sweep.sweep(timezone.now())
+    assert whole.segments.exists() and not broken.segments.exists()
+    assert broken.pk in caplog.text and "'prove' failed" in caplog.text
