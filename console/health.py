@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -86,13 +84,3 @@ def healthz(request: HttpRequest) -> JsonResponse:
         "dispatchers": health.dispatchers,
     }
     return JsonResponse(body, status=503 if health.broken else 200)
-
-
-def wait_until(good: Callable[[], bool], timeout_s: float) -> bool:
-    """Polls, because what is waited for is another process. True as soon as it is good."""
-    deadline = time.monotonic() + timeout_s
-    while not good():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
