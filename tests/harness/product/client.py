@@ -122,6 +122,7 @@ class Client:
             "close_timeout": 2,
             "max_size": 2**24,
             "proxy": None,
+            "legacy": True,  # readers keep their socket beyond any one block
             **options,
         }
         return connect(address, additional_headers=headers, **options)
