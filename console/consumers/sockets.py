@@ -165,15 +165,16 @@ class Socket:
 
     async def _guard(self) -> None:
         """While the database is away nobody can take a right away either, so that is waited for."""
-        silent_s = 0.0
+        clock = asyncio.get_running_loop().time
+        known_at = clock()
         while True:
             await asyncio.sleep(RECHECK_S)
             try:
                 await self._check(self.still)
-                silent_s = 0.0
+                known_at = clock()
             except NoDatabase:
-                silent_s += RECHECK_S
-                if silent_s > PATIENCE_S:
+                # By the clock: a database that is away may take long to say so.
+                if clock() - known_at > PATIENCE_S:
                     raise
 
     async def _read(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
@@ -127,3 +129,18 @@ async def test_a_database_that_is_away_for_a_moment_ends_no_socket(visit, job, m
         assert await page.quiet(0.05)
     monkeypatch.setattr(sockets, "PATIENCE_S", 0.05)
     assert await page.until_closed() == (1013, "The database does not answer at the moment.")
+
+
+async def test_a_database_that_is_slow_to_say_that_it_is_away_is_waited_for_no_longer(
+    visit, job, monkeypatch
+):
+    monkeypatch.setattr(sockets, "RECHECK_S", 0.001)
+    monkeypatch.setattr(sockets, "PATIENCE_S", 1.0)
+    page = await visit(f"/ws/jobs/{job.pk}/log/workerpool0-0")
+
+    def away(self, question):
+        time.sleep(0.7)
+        raise OperationalError("no connection within 20 s")
+
+    monkeypatch.setattr(sockets.Socket, "_ask", away)
+    assert (await page.until_closed())[0] == 1013
