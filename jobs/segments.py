@@ -75,12 +75,12 @@ def _packed(blocks: Iterable[Block]) -> tuple[bytes, list[list[object]]]:
 
 
 def _point_to(run: Run, start: int, end: int, key: str, index: list[list[object]]) -> bool:
-    """False when another worker rolled the same range first, or joined pieces of it with what lies behind it."""
+    """False when its last piece is not there any more: rolled by another worker, joined with what follows, deleted."""
     with transaction.atomic():
         rows = Run.objects.select_for_update(no_key=True).filter(pk=run.pk, log_rolled=start)
         if not rows.order_by().values_list("pk"):
             return False
-        if LogPiece.objects.filter(run=run, start__lt=end, end__gt=end).exists():
+        if key and not LogPiece.objects.filter(run=run, start__lt=end, end=end).exists():
             return False
         Run.objects.filter(pk=run.pk).update(log_rolled=end)
         if key:

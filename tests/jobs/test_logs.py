@@ -320,6 +320,20 @@ def test_pieces_that_are_joined_while_they_are_rolled_lose_no_byte(logged, monke
     assert of_run == set(LogSegment.objects.values_list("key", flat=True))
 
 
+def test_a_log_that_is_deleted_while_it_is_rolled_stays_deleted(logged, monkeypatch):
+    run, give = logged
+    give(*lines(0, 10))
+    write = storage.write
+
+    def delete_first(key, data):
+        segments.purge([run.pk])
+        return write(key, data)
+
+    monkeypatch.setattr(storage, "write", delete_first)
+    assert segments.roll(run.pk) is False
+    assert not LogSegment.objects.exists() and logs.read(run, 0, 9).data == b""
+
+
 def test_what_a_host_can_send_no_more_of_is_a_gap_after_three_tries(logged):
     run, _ = logged
     tries, bad = Tries(), Frame(0, 40, True, b"not zlib")
