@@ -19,6 +19,11 @@ pytestmark = pytest.mark.needs_namespaces
 WALK_S = 240
 
 
+@pytest.fixture(scope="module")
+def shape():
+    return "apart"
+
+
 def stopped_on(host):
     """Pids of processes on a host that stand still."""
     found = []
