@@ -185,7 +185,9 @@ class NamespacedHost(Host):
         self.boot.wait()
         self.up = False
         if not hard:
-            run("ip", "link", "del", self.cable, check=False)  # it may have gone with the host's network already
+            run(
+                "ip", "link", "del", self.cable, check=False
+            )  # it may have gone with the host's network already
 
     # faults
 
