@@ -199,8 +199,8 @@ def _age_s(run_id: str, now: datetime) -> float:
 
 def _place(message: dict[str, Any]) -> Place:
     run = message.get("run", "")
-    if not isinstance(run, str):
-        raise BadMessage("run is not a text.")
+    if not isinstance(run, str) or not run.isprintable():
+        raise BadMessage("run is not the name of one.")
     mark = _whole(message, "id") if "id" in message else None
     if "from" in message:
         return Place(run, offset=_whole(message, "from"), id=mark)

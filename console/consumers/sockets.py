@@ -111,6 +111,8 @@ class Socket:
     async def _admit(self) -> None:
         if not door.from_our_page(self.scope):
             raise Closed(RIGHT_LOST, "This address is not called from there.")
+        if b"%00" in self.scope.get("query_string", b""):
+            raise Closed(GONE, "There is nothing here.")  # PostgreSQL cannot even be asked for a NUL
         await self._check(self.enter)
 
     async def _check(self, question: Callable[[User], None]) -> None:

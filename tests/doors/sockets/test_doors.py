@@ -65,6 +65,14 @@ async def test_a_page_of_another_site_is_refused(visit, job, origin, accepted):
         await visitor.leave()
 
 
+async def test_a_nul_is_refused_before_a_database_is_asked(visit, job):
+    for path in ("/ws/jobs?text=a%00b", f"/ws/jobs/{job.pk}/log/workerpool0-0?run=%00"):
+        assert not (await visit(path, "vera")).accepted
+    viewer = await visit(f"/ws/jobs/{job.pk}/log/workerpool0-0", "vera")
+    await viewer.tell(**{"from": 0, "run": "\0"})
+    assert (await viewer.until_closed())[0] == 4400
+
+
 def log_out(vera):
     Session.objects.all().delete()
 
