@@ -9,6 +9,7 @@ import logging
 import threading
 from collections import deque
 from typing import Protocol
+from weakref import WeakSet
 
 from django.db import connection
 
@@ -26,6 +27,8 @@ class Turns:
         self._queued: set[Taker] = set()
         self._at_work: set[Taker] = set()
         self._again: set[Taker] = set()
+        # Told of already: an outage is one line for each host, not one a second.
+        self._failing: WeakSet[Taker] = WeakSet()
         self._changed = threading.Condition()
         self._stopping = False
         self._threads = [
@@ -58,9 +61,12 @@ class Turns:
                 more = False
                 try:
                     more = taker.turn()
+                    self._failing.discard(taker)
                 except Exception:
                     # A database that is away, most likely. The taker kept its work; its next tick asks again.
-                    logger.exception("a host's turn failed")
+                    if taker not in self._failing:
+                        logger.exception("a host's turn failed; it is tried again until it does not")
+                    self._failing.add(taker)
                     connection.close()
                 finally:
                     self._finished(taker, more)

@@ -248,6 +248,26 @@ def test_a_turn_that_hangs_or_fails_holds_up_nobody_else(turns):
     gate.set()
 
 
+def test_an_outage_is_told_once_and_the_next_one_again(turns, caplog):
+    away = threading.Event()
+    away.set()
+    host = Taker(lambda: 1 / 0 if away.is_set() else False)
+
+    def look(times):
+        until = host.turns + times
+        while host.turns < until:
+            turns.ask(host)
+            time.sleep(0.001)
+        wait_for(lambda: not turns._at_work and not turns._queue, "the last of them to be over")
+
+    look(5)
+    away.clear()
+    look(2)
+    away.set()
+    look(5)
+    assert caplog.text.count("turn failed") == 2
+
+
 # The stream's writer, and the lease that it asks
 
 
