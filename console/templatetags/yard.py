@@ -11,6 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from console.presenters.badges import Badge
+from jobs import logs
 
 register = template.Library()
 
@@ -25,6 +26,12 @@ def icon(name: str) -> SafeString:
         static("icons.svg"),
         name,
     )
+
+
+@register.simple_tag
+def logs_are_paused() -> bool:
+    """For the banner: one look at the disk, no query."""
+    return logs.paused()
 
 
 @register.simple_tag

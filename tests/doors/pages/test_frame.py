@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -103,3 +104,11 @@ def test_an_address_with_a_nul_is_answered_before_a_database_is_asked(
     client = browser("root")
     with django_assert_num_queries(0):
         assert client.get(address).status_code == 400
+
+
+def test_a_server_without_room_says_so_on_every_page(browser, settings):
+    words = "disk of this server is nearly full"
+    assert words not in browser("vera").get("/jobs/").text
+    settings.TRAINYARD = dataclasses.replace(settings.TRAINYARD, min_free_mb=10**9)
+    assert words in browser("vera").get("/jobs/").text
+    assert words not in browser().get("/login").text
