@@ -296,12 +296,12 @@ def _look(host: Host, transport: paramiko.Transport) -> list[Item]:
 
 @transaction.atomic
 def _keep_facts(host_id: int, facts: probe.Facts, offset: float) -> list[Item]:
+    """All but the boot id: a changed one is proof of a reboot, so only the holder of the lease writes it, in order."""
     Host.every.filter(pk=host_id).update(
         facts=json.loads(json.dumps(asdict(facts))),
         cpus=facts.cpus,
         memory_mb=facts.memory_mb,
         free_disk_mb=facts.disk.free_mb,
-        boot_id=facts.boot_id,
         clock_offset_s=offset,
     )
     if facts.gpu_error:
