@@ -9,7 +9,7 @@ help:
 	@echo "make test     lint and all tests"
 	@echo "make lint     ruff, mypy, migrations, import direction"
 	@echo "make bench    the measurements of docs/benchmarks.md"
-	@echo "make campaign the seeded fault campaign, longer than in the tests (SEED=, SECONDS_LONG=)"
+	@echo "make campaign the seeded fault campaign, longer than in the tests (CAMPAIGN_S=600 SEED=)"
 
 install:
 	@tools/install all
@@ -34,4 +34,4 @@ bench: install
 
 campaign: install
 	@tools/test-machine
-	@TRAINYARD_CAMPAIGN_S=$${SECONDS_LONG:-600} TRAINYARD_CAMPAIGN_SEED=$${SEED:-} $(PY) -m pytest -q -s --timeout 0 tests/flows/test_campaign.py
+	@CAMPAIGN_S=$(or $(CAMPAIGN_S),600) SEED=$(SEED) $(PY) -m pytest -q -s --timeout 0 tests/flows/test_campaign.py

@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 CAMPAIGN_S = float(os.environ.get("CAMPAIGN_S", "60"))
-SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+SEED = int(os.environ.get("SEED") or 0) or random.SystemRandom().randrange(1, 10**6)
 MOST_JOBS_AT_ONCE = 8
 OPTIONS = ([], ["--mb", "2"], ["--ignore-term"], ["--daemons", "2"], ["--exit", "3"], ["--exit", "6"])
 
