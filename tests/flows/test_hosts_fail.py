@@ -67,6 +67,8 @@ def test_silence_is_not_failure(yard, client):
 def test_a_reboot_ends_runs_by_proof_and_they_start_again(yard, client):
     """Failure mode 18. The boot id has changed: the old run is dead; its replica is started anew, the sibling not."""
     job = LongJob(yard, replicas=2, name="rebooted").running()
+    for replica in ("workerpool0-0", "workerpool1-0"):
+        client.wait_for_log(job.id, "line 0 at", replica)
     first = job.run("workerpool1-0")
     job.host("workerpool1-0").reboot(hard=True)
     wait_for(

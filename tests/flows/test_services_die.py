@@ -30,6 +30,8 @@ def owners(yard):
 def test_a_dispatcher_sleeps_past_its_lease_and_wakes(yard, client):
     """Failure mode 31. The other one takes over its hosts; what the sleeper still does on waking has no effect."""
     job = LongJob(yard, replicas=3, name="two dispatchers").running()
+    for replica in ("workerpool0-0", "workerpool1-0", "workerpool1-1"):
+        job.grows(replica)
     wait_for(
         lambda: len(set(owners(yard).values())) == 2,
         "the hosts to be shared by two dispatchers",

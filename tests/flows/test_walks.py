@@ -98,6 +98,8 @@ def test_a_crash_and_the_restart_that_follows(yard, client, hosts):
     pools = (["replica", "--seconds", "60"], ["replica", "--seconds", "60"])
     job_id = yard.submit(job_spec(*pools, name="walk b"))
     client.wait(job_id, "RUNNING")
+    for replica in ("workerpool0-0", "workerpool1-0"):
+        client.wait_for_log(job_id, "line 0 at", replica)
     victim = next(run for run in yard.runs(job_id) if "workerpool1-0" in run["id"])
     host = wait_for(
         lambda: next(filter(lambda each: replica_process(each, victim["id"]), hosts), None), "the replica"
