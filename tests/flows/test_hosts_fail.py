@@ -8,6 +8,7 @@ import pytest
 
 from tests.flows.scenes import LongJob
 from tests.harness.product import job_spec
+from tests.harness.product.product import where_is
 from tests.harness.shell import wait_for
 
 pytestmark = pytest.mark.needs_namespaces
@@ -114,7 +115,7 @@ def test_a_changed_host_key_stops_all_traffic(yard, client):
     assert client.state(job.id) == "RUNNING"
     logins = host.sshd_log().count("Accepted publickey")
     assert logins <= tries
-    where = [host.name, host.address, "--user", host.user, "--port", str(host.port)]
+    where = where_is(host)
     refused = yard.command("host", "add", *where, "--accept-first-key", check=False)
     assert refused.returncode == 1 and "changed" in refused.stderr
     assert host.sshd_log().count("Accepted publickey") == logins

@@ -26,6 +26,15 @@ PASSWORD = "correct horse battery staple"
 # Time is scaled, not work: a lease of 3 s makes "past the lease" a matter of seconds.
 QUICK = {"LEASE_S": "3", "TICK_S": "0.25", "GRACE_S": "1", "LINK_DEAD_S": "4", "MIN_FREE_MB": "10"}
 RUN_ID = re.compile(rb"\d{10,}-workerpool\d-\d+-a\d+-r\d+")
+SEVERAL = """
+import json, sys
+from console.cli import main
+for words in json.loads(sys.argv[1]):
+    code = main(words)
+    print(end="\\0", flush=True)
+    if code:
+        sys.exit(code)
+"""
 SHAPES = ("embedded", "apart")
 
 
@@ -50,6 +59,7 @@ class Product:
         self.up = None
         self.url = None
         self.client = None
+        self.key = None
         self.redis = Redis().start() if shape == "apart" else None
         self.postgres = Postgres().start() if shape == "apart" else None
         self.database = (
@@ -205,18 +215,28 @@ class Product:
             )
         return done
 
+    def commands(self, *commands, stdin=None):
+        """Several commands in one process, for each costs a second or two to start. Gives what each printed."""
+        words = [sys.executable, "-c", SEVERAL, json.dumps(commands)]
+        environment = self.environment()
+        done = subprocess.run(
+            words, cwd=self.root, env=environment, input=stdin, text=True, capture_output=True, timeout=120
+        )
+        if done.returncode:
+            raise AssertionError(f"{commands}: exit {done.returncode}: {done.stdout}{done.stderr}")
+        return done.stdout.split("\0")[:-1]
+
     def with_admin(self):
-        self.command("user", "add", "ada", "--admin", "--password-stdin", stdin=PASSWORD + "\n")
-        self.client = Client(self.url, self.command("token", "create", "ada").stdout.strip())
+        add = ("user", "add", "ada", "--admin", "--password-stdin")
+        _, token, self.key = self.commands(add, ("token", "create", "ada"), ("key",), stdin=PASSWORD + "\n")
+        self.client = Client(self.url, token.strip())
         return self
 
     def with_hosts(self, fleet):
         """Let the product in on every host of the fleet, and wait until it holds a link to each."""
         self.fleet = fleet
-        fleet.authorize(self.command("key").stdout.strip())
-        for host in fleet:
-            where = [host.name, host.address, "--user", host.user, "--port", str(host.port)]
-            self.command("host", "add", *where, "--accept-first-key")
+        fleet.authorize(self.key.strip())
+        self.commands(*[("host", "add", *where_is(host), "--accept-first-key") for host in fleet])
         self.wait_for_hosts("up")
         return self
 
@@ -349,6 +369,11 @@ class Product:
 
     def alive(self):
         return self.up is not None and process_alive(self.up.pid)
+
+
+def where_is(host):
+    """The words of `trainyard host add` for a host."""
+    return [host.name, host.address, "--user", host.user, "--port", str(host.port)]
 
 
 def foreign(name):
