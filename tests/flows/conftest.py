@@ -14,7 +14,8 @@ FAILED = pytest.StashKey[bool]()
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if item.path.is_relative_to(item.config.rootpath / "tests" / "flows"):
+        here = item.path.is_relative_to(item.config.rootpath / "tests" / "flows")
+        if here and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
