@@ -1,3 +1,13 @@
-"""What every test may rely on."""
+"""What every test may rely on, and in which order they come."""
 
 from __future__ import annotations
+
+import pytest
+
+# Files of these wait for whole products. Begun first, they overlap with the quick ones instead of following them.
+LONG = ("tests/flows/", "tests/runner/", "tests/console_infra/", "tests/browser/", "tests/agents/")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
