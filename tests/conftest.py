@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 # Files of these wait for whole products. Begun first, they overlap with the quick ones instead of following them.
-LONG = ("tests/flows/", "tests/runner/", "tests/console_infra/", "tests/browser/", "tests/agents/")
+LONG = ("tests/flows/", "tests/browser/", "tests/runner/", "tests/console_infra/")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    items.sort(key=place)
+
+
+def place(item):
+    return next((place for place, start in enumerate(LONG) if item.nodeid.startswith(start)), len(LONG))
