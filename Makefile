@@ -8,7 +8,7 @@ help:
 	@echo "make install  everything that the other commands need"
 	@echo "make test     lint and all tests"
 	@echo "make lint     ruff, mypy, migrations, import direction"
-	@echo "make bench    the measurements of docs/benchmarks.md"
+	@echo "make bench    the measurements of tests/bench/README.md"
 	@echo "make campaign the seeded fault campaign, longer than in the tests (CAMPAIGN_S=600 SEED=)"
 
 install:

@@ -96,6 +96,13 @@ def add_people(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
     password.add_argument("name")
     password.add_argument("--password-stdin", action="store_true")
     password.set_defaults(command="people.change_password")
+    for verb, what in (
+        ("disable", "shut a person out and revoke their tokens"),
+        ("enable", "let them in again"),
+    ):
+        access = user.add_parser(verb, parents=[shared], help=what)
+        access.add_argument("name")
+        access.set_defaults(command=f"people.{verb}_user")
     listing = user.add_parser("list", parents=[shared], help="who there is")
     listing.set_defaults(command="people.list_users")
 

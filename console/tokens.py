@@ -41,3 +41,8 @@ def owner(token: str, now: datetime) -> User | None:
 def revoke(user: User, token_id: int, now: datetime) -> bool:
     """False when the user has no such token, or it was revoked before."""
     return ApiToken.objects.filter(user=user, pk=token_id, revoked_at=None).update(revoked_at=now) == 1
+
+
+def revoke_all(user: User, now: datetime) -> int:
+    """How many were still good."""
+    return ApiToken.objects.filter(user=user, revoked_at=None).update(revoked_at=now)

@@ -40,6 +40,31 @@ def change_password(words: argparse.Namespace) -> int:
     return 0
 
 
+def disable_user(words: argparse.Namespace) -> int:
+    """The name stays in every history; pages, sockets and tokens are closed to it within seconds."""
+    now = timezone.now()
+    database.prepare(now)
+    user = find_user(words.name)
+    with transaction.atomic():
+        admins = User.objects.select_for_update().filter(is_superuser=True, is_active=True)
+        if user.is_superuser and not [one for one in admins if one.pk != user.pk]:
+            raise Refused(
+                f"{user.username} is the last admin. Add another first: trainyard user add NAME --admin"
+            )
+        User.objects.filter(pk=user.pk).update(is_active=False)
+        revoked = tokens.revoke_all(user, now)
+    print(f"Disabled {user.username}; {revoked} tokens revoked. Jobs go on: cancel those that should not.")
+    return 0
+
+
+def enable_user(words: argparse.Namespace) -> int:
+    database.prepare(timezone.now())
+    user = find_user(words.name)
+    User.objects.filter(pk=user.pk).update(is_active=True)
+    print(f"Enabled {user.username}. Tokens that were revoked stay so.")
+    return 0
+
+
 def list_users(words: argparse.Namespace) -> int:
     database.prepare(timezone.now())
     roles: dict[int, list[str]] = {}

@@ -111,6 +111,27 @@ def test_a_new_password_replaces_the_old_one(trainyard):
     assert User.objects.get().check_password("another good one")
 
 
+def test_who_leaves_is_shut_out_with_their_tokens(trainyard, client):
+    trainyard("user", "add", "ada", "--admin", "--password-stdin", stdin=PASSWORD)
+    trainyard("user", "add", "bob", "--password-stdin", stdin=PASSWORD)
+    token = trainyard("token", "create", "bob").out.strip()
+    assert client.login(username="bob", password=PASSWORD)
+    assert trainyard("user", "disable", "bob").code == 0
+    assert tokens.owner(token, timezone.now()) is None
+    assert client.get("/jobs/").status_code == 302 and not client.login(username="bob", password=PASSWORD)
+    assert "bob\tdisabled" in trainyard("user", "list").out
+    assert trainyard("user", "enable", "bob").code == 0
+    assert tokens.owner(token, timezone.now()) is None
+    assert client.login(username="bob", password=PASSWORD)
+
+
+def test_the_last_admin_stays(trainyard):
+    trainyard("user", "add", "ada", "--admin", "--password-stdin", stdin=PASSWORD)
+    done = trainyard("user", "disable", "ada")
+    assert done.code == 1 and "last admin" in done.err
+    assert User.objects.get().is_active
+
+
 def test_the_public_key_is_printed_alone_and_stays(trainyard):
     first, second = trainyard("key"), trainyard("key")
     assert first.out == second.out
