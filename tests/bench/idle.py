@@ -10,7 +10,7 @@ from tests.bench.stage import cpu_seconds, rss_mb, stage
 
 def idle_links(options):
     count = 20 if options.quick else 100
-    with stage("embedded", hosts=count, disk_mb=32) as product:
+    with stage("embedded", hosts=count) as product:
         time.sleep(10)
         dispatcher = product.processes.of("dispatcher")
         begin, before = time.perf_counter(), cpu_seconds(dispatcher)

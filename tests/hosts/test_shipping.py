@@ -33,8 +33,13 @@ def connected(host):
 def place(host):
     """Where the runner goes, empty before and after."""
     directory = host.path(f"{host.home}/.trainyard/bin")
+    empty(directory)
     yield directory
     host.free_disk()
+    empty(directory)
+
+
+def empty(directory):
     for path in directory.glob("*"):
         path.unlink()
 

@@ -87,7 +87,7 @@ def test_what_a_finished_replica_leaves_behind_goes_too(console, host):
 def test_a_replica_that_ends_itself_within_its_grace_keeps_its_exit_code(console):
     source = "signal.signal(15, lambda *a: (print('saved'), sys.exit(9)))"
     console.start("r1", command("import signal, sys, time", source, "print('up')", "time.sleep(99)"))
-    console.text("r1", "up")
+    console.text("r1", "up\n")  # the newline is a write of its own
     console.stop("r1", 30)
     facts = console.closed("r1")
     assert (facts["exit_code"], facts["why"]) == (9, "stop")
