@@ -1,0 +1,96 @@
+"""What was asked for: jobs and their named replicas."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from jobs.models.projects import Project
+from jobs.rules.states import JobState, ReplicaState
+
+
+class Kept(models.Manager["Job"]):
+    def get_queryset(self) -> models.QuerySet[Job]:
+        return super().get_queryset().filter(deleted_at=None)
+
+
+class Job(models.Model):
+    """A CustomJob. Its id is made by services.py (time in milliseconds, then six random digits).
+
+    A deleted job keeps its row and its history: nobody sees it any more, and its logs are gone.
+    """
+
+    id = models.BigIntegerField(primary_key=True)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="jobs")
+    location_name = models.CharField(max_length=63)
+    display_name = models.CharField(max_length=128)
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="jobs"
+    )
+    owner_name = models.CharField(max_length=150)
+    request_id = models.CharField(max_length=200, null=True, blank=True, help_text="Idempotency-Key")
+    spec = models.JSONField(help_text="the canonical CustomJobSpec document (rules.spec.to_document)")
+    labels = models.JSONField(default=dict)
+    replica_count = models.PositiveIntegerField()
+
+    state = models.CharField(max_length=16, choices=[(s.value, s.value) for s in JobState])
+    version = models.PositiveIntegerField(default=1)
+    attempt = models.PositiveIntegerField(default=1)
+    job_retries = models.PositiveIntegerField(default=0)
+    internal_tries = models.PositiveIntegerField(default=0)
+    reason = models.TextField(blank=True, help_text="why it waits, in words")
+    flags = models.JSONField(default=list, help_text="[{flag, since, text}]")
+    outcome = models.CharField(
+        max_length=16,
+        blank=True,
+        help_text="decided end, before all runs are closed; QUEUED: another attempt",
+    )
+    error_code = models.IntegerField(null=True, blank=True, help_text="gRPC code")
+    error_message = models.TextField(blank=True)
+
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    cancel_requested_at = models.DateTimeField(null=True, blank=True)
+    cancel_requested_by = models.CharField(max_length=150, blank=True)
+    queued_at = models.DateTimeField(help_text="when the current attempt began to wait")
+    due_at = models.DateTimeField(null=True, blank=True, help_text="when to look again, whatever happens")
+    deleted_at = models.DateTimeField(null=True, blank=True)
+    deleted_by = models.CharField(max_length=150, blank=True)
+
+    objects = Kept()
+    every = models.Manager["Job"]()
+
+    class Meta:
+        ordering = ["-id"]
+        base_manager_name = "every"
+        indexes = [
+            models.Index(fields=["due_at"], name="job_due", condition=Q(due_at__isnull=False)),
+            models.Index(fields=["project", "-id"], name="job_of_project"),
+            models.Index(fields=["state", "id"], name="job_by_state"),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["owner", "request_id"], name="job_request_once", condition=Q(request_id__isnull=False)
+            )
+        ]
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+class Replica(models.Model):
+    """A named slot of a pool."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="replicas")
+    name = models.CharField(max_length=40, help_text="workerpool1-0")
+    pool = models.PositiveSmallIntegerField()
+    index = models.PositiveIntegerField()
+    state = models.CharField(max_length=16, choices=[(s.value, s.value) for s in ReplicaState])
+    restarts = models.PositiveIntegerField(default=0, help_text="in this attempt")
+
+    class Meta:
+        ordering = ["job", "pool", "index"]
+        constraints = [models.UniqueConstraint(fields=["job", "name"], name="replica_once")]

@@ -1,0 +1,93 @@
+"""What runs where, what it holds, and what its host has told about it."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from agents.models import Gpu, Host
+from jobs.models.jobs import Job, Replica
+from jobs.rules.states import RunPhase
+
+
+class Run(models.Model):
+    """One start of one replica's command on one host. Never started twice, never reused."""
+
+    id = models.CharField(max_length=80, primary_key=True, help_text="<job>-<replica>-a<attempt>-r<number>")
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="runs")
+    replica = models.ForeignKey(Replica, on_delete=models.CASCADE, related_name="runs")
+    attempt = models.PositiveIntegerField()
+    number = models.PositiveIntegerField(help_text="0 for the first start of the attempt, then the restarts")
+    host = models.ForeignKey(Host, on_delete=models.PROTECT, related_name="runs")
+    created_at = models.DateTimeField()
+
+    # The claim. Held until the host has proved that nothing of the run is left (released_at).
+    cpus = models.FloatField(default=0)
+    memory_mb = models.PositiveIntegerField(default=0)
+    port = models.PositiveIntegerField()
+    gpu_uuids = models.JSONField(default=list)
+    released_at = models.DateTimeField(null=True, blank=True)
+    order = models.JSONField(help_text="what the runner is told (agents/README.md, frame start)")
+
+    # What should be.
+    stop_wanted_at = models.DateTimeField(null=True, blank=True)
+    stop_grace_s = models.FloatField(default=0)
+    stop_reason = models.TextField(blank=True)
+
+    # Facts, from the host.
+    phase = models.CharField(
+        max_length=16, choices=[(p.value, p.value) for p in RunPhase], default=RunPhase.CREATED
+    )
+    boot_id = models.CharField(max_length=64, blank=True)
+    claimed_at = models.DateTimeField(null=True, blank=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    closed_at = models.DateTimeField(null=True, blank=True)
+    seconds = models.FloatField(null=True, blank=True, help_text="by the host's monotonic clock")
+    exit_code = models.IntegerField(null=True, blank=True)
+    exit_signal = models.IntegerField(null=True, blank=True)
+    why = models.CharField(max_length=16, blank=True)
+    refusal = models.CharField(max_length=32, blank=True)
+    message = models.TextField(blank=True)
+    oom = models.BooleanField(null=True, blank=True)
+    containment = models.CharField(max_length=16, blank=True)
+    survivors = models.JSONField(default=list)
+
+    # Its log, here and there. [0, log_stored) is stored or is a recorded gap.
+    log_size = models.BigIntegerField(default=0, help_text="as the host last told")
+    log_stored = models.BigIntegerField(default=0)
+    log_rolled = models.BigIntegerField(default=0, help_text="[0, log_rolled) is in segments, not in pieces")
+    log_proof = models.BinaryField(default=b"", help_text="SHA-256 digests of the 8 MiB blocks hashed so far")
+    log_digest_host = models.CharField(max_length=100, blank=True)
+    log_digest_here = models.CharField(max_length=100, blank=True)
+    log_complete_at = models.DateTimeField(null=True, blank=True)
+    prove_due_at = models.DateTimeField(null=True, blank=True)
+    forgotten_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["created_at", "id"]
+        indexes = [
+            models.Index(fields=["host"], name="run_on_host", condition=Q(forgotten_at=None)),
+            models.Index(fields=["host"], name="run_holding", condition=Q(released_at=None)),
+            models.Index(fields=["prove_due_at"], name="run_to_prove", condition=~Q(prove_due_at=None)),
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["replica", "attempt", "number"], name="run_once"),
+            models.UniqueConstraint(
+                fields=["host", "port"], condition=Q(released_at=None), name="port_held_once"
+            ),
+            models.CheckConstraint(condition=Q(log_stored__gte=0), name="log_stored_not_negative"),
+        ]
+
+
+class GpuClaim(models.Model):
+    """A GPU held by a run. The second key: no two rows of one GPU are unreleased."""
+
+    gpu = models.ForeignKey(Gpu, on_delete=models.PROTECT, related_name="claims")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="gpu_claims")
+    released_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["gpu"], condition=Q(released_at=None), name="gpu_held_once")
+        ]
