@@ -11,6 +11,8 @@ except that a cancel wins over "the whole job again". Of several things known at
 6. the job's timeout by the console's clock, which comes last so that an error that the console only hears of late is
    not hidden by it,
 7. waiting too long for capacity.
+
+Where the whole job would be run again but its timeout is over, it is the timeout that counts.
 """
 
 from __future__ import annotations
@@ -103,8 +105,15 @@ def verdict(case: Case) -> Verdict | None:
     ):
         return Verdict(retry.cancelled(), f"Cancelled by {view.cancel_requested_by or 'somebody'}.")
     if view.outcome is not None:
-        return None
-    return _by_ends(case) or _by_clock(case)
+        return _no_time_left(case) if view.outcome.state == JobState.QUEUED else None
+    new = _by_ends(case) or _by_clock(case)
+    return _no_time_left(case) or new if new and new.outcome.state == JobState.QUEUED else new
+
+
+def _no_time_left(case: Case) -> Verdict | None:
+    """A job whose timeout is over is not run again."""
+    runs_until = deadline(case.view.spec, case.view.started_at)
+    return _over_time(case) if runs_until is not None and case.now >= runs_until else None
 
 
 def _by_ends(case: Case) -> Verdict | None:
@@ -167,11 +176,16 @@ def _timed_out(spec: CustomJobSpec, cause: str) -> Verdict:
     return Verdict(retry.timed_out(duration(spec.timeout_s)), cause)
 
 
+def _over_time(case: Case) -> Verdict:
+    spec = case.view.spec
+    return _timed_out(spec, f"The job has run for its timeout of {duration(spec.timeout_s)}.")
+
+
 def _by_clock(case: Case) -> Verdict | None:
     view = case.view
-    runs_until = deadline(view.spec, view.started_at)
-    if runs_until is not None and case.now >= runs_until:
-        return _timed_out(view.spec, f"The job has run for its timeout of {duration(view.spec.timeout_s)}.")
+    over = _no_time_left(case)
+    if over:
+        return over
     waits_until = wait_deadline(view)
     if waits_until is None or case.now < waits_until:
         return None
