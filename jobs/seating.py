@@ -10,6 +10,7 @@ from typing import Any
 from django.conf import settings
 
 from agents.models import Gpu, Host
+from jobs import usage
 from jobs.models import GpuClaim, Job, Replica, Run
 from jobs.rules.cluster import environment
 from jobs.rules.customjob import CustomJobSpec, Pool
@@ -90,6 +91,7 @@ def again(job: Job, spec: CustomJobSpec, old: Run, now: datetime) -> Run:
 
 def release(run_ids: Collection[str], now: datetime) -> None:
     """Give back what these runs hold. Only for runs whose host has proved that nothing of them is left."""
+    usage.record(run_ids, now)
     GpuClaim.objects.filter(run__in=run_ids, released_at=None).update(released_at=now)
     Run.objects.filter(pk__in=run_ids, released_at=None).update(released_at=now)
 

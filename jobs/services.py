@@ -16,32 +16,19 @@ from django.db.models import F
 
 from agents.failpoints import failpoint
 from agents.models import Host, HostEvent, HostStatus
-from jobs import announce, floor, hints, intake, schedule, segments, storage
+from jobs import announce, floor, hints, intake, quotas, schedule, segments, storage
 from jobs.advance import QUEUED_LOOK, advance
 from jobs.beginnings import DEFAULT
 from jobs.models import Job, Project, Replica, Run, Transition
+from jobs.refusals import Exhausted, Refused, Unavailable
 from jobs.rules.customjob import CustomJob, to_document
 from jobs.rules.spec import parse
 from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase
 
+__all__ = ["Exhausted", "Refused", "Unavailable", "cancel", "delete", "new_id", "remove_host", "submit"]
+
 MOST_REQUEST_ID = 200
 ID_TRIES = 5
-
-
-class Refused(Exception):
-    """This cannot be done as things are. `field` names what it is about, `message` says why and what would help."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(f"{field}: {message}")
-        self.field, self.message = field, message
-
-
-class Unavailable(Exception):
-    """Not now; the same request may succeed later."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
 
 
 def submit(
@@ -52,12 +39,14 @@ def submit(
     request_id: str | None,
     now: datetime,
 ) -> Job:
-    """A new job, or the one that the same request made before. Raises rules' Refused, Refused, Unavailable."""
+    """A new job, or the one that the same request made before. Raises rules' Refused, and all of refusals.py."""
     if request_id is not None:
         _check_request_id(request_id)
         before = _same_request(user, request_id)
         if before is not None:
             return before
+    if project.archived_at is not None:
+        raise Refused("project", f"Project {project.name} is archived: it takes no jobs any more.")
     asked = parse(document)
     location = (location or DEFAULT)[:63]
     if storage.low():
@@ -65,6 +54,7 @@ def submit(
     why = floor.refusal(asked.job_spec, location)
     if why is not None:
         raise Refused("job_spec.worker_pool_specs", why)
+    quotas.check_queue(project, user)
     failpoint("submit.before")
     job = _insert(project, user, asked, location, request_id, now)
     failpoint("submit.after")

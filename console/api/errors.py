@@ -27,6 +27,7 @@ STATUS = {
     413: "INVALID_ARGUMENT",
     415: "INVALID_ARGUMENT",
     416: "OUT_OF_RANGE",
+    429: "RESOURCE_EXHAUSTED",
     503: "UNAVAILABLE",
 }
 
@@ -54,7 +55,7 @@ def answer(problem: Exception) -> Response | None:
         return response(400, f"The job cannot be accepted: {problem}", problem.violations)
     if isinstance(problem, Refused | services.Refused):
         fields = [Violation(problem.field, problem.message)] if problem.field else []
-        return response(400, problem.message, fields)
+        return response(429 if isinstance(problem, services.Exhausted) else 400, problem.message, fields)
     if isinstance(problem, services.Unavailable):
         return response(503, problem.message)
     if isinstance(problem, OperationalError | InterfaceError | InternalError):

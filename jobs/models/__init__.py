@@ -9,24 +9,32 @@ Rows are locked in this order, always: a host, then jobs by id, then runs by id.
 
 from __future__ import annotations
 
+from jobs.models.audit import AuditEntry
 from jobs.models.history import ShellSession, Tick, Transition
 from jobs.models.jobs import Job, Replica
 from jobs.models.logs import LogGap, LogPiece, LogSegment
 from jobs.models.projects import Membership, Project, Role
+from jobs.models.quotas import DefaultQuota, Quota
 from jobs.models.runs import GpuClaim, Run
+from jobs.models.usage import MonthlyUse, Usage
 
 __all__ = [
+    "AuditEntry",
+    "DefaultQuota",
     "GpuClaim",
     "Job",
     "LogGap",
     "LogPiece",
     "LogSegment",
     "Membership",
+    "MonthlyUse",
     "Project",
+    "Quota",
     "Replica",
     "Role",
     "Run",
     "ShellSession",
     "Tick",
     "Transition",
+    "Usage",
 ]

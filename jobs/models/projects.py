@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from django.conf import settings
+from django.core.validators import MinValueValidator
 from django.db import models
+from django.db.models import Q
 
 
 class Project(models.Model):
-    """The tenant."""
+    """The tenant. Its id is the number that stands for its name in addresses too; an archived one takes no jobs."""
 
     name = models.SlugField(max_length=63, unique=True)
     title = models.CharField(max_length=100, blank=True)
     created_at = models.DateTimeField()
+    archived_at = models.DateTimeField(null=True, blank=True)
+    weight = models.FloatField(default=1.0, validators=[MinValueValidator(0.01)])
+
+    # Fair share: what was used, decayed to that moment (jobs/usage.py folds the usage rows into it).
+    share_used = models.FloatField(default=0.0)
+    share_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(weight__gt=0), name="project_weight_positive")]
 
     def __str__(self) -> str:
         return self.name

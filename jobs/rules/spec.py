@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 # GPUs that Google does not rent (a GeForce RTX 4090) are asked for by the name that their host shows.
-_OWN_ACCELERATOR = re.compile(r"(NVIDIA|AMD|INTEL)_[A-Z0-9_]{1,56}", re.ASCII)
+OWN_ACCELERATOR = re.compile(r"(NVIDIA|AMD|INTEL)_[A-Z0-9_]{1,56}", re.ASCII)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,255}", re.ASCII)
 _OUTPUT_ONLY = (
     "name",
@@ -243,7 +243,7 @@ def _machine(fields: Fields) -> Machine:
 
 
 def _accelerator(fields: Fields) -> str:
-    name = fields.choice("accelerator_type", ACCELERATORS, also=_OWN_ACCELERATOR)
+    name = fields.choice("accelerator_type", ACCELERATORS, also=OWN_ACCELERATOR)
     if name.startswith("TPU_"):
         fields.complain("accelerator_type", "TPUs are not supported.")
     return _unless_unspecified(name, ACCELERATORS)

@@ -1,0 +1,30 @@
+"""The audit: one row for each thing that an admin changes. Whoever changes it calls this in the same transaction."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from jobs.models import AuditEntry, Project
+
+
+def note(
+    actor: str,
+    what: str,
+    subject_kind: str,
+    subject: str,
+    before: object,
+    after: object,
+    now: datetime,
+    project: Project | None = None,
+) -> None:
+    """`what` is a noun and a verb (quota.set); `before` and `after` are whatever JSON can hold, None for nothing."""
+    AuditEntry.objects.create(
+        at=now,
+        actor=actor[:150],
+        what=what[:40],
+        subject_kind=subject_kind[:20],
+        subject=subject[:200],
+        project=project,
+        before=before,
+        after=after,
+    )

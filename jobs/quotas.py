@@ -1,0 +1,208 @@
+"""Limits and what is held against them: the book for the scheduler, and how admins change what is in it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import Count, Q, QuerySet
+
+from jobs import audit, hints, usage
+from jobs.models import DefaultQuota, GpuClaim, Job, Project, Quota
+from jobs.models.quotas import Limit
+from jobs.refusals import Exhausted, Refused
+from jobs.rules.quota import NO_LIMITS, Account, Book, Limits, Metric, Use, queue_refusal
+from jobs.rules.spec import OWN_ACCELERATOR
+from jobs.rules.states import JobState
+
+# A job that has a place, until all of it is over.
+PLACED = (JobState.PENDING, JobState.RUNNING, JobState.CANCELLING)
+MOST = 1_000_000_000
+WORDS = {
+    Metric.GPUS: "GPUs at once",
+    Metric.RUNNING: "running jobs",
+    Metric.QUEUED: "waiting jobs",
+    Metric.GPU_HOURS: "GPU-hours a month",
+}
+
+Key = tuple[int, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Whose limit: of a project, of each member of it, or of one; without a project, of projects to come."""
+
+    project: Project | None
+    each: bool = False
+    user: User | None = None
+
+    @property
+    def words(self) -> str:
+        where = f"project {self.project.name}" if self.project else "new projects"
+        if self.user:
+            return f"{self.user.username} in {where}"
+        return f"each member of {where}" if self.each else where
+
+
+def book(now: datetime) -> Book:
+    """What everybody holds against their limits now. A handful of queries, however many jobs there are."""
+    rows = list(Quota.objects.exclude(metric=Metric.QUEUED).select_related("project", "user"))
+    if not rows:
+        return Book()
+    limits: dict[tuple[int, bool, int | None], list[Limit]] = defaultdict(list)
+    for row in rows:
+        limits[row.project_id, row.each, row.user_id].append(row)
+    read = {key: read_limits(of) for key, of in limits.items()}
+    names = {row.project_id: row.project.name for row in rows}
+    of_one = {(pk, user): one for (pk, _, user), one in read.items() if user is not None}
+    use = _use(names, any(one.gpu_hours is not None for one in read.values()), now)
+    nobody = (False, None)
+    members = {}
+    with_members = {pk for pk, each, user in read if each or user is not None}
+    for pk, owner, name in _waiting_owners(with_members):
+        mine = of_one.get((pk, owner), NO_LIMITS).over(read.get((pk, True, None), NO_LIMITS))
+        members[pk, owner] = Account(f"{name} in project {names[pk]}", mine, use[pk, owner])
+    projects = {
+        pk: Account(f"project {name}", read.get((pk, *nobody), NO_LIMITS), _sum(use, pk))
+        for pk, name in names.items()
+    }
+    return Book(projects, members)
+
+
+def use_of(project: Project, now: datetime) -> tuple[Use, dict[int | None, Use]]:
+    """What a project holds now, and each person in it."""
+    use = _use({project.pk: project.name}, True, now)
+    return _sum(use, project.pk), {owner: one for (_, owner), one in use.items()}
+
+
+def limits_of(target: Target) -> Limits:
+    return read_limits(_rows(target))
+
+
+def read_limits(rows: Iterable[Limit]) -> Limits:
+    gpus: dict[str, int] = {}
+    other: dict[str, float] = {}
+    for row in rows:
+        if row.metric == Metric.GPUS:
+            gpus[row.accelerator_type] = int(row.value)
+        else:
+            other[row.metric] = row.value
+    running, queued = other.get(Metric.RUNNING), other.get(Metric.QUEUED)
+    return Limits(
+        gpus,
+        None if running is None else int(running),
+        None if queued is None else int(queued),
+        other.get(Metric.GPU_HOURS),
+    )
+
+
+def set_limit(
+    target: Target, metric: Metric, kind: str, value: float | None, actor: str, now: datetime
+) -> None:
+    """None takes the limit away. What runs goes on, whatever the limit is now."""
+    _check(target, metric, kind, value)
+    rows = _rows(target).filter(metric=metric, accelerator_type=kind)
+    before = rows.values_list("value", flat=True).first()
+    if before == value:
+        return
+    if value is None:
+        rows.delete()
+    else:
+        own = {"project": target.project, "user": target.user} if target.project else {}
+        rows.model._default_manager.update_or_create(
+            each=target.each, metric=metric, accelerator_type=kind, **own, defaults={"value": value}
+        )
+    subject = f"{target.words}: {kind or WORDS[metric]}"
+    audit.note(actor, "quota.set", "quota", subject, before, value, now, target.project)
+    hints.schedule()
+
+
+def give_defaults(project: Project) -> None:
+    """What a new project begins with."""
+    Quota.objects.bulk_create(
+        Quota(
+            project=project,
+            metric=row.metric,
+            accelerator_type=row.accelerator_type,
+            each=row.each,
+            value=row.value,
+        )
+        for row in DefaultQuota.objects.all()
+    )
+
+
+def check_queue(project: Project, user: User) -> None:
+    """Raises Exhausted when one more job may not even wait. Holds the project, so that two cannot both be the last."""
+    rows = list(Quota.objects.filter(Q(user=user) | Q(user=None), project=project, metric=Metric.QUEUED))
+    if not rows:
+        return
+    Project.objects.select_for_update().get(pk=project.pk)
+    waiting = Job.every.filter(project=project, state=JobState.QUEUED)
+    mine = next((row for row in rows if row.user_id), next((row for row in rows if row.each), None))
+    whole = next((row for row in rows if not row.user_id and not row.each), None)
+    for row, jobs, who in (
+        (mine, waiting.filter(owner=user), f"{user.username} in project {project.name}"),
+        (whole, waiting, f"project {project.name}"),
+    ):
+        why = queue_refusal(who, int(row.value), jobs.count()) if row else None
+        if why:
+            raise Exhausted("project", why)
+
+
+def _rows(target: Target) -> QuerySet[Any]:
+    if target.project is None:
+        return DefaultQuota.objects.filter(each=target.each)
+    return Quota.objects.filter(project=target.project, each=target.each, user=target.user)
+
+
+def _check(target: Target, metric: Metric, kind: str, value: float | None) -> None:
+    if metric == Metric.GPUS and not OWN_ACCELERATOR.fullmatch(kind):
+        raise Refused(
+            "accelerator_type", f"{kind!r} is not an accelerator type; write it as NVIDIA_H100_80GB."
+        )
+    if metric != Metric.GPUS and kind:
+        raise Refused("accelerator_type", f"The limit on {WORDS[metric]} is for all types together.")
+    if value is None:
+        return
+    whole = metric != Metric.GPU_HOURS
+    if not 0 <= value <= MOST or (whole and value != int(value)):
+        raise Refused("limit", f"The limit must be a {'whole number' if whole else 'number'} of at least 0.")
+
+
+def _use(names: Iterable[int], hours: bool, now: datetime) -> dict[Key, Use]:
+    """By project and owner."""
+    found: dict[Key, Use] = defaultdict(Use)
+    ids = list(names)
+    claims = GpuClaim.objects.filter(released_at=None, run__job__project__in=ids)
+    by_kind = claims.values_list("run__job__project", "run__job__owner", "gpu__accelerator_type")
+    for project, owner, kind, count in by_kind.annotate(Count("pk")).order_by():
+        found[project, owner].gpus[kind] += count
+    placed = Job.every.filter(project__in=ids, state__in=PLACED).values_list("project", "owner")
+    for project, owner, count in placed.annotate(Count("pk")).order_by():
+        found[project, owner].running = count
+    if hours:
+        for (project, owner), seconds in usage.gpu_seconds_this_month(ids, now).items():
+            found[project, owner].gpu_hours = seconds / 3600
+    return found
+
+
+def _sum(use: dict[Key, Use], project: int) -> Use:
+    total = Use()
+    for (pk, _), one in use.items():
+        if pk == project:
+            for kind, count in one.gpus.items():
+                total.gpus[kind] += count
+            total.running += one.running
+            total.gpu_hours += one.gpu_hours
+    return total
+
+
+def _waiting_owners(projects: Iterable[int]) -> Iterable[tuple[int, int, str]]:
+    """Whose limits a pass may have to look at: those for whom something waits."""
+    waiting = Job.every.filter(state=JobState.QUEUED, project__in=list(projects), owner__isnull=False)
+    rows = waiting.values_list("project", "owner", "owner__username").order_by().distinct()
+    return [(project, owner, name) for project, owner, name in rows if owner is not None]

@@ -1,0 +1,147 @@
+"""Quotas: how much a project, and a member of it, may hold at once and in a month. Pure.
+
+Over quota a job waits, and says for which. Nothing here ever fails or stops a job: lowering a limit below what is held
+only means that nobody else starts until less is held.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from jobs.rules.machines import Needs
+
+
+class Metric(StrEnum):
+    """What can be limited. GPUS is by accelerator type; QUEUED alone is looked at when a job is submitted."""
+
+    GPUS = "gpus"
+    RUNNING = "running"
+    QUEUED = "queued"
+    GPU_HOURS = "gpu_hours"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """None, and a type that is not there: no limit."""
+
+    gpus: Mapping[str, int] = field(default_factory=dict)
+    running: int | None = None
+    queued: int | None = None
+    gpu_hours: float | None = None
+
+    def over(self, base: Limits) -> Limits:
+        """These where they say something, the others where they do not."""
+        return Limits(
+            {**base.gpus, **self.gpus},
+            base.running if self.running is None else self.running,
+            base.queued if self.queued is None else self.queued,
+            base.gpu_hours if self.gpu_hours is None else self.gpu_hours,
+        )
+
+
+NO_LIMITS = Limits()
+
+
+@dataclass(slots=True)
+class Use:
+    """What is held now (GPUs by type, placed jobs), and the GPU-hours of this month so far."""
+
+    gpus: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    running: int = 0
+    gpu_hours: float = 0.0
+
+
+@dataclass(slots=True)
+class Account:
+    """One project, or one member of one: what it may use and what it uses. `who` is how it is called in a reason."""
+
+    who: str
+    limits: Limits = NO_LIMITS
+    use: Use = field(default_factory=Use)
+
+    def refusal(self, gpus: Mapping[str, int]) -> str | None:
+        """Why a job that needs these GPUs, more than zero of each, may not start now."""
+        return self._too_many_gpus(gpus) or self._too_many_jobs() or self._too_many_hours(gpus)
+
+    def _too_many_gpus(self, gpus: Mapping[str, int]) -> str | None:
+        for kind in sorted(gpus):
+            limit, used = self.limits.gpus.get(kind), self.use.gpus.get(kind, 0)
+            if limit is None or used + gpus[kind] <= limit:
+                continue
+            if gpus[kind] > limit:
+                return f"{self.who} may use {limit} {kind} at once, and this job needs {gpus[kind]}"
+            needs = f", and this job needs {gpus[kind]}" if used < limit else ""
+            return f"{self.who} uses {used} of {limit} {kind}{needs}"
+        return None
+
+    def _too_many_jobs(self) -> str | None:
+        limit, runs = self.limits.running, self.use.running
+        if limit is None or runs < limit:
+            return None
+        return f"{self.who} runs {runs} of {limit} {'job' if limit == 1 else 'jobs'}"
+
+    def _too_many_hours(self, gpus: Mapping[str, int]) -> str | None:
+        limit, used = self.limits.gpu_hours, self.use.gpu_hours
+        if limit is None or used < limit or not gpus:
+            return None
+        return f"{self.who} has used {used:.1f} of the {limit:g} GPU-hours of this month"
+
+    def change(self, gpus: Mapping[str, int], sign: int) -> None:
+        for kind, count in gpus.items():
+            self.use.gpus[kind] = self.use.gpus.get(kind, 0) + sign * count
+        self.use.running += sign
+
+
+@dataclass(slots=True)
+class Book:
+    """What everybody holds against their limits, kept true while a pass of the scheduler takes and gives.
+
+    A project or member that is not in it has no limits. `gpus` is what a whole job needs, by accelerator type.
+    """
+
+    projects: Mapping[int, Account] = field(default_factory=dict)
+    members: Mapping[tuple[int, int], Account] = field(default_factory=dict)
+
+    def refusal(self, project_id: int, owner_id: int | None, gpus: Mapping[str, int]) -> str | None:
+        """Why this job has to wait for quota, in words; None if it need not."""
+        wanted = {kind: count for kind, count in gpus.items() if count}
+        for account in self._accounts(project_id, owner_id):
+            why = account.refusal(wanted)
+            if why:
+                return why
+        return None
+
+    def take(self, project_id: int, owner_id: int | None, gpus: Mapping[str, int]) -> None:
+        """A job was placed."""
+        for account in self._accounts(project_id, owner_id):
+            account.change(gpus, 1)
+
+    def give(self, project_id: int, owner_id: int | None, gpus: Mapping[str, int]) -> None:
+        """A placed job gave everything back."""
+        for account in self._accounts(project_id, owner_id):
+            account.change(gpus, -1)
+
+    def _accounts(self, project_id: int, owner_id: int | None) -> list[Account]:
+        """The narrower one first: what a member can cure alone is said before what only an admin can."""
+        member = self.members.get((project_id, owner_id)) if owner_id is not None else None
+        return [account for account in (member, self.projects.get(project_id)) if account is not None]
+
+
+def gpus_of(needs: Iterable[Needs]) -> dict[str, int]:
+    """What all replicas of a job need together."""
+    wanted: dict[str, int] = {}
+    for one in needs:
+        if one.gpus:
+            wanted[one.accelerator_type] = wanted.get(one.accelerator_type, 0) + one.gpus
+    return wanted
+
+
+def queue_refusal(who: str, limit: int | None, queued: int) -> str | None:
+    """Why one more job may not even wait."""
+    if limit is None or queued < limit:
+        return None
+    jobs = "job waits" if queued == 1 else "jobs wait"
+    return f"{queued} {jobs} already for {who}, which may have {limit}. Cancel one, or try again when one has started."

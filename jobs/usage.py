@@ -1,0 +1,170 @@
+"""Accounting: a row for each run that gives back what it held, and sums of these rows by month.
+
+The row is written in the transaction that releases the claim (seating.release). A restart moves the claim at one
+moment, which ends one row and begins the next, so nothing is counted twice and nothing is left out. What runs now is
+added live. The sums are made by folding each row once, a while later; readers add the rows that are not yet folded.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import cached_property
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+
+from agents.models import Gpu
+from jobs.models import MonthlyUse, Run, Usage
+from jobs.rules.usage import by_month, in_month, month_of
+
+FOLD = 1_000
+
+
+@dataclass(frozen=True)
+class Held:
+    """What one run held, from when to when; until now if it still does."""
+
+    run: str
+    job: int
+    project: int
+    owner: int | None
+    owner_name: str
+    accelerator_type: str
+    gpus: int
+    cpus: float
+    began_at: datetime
+    ended_at: datetime
+
+    @cached_property
+    def seconds(self) -> float:
+        return (self.ended_at - self.began_at).total_seconds()
+
+
+_OF_RUN = ("pk", "job", "job__project", "job__owner", "job__owner_name")
+OF_USAGE = (
+    "run",
+    "job",
+    "project",
+    "owner",
+    "owner_name",
+    "accelerator_type",
+    "gpus",
+    "cpus",
+    "began_at",
+    "ended_at",
+)
+
+
+def record(run_ids: Collection[str], now: datetime) -> None:
+    """These runs give back what they hold, now. Those that have done so before are left alone."""
+    runs = Run.objects.filter(pk__in=run_ids, released_at=None)
+    Usage.objects.bulk_create(
+        Usage(
+            run_id=held.run,
+            job_id=held.job,
+            project_id=held.project,
+            owner_id=held.owner,
+            owner_name=held.owner_name,
+            accelerator_type=held.accelerator_type,
+            gpus=held.gpus,
+            cpus=held.cpus,
+            began_at=held.began_at,
+            ended_at=held.ended_at,
+        )
+        for held in _of_runs(
+            runs.order_by("pk").values_list(*_OF_RUN, "gpu_uuids", "cpus", "created_at"), now
+        )
+    )
+
+
+def live(now: datetime, projects: Iterable[int] | None = None) -> list[Held]:
+    """What is held at this moment."""
+    runs = Run.objects.filter(released_at=None)
+    if projects is not None:
+        runs = runs.filter(job__project__in=list(projects))
+    return list(_of_runs(runs.order_by().values_list(*_OF_RUN, "gpu_uuids", "cpus", "created_at"), now))
+
+
+def unfolded(projects: Iterable[int] | None = None) -> list[Held]:
+    rows = Usage.objects.filter(folded=False)
+    if projects is not None:
+        rows = rows.filter(project__in=list(projects))
+    return [Held(*row) for row in rows.order_by().values_list(*OF_USAGE)]
+
+
+def fold(now: datetime) -> int:
+    """Put rows into the sums of their months, each once; how many there were."""
+    with transaction.atomic():
+        rows = list(Usage.objects.select_for_update().filter(folded=False).order_by("pk")[:FOLD])
+        sums: dict[tuple[date, int, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
+        owners = {}
+        for row in rows:
+            owners[row.owner_name] = row.owner_id
+            for month, seconds in by_month(row.began_at, row.ended_at):
+                cell = sums[month, row.project_id, row.owner_name, row.accelerator_type]
+                cell[0] += seconds * row.gpus
+                cell[1] += seconds * row.cpus
+        for (month, project, name, kind), (gpu_seconds, cpu_seconds) in sums.items():
+            key = {"month": month, "project_id": project, "owner_name": name, "accelerator_type": kind}
+            MonthlyUse.objects.get_or_create(**key, defaults={"owner_id": owners[name]})
+            MonthlyUse.objects.filter(**key).update(
+                gpu_seconds=F("gpu_seconds") + gpu_seconds, cpu_seconds=F("cpu_seconds") + cpu_seconds
+            )
+        Usage.objects.filter(pk__in=[row.pk for row in rows]).update(folded=True)
+    return len(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a month's report."""
+
+    project: int
+    owner: int | None
+    owner_name: str
+    accelerator_type: str
+    gpu_seconds: float
+    cpu_seconds: float
+
+
+def report(month: date, projects: Iterable[int], now: datetime) -> list[Line]:
+    """What was used in a month up to now, by project, person and accelerator type, what runs now included."""
+    ids = list(projects)
+    sums: dict[tuple[int, int | None, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    keys = ("project", "owner", "owner_name", "accelerator_type")
+    for *key, gpu_seconds, cpu_seconds in MonthlyUse.objects.filter(project__in=ids, month=month).values_list(
+        *keys, "gpu_seconds", "cpu_seconds"
+    ):
+        cell = sums[tuple(key)]
+        cell[0] += gpu_seconds
+        cell[1] += cpu_seconds
+    for held in (*unfolded(ids), *live(now, ids)):
+        seconds = in_month(month, held.began_at, held.ended_at)
+        if seconds:
+            cell = sums[held.project, held.owner, held.owner_name, held.accelerator_type]
+            cell[0] += seconds * held.gpus
+            cell[1] += seconds * held.cpus
+    return [Line(*key, *cell) for key, cell in sorted(sums.items(), key=lambda one: (one[0][0], *one[0][2:]))]
+
+
+def gpu_seconds_this_month(projects: Iterable[int], now: datetime) -> dict[tuple[int, int | None], float]:
+    """By project and owner, up to now."""
+    found: dict[tuple[int, int | None], float] = defaultdict(float)
+    for line in report(month_of(now), projects, now):
+        found[line.project, line.owner] += line.gpu_seconds
+    return found
+
+
+def _of_runs(rows: Iterable[tuple[Any, ...]], now: datetime) -> Iterator[Held]:
+    read = list(rows)
+    firsts = {row[5][0] for row in read if row[5]}
+    # All GPUs of a run are of one type: a replica asks for one.
+    kinds = (
+        dict(Gpu.objects.filter(uuid__in=firsts).values_list("uuid", "accelerator_type")) if firsts else {}
+    )
+    for run, job, project, owner, name, uuids, cpus, began in read:
+        kind = kinds.get(uuids[0], "") if uuids else ""
+        yield Held(run, job, project, owner, name, kind, len(uuids), cpus, began, max(began, now))

@@ -1,0 +1,134 @@
+"""What runs held is what is accounted, whatever order, across restarts and months."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
+
+from jobs import seating, usage
+from jobs.models import Job, MonthlyUse, Run, Usage
+from jobs.rules.usage import by_month, month_of
+from tests.jobs.conftest import gang, pool_of, spec
+from tests.jobs.paper import settle
+
+pytestmark = pytest.mark.django_db
+L4 = "NVIDIA_L4"
+
+
+def held(now):
+    """GPU- and CPU-seconds by run, as the runs themselves say."""
+    found = {}
+    for run in Run.objects.all():
+        seconds = ((run.released_at or now) - run.created_at).total_seconds()
+        found[run.pk] = (seconds * len(run.gpu_uuids), seconds * run.cpus)
+    return found
+
+
+def accounted(now):
+    rows = [*usage.live(now), *[usage.Held(*row) for row in Usage.objects.values_list(*usage.OF_USAGE)]]
+    assert len({row.run for row in rows}) == len(rows)
+    return {row.run: (row.seconds * row.gpus, row.seconds * row.cpus) for row in rows}
+
+
+def test_a_restart_moves_the_claim_without_a_hole_or_an_overlap(add_host, submit, desk):
+    host = add_host(gpus=4)
+    job = submit(gang(pool_of(gpus=1), pool_of(gpus=2, kind=L4)))
+    settle(desk, host)
+    first = Run.objects.get(replica__name="workerpool1-0")
+    host.end(desk, first.pk, exit_signal=9)
+    settle(desk, host)
+    second = Run.objects.get(replica__name="workerpool1-0", number=1)
+    first.refresh_from_db()
+    row = Usage.objects.get()
+    assert (row.run_id, row.gpus, row.accelerator_type, row.owner_name) == (first.pk, 2, L4, "alice")
+    assert (row.began_at, row.ended_at) == (first.created_at, second.created_at)
+    now = timezone.now()
+    assert accounted(now) == held(now) and len(usage.live(now)) == 2
+    host.end(desk, Run.objects.get(replica__name="workerpool0-0").pk, exit_code=0)
+    settle(desk, host)
+    job.refresh_from_db()
+    assert job.state == "SUCCEEDED" and not usage.live(timezone.now())
+    assert accounted(now) == held(now) and Usage.objects.count() == 3
+
+
+def test_a_stalled_job_is_counted_until_it_ends(add_host, submit, desk):
+    """S3-36."""
+    host = add_host(gpus=1)
+    submit(spec(gpus=1))
+    settle(desk, host)
+    began = timezone.now() - timedelta(hours=30)
+    Run.objects.update(created_at=began, started_at=began)
+    (row,) = usage.live(timezone.now())
+    assert row.seconds * row.gpus == pytest.approx(30 * 3600, abs=60)
+    host.end(desk, Run.objects.get().pk, exit_signal=15)
+    assert (Usage.objects.get().ended_at - began).total_seconds() == pytest.approx(30 * 3600, abs=60)
+
+
+def test_a_release_is_accounted_once(add_host, submit, desk):
+    host = add_host(gpus=1)
+    submit(spec(gpus=1))
+    settle(desk, host)
+    run = Run.objects.get()
+    for _ in range(2):
+        seating.release([run.pk], timezone.now())
+    assert Usage.objects.count() == 1
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Usage.objects.create(**Usage.objects.values().get() | {"id": 99})
+
+
+@pytest.fixture
+def rows(add_host, submit):
+    """Runs that held 0 to 3 GPUs at all kinds of times around the turn of two months."""
+    add_host(cpus=64, gpus=24)
+    base = datetime(2026, 11, 30, 12, tzinfo=UTC)
+    for number in range(12):
+        submit(spec(gpus=number % 4))
+        run = Run.objects.latest("created_at")
+        began = base + timedelta(hours=5 * number - 20)
+        Run.objects.filter(pk=run.pk).update(created_at=began)
+        if number % 5:
+            seating.release(
+                [run.pk], began + timedelta(hours=7 * number * (40 if number == 11 else 1), minutes=number)
+            )
+    return base + timedelta(days=90)
+
+
+def test_months_sum_up_to_what_was_held(rows, monkeypatch, project):
+    want = defaultdict(float)
+    for run in Run.objects.all():
+        for month, seconds in by_month(run.created_at, run.released_at or rows):
+            want[month] += seconds * len(run.gpu_uuids)
+    assert len(want) >= 4
+    monkeypatch.setattr(usage, "FOLD", 3)
+    for _ in range(6):
+        for month, seconds in want.items():
+            now = rows
+            report = usage.report(month, [project.pk], now)
+            assert sum(line.gpu_seconds for line in report) == pytest.approx(seconds)
+        usage.fold(rows)
+    assert not Usage.objects.filter(folded=False).exists() and usage.fold(rows) == 0
+    assert {line.accelerator_type for line in report} <= {"", L4} and MonthlyUse.objects.exists()
+    assert usage.gpu_seconds_this_month([project.pk], rows)[project.pk, Job.every.first().owner_id] == (
+        pytest.approx(want[month_of(rows)])
+    )
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_released_before_there_was_usage_is_accounted_by_the_migration(add_host, submit, desk):
+    host = add_host(gpus=2)
+    submit(spec(gpus=2))
+    settle(desk, host)
+    host.end(desk, Run.objects.get().pk, exit_code=0)
+    before = Usage.objects.values().get()
+    Usage.objects.all().delete()
+    apps = MigrationExecutor(connection).loader.project_state().apps
+    migration = import_module("jobs.migrations.0005_usage_of_before")
+    for _ in range(2):
+        migration.account(apps, None)
+    assert Usage.objects.values().get() == before | {"id": Usage.objects.get().pk}

@@ -1,0 +1,136 @@
+"""Who has to wait for quota, and what they are told."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.rules.machines import Needs
+from jobs.rules.quota import Account, Book, Limits, Use, gpus_of, queue_refusal
+from jobs.rules.usage import by_month, faded, in_month, month_of, remembered
+
+H100 = "NVIDIA_H100_80GB"
+
+
+def one(limits, running=0, hours=0.0, **gpus):
+    return Book({1: Account("project default", limits, Use(gpus, running, hours))})
+
+
+@pytest.mark.parametrize(
+    ("book", "gpus", "words"),
+    [
+        (one(Limits({H100: 2}), **{H100: 2}), {H100: 1}, f"project default uses 2 of 2 {H100}"),
+        (
+            one(Limits({H100: 4}), **{H100: 3}),
+            {H100: 2},
+            f"project default uses 3 of 4 {H100}, and this job needs 2",
+        ),
+        (one(Limits({H100: 2}), **{H100: 5}), {H100: 1}, f"project default uses 5 of 2 {H100}"),
+        (
+            one(Limits({H100: 2})),
+            {H100: 3},
+            f"project default may use 2 {H100} at once, and this job needs 3",
+        ),
+        (
+            one(Limits({H100: 0})),
+            {H100: 1},
+            f"project default may use 0 {H100} at once, and this job needs 1",
+        ),
+        (one(Limits({H100: 2}), **{H100: 1}), {H100: 1}, None),
+        (one(Limits({H100: 2}), **{H100: 2}), {"NVIDIA_L4": 9}, None),
+        (one(Limits({H100: 2}), **{H100: 2}), {}, None),
+        (one(Limits({H100: 0})), {H100: 0}, None),
+        (one(Limits(running=1), running=1), {}, "project default runs 1 of 1 job"),
+        (one(Limits(running=5), running=7), {}, "project default runs 7 of 5 jobs"),
+        (one(Limits(running=5), running=4), {H100: 8}, None),
+        (
+            one(Limits(gpu_hours=100), hours=100.04),
+            {H100: 1},
+            "project default has used 100.0 of the 100 GPU-hours of this month",
+        ),
+        (one(Limits(gpu_hours=100), hours=99.9), {H100: 8}, None),
+        (one(Limits(gpu_hours=0)), {}, None),
+        (Book(), {H100: 64}, None),
+    ],
+)
+def test_over_quota_is_a_reason_in_words(book, gpus, words):
+    assert book.refusal(1, 7, gpus) == words
+    assert book.refusal(2, 7, gpus) is None
+
+
+def test_a_members_limit_is_told_first_and_holds_for_that_member_alone():
+    book = Book(
+        {1: Account("project default", Limits({H100: 2}), Use({H100: 2}))},
+        {(1, 7): Account("alice in project default", Limits({H100: 1}), Use({H100: 1}))},
+    )
+    assert book.refusal(1, 7, {H100: 1}) == f"alice in project default uses 1 of 1 {H100}"
+    assert book.refusal(1, 8, {H100: 1}) == book.refusal(1, None, {H100: 1})
+    assert book.refusal(1, None, {H100: 1}) == f"project default uses 2 of 2 {H100}"
+
+
+def test_what_replaces_a_limit_leaves_the_others():
+    base, own = Limits({H100: 2, "NVIDIA_L4": 8}, 5, 50, 100), Limits({H100: 4}, queued=9)
+    assert own.over(base) == Limits({H100: 4, "NVIDIA_L4": 8}, 5, 9, 100)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 4)), max_size=40))
+def test_whatever_is_taken_no_limit_is_passed_and_all_comes_back(offers):
+    limits, own = Limits({H100: 6}, running=4), Limits({H100: 3})
+    book = Book(
+        {1: Account("one", limits), 2: Account("two", limits)},
+        {(1, 1): Account("a in one", own), (1, 2): Account("b in one", own)},
+    )
+    taken = []
+    for project, owner, gpus in offers:
+        if book.refusal(project, owner, {H100: gpus}) is None:
+            book.take(project, owner, {H100: gpus})
+            taken.append((project, owner, {H100: gpus}))
+        for account in (*book.projects.values(), *book.members.values()):
+            assert account.use.gpus.get(H100, 0) <= account.limits.gpus[H100]
+        assert all(account.use.running <= 4 for account in book.projects.values())
+    for one_taken in taken:
+        book.give(*one_taken)
+    accounts = [*book.projects.values(), *book.members.values()]
+    assert all(account.use.running == 0 and not any(account.use.gpus.values()) for account in accounts)
+
+
+def test_the_queue_may_be_full():
+    assert queue_refusal("project default", None, 9) is None and queue_refusal("x", 3, 2) is None
+    assert "3 jobs wait already for project default, which may have 3." in str(
+        queue_refusal("project default", 3, 3)
+    )
+
+
+def test_a_job_needs_what_its_replicas_need_together():
+    needs = [Needs(4, 0, H100, 2), Needs(4, 0, H100, 2), Needs(1), Needs(1, 0, "NVIDIA_L4", 1)]
+    assert gpus_of(needs) == {H100: 4, "NVIDIA_L4": 1}
+
+
+MOMENTS = st.datetimes(datetime(2026, 1, 1), datetime(2028, 12, 31), timezones=st.just(UTC))
+
+
+@given(MOMENTS, MOMENTS)
+def test_months_share_an_interval_out_and_lose_nothing(one, other):
+    began, ended = sorted((one, other))
+    shares = dict(by_month(began, ended))
+    assert sum(shares.values()) == pytest.approx((ended - began).total_seconds())
+    assert all(in_month(month, began, ended) == pytest.approx(seconds) for month, seconds in shares.items())
+    assert in_month(date(2031, 1, 1), began, ended) == 0 and month_of(began) in {*shares, month_of(began)}
+
+
+@given(MOMENTS, st.lists(st.integers(0, 400), min_size=3, max_size=3), st.integers(0, 400))
+def test_use_fades_the_same_however_it_is_cut(began, hours, later):
+    """An interval is worth what its parts are, whenever they are summed up."""
+    week = timedelta(days=7)
+    cuts = [began + timedelta(hours=hour) for hour in sorted(hours)]
+    now = cuts[-1] + timedelta(hours=later)
+    whole = remembered(8, began, cuts[-1], now, week)
+    parts = sum(remembered(8, a, b, now, week) for a, b in zip([began, *cuts], cuts, strict=False))
+    early = remembered(8, began, cuts[1], cuts[1], week)
+    folded = faded(early, cuts[1], now, week) + remembered(8, cuts[1], cuts[-1], now, week)
+    assert whole == pytest.approx(parts) == pytest.approx(folded)
+    assert 0 <= whole <= 8 * (cuts[-1] - began).total_seconds() + 1e-6
+    assert faded(whole, now, now + week, week) == pytest.approx(whole / 2)
