@@ -22,7 +22,7 @@ from django.db.models import F
 from django.db.models.functions import Coalesce
 
 from agents.failpoints import failpoint
-from jobs import announce, hints, seating, snapshot
+from jobs import announce, events, hints, seating, snapshot
 from jobs.clock import Clock
 from jobs.models import Job, Replica, Run, Transition
 from jobs.rules.decide import decide
@@ -148,20 +148,7 @@ def _apply(rows: Rows, plan: Plan, changes: Changes) -> None:
         changes.hosts.add(old.host_id)
     changes.stops += plan.stop
     changes.hosts |= {runs[stop.run].host_id for stop in plan.stop}
-    changes.transitions += [
-        Transition(
-            job=job,
-            at=changes.now,
-            host_at=event.host_at,
-            subject=event.subject,
-            from_state=event.from_state,
-            to_state=event.to_state,
-            attempt=job.attempt,
-            cause=event.cause,
-            actor=plan.actor,
-        )
-        for event in plan.events
-    ]
+    changes.transitions += events.of_plan(rows, plan, changes.now)
     _release(rows, plan, changes)
     if visible(plan):
         changes.topics |= {f"job:{job.pk}", f"jobs:{job.project.name}"}

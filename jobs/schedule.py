@@ -19,14 +19,13 @@ from django.db import IntegrityError, transaction
 from django.db.models import F, QuerySet
 
 from agents.failpoints import failpoint
-from jobs import announce, floor, hints, seating, snapshot
+from jobs import announce, events, floor, hints, seating, snapshot
 from jobs.clock import Clock
 from jobs.floor import Floor
 from jobs.models import Job, Replica, Tick, Transition
 from jobs.queue import BEHIND, Queue, Waiting
 from jobs.rules.decide import LOOK_AGAIN_S
 from jobs.rules.placement import Seat
-from jobs.rules.plan import TRAINYARD
 from jobs.rules.states import JobState, ReplicaState
 from jobs.seating import Chair
 
@@ -162,7 +161,7 @@ def _write(placed: Sequence[tuple[Job, tuple[Seat, ...]]], ground: Floor, now: d
             for seat in seats
         ]
         runs += seating.seat(job, snapshot.spec_of(job), chairs, now)
-        transitions += _history(job, chairs, now)
+        transitions += events.of_placement(job, chairs, now)
     changed = Job.every.filter(pk__in=ids, state=JobState.QUEUED).update(
         state=JobState.PENDING,
         version=F("version") + 1,
@@ -180,37 +179,9 @@ def _write(placed: Sequence[tuple[Job, tuple[Seat, ...]]], ground: Floor, now: d
     return {run.host_id for run in runs}
 
 
-def _history(job: Job, chairs: Sequence[Chair], now: datetime) -> list[Transition]:
-    def line(subject: str, before: str, after: str, cause: str) -> Transition:
-        return Transition(
-            job=job,
-            at=now,
-            subject=subject,
-            from_state=before,
-            to_state=after,
-            attempt=job.attempt,
-            cause=cause,
-            actor=TRAINYARD,
-        )
-
-    hosts = sorted({chair.host.name for chair in chairs})
-    where = f"{', '.join(hosts[:8])}{f' and {len(hosts) - 8} more' if len(hosts) > 8 else ''}"
-    return [
-        line("job", JobState.QUEUED, JobState.PENDING, f"Every replica has a place: {where}."),
-        *(
-            line(
-                chair.replica.name,
-                chair.replica.state,
-                ReplicaState.STARTING,
-                f"Starting on {chair.host.name}.",
-            )
-            for chair in chairs
-        ),
-    ]
-
-
 def _tell_why(done: Pass, now: datetime) -> None:
     """Words are written only where they changed, so that a long queue costs nothing while it waits."""
+    Transition.objects.bulk_create(events.of_waiting(done.reasons, now))
     for why, ids in done.reasons.items():
         Job.every.filter(pk__in=ids, state=JobState.QUEUED).update(
             reason=why, version=F("version") + 1, updated_at=now

@@ -83,13 +83,17 @@ def view_of(rows: Rows) -> JobView:
         outcome=_outcome(job),
         replicas=tuple(_replica(replica) for replica in rows.replicas),
         runs=tuple(_run(run, names[run.replica_id]) for run in decided),
-        flags=tuple(
-            Flag(FlagName(flag["flag"]), datetime.fromisoformat(flag["since"]), flag["text"])
-            for flag in job.flags
-        ),
+        flags=flags_of(job),
         due_at=job.due_at,
         queued_at=job.queued_at,
         location=job.location_name,
+    )
+
+
+def flags_of(job: Job) -> tuple[Flag, ...]:
+    return tuple(
+        Flag(FlagName(flag["flag"]), datetime.fromisoformat(flag["since"]), flag["text"])
+        for flag in job.flags
     )
 
 

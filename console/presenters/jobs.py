@@ -19,6 +19,7 @@ from console import access
 from console.presenters import badges
 from console.presenters.badges import Badge
 from jobs.models import Job, Replica, Run, Transition
+from jobs.rules.kinds import ABOUT_THE_JOB
 from jobs.rules.retry import CANCELLED_TEXT
 from jobs.rules.states import TERMINAL, FlagName, JobState, RunPhase
 
@@ -83,7 +84,7 @@ class TransitionLine:
 
     @property
     def of_job(self) -> bool:
-        return self.subject == "job"
+        return self.subject in ABOUT_THE_JOB
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +278,7 @@ def _transition(row: Transition) -> TransitionLine:
         host_at=row.host_at,
         subject=row.subject,
         before=badges.word(row.from_state) if row.from_state else "",
-        after=badges.word(row.to_state),
+        after=badges.word(row.to_state) if row.to_state else "over",
         attempt=row.attempt,
         cause=row.cause,
         actor=row.actor,

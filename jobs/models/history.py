@@ -7,6 +7,7 @@ from django.db import models
 
 from jobs.models.jobs import Job
 from jobs.models.runs import Run
+from jobs.rules.kinds import Kind
 
 
 class Transition(models.Model):
@@ -15,7 +16,18 @@ class Transition(models.Model):
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="transitions")
     at = models.DateTimeField()
     host_at = models.DateTimeField(null=True, blank=True, help_text="by the host's clock, where it told")
-    subject = models.CharField(max_length=80, help_text="job, a replica's name, or a run's id")
+    host_offset_s = models.FloatField(
+        null=True, blank=True, help_text="how far the host's clock was ahead of ours then"
+    )
+    kind = models.CharField(
+        max_length=16, default=Kind.STATE, db_default="state", help_text="rules.kinds.Kind"
+    )
+    subject = models.CharField(
+        max_length=80, help_text="job (its state), a replica's name, or wait, flag, notice (beside the state)"
+    )
+    run = models.CharField(
+        max_length=80, blank=True, default="", db_default="", help_text="the run that it is about"
+    )
     from_state = models.CharField(max_length=16, blank=True)
     to_state = models.CharField(max_length=16)
     attempt = models.PositiveIntegerField()

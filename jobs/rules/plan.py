@@ -35,13 +35,17 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of history. `subject` is "job" or a replica's name; `host_at` is the host's clock, where a host told."""
+    """One line of history. `subject` is "job" or a replica's name; `host_at` is the host's clock, where a host told.
+
+    `kind` is one of kinds.Kind; left empty, it follows from the rest.
+    """
 
     subject: str
     from_state: str
     to_state: str
     cause: str
     host_at: datetime | None = None
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ def test_the_same_request_is_the_same_job(submit, django_user_model, project):
     assert submit(spec("false"), request_id="once").pk == job.pk != submit().pk
     bob = django_user_model.objects.create_user("bob")
     assert services.submit(project, bob, spec(), "", "once", timezone.now()).pk != job.pk
-    assert job.owner_name == "alice" and Transition.objects.get(job=job).actor == "alice"
+    assert job.owner_name == "alice" and Transition.objects.get(job=job, subject="job").actor == "alice"
 
 
 @pytest.mark.parametrize("request_id", ["", "x" * 201, "a\0b", "line\nbreak"])

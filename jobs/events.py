@@ -1,0 +1,144 @@
+"""Lines of a job's history, made from what was decided. Whoever decides writes them, in the same transaction.
+
+A reason to wait is told anew on each pass in which its words change; history gets a line only when it has become
+another *kind* of reason, and not more often than once in a while, so that a job that waits for a month has a
+history that can be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from jobs.models import Job, Run, Transition
+from jobs.rules import kinds
+from jobs.rules.kinds import Kind
+from jobs.rules.plan import TRAINYARD, Event, Plan
+from jobs.rules.states import TERMINAL, JobState, ReplicaState
+from jobs.rules.waits import QUOTA, wait_kind
+from jobs.seating import Chair
+from jobs.snapshot import Rows, flags_of
+
+WAITS_APART = timedelta(minutes=5)
+
+
+def of_plan(rows: Rows, plan: Plan, now: datetime) -> list[Transition]:
+    """Everything that a plan changes, as history."""
+    restarted = {restart.replica for restart in plan.restart}
+    return [
+        _line(rows, event, kinds.kind_of(event, restarted), plan.actor, now)
+        for event in (*plan.events, *_flags(rows.job, plan))
+    ]
+
+
+def _flags(job: Job, plan: Plan) -> Iterable[Event]:
+    over = plan.next_attempt or (plan.state or job.state) in TERMINAL
+    if plan.flags is None or over:
+        return ()  # with an attempt's end all its flags are over
+    return kinds.flag_events(flags_of(job), plan.flags)
+
+
+def _line(rows: Rows, event: Event, kind: Kind, actor: str, now: datetime) -> Transition:
+    run = _run_of(rows, event.subject)
+    told = event.host_at is not None and run is not None
+    return Transition(
+        job=rows.job,
+        at=now,
+        host_at=event.host_at,
+        host_offset_s=run.host.clock_offset_s if told and run else None,
+        kind=kind,
+        subject=event.subject,
+        run=run.pk if run else "",
+        from_state=event.from_state,
+        to_state=event.to_state,
+        attempt=rows.job.attempt,
+        cause=event.cause,
+        actor=actor,
+    )
+
+
+def _run_of(rows: Rows, replica: str) -> Run | None:
+    """The latest run of this attempt of that replica."""
+    if replica in kinds.ABOUT_THE_JOB:
+        return None
+    pk = next((row.pk for row in rows.replicas if row.name == replica), None)
+    runs = [run for run in rows.runs if run.replica_id == pk and run.attempt == rows.job.attempt]
+    return max(runs, key=lambda run: run.number, default=None)
+
+
+def of_placement(job: Job, chairs: Sequence[Chair], now: datetime) -> list[Transition]:
+    """The job has its hosts."""
+
+    def line(kind: Kind, subject: str, before: str, after: str, cause: str) -> Transition:
+        return Transition(
+            job=job,
+            at=now,
+            kind=kind,
+            subject=subject,
+            from_state=before,
+            to_state=after,
+            attempt=job.attempt,
+            cause=cause,
+            actor=TRAINYARD,
+        )
+
+    hosts = sorted({chair.host.name for chair in chairs})
+    where = f"{', '.join(hosts[:8])}{f' and {len(hosts) - 8} more' if len(hosts) > 8 else ''}"
+    placed = f"Every replica has a place: {where}."
+    return [
+        line(Kind.PLACEMENT, kinds.JOB, JobState.QUEUED, JobState.PENDING, placed),
+        *(
+            line(
+                Kind.PLACEMENT,
+                chair.replica.name,
+                chair.replica.state,
+                ReplicaState.STARTING,
+                f"Starting on {chair.host.name}.",
+            )
+            for chair in chairs
+        ),
+    ]
+
+
+def of_waiting(reasons: Mapping[str, Sequence[int]], now: datetime) -> list[Transition]:
+    """The jobs that wait for another kind of reason than history says. `reasons`: the new words, and whose they are."""
+    told = {pk: why for why, ids in reasons.items() for pk in ids}
+    attempts = dict(
+        Job.every.filter(pk__in=told, state=JobState.QUEUED).order_by().values_list("pk", "attempt")
+    )
+    last = _last_waits(attempts)
+    return [
+        _wait_line(pk, attempt, told[pk], now)
+        for pk, attempt in attempts.items()
+        if _is_news(last.get((pk, attempt)), told[pk], now)
+    ]
+
+
+def _is_news(last: tuple[str, datetime] | None, why: str, now: datetime) -> bool:
+    if last is None:
+        return True
+    words, at = last
+    return wait_kind(words) != wait_kind(why) and now - at >= WAITS_APART
+
+
+def _last_waits(ids: Collection[int]) -> dict[tuple[int, int], tuple[str, datetime]]:
+    """By job and attempt, what history said last about its waiting."""
+    rows = Transition.objects.filter(job__in=ids, subject=kinds.WAITING).order_by("pk")
+    return {
+        (job, attempt): (cause, at)
+        for job, attempt, cause, at in rows.values_list("job", "attempt", "cause", "at")
+    }
+
+
+def _wait_line(job_id: int, attempt: int, why: str, now: datetime) -> Transition:
+    return Transition(
+        job_id=job_id,
+        at=now,
+        kind=Kind.QUOTA if wait_kind(why) == QUOTA else Kind.WAIT,
+        subject=kinds.WAITING,
+        from_state=JobState.QUEUED,
+        to_state=JobState.QUEUED,
+        attempt=attempt,
+        cause=why,
+        actor=TRAINYARD,
+    )
