@@ -1,5 +1,6 @@
-// Pages that stay true. An element with `data-live` names a socket that sends it again, whole, whenever it changed;
-// it is morphed in place, so that focus, scrolling, open menus and what is being typed stay.
+// Pages that stay true. An element with `data-live` names a socket that sends it again, whole, whenever it changed,
+// together with other elements of the page that change with it; each is found by its id and morphed in place, so that
+// focus, scrolling, open menus and what is being typed stay.
 
 import { Idiomorph } from "./npm/idiomorph/idiomorph.esm.js";
 import { Wire, dot } from "./wire.js";
@@ -7,7 +8,7 @@ import { Wire, dot } from "./wire.js";
 function shown(html) {
   const template = document.createElement("template");
   template.innerHTML = html;
-  return template.content.firstElementChild;
+  return [...template.content.children];
 }
 
 const MORPH = {
@@ -29,8 +30,10 @@ function follow(id) {
     if (newest === null || document.hidden) return;
     const fresh = shown(newest);
     newest = null;
-    if (!fresh || fresh.id !== id) return;
-    Idiomorph.morph(element(), fresh, MORPH);
+    for (const part of fresh) {
+      const old = part.id && document.getElementById(part.id);
+      if (old) Idiomorph.morph(old, part, MORPH);
+    }
     element().dispatchEvent(new CustomEvent("live:painted", { bubbles: true }));
   };
   document.addEventListener("visibilitychange", paint);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from console.api import custom_jobs, jobs, log_bytes, views
+from console.api import custom_jobs, events, jobs, log_bytes, views
 
 PARENT = r"projects/(?P<project>[^/:]{1,63})/locations/(?P<location>[^/:]{1,63})"
 JOB = r"(?P<job_id>[0-9]{1,19})"
@@ -16,6 +16,7 @@ urlpatterns = [
     # The SDK asks for operations below /ui/.
     re_path(rf"^/*(?:v1|ui)/{PARENT}/operations/{JOB}$", custom_jobs.OperationView.as_view()),
     re_path(rf"^/*api/v1/jobs/{JOB}/?$", jobs.JobView.as_view(), name="api-job"),
+    re_path(rf"^/*api/v1/jobs/{JOB}/events$", events.EventsView.as_view(), name="api-events"),
     re_path(
         rf"^/*api/v1/jobs/{JOB}/replicas/(?P<replica>[a-z0-9-]{{1,40}})/log$",
         log_bytes.LogView.as_view(),

@@ -65,6 +65,7 @@ class JobSocket(LiveSocket):
         super().__init__(scope, receive, send)
         self.job_id = int(self.arguments["job_id"])
         self.topics = (f"job:{self.job_id}",)
+        self.query = _query(scope)
 
     def authorise(self, user: User) -> None:
         access.get_or_404(user, "see", Job.objects.select_related("project"), pk=self.job_id)
@@ -73,13 +74,13 @@ class JobSocket(LiveSocket):
         return presenters.job_stamp(self.job_id)
 
     def render(self) -> str:
-        return presenters.job_live(self.user, self.job_id)
+        return presenters.job_live(self.user, self.job_id, self.query)
 
 
 class JobListSocket(LiveSocket):
     def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         super().__init__(scope, receive, send)
-        self.query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
+        self.query = _query(scope)
 
     def authorise(self, user: User) -> None:
         projects = list(access.visible(user, Project.objects.order_by("name")).values_list("name", flat=True))
@@ -122,3 +123,7 @@ class HostSocket(LiveSocket):
 
     def render(self) -> str:
         return presenters.host_live(self.user, self.host_id)
+
+
+def _query(scope: dict[str, Any]) -> dict[str, str]:
+    return dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))

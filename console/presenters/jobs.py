@@ -18,12 +18,13 @@ from agents.models import HostStatus
 from console import access
 from console.presenters import badges
 from console.presenters.badges import Badge
-from jobs.models import Job, Replica, Run, Transition
-from jobs.rules.kinds import ABOUT_THE_JOB
+from console.presenters.last_words import LastWords, last_words
+from console.presenters.timeline import Chosen, Timeline, timeline
+from jobs.models import Job, Replica, Run
 from jobs.rules.retry import CANCELLED_TEXT
 from jobs.rules.states import TERMINAL, FlagName, JobState, RunPhase
 
-SHOWN_TRANSITIONS = 60
+EVERYTHING = Chosen()
 SILENT = frozenset({HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED})
 LOST = {
     "lost": "lost: the host no longer had the process",
@@ -72,22 +73,6 @@ class ReplicaLine:
 
 
 @dataclass(frozen=True, slots=True)
-class TransitionLine:
-    at: datetime
-    host_at: datetime | None
-    subject: str
-    before: str
-    after: str
-    attempt: int
-    cause: str
-    actor: str
-
-    @property
-    def of_job(self) -> bool:
-        return self.subject in ABOUT_THE_JOB
-
-
-@dataclass(frozen=True, slots=True)
 class FlagLine:
     word: str
     text: str
@@ -122,8 +107,8 @@ class JobLive:
     web_access: bool
     replicas: tuple[ReplicaLine, ...]
     tally: tuple[tuple[Badge, int], ...]
-    transitions: tuple[TransitionLine, ...]
-    more_transitions: bool
+    timeline: Timeline
+    last_words: LastWords | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +135,10 @@ class JobPage:
     live: JobLive
 
 
-def live(job: Job, user: User) -> JobLive:
-    """Four queries, and one for what the user may do."""
+def live(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobLive:
+    """Four queries, and one for what the user may do; of a failed job, three more for its last words."""
     allowed = access.verbs(user, job)
     replicas = tuple(_replica_lines(job, "shell" in allowed))
-    transitions = list(job.transitions.order_by("-id")[: SHOWN_TRANSITIONS + 1])
     terminal = job.state in TERMINAL
     return JobLive(
         id=job.pk,
@@ -181,12 +165,12 @@ def live(job: Job, user: User) -> JobLive:
         web_access=_web_access(job),
         replicas=replicas,
         tally=_tally(replicas),
-        transitions=tuple(_transition(row) for row in transitions[:SHOWN_TRANSITIONS]),
-        more_transitions=len(transitions) > SHOWN_TRANSITIONS,
+        timeline=timeline(job, (line.name for line in replicas), chosen),
+        last_words=last_words(job) if "see_log" in allowed else None,
     )
 
 
-def page(job: Job, user: User) -> JobPage:
+def page(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobPage:
     spec: Mapping[str, object] = job.spec
     document = {"displayName": job.display_name, "jobSpec": spec}
     if job.labels:
@@ -200,18 +184,8 @@ def page(job: Job, user: User) -> JobPage:
         timeout=_timeout(job),
         pools=tuple(_pools(job)),
         document=json.dumps(document, indent=2, ensure_ascii=False),
-        live=live(job, user),
+        live=live(job, user, chosen),
     )
-
-
-def history(job: Job, before: int | None, size: int) -> tuple[tuple[TransitionLine, ...], int | None]:
-    """One page of all transitions, newest first, and the cursor of the next."""
-    rows = job.transitions.order_by("-id")
-    if before is not None:
-        rows = rows.filter(id__lt=before)
-    page = list(rows[: size + 1])
-    following = page[size - 1].pk if len(page) > size else None
-    return tuple(_transition(row) for row in page[:size]), following
 
 
 def ending(run: Run) -> str:
@@ -269,19 +243,6 @@ def _run_line(run: Run) -> RunLine:
     restart = f", restart {run.number}" if run.number else ""
     return RunLine(
         run.pk, f"attempt {run.attempt}{restart}", run.host.name, ending(run), run.started_at, run.ended_at
-    )
-
-
-def _transition(row: Transition) -> TransitionLine:
-    return TransitionLine(
-        at=row.at,
-        host_at=row.host_at,
-        subject=row.subject,
-        before=badges.word(row.from_state) if row.from_state else "",
-        after=badges.word(row.to_state) if row.to_state else "over",
-        attempt=row.attempt,
-        cause=row.cause,
-        actor=row.actor,
     )
 
 

@@ -12,6 +12,7 @@ from django.template.loader import render_to_string
 from agents.models import Gpu, Host, HostEvent
 from console import access
 from console.presenters import hosts, job_list, jobs
+from console.presenters.timeline import Chosen
 from jobs.models import GpuClaim, Job, Run, Transition
 
 
@@ -23,9 +24,11 @@ def job_stamp(job_id: int) -> str:
     return _digest(rows.values_list("version", "updated_at", "newest", *runs, quiet).first())
 
 
-def job_live(user: User, job_id: int) -> str:
+def job_live(user: User, job_id: int, query: Mapping[str, str]) -> str:
+    """The two parts of the page that change: what it is, above the logs, and what happened, below them."""
     job = access.visible(user, Job.objects.filter(pk=job_id)).first()
-    return render_to_string("jobs/_live.html", {"job": jobs.live(job, user)}) if job else ""
+    chosen = Chosen.asked(query)
+    return render_to_string("jobs/_live.html", {"job": jobs.live(job, user, chosen)}) if job else ""
 
 
 def list_stamp(user: User) -> str:

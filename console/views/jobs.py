@@ -11,9 +11,10 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from console import access
-from console.presenters import job_list
+from console.presenters import job_list, timeline
 from console.presenters import jobs as presenter
 from console.presenters.badges import JOB
+from console.presenters.timeline import Chosen
 from console.views.people import person
 from jobs import services
 from jobs.models import Job
@@ -33,7 +34,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
 @login_required
 def job(request: HttpRequest, job_id: int) -> HttpResponse:
     row = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=job_id)
-    page = presenter.page(row, person(request))
+    page = presenter.page(row, person(request), Chosen.asked(request.GET.dict()))
     asked = request.GET.get("log", "")
     shown = next((line for line in page.live.replicas if line.name == asked), page.live.replicas[0])
     return render(request, "jobs/job.html", {"page": page, "job": page.live, "shown": shown})
@@ -43,9 +44,12 @@ def job(request: HttpRequest, job_id: int) -> HttpResponse:
 @login_required
 def history(request: HttpRequest, job_id: int) -> HttpResponse:
     row = access.get_or_404(request.user, "see", Job.objects.all(), pk=job_id)
+    chosen = Chosen.asked(request.GET.dict())
     before = job_list.number(request.GET.get("before", ""))
-    lines, following = presenter.history(row, before, HISTORY_SIZE)
-    return render(request, "jobs/history.html", {"row": row, "transitions": lines, "following": following})
+    lines, following = timeline.page(row, chosen, before, HISTORY_SIZE)
+    rest = timeline.older(row, chosen, following) if following else ""
+    context = {"row": row, "lines": lines, "attempts": timeline.by_attempt(lines), "rest_url": rest}
+    return render(request, "jobs/history.html", context)
 
 
 @require_POST

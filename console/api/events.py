@@ -1,0 +1,69 @@
+"""A job's history for scripts, oldest first: `GET /api/v1/jobs/<id>/events[?pageSize=&pageToken=&replica=&kind=]`.
+
+`nextPageToken` is there on every page but an empty one: asked again later with it, it gives what happened since.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console import access
+from console.api import resources
+from console.api.errors import Refused
+from console.api.views import OurView
+from console.presenters import timeline
+from console.presenters.timeline import Chosen
+from jobs.models import Job, Transition
+from jobs.rules.kinds import ABOUT_THE_JOB, JOB, Kind
+
+SIZE, MOST = 100, 1000
+
+
+class EventsView(OurView):
+    def get(self, request: Request, job_id: str) -> Response:
+        job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=int(job_id))
+        query = request.query_params
+        size = min(_number("pageSize", query.get("pageSize", ""), SIZE) or SIZE, MOST)
+        after = _number("pageToken", query.get("pageToken", ""), 0)
+        kind = query.get("kind", "")
+        if kind and kind not in Kind.__members__.values():
+            raise Refused("kind", f"is one of {', '.join(Kind)}.")
+        rows = timeline.select(job, Chosen(query.get("replica", ""), kind))
+        found = list(rows.filter(id__gt=after).order_by("id")[:size])
+        answer: dict[str, Any] = {"events": [document(row) for row in found]}
+        if found:
+            answer["nextPageToken"] = str(found[-1].pk)
+        return Response(answer)
+
+
+def document(row: Transition) -> dict[str, Any]:
+    about_the_job = row.subject in ABOUT_THE_JOB
+    told: dict[str, Any] = {
+        "id": str(row.pk),
+        "time": resources.stamp(row.at),
+        "kind": row.kind,
+        "subject": JOB if about_the_job else row.subject,
+        "attempt": row.attempt,
+        "from": row.from_state,
+        "to": row.to_state,
+        "cause": row.cause,
+        "actor": row.actor,
+    }
+    if row.run:
+        told["run"] = row.run
+    if row.host_at is not None:
+        told["hostTime"] = resources.stamp(row.host_at)
+    if row.host_offset_s is not None:
+        told["hostClockOffsetSeconds"] = round(row.host_offset_s, 3)
+    return told
+
+
+def _number(name: str, value: str, otherwise: int) -> int:
+    if not value:
+        return otherwise
+    if not (value.isascii() and value.isdigit() and len(value) <= 18):
+        raise Refused(name, "is a whole number, as a page before it gave it.")
+    return int(value)

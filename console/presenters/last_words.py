@@ -1,0 +1,48 @@
+"""The last lines that a replica printed before it failed: for the banner, so that nobody has to look for them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from jobs import logs
+from jobs.models import Job, Run
+from jobs.rules.states import JobState, ReplicaState
+
+BYTES = 8192
+LINES = 12
+COLUMNS = 300
+# Escapes that colour or move, window titles and links, and every control character that is no line of text.
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b.?", re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True, slots=True)
+class LastWords:
+    replica: str
+    text: str
+
+
+def last_words(job: Job) -> LastWords | None:
+    """Of the replica that failed first. None where nothing failed or nothing was printed."""
+    if job.state != JobState.FAILED:
+        return None
+    failed = Run.objects.filter(job=job, attempt=job.attempt, replica__state=ReplicaState.FAILED)
+    run = failed.select_related("replica").defer("order").order_by("ended_at", "pk").first()
+    if run is None:
+        return None
+    # A replica that was restarted failed with its latest run.
+    run = failed.select_related("replica").defer("order").filter(replica=run.replica).latest("number")
+    chunk = logs.read(run, max(run.log_stored - BYTES, 0), BYTES)
+    text = tail(chunk.data, whole=chunk.start == 0)
+    return LastWords(run.replica.name, text) if text else None
+
+
+def tail(data: bytes, whole: bool = False) -> str:
+    """The last lines of it as plain text: what a terminal would show, without what makes a terminal act."""
+    text = _ESCAPES.sub("", data.decode("utf-8", "replace")).replace("\r\n", "\n")
+    lines = text.rstrip().split("\n")
+    if not whole and len(lines) > 1:
+        lines = lines[1:]  # it begins in the middle of a line
+    shown = [_CONTROL.sub("", line.rpartition("\r")[2].replace("\t", "    ")) for line in lines[-LINES:]]
+    return "\n".join(f"{line[:COLUMNS]}…" if len(line) > COLUMNS else line for line in shown)
