@@ -26,7 +26,7 @@ def make(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0003_first_rows")]
+    dependencies = [("jobs", "0005_usage_of_before")]
     operations = [
         migrations.RunPython(lift, make),
         migrations.AddField(
