@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from itertools import islice
 from weakref import WeakKeyDictionary
 
-from django.db.models import OuterRef, Subquery
-
 from console import registry
 from console.reads import ask
-from jobs import logs
+from jobs import logs, tips
 from jobs.models import Run
+from jobs.tips import Status
 
 log = logging.getLogger(__name__)
 
@@ -30,23 +29,10 @@ RING_BYTES = 1 << 20
 LOOK_BYTES = 1 << 18
 # What a piece counts for at least, a gap too: reading and holding it costs more than its bytes.
 LEAST = 1 << 10
+BEYOND = 1 << 62
 # After a look that found something, the next one waits this long per viewer (at most the second): while 200 sockets
 # are being written to, lines pile up and go out together, which costs each viewer less than it wins.
 PACE_S, PACE_MOST_S = 0.0001, 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What is known of a run's log beside its bytes."""
-
-    run: str
-    size: int
-    stored: int
-    phase: str
-    complete: bool
-    digest_here: str
-    digest_host: str
-    newest_run: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +46,7 @@ class Piece:
 
 
 def status(run_id: str) -> Status | None:
-    newest = Run.objects.filter(replica=OuterRef("replica")).order_by("-attempt", "-number").values("pk")[:1]
-    rows = Run.objects.filter(pk=run_id).order_by().annotate(newest=Subquery(newest))
-    columns = (
-        "log_size",
-        "log_stored",
-        "phase",
-        "log_complete_at",
-        "log_digest_here",
-        "log_digest_host",
-        "newest",
-    )
-    row = rows.values_list(*columns).first()
-    if row is None:
-        return None
-    size, stored, phase, complete_at, here, host, newest_id = row
-    return Status(run_id, max(size, stored), stored, phase, complete_at is not None, here, host, newest_id)
+    return tips.look(run_id, BEYOND)[0]
 
 
 def newest_run(replica_id: int) -> str | None:
@@ -175,11 +146,20 @@ class Tail:
 
 
 def _news(run_id: str, start: int) -> tuple[Status | None, list[Piece]]:
-    seen = status(run_id)
+    seen, blocks = tips.look(run_id, start)
     pieces: list[Piece] = []
     left = LOOK_BYTES
-    while seen is not None and start < seen.stored and left > 0:
-        # Not beyond what the status tells of, though more may have come since: the two stay one picture.
+    for block in blocks:
+        if block.start != start or left <= 0:
+            break
+        pieces.append(Piece(block.start, block.end, block.raw()))
+        start = block.end
+        left -= _cost(pieces[-1])
+    if pieces or seen is None or start >= seen.stored:
+        return seen, pieces
+    # Rolled into a file, joined, or missing. Not beyond what the status tells of, though more may have come since: the
+    # two stay one picture.
+    while start < seen.stored and left > 0:
         piece = read(run_id, start, min(left, seen.stored - start))
         if piece.end == start:
             break

@@ -21,6 +21,7 @@ from agents.desk import Arrival, Taken, Want
 from agents.models import Host
 from jobs import announce, hints, intake, wanted
 from jobs.advance import advance_quietly
+from jobs.appending import Appender
 from jobs.intake import Told, Tries
 from jobs.schedule import schedule_quietly
 
@@ -46,6 +47,7 @@ class JobsDesk:
         self, name: str, poke: Callable[[Collection[int]], None], thinker: Thinking | None = None
     ) -> None:
         self._tries = Tries()
+        self._appender = Appender()
         self._thinker = thinker or Thinker(name, poke)
 
     def close(self) -> None:
@@ -72,7 +74,12 @@ class JobsDesk:
 
     def _take(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Told:
         try:
-            return intake.take(host_id, token, arrivals, timezone.now(), self._tries)
+            appended = self._appender.take(host_id, token, arrivals)
+            if appended is not None:
+                return appended
+            told = intake.take(host_id, token, arrivals, timezone.now(), self._tries)
+            self._appender.learn(told.acks)
+            return told
         except (OperationalError, InterfaceError, InternalError):
             raise  # the database is away, or gave us up for dead: the link keeps the batch and tries again
         except Exception:

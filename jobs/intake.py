@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 
@@ -200,7 +199,7 @@ def _append(
         LogGap(run=run, start=gap.start, end=gap.end, reason=facts.text(gap.reason, 500)) for gap in tail.gaps
     ]
     run.log_stored = tail.stored
-    if run.log_stored - run.log_rolled >= settings.TRAINYARD.segment_mb * storage.MB:
+    if run.log_stored - run.log_rolled >= segments.size():
         told.long_tails.add(run.pk)
     return {"log_stored"} | _grow(run)
 

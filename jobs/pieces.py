@@ -36,6 +36,10 @@ class Block:
     payload: bytes
     at: tuple[Mark, ...] = ()
 
+    @property
+    def wall(self) -> float | None:
+        return self.at[0][1] if self.at else None
+
     def raw(self) -> bytes:
         return inflate(self.payload, self.end - self.start) if self.z else self.payload
 

@@ -24,13 +24,16 @@ MANY_PIECES = 1_024
 ORPHAN_AFTER = timedelta(hours=1)
 
 
+def size() -> int:
+    return settings.TRAINYARD.segment_mb * storage.MB
+
+
 def to_roll(limit: int) -> list[str]:
     """Runs whose tail is long enough for a segment, or will not grow any more."""
-    size = settings.TRAINYARD.segment_mb * storage.MB
     tail = F("log_stored") - F("log_rolled")
     runs = Run.objects.filter(forgotten_at=None).annotate(tail=tail)
     return list(
-        runs.filter(Q(tail__gte=size) | Q(log_complete_at__isnull=False, tail__gt=SMALL_TAIL))
+        runs.filter(Q(tail__gte=size()) | Q(log_complete_at__isnull=False, tail__gt=SMALL_TAIL))
         .values_list("pk", flat=True)
         .order_by("pk")[:limit]
     )
@@ -39,11 +42,11 @@ def to_roll(limit: int) -> list[str]:
 def roll(run_id: str) -> bool:
     """One segment of this run, if there is enough for one. True when there may be more to do."""
     run = Run.objects.only("id", "job_id", "log_rolled", "log_stored", "log_complete_at").get(pk=run_id)
-    size = settings.TRAINYARD.segment_mb * storage.MB
+    enough = size()
     start = run.log_rolled
-    if run.log_stored - start < size and (run.log_complete_at is None or run.log_stored == start):
+    if run.log_stored - start < enough and (run.log_complete_at is None or run.log_stored == start):
         return False
-    pieces = _first_pieces(run, size)
+    pieces = _first_pieces(run, enough)
     end = pieces[-1].end if pieces else run.log_stored
     key = ""
     if pieces:
@@ -55,7 +58,7 @@ def roll(run_id: str) -> bool:
             storage.remove(key)
         return False
     failpoint("roll.after")
-    return run.log_stored - end >= size
+    return run.log_stored - end >= enough
 
 
 def _first_pieces(run: Run, size: int) -> list[LogPiece]:
@@ -114,10 +117,9 @@ def block_of(piece: LogPiece) -> Block:
 
 
 def piece_of(run_id: str, block: Block) -> LogPiece:
-    wall = block.at[0][1] if block.at else None
     at = [list(mark) for mark in block.at]
     return LogPiece(
-        run_id=run_id, start=block.start, end=block.end, z=block.z, data=block.payload, at=at, wall=wall
+        run_id=run_id, start=block.start, end=block.end, z=block.z, data=block.payload, at=at, wall=block.wall
     )
 
 

@@ -23,6 +23,7 @@ from console.consumers.sockets import GONE, BadMessage, Closed, Receive, Send, S
 from console.reads import ask
 from jobs import logs
 from jobs.models import Job, Replica, Run
+from jobs.tips import Status
 
 # Sent and not acknowledged, at most: what a viewer that never reads costs.
 WINDOW = 256 * 1024
@@ -139,7 +140,7 @@ class LogSocket(Socket):
             else:
                 await self._watch.wait()
 
-    def _default_run(self, place: Place, status: tails.Status) -> str:
+    def _default_run(self, place: Place, status: Status) -> str:
         """The end means the end of the newest run; an offset means one in the run that is being shown."""
         return status.newest_run if place.tail is not None and not self.named_run else status.run
 
@@ -150,13 +151,13 @@ class LogSocket(Socket):
             return min(await ask(logs.offset_at, Run(pk=run_id), place.at), stored)
         return min(place.offset or 0, stored)
 
-    async def _head(self, tail: tails.Tail, cursor: int, **more: object) -> tails.Status:
+    async def _head(self, tail: tails.Tail, cursor: int, **more: object) -> Status:
         status = tail.status
         self._headed_at = asyncio.get_running_loop().time()
         await self.send_json({**document(status), "at": cursor, **more})
         return status
 
-    def _is_news(self, told: tails.Status, status: tails.Status) -> bool:
+    def _is_news(self, told: Status, status: Status) -> bool:
         if status == told:
             return False
         if (status.phase, status.complete, status.newest_run) != (told.phase, told.complete, told.newest_run):
@@ -171,7 +172,7 @@ class LogSocket(Socket):
         return status.complete or await ask(_age_s, status.newest_run, timezone.now()) > LAST_BYTES_S
 
 
-def document(status: tails.Status) -> dict[str, object]:
+def document(status: Status) -> dict[str, object]:
     matches = status.digest_here == status.digest_host if status.digest_here and status.digest_host else None
     return {
         "run": status.run,

@@ -1,0 +1,120 @@
+"""The short way for log bytes: the same rows as by the long one, never past a lease, a host, a phase or an offset."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from agents.desk import Arrival, Fact, Frame, Gap
+from agents.models import Host
+from jobs import intake, logs
+from jobs.intake import Tries
+from jobs.models import LogPiece, Run
+from tests.harness.services import Postgres
+from tests.jobs.conftest import gang, pool_of
+from tests.jobs.paper import frame
+
+pytestmark = pytest.mark.django_db
+RUNNING = {"phase": "running", "boot_id": "b", "claimed_at": 1e9, "started_at": 1e9}
+
+
+@pytest.fixture
+def two(add_host, submit, desk):
+    """Two runs on one host whose first bytes are stored, and `tell`, which hands over what the host says."""
+    host = add_host()
+    submit(gang(pool_of(), pool_of()))
+    first, second = Run.objects.order_by("pk").values_list("pk", flat=True)
+
+    def tell(*arrivals, token=7, host_id=host.row.pk):
+        return desk.take(host_id, token, [Arrival(run, what) for run, what in arrivals])
+
+    tell(
+        (first, Fact(RUNNING)), (second, Fact(RUNNING)), (first, frame(0, b"one ")), (second, frame(0, b"1 "))
+    )
+    return first, second, tell
+
+
+@pytest.fixture
+def only_the_short_way(monkeypatch):
+    monkeypatch.setattr(intake, "take", lambda *args: pytest.fail("the long way was taken"))
+
+
+def log(run):
+    row = Run.objects.get(pk=run)
+    assert row.log_stored <= row.log_size
+    return b"".join(logs.stream(row, 0, row.log_stored))
+
+
+def test_the_next_bytes_of_several_logs_are_stored_without_a_look(two, only_the_short_way):
+    first, second, tell = two
+    at = ((4, 1000.5), (6, 1001.0))
+    taken = tell(
+        (first, frame(4, b"two ", at=at)),
+        (second, frame(0, b"1 2 ")),  # begins with what is there already
+        (first, frame(8, b"three", z=False, at=())),
+    )
+    assert taken.acks == {first: 13, second: 4} and taken.current and not taken.pulls
+    assert (log(first), log(second)) == (b"one two three", b"1 2 ")
+    piece = LogPiece.objects.get(run=first, start=4)
+    assert (piece.end, piece.z, piece.at, piece.wall) == (8, True, [list(mark) for mark in at], 1000.5)
+    assert LogPiece.objects.get(run=first, start=8).wall is None
+
+
+def test_what_somebody_else_stored_meanwhile_is_seen(two):
+    first, second, tell = two
+    other = [Arrival(first, frame(4, b"two "))]
+    intake.take(Run.objects.get(pk=first).host_id, 7, other, timezone.now(), Tries())
+    # It thinks that the first log ends at 4. The second one must not be stored twice for that.
+    taken = tell((second, frame(2, b"2 ")), (first, frame(4, b"two three")))
+    assert taken.acks == {first: 13, second: 4}
+    assert (log(first), log(second)) == (b"one two three", b"1 2 ")
+
+
+def test_a_lost_lease_writes_nothing(two):
+    first, _, tell = two
+    Host.objects.update(lease_token=8)
+    assert not tell((first, frame(4, b"x"))).current and log(first) == b"one "
+    assert tell((first, frame(4, b"x")), token=8).acks == {first: 5}
+
+
+def test_a_host_speaks_for_its_own_runs_only(two, add_host):
+    first, _, tell = two
+    stranger = add_host("h2").row.pk
+    taken = tell((first, frame(4, b"x")), host_id=stranger)
+    assert taken.current and not taken.acks and log(first) == b"one "
+
+
+def test_what_is_not_simply_the_next_bytes_takes_the_long_way(two):
+    first, second, tell = two
+    assert tell((first, frame(9, b"ahead"))).pulls == {first: 4}
+    assert tell((first, Frame(4, 9, True, b"broken"))).pulls == {first: 4}
+    assert tell((first, frame(0, b"one "))).acks == {first: 4}
+    assert tell((second, frame(2, b"2 ")), (first, Gap(4, 9, "lost"))).acks == {first: 9, second: 4}
+    assert tell((first, frame(9, b"on"))).acks == {first: 11} and log(first) == b"one on"
+
+
+def test_the_last_bytes_of_a_run_that_is_closed_complete_its_log(two):
+    first, _, tell = two
+    tell((first, Fact(RUNNING | {"phase": "closed", "log": {"size": 8, "final": True}})))
+    assert Run.objects.get(pk=first).log_complete_at is None
+    tell((first, frame(4, b"last")))
+    assert Run.objects.get(pk=first).log_complete_at is not None and log(first) == b"one last"
+
+
+def test_it_is_the_same_on_postgresql():
+    """The statement is written twice, once for each database: everything above, there too."""
+    if connection.vendor == "postgresql":
+        return  # that is here
+    server = Postgres().start()
+    try:
+        environment = os.environ | {"TRAINYARD_TEST_DATABASE_URL": server.create_database("appending")}
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    finally:
+        server.close()
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
