@@ -1,7 +1,7 @@
 # Everything runs from a fresh clone, on a machine with python3 and nothing else done before.
 PY := .venv/bin/python
 
-.PHONY: help install install-run up test bench campaign lint
+.PHONY: help install install-run up test bench campaign behaviour lint
 
 help:
 	@echo "make up       start Trainyard (TRAINYARD_PORT, TRAINYARD_BIND, TRAINYARD_DATA; see README.md)"
@@ -9,6 +9,7 @@ help:
 	@echo "make test     lint and all tests"
 	@echo "make lint     ruff, mypy, migrations, import direction"
 	@echo "make bench    the measurements of tests/bench/README.md"
+	@echo "make behaviour  write docs/behaviour.md: which rows of the service's documents are shown by which tests"
 	@echo "make campaign the seeded fault campaign, longer than in the tests (CAMPAIGN_S=600 SEED=)"
 
 install:
@@ -35,3 +36,6 @@ bench: install
 campaign: install
 	@tools/test-machine
 	@CAMPAIGN_S=$(or $(CAMPAIGN_S),600) SEED=$(SEED) $(PY) -m pytest -q -s --timeout 0 tests/flows/test_campaign.py
+
+behaviour: install
+	@$(PY) -m tests.behaviour.page

@@ -181,7 +181,7 @@ def _write_job(job: Job, plan: Plan, now: datetime) -> None:
         columns |= {"version": job.version + 1, "updated_at": now}
     due_at = plan.due_at if plan.reschedule else job.due_at
     if plan.next_attempt:
-        due_at = now + QUEUED_LOOK  # most are placed before that
+        due_at = min(now + QUEUED_LOOK, due_at or now + QUEUED_LOOK)  # most are placed before that
     if due_at is not None and due_at <= now:
         due_at = now + SOON
     if (plan.state or job.state) in TERMINAL:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
@@ -169,7 +169,7 @@ def _rows(
         created_at=now,
         updated_at=now,
         queued_at=now,
-        due_at=now + QUEUED_LOOK,
+        due_at=now + _patience(asked),
     )
     Replica.objects.bulk_create(
         Replica(job=job, name=name, pool=pool, index=index, state=ReplicaState.WAITING)
@@ -185,6 +185,12 @@ def _rows(
         actor=user.get_username(),
     )
     return job
+
+
+def _patience(asked: CustomJob) -> timedelta:
+    """How long it may wait for capacity, as far as that is soon."""
+    limit_s = asked.job_spec.wait_limit_s
+    return QUEUED_LOOK if limit_s is None else timedelta(seconds=min(limit_s, QUEUED_LOOK.total_seconds()))
 
 
 def new_id(now: datetime) -> int:

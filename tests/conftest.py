@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 # Files of these wait for whole products. Begun first, they overlap with the quick ones instead of following them.
-LONG = ("tests/flows/", "tests/browser/", "tests/runner/", "tests/console_infra/")
+LONG = ("tests/flows/", "tests/behaviour/", "tests/browser/", "tests/runner/", "tests/console_infra/")
 
 
 @pytest.hookimpl(trylast=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.flows.stage import Stage
+from tests.flows.stage import THE_STAGE
 from tests.harness.fixtures import enter_network_of_hosts, leave_private_network
 
 # A flow waits for conditions, each with its own deadline; this one is for a harness that hangs.
@@ -46,9 +46,8 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.fixture(scope="session")
 def stage():
-    stage = Stage()
-    yield stage
-    stage.clear()
+    yield THE_STAGE
+    THE_STAGE.clear()
 
 
 @pytest.fixture(scope="module")

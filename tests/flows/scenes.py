@@ -60,3 +60,16 @@ class LongJob:
 def replica_process(host, run_id):
     """The pid of the replica itself, not of its keepers; None when there is none."""
     return next((pid for pid, command in host.processes(run_id) if "bin/replica" in command), None)
+
+
+def stopped_on(host):
+    """Pids of processes on a host that stand still."""
+    found = []
+    for pid in host.pids():
+        try:
+            stat = host.path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            continue
+        if stat.rpartition(")")[2].split()[0] == "T":
+            found.append(pid)
+    return found

@@ -35,3 +35,6 @@ class Stage:
         if self.fleet:
             self.fleet.close()
         self.product = self.fleet = None
+
+
+THE_STAGE = Stage()  # of this process: tests of several folders play on it

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from agents.runner import RUNNER_FAILPOINTS
+from tests.flows.scenes import stopped_on
 from tests.flows.test_crash_points import Passers
 from tests.harness.product import job_spec
 from tests.harness.shell import wait_for
@@ -22,19 +23,6 @@ WALK_S = 240
 @pytest.fixture(scope="module")
 def shape():
     return "apart"
-
-
-def stopped_on(host):
-    """Pids of processes on a host that stand still."""
-    found = []
-    for pid in host.pids():
-        try:
-            stat = host.path(f"/proc/{pid}/stat").read_text()
-        except OSError:
-            continue
-        if stat.rpartition(")")[2].split()[0] == "T":
-            found.append(pid)
-    return found
 
 
 class Sleepers:

@@ -24,7 +24,7 @@ class Refused(Exception):
 
 
 def job_spec(*pools, name="test", web_access=False, timeout_s=None, **changes):
-    """A CustomJob document. A pool is a command (list), or a dict of command, replicas, gpus, env."""
+    """A CustomJob document. A pool is a command (list), a dict of command, replicas, gpus, env, machine, or empty."""
     job = {"workerPoolSpecs": [pool_spec(pool) for pool in pools]}
     if web_access:
         job["enableWebAccess"] = True
@@ -34,6 +34,8 @@ def job_spec(*pools, name="test", web_access=False, timeout_s=None, **changes):
 
 
 def pool_spec(pool):
+    if not pool:
+        return {}
     wish = pool if isinstance(pool, dict) else {"command": pool}
     machine = {"machineType": wish.get("machine", "host")}
     if wish.get("gpus"):

@@ -1,0 +1,54 @@
+"""The rows of the service's documents, through the whole product: each file plays its scenes once, its tests look."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.flows.conftest import pytest_runtest_setup, pytest_runtest_teardown
+from tests.flows.stage import THE_STAGE
+
+# A scene waits for conditions, each with its own deadline; this one is for a harness that hangs.
+TIMEOUT_S = 400
+TROUBLED = set()
+
+__all__ = ["pytest_runtest_setup", "pytest_runtest_teardown"]
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        here = item.path.is_relative_to(item.config.rootpath / "tests" / "behaviour")
+        if here and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A failure is told together with what the product said."""
+    report = yield
+    if report.failed:
+        TROUBLED.add(item.path)
+        if THE_STAGE.product:
+            report.sections.append(("the product's last words", THE_STAGE.product.tail()))
+    return report
+
+
+@pytest.fixture(scope="session")
+def stage():
+    yield THE_STAGE
+    THE_STAGE.clear()
+
+
+@pytest.fixture(scope="module")
+def yard(stage, request):
+    """The product with three hosts. When all scenes of a file are played, the invariants hold."""
+    product = stage.product_of("embedded")
+    yield product
+    if request.path in TROUBLED:
+        stage.clear()
+    else:
+        product.check()
+
+
+@pytest.fixture(scope="module")
+def client(yard):
+    return yard.client

@@ -1,0 +1,121 @@
+"""docs/behaviour.md: every row of the service's documents, the tests that show it, and what is missing.
+
+`python -m tests.behaviour.page` writes it. Rows are in rows.txt: an id with its statement, and below it, where a row
+needs more words, one of `follows: WHAT` (a later part of the product), `as ID` (the same as another row), or tests
+elsewhere that show it. A test of this folder shows the rows whose ids are in its name.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+PAGE = ROOT / "docs" / "behaviour.md"
+ROW = re.compile(r"S\d-\d\d")
+IN_NAME = re.compile(r"S\d_\d\d(?=_)")
+FAMILIES = {
+    "S0": "Jobs, restarts, retries and errors",
+    "S1": "The same in an older text",
+    "S2": "The same in another older text",
+    "S3": "Interactive shells, and jobs that hang",
+    "S4": "Distributed training",
+}
+HEAD = """\
+# What the service's documents say, and what shows it
+
+Trainyard behaves as a managed training service does. Each row is a statement of that service's documents, in the words
+of [jobs/README.md](../jobs/README.md); "container" means the replica, whatever it runs in. A row is *shown* by the
+tests that are named with it, *follows* with a part of the product that does not exist yet, or is *missing*. What
+running replicas see is tested through real hosts.
+
+This page is made by `make behaviour`; a test holds it to the tests that exist.
+
+"""
+
+
+@dataclass
+class Row:
+    id: str
+    statement: str
+    note: str = ""
+    tests: list[str] = field(default_factory=list)
+
+    @property
+    def result(self) -> str:
+        if self.tests:
+            return "shown"
+        return "follows" if self.note.startswith("follows: ") else "missing"
+
+
+def rows() -> dict[str, Row]:
+    found: dict[str, Row] = {}
+    last = None
+    for line in (HERE / "rows.txt").read_text().splitlines():
+        if line.startswith("    ") and last:
+            last.note = f"{last.note} {line.strip()}".strip()
+        else:
+            name, _, statement = line.partition(" ")
+            last = found[name] = Row(name, statement)
+    shown = shown_here()
+    for row in found.values():
+        row.tests = shown.get(row.id, []) + [word for word in row.note.split() if word.startswith("tests/")]
+    for row in found.values():
+        if row.note.startswith("as "):
+            row.tests = row.tests or found[row.note.removeprefix("as ")].tests
+    return found
+
+
+def shown_here() -> dict[str, list[str]]:
+    """Row -> the tests of this folder that have its id in their name."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(HERE.glob("test_*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                for each in IN_NAME.findall(node.name):
+                    named = f"{path.relative_to(ROOT)}::{node.name}"
+                    found.setdefault(each.replace("_", "-"), []).append(named)
+    return found
+
+
+def page() -> str:
+    every = list(rows().values())
+    results = [row.result for row in every]
+    count = ", ".join(f"{results.count(result)} {result}" for result in ("shown", "follows", "missing"))
+    text = [f"{HEAD}**{len(every)} rows: {count}.**"]
+    for family, title in FAMILIES.items():
+        text.append(f"\n## {family}: {title}\n\n| row | statement | result |\n| --- | --- | --- |")
+        text += [line(row) for row in every if row.id.startswith(family)]
+    return "\n".join(text) + "\n"
+
+
+def line(row: Row) -> str:
+    told = f"**{row.result}**"
+    if row.tests:
+        told = f"{row.result} by " + ", ".join(link(test) for test in row.tests)
+    elif row.result == "follows":
+        told = f"follows with {row.note.removeprefix('follows: ')}"
+    if row.note.startswith("as "):
+        told += f" ({row.note})"
+    return f"| {row.id} | {row.statement.replace('|', '&#124;')} | {told} |"
+
+
+def link(test: str) -> str:
+    path, _, name = test.partition("::")
+    words = IN_NAME.sub("", name.removeprefix("test_")).strip("_").replace("_", " ")
+    return f"[{words}](../{path})"
+
+
+def main() -> int:
+    PAGE.write_text(page())
+    missing = [row.id for row in rows().values() if row.result == "missing"]
+    print(f"{PAGE.relative_to(ROOT)}: missing {' '.join(missing) or 'nothing'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""What is left of a job when it is over, read once: its resource, its runs, its history, its replicas, its logs."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+from tests.harness.product import job_spec
+from tests.harness.product.client import TERMINAL
+from tests.harness.shell import wait_for
+
+GRPC_INVALID, GRPC_EXHAUSTED, GRPC_INTERNAL, GRPC_CANCELLED = 3, 8, 13, 1
+
+
+class Story:
+    """A job that was submitted. `over()` waits for its end and reads everything."""
+
+    def __init__(self, yard, *pools, **options):
+        self.yard = yard
+        self.document = job_spec(*pools, **options)
+        self.id = yard.submit(self.document)
+
+    def running(self):
+        self.yard.client.wait(self.id, "RUNNING")
+        return self
+
+    def over(self, state=None):
+        self.yard.client.wait(self.id, *([state] if state else TERMINAL), timeout=60)
+        return self
+
+    @property
+    def job(self):
+        return self.yard.client.job(self.id)
+
+    @property
+    def state(self):
+        return self.yard.client.state(self.id)
+
+    @property
+    def ours(self):
+        """The job in Trainyard's own words."""
+        return self.yard.client.call("GET", f"{self.yard.url}/api/v1/jobs/{self.id}").json()
+
+    @property
+    def error(self):
+        return self.job.get("error")
+
+    def replica(self, name="workerpool0-0"):
+        return next(replica for replica in self.ours["replicas"] if replica["name"] == name)
+
+    def runs(self, name="workerpool0-0"):
+        return self.replica(name)["runs"]
+
+    def run(self, name="workerpool0-0", number=-1):
+        return wait_for(lambda: self.runs(name)[number:][:1], f"a run of {name}")[0]
+
+    def states(self, subject="job"):
+        """Through which states the job, or a replica, went."""
+        return [row["to_state"] for row in self.moves(subject)]
+
+    def moves(self, subject="job"):
+        wanted = f"job_id = {self.id} AND subject = '{subject}'"
+        return self.yard.query(f"SELECT * FROM jobs_transition WHERE {wanted} ORDER BY id")
+
+    def waited(self):
+        """Seconds between the job's first two states."""
+        first, second = next(pairwise(self.moves()))
+        return second["at"] - first["at"]
+
+    # logs
+
+    def log(self, name="workerpool0-0", run=None):
+        return self.yard.client.log(self.id, name, run).decode()
+
+    def wait_for_line(self, text, name="workerpool0-0", run=None, times=1):
+        def seen():
+            log = self.log(name, run)
+            return log if log.count(text) >= times else None
+
+        return wait_for(seen, f"{text!r} in the log of {name}", dump=self.yard.tail)
+
+    def told(self, name="workerpool0-0", run=None):
+        """The environment that a member printed."""
+        log = self.wait_for_line("met ", name, run)
+        line = next(line for line in log.splitlines() if line.startswith("told "))
+        return json.loads(line.removeprefix("told "))
+
+
+def finish(yard, marker):
+    """Let go on who waits for the file ~/marker."""
+    for host in yard.fleet:
+        host.write(f"{host.home}/{marker}", "")
+
+
+def host_of(yard, run):
+    return next(host for host in yard.fleet if host.name == run["host"])
+
+
+def kill_replica(yard, run, program, signal="KILL"):
+    """SIGKILL for the process itself, as anybody on the host could send it."""
+    host = host_of(yard, run)
+
+    def pid():
+        return next((pid for pid, command in host.processes(run["id"]) if f"bin/{program}" in command), None)
+
+    host.run_inside("kill", f"-{signal}", str(wait_for(pid, f"the process of {run['id']}")))
+
+
+def nothing_lives(yard, job_id):
+    return not any(host.processes(f"{job_id}-workerpool") for host in yard.fleet)

@@ -1,0 +1,260 @@
+"""How jobs begin, wait and are ended from outside: parallel starts, the queue, timeouts, cancels, full locations."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+
+import pytest
+from websockets.exceptions import WebSocketException
+
+from tests.behaviour.story import (
+    GRPC_CANCELLED,
+    GRPC_EXHAUSTED,
+    GRPC_INTERNAL,
+    Story,
+    finish,
+    host_of,
+    nothing_lives,
+)
+from tests.flows.scenes import stopped_on
+from tests.harness.shell import wait_for
+
+NAMES = ("workerpool0-0", "workerpool1-0", "workerpool1-1")
+STAYS = ["replica", "--seconds", "600", "--every", "0.2"]
+TAKE_ALL_PORTS = """
+import resource, socket, sys, time
+low, high = int(sys.argv[1]), int(sys.argv[2])
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+taken = []
+for port in range(low, high + 1):
+    try:
+        taken.append(socket.create_server(("", port)))
+    except OSError:
+        pass
+print("taken", flush=True)
+sys.stdin.read()
+"""
+
+
+class SlowStart:
+    """A job on three hosts, the primary's of which is slow; and a job for which there is no room meanwhile."""
+
+    def __init__(self, yard):
+        hosts = yard.fleet.hosts
+        for host in hosts:
+            host.arm("before_gate", "stop")
+        command = ["member", "--until", "~/finish-slow"]
+        self.story = Story(
+            yard, {"command": command, "gpus": 5}, {"command": command, "gpus": 5, "replicas": 2}, name="slow"
+        )
+        for host in hosts:
+            wait_for(lambda host=host: stopped_on(host), f"a keeper of {host.name} to stand still")
+        slow = host_of(yard, self.story.run())
+        for host in hosts:
+            if host is not slow:
+                self.go_on(host)
+        self.waiting = [self.story.wait_for_line("waits for", name) for name in NAMES[1:]]
+        self.meanwhile = self.story.ours
+        self.blocked = Story(yard, {"command": ["member"], "gpus": 8}, name="no room")
+        wait_for(lambda: self.blocked.ours["reason"] != "Waits to be placed.", "a reason")
+        self.blocked_meanwhile = self.blocked.ours
+        self.go_on(slow)
+        self.story.running()
+        self.told = [self.story.told(name) for name in NAMES]
+        self.running = self.story.ours
+        finish(yard, "finish-slow")
+        self.story.over("SUCCEEDED")
+        self.blocked.over("SUCCEEDED")
+
+    @staticmethod
+    def go_on(host):
+        for pid in stopped_on(host):
+            host.run_inside("kill", f"-{signal.SIGCONT.value}", str(pid))
+
+
+@pytest.fixture(scope="module")
+def slow(yard):
+    return SlowStart(yard)
+
+
+def started(run):
+    return run["startTime"]
+
+
+def test_S0_06_S0_07_replicas_start_although_another_is_slow(slow):
+    """They print while the job is still PENDING."""
+    assert all("told {" in log for log in slow.waiting)
+    assert slow.meanwhile["customJob"]["state"] == "JOB_STATE_PENDING"
+    states = [replica["state"] for replica in slow.meanwhile["replicas"]]
+    assert states == ["STARTING", "RUNNING", "RUNNING"]
+
+
+def test_S0_09_a_worker_that_comes_before_its_chief_waits_for_it_undisturbed(slow):
+    assert all("waits for" in log for log in slow.waiting)
+    assert [len(replica["runs"]) for replica in slow.running["replicas"]] == [1, 1, 1]
+
+
+def test_S0_08_running_is_when_the_last_replica_is_up(slow):
+    assert slow.story.states() == ["QUEUED", "PENDING", "RUNNING", "SUCCEEDED"]
+    assert "startTime" not in slow.meanwhile["customJob"]
+    last = max(started(replica["runs"][0]) for replica in slow.running["replicas"])
+    assert slow.running["customJob"]["startTime"] >= last
+
+
+def test_S0_01_S0_36_without_room_a_job_is_queued_and_says_why(slow):
+    """Capacity it is, not quota: what is needed, and how many there are."""
+    told = slow.blocked_meanwhile
+    assert told["customJob"]["state"] == "JOB_STATE_QUEUED" and "quota" not in told["reason"]
+    assert "8" in told["reason"] and "H100" in told["reason"]
+    assert slow.blocked.states() == ["QUEUED", "PENDING", "RUNNING", "SUCCEEDED"]
+
+
+def test_S3_19_a_submitted_job_is_provisioned(slow):
+    assert slow.story.states()[:2] == ["QUEUED", "PENDING"]
+
+
+@pytest.fixture(scope="module")
+def wide(yard, slow):
+    """As many replicas as this machine's hosts have CPUs, on an idle floor."""
+    [row] = yard.query("SELECT SUM(cpus) AS cpus FROM agents_host WHERE retired_at IS NULL")
+    count = min(int(row["cpus"]), 8)
+    pools = [["member"], {"command": ["member"], "replicas": count - 1}]
+    return Story(yard, *pools, name="wide").over("SUCCEEDED")
+
+
+def test_S0_03_on_an_idle_floor_queued_is_short(wide):
+    assert 0 <= wide.waited() < 10
+
+
+def test_S0_05_all_replicas_start_within_a_short_time(wide):
+    runs = wide.yard.query(f"SELECT started_at FROM jobs_run WHERE job_id = {wide.id}")
+    starts = [run["started_at"] for run in runs]
+    assert len(starts) >= 4 and max(starts) - min(starts) < 10
+
+
+class Ended:
+    """Jobs that never end by themselves: one is cancelled, one runs into its timeout, one deadlocks and stays."""
+
+    def __init__(self, yard):
+        silent = ["sleep", "1000"]
+        self.cancelled = Story(yard, silent, silent, name="cancelled", web_access=True).running()
+        self.timeout = Story(yard, STAYS, name="timeout", timeout_s=2)
+        self.with_shell = self.cancelled.job
+        self.log = self.cancelled.log()
+        with yard.client.shell(self.cancelled.run()["id"]) as shell:
+            shell.wait_until_open()
+            shell.say("echo looked $((40+2))", "looked 42")
+        self.timeout.over("CANCELLED")
+        self.after_a_while = self.cancelled.job
+        yard.client.cancel(self.cancelled.id)
+        self.asked = self.cancelled.job
+        self.cancelled.over("CANCELLED")
+        self.last = self.cancelled.run()
+
+
+@pytest.fixture(scope="module")
+def ended(yard, wide):
+    return Ended(yard)
+
+
+def test_S3_06_S3_11_a_job_that_hangs_goes_on_and_can_be_looked_into(ended):
+    assert ended.after_a_while["state"] == "JOB_STATE_RUNNING"
+
+
+def test_S3_22_nothing_is_put_into_the_log_of_a_silent_job(ended):
+    assert ended.log == ended.cancelled.log() == ""
+
+
+def test_S3_23_S3_24_S3_27_one_shell_for_each_node_and_only_while_the_job_runs(ended):
+    assert set(ended.with_shell["webAccessUris"]) == {"workerpool0-0", "workerpool1-0"}
+    assert "webAccessUris" not in ended.cancelled.job
+    with pytest.raises(WebSocketException), ended.cancelled.yard.client.shell(ended.last["id"]) as shell:
+        shell.wait_until_open()
+
+
+def test_S3_37_a_cancelled_job_leaves_nothing(ended, yard):
+    assert ended.asked["state"] in ("JOB_STATE_CANCELLING", "JOB_STATE_CANCELLED")
+    assert ended.cancelled.states() == ["QUEUED", "PENDING", "RUNNING", "CANCELLING", "CANCELLED"]
+    assert ended.cancelled.error == {"code": GRPC_CANCELLED, "message": "CANCELED"}
+    assert ended.cancelled.moves()[-1]["actor"] == "ada"
+    assert nothing_lives(yard, ended.cancelled.id)
+
+
+def test_S3_38_a_timeout_cancels_the_job_and_says_so(ended, yard):
+    error = ended.timeout.error
+    assert error["code"] == GRPC_CANCELLED and "timeout of 2s" in error["message"]
+    assert nothing_lives(yard, ended.timeout.id)
+    [row] = yard.query(f"SELECT started_at, ended_at FROM jobs_job WHERE id = {ended.timeout.id}")
+    assert row["ended_at"] - row["started_at"] >= 2
+
+
+class Stockout:
+    """Every GPU is taken. One job may not wait for long; another may, and the room comes in time."""
+
+    def __init__(self, yard):
+        command = ["replica", "--until", "~/finish-stockout", "--every", "0.5"]
+        holder = Story(
+            yard, {"command": command, "gpus": 8}, {"command": command, "gpus": 8, "replicas": 2}, name="all"
+        ).running()
+        one = {"command": ["replica", "--seconds", "0.1"], "gpus": 1}
+        self.never = Story(yard, one, name="never", scheduling={"maxWaitDuration": "1s"})
+        self.never.over("FAILED")
+        self.in_time = Story(yard, one, name="in time", scheduling={"maxWaitDuration": "4s"})
+        wait_for(lambda: self.in_time.ours["retries"] == 1, "its first retry")
+        finish(yard, "finish-stockout")
+        self.in_time.over("SUCCEEDED")
+        holder.over("SUCCEEDED")
+
+
+@pytest.fixture(scope="module")
+def stockout(yard, ended):
+    return Stockout(yard)
+
+
+def test_S0_35_S0_37_no_room_for_too_long_fails_after_three_retries(stockout):
+    story = stockout.never
+    assert story.error == {
+        "code": GRPC_EXHAUSTED,
+        "message": "Resources are insufficient in region: default. "
+        "Try a different region or use a different accelerator.",
+    }
+    assert story.ours["retries"] == 3 and story.runs() == []
+    assert [move["to_state"] for move in story.moves()] == ["QUEUED"] * 4 + ["FAILED"]
+
+
+def test_S0_37_room_that_comes_in_time_is_used(stockout):
+    assert stockout.in_time.ours["retries"] >= 1
+    assert [run["attempt"] for run in stockout.in_time.runs()] == [stockout.in_time.ours["attempt"]]
+
+
+@pytest.fixture(scope="module")
+def broken(yard, stockout):
+    """Strangers have every port of every host, so that no replica can be started anywhere."""
+    low, high = "23000", "23999"
+    strangers = [_stranger(host, low, high) for host in yard.fleet]
+    try:
+        return Story(yard, STAYS, name="broken").over("FAILED")
+    finally:
+        for stranger in strangers:
+            stranger.kill()
+            stranger.wait()
+            stranger.stdin.close()
+            stranger.stdout.close()
+
+
+def _stranger(host, low, high):
+    words = [*host.as_user("python3", "-c", TAKE_ALL_PORTS, low, high)]
+    taken = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert taken.stdout.readline() == "taken\n"
+    return taken
+
+
+def test_S0_38_S0_39_what_could_not_be_started_is_tried_three_times(broken):
+    assert broken.error == {
+        "code": GRPC_INTERNAL,
+        "message": "Internal error occurred for the current attempt",
+    }
+    assert [(run["attempt"], run["number"]) for run in broken.runs()] == [(1, 0), (2, 0), (3, 0)]
+    assert "port" in broken.moves()[-1]["cause"]
