@@ -75,14 +75,18 @@ class Fleet:
         finally:
             connection.close()
 
-    def poke(self, host_ids: Iterable[int]) -> None:
-        """Look at these hosts now. Only a hint: the clocks would have looked anyway."""
+    def poke(self, host_ids: Iterable[int]) -> set[int]:
+        """Look at these hosts now. Only a hint: the clocks would have looked anyway. Those not ours are returned."""
+        strangers = set()
         for host_id in host_ids:
             host = self._hosts.get(host_id)
             if host is None or not host.up:
                 self._share_soon.set()
-            if host is not None:
+            if host is None:
+                strangers.add(host_id)
+            else:
                 host.poke()
+        return strangers
 
     def ready(self) -> list[int]:
         """The hosts with which orders can be exchanged now."""
@@ -180,7 +184,9 @@ class Fleet:
 _running: list[Fleet] = []
 
 
-def poke(host_ids: Iterable[int]) -> None:
-    """Reach the fleet of this process, if it keeps one."""
+def poke(host_ids: Iterable[int]) -> set[int]:
+    """Reach the fleet of this process, if it keeps one. The hosts that are not ours are returned."""
+    strangers = set(host_ids)
     for fleet in list(_running):
-        fleet.poke(host_ids)
+        strangers &= fleet.poke(host_ids)
+    return strangers

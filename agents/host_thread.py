@@ -232,8 +232,8 @@ class HostThread:
     def _may_send(self) -> bool:
         return not self._stopping and self.lease.good()
 
-    def _told(self) -> None:
-        self._turns.ask(self)
+    def _told(self, within_s: float) -> None:
+        self._turns.ask(self, within_s)
 
     def _greeted(self, hello: Hello) -> None:
         self._end_greeting()

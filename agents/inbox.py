@@ -56,6 +56,10 @@ class Inbox:
                 self._bytes -= size(self._arrivals.popleft())
             self._changed.notify()
 
+    @property
+    def nearly_full(self) -> bool:
+        return self._bytes >= MOST_BYTES // 2 or len(self._arrivals) >= MOST // 2
+
     def close(self) -> None:
         """What is left is dropped: the host has it still and will tell it again."""
         with self._changed:

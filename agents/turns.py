@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from typing import Protocol
 from weakref import WeakSet
@@ -27,6 +28,7 @@ class Turns:
         self._queued: set[Taker] = set()
         self._at_work: set[Taker] = set()
         self._again: set[Taker] = set()
+        self._later: dict[Taker, float] = {}
         # Told of already: an outage is one line for each host, not one a second.
         self._failing: WeakSet[Taker] = WeakSet()
         self._changed = threading.Condition()
@@ -38,15 +40,27 @@ class Turns:
         for thread in self._threads:
             thread.start()
 
-    def ask(self, taker: Taker) -> None:
-        """A turn soon. Asking twice before it comes is asking once; asking during it gives another one."""
+    def ask(self, taker: Taker, within_s: float = 0.0) -> None:
+        """A turn soon. Asking twice before it comes is asking once; asking during it gives another one.
+
+        `within_s`: it may wait so long for more to come, so that all is done in one turn.
+        """
         with self._changed:
-            if taker in self._at_work:
-                self._again.add(taker)
-            elif taker not in self._queued:
-                self._queued.add(taker)
-                self._queue.append(taker)
-                self._changed.notify()
+            if within_s > 0:
+                if taker not in self._queued and taker not in self._later:
+                    self._later[taker] = time.monotonic() + within_s
+                    self._changed.notify()
+            else:
+                self._enqueue(taker)
+
+    def _enqueue(self, taker: Taker) -> None:
+        self._later.pop(taker, None)
+        if taker in self._at_work:
+            self._again.add(taker)
+        elif taker not in self._queued:
+            self._queued.add(taker)
+            self._queue.append(taker)
+            self._changed.notify()
 
     def stop(self, timeout_s: float = 10.0) -> None:
         with self._changed:
@@ -75,14 +89,22 @@ class Turns:
 
     def _next(self) -> Taker | None:
         with self._changed:
-            while not self._queue and not self._stopping:
-                self._changed.wait()
+            while not self._ripe() and not self._stopping:
+                soonest = min(self._later.values(), default=None)
+                self._changed.wait(None if soonest is None else max(0.0, soonest - time.monotonic()))
             if self._stopping:
                 return None
             taker = self._queue.popleft()
             self._queued.discard(taker)
             self._at_work.add(taker)
             return taker
+
+    def _ripe(self) -> bool:
+        """Whether somebody is to have a turn now."""
+        now = time.monotonic()
+        for taker in [taker for taker, due in self._later.items() if due <= now]:
+            self._enqueue(taker)
+        return bool(self._queue)
 
     def _finished(self, taker: Taker, more: bool) -> None:
         with self._changed:

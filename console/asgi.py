@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 
-from django.core.asgi import get_asgi_application
+import django
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
-pages = get_asgi_application()
+django.setup(set_prefix=False)
 
 from channels.routing import ProtocolTypeRouter
 
 from console.consumers.routes import websocket
+from console.handler import Handler
 
-application = ProtocolTypeRouter({"http": pages, "websocket": websocket})
+application = ProtocolTypeRouter({"http": Handler(), "websocket": websocket})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import sys
 from typing import Any
 
 from celery import bootsteps
@@ -14,6 +15,7 @@ from django.db import connection
 import console.celery  # sorts first: it sets Django up, without which no model can be imported
 from agents import keys
 from agents.fleet import Fleet, FleetSettings, poke
+from jobs.bell import Listener
 from jobs.desk import JobsDesk
 from jobs.hints import DISPATCH
 
@@ -23,6 +25,8 @@ app = console.celery.app
 
 # Clerks beyond SQLite's one writer would only wait for its lock, and wait badly: it is polled for.
 CLERKS = {"sqlite": 2, "postgresql": 6}
+# Many threads that each do a little between two waits: with Python's own 5 ms one that has an answer waits for those.
+SWITCH_S = 0.0005
 
 
 def own_name() -> str:
@@ -52,16 +56,22 @@ class KeepLinks(bootsteps.StartStopStep):
         self.own = own_name()
         self.fleet: Fleet | None = None
         self.desk: JobsDesk | None = None
+        self.listener: Listener | None = None
         for queue in (DISPATCH, f"{DISPATCH}.{self.own}"):
             if queue not in parent.app.amqp.queues.consume_from:
                 parent.app.amqp.queues.select_add(queue)
 
     def start(self, parent: Any) -> None:
-        self.desk = JobsDesk(self.own, poke)
+        sys.setswitchinterval(SWITCH_S)
+        self.desk = JobsDesk(poke)
         self.fleet = Fleet(self.desk, self.own, fleet_settings(), keys.private)
         self.fleet.start()
+        self.listener = Listener([f"{DISPATCH}.{self.own}", DISPATCH], self.desk.look)
+        self.listener.start()
 
     def stop(self, parent: Any) -> None:
+        if self.listener is not None:
+            self.listener.stop()
         fleet, self.fleet = self.fleet, None
         if fleet is not None:
             fleet.stop()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from django.db import InterfaceError, InternalError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 
 from console.views import errors
+from jobs.away import NO_DATABASE
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +48,7 @@ class Headers:
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """A database that is away or locked is a state of the world, not a bug: say so, and that it passes."""
-        if not isinstance(
-            error, OperationalError | InterfaceError | InternalError
-        ) or request.path.startswith(("/v1/", "/api/")):
+        if not isinstance(error, NO_DATABASE) or request.path.startswith(("/v1/", "/api/")):
             return None
         log.warning("The database did not answer: %s", error)
         return HttpResponse(render_to_string("errors/503.html"), status=503, headers={"Retry-After": "5"})

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
 from django.db import connections
@@ -29,8 +30,15 @@ async def ask(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 def _run(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    try:
+    with given_back():
         return function(*args, **kwargs)
+
+
+@contextmanager
+def given_back() -> Iterator[None]:
+    """For threads that stay: what they borrowed of the database is not theirs when the work is done."""
+    try:
+        yield
     finally:
         for connection in connections.all(initialized_only=True):
             # A pooled connection goes back to the pool of the process; SQLite's file stays open in this thread.

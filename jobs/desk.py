@@ -14,21 +14,24 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from django.db import InterfaceError, InternalError, OperationalError, connection
+from django.db import connection
 from django.utils import timezone
 
 from agents.desk import Arrival, Taken, Want
-from agents.models import Host
 from jobs import announce, hints, intake, wanted
-from jobs.advance import advance_quietly
+from jobs.advance import Advanced, advance_quietly
 from jobs.appending import Appender
+from jobs.away import NO_DATABASE
 from jobs.intake import Told, Tries
 from jobs.schedule import schedule_quietly
 
 log = logging.getLogger(__name__)
 
+Poke = Callable[[Collection[int]], Collection[int]]
+
 BATCH = 200
 REST_S = 0.5
+MOST_PAUSE_S = 0.05
 ROLL_EVERY_S = 0.5
 
 
@@ -41,17 +44,23 @@ class Thinking(Protocol):
 
 
 class JobsDesk:
-    """agents.desk.Desk over the rows. `name` is the dispatcher's; `poke` reaches the links of this process."""
+    """agents.desk.Desk over the rows. `poke` reaches the links of this process, and returns the hosts of others."""
 
-    def __init__(
-        self, name: str, poke: Callable[[Collection[int]], None], thinker: Thinking | None = None
-    ) -> None:
+    def __init__(self, poke: Poke, thinker: Thinking | None = None) -> None:
         self._tries = Tries()
         self._appender = Appender()
-        self._thinker = thinker or Thinker(name, poke)
+        self._poke = poke
+        self._thinker = thinker or Thinker(poke)
 
     def close(self) -> None:
         self._thinker.stop()
+
+    def look(self, hosts: Collection[int]) -> None:
+        """Somebody rang: something else is wanted on these hosts; if on none, somebody may be placed."""
+        if hosts:
+            self._poke(hosts)
+        else:
+            self._thinker.think((), anew=True)
 
     def wanted(self, host_id: int) -> Mapping[str, Want]:
         with borrowed():
@@ -80,7 +89,7 @@ class JobsDesk:
             told = intake.take(host_id, token, arrivals, timezone.now(), self._tries)
             self._appender.learn(told.acks)
             return told
-        except (OperationalError, InterfaceError, InternalError):
+        except NO_DATABASE:
             raise  # the database is away, or gave us up for dead: the link keeps the batch and tries again
         except Exception:
             if len(arrivals) == 1:
@@ -107,8 +116,8 @@ class JobsDesk:
 class Thinker:
     """The one thread of a dispatcher that decides and places, over whatever has gathered."""
 
-    def __init__(self, name: str, poke: Callable[[Collection[int]], None]) -> None:
-        self._name, self._poke = name, poke
+    def __init__(self, poke: Poke) -> None:
+        self._poke = poke
         self._jobs: set[int] = set()
         self._tails: set[str] = set()
         self._anew = False
@@ -137,6 +146,7 @@ class Thinker:
         try:
             while (batch := self._next()) is not None:
                 jobs, tails, anew = batch
+                began = time.monotonic()
                 try:
                     with borrowed():
                         self._decide(jobs, anew)
@@ -144,6 +154,8 @@ class Thinker:
                 except Exception:
                     log.exception("Jobs %s could not be advanced here; the sweep finds them.", sorted(jobs))
                     time.sleep(REST_S)
+                # Half of the time is left to the links, and more gathers meanwhile.
+                time.sleep(min(MOST_PAUSE_S, time.monotonic() - began))
         finally:
             connection.close()
 
@@ -160,7 +172,7 @@ class Thinker:
             return jobs, tails, anew
 
     def _decide(self, jobs: list[int], anew: bool) -> None:
-        advanced = advance_quietly(jobs, timezone.now())
+        advanced = advance_quietly(jobs, timezone.now()) if jobs else Advanced()
         self._tell(advanced.hosts)
         if advanced.freed or anew:
             self._tell(schedule_quietly(timezone.now()))
@@ -168,10 +180,7 @@ class Thinker:
     def _tell(self, hosts: Collection[int]) -> None:
         """Our own links directly; those of other dispatchers by message."""
         if hosts:
-            self._poke(hosts)
-            hints.hosts(
-                Host.objects.filter(pk__in=hosts).exclude(lease_owner=self._name).values_list("pk", flat=True)
-            )
+            hints.hosts(self._poke(hosts))
 
     def _roll(self, tails: set[str]) -> None:
         """Rolling is a worker's work; it is asked for once in a while, not at each frame."""

@@ -8,8 +8,6 @@ wrong, and no page slower.
 from __future__ import annotations
 
 import logging
-import os
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection
@@ -19,10 +17,14 @@ from celery import current_app
 from django.db import transaction
 
 from agents.models import Host
+from jobs import bell
+from jobs.outbox import Outbox
 
 log = logging.getLogger(__name__)
 
 DISPATCH = "dispatch"
+# What dispatchers do themselves, and are rung for.
+RUNG = frozenset({"jobs.tasks.schedule", "jobs.tasks.dispatch"})
 EXPIRES_S = 30
 REST_S = 1.0
 
@@ -71,58 +73,38 @@ def _to_dispatchers(ids: list[int]) -> None:
 
 def post(task: str, ids: Collection[Id], queue: str | None = None) -> None:
     """Now. Never waits, never raises."""
-    _messenger().post(task, ids, queue)
+    _messages.post((task, queue), ids)
 
 
 def send(task: str, ids: list[Id], queue: str | None) -> None:
+    """Dispatchers have a bell; whatever else is to be done, and this too while nobody hears the bell, is a task."""
+    if task in RUNG:
+        try:
+            return bell.ring(queue or DISPATCH, [int(pk) for pk in ids])
+        except bell.AWAY as problem:
+            log.debug("The bell is away: %s", problem)
     one_by_one = task == "jobs.tasks.enrol"
     for args in [[each] for each in ids] if one_by_one else [[ids]] if ids else [[]]:
         current_app.send_task(task, args=args, queue=queue, retry=False, expires=EXPIRES_S)
 
 
 class Messenger:
-    """The thread that speaks to the broker. A daemon: no exit of a process waits for it."""
+    """Sends what has gathered, and tells once that the broker is away."""
 
     def __init__(self, send: Callable[[str, list[Id], str | None], None]) -> None:
-        self.pid = os.getpid()
         self._send = send
-        self._waiting: dict[tuple[str, str | None], set[Id]] = {}
-        self._changed = threading.Condition()
         self._away = False
-        threading.Thread(target=self._work, name="hints", daemon=True).start()
 
-    def post(self, task: str, ids: Collection[Id], queue: str | None) -> None:
-        with self._changed:
-            self._waiting.setdefault((task, queue), set()).update(ids)
-            self._changed.notify()
-
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                while not self._waiting:
-                    self._changed.wait()
-                batch, self._waiting = self._waiting, {}
-            try:
-                for (task, queue), ids in batch.items():
-                    self._send(task, sorted(ids), queue)
-                self._away = False
-            except Exception as problem:  # any driver, any reason: a lost hint is no error
-                if not self._away:
-                    log.warning(
-                        "The broker is away (%s); the sweep finds what is due.", type(problem).__name__
-                    )
-                self._away = True
-                time.sleep(REST_S)
+    def tell(self, batch: dict[tuple[str, str | None], set[Id]]) -> None:
+        try:
+            for (task, queue), ids in batch.items():
+                self._send(task, sorted(ids), queue)
+            self._away = False
+        except Exception as problem:  # any driver, any reason: a lost hint is no error
+            if not self._away:
+                log.warning("The broker is away (%s); the sweep finds what is due.", type(problem).__name__)
+            self._away = True
+            time.sleep(REST_S)
 
 
-_current: Messenger | None = None
-_making = threading.Lock()
-
-
-def _messenger() -> Messenger:
-    """This process's own: a forked child has no threads of its parent."""
-    global _current
-    with _making:
-        if _current is None or _current.pid != os.getpid():
-            _current = Messenger(send)
-        return _current
+_messages: Outbox[tuple[str, str | None], Id] = Outbox("hints", lambda: Messenger(send).tell)

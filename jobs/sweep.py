@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db import InterfaceError, InternalError, OperationalError, connection, transaction
+from django.db import connection, transaction
 from django.db.models import F, Q
 
 from agents.models import Host
 from jobs import hints, proving, schedule, segments, shells
 from jobs.advance import advance
+from jobs.away import NO_DATABASE
 from jobs.clock import Clock
 from jobs.intake import mark_jobs_of
 from jobs.models import Job, Tick
@@ -45,7 +46,7 @@ def sweep(now: datetime) -> None:
     for part in (wake, advance_due, place, check_hosts, prove, roll_long, compact, tidy):
         try:
             part(clock)
-        except (OperationalError, InterfaceError, InternalError):
+        except NO_DATABASE:
             raise  # the database is away: so it is for the other parts
         except Exception:
             log.exception("The sweep's part %r failed; the others go on.", part.__name__)
@@ -129,7 +130,7 @@ def left_out(words: str, run: str) -> Iterator[None]:
     """One log that cannot be worked on must not keep the others from it."""
     try:
         yield
-    except (OperationalError, InterfaceError, InternalError):
+    except NO_DATABASE:
         raise
     except Exception:
         log.exception(words, run)

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Iterable
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
-from django.db import InterfaceError, InternalError, OperationalError
 from django.http import Http404
 from rest_framework import exceptions
 from rest_framework.response import Response
 
 from jobs import services
+from jobs.away import NO_DATABASE
 from jobs.rules import spec
 from jobs.rules.fields import Violation
 
@@ -58,7 +58,7 @@ def answer(problem: Exception) -> Response | None:
         return response(429 if isinstance(problem, services.Exhausted) else 400, problem.message, fields)
     if isinstance(problem, services.Unavailable):
         return response(503, problem.message)
-    if isinstance(problem, OperationalError | InterfaceError | InternalError):
+    if isinstance(problem, NO_DATABASE):
         log.warning("The database did not answer: %s", problem)
         return response(503, "The database does not answer at the moment. Try again.")
     if isinstance(problem, Http404):

@@ -10,11 +10,11 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.db import InterfaceError, InternalError, OperationalError
 from django.http import Http404
 
 from console.consumers import door
 from console.reads import ask
+from jobs.away import NO_DATABASE
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -122,7 +122,7 @@ class Socket:
             raise Closed(GONE, "It is not here any more.") from None
         except PermissionDenied:
             raise Closed(RIGHT_LOST, "You may not do this any more.") from None
-        except (OperationalError, InterfaceError, InternalError) as problem:
+        except NO_DATABASE as problem:
             raise NoDatabase from problem
 
     def _ask(self, question: Callable[[User], None]) -> None:
@@ -156,7 +156,7 @@ class Socket:
         if isinstance(problem, OSError):
             # uvicorn's ClientDisconnected: it went while we were sending.
             return None
-        if isinstance(problem, OperationalError | InterfaceError | InternalError):
+        if isinstance(problem, NO_DATABASE):
             log.warning("The database did not answer: %s", problem)
             return NoDatabase()
         log.error("%s broke", type(self).__name__, exc_info=problem)

@@ -131,7 +131,7 @@ def test_a_refused_login_is_tried_slowly_and_at_once_when_a_check_found_it_mende
     assert own_machine.sshd_log().count("Connection closed by authenticating user") <= 1
     own_machine.authorize(line)
     Host.objects.filter(pk=host.pk).update(status=HostStatus.UP, status_since=timezone.now())
-    wait_for(lambda: fleet.poke([host.pk]) or fleet.ready(), "the link to be up")
+    wait_for(lambda: (fleet.poke([host.pk]), fleet.ready())[1], "the link to be up")
 
 
 def test_a_desk_that_is_slow_or_fails_costs_neither_the_link_nor_a_byte(
@@ -302,7 +302,7 @@ def test_words_before_the_greeting_are_skipped_and_a_stale_epoch_is_refused(mach
         connection = dial(target(machine), key)
         install.put_runner(connection)
         greeting = {"deployment": "t-epoch", "epoch": epoch, "console": "test"}
-        link = Link(connection, "test", greeting, lambda: True, lambda: None)
+        link = Link(connection, "test", greeting, lambda: True, lambda within_s: None)
 
         def greeted(hello, link=link):
             answers.append(hello.boot_id)

@@ -30,7 +30,7 @@ class Inline:
 
 class InlineDesk(JobsDesk):
     def __init__(self):
-        super().__init__("paper", lambda hosts: None, Inline())
+        super().__init__(lambda hosts: (), Inline())
 
 
 def frame(start, data, z=True, at=None):

@@ -1,0 +1,54 @@
+"""The web process's handler: a request is one hop into a thread that stays, and leaves no connection there."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from asgiref.testing import ApplicationCommunicator
+from django.db import connection
+from django.http import HttpResponse
+from django.urls import path
+
+from console.handler import Handler
+
+threads = set()
+urlpatterns = [path("seen", lambda request: seen(request))]
+
+
+def seen(request):
+    threads.add(threading.current_thread().name)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    seen.connections.append(connection.connection)
+    return HttpResponse("here")
+
+
+async def ask(handler):
+    scope = {"type": "http", "method": "GET", "path": "/seen", "headers": [], "query_string": b""}
+    talk = ApplicationCommunicator(handler, scope)
+    await talk.send_input({"type": "http.request", "body": b""})
+    start, body = await talk.receive_output(30), await talk.receive_output(30)
+    await talk.wait(30)
+    return start["status"], body["body"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.urls(__name__)
+def test_requests_share_a_few_threads_and_leave_nothing_of_the_database_in_them(settings):
+    settings.ALLOWED_HOSTS = ["*"]
+    threads.clear()
+    seen.connections = []
+
+    async def many():
+        handler = Handler()
+        answers = [await ask(handler) for _ in range(3)]
+        handler._threads.submit(lambda: connection.close()).result()
+        handler._threads.shutdown()
+        return answers
+
+    assert asyncio.run(many()) == [(200, b"here")] * 3
+    assert threads == {"request_0"}
+    if connection.vendor == "sqlite":
+        assert len({id(each) for each in seen.connections}) == 1  # the file is opened once

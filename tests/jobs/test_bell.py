@@ -1,0 +1,90 @@
+"""Hints straight through Redis: one dispatcher hears each, an outage is told once, and nothing depends on them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from jobs import bell, hints
+from jobs.outbox import Outbox
+from tests.harness.services import Redis
+from tests.harness.shell import wait_for
+
+
+@pytest.fixture
+def redis_server(settings):
+    server = Redis().start()
+    settings.REDIS_URL = server.url
+    bell._ringer.cache_clear()
+    yield server
+    bell._ringer.cache_clear()
+    server.close()
+
+
+@pytest.fixture
+def listen():
+    listeners = []
+
+    def start(*doors):
+        heard = []
+        listeners.append(bell.Listener(doors, heard.append))
+        listeners[-1].start()
+        return heard
+
+    yield start
+    for listener in listeners:
+        listener.stop()
+
+
+def test_a_word_reaches_the_one_it_is_for_and_a_word_for_all_reaches_one(redis_server, listen, caplog):
+    mine, theirs = listen("dispatch.mine", "dispatch"), listen("dispatch.theirs", "dispatch")
+    hints.send("jobs.tasks.dispatch", [7, 5], "dispatch.mine")
+    wait_for(lambda: mine == [[5, 7]], "my own word")
+    hints.send("jobs.tasks.schedule", [], None)
+    wait_for(lambda: sorted(mine + theirs) == [[], [5, 7]], "one of us to hear it")
+    redis_server.kill()
+    wait_for(lambda: caplog.text.count("Redis is away") == 2, "both to notice")
+    redis_server.start()
+    bell.ring("dispatch.theirs", [9])
+    wait_for(lambda: [9] in theirs, "it to be heard after the outage")
+    assert caplog.text.count("Redis is away") == 2
+
+
+def test_a_word_that_nobody_takes_does_not_stay(redis_server):
+    for number in range(bell.MOST_WAITING + 5):
+        bell.ring("dispatch", [number])
+    waiting = bell.client()
+    assert waiting.llen("ty:bell:dispatch") == bell.MOST_WAITING
+    assert 0 < waiting.ttl("ty:bell:dispatch") <= bell.KEEP_S
+
+
+def test_without_redis_a_hint_is_a_task(monkeypatch, settings, tmp_path):
+    settings.REDIS_URL = f"unix://{tmp_path}/nobody?db=0"
+    bell._ringer.cache_clear()
+    sent = []
+    monkeypatch.setattr(
+        hints.current_app, "send_task", lambda task, **rest: sent.append((task, rest["queue"]))
+    )
+    hints.send("jobs.tasks.dispatch", [1], "dispatch.mine")
+    bell._ringer.cache_clear()
+    assert sent == [("jobs.tasks.dispatch", "dispatch.mine")]
+
+
+def test_what_gathers_while_the_outbox_speaks_is_joined():
+    batches, speaking, go_on = [], threading.Event(), threading.Event()
+
+    def tell(batch):
+        batches.append(batch)
+        speaking.set()
+        go_on.wait(30)
+
+    outbox = Outbox("test", lambda: tell)
+    outbox.post("a", [1])
+    assert speaking.wait(30)
+    for number in range(100):
+        outbox.post("a", [number % 3])
+    outbox.post("b")
+    go_on.set()
+    wait_for(lambda: len(batches) == 2, "the rest in one batch")
+    assert batches == [{"a": {1}}, {"a": {0, 1, 2}, "b": set()}]
