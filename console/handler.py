@@ -6,15 +6,19 @@ anew: more than half of what a small request costs. Here the whole chain runs in
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from asgiref.sync import sync_to_async
-from asgiref.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 from django.core.handlers.asgi import ASGIHandler
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from console.reads import given_back
+
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 # A request that waits for a locked database holds one. Bodies are read and answers sent by the event loop.
 THREADS = 16
@@ -25,7 +29,7 @@ class Handler(ASGIHandler):
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="request")
         super().__init__()
 
-    async def __call__(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         # Without Django's context of one thread per request: nothing of a request is bound to a thread here.
         await self.handle(scope, receive, send)
 

@@ -21,7 +21,9 @@ class Outbox(Generic[Address, Word]):
 
     def __init__(self, name: str, teller: Callable[[], Callable[[dict[Address, set[Word]]], None]]) -> None:
         self._name, self._teller = name, teller
-        self._begin()
+        self._waiting: dict[Address, set[Word]] = {}
+        self._changed = threading.Condition()
+        self._started = False
         # A forked child has no threads of its parent, and maybe a lock that one of them held.
         os.register_at_fork(after_in_child=self._begin)
 
@@ -36,7 +38,7 @@ class Outbox(Generic[Address, Word]):
             self._changed.notify()
 
     def _begin(self) -> None:
-        self._waiting: dict[Address, set[Word]] = {}
+        self._waiting = {}
         self._changed = threading.Condition()
         self._started = False
 
