@@ -16,11 +16,11 @@ from django.db.models import Model, QuerySet
 from django.http import Http404
 
 from agents.models import Host
-from jobs.models import Job, Membership, Project, Role, Run
+from jobs.models import Job, MachineType, Membership, Project, Role, Run
 
 type_of_user = AbstractBaseUser | AnonymousUser | None
 Verb = Literal["see", "see_log", "submit", "cancel", "delete", "shell", "manage"]
-Subject = Project | Job | Run | Host | type[Project] | type[Job] | type[Run] | type[Host]
+Subject = Project | Job | Run | Host | type[Project] | type[Job] | type[Run] | type[Host] | type[MachineType]
 Row = TypeVar("Row", bound=Model)
 
 NOTHING: Final[frozenset[Verb]] = frozenset()
@@ -46,7 +46,7 @@ def verbs(user: type_of_user, subject: Subject) -> frozenset[Verb]:
         return NOTHING
     if user.is_superuser:
         return ALL
-    if isinstance(subject, Host) or subject is Host:
+    if isinstance(subject, Host) or subject in (Host, MachineType):
         return frozenset({"see"}) if _roles(user) else NOTHING
     if isinstance(subject, Project):
         return _of_role(_role(user, subject.pk))

@@ -145,6 +145,13 @@ def add_hosts(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
     add.set_defaults(command="hosts.add")
     listing = host.add_parser("list", parents=[shared], help="the machines and how they are")
     listing.set_defaults(command="hosts.list_hosts")
+    cordon = host.add_parser("cordon", parents=[shared], help="place nothing new on it; what runs goes on")
+    cordon.add_argument("name")
+    cordon.add_argument("--message", default="", help="why; whoever waits for it reads it")
+    cordon.set_defaults(command="maintenance.cordon")
+    uncordon = host.add_parser("uncordon", parents=[shared], help="open it to jobs again")
+    uncordon.add_argument("name")
+    uncordon.set_defaults(command="maintenance.uncordon")
 
 
 def process_names(value: str) -> tuple[str, ...]:

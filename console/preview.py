@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agents.models import Gpu, HostStatus
-from jobs import floor
+from jobs import floor, machine_types
 from jobs.models import GpuClaim
 from jobs.rules.customjob import CustomJobSpec
-from jobs.rules.machines import UnknownMachine
-from jobs.rules.placement import Lacking, Placer
+from jobs.rules.machines import Needs, Types
+from jobs.rules.placement import HostView, Lacking, Placer, words
 
 SHOWN_HOSTS = 8
 
@@ -24,25 +25,39 @@ class Preview:
 
 
 @dataclass(frozen=True, slots=True)
+class MachineOffer:
+    """A machine type that some host of the location could hold. `now`: on how many hosts one fits at this moment."""
+
+    name: str
+    text: str
+    memory_mb: int
+    allocatable_mb: int
+    needs: Needs
+    own: bool
+    ever: int
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
 class GpuOffer:
     accelerator_type: str
     free: int
     total: int
 
 
-def of(spec: CustomJobSpec, location: str) -> Preview:
-    try:
-        never = floor.refusal(spec, location)
-        asks = floor.asks_of(spec)
-    except UnknownMachine as unknown:
-        never = str(unknown)
+def of(spec: CustomJobSpec, location: str, types: Types) -> Preview:
+    never = floor.refusal(spec, location, types)
     if never:
-        return Preview("bad", "cross", "It can never start here.", never)
+        return Preview("bad", "cross", "It can never start here.", never.text)
+    asks = floor.asks_of(spec, types)
     here = floor.look()
     placed = Placer(here.views, floor.ports()).place(asks, here.location(location))
     if isinstance(placed, Lacking):
         return Preview(
-            "wait", "hourglass", "It would wait.", placed.text if here.in_service else floor.NO_HOST
+            "wait",
+            "hourglass",
+            "It would wait.",
+            here.why(placed.text, location) if here.in_service else floor.NO_HOST,
         )
     names = sorted({here.hosts[seat.host_id].name for seat in placed})
     more = f" and {len(names) - SHOWN_HOSTS} more" if len(names) > SHOWN_HOSTS else ""
@@ -58,3 +73,22 @@ def gpu_offers() -> list[GpuOffer]:
     total = Counter(gpus.values())
     free = Counter(kind for pk, kind in gpus.items() if pk not in held)
     return [GpuOffer(kind, free[kind], total[kind]) for kind in sorted(total)]
+
+
+def machine_offers(location: str) -> list[MachineOffer]:
+    """Every machine type that may be asked for there, and on how many hosts it fits: ever, and now."""
+    here = floor.look()
+    place = here.location(location)
+    free = [view for view in here.views if view.location == place]
+    hosts = floor.empty(place)
+    return [_machine_offer(type_, hosts, free) for type_ in machine_types.catalogue(location)]
+
+
+def _machine_offer(
+    type_: machine_types.Defined, hosts: Sequence[HostView], free: Sequence[HostView]
+) -> MachineOffer:
+    wanted = type_.needs
+    ever = sum(floor.holds(view, wanted) for view in hosts)
+    now = sum(floor.fits(view, wanted) for view in free) if ever else 0
+    text = f"{words(wanted)}; {f'fits on {now} of {ever} hosts now' if ever else 'no host can hold it'}"
+    return MachineOffer(type_.name, text, type_.memory_mb, wanted.memory_mb, wanted, type_.own, ever, now)

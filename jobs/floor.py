@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from django.conf import settings
-from django.db.models import QuerySet
 
 from agents.models import Gpu, Host, HostStatus, Location
 from jobs.beginnings import DEFAULT
 from jobs.models import GpuClaim, Run
 from jobs.rules.customjob import CustomJobSpec
-from jobs.rules.machines import needs
-from jobs.rules.placement import Ask, GpuView, HostView, never_fits
+from jobs.rules.machines import NO_TYPES, Needs, Types, needs
+from jobs.rules.placement import Ask, GpuView, HostView, never_fits, words
 
+MOST_CLOSED = 3
+MOST_KINDS = 6
 NO_HOST = "No host is in service. Add one under Hosts."
 
 
@@ -27,9 +28,28 @@ class Floor:
     views: tuple[HostView, ...]
     locations: frozenset[str]
     in_service: bool
+    # Why hosts of a location take nothing although they are up, in words.
+    closed: Mapping[str, str] = field(default_factory=dict)
 
     def location(self, named: str) -> str:
         return resolved(named, self.locations)
+
+    def why(self, text: str, named: str) -> str:
+        """The reason why a job waits, with what an admin has closed where it would run."""
+        closed = self.closed.get(self.location(named))
+        return f"{text} {closed}" if closed else text
+
+    def why_none(self, text: str) -> str:
+        """The same where no host takes anything."""
+        return " ".join([text, *self.closed.values()]) if self.in_service else NO_HOST
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """A job that could not be placed if all hosts were empty: which part of it, and why."""
+
+    field: str
+    text: str
 
 
 def resolved(named: str, locations: Iterable[str]) -> str:
@@ -43,30 +63,91 @@ def ports() -> range:
     return range(low, high + 1)
 
 
-def asks_of(spec: CustomJobSpec) -> tuple[Ask, ...]:
-    return tuple(Ask(name, needs(pool.machine)) for name, _, _, pool in spec.replicas())
+def asks_of(spec: CustomJobSpec, types: Types = NO_TYPES) -> tuple[Ask, ...]:
+    return tuple(Ask(name, needs(pool.machine, types)) for name, _, _, pool in spec.replicas())
 
 
 def look() -> Floor:
     rows = list(Host.objects.select_related("location").defer("checklist", "facts"))
-    up = [host for host in rows if host.status == HostStatus.UP and not host.cordoned]
+    up = [host for host in rows if host.status == HostStatus.UP and not host.cordoned and not host.gone_at]
     locations = frozenset(Location.objects.values_list("name", flat=True))
-    return Floor({host.pk: host for host in up}, tuple(_views(up)), locations, bool(rows))
+    return Floor({host.pk: host for host in up}, tuple(_views(up)), locations, bool(rows), _closed(rows))
 
 
-def refusal(spec: CustomJobSpec, named: str) -> str | None:
+def _closed(rows: Sequence[Host]) -> dict[str, str]:
+    """For each location, which of its hosts take no new jobs, by whom and why."""
+    told: dict[str, list[str]] = defaultdict(list)
+    for host in rows:
+        if host.cordoned and host.status == HostStatus.UP:
+            why = f": {host.cordon_message}" if host.cordon_message else ""
+            what = "is being drained" if host.drain_at else "is closed to new jobs"
+            by = f" by {host.cordoned_by}" if host.cordoned_by else ""
+            told[host.location.name].append(f"{host.name} {what}{by}{why}")
+    return {location: f"{'; '.join(_some(each))}." for location, each in told.items()}
+
+
+def _some(words: Sequence[str]) -> list[str]:
+    more = len(words) - MOST_CLOSED
+    return [*words[:MOST_CLOSED], *([f"and {more} more"] if more > 0 else [])]
+
+
+def refusal(spec: CustomJobSpec, named: str, types: Types = NO_TYPES) -> Never | None:
     """Why this job could not be placed on the location's hosts if all of them were empty.
 
     Hosts that nobody has looked at yet could be anything, so without a known one a job waits.
     """
     location = resolved(named, Location.objects.values_list("name", flat=True))
+    views = empty(location)
+    if not views:
+        return None
+    for number, pool in enumerate(spec.pools):
+        wanted = needs(pool.machine, types) if pool else None
+        if wanted is not None and pool is not None and not any(holds(view, wanted) for view in views):
+            # A type of its own asks for more than it names: say what that is.
+            asked = (
+                f"{pool.machine.machine_type} is {words(wanted)}"
+                if pool.machine.machine_type
+                else words(wanted)
+            )
+            where = f"job_spec.worker_pool_specs[{number}].machine_spec"
+            about = "machine_type" if pool.machine.machine_type else "accelerator_type"
+            text = f"No host of {location} can ever hold one replica: {asked}. {what_exists(views)}"
+            return Never(f"{where}.{about}", text)
+    never = never_fits(asks_of(spec, types), views, location)
+    return Never("job_spec.worker_pool_specs", never) if never else None
+
+
+def holds(view: HostView, wanted: Needs) -> bool:
+    """Could this host, were it empty, hold one replica?"""
+    gpus = sum(gpu.accelerator_type == wanted.accelerator_type for gpu in view.gpus)
+    return view.cpus >= wanted.cpus and view.memory_mb >= wanted.memory_mb and gpus >= wanted.gpus
+
+
+def what_exists(views: Sequence[HostView]) -> str:
+    """The kinds of hosts there are, most of a kind first."""
+    kinds = Counter(
+        Needs(view.cpus, view.memory_mb, kind, count)
+        for view in views
+        for kind, count in (Counter(gpu.accelerator_type for gpu in view.gpus) or {"": 0}).items()
+    )
+    shown = [f"{count} with {words(kind)}" for kind, count in kinds.most_common(MOST_KINDS)]
+    return f"There are: {'; '.join(shown)}."
+
+
+def fits(view: HostView, wanted: Needs) -> bool:
+    """Does it hold one replica beside what it holds now?"""
+    free = [gpu.accelerator_type for gpu in view.gpus if gpu.uuid not in view.used_gpus]
+    return (
+        view.cpus - view.used_cpus >= wanted.cpus
+        and view.memory_mb - view.used_memory_mb >= wanted.memory_mb
+        and free.count(wanted.accelerator_type) >= wanted.gpus
+    )
+
+
+def empty(location: str) -> list[HostView]:
+    """The location's hosts as far as they are known, as if nothing ran there."""
     known = Host.objects.filter(location__name=location, cpus__gt=0).select_related("location")
-    views = _empty_views(known.defer("checklist", "facts"))
-    return never_fits(asks_of(spec), views, location) if views else None
-
-
-def _empty_views(hosts: QuerySet[Host]) -> list[HostView]:
-    rows = list(hosts)
+    rows = list(known.defer("checklist", "facts"))
     gpus = _gpus(rows)
     return [_view(host, gpus[host.pk]) for host in rows]
 

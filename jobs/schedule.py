@@ -111,7 +111,7 @@ def _pass(now: datetime) -> Pass:
     ground = floor.look()
     done = Pass()
     queue = Queue({view.id: view for view in ground.views}, floor.ports())
-    rest = BEHIND if ground.views else NONE_UP if ground.in_service else floor.NO_HOST
+    rest = BEHIND if ground.views else ground.why_none(NONE_UP)
     last: int | None = 0
     while last is not None and not queue.full and len(done.placed) < MOST_PLACED:
         jobs = _locked(waiting().filter(pk__gt=last)[:CHUNK])
@@ -133,14 +133,14 @@ def _locked(jobs: QuerySet[Job]) -> list[Job]:
 
 def _offer(queue: Queue, ground: Floor, job: Job, done: Pass) -> None:
     try:
-        asks = floor.asks_of(snapshot.spec_of(job))
+        asks = floor.asks_of(snapshot.spec_of(job), snapshot.types_of(job))
         answer = queue.offer(Waiting(job.pk, asks, ground.location(job.location_name), job.attempt))
     except Exception:
         # It must not stand in the way of all others; it is offered again in each pass.
         log.exception("Job %s could not be offered a place.", job.pk)
         return
     if isinstance(answer, str):
-        done.wait(job, answer)
+        done.wait(job, ground.why(answer, job.location_name))
     else:
         done.placed.append((job, answer))
 

@@ -10,7 +10,7 @@ from typing import Any
 from django.conf import settings
 
 from agents.models import Gpu, Host
-from jobs import usage
+from jobs import snapshot, usage
 from jobs.models import GpuClaim, Job, Replica, Run
 from jobs.rules.cluster import environment
 from jobs.rules.customjob import CustomJobSpec, Pool
@@ -35,11 +35,12 @@ def run_id(job: Job, replica: str, attempt: int, number: int) -> str:
 def seat(job: Job, spec: CustomJobSpec, chairs: Sequence[Chair], now: datetime) -> list[Run]:
     """First runs of all replicas of an attempt. A GPU or a port that another run holds raises IntegrityError."""
     addresses = {chair.replica.name: _address(chair) for chair in chairs}
+    types = snapshot.types_of(job)
     pools = {name: pool for name, _, _, pool in spec.replicas()}
     runs = []
     for chair in chairs:
         pool = pools[chair.replica.name]
-        wanted = needs(pool.machine)
+        wanted = needs(pool.machine, types)
         run = Run(
             id=run_id(job, chair.replica.name, job.attempt, 0),
             job=job,
@@ -105,7 +106,6 @@ def _order(
     run: Run, spec: CustomJobSpec, pool: Pool, addresses: Mapping[str, str], now: datetime
 ) -> dict[str, Any]:
     """What the runner is told (agents/README.md, frame start)."""
-    wanted = needs(pool.machine)
     return {
         "command": list(pool.container.argv),
         "env": environment(
@@ -124,7 +124,7 @@ def _order(
         "grace_s": settings.TRAINYARD.grace_s,
         "timeout_s": timeout_left_s(spec, run.job.started_at, now),
         "mark": run.pk,
-        "memory_mb": wanted.memory_mb or None,
+        "memory_mb": run.memory_mb or None,
         "log_budget_mb": settings.TRAINYARD.log_budget_mb,
         "web_access": spec.enable_web_access,
     }

@@ -16,12 +16,13 @@ from django.db.models import F
 
 from agents.failpoints import failpoint
 from agents.models import Host, HostEvent, HostStatus
-from jobs import announce, floor, hints, intake, quotas, schedule, segments, storage
+from jobs import announce, floor, hints, intake, machine_types, quotas, schedule, segments, storage
 from jobs.advance import QUEUED_LOOK, advance
 from jobs.beginnings import DEFAULT
 from jobs.models import Job, Project, Replica, Run, Transition
 from jobs.refusals import Exhausted, Refused, Unavailable
 from jobs.rules.customjob import CustomJob, to_document
+from jobs.rules.machines import Types
 from jobs.rules.spec import parse
 from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase
 
@@ -47,16 +48,17 @@ def submit(
             return before
     if project.archived_at is not None:
         raise Refused("project", f"Project {project.name} is archived: it takes no jobs any more.")
-    asked = parse(document)
     location = (location or DEFAULT)[:63]
+    types = machine_types.of_location(location)
+    asked = parse(document, types)
     if storage.low():
         raise Unavailable("The disk of this console is nearly full. Nothing is accepted until there is room.")
-    why = floor.refusal(asked.job_spec, location)
-    if why is not None:
-        raise Refused("job_spec.worker_pool_specs", why)
+    never = floor.refusal(asked.job_spec, location, types)
+    if never is not None:
+        raise Refused(never.field, never.text)
     quotas.check_queue(project, user)
     failpoint("submit.before")
-    job = _insert(project, user, asked, location, request_id, now)
+    job = _insert(project, user, asked, types, location, request_id, now)
     failpoint("submit.after")
     hints.schedule()
     announce.hint(f"jobs:{project.name}")
@@ -134,12 +136,18 @@ def _same_request(user: User, request_id: str) -> Job | None:
 
 
 def _insert(
-    project: Project, user: User, asked: CustomJob, location: str, request_id: str | None, now: datetime
+    project: Project,
+    user: User,
+    asked: CustomJob,
+    types: Types,
+    location: str,
+    request_id: str | None,
+    now: datetime,
 ) -> Job:
     for _ in range(ID_TRIES):
         try:
             with transaction.atomic():
-                return _rows(project, user, asked, location, request_id, now)
+                return _rows(project, user, asked, types, location, request_id, now)
         except IntegrityError:
             # The same request at the same moment, which is that job; or a number that was taken.
             before = _same_request(user, request_id) if request_id is not None else None
@@ -149,7 +157,13 @@ def _insert(
 
 
 def _rows(
-    project: Project, user: User, asked: CustomJob, location: str, request_id: str | None, now: datetime
+    project: Project,
+    user: User,
+    asked: CustomJob,
+    types: Types,
+    location: str,
+    request_id: str | None,
+    now: datetime,
 ) -> Job:
     spec: Mapping[str, object] = to_document(asked.job_spec)
     seats = list(asked.job_spec.replicas())
@@ -163,6 +177,7 @@ def _rows(
         request_id=request_id,
         spec=spec,
         labels=dict(asked.labels),
+        machine_types=machine_types.frozen(asked.job_spec, types),
         replica_count=len(seats),
         state=JobState.QUEUED,
         reason="Waits to be placed.",

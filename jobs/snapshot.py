@@ -18,6 +18,7 @@ from django.db.models import F, Q
 from agents.models import Host, HostStatus
 from jobs.models import Job, Replica, Run
 from jobs.rules.customjob import CustomJobSpec
+from jobs.rules.machines import NO_TYPES, Needs, Types
 from jobs.rules.spec import parse_spec
 from jobs.rules.states import TERMINAL, FlagName, JobState, ReplicaState, RunPhase
 from jobs.rules.views import Flag, JobView, Outcome, ReplicaView, RunView
@@ -98,13 +99,20 @@ def flags_of(job: Job) -> tuple[Flag, ...]:
 
 
 def spec_of(job: Job) -> CustomJobSpec:
-    return _parsed(json.dumps(job.spec, sort_keys=True))
+    own = json.dumps(job.machine_types, sort_keys=True) if job.machine_types else ""
+    return _parsed(json.dumps(job.spec, sort_keys=True), own)
+
+
+def types_of(job: Job) -> Types:
+    """What the admins' machine types that it asks for were at its submit, whatever they are now."""
+    return {name: Needs(**kept) for name, kept in job.machine_types.items()}
 
 
 @lru_cache(maxsize=512)
-def _parsed(document: str) -> CustomJobSpec:
+def _parsed(document: str, own: str) -> CustomJobSpec:
     """A job is decided about many times, and its spec never changes."""
-    return parse_spec(json.loads(document))
+    types = {name: Needs(**kept) for name, kept in json.loads(own).items()} if own else NO_TYPES
+    return parse_spec(json.loads(document), types)
 
 
 def _outcome(job: Job) -> Outcome | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from console.api import custom_jobs, events, jobs, log_bytes, views
+from console.api import custom_jobs, events, hosts, jobs, log_bytes, machine_types, views
 
 PARENT = r"projects/(?P<project>[^/:]{1,63})/locations/(?P<location>[^/:]{1,63})"
+HOST = r"(?P<host>[A-Za-z0-9_-]{1,63})"
 JOB = r"(?P<job_id>[0-9]{1,19})"
 
 urlpatterns = [
@@ -22,5 +23,10 @@ urlpatterns = [
         log_bytes.LogView.as_view(),
         name="api-log",
     ),
+    re_path(r"^/*api/v1/hosts/?$", hosts.HostsView.as_view(), name="api-hosts"),
+    re_path(rf"^/*api/v1/hosts/{HOST}$", hosts.HostView.as_view(), name="api-host"),
+    re_path(rf"^/*api/v1/hosts/{HOST}:(?P<verb>{'|'.join(hosts.ACTS)})$", hosts.ActView.as_view()),
+    re_path(r"^/*api/v1/machineTypes/?$", machine_types.MachineTypesView.as_view()),
+    re_path(r"^/*api/v1/machineTypes/(?P<name>[A-Za-z0-9-]{1,63})$", machine_types.MachineTypeView.as_view()),
     re_path(r"^/*(?:v1|ui|api)/", views.Nothing.as_view()),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django import forms
 
-from console.forms.fields import PlainText
+from console.forms.fields import DurationText, PlainText
 
 
 class AddHost(forms.Form):
@@ -44,3 +44,24 @@ class PasteHosts(forms.Form):
 
 class AcceptKey(forms.Form):
     fingerprint = forms.CharField(max_length=100, widget=forms.HiddenInput)
+
+
+class Cordon(forms.Form):
+    message = forms.CharField(
+        max_length=500, required=False, label="Why", help_text="Whoever waits for this host reads it."
+    )
+
+
+class Drain(Cordon):
+    deadline = DurationText(
+        required=False,
+        label="Deadline",
+        help_text="From now: 30m, 2h, 1d. Until then replicas move as soon as there is room elsewhere.",
+    )
+    force = forms.BooleanField(
+        required=False, label="At the deadline, put the jobs that are left back into the queue"
+    )
+
+
+class DeclareGone(forms.Form):
+    name = forms.CharField(max_length=63, label="The host's name, to confirm")

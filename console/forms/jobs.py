@@ -406,4 +406,5 @@ def _words(field: forms.BoundField, violation: Violation) -> str:
         return f"Row {int(row[1]) + 1}: the {row[2] or 'variable'} {violation.description}"
     if field.name == "program" and not str(field.value() or "").strip():
         return f"{field.label} is required."
-    return f"{field.label} {violation.description}"
+    whole_sentence = violation.description[:1].isupper()
+    return violation.description if whole_sentence else f"{field.label} {violation.description}"

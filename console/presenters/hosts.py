@@ -37,6 +37,8 @@ class HostRow:
     badge: Badge
     since: datetime
     cordoned: bool
+    closed: str
+    cordon_message: str
     location: str
     address: str
     cpus: int
@@ -111,6 +113,11 @@ class HostLive:
     since: datetime
     retired: bool
     cordoned: bool
+    closed_title: str
+    cordon_message: str
+    cordoned_by: str
+    cordoned_at: datetime | None
+    progress: str
     location: str
     login: str
     jump: str
@@ -157,6 +164,7 @@ def live(host: Host, user: User) -> HostLive:
     known = {str(row["name"]): row for row in host.checklist}
     # Whatever else happened to the host since: a key in place of an accepted one is never shown as a first one.
     changed = bool(host.offered_key and _pinned(host))
+    runs = tuple(_runs(host, user))
     return HostLive(
         id=host.pk,
         name=host.name,
@@ -164,6 +172,11 @@ def live(host: Host, user: User) -> HostLive:
         since=host.retired_at or host.status_since,
         retired=host.retired_at is not None,
         cordoned=host.cordoned,
+        closed_title=closed_words(host, len(runs)).capitalize(),
+        cordon_message=host.cordon_message,
+        cordoned_by=host.cordoned_by,
+        cordoned_at=host.cordoned_at,
+        progress="",
         location=host.location.name,
         login=f"{host.user}@{host.address}" + (f":{host.port}" if host.port != 22 else ""),
         jump=host.jump,
@@ -179,7 +192,7 @@ def live(host: Host, user: User) -> HostLive:
         checks=tuple(_checks(host, known)),
         checking=host.status == HostStatus.CHECKING,
         gpus=tuple(_gpus(host, user)),
-        runs=tuple(_runs(host, user)),
+        runs=runs,
         events=tuple(EventLine(e.at, e.kind.replace("_", " "), e.text, e.actor) for e in events),
         seen_at=host.seen_at,
         cpus=host.cpus,
@@ -187,6 +200,11 @@ def live(host: Host, user: User) -> HostLive:
         free_disk_mb=host.free_disk_mb,
         may_manage="manage" in allowed and host.retired_at is None,
     )
+
+
+def closed_words(host: Host, runs: int) -> str:
+    """What it means that this host takes no new jobs."""
+    return "takes no new jobs"
 
 
 def append_command() -> str:
@@ -211,6 +229,8 @@ def _row(host: Host, gpus: list[tuple[int, int, str]], held: set[int], runs: Cou
         badge=badges.HOST[host.status],
         since=host.status_since,
         cordoned=host.cordoned,
+        closed=closed_words(host, runs[host.pk]),
+        cordon_message=host.cordon_message,
         location=host.location.name,
         address=f"{host.user}@{host.address}" + (f":{host.port}" if host.port != 22 else ""),
         cpus=host.cpus,

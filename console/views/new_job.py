@@ -19,7 +19,7 @@ from agents.models import Location
 from console import access, preview
 from console.forms.jobs import SAMPLE, AnyDraft, Chosen, Draft, JsonDraft
 from console.views.people import person
-from jobs import services
+from jobs import machine_types, services
 from jobs.models import Job, Project
 from jobs.rules import spec
 from jobs.rules.spec import Violation
@@ -96,17 +96,18 @@ def _submit_document(
 
 def _check(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     try:
-        job = spec.parse(draft.document())
+        types = machine_types.of_location(draft.chosen.location)
+        job = spec.parse(draft.document(), types)
     except spec.Refused as refused:
         return _show(request, draft, violations=refused.violations)
-    return _show(request, draft, preview=preview.of(job.job_spec, draft.chosen.location))
+    return _show(request, draft, preview=preview.of(job.job_spec, draft.chosen.location, types))
 
 
 def _to_json(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     """What is typed, as JSON, right or wrong: the canonical spelling where it is right."""
     document = draft.document()
     try:
-        document = spec.to_document(spec.parse(document))
+        document = spec.to_document(spec.parse(document, machine_types.of_location(draft.chosen.location)))
     except spec.Refused as refused:
         return _show(request, JsonDraft.of(document, draft.chosen), violations=refused.violations)
     return _show(request, JsonDraft.of(document, draft.chosen))
@@ -115,7 +116,8 @@ def _to_json(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
 def _to_form(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     """Only a right document can be shown as a form without losing some of it."""
     try:
-        document = spec.to_document(spec.parse(draft.document()))
+        types = machine_types.of_location(draft.chosen.location)
+        document = spec.to_document(spec.parse(draft.document(), types))
     except spec.Refused as refused:
         return _show(request, draft, violations=refused.violations)
     return _show(request, Draft.of(document, draft.chosen))
@@ -138,11 +140,23 @@ def _show(
 ) -> HttpResponse:
     _offer(request, draft)
     draft.complain(violations)
-    offers = {"gpus": preview.gpu_offers(), "unavailable": unavailable}
+    offers = {
+        "gpus": preview.gpu_offers(),
+        "machines": _machines(draft),
+        "unavailable": unavailable,
+    }
     status = 503 if unavailable else 200
     return render(
         request, f"jobs/new_{draft.mode}.html", {"draft": draft, **offers, **context}, status=status
     )
+
+
+def _machines(draft: AnyDraft) -> list[preview.MachineOffer]:
+    """Those that some host of the chosen location could hold."""
+    if isinstance(draft, JsonDraft):
+        return []
+    location = str(draft.job["location"].value() or enrol.DEFAULT_LOCATION)
+    return [offer for offer in preview.machine_offers(location) if offer.ever]
 
 
 def _offer(request: HttpRequest, draft: AnyDraft) -> None:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from django.urls import path
 
-from console.views import account, home, hosts, jobs, logs, new_job, session, setup, shells
+from console.views import (
+    account,
+    home,
+    hosts,
+    jobs,
+    logs,
+    machines,
+    maintenance,
+    new_job,
+    session,
+    setup,
+    shells,
+)
 
 urlpatterns = [
     path("", home.home, name="home"),
@@ -35,4 +47,9 @@ urlpatterns = [
     path("hosts/<int:host_id>/accept", hosts.accept, name="accept-key"),
     path("hosts/<int:host_id>/check", hosts.check, name="check-host"),
     path("hosts/<int:host_id>/remove", hosts.remove, name="remove-host"),
+    path("hosts/<int:host_id>/maintenance", maintenance.maintenance, name="maintain-host"),
+    path("hosts/<int:host_id>/cordon", maintenance.cordon, name="cordon-host"),
+    path("hosts/<int:host_id>/uncordon", maintenance.uncordon, name="uncordon-host"),
+    path("machines/", machines.machines, name="machines"),
+    path("machines/<int:type_id>/remove", machines.remove, name="remove-machine-type"),
 ]

@@ -13,6 +13,7 @@ from jobs.models.audit import AuditEntry
 from jobs.models.history import ShellSession, Tick, Transition
 from jobs.models.jobs import Job, Replica
 from jobs.models.logs import LogGap, LogPiece, LogSegment
+from jobs.models.machines import MachineType
 from jobs.models.projects import Membership, Project, Role
 from jobs.models.quotas import DefaultQuota, Quota
 from jobs.models.runs import GpuClaim, Run
@@ -26,6 +27,7 @@ __all__ = [
     "LogGap",
     "LogPiece",
     "LogSegment",
+    "MachineType",
     "Membership",
     "MonthlyUse",
     "Project",

@@ -32,6 +32,9 @@ class Job(models.Model):
     request_id = models.CharField(max_length=200, null=True, blank=True, help_text="Idempotency-Key")
     spec = models.JSONField(help_text="the canonical CustomJobSpec document (rules.spec.to_document)")
     labels = models.JSONField(default=dict)
+    machine_types = models.JSONField(
+        default=dict, help_text="own types that it asks for, as they were at its submit: rules.machines.Needs"
+    )
     replica_count = models.PositiveIntegerField()
 
     state = models.CharField(max_length=16, choices=[(s.value, s.value) for s in JobState])

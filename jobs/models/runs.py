@@ -28,6 +28,11 @@ class Run(models.Model):
     gpu_uuids = models.JSONField(default=list)
     released_at = models.DateTimeField(null=True, blank=True)
     order = models.JSONField(help_text="what the runner is told (agents/README.md, frame start)")
+    held = models.BooleanField(
+        default=False,
+        help_text="a place to move to: it is not started before the run that it follows is closed",
+    )
+    held_why = models.TextField(blank=True, help_text="why its replica moves here")
 
     # What should be.
     stop_wanted_at = models.DateTimeField(null=True, blank=True)
@@ -52,6 +57,9 @@ class Run(models.Model):
     oom = models.BooleanField(null=True, blank=True)
     containment = models.CharField(max_length=16, blank=True)
     survivors = models.JSONField(default=list)
+    # Closed by the word of a person, not of its host, until the host has proved it.
+    declared_lost_at = models.DateTimeField(null=True, blank=True)
+    proved_at = models.DateTimeField(null=True, blank=True, help_text="when the host closed it all the same")
 
     # Its log, here and there. [0, log_stored) is stored or is a recorded gap.
     log_size = models.BigIntegerField(default=0, help_text="as the host last told")

@@ -1,30 +1,44 @@
 """What a machine spec asks of a host: CPUs, memory, GPUs.
 
-Google's machine types are built in as facts, so that a job written for Vertex asks for the same here. On one's own
-hosts nothing needs a type: without one (or with "host") a replica asks for one CPU and its GPUs, and shares the rest.
+Google's machine types are built in as facts, so that a job written for Vertex asks for the same here; admins define
+more of their own (`Types`). On one's own hosts nothing needs a type: without one (or with "host") a replica asks for
+one CPU and its GPUs, and shares the rest.
+
+**Memory.** A machine's memory is *nominal*; a part of it is the system's, on Google's machines as on yours, and a
+replica gets what is left, the *allocatable* memory: that is what is claimed on a host, and what it is limited to. The
+system keeps 100 MB, 25 % of the first 4 GB, 20 % of the next 4, 10 % of the next 8, 6 % of the next 112 and 2 % of the
+rest, but never more than 40 % of a machine. So the smallest types lose up to 40 %, larger ones relatively little.
+`custom-CPUS-MEMORY_MB` is no machine but a share of one, and means what it says.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from jobs.rules.customjob import Machine
 
 FORMS = (
     'leave it out or say "host" for a share of a host, "custom-CPUS-MEMORY_MB" (custom-8-32768), '
-    "or one of Google's n1, n2, e2, c2, g2, a2 and a3 types (n1-standard-8)"
+    "or one of Google's n1, n2, n2d, e2, c2, g2, a2 and a3 types (n1-standard-8)"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What one replica takes of one host."""
+    """What one replica takes of one host. Memory is allocatable memory."""
 
     cpus: float = 1.0
     memory_mb: int = 0
     accelerator_type: str = ""
     gpus: int = 0
+
+
+# Machine types that admins have defined, by name.
+Types = Mapping[str, Needs]
+NO_TYPES: Types = MappingProxyType({})
 
 
 class UnknownMachine(Exception):
@@ -37,13 +51,18 @@ _FAMILIES: dict[str, tuple[float, tuple[int, ...]]] = {
     "n1-highmem": (6_656, (2, 4, 8, 16, 32, 64, 96)),
     "n1-highcpu": (921.6, (2, 4, 8, 16, 32, 64, 96)),
     "n2-standard": (4_096, (2, 4, 8, 16, 32, 48, 64, 80, 96, 128)),
-    "n2-highmem": (8_192, (2, 4, 8, 16, 32, 48, 64, 80, 96, 128)),
+    "n2-highmem": (8_192, (2, 4, 8, 16, 32, 48, 64, 80, 96)),
     "n2-highcpu": (1_024, (2, 4, 8, 16, 32, 48, 64, 80, 96)),
+    "n2d-standard": (4_096, (2, 4, 8, 16, 32, 48, 64, 80, 96, 128, 224)),
+    "n2d-highmem": (8_192, (2, 4, 8, 16, 32, 48, 64, 80, 96)),
+    "n2d-highcpu": (1_024, (2, 4, 8, 16, 32, 48, 64, 80, 96, 128, 224)),
     "e2-standard": (4_096, (2, 4, 8, 16, 32)),
     "e2-highmem": (8_192, (2, 4, 8, 16)),
     "e2-highcpu": (1_024, (2, 4, 8, 16, 32)),
     "c2-standard": (4_096, (4, 8, 16, 30, 60)),
 }
+# The one size of a family that has another memory than its CPUs would say.
+_ODD_MB = {"n2-highmem-128": 864 * 1024}
 # Types that bring their GPUs along: CPUs, memory in GB, accelerator, how many.
 _WITH_GPUS: dict[str, tuple[int, int, str, int]] = {
     "g2-standard-4": (4, 16, "NVIDIA_L4", 1),
@@ -70,33 +89,84 @@ _WITH_GPUS: dict[str, tuple[int, int, str, int]] = {
     "a3-megagpu-8g": (208, 1872, "NVIDIA_H100_MEGA_80GB", 8),
     "a3-ultragpu-8g": (224, 2952, "NVIDIA_H200_141GB", 8),
 }
-_CUSTOM = re.compile(r"(?:n1-|n2-|e2-)?custom-([1-9][0-9]{0,3})-([1-9][0-9]{0,7})", re.ASCII)
+_SHARE = re.compile(r"custom-([1-9][0-9]{0,3})-([1-9][0-9]{0,7})", re.ASCII)
+_CUSTOM = re.compile(r"(?:n1-|n2-|n2d-|e2-)custom-([1-9][0-9]{0,3})-([1-9][0-9]{0,7})", re.ASCII)
+
+# How much of a machine is the system's: so many MB of it at this share, and so on.
+_KEPT = ((4_096, 0.25), (4_096, 0.20), (8_192, 0.10), (114_688, 0.06), (1 << 40, 0.02))
+_KEPT_AT_LEAST_MB = 100
+_MOST_KEPT = 0.40
 
 
-def needs(machine: Machine) -> Needs:
+def allocatable_mb(nominal_mb: int) -> int:
+    """What a replica may use of a machine with so much memory."""
+    kept, left = float(_KEPT_AT_LEAST_MB), nominal_mb
+    for size, share in _KEPT:
+        kept += min(left, size) * share
+        left -= min(left, size)
+    return nominal_mb - round(min(kept, nominal_mb * _MOST_KEPT))
+
+
+def needs(machine: Machine, types: Types = NO_TYPES) -> Needs:
     """What one replica on this machine takes. Raises `UnknownMachine`."""
     name = machine.machine_type
+    own = types.get(name) or _with_gpus(name)
+    if own is not None and own.gpus:
+        given = (machine.accelerator_type, machine.accelerator_count)
+        if given not in (("", 0), (own.accelerator_type, own.gpus)):
+            raise UnknownMachine(
+                f"{name} comes with {own.gpus} x {own.accelerator_type}; ask for these or for none."
+            )
+        return own
+    plain = own or _plain(name)
+    if plain is None:
+        also = f"; this location also has {', '.join(sorted(types)[:20])}" if types else ""
+        raise UnknownMachine(f'"{name}" is not a machine type known here: {FORMS}{also}.')
+    return Needs(plain.cpus, plain.memory_mb, machine.accelerator_type, machine.accelerator_count)
+
+
+def nominal(name: str) -> Needs | None:
+    """One of Google's types by its name, with the memory that its data sheet says. None for any other name."""
     if name in _WITH_GPUS:
         cpus, memory_gb, accelerator, gpus = _WITH_GPUS[name]
-        given = (machine.accelerator_type, machine.accelerator_count)
-        if given not in (("", 0), (accelerator, gpus)):
-            raise UnknownMachine(f"{name} comes with {gpus} x {accelerator}; ask for these or for none.")
         return Needs(float(cpus), memory_gb * 1024, accelerator, gpus)
-    cpus_and_memory = _plain(name)
-    if cpus_and_memory is None:
-        raise UnknownMachine(f'"{name}" is not a machine type known here: {FORMS}.')
-    return Needs(*cpus_and_memory, machine.accelerator_type, machine.accelerator_count)
-
-
-def _plain(name: str) -> tuple[float, int] | None:
-    """CPUs and memory in MB of a type without GPUs of its own."""
-    if name in ("", "host"):
-        return 1.0, 0
     custom = _CUSTOM.fullmatch(name)
     if custom:
-        return float(custom[1]), int(custom[2])
+        return Needs(float(custom[1]), int(custom[2]))
     family, _, size = name.rpartition("-")
     per_cpu_mb, sizes = _FAMILIES.get(family, (0.0, ()))
     if size in map(str, sizes):
-        return float(size), round(int(size) * per_cpu_mb)
+        return Needs(float(size), _ODD_MB.get(name, round(int(size) * per_cpu_mb)))
     return None
+
+
+def well_known() -> Iterator[str]:
+    """The names of Google's types, those with GPUs first."""
+    yield from _WITH_GPUS
+    for family, (_, sizes) in _FAMILIES.items():
+        yield from (f"{family}-{size}" for size in sizes)
+
+
+def is_taken(name: str) -> bool:
+    """Does this name mean something already, so that nobody may define it?"""
+    return name in ("", "host") or nominal(name) is not None or _SHARE.fullmatch(name) is not None
+
+
+def _with_gpus(name: str) -> Needs | None:
+    return _allocatable(nominal(name)) if name in _WITH_GPUS else None
+
+
+def _plain(name: str) -> Needs | None:
+    """CPUs and memory of a type without GPUs of its own."""
+    if name in ("", "host"):
+        return Needs()
+    share = _SHARE.fullmatch(name)
+    if share:
+        return Needs(float(share[1]), int(share[2]))
+    return _allocatable(nominal(name))
+
+
+def _allocatable(machine: Needs | None) -> Needs | None:
+    if machine is None:
+        return None
+    return Needs(machine.cpus, allocatable_mb(machine.memory_mb), machine.accelerator_type, machine.gpus)

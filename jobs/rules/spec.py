@@ -36,7 +36,7 @@ from jobs.rules.customjob import (
     to_document,
 )
 from jobs.rules.fields import Complaints, Fields, Refused, Violation, duration
-from jobs.rules.machines import UnknownMachine, needs
+from jobs.rules.machines import NO_TYPES, Types, UnknownMachine, needs
 
 __all__ = [
     "Container",
@@ -80,8 +80,11 @@ _KEPT = (
 )
 
 
-def parse(document: object) -> CustomJob:
-    """The job that a CustomJob document asks for. Raises `Refused` with all violations, and nothing else."""
+def parse(document: object, types: Types = NO_TYPES) -> CustomJob:
+    """The job that a CustomJob document asks for. Raises `Refused` with all violations, and nothing else.
+
+    `types` are the machine types that the admins have defined where it is to run.
+    """
     complaints = Complaints()
     fields = Fields(document, "", complaints)
     fields.ignore(*_OUTPUT_ONLY)
@@ -90,26 +93,26 @@ def parse(document: object) -> CustomJob:
         fields.complain("display_name", "is required.")
     labels = _labels(fields)
     fields.unsupported("encryption_spec", "customer-managed keys are not supported.")
-    job_spec = _job_spec(fields.message("job_spec"))
+    job_spec = _job_spec(fields.message("job_spec"), types)
     fields.close()
     complaints.raise_if_any()
     return CustomJob(display_name=display_name, labels=labels, job_spec=job_spec)
 
 
-def parse_spec(document: object) -> CustomJobSpec:
+def parse_spec(document: object, types: Types = NO_TYPES) -> CustomJobSpec:
     """The same for a CustomJobSpec alone, as it is kept with a job."""
     complaints = Complaints()
-    job_spec = _job_spec(Fields(document, "job_spec", complaints))
+    job_spec = _job_spec(Fields(document, "job_spec", complaints), types)
     complaints.raise_if_any()
     return job_spec
 
 
-def _job_spec(fields: Fields) -> CustomJobSpec:
+def _job_spec(fields: Fields, types: Types) -> CustomJobSpec:
     fields.unsupported("persistent_resource_id", "persistent resources are not supported; leave it out.")
     fields.unsupported("psc_interface_config", "Private Service Connect is not supported; leave it out.")
     fields.unsupported("reserved_ip_ranges", "reserved IP ranges are not supported; leave it out.")
     fields.unsupported("models", "models are not supported; leave it out.")
-    pools = _pools(fields)
+    pools = _pools(fields, types)
     scheduling = fields.message("scheduling")
     spec = CustomJobSpec(
         pools=pools,
@@ -171,14 +174,14 @@ def _is_label(text: str) -> bool:
     )
 
 
-def _pools(fields: Fields) -> tuple[Pool | None, ...]:
+def _pools(fields: Fields, types: Types) -> tuple[Pool | None, ...]:
     name = "worker_pool_specs"
     messages = fields.messages(name, most=MOST_POOLS)
     if not messages and not fields.complained(name):
         fields.complain(name, "is required: 1 to 4 pools, of which the first is the primary's.")
         return ()
     pools = tuple(
-        None if message.empty else _pool(message, number) for number, message in enumerate(messages)
+        None if message.empty else _pool(message, number, types) for number, message in enumerate(messages)
     )
     if messages and messages[0].empty:
         fields.complain(f"{name}[0]", "is the primary's pool and must not be empty.")
@@ -194,7 +197,7 @@ def _pools(fields: Fields) -> tuple[Pool | None, ...]:
     return pools
 
 
-def _pool(fields: Fields, number: int) -> Pool:
+def _pool(fields: Fields, number: int, types: Types) -> Pool:
     fields.unsupported(
         "python_package_spec", 'is not supported yet: use container_spec with image_uri "host" and a command.'
     )
@@ -205,7 +208,7 @@ def _pool(fields: Fields, number: int) -> Pool:
         fields.complain("replica_count", "must be 1 in the first pool: it holds the primary alone.")
     disk = fields.message("disk_spec")
     pool = Pool(
-        machine=_machine(fields.message("machine_spec")),
+        machine=_machine(fields.message("machine_spec"), types),
         replica_count=count,
         container=_container(fields),
         disk=Disk(
@@ -218,7 +221,7 @@ def _pool(fields: Fields, number: int) -> Pool:
     return pool
 
 
-def _machine(fields: Fields) -> Machine:
+def _machine(fields: Fields, types: Types) -> Machine:
     accelerator = _accelerator(fields)
     count = fields.whole("accelerator_count", default=0, least=0, most=64)
     if accelerator and not count and not fields.complained("accelerator_count"):
@@ -235,7 +238,7 @@ def _machine(fields: Fields) -> Machine:
     affinity.close()
     machine = Machine(fields.text("machine_type", most=64), accelerator, count)
     try:
-        needs(machine)
+        needs(machine, types)
     except UnknownMachine as problem:
         fields.complain("machine_type", str(problem))
     fields.close()

@@ -45,7 +45,8 @@ def test_what_can_never_fit_is_refused_at_once(add_host, submit):
     add_host("other", gpus=8, location="elsewhere")
     with pytest.raises(services.Refused) as refused:
         submit(spec(gpus=4))
-    assert refused.value.field == "job_spec.worker_pool_specs" and "4 NVIDIA_L4" in refused.value.message
+    assert refused.value.field == "job_spec.worker_pool_specs[0].machine_spec.accelerator_type"
+    assert "4 NVIDIA_L4" in refused.value.message and "There are: 1 with 2 NVIDIA_L4" in refused.value.message
     submit(spec(gpus=4), location="elsewhere")
     with pytest.raises(services.Refused):
         submit(spec(gpus=4), location="europe-west4")  # a name that nobody defined is the default location

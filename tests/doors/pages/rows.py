@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from agents.checklist import NEEDED
 from agents.models import Gpu, Host, HostEvent, HostStatus, Location
-from jobs.models import GpuClaim, Job, Replica, Run, Transition
+from jobs.models import GpuClaim, Job, MachineType, Replica, Run, Transition
 from jobs.rules import spec
 
 numbers = count(1)
@@ -56,6 +56,18 @@ def a_host(name=None, status=HostStatus.UP, gpus=0, **changes):
         host=host, at=timezone.now(), kind="added", text="train@10.0.0.11:22", actor="root"
     )
     return host
+
+
+def a_machine_type(name="lab-8", **changes):
+    known = {
+        "cpus": 32,
+        "memory_mb": 262_144,
+        "accelerator_type": "NVIDIA_L4",
+        "accelerator_count": 2,
+        "changed_at": timezone.now(),
+        "changed_by": "root",
+    }
+    return MachineType.objects.create(name=name, **{**known, **changes})
 
 
 def a_job(project, owner, state="RUNNING", name="train", replicas=1, host=None, phase="running", **changes):

@@ -226,7 +226,7 @@ def test_a_document_that_cannot_fit_is_refused_with_its_reason(browser):
     typed = {**FORM, "pool0-accelerator_type": "NVIDIA_L4", "pool0-accelerator_count": "8"}
     answer = browser("bob").post("/jobs/new", typed)
     assert not Job.objects.exists()
-    (words,) = answer.context["draft"].job.non_field_errors()
+    (words,) = answer.context["draft"].pools[0].errors["accelerator_type"]
     assert "8 NVIDIA_L4" in words and words in answer.content.decode()
 
 

@@ -1,0 +1,135 @@
+"""Hosts for scripts: how they are, and what an admin does with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from agents.models import Host
+from console import access
+from console.api import resources
+from console.api.errors import Refused
+from console.api.views import OurView, person
+from jobs import maintenance
+from jobs.models import Run
+
+Document = dict[str, Any]
+
+
+class HostsView(OurView):
+    """`GET /api/v1/hosts`."""
+
+    def get(self, request: Request) -> Response:
+        rows = access.visible(request.user, Host.objects.select_related("location").prefetch_related("gpus"))
+        return Response({"hosts": [document(row) for row in rows]})
+
+
+class HostView(OurView):
+    """`GET /api/v1/hosts/<id or name>`."""
+
+    def get(self, request: Request, host: str) -> Response:
+        return Response(document(_host(request, "see", host)))
+
+
+class ActView(OurView):
+    """`POST /api/v1/hosts/<id or name>:cordon` and the like."""
+
+    def post(self, request: Request, host: str, verb: str) -> Response:
+        row = _host(request, "manage", host)
+        body = request.data if isinstance(request.data, dict) else None
+        if body is None:
+            raise Refused("", "The body must be a JSON object, or empty.")
+        with transaction.atomic():
+            ACTS[verb](row, Body(body), person(request).username, timezone.now())
+        return Response(document(Host.every.select_related("location").get(pk=row.pk)))
+
+
+class Body:
+    """What was sent, field by field; what is left over is refused."""
+
+    def __init__(self, fields: Document) -> None:
+        self._left = dict(fields)
+
+    def text(self, name: str, most: int = maintenance.MOST_MESSAGE) -> str:
+        value = self._left.pop(name, "")
+        if not isinstance(value, str) or len(value) > most or "\0" in value:
+            raise Refused(name, f"{name} must be a text of at most {most} characters.")
+        return value
+
+    def switch(self, name: str) -> bool:
+        value = self._left.pop(name, False)
+        if not isinstance(value, bool):
+            raise Refused(name, f"{name} must be true or false.")
+        return value
+
+    def moment(self, name: str) -> datetime | None:
+        value = self._left.pop(name, None)
+        if value is None:
+            return None
+        try:
+            moment = datetime.fromisoformat(value)
+        except (TypeError, ValueError):
+            moment = None
+        if moment is None or moment.tzinfo is None:
+            raise Refused(name, f"{name} must be a time such as 2026-11-21T18:00:00Z.")
+        return moment
+
+    def close(self) -> None:
+        if self._left:
+            name = sorted(map(str, self._left))[0][:60]
+            raise Refused(name, f"{name} is not a field of this.")
+
+
+def cordon(host: Host, body: Body, actor: str, now: datetime) -> None:
+    message = body.text("message")
+    body.close()
+    maintenance.cordon(host, message, actor, now)
+
+
+def uncordon(host: Host, body: Body, actor: str, now: datetime) -> None:
+    body.close()
+    maintenance.uncordon(host, actor, now)
+
+
+ACTS: dict[str, Callable[[Host, Body, str, datetime], None]] = {"cordon": cordon, "uncordon": uncordon}
+
+
+def document(host: Host) -> Document:
+    gpus = [gpu for gpu in host.gpus.all() if gpu.present]
+    times = {"cordonTime": host.cordoned_at, "statusTime": host.status_since, "seenTime": host.seen_at}
+    return {
+        "id": host.pk,
+        "name": host.name,
+        "location": host.location.name,
+        "address": host.address,
+        "status": host.status,
+        "error": host.last_error,
+        "cordoned": host.cordoned,
+        "cordonedBy": host.cordoned_by,
+        "message": host.cordon_message,
+        **{name: resources.stamp(when) for name, when in times.items() if when},
+        "cpus": host.cpus,
+        "memoryMb": host.memory_mb,
+        "gpus": [
+            {
+                "index": gpu.index,
+                "uuid": gpu.uuid,
+                "model": gpu.model,
+                "acceleratorType": gpu.accelerator_type,
+            }
+            for gpu in gpus
+        ],
+        "runs": Run.objects.filter(host=host, released_at=None).count(),
+    }
+
+
+def _host(request: Request, verb: access.Verb, named: str) -> Host:
+    rows = Host.objects.select_related("location")
+    lookup = {"pk": int(named)} if named.isdigit() else {"name": named}
+    return access.get_or_404(request.user, verb, rows, **lookup)

@@ -1,0 +1,110 @@
+"""Machine types for scripts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from agents import enrol
+from console import access, preview
+from console.api.errors import Refused
+from console.api.views import OurView, person
+from jobs import machine_types
+from jobs.models import MachineType
+
+NUMBERS = {"cpus": (float, int), "memoryMb": (int,), "acceleratorCount": (int,)}
+TEXTS = ("acceleratorType", "note")
+
+
+class MachineTypesView(OurView):
+    """`GET /api/v1/machineTypes?location=`: all that may be asked for there."""
+
+    def get(self, request: Request) -> Response:
+        if not access.can(request.user, "see", MachineType):
+            raise Http404
+        location = request.query_params.get("location", enrol.DEFAULT_LOCATION)
+        return Response({"machineTypes": [_offer(offer) for offer in preview.machine_offers(location)]})
+
+
+class MachineTypeView(OurView):
+    """`PUT` defines or changes, `DELETE` removes `/api/v1/machineTypes/<name>?location=`; no location: everywhere."""
+
+    def put(self, request: Request, name: str) -> Response:
+        _only_managers(request)
+        given = _read(request.data)
+        row = machine_types.define(
+            name,
+            request.query_params.get("location", ""),
+            given.get("cpus", 0),
+            given.get("memoryMb", 0),
+            given.get("acceleratorType", ""),
+            given.get("acceleratorCount", 0),
+            given.get("note", ""),
+            person(request).username,
+            timezone.now(),
+        )
+        return Response(_own(row))
+
+    def delete(self, request: Request, name: str) -> Response:
+        _only_managers(request)
+        location = request.query_params.get("location", "")
+        rows = MachineType.objects.filter(name=name)
+        row = (rows.filter(location__name=location) if location else rows.filter(location=None)).first()
+        if row is None:
+            raise Http404
+        machine_types.remove(row, person(request).username, timezone.now())
+        return Response({})
+
+
+def _read(body: object) -> dict[str, Any]:
+    if not isinstance(body, dict):
+        raise Refused("", "The body must be a JSON object.")
+    for name, value in body.items():
+        if name in NUMBERS:
+            if isinstance(value, bool) or not isinstance(value, NUMBERS[name]):
+                raise Refused(name, f"{name} must be a number.")
+        elif name in TEXTS:
+            if not isinstance(value, str) or "\0" in value:
+                raise Refused(name, f"{name} must be a text.")
+        else:
+            raise Refused(str(name)[:60], f"{str(name)[:60]} is not a field of a machine type.")
+    return dict(body)
+
+
+def _own(row: MachineType) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "location": row.location.name if row.location else "",
+        "cpus": row.cpus,
+        "memoryMb": row.memory_mb,
+        "allocatableMemoryMb": machine_types.allocatable_mb(row.memory_mb),
+        "acceleratorType": row.accelerator_type,
+        "acceleratorCount": row.accelerator_count,
+        "note": row.note,
+    }
+
+
+def _offer(offer: preview.MachineOffer) -> dict[str, Any]:
+    return {
+        "name": offer.name,
+        "own": offer.own,
+        "cpus": offer.needs.cpus,
+        "memoryMb": offer.memory_mb,
+        "allocatableMemoryMb": offer.allocatable_mb,
+        "acceleratorType": offer.needs.accelerator_type,
+        "acceleratorCount": offer.needs.gpus,
+        "hosts": offer.ever,
+        "hostsNow": offer.now,
+    }
+
+
+def _only_managers(request: Request) -> None:
+    if not access.can(request.user, "see", MachineType):
+        raise Http404
+    if not access.can(request.user, "manage", MachineType):
+        raise PermissionDenied

@@ -1,0 +1,25 @@
+"""The form of a machine type. What may be defined is decided by jobs.machine_types."""
+
+from __future__ import annotations
+
+from django import forms
+
+
+class DefineType(forms.Form):
+    name = forms.CharField(max_length=63, help_text="Lower-case letters, digits and dashes: lab-gpu-4.")
+    location = forms.CharField(
+        max_length=63,
+        required=False,
+        help_text="Where it can be asked for; empty: everywhere.",
+        widget=forms.TextInput(attrs={"list": "locations"}),
+    )
+    cpus = forms.FloatField(label="CPUs", min_value=0.1)
+    memory_mb = forms.IntegerField(label="Memory in MiB", min_value=0, help_text="Nominal.")
+    accelerator_type = forms.CharField(
+        max_length=63,
+        required=False,
+        label="GPU type",
+        widget=forms.TextInput(attrs={"list": "gpu-types", "autocapitalize": "none"}),
+    )
+    accelerator_count = forms.IntegerField(required=False, label="GPUs", min_value=0)
+    note = forms.CharField(max_length=200, required=False)

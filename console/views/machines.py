@@ -1,0 +1,77 @@
+"""Machine types: what may be asked for by one name, and on how many hosts it fits."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST
+
+from agents import enrol
+from agents.models import Location
+from console import access, preview
+from console.forms.machines import DefineType
+from console.views.people import person
+from jobs import machine_types
+from jobs.models import MachineType
+from jobs.refusals import Refused
+
+
+@require_http_methods(["GET", "POST"])
+@login_required
+def machines(request: HttpRequest) -> HttpResponse:
+    if not access.can(request.user, "see", MachineType):
+        raise PermissionDenied
+    form = DefineType(request.POST or None)
+    if request.method == "POST":
+        _only_managers(request)
+        if form.is_valid() and _define(request, form):
+            return redirect("machines")
+    names = [*Location.objects.values_list("name", flat=True)]
+    chosen = request.GET.get("location", "")
+    location = chosen if chosen in names else enrol.DEFAULT_LOCATION
+    context = {
+        "form": form,
+        "offers": preview.machine_offers(location),
+        "own": MachineType.objects.select_related("location"),
+        "location": location,
+        "locations": names,
+        "gpus": preview.gpu_offers(),
+        "may_manage": access.can(request.user, "manage", MachineType),
+    }
+    return render(request, "machines/list.html", context)
+
+
+@require_POST
+@login_required
+def remove(request: HttpRequest, type_id: int) -> HttpResponse:
+    _only_managers(request)
+    row = MachineType.objects.filter(pk=type_id).first()
+    if row is None:
+        raise Http404
+    machine_types.remove(row, person(request).username, timezone.now())
+    messages.success(request, f"{row.name} cannot be asked for any more. Jobs that did go on.")
+    return redirect("machines")
+
+
+def _define(request: HttpRequest, form: DefineType) -> bool:
+    typed = form.cleaned_data
+    try:
+        row = machine_types.define(
+            **{**typed, "accelerator_count": typed["accelerator_count"] or 0},
+            actor=person(request).username,
+            now=timezone.now(),
+        )
+    except Refused as refused:
+        form.add_error(refused.field if refused.field in form.fields else None, refused.message)
+        return False
+    messages.success(request, f"{row.name} can be asked for.")
+    return True
+
+
+def _only_managers(request: HttpRequest) -> None:
+    if not access.can(request.user, "manage", MachineType):
+        raise PermissionDenied

@@ -1,0 +1,83 @@
+"""What an admin does with a host in service: close it, empty it, open it again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from agents.models import Host
+from console import access
+from console.forms.hosts import Cordon, Drain
+from console.presenters import hosts as presenter
+from console.views.people import person
+from jobs import maintenance as service
+from jobs.refusals import Refused
+
+
+@require_safe
+@login_required
+def maintenance(request: HttpRequest, host_id: int) -> HttpResponse:
+    return _page(request, _host(request, host_id))
+
+
+@require_POST
+@login_required
+def cordon(request: HttpRequest, host_id: int) -> HttpResponse:
+    row, form = _host(request, host_id), Cordon(request.POST)
+    if not form.is_valid():
+        return _page(request, row, cordon=form)
+    with transaction.atomic():
+        service.cordon(row, form.cleaned_data["message"], person(request).username, timezone.now())
+    messages.success(request, f"{row.name} takes no new jobs. What runs there goes on.")
+    return redirect("host", host_id=host_id)
+
+
+@require_POST
+@login_required
+def drain(request: HttpRequest, host_id: int) -> HttpResponse:
+    row, form, now = _host(request, host_id), Drain(request.POST), timezone.now()
+    if not form.is_valid():
+        return _page(request, row, drain=form)
+    typed = form.cleaned_data
+    until = None if typed["deadline"] is None else now + timedelta(seconds=typed["deadline"])
+    try:
+        with transaction.atomic():
+            service.drain(row, typed["message"], until, typed["force"], person(request).username, now)
+    except Refused as refused:
+        form.add_error("deadline" if refused.field == "until" else None, refused.message)
+        return _page(request, row, drain=form)
+    messages.success(request, f"{row.name} is being emptied.")
+    return redirect("host", host_id=host_id)
+
+
+@require_POST
+@login_required
+def uncordon(request: HttpRequest, host_id: int) -> HttpResponse:
+    row = _host(request, host_id)
+    with transaction.atomic():
+        service.uncordon(row, person(request).username, timezone.now())
+    messages.success(request, f"{row.name} is open to jobs again.")
+    return redirect("host", host_id=host_id)
+
+
+def _host(request: HttpRequest, host_id: int) -> Host:
+    return access.get_or_404(request.user, "manage", Host.objects.select_related("location"), pk=host_id)
+
+
+def _page(
+    request: HttpRequest, row: Host, cordon: Cordon | None = None, drain: Drain | None = None
+) -> HttpResponse:
+    known = {"message": row.cordon_message}
+    context = {
+        "host": presenter.live(row, person(request)),
+        "cordon": cordon or Cordon(initial=known),
+        "drain": drain or Drain(initial={**known, "force": row.drain_force}),
+    }
+    return render(request, "hosts/maintenance.html", context)

@@ -1,0 +1,145 @@
+"""Machine types: those that admins define, beside Google's. What a job asked for stays what it was at its submit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from django.db import IntegrityError, transaction
+
+from agents.models import Location
+from jobs import floor
+from jobs.models import MachineType
+from jobs.refusals import Refused
+from jobs.rules import machines
+from jobs.rules.customjob import ACCELERATORS, CustomJobSpec
+from jobs.rules.machines import Needs, Types, allocatable_mb
+
+NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+ACCELERATOR = re.compile(r"(?:NVIDIA|AMD|INTEL)_[A-Z0-9_]{1,56}", re.ASCII)
+MOST_CPUS = 4_096
+MOST_MEMORY_MB = 1 << 26
+MOST_GPUS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """One type as it is asked for: `needs` with allocatable memory, `memory_mb` nominal. `own`: an admin's."""
+
+    name: str
+    needs: Needs
+    memory_mb: int
+    own: bool = False
+
+
+def of_location(named: str) -> Types:
+    """The admins' own types in this location, by name. One for the location wins over one for all."""
+    location = floor.resolved(named, Location.objects.values_list("name", flat=True))
+    rows = MachineType.objects.filter(location=None) | MachineType.objects.filter(location__name=location)
+    everywhere_first = sorted(rows.distinct(), key=lambda row: row.location_id is not None)
+    return {row.name: _needs(row) for row in everywhere_first}
+
+
+def frozen(spec: CustomJobSpec, types: Types) -> dict[str, object]:
+    """Of the types, those that the job asks for, as its row keeps them."""
+    asked = {pool.machine.machine_type for pool in spec.pools if pool is not None}
+    return {name: asdict(types[name]) for name in sorted(asked & types.keys())}
+
+
+def catalogue(named: str) -> Iterable[Defined]:
+    """Every type that may be asked for in this location, the admins' own first."""
+    location = floor.resolved(named, Location.objects.values_list("name", flat=True))
+    nominal = {
+        row.name: row.memory_mb
+        for row in sorted(
+            MachineType.objects.exclude(location__in=Location.objects.exclude(name=location)),
+            key=lambda row: row.location_id is not None,
+        )
+    }
+    for name, needs in sorted(of_location(location).items()):
+        yield Defined(name, needs, nominal[name], own=True)
+    for name in machines.well_known():
+        known = machines.nominal(name)
+        if known is not None:
+            needs = Needs(known.cpus, allocatable_mb(known.memory_mb), known.accelerator_type, known.gpus)
+            yield Defined(name, needs, known.memory_mb)
+
+
+def define(
+    name: str,
+    location: str,
+    cpus: float,
+    memory_mb: int,
+    accelerator_type: str,
+    accelerator_count: int,
+    note: str,
+    actor: str,
+    now: datetime,
+) -> MachineType:
+    """A new type, or new numbers for one that exists there. `location` is empty for all. Raises Refused."""
+    _check(name, cpus, memory_mb, accelerator_type, accelerator_count)
+    place = _location(location)
+    numbers = {
+        "cpus": cpus,
+        "memory_mb": memory_mb,
+        "accelerator_type": accelerator_type,
+        "accelerator_count": accelerator_count,
+        "note": note[:200],
+    }
+    stamp = {"changed_at": now, "changed_by": actor[:150]}
+    with transaction.atomic():
+        row = MachineType.objects.select_for_update().filter(name=name, location=place).first()
+        if row is None:
+            try:
+                with transaction.atomic():
+                    return MachineType.objects.create(name=name, location=place, **numbers, **stamp)
+            except IntegrityError:
+                row = MachineType.objects.select_for_update().get(name=name, location=place)
+        MachineType.objects.filter(pk=row.pk).update(**numbers, **stamp)
+        row.refresh_from_db()
+    return row
+
+
+def remove(row: MachineType, actor: str, now: datetime) -> None:
+    """Nobody may ask for it any more. Jobs that did keep what it was."""
+    MachineType.objects.filter(pk=row.pk).delete()
+
+
+def _needs(row: MachineType) -> Needs:
+    return Needs(row.cpus, allocatable_mb(row.memory_mb), row.accelerator_type, row.accelerator_count)
+
+
+def _location(named: str) -> Location | None:
+    if not named:
+        return None
+    found = Location.objects.filter(name=named).first()
+    if found is None:
+        known = ", ".join(Location.objects.values_list("name", flat=True)[:20])
+        raise Refused(
+            "location", f"There is no location {named[:63]!r}. There are: {known}; or leave it out."
+        )
+    return found
+
+
+def _check(name: str, cpus: float, memory_mb: int, accelerator_type: str, accelerator_count: int) -> None:
+    if not NAME.fullmatch(name):
+        raise Refused(
+            "name", "must be 1 to 63 lower-case letters, digits and dashes, and begin with a letter."
+        )
+    if machines.is_taken(name):
+        raise Refused("name", f"{name} means something already. Choose another name.")
+    if not 0 < cpus <= MOST_CPUS:
+        raise Refused("cpus", f"must be more than 0 and at most {MOST_CPUS}.")
+    if not 0 <= memory_mb <= MOST_MEMORY_MB:
+        raise Refused("memory_mb", f"must be from 0 to {MOST_MEMORY_MB}.")
+    if not 0 <= accelerator_count <= MOST_GPUS:
+        raise Refused("accelerator_count", f"must be from 0 to {MOST_GPUS}.")
+    if bool(accelerator_type) != bool(accelerator_count):
+        missing = "accelerator_count" if accelerator_type else "accelerator_type"
+        raise Refused(missing, "A GPU type and how many of it belong together; leave out both, or none.")
+    if accelerator_type and not (
+        accelerator_type in ACCELERATORS.values() or ACCELERATOR.fullmatch(accelerator_type)
+    ):
+        raise Refused("accelerator_type", "must be a name such as NVIDIA_L4; Hosts shows those of yours.")

@@ -1,0 +1,110 @@
+"""What an admin does with a host in service: closes it to new jobs, empties it, opens it again.
+
+A cordoned host takes nothing new; what runs there goes on. A drained one is cordoned, and what runs there leaves
+(moves.py). Each act is a row of the host's history with who and why, and may be taken back at any time.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+
+from agents import book
+from agents.models import Host
+from jobs import announce, hints, schedule
+from jobs.models import Run
+from jobs.refusals import Refused
+
+MOST_MESSAGE = 500
+
+
+def cordon(host: Host, message: str, actor: str, now: datetime) -> None:
+    """Nothing is placed there any more. Said again, it changes the message."""
+    with transaction.atomic():
+        row = _locked(host)
+        _update(
+            row,
+            cordoned=True,
+            cordoned_at=row.cordoned_at or now,
+            cordoned_by=actor[:150],
+            cordon_message=_message(message),
+        )
+        book.note(row.pk, "cordoned", message or "Closed to new jobs.", actor, now)
+        _tell(row)
+
+
+def uncordon(host: Host, actor: str, now: datetime) -> None:
+    """Open again, and what still was to leave stays. Moves that have begun are completed."""
+    with transaction.atomic():
+        row = _locked(host)
+        if not row.cordoned:
+            return
+        _update(
+            row,
+            cordoned=False,
+            cordoned_at=None,
+            cordoned_by="",
+            cordon_message="",
+            drain_at=None,
+            drain_until=None,
+            drain_force=False,
+            drain_runs=0,
+            drained_at=None,
+        )
+        book.note(row.pk, "uncordoned", "Open to jobs again.", actor, now)
+        _tell(row)
+
+
+def drain(host: Host, message: str, until: datetime | None, force: bool, actor: str, now: datetime) -> None:
+    """Its replicas are to leave, each as soon as there is a place elsewhere. Said again, it changes the terms."""
+    if until is not None and until <= now:
+        raise Refused("until", "The deadline is over already. Give one that is to come, or none.")
+    if force and until is None:
+        raise Refused(
+            "until", "By force needs a deadline: until then replicas move as soon as there is room."
+        )
+    with transaction.atomic():
+        row = _locked(host)
+        begins = row.drain_at is None
+        _update(
+            row,
+            cordoned=True,
+            cordoned_at=row.cordoned_at or now,
+            cordoned_by=actor[:150],
+            cordon_message=_message(message),
+            drain_at=row.drain_at or now,
+            drain_until=until,
+            drain_force=force,
+            drain_runs=_living(row) if begins else row.drain_runs,
+            drained_at=None if begins else row.drained_at,
+        )
+        by_when = f" until {until:%Y-%m-%d %H:%M:%S %Z}{', then by force' if force else ''}" if until else ""
+        book.note(row.pk, "draining", f"{message or 'To be emptied.'}{by_when}", actor, now)
+        _tell(row)
+
+
+def _living(host: Host) -> int:
+    return Run.objects.filter(host=host, released_at=None, held=False).count()
+
+
+def _locked(host: Host) -> Host:
+    """Nobody is placed on it meanwhile."""
+    schedule.claim()
+    row = Host.every.select_for_update(no_key=True).get(pk=host.pk)
+    if row.retired_at is not None:
+        raise Refused("host", f"{row.name} was removed.")
+    return row
+
+
+def _update(host: Host, **columns: object) -> None:
+    Host.every.filter(pk=host.pk).update(**columns)
+
+
+def _message(text: str) -> str:
+    return " ".join(text.split())[:MOST_MESSAGE]
+
+
+def _tell(host: Host) -> None:
+    hints.schedule()
+    announce.hints(["hosts", f"host:{host.pk}"])
