@@ -10,7 +10,7 @@ from datetime import datetime
 from django.db import IntegrityError, transaction
 
 from agents.models import Location
-from jobs import floor
+from jobs import audit, floor
 from jobs.models import MachineType
 from jobs.refusals import Refused
 from jobs.rules import machines
@@ -19,6 +19,8 @@ from jobs.rules.machines import Needs, Types, allocatable_mb
 
 NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 ACCELERATOR = re.compile(r"(?:NVIDIA|AMD|INTEL)_[A-Z0-9_]{1,56}", re.ASCII)
+KIND = "machine type"
+NUMBERS = ("cpus", "memory_mb", "accelerator_type", "accelerator_count", "note")
 MOST_CPUS = 4_096
 MOST_MEMORY_MB = 1 << 26
 MOST_GPUS = 64
@@ -94,17 +96,28 @@ def define(
         if row is None:
             try:
                 with transaction.atomic():
-                    return MachineType.objects.create(name=name, location=place, **numbers, **stamp)
+                    row = MachineType.objects.create(name=name, location=place, **numbers, **stamp)
+                    audit.note(actor, "machine_type.define", KIND, _named(row), None, numbers, now)
+                    return row
             except IntegrityError:
                 row = MachineType.objects.select_for_update().get(name=name, location=place)
+        before = {column: getattr(row, column) for column in numbers}
         MachineType.objects.filter(pk=row.pk).update(**numbers, **stamp)
+        audit.note(actor, "machine_type.change", KIND, _named(row), before, numbers, now)
         row.refresh_from_db()
     return row
 
 
 def remove(row: MachineType, actor: str, now: datetime) -> None:
     """Nobody may ask for it any more. Jobs that did keep what it was."""
-    MachineType.objects.filter(pk=row.pk).delete()
+    with transaction.atomic():
+        before = {column: getattr(row, column) for column in NUMBERS}
+        if MachineType.objects.filter(pk=row.pk).delete()[0]:
+            audit.note(actor, "machine_type.remove", KIND, _named(row), before, None, now)
+
+
+def _named(row: MachineType) -> str:
+    return f"{row.name} in {row.location.name}" if row.location else row.name
 
 
 def _needs(row: MachineType) -> Needs:

@@ -12,7 +12,7 @@ from django.db import transaction
 
 from agents import book
 from agents.models import Host
-from jobs import announce, hints, schedule
+from jobs import announce, audit, hints, schedule
 from jobs.models import Run
 from jobs.refusals import Refused
 
@@ -30,6 +30,7 @@ def cordon(host: Host, message: str, actor: str, now: datetime) -> None:
             cordoned_by=actor[:150],
             cordon_message=_message(message),
         )
+        _note(row, "cordon", actor, now)
         book.note(row.pk, "cordoned", message or "Closed to new jobs.", actor, now)
         _tell(row)
 
@@ -52,6 +53,7 @@ def uncordon(host: Host, actor: str, now: datetime) -> None:
             drain_runs=0,
             drained_at=None,
         )
+        _note(row, "uncordon", actor, now)
         book.note(row.pk, "uncordoned", "Open to jobs again.", actor, now)
         _tell(row)
 
@@ -79,6 +81,7 @@ def drain(host: Host, message: str, until: datetime | None, force: bool, actor: 
             drain_runs=_living(row) if begins else row.drain_runs,
             drained_at=None if begins else row.drained_at,
         )
+        _note(row, "drain", actor, now)
         by_when = f" until {until:%Y-%m-%d %H:%M:%S %Z}{', then by force' if force else ''}" if until else ""
         book.note(row.pk, "draining", f"{message or 'To be emptied.'}{by_when}", actor, now)
         _tell(row)
@@ -99,6 +102,22 @@ def _locked(host: Host) -> Host:
 
 def _update(host: Host, **columns: object) -> None:
     Host.every.filter(pk=host.pk).update(**columns)
+
+
+def _note(before: Host, verb: str, actor: str, now: datetime) -> None:
+    """`before` is the row as it was; it is read again for what it is now."""
+    after = Host.every.get(pk=before.pk)
+    audit.note(actor, f"host.{verb}", "host", before.name, _terms(before), _terms(after), now)
+
+
+def _terms(host: Host) -> dict[str, object]:
+    return {
+        "cordoned": host.cordoned,
+        "message": host.cordon_message,
+        "draining": host.drain_at is not None,
+        "until": host.drain_until.isoformat() if host.drain_until else None,
+        "force": host.drain_force,
+    }
 
 
 def _message(text: str) -> str:

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from agents.models import Host, HostEvent
 from jobs import schedule
-from jobs.models import Job
+from jobs.models import AuditEntry, Job
 from tests.doors.pages.rows import a_host
 from tests.doors.pages.test_new_job import FORM
 
@@ -28,6 +28,10 @@ def test_nothing_is_placed_on_a_cordoned_host_and_whoever_waits_reads_why(browse
     schedule.schedule(timezone.now())
     job.refresh_from_db()
     assert job.state == "PENDING" and job.runs.get().host == host
+    assert list(AuditEntry.objects.values_list("what", "actor", "subject")) == [
+        ("host.uncordon", "root", "gpu-03"),
+        ("host.cordon", "root", "gpu-03"),
+    ]
     events = HostEvent.objects.filter(host=host, actor="root").order_by("id").values_list("kind", "text")
     assert list(events)[1:] == [("cordoned", "new  disk"), ("uncordoned", "Open to jobs again.")]
 
