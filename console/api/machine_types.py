@@ -16,6 +16,7 @@ from console.api.errors import Refused
 from console.api.views import OurView, person
 from jobs import machine_types
 from jobs.models import MachineType
+from jobs.rules.machines import allocatable_mb
 
 NUMBERS = {"cpus": (float, int), "memoryMb": (int,), "acceleratorCount": (int,)}
 TEXTS = ("acceleratorType", "note")
@@ -82,7 +83,7 @@ def _own(row: MachineType) -> dict[str, Any]:
         "location": row.location.name if row.location else "",
         "cpus": row.cpus,
         "memoryMb": row.memory_mb,
-        "allocatableMemoryMb": machine_types.allocatable_mb(row.memory_mb),
+        "allocatableMemoryMb": allocatable_mb(row.memory_mb),
         "acceleratorType": row.accelerator_type,
         "acceleratorCount": row.accelerator_count,
         "note": row.note,
