@@ -13,7 +13,7 @@ from typing import Any
 import paramiko
 from django.utils import timezone
 
-from agents import install, standing
+from agents import gpus, install, standing
 from agents.backoff import Backoff, Trouble
 from agents.desk import Arrival, Desk, Fact, Frame, LogEnd
 from agents.dial import AuthFailed, Busy, DialError, KeyChanged, KeyUnknown, Unreachable, dial
@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 IDLE_LOOK_S = 5.0
 STEADY_S = 10.0
+# How often it is asked whether there are GPUs to be watched, if nothing says so earlier.
+WATCH_S = 10.0
 # With this much unsent, more orders would only wait in memory.
 ENOUGH_UNSENT = 4 * 1024 * 1024
 MOST_STARTS = 200
@@ -75,6 +77,8 @@ class HostThread:
         self._look = True
         self._looked_at = 0.0
         self._busy = False
+        self._watch: gpus.Watch | None = None  # what the host was last told to watch, on this link
+        self._watched_at = 0.0
         self._away = False  # the last dial did not get through either
         self._greeting = False  # holds one of GREETINGS; touched in the host's own thread only
         self.waiting_since: float | None = None  # wall time since when it waits to dial again
@@ -151,6 +155,8 @@ class HostThread:
         link = self._link
         if link is None:
             return False
+        for message in link.asides():
+            self._hear_aside(message)
         if self._look and link.ready:
             self._look_now(link)
         if batch := link.inbox.batch():
@@ -219,6 +225,7 @@ class HostThread:
         try:
             link = Link(transport, self.target.name, greeting, self._may_send, self._told)
             self._link, self._look, self._busy = link, True, True
+            self._watch, self._watched_at = gpus.Watch(), 0.0
             if not self._stopping:
                 link.listen(self._greeted)
         finally:
@@ -287,6 +294,24 @@ class HostThread:
                 self._start(link, order, documents[order.run])
             else:
                 link.say(order)
+        if self._looked_at - self._watched_at >= WATCH_S:
+            self._watched_at = self._looked_at
+            self._say_watch(link)
+
+    def _say_watch(self, link: Link) -> None:
+        """GPUs that are kept out of use, for the host to look at until they are free."""
+        wanted, before = gpus.watch(self.host_id), self._watch
+        for uuid, named in wanted.evictions:
+            link.send({"t": "evict", "gpu": uuid, "pids": named})
+        if before is None or (wanted.gpus, wanted.soon) != (before.gpus, before.soon):
+            link.send({"t": "watch", "gpus": wanted.gpus, "soon": wanted.soon})
+        self._watch = wanted
+
+    def _hear_aside(self, message: Mapping[str, Any]) -> None:
+        write = gpus.told if message["t"] == "gpus" else gpus.told_evicted
+        if write(self.host_id, self.lease.token, message, timezone.now()):
+            self._desk.host_changed(self.host_id)
+            self._watched_at = 0.0
 
     def _start(self, link: Link, order: Start, document: Mapping[str, Any]) -> None:
         try:
@@ -313,6 +338,8 @@ class HostThread:
             link.send({"t": "pull", "run": run, "from": start})
         if any(_settles(arrival) for arrival in batch):
             self._look = True
+        if any(isinstance(each.what, Fact) and each.what.document.get("busy") for each in batch):
+            self._look, self._watched_at = True, 0.0
 
 
 def _settles(arrival: Arrival) -> bool:

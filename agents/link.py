@@ -37,6 +37,9 @@ MOST_RUNS = 100_000
 MOST_FREE_MB = 1 << 40
 # What it complains of is written into our log, which is on our disk.
 MOST_COMPLAINTS = 100
+# About the host itself, no run of it. A newer one says it all again.
+ASIDES = frozenset({"gpus", "evicted"})
+MOST_ASIDES = 20
 
 
 class LinkBroken(DialError):
@@ -91,6 +94,7 @@ class Link:
         self._complaints = 0
         self.inbox = Inbox()
         self.said = Said()  # touched in the host's turns only
+        self._asides: list[Message] = []
         self.hello: Hello | None = None
         self.ready = False  # the whole inventory has been heard: what is not in it is not there
         self.ended = self.hung_up = False
@@ -135,6 +139,12 @@ class Link:
         """(kind of order, run) that the runner answered with an error since the last call."""
         with self._lock:
             found, self._refused = self._refused, []
+            return found
+
+    def asides(self) -> list[Message]:
+        """What the host told about itself since the last call."""
+        with self._lock:
+            found, self._asides = self._asides, []
             return found
 
     def send(self, message: Mapping[str, Any], payload: bytes = b"") -> None:
@@ -192,9 +202,12 @@ class Link:
             self._keep(message, payload)
         elif kind == "error":
             self._note_error(message)
+        elif kind in ASIDES:
+            with self._lock:
+                self._asides = [*self._asides[-MOST_ASIDES:], message]
         if kind == "fact":
             return CLAIM_COMPANY_S if message.get("phase") == "claimed" else COMPANY_S
-        return 0.0 if kind in KINDS or kind == "error" else math.inf
+        return 0.0 if kind in KINDS or kind in ASIDES or kind == "error" else math.inf
 
     def _keep(self, message: Message, payload: bytes) -> None:
         for arrival in arrivals(message, payload):

@@ -117,8 +117,14 @@ class Host(models.Model):
         return self.name
 
 
+class GpuState(models.TextChoices):
+    OK = "ok", "In use by nobody else"
+    QUARANTINED = "quarantined", "Quarantined"
+    CLEANING = "cleaning", "Being proved free"
+
+
 class Gpu(models.Model):
-    """One device of a host, known by its UUID."""
+    """One device of a host, known by its UUID. Placed on only while its state is `ok` (gpus.py)."""
 
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="gpus")
     uuid = models.CharField(max_length=80)
@@ -128,9 +134,19 @@ class Gpu(models.Model):
     accelerator_type = models.CharField(max_length=63, help_text="Vertex's name where there is one")
     present = models.BooleanField(default=True)
 
+    # Whether it is kept out of use, and for whom: [{pid, ticks, user, since, name, how}], as the host last told.
+    state = models.CharField(max_length=16, choices=GpuState.choices, default=GpuState.OK)
+    state_since = models.DateTimeField(null=True, blank=True)
+    state_text = models.TextField(blank=True)
+    holders = models.JSONField(default=list, blank=True)
+    # Who is to be killed on it, by whose word: [[pid, ticks]]. Empty again once the host has answered.
+    evict = models.JSONField(default=list, blank=True)
+    evict_by = models.CharField(max_length=150, blank=True)
+
     class Meta:
         ordering = ["host", "index"]
         constraints = [models.UniqueConstraint(fields=["uuid"], name="gpu_uuid_once")]
+        indexes = [models.Index(fields=["host"], name="gpu_out_of_use", condition=~Q(state="ok"))]
 
     def __str__(self) -> str:
         return self.uuid

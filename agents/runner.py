@@ -429,6 +429,9 @@ class Home:
         for path in (self.runs, self.work, self.trash, self.gpus):
             os.makedirs(path, mode=0o700, exist_ok=True)
 
+    def gpu_lock(self, gpu: str) -> str:
+        return os.path.join(self.gpus, re.sub("[/:]", "_", gpu) + ".lock")
+
     def run(self, run: str) -> str:
         """A run's directory. The check stands here, where the name becomes a path."""
         if not is_run_id(run):
@@ -565,6 +568,7 @@ def new_facts(run: str, mark: str = "") -> Facts:
         "work_key": None,
         "log": {"size": 0, "final": False, "digest": None},
         "survivors": [],
+        "busy": {},
     }
 
 
@@ -709,7 +713,8 @@ def parse_order(found: Dict[str, Any]) -> Order:
 
 # A login's leftovers that would tell a replica lies about itself.
 _NOT_FOR_REPLICAS = {"SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "SSH_ORIGINAL_COMMAND"} | {
-    "OLDPWD", "SHLVL", "_", "TRAINYARD_FAILPOINT", "TRAINYARD_NO_INOTIFY", "TRAINYARD_NO_CGROUP", "TRAINYARD_FLOOR_MB"
+    "OLDPWD", "SHLVL", "_", "TRAINYARD_FAILPOINT", "TRAINYARD_NO_INOTIFY", "TRAINYARD_NO_CGROUP", "TRAINYARD_FLOOR_MB",
+    "TRAINYARD_GPU_ROOT", "TRAINYARD_GPU_LOOK_S",
 }  # fmt: skip
 
 
@@ -831,6 +836,296 @@ def freeze_and_kill(find: Callable[[], List[Process]]) -> List[Denied]:
         if send_exactly(process.pid, process.ticks, signal.SIGKILL) == "denied":
             denied.append(Denied(process.pid, "not permitted: it runs as another user"))
     return denied
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# GPUs: who uses one. Two witnesses, because each misses somebody: the driver's list of compute processes, and who has
+# /dev/nvidia<minor> open. Without root the second one sees this login's processes only; it tells how many it could not
+# look into.
+# ---------------------------------------------------------------------------------------------------------------
+
+GPU_PATIENCE_S = 1.0  # a process that is just dying may still be listed
+# How long nvidia-smi may take, and how often GPUs that are kept out of use are looked at again.
+GPU_LOOK_S = float(os.environ.get("TRAINYARD_GPU_LOOK_S") or 10)
+MOST_HOLDERS = 8  # of one GPU: more would not be read by anybody
+# Who opens every device without computing on it: the driver's own services, monitors, and screens.
+_ONLOOKERS = {
+    "nvidia-smi", "nvidia-persiste", "nvidia-powerd", "nv-hostengine", "nv-fabricmanage", "dcgm-exporter",
+    "nvidia-device-p", "nvtop", "nvitop", "gpustat", "btop", "Xorg", "Xwayland", "gnome-shell", "kwin_wayland",
+}  # fmt: skip
+
+
+class Program:
+    """A program of this host that is asked something: begun now, heard later, left behind if it hangs."""
+
+    def __init__(self, command: List[str]) -> None:
+        self._name = command[0]
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115
+        self._failed = ""
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=self._file,
+                stderr=self._file,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._failed = str(error)
+
+    def answer(self, timeout: float) -> Tuple[int, str]:
+        """(status, what it printed). One that hangs, as nvidia-smi can, counts as failed."""
+        with self._file:
+            if self._failed:
+                return 127, self._failed
+            try:
+                status = self._process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                with contextlib.suppress(
+                    subprocess.TimeoutExpired
+                ):  # it may hang in the kernel, as drivers do
+                    self._process.wait(1)
+                return 124, "%s did not answer within %g s" % (self._name, timeout)
+            self._file.seek(0)
+            return status, self._file.read(1 << 20).decode("utf-8", "replace")
+
+
+def output_of(command: List[str], timeout: float = 10.0) -> Tuple[int, str]:
+    return Program(command).answer(timeout)
+
+
+class GpuLook(NamedTuple):
+    """Who was on which GPU. `error`: the driver could not be asked, so nothing is proved."""
+
+    holders: Dict[str, List[Dict[str, Any]]]
+    unseen: int  # processes of others whose open files only root may see
+    error: str
+
+    def busy(self, mark: str = "") -> Dict[str, List[Dict[str, Any]]]:
+        """Those in the way of the run with that mark. Another living run may look at every device."""
+        rows = {
+            uuid: [h for h in held if h["how"] == "compute" or h["run"] != "live" or h["mark"] == mark]
+            for uuid, held in self.holders.items()
+        }
+        return {uuid: held[:MOST_HOLDERS] for uuid, held in rows.items() if held}
+
+
+def _gpu_root() -> str:
+    """Where /dev and /proc/driver are: elsewhere in tests only."""
+    return os.environ.get("TRAINYARD_GPU_ROOT", "")
+
+
+def gpu_minors() -> Dict[str, int]:
+    """UUID to the N of /dev/nvidiaN, which is not the index of nvidia-smi. Empty where the driver does not tell."""
+    base = _gpu_root() + "/proc/driver/nvidia/gpus"
+    found = {}
+    try:
+        for name in os.listdir(base):
+            with open(os.path.join(base, name, "information"), errors="replace") as file:
+                text = file.read(65536)
+            uuid = re.search(r"^GPU UUID:\s*(\S+)", text, re.M)
+            minor = re.search(r"^Device Minor:\s*(\d+)", text, re.M)
+            if uuid and minor:
+                found[uuid.group(1)] = int(minor.group(1))
+    except OSError:
+        pass
+    return found
+
+
+def open_devices() -> Tuple[Dict[int, Set[int]], int]:
+    """(minor to the pids that have it open, how many processes could not be looked into)."""
+    own, loose = _gpu_root() + "/dev/nvidia", not _gpu_root()
+    found: Dict[int, Set[int]] = {}
+    unseen = 0
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            fds = os.listdir("/proc/%s/fd" % name)
+        except PermissionError:
+            unseen += _has_command(name)
+            continue
+        except OSError:
+            continue
+        for fd in fds:
+            try:
+                target = os.readlink("/proc/%s/fd/%s" % (name, fd))
+            except OSError:
+                continue
+            # The link is compared as text, for a stat could hang. In another mount namespace it has a longer name.
+            head, _, tail = target.rpartition("nvidia")
+            if tail.isdigit() and (head + "nvidia" == own or loose and head.endswith("/dev/")):
+                found.setdefault(int(tail), set()).add(int(name))
+    return found, unseen
+
+
+def _has_command(pid: str) -> bool:
+    """Threads of the kernel have none, and hold no device."""
+    try:
+        with open("/proc/%s/cmdline" % pid, "rb") as file:
+            return bool(file.read(1))
+    except OSError:
+        return False
+
+
+def look_at_gpus(uuids: List[str], quick: bool = False) -> GpuLook:
+    """Who uses these GPUs now. Takes as long as nvidia-smi does, so serve itself never calls it.
+
+    A quick look does not ask the driver where it need not: our own processes have a device open, or do not use it.
+    """
+    query = ["nvidia-smi", "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader"]
+    minors = gpu_minors()
+    needed = not quick or any(uuid not in minors for uuid in uuids)
+    asked = Program(query) if needed and shutil.which("nvidia-smi") else None
+    devices, unseen = open_devices()
+    found: Dict[str, Dict[Tuple[int, str], Dict[str, Any]]] = {uuid: {} for uuid in uuids}
+    for uuid in uuids:
+        for pid in devices.get(minors.get(uuid, -1), ()):
+            found[uuid][pid, "open"] = describe_holder(pid, "open")
+    error = ""
+    if asked is not None:
+        status, text = asked.answer(GPU_LOOK_S)
+        if status != 0:
+            error = text.strip()[:500] or "nvidia-smi ended with status %d" % status
+        else:
+            for uuid, pid in re.findall(r"^\s*([^\s,]+)\s*,\s*(\d+)\s*$", text, re.M):
+                if uuid in found:
+                    found[uuid].pop((int(pid), "open"), None)
+                    found[uuid][int(pid), "compute"] = describe_holder(int(pid), "compute")
+    holders = {
+        uuid: [h for h in rows.values() if h["how"] == "compute" or h["name"] not in _ONLOOKERS]
+        for uuid, rows in found.items()
+    }
+    return GpuLook(holders, unseen, error)
+
+
+def describe_holder(pid: int, how: str) -> Dict[str, Any]:
+    """A process for a person to recognise, and to be found again exactly. `run` tells whether it is one of ours."""
+    process = read_process(pid)
+    found: Dict[str, Any] = {"pid": pid, "ticks": 0, "user": "", "age_s": None, "name": "", "how": how}
+    found.update(run="", mark="")
+    if process is None:
+        return found
+    hertz = os.sysconf("SC_CLK_TCK")
+    found.update(ticks=process.ticks, age_s=int(max(0, time.clock_gettime(7) - process.ticks / hertz)))
+    with contextlib.suppress(OSError, KeyError):
+        uid = os.stat("/proc/%d" % pid).st_uid
+        found["user"] = str(uid)
+        found["user"] = pwd.getpwuid(uid).pw_name
+    with (
+        contextlib.suppress(OSError),
+        open("/proc/%d/comm" % pid, encoding="utf-8", errors="replace") as file,
+    ):
+        found["name"] = "".join(c if c.isprintable() else "?" for c in file.read(64).strip())
+    mark = mark_of(pid)
+    found["run"] = state_of_mark(mark)
+    found["mark"] = mark if found["run"] else ""
+    return found
+
+
+def mark_of(pid: int) -> str:
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            for item in file.read(1 << 20).split(b"\0"):
+                if item.startswith(b"TRAINYARD_MARK="):
+                    return item[15:].decode("utf-8", "replace")
+    except OSError:
+        pass
+    return ""
+
+
+def state_of_mark(mark: str) -> str:
+    """ "live" or "left" for a process of a run that this host knows, of any deployment; "" for everybody else's."""
+    run = mark.partition(":")[2]
+    if not is_run_id(run):
+        return ""
+    root = os.path.join(os.path.expanduser("~"), ".trainyard")
+    for deployment in os.listdir(root) if os.path.isdir(root) else ():
+        facts = load_facts(os.path.join(root, deployment, "runs", run))
+        if facts is not None and facts["mark"] == mark:
+            return "left" if facts["phase"] == "closed" else "live"
+    return ""
+
+
+def words_of_holders(uuid: str, holders: List[Dict[str, Any]]) -> str:
+    """`GPU-1 is in use: PID 4711 (python3) of alice for 2 h`."""
+    found = []
+    for holder in holders:
+        name = " (%s)" % (holder["name"] or "not to be seen from here")
+        user = " of %s" % holder["user"] if holder["user"] else ""
+        age = " for %s" % _span(holder["age_s"]) if holder["age_s"] is not None else ""
+        doing = {"open": ", by its open device", "lock": ", by its lock"}.get(holder["how"], "")
+        found.append("PID %d%s%s%s%s" % (holder["pid"], name, user, age, doing))
+    return "GPU %s is in use: %s" % (uuid, "; ".join(found))
+
+
+def _span(seconds: int) -> str:
+    for size, word in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return "%d %s" % (seconds // size, word)
+    return "%d s" % seconds
+
+
+def gpus_in_the_way(uuids: List[str], mark: str, quick: bool = False) -> Tuple[Dict[str, Any], str]:
+    """Look until these GPUs are free or the patience is over: (who is left on which, what the driver complains of).
+
+    What carries `mark`, or that of a run that is over, is killed: it should not have outlived its run.
+    """
+    until = time.monotonic() + GPU_PATIENCE_S
+    while True:
+        look = look_at_gpus(uuids, quick)
+        busy = look.busy(mark)
+        for row in [row for rows in busy.values() for row in rows]:
+            if row["run"] == "left" or mark and row["mark"] == mark:
+                send_exactly(row["pid"], row["ticks"], signal.SIGKILL)
+        if not (busy or look.error) or time.monotonic() >= until:
+            return busy, look.error
+        time.sleep(0.1)
+
+
+def report_on_gpus(locks: Dict[str, str]) -> Dict[str, Any]:
+    """For the console: who is on each of these GPUs, or holds its lock: a run of ours that should be over, say."""
+    look = look_at_gpus(list(locks))
+    busy = look.busy()
+    held = {uuid: busy.get(uuid, []) or lock_holders(path) for uuid, path in locks.items()}
+    return {"gpus": told_holders(held), "unseen": look.unseen, "error": look.error}
+
+
+def lock_holders(path: str) -> List[Dict[str, Any]]:
+    """Who took the flock of this file, without trying to take it: a start that comes just now must not be refused."""
+    try:
+        inode = os.stat(path).st_ino
+        with open("/proc/locks") as file:
+            rows = [line.split() for line in file]
+    except OSError:
+        return []
+    # 1: FLOCK ADVISORY WRITE <pid> <device>:<inode> 0 EOF; a waiting one has an arrow behind its number.
+    pids = [
+        int(r[4]) for r in rows if len(r) > 5 and r[1] == "FLOCK" and r[5].rpartition(":")[2] == str(inode)
+    ]
+    return [describe_holder(pid, "lock") for pid in pids if pid > 0]
+
+
+def evict(gpu: str, pids: Set[Tuple[int, int]]) -> List[str]:
+    """Kill those of `pids` that are on the GPU now; says in words what became of each."""
+    words = []
+    for row in look_at_gpus([gpu]).busy().get(gpu, []):
+        if (row["pid"], row["ticks"]) in pids:
+            answer = send_exactly(row["pid"], row["ticks"], signal.SIGKILL)
+            told = {"sent": "was killed", "gone": "was gone already"}.get(
+                answer, "runs as another user: not permitted"
+            )
+            words.append("PID %d %s" % (row["pid"], told))
+    return words or ["none of them is on it any more"]
+
+
+def told_holders(busy: Dict[str, Any]) -> Dict[str, Any]:
+    """For the wire: the mark is for us alone."""
+    return {
+        uuid: [{key: value for key, value in row.items() if key != "mark"} for row in rows]
+        for uuid, rows in busy.items()
+    }
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -1201,6 +1496,7 @@ class Keeper:
         write_file(os.path.join(directory, "order.json"), json.dumps(document).encode())
         self.lock_gpus(order.gpus)
         failpoint("after_gpu_lock")
+        self.check_gpus(order.gpus)
         if order.port is not None:
             check_port(order.port)
         self.work = os.path.join(directory, "work")
@@ -1217,12 +1513,31 @@ class Keeper:
 
     def lock_gpus(self, gpus: List[str]) -> None:
         for gpu in sorted(gpus):
-            path = os.path.join(self.home.gpus, re.sub("[/:]", "_", gpu) + ".lock")
-            fd = take_lock(path)
+            fd = take_lock(self.home.gpu_lock(gpu))
             if fd < 0:
+                self.facts["busy"] = {gpu: []}
                 raise Refused("gpu_busy", "GPU %s is held by another run on this host" % gpu)
             os.set_inheritable(fd, True)  # the replica holds it too, should all keepers die
             self.gpu_locks.append(fd)
+
+    def check_gpus(self, gpus: List[str]) -> None:
+        """Refused unless every one is proved free of strangers."""
+        if not gpus:
+            return
+        busy, error = gpus_in_the_way(gpus, "")
+        if busy:
+            self.facts["busy"] = told_holders(busy)
+            raise Refused("gpu_busy", "; ".join(words_of_holders(uuid, busy[uuid]) for uuid in sorted(busy)))
+        if error:
+            self.facts["busy"] = {gpu: [] for gpu in gpus}
+            raise Refused("gpu_busy", "it cannot be told whether its GPUs are free: %s" % error)
+
+    def clean_gpus(self) -> None:
+        """Nobody of ours may stay on a GPU that is given back. Others are named; the console keeps it out of use."""
+        gpus = [str(gpu) for gpu in self.facts.get("gpus") or []]
+        if gpus and self.facts["started_at"]:
+            busy, _ = gpus_in_the_way(gpus, self.facts["mark"], quick=True)
+            self.facts["busy"] = told_holders(busy)
 
     def open_channels(self) -> None:
         flags = os.O_CLOEXEC
@@ -1550,6 +1865,7 @@ class Keeper:
         facts = self.facts
         if facts["cgroup"]:
             remove_cgroup(facts["cgroup"])
+        self.clean_gpus()
         for fd in self.gpu_locks:
             fcntl.flock(fd, fcntl.LOCK_UN)
         facts["survivors"] = []
@@ -1923,6 +2239,49 @@ class Outbox:
                 raise Hangup(str(error)) from None
 
 
+class Errand:
+    """What may take long, or hang on a driver or a user's file system: done by a child, answered through a pipe."""
+
+    def __init__(
+        self, home: Home, kind: str, act: Callable[[], Any], done: Callable[[Any], None], patience_s: float
+    ) -> None:
+        self.kind, self.done = kind, done
+        self.deadline = time.monotonic() + patience_s
+        self.fd, write = os.pipe()
+        os.set_blocking(self.fd, False)
+        self._heard = b""
+
+        def work() -> None:
+            data = memoryview(json.dumps(act()).encode())
+            while data:
+                data = data[os.write(write, data) :]
+
+        try:
+            self.pid = fork_detached(work, home.base, {write}, "trainyard-errand %s" % kind)
+        except OSError:
+            os.close(self.fd)
+            raise
+        finally:
+            os.close(write)
+
+    def hear(self) -> bool:
+        """True when all has been heard, or nothing more will be."""
+        try:
+            data = os.read(self.fd, 1 << 20)
+        except (BlockingIOError, InterruptedError):
+            return False
+        self._heard += data
+        return not data or len(self._heard) > MAX_PAYLOAD
+
+    def answer(self) -> Any:
+        """What it found, None when it failed, was killed, or took too long."""
+        os.close(self.fd)
+        try:
+            return json.loads(self._heard.decode("utf-8"))
+        except ValueError:
+            return None
+
+
 class Run:
     """What serve knows of one run."""
 
@@ -1970,6 +2329,11 @@ class Serve:
         self.base_watch = -1
         self.token = ""
         self.boot_id = boot_id()
+        self.errands: Dict[int, Errand] = {}
+        self.watched_gpus: List[str] = []
+        self.seen_free: Set[str] = set()
+        self.told_gpus: Any = None
+        self.gpu_look_at = 0.0
         self.next_tick = time.monotonic() + TICK_S
         self.deadline: float | None = time.monotonic() + HELLO_S
 
@@ -2002,9 +2366,14 @@ class Serve:
         poll.register(self.wake, select.POLLIN)
         if self.inotify.fd >= 0:
             poll.register(self.inotify.fd, select.POLLIN)
+        for fd in self.errands:
+            poll.register(fd, select.POLLIN)
         for fd, event in poll.poll(self.patience() * 1000):
             if fd == self.in_fd:
                 self.listen()
+            elif fd in self.errands:
+                if self.errands[fd].hear():
+                    self.end_errand(fd)
             elif fd == self.inotify.fd:
                 self.notice()
             elif fd == self.wake:
@@ -2153,12 +2522,92 @@ class Serve:
                 raise Hangup("no hello")
             return
         self.check_owner()
+        self.hurry_errands()
+        if self.watched_gpus and time.monotonic() >= self.gpu_look_at:
+            self.look_at_watched()
         for run in list(self.runs.values()):
             if not run.closed:
                 self.look(run)
                 if run.stop is not None:
                     self.poke(run)
                 self.check_alive(run)
+
+    # -- errands --
+
+    def errand(
+        self, kind: str, act: Callable[[], Any], done: Callable[[Any], None], patience_s: float = 60.0
+    ) -> bool:
+        """Have `act` done by a child and `done` called with its answer. One of a kind at a time, else False."""
+        if any(errand.kind == kind for errand in self.errands.values()):
+            return False
+        try:
+            errand = Errand(self.at_home(), kind, act, done, patience_s)
+        except OSError:
+            return False  # no process, no descriptor: whoever wants it asks again
+        self.errands[errand.fd] = errand
+        return True
+
+    def end_errand(self, fd: int) -> None:
+        errand = self.errands.pop(fd)
+        errand.done(errand.answer())
+
+    def hurry_errands(self) -> None:
+        """A child that hangs is killed. If even that does not end it, its pipe stays open and its kind stays out."""
+        for errand in self.errands.values():
+            if time.monotonic() >= errand.deadline:
+                with contextlib.suppress(OSError):
+                    os.kill(errand.pid, signal.SIGKILL)
+
+    # -- GPUs that the console keeps out of use until they are proved free --
+
+    def on_watch(self, message: Message, payload: bytes) -> None:
+        """Look at these now and then. Free is who was free in two looks, or in one if the console says `soon`."""
+        self.watched_gpus = self.gpu_names(message["gpus"])
+        self.seen_free &= set(self.watched_gpus)
+        self.seen_free |= set(self.gpu_names(message.get("soon") or []))
+        self.told_gpus = None
+        self.look_at_watched()
+
+    def gpu_names(self, found: Any) -> List[str]:
+        if not isinstance(found, list) or not all(isinstance(g, str) and _GPU.match(g) for g in found):
+            raise ValueError("gpus must be a list of GPU UUIDs")
+        return list(found[:256])
+
+    def look_at_watched(self) -> None:
+        gpus = list(self.watched_gpus)
+        self.gpu_look_at = time.monotonic() + GPU_LOOK_S
+        if gpus:
+            locks = {uuid: self.at_home().gpu_lock(uuid) for uuid in gpus}
+            self.errand("gpus", lambda: report_on_gpus(locks), self.tell_gpus)
+
+    def tell_gpus(self, report: Any) -> None:
+        if report is None or set(report["gpus"]) != set(self.watched_gpus):
+            return  # it hung, or is about others than those that are watched now: the next look is due anyway
+        free = {u for u, held in report["gpus"].items() if not held and not report["error"]}
+        report["free"], self.seen_free = sorted(free & self.seen_free), free
+        # Told again only when somebody came or went: that ages grow is no news.
+        news = [
+            report["error"],
+            sorted((u, sorted(h["pid"] for h in held)) for u, held in report["gpus"].items()),
+        ]
+        if news != self.told_gpus or report["free"]:
+            self.told_gpus = news
+            self.say(dict(report, t="gpus"))
+
+    def on_evict(self, message: Message, payload: bytes) -> None:
+        """A person said that these processes are to go: exactly these, and only if they are on that GPU now."""
+        [gpu] = self.gpu_names([message["gpu"]])
+        pids = {(int(pid), int(ticks)) for pid, ticks in message["pids"]}
+
+        def act() -> List[str]:
+            return evict(gpu, pids)
+
+        def done(words: Any) -> None:
+            self.say({"t": "evicted", "gpu": gpu, "words": words or ["it took too long"]})
+            self.gpu_look_at = 0.0
+
+        if not self.errand("evict", act, done):
+            raise ValueError("another eviction is going on")
 
     # -- hello, inventory --
 
@@ -2489,6 +2938,8 @@ class Serve:
         "forget": on_forget,
         "runs": on_runs,
         "ping": on_ping,
+        "watch": on_watch,
+        "evict": on_evict,
     }
 
 
@@ -2643,18 +3094,8 @@ def open_shell(request: Message) -> Tuple[List[str], Dict[str, str], str]:
 # ---------------------------------------------------------------------------------------------------------------
 
 _NETWORK_DISKS = {
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smb3",
-    "lustre",
-    "gpfs",
-    "ceph",
-    "beegfs",
-    "afs",
-    "9p",
-    "fuse.sshfs",
-}
+    "nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "ceph", "beegfs", "afs", "9p", "fuse.sshfs"
+}  # fmt: skip
 _MEMORY_DISKS = {"tmpfs", "ramfs", "devtmpfs", "rootfs"}
 
 
@@ -2698,26 +3139,6 @@ def probe() -> None:
 def _limit(which: int) -> int:
     soft = resource.getrlimit(which)[0]
     return 2**31 - 1 if soft == resource.RLIM_INFINITY else min(soft, 2**31 - 1)
-
-
-def output_of(command: List[str], timeout: float = 10.0) -> Tuple[int, str]:
-    """(status, what it printed). A program that hangs, as nvidia-smi can, is left behind and counts as failed."""
-    with tempfile.TemporaryFile() as file:
-        try:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
-            )
-        except OSError as error:
-            return 127, str(error)
-        try:
-            status = process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):  # it may hang in the kernel, as drivers do
-                process.wait(1)
-            return 124, "%s did not answer within %g s" % (command[0], timeout)
-        file.seek(0)
-        return status, file.read(1 << 20).decode("utf-8", "replace")
 
 
 def probe_gpus() -> Tuple[List[Dict[str, Any]], str | None]:

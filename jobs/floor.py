@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from django.conf import settings
 
-from agents.models import Gpu, Host, HostStatus, Location
+from agents.models import Gpu, GpuState, Host, HostStatus, Location
 from jobs.beginnings import DEFAULT
 from jobs.models import GpuClaim, Run
 from jobs.rules.customjob import CustomJobSpec
@@ -154,6 +154,9 @@ def empty(location: str) -> list[HostView]:
 
 def _views(hosts: Sequence[Host]) -> list[HostView]:
     gpus = _gpus(hosts)
+    unfit: dict[int, set[str]] = defaultdict(set)
+    for pk, uuid in Gpu.objects.exclude(state=GpuState.OK).values_list("host", "uuid"):
+        unfit[pk].add(uuid)
     cpus: dict[int, float] = defaultdict(float)
     memory_mb: dict[int, int] = defaultdict(int)
     used_ports: dict[int, set[int]] = defaultdict(set)
@@ -168,7 +171,15 @@ def _views(hosts: Sequence[Host]) -> list[HostView]:
     for pk, uuid in claims:
         used_gpus[pk].add(uuid)
     return [
-        _view(host, gpus[host.pk], cpus[host.pk], memory_mb[host.pk], used_gpus[host.pk], used_ports[host.pk])
+        _view(
+            host,
+            gpus[host.pk],
+            cpus[host.pk],
+            memory_mb[host.pk],
+            used_gpus[host.pk] | unfit[host.pk],
+            used_ports[host.pk],
+            unfit[host.pk] - used_gpus[host.pk],
+        )
         for host in hosts
     ]
 
@@ -189,6 +200,7 @@ def _view(
     used_memory_mb: int = 0,
     used_gpus: Iterable[str] = (),
     used_ports: Iterable[int] = (),
+    unfit: Iterable[str] = (),
 ) -> HostView:
     return HostView(
         id=host.pk,
@@ -202,4 +214,5 @@ def _view(
         used_memory_mb=used_memory_mb,
         used_gpus=frozenset(used_gpus),
         used_ports=frozenset(used_ports),
+        unfit=frozenset(unfit),
     )

@@ -8,7 +8,7 @@ jobs concerned are marked as due in the same transaction, and advanced after it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F
 
+from agents import gpus
 from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Taken
 from agents.failpoints import failpoint
 from agents.models import Host
@@ -26,6 +27,7 @@ from jobs.rules.states import TERMINAL, RunPhase
 
 # A payload that cannot be read is asked for again so often; then its range is a gap like any other.
 MOST_TRIES = 3
+BUSY = "gpu_busy"
 LOST = "The host was restarted and holds nothing of this run any more."
 
 
@@ -159,6 +161,8 @@ def _learn(run: Run, mail: Mail, full: bool, store: Store, told: Told, tries: Tr
             changed |= facts.learn(run, known, store.now)
     if changed - {"log_size"} or run.phase != phase:
         told.jobs.add(run.job_id)
+    if run.phase == RunPhase.CLOSED != phase:
+        _keep_gpus_out(run, mail, store.now)
     # A full host looks free: until its checklist says otherwise, one job after the other would fail there.
     told.check |= "refusal" in changed and run.refusal == "disk_full"
     if mail.end is not None:
@@ -173,6 +177,20 @@ def _learn(run: Run, mail: Mail, full: bool, store: Store, told: Told, tries: Tr
         store.changed.append((run, changed))
     if changed & {"log_stored", "log_size", "log_complete_at"}:
         told.logs.add(run.pk)
+
+
+def _keep_gpus_out(run: Run, mail: Mail, now: datetime) -> None:
+    """Somebody was on its GPUs when it should have begun, or when it was over: nothing is placed there for now.
+
+    In the transaction of the fact, so that nobody decides where the job goes next before that is known.
+    """
+    found = mail.facts[-1].document.get("busy") if mail.facts else None
+    busy: dict[str, object] = dict(found) if isinstance(found, Mapping) else {}
+    if not busy and run.refusal == BUSY:
+        busy = dict.fromkeys(run.gpu_uuids)
+    busy = {uuid: rows for uuid, rows in busy.items() if uuid in run.gpu_uuids}
+    if busy:
+        gpus.quarantine(run.host_id, busy, run.message, now)
 
 
 def _append(

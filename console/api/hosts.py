@@ -34,14 +34,14 @@ class HostView(OurView):
     """`GET /api/v1/hosts/<id or name>`."""
 
     def get(self, request: Request, host: str) -> Response:
-        return Response(document(_host(request, "see", host)))
+        return Response(document(host_of(request, "see", host)))
 
 
 class ActView(OurView):
     """`POST /api/v1/hosts/<id or name>:cordon` and the like."""
 
     def post(self, request: Request, host: str, verb: str) -> Response:
-        row = _host(request, "manage", host)
+        row = host_of(request, "manage", host)
         body = request.data if isinstance(request.data, dict) else None
         if body is None:
             raise Refused("", "The body must be a JSON object, or empty.")
@@ -129,7 +129,7 @@ def document(host: Host) -> Document:
     }
 
 
-def _host(request: Request, verb: access.Verb, named: str) -> Host:
+def host_of(request: Request, verb: access.Verb, named: str) -> Host:
     rows = Host.objects.select_related("location")
     lookup = {"pk": int(named)} if named.isdigit() else {"name": named}
     return access.get_or_404(request.user, verb, rows, **lookup)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from console.api import custom_jobs, events, hosts, jobs, log_bytes, machine_types, views
+from console.api import custom_jobs, events, gpus, hosts, jobs, log_bytes, machine_types, views
 
 PARENT = r"projects/(?P<project>[^/:]{1,63})/locations/(?P<location>[^/:]{1,63})"
 HOST = r"(?P<host>[A-Za-z0-9_-]{1,63})"
@@ -28,5 +28,10 @@ urlpatterns = [
     re_path(rf"^/*api/v1/hosts/{HOST}:(?P<verb>{'|'.join(hosts.ACTS)})$", hosts.ActView.as_view()),
     re_path(r"^/*api/v1/machineTypes/?$", machine_types.MachineTypesView.as_view()),
     re_path(r"^/*api/v1/machineTypes/(?P<name>[A-Za-z0-9-]{1,63})$", machine_types.MachineTypeView.as_view()),
+    re_path(rf"^/*api/v1/hosts/{HOST}/gpus/?$", gpus.GpusView.as_view()),
+    re_path(
+        rf"^/*api/v1/hosts/{HOST}/gpus/(?P<uuid>[^:]{{1,80}}):(?P<what>recheck|evict|use)$",
+        gpus.GpuActView.as_view(),
+    ),
     re_path(r"^/*(?:v1|ui|api)/", views.Nothing.as_view()),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agents.models import HostStatus
+from agents.models import GpuState, HostStatus
 from jobs.rules.states import JobState, ReplicaState, RunPhase
 
 
@@ -51,6 +51,13 @@ HOST = _table(
     (HostStatus.BLOCKED, "Host key changed", "bad", "key"),
     (HostStatus.UNUSABLE, "Not usable", "bad", "cross"),
 )
+
+# A GPU that is kept out of use, or not yet proved clean.
+GPU = _table(
+    (GpuState.QUARANTINED, "Quarantined", "bad", "stop"),
+    (GpuState.CLEANING, "Being proved free", "busy", "ring"),
+)
+GPU_CLEANING = Badge("cleaning", "Cleaning", "busy", "ring")
 
 UNREACHABLE = Badge("UNREACHABLE", "Unreachable", "warn", "unplugged")
 RETIRED = Badge("retired", "Removed", "still", "slash")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
@@ -13,11 +14,12 @@ from django.urls import reverse
 
 from agents import checklist, keys
 from agents.hostkeys import fingerprint
-from agents.models import Gpu, Host, HostStatus
+from agents.models import Gpu, GpuState, Host, HostStatus
 from console import access
 from console.presenters import badges
 from console.presenters.badges import Badge
 from jobs.models import GpuClaim, Run
+from jobs.rules.states import RunPhase
 
 SHOWN_EVENTS = 30
 SSH_ERROR = "The last SSH error, word for word"
@@ -45,6 +47,7 @@ class HostRow:
     memory_mb: int
     gpus_used: int
     gpus: int
+    gpus_out: int
     models: str
     free_disk_mb: int | None
     runs: int
@@ -73,7 +76,21 @@ class CheckLine:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuHolder:
+    """Somebody whom we did not start, on a GPU."""
+
+    pid: int
+    user: str
+    name: str
+    since: datetime | None
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
 class GpuLine:
+    """`badge`: it is kept out of use, or a run that is over is still being proved to be gone."""
+
+    id: int
     index: int
     uuid: str
     model: str
@@ -83,6 +100,10 @@ class GpuLine:
     held: bool
     run: str
     job_url: str
+    badge: Badge | None
+    since: datetime | None
+    text: str
+    holders: tuple[GpuHolder, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +166,7 @@ class HostLive:
 def host_list(user: User) -> HostList:
     """Four queries, whatever the number of hosts."""
     hosts = access.visible(user, Host.objects.select_related("location").defer("checklist", "facts"))
-    gpus = list(Gpu.objects.filter(present=True).values_list("host_id", "pk", "model"))
+    gpus = list(Gpu.objects.filter(present=True).values_list("host_id", "pk", "model", "state"))
     held = set(GpuClaim.objects.filter(released_at=None).values_list("gpu_id", flat=True))
     runs = Counter(Run.objects.filter(released_at=None).values_list("host_id", flat=True))
     rows = tuple(_row(host, [g for g in gpus if g[0] == host.pk], held, runs) for host in hosts)
@@ -220,8 +241,8 @@ def _fingerprint(line: str) -> str:
     return fingerprint(line) if line else ""
 
 
-def _row(host: Host, gpus: list[tuple[int, int, str]], held: set[int], runs: Counter[int]) -> HostRow:
-    kinds = Counter(model for _, _, model in gpus)
+def _row(host: Host, gpus: list[tuple[int, int, str, str]], held: set[int], runs: Counter[int]) -> HostRow:
+    kinds = Counter(model for _, _, model, _ in gpus)
     return HostRow(
         id=host.pk,
         url=reverse("host", args=[host.pk]),
@@ -235,8 +256,9 @@ def _row(host: Host, gpus: list[tuple[int, int, str]], held: set[int], runs: Cou
         address=f"{host.user}@{host.address}" + (f":{host.port}" if host.port != 22 else ""),
         cpus=host.cpus,
         memory_mb=host.memory_mb,
-        gpus_used=sum(pk in held for _, pk, _ in gpus),
+        gpus_used=sum(pk in held for _, pk, _, _ in gpus),
         gpus=len(gpus),
+        gpus_out=sum(state != GpuState.OK for _, _, _, state in gpus),
         models=", ".join(f"{count} × {model}" for model, count in kinds.items()),
         free_disk_mb=host.free_disk_mb,
         runs=runs[host.pk],
@@ -265,11 +287,13 @@ def _checks(host: Host, known: Mapping[str, Mapping[str, object]]) -> Iterable[C
 
 def _gpus(host: Host, user: User) -> Iterable[GpuLine]:
     claims = GpuClaim.objects.filter(released_at=None, gpu__host=host)
-    held = dict(claims.values_list("gpu_id", "run_id"))
+    held = {gpu: (run, phase) for gpu, run, phase in claims.values_list("gpu_id", "run_id", "run__phase")}
     jobs = dict(_held(host, user).values_list("pk", "job_id"))
     for gpu in host.gpus.all():
-        run = held.get(gpu.pk, "")
+        run, phase = held.get(gpu.pk, ("", ""))
+        cleaning = phase == RunPhase.ENDED and gpu.state == GpuState.OK
         yield GpuLine(
+            id=gpu.pk,
             index=gpu.index,
             uuid=gpu.uuid,
             model=gpu.model,
@@ -279,7 +303,17 @@ def _gpus(host: Host, user: User) -> Iterable[GpuLine]:
             held=bool(run),
             run=run if run in jobs else "",
             job_url=reverse("job", args=[jobs[run]]) if run in jobs else "",
+            badge=badges.GPU_CLEANING if cleaning else badges.GPU.get(gpu.state),
+            since=gpu.state_since,
+            text=gpu.state_text,
+            holders=tuple(_gpu_holder(row) for row in gpu.holders),
         )
+
+
+def _gpu_holder(row: Mapping[str, Any]) -> GpuHolder:
+    since = datetime.fromisoformat(row["since"]) if row["since"] else None
+    how = {"open": "has its device open", "lock": "holds its lock", "compute": "computes"}.get(row["how"], "")
+    return GpuHolder(row["pid"], row["user"], row["name"], since, how)
 
 
 def _runs(host: Host, user: User) -> Iterable[RunLine]:

@@ -6,7 +6,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -18,7 +18,7 @@ from console.forms.hosts import AcceptKey, AddHost, PasteHosts
 from console.presenters import host_live
 from console.presenters import hosts as presenter
 from console.views.people import person
-from jobs import hints, services
+from jobs import gpus, hints, services
 
 
 @require_safe
@@ -116,6 +116,22 @@ def remove(request: HttpRequest, host_id: int) -> HttpResponse:
         return redirect("host", host_id=host_id)
     messages.success(request, f"{row.name} is removed. Its history stays.")
     return redirect("hosts")
+
+
+@require_POST
+@login_required
+def gpu_act(request: HttpRequest, host_id: int, gpu_id: int, what: str) -> HttpResponse:
+    """A GPU that is kept out of use: look again, kill who is on it, use it all the same."""
+    row = access.get_or_404(request.user, "manage", Host.objects.all(), pk=host_id)
+    gpu = row.gpus.filter(pk=gpu_id).first()
+    if gpu is None or what not in gpus.ACTS:
+        raise Http404
+    try:
+        with transaction.atomic():
+            messages.success(request, gpus.act(gpu, what, person(request).username, timezone.now()))
+    except gpus.Refused as refused:
+        messages.error(request, str(refused))
+    return redirect("host", host_id=host_id)
 
 
 def _only_managers(request: HttpRequest) -> None:

@@ -52,4 +52,5 @@ urlpatterns = [
     path("hosts/<int:host_id>/uncordon", maintenance.uncordon, name="uncordon-host"),
     path("machines/", machines.machines, name="machines"),
     path("machines/<int:type_id>/remove", machines.remove, name="remove-machine-type"),
+    path("hosts/<int:host_id>/gpus/<int:gpu_id>/<slug:what>", hosts.gpu_act, name="gpu-act"),
 ]

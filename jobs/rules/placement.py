@@ -51,6 +51,7 @@ class HostView:
     used_memory_mb: int = 0
     used_gpus: frozenset[str] = frozenset()
     used_ports: frozenset[int] = frozenset()
+    unfit: frozenset[str] = frozenset()  # of used_gpus, those that no run holds: kept out of use
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +319,9 @@ class Placer:
                 sum(group.total for group in groups),
                 max((group.most for group in groups), default=0),
             )
-            parts.append(f"free are {total} {kind}, at most {most} on one host")
+            parts.append(
+                f"free are {total} {kind}, at most {most} on one host{self._out_of_use(kind, location)}"
+            )
         groups = [*self._groups(_CPUS, location), *self._groups(_CPUS_BESIDE_GPUS, location)]
         most = max(group.most for group in groups)
         parts.append(
@@ -330,6 +333,11 @@ class Placer:
             )
             parts.append(f"at most {max(most_mb, 0)} MB of memory are free on one host")
         return "; ".join(parts)
+
+    def _out_of_use(self, kind: str, location: str) -> str:
+        rooms = [room.host for room in self._rooms if location in (*ANYWHERE, room.host.location)]
+        unfit = sum(gpu.accelerator_type == kind and gpu.uuid in h.unfit for h in rooms for gpu in h.gpus)
+        return f" ({unfit} {'is' if unfit == 1 else 'are'} quarantined)" if unfit else ""
 
 
 def never_fits(asks: Sequence[Ask], hosts: Sequence[HostView], location: str) -> str | None:

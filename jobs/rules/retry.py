@@ -12,6 +12,8 @@
 | another signal, 129 to 159, host rebooted, lost   | NOT_PERMANENT | the replica again, same host, at most 5 times; |
 |                                                   |               | then the whole job again, at most 3 times      |
 | the host could not start it                       | INTERNAL      | the whole job again, 3 tries in all            |
+| somebody else was found on its GPUs               | BUSY          | the whole job again, elsewhere; the GPUs are   |
+|                                                   |               | kept out of use; counts against nothing        |
 | the host ended it at its timeout                  | TIMEOUT       | job CANCELLED, with an error that says so      |
 
 All whole-job retries share one counter of 3, so a job has at most 4 attempts and a replica at most 6 runs in each.
@@ -62,9 +64,11 @@ class EndClass(StrEnum):
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
     NOT_PERMANENT = "NOT_PERMANENT"
     INTERNAL = "INTERNAL"
+    BUSY = "BUSY"
     TIMEOUT = "TIMEOUT"
 
 
+_REFUSALS = {"exec_failed": EndClass.USER_ERROR, "gpu_busy": EndClass.BUSY}
 # Ends that fail the job at once, and ends after which the whole job may be run again.
 PERMANENT = frozenset({EndClass.USER_ERROR, EndClass.OUT_OF_MEMORY})
 WELL = frozenset({EndClass.SUCCESS, EndClass.FINISHED})
@@ -77,7 +81,7 @@ def classify(run: RunView, primary: bool) -> EndClass | None:
     if run.why == "timeout":
         return EndClass.TIMEOUT
     if run.why == "refused":
-        return EndClass.USER_ERROR if run.refusal == "exec_failed" else EndClass.INTERNAL
+        return _REFUSALS.get(run.refusal, EndClass.INTERNAL)
     if run.why in ("stop", "tombstone"):
         # A stop that we did not order (an operator on the host, an older console) is a loss like any other.
         return EndClass.STOPPED if run.stop_wanted_at else EndClass.NOT_PERMANENT

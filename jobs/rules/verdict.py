@@ -7,7 +7,8 @@ except that a cancel wins over "the whole job again". Of several things known at
 2. the primary's success: what its peers did when it left them is no error of the job,
 3. a timeout that a host enforced: peers that fail because of it are its consequence,
 4. a permanent error of any replica,
-5. a transient error, an internal error, a replica lost too often: the whole job again if there is a try left,
+5. a transient error, an internal error, a replica lost too often: the whole job again if there is a try left;
+   a GPU that somebody else is on: the whole job again, for it has not begun there,
 6. the job's timeout by the console's clock, which comes last so that an error that the console only hears of late is
    not hidden by it,
 7. waiting too long for capacity.
@@ -127,7 +128,7 @@ def _by_ends(case: Case) -> Verdict | None:
     permanent = case.ended(*retry.PERMANENT)
     if permanent:
         return Verdict(retry.failed(permanent), f"{_words(permanent)}.")
-    return _transient(case) or _internal(case) or _lost_too_often(case)
+    return _transient(case) or _internal(case) or _busy(case) or _lost_too_often(case)
 
 
 def _transient(case: Case) -> Verdict | None:
@@ -162,6 +163,15 @@ def _internal(case: Case) -> Verdict | None:
         return Verdict(retry.internal_error(), f"{_words(ends)}; {_no_try_left(view)}.", internal_tries=tries)
     why = f"{_words(ends)}; the whole job is tried again, try {tries + 1} of {retry.MOST_INTERNAL_TRIES}."
     return Verdict(retry.whole_job_again(why), why, job_retries=view.job_retries + 1, internal_tries=tries)
+
+
+def _busy(case: Case) -> Verdict | None:
+    """Those GPUs are out of use by now, so another place is taken, or waited for: the job is not to blame."""
+    ends = case.ended(EndClass.BUSY)
+    if not ends:
+        return None
+    why = f"{_words(ends)}; another place is taken, which counts against nothing."
+    return Verdict(retry.whole_job_again(why), why)
 
 
 def _no_try_left(view: JobView) -> str:

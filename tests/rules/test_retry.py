@@ -39,9 +39,10 @@ ENDS = [
     ({"why": "tombstone", "stop_wanted_at": NOW}, EndClass.STOPPED, EndClass.STOPPED),
     ({"why": "timeout", "exit_signal": 15}, EndClass.TIMEOUT, EndClass.TIMEOUT),
     ({"why": "refused", "refusal": "exec_failed"}, EndClass.USER_ERROR, EndClass.USER_ERROR),
+    ({"why": "refused", "refusal": "gpu_busy"}, EndClass.BUSY, EndClass.BUSY),
     *[
         ({"why": "refused", "refusal": refusal}, EndClass.INTERNAL, EndClass.INTERNAL)
-        for refusal in ("gpu_busy", "port_taken", "disk_full", "bad_order", "something_new")
+        for refusal in ("port_taken", "disk_full", "bad_order", "something_new")
     ],
 ]
 # Facts whose class is each class, for the products below.
@@ -72,6 +73,8 @@ def expected(end, primary, restarts, retries, tries, disabled, together):
             return JobState.QUEUED if retry_left else JobState.FAILED
         case EndClass.INTERNAL:
             return JobState.QUEUED if retry_left and tries < 2 else JobState.FAILED
+        case EndClass.BUSY:
+            return JobState.QUEUED
         case EndClass.TIMEOUT:
             return JobState.CANCELLED
         case EndClass.NOT_PERMANENT | EndClass.STOPPED if restarts >= 5:
@@ -104,7 +107,7 @@ def test_every_class_role_counter_and_flag_leads_where_the_table_says():
         if outcome is not None:
             assert [stop.run for stop in plan.stop] == [view.runs[1].id], case
             assert not plan.restart, case
-            grown = outcome == JobState.QUEUED
+            grown = outcome == JobState.QUEUED and end != EndClass.BUSY
             assert plan.job_retries == (retries + 1 if grown else None), case
         elif end == EndClass.FINISHED:
             assert not plan.stop and not plan.restart, case

@@ -56,6 +56,7 @@ POST = {
     "uncordon-host": MANAGES_HOST,
     "machines": row(200, 403, 403, 403, 403, 403, 403),
     "remove-machine-type": row(302, 403, 403, 403, 403, 403, 403),
+    "gpu-act": MANAGES_HOST,
     "new-token": EVERYBODY,
     "password": EVERYBODY,
     "revoke-token": row(404, 404, 404, 404, 404, 404, 404),
@@ -67,11 +68,13 @@ REDIRECTS = {"home"}
 
 @pytest.fixture
 def addresses(cast, project):
-    host = a_host()
+    host = a_host(gpus=1)
     job = a_job(project, cast.bob, host=host)
     values = {
         "job_id": job.pk,
         "host_id": host.pk,
+        "gpu_id": host.gpus.get().pk,
+        "what": "recheck",
         "token_id": 1,
         "type_id": a_machine_type().pk,
         "replica": "workerpool0-0",
@@ -88,7 +91,7 @@ def addresses(cast, project):
 
 def _filled(route, values):
     for name, value in values.items():
-        for kind in ("int", "str"):
+        for kind in ("int", "str", "slug"):
             route = route.replace(f"<{kind}:{name}>", str(value))
     return route
 

@@ -1,0 +1,176 @@
+"""GPUs that are kept out of use: somebody else was found on one, so nothing is placed there until it is proved free.
+
+A host says so itself, by refusing a start (`gpu_busy`) or by what it found when a run was over. From then on it looks
+at the GPU every few seconds and tells who is there; free is what was free in two looks. A person may have it looked at
+again at once, have those who are on it killed, or use it in spite of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+
+from agents import book
+from agents.models import Gpu, GpuState, Host
+from agents.words import clean
+
+TRAINYARD = "trainyard"
+MOST_GPUS = 256
+MOST_HOLDERS = 16
+MOST_PID = 2**31
+LONGEST_AGE_S = 10 * 365 * 86400
+HOW = {"compute": "", "open": ", by its open device", "lock": ", by its lock"}
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What a host is to look at: these GPUs, those of `soon` free after one look; and whom to kill on which."""
+
+    gpus: tuple[str, ...] = ()
+    soon: tuple[str, ...] = ()
+    evictions: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
+
+
+def quarantine(host_id: int, busy: Mapping[str, object], why: str, now: datetime) -> bool:
+    """Keep these GPUs out of use. The caller's transaction holds the host, and writes the fact that says so."""
+    rows = out = Gpu.objects.filter(host_id=host_id, uuid__in=[str(uuid) for uuid in busy][:MOST_GPUS])
+    for gpu in rows.order_by("pk"):
+        _keep_out(gpu, parse_holders(busy[gpu.uuid], now), why, now)
+    return out.exists()
+
+
+def told(host_id: int, token: int, report: Mapping[str, Any], now: datetime) -> bool:
+    """What the host saw on the GPUs that it watches. True if one of them may be used again."""
+    found = report.get("gpus")
+    seen: Mapping[str, object] = found if isinstance(found, dict) else {}
+    free = report.get("free")
+    proved = {uuid for uuid in free if isinstance(uuid, str)} if isinstance(free, list) else set()
+    error = clean(report.get("error") or "", 500)
+    with transaction.atomic():
+        if not _held(host_id, token):
+            return False
+        rows = Gpu.objects.filter(host_id=host_id, uuid__in=[str(uuid) for uuid in seen][:MOST_GPUS])
+        freed = False
+        for gpu in rows.exclude(state=GpuState.OK).order_by("pk"):
+            holders = parse_holders(seen[gpu.uuid], now)
+            if holders or error:
+                _keep_out(gpu, holders, error, now)
+            elif gpu.uuid in proved:
+                _free(gpu, "Proved free.", TRAINYARD, now)
+                freed = True
+    return freed
+
+
+def told_evicted(host_id: int, token: int, answer: Mapping[str, Any], now: datetime) -> bool:
+    """What became of those who were to be killed."""
+    words = answer.get("words")
+    text = "; ".join(clean(word, 100) for word in words[:MOST_HOLDERS]) if isinstance(words, list) else ""
+    with transaction.atomic():
+        if not _held(host_id, token):
+            return False
+        for gpu in Gpu.objects.filter(host_id=host_id, uuid=clean(answer.get("gpu", ""), 80)):
+            book.note(host_id, "gpu_evicted", f"{_name(gpu)}: {text}", gpu.evict_by or TRAINYARD, now)
+            Gpu.objects.filter(pk=gpu.pk).update(evict=[], evict_by="")
+    return True
+
+
+def watch(host_id: int) -> Watch:
+    rows = Gpu.objects.filter(host_id=host_id, present=True).exclude(state=GpuState.OK).order_by("pk")
+    gpus = list(rows.only("uuid", "state", "evict")[:MOST_GPUS])
+    return Watch(
+        tuple(gpu.uuid for gpu in gpus),
+        tuple(gpu.uuid for gpu in gpus if gpu.state == GpuState.CLEANING),
+        tuple((gpu.uuid, tuple((pid, ticks) for pid, ticks in gpu.evict)) for gpu in gpus if gpu.evict),
+    )
+
+
+# -- what a person may say ---------------------------------------------------------------------------------------------
+
+
+def doubt(gpus: Iterable[Gpu], why: str, actor: str, now: datetime) -> None:
+    """Nobody knows what is on these: out of use until their host has looked once and found nobody."""
+    for gpu in gpus:
+        rows = Gpu.objects.filter(pk=gpu.pk)
+        rows.update(state=GpuState.CLEANING, state_since=now, state_text=clean(why, 500))
+        book.note(gpu.host_id, "gpu_doubted", f"{_name(gpu)}: {why}", actor, now)
+
+
+def free(gpu: Gpu, actor: str, now: datetime) -> None:
+    """Use it, whoever is on it. The next start looks again all the same."""
+    _free(gpu, "Put back into use by hand.", actor, now)
+
+
+def evict(gpu: Gpu, actor: str, now: datetime) -> int:
+    """Have those killed who were last seen on it, and nobody who came since. Answers how many that are."""
+    named = [[row["pid"], row["ticks"]] for row in gpu.holders if row.get("ticks")]
+    if named:
+        Gpu.objects.filter(pk=gpu.pk).update(evict=named, evict_by=actor[:150])
+        book.note(gpu.host_id, "gpu_evict", f"{_name(gpu)}: {words(gpu.holders)}", actor, now)
+    return len(named)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def parse_holders(found: object, now: datetime) -> list[dict[str, Any]]:
+    """Foreign rows, made safe to keep. An age becomes a time, which does not grow old."""
+    rows = found[:MOST_HOLDERS] if isinstance(found, list) else []
+    return [_holder(row, now) for row in rows if isinstance(row, dict)]
+
+
+def words(holders: Sequence[Mapping[str, Any]]) -> str:
+    """`PID 4711 (python3) of alice since 2026-11-21 14:02 UTC`."""
+    return "; ".join(
+        f"PID {row['pid']} ({row['name'] or 'not to be seen from there'})"
+        + (f" of {row['user']}" if row["user"] else "")
+        + (f" since {datetime.fromisoformat(row['since']):%Y-%m-%d %H:%M} UTC" if row["since"] else "")
+        + HOW.get(row["how"], "")
+        for row in holders
+    )
+
+
+def _holder(row: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    age_s = row.get("age_s")
+    aged = type(age_s) in (int, float) and 0 <= age_s < LONGEST_AGE_S
+    return {
+        "pid": _number(row.get("pid"), MOST_PID),
+        "ticks": _number(row.get("ticks"), 2**53),
+        "user": clean(row.get("user", ""), 64),
+        "name": clean(row.get("name", ""), 64),
+        "how": clean(row.get("how", ""), 16),
+        "since": (now - timedelta(seconds=age_s)).isoformat(timespec="seconds") if aged else "",
+    }
+
+
+def _number(value: object, most: int) -> int:
+    return value if type(value) is int and 0 <= value < most else 0
+
+
+def _keep_out(gpu: Gpu, holders: list[dict[str, Any]], why: str, now: datetime) -> None:
+    text = f"In use by {words(holders)}." if holders else clean(why, 500) or "Not proved free."
+    changes: dict[str, Any] = {"holders": holders, "state_text": text}
+    if gpu.state != GpuState.QUARANTINED:
+        changes |= {"state": GpuState.QUARANTINED, "state_since": now}
+        book.note(gpu.host_id, "gpu_quarantined", f"{_name(gpu)}: {text}", TRAINYARD, now)
+    Gpu.objects.filter(pk=gpu.pk).update(**changes)
+
+
+def _free(gpu: Gpu, why: str, actor: str, now: datetime) -> None:
+    Gpu.objects.filter(pk=gpu.pk).update(
+        state=GpuState.OK, state_since=now, state_text="", holders=[], evict=[], evict_by=""
+    )
+    book.note(gpu.host_id, "gpu_free", f"{_name(gpu)}: {why}", actor, now)
+
+
+def _name(gpu: Gpu) -> str:
+    return f"GPU {gpu.index} ({gpu.uuid})"
+
+
+def _held(host_id: int, token: int) -> bool:
+    """The row stays locked: the token cannot change before the transaction is over."""
+    rows = Host.every.select_for_update(no_key=True).filter(pk=host_id, lease_token=token)
+    return bool(rows.order_by().values_list("pk"))

@@ -1,0 +1,59 @@
+"""A host's GPUs for scripts: which are kept out of use and for whom, and what an admin may say about one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from agents.models import Gpu
+from console.api import errors, resources
+from console.api.hosts import host_of
+from console.api.views import OurView, person
+from jobs import gpus
+from jobs.models import GpuClaim
+
+
+class GpusView(OurView):
+    """`GET /api/v1/hosts/<id or name>/gpus`."""
+
+    def get(self, request: Request, host: str) -> Response:
+        row = host_of(request, "see", host)
+        held = set(GpuClaim.objects.filter(released_at=None, gpu__host=row).values_list("gpu_id", flat=True))
+        return Response({"gpus": [document(gpu, gpu.pk in held) for gpu in row.gpus.all()]})
+
+
+class GpuActView(OurView):
+    """`POST /api/v1/hosts/<id or name>/gpus/<uuid>:recheck|:evict|:use`."""
+
+    def post(self, request: Request, host: str, uuid: str, what: str) -> Response:
+        row = host_of(request, "manage", host)
+        gpu = row.gpus.filter(uuid=uuid).first()
+        if gpu is None:
+            return errors.response(404, f"Host {row.name} has no GPU {uuid}.")
+        try:
+            with transaction.atomic():
+                gpus.act(gpu, what, person(request).username, timezone.now())
+        except gpus.Refused as refused:
+            return errors.response(400, str(refused))
+        gpu.refresh_from_db()
+        return Response(document(gpu, False))
+
+
+def document(gpu: Gpu, held: bool) -> dict[str, Any]:
+    return {
+        "uuid": gpu.uuid,
+        "index": gpu.index,
+        "model": gpu.model,
+        "memoryMb": gpu.memory_mb,
+        "acceleratorType": gpu.accelerator_type,
+        "present": gpu.present,
+        "held": held,
+        "state": gpu.state,
+        "stateText": gpu.state_text,
+        **({"stateSince": resources.stamp(gpu.state_since)} if gpu.state_since else {}),
+        "holders": gpu.holders,
+    }

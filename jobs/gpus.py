@@ -1,0 +1,50 @@
+"""What an admin may say about a GPU that is kept out of use: look again, kill who is on it, use it all the same.
+
+Each is a row first; the host's dispatcher carries it out. The caller owns the transaction.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+
+from agents import gpus
+from agents.models import Gpu, GpuState
+from jobs import hints
+
+ACTS = ("recheck", "evict", "use")
+
+
+class Refused(ValueError):
+    """It cannot be done; the words say why, and what to do instead."""
+
+
+def act(gpu: Gpu, what: str, actor: str, now: datetime) -> str:
+    """Do one of ACTS; what follows, in words. The row is locked: two admins may click at once."""
+    row = Gpu.objects.select_for_update(no_key=True).get(pk=gpu.pk)
+    if row.state == GpuState.OK:
+        raise Refused(f"GPU {row.index} is in use already: nobody else was found on it.")
+    said = {"recheck": _recheck, "evict": _evict, "use": _use}[what](row, actor, now)
+    transaction.on_commit(lambda: hints.hosts([row.host_id]))
+    return said
+
+
+def _recheck(gpu: Gpu, actor: str, now: datetime) -> str:
+    gpus.doubt([gpu], "To be looked at again.", actor, now)
+    return f"GPU {gpu.index} is looked at again. It comes back as soon as nobody else is on it."
+
+
+def _evict(gpu: Gpu, actor: str, now: datetime) -> str:
+    count = gpus.evict(gpu, actor, now)
+    if not count:
+        raise Refused(
+            f"Nobody is known to be on GPU {gpu.index} who could be killed. Have it looked at again."
+        )
+    return f"{count} {'process is' if count == 1 else 'processes are'} being killed. What became of it is told below."
+
+
+def _use(gpu: Gpu, actor: str, now: datetime) -> str:
+    gpus.free(gpu, actor, now)
+    transaction.on_commit(hints.schedule)
+    return f"GPU {gpu.index} is in use again. A start looks at it once more, and is refused if somebody is on it."

@@ -1,0 +1,194 @@
+"""A GPU is given to one run at a time, also when a stranger is on it. Real processes, devices that are not there."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from agents import runner
+from tests.runner.console import Host, command
+from tests.runner.fake_gpus import FakeGpus
+
+SLEEPER = command("import time", "print('up')", "time.sleep(600)")
+
+
+@pytest.fixture
+def gpus(tmp_path):
+    gpus = FakeGpus(tmp_path / "gpus", 3)
+    yield gpus
+    gpus.end_strangers()
+
+
+@pytest.fixture
+def host(tmp_path, gpus):
+    (tmp_path / "home").mkdir()
+    host = Host(tmp_path / "home")
+    host.env.update(gpus.env, PATH=f"{gpus.tools}:{host.env['PATH']}")
+    yield host
+    host.clean()
+
+
+@pytest.fixture
+def console(host):
+    console = host.connect()
+    console.hello()
+    return console
+
+
+@pytest.fixture
+def hurried(host):
+    """A runner that has less patience with its driver, and looks more often."""
+    console = host.connect(TRAINYARD_GPU_LOOK_S="3")
+    console.hello()
+    return console
+
+
+def report(console, fits=lambda report: True):
+    return console.hear("gpus", fits)
+
+
+@pytest.mark.parametrize("how", ["open", "compute"])
+def test_a_gpu_that_a_stranger_uses_is_refused_with_his_name(console, gpus, how):
+    """nvidia-smi alone can miss him, and so can the look at open devices."""
+    stranger = gpus.stranger(0, how)
+    console.start("r1", SLEEPER, gpus=gpus.uuids[:1])
+    facts = console.closed("r1")
+    assert (facts["why"], facts["refusal"], facts["never_started"]) == ("refused", "gpu_busy", True)
+    [holder] = facts["busy"].pop(gpus.uuids[0])
+    assert not facts["busy"]
+    assert (holder["pid"], holder["user"], holder["how"]) == (stranger.pid, getpass.getuser(), how)
+    assert holder["name"].startswith("python") and 0 <= holder["age_s"] < 600 and "mark" not in holder
+    for words in (gpus.uuids[0], f"PID {stranger.pid}", holder["name"], getpass.getuser()):
+        assert words in facts["message"]
+    console.start("r2", SLEEPER, gpus=gpus.uuids[1:])
+    assert console.running("r2"), "the others are free"
+
+
+def test_who_only_watches_and_who_is_another_run_of_ours_is_not_in_the_way(console, gpus):
+    gpus.stranger(0, "open", name="nvtop")
+    looks = f"import time; files = [open(path) for path in {[str(d) for d in gpus.devices]}]"
+    console.start("r1", command(looks, "print('up')", "time.sleep(600)"), gpus=gpus.uuids[:1], mark="r1")
+    console.text("r1", "up")
+    console.start("r2", SLEEPER, gpus=gpus.uuids[1:2])
+    assert console.running("r2")
+    gpus.computes(2, console.facts["r1"]["pid"])
+    console.start("r3", SLEEPER, gpus=gpus.uuids[2:])
+    facts = console.closed("r3")
+    assert facts["busy"][gpus.uuids[2]][0]["run"] == "live", "it computes where it has no business"
+
+
+def test_what_a_run_left_on_its_gpu_is_killed_before_its_gpu_is_given_back(console, gpus):
+    """No kinship leads to it (a service of the login started it, say); its mark does."""
+    console.start("r1", SLEEPER, gpus=gpus.uuids[:1], mark="r1")
+    console.text("r1", "up")
+    left = gpus.stranger(0, "open", TRAINYARD_MARK=console.facts["r1"]["mark"])
+    console.stop("r1", 0)
+    assert console.closed("r1")["busy"] == {} and left.wait(30) == -9
+
+
+def test_whom_we_may_not_kill_on_a_gpu_that_is_given_back_is_named(console, gpus):
+    console.start("r1", SLEEPER, gpus=gpus.uuids[:1])
+    console.text("r1", "up")
+    stranger = gpus.stranger(0, "open")
+    console.stop("r1", 0)
+    facts = console.closed("r1")
+    assert [held["pid"] for held in facts["busy"][gpus.uuids[0]]] == [stranger.pid]
+    assert stranger.poll() is None
+
+
+def test_a_leftover_with_the_mark_of_a_run_that_is_over_is_killed_before_a_start(console, host, gpus):
+    console.start("r1", command("print('x')"), mark="r1")
+    mark = console.closed("r1")["mark"]
+    left = gpus.stranger(0, "open", TRAINYARD_MARK=mark, HOME=str(host.home))
+    fake = gpus.stranger(1, "open", TRAINYARD_MARK=mark.replace(":r1", ":r7"), HOME=str(host.home))
+    console.start("r2", SLEEPER, gpus=gpus.uuids[:1])
+    assert console.running("r2") and left.wait(30) == -9
+    console.start("r3", SLEEPER, gpus=gpus.uuids[1:2])
+    assert console.closed("r3")["refusal"] == "gpu_busy" and fake.poll() is None, "a mark of no run of ours"
+
+
+@pytest.mark.parametrize("fail", ["driver", "hang"])
+def test_a_driver_that_does_not_answer_proves_nothing(hurried, gpus, fail):
+    console = hurried
+    gpus.set(fail=fail)
+    console.start("r1", SLEEPER, gpus=gpus.uuids[:2])
+    facts = console.closed("r1")
+    assert facts["refusal"] == "gpu_busy" and facts["busy"] == {uuid: [] for uuid in gpus.uuids[:2]}
+    assert ("couldn't communicate" if fail == "driver" else "did not answer") in facts["message"]
+
+
+def test_gpus_out_of_use_are_looked_at_until_they_are_proved_free(hurried, gpus):
+    console = hurried
+    stranger = gpus.stranger(0, "compute")
+    console.say("watch", gpus=gpus.uuids[:2], soon=[gpus.uuids[1]])
+    first = report(console)
+    assert [held["pid"] for held in first["gpus"][gpus.uuids[0]]] == [stranger.pid]
+    assert first["free"] == [gpus.uuids[1]] and first["error"] == "" and first["unseen"] >= 0
+    gpus.end_strangers()
+    console.say("watch", gpus=gpus.uuids[:1])
+    assert report(console)["free"] == [], "once is not enough after a stranger was seen"
+    assert report(console)["free"] == gpus.uuids[:1]
+
+
+def test_a_lock_that_a_run_still_holds_is_seen_without_touching_it(console, gpus):
+    console.start("r1", SLEEPER, gpus=gpus.uuids[:1])
+    keeper = console.running("r1")
+    console.say("watch", gpus=gpus.uuids[:1], soon=gpus.uuids[:1])
+    [holder] = report(console)["gpus"][gpus.uuids[0]]
+    assert (holder["how"], holder["run"]) == ("lock", "") and holder["name"].startswith("trainyard"), keeper
+
+
+def test_only_whom_a_person_named_is_evicted(console, gpus):
+    first, second = gpus.stranger(0, "open"), gpus.stranger(0, "compute")
+    console.say("watch", gpus=gpus.uuids[:1])
+    rows = {row["pid"]: row for row in report(console)["gpus"][gpus.uuids[0]]}
+    wrong = [[second.pid, rows[second.pid]["ticks"] + 1]]
+    console.say("evict", gpu=gpus.uuids[0], pids=wrong)
+    assert console.hear("evicted")["words"] == ["none of them is on it any more"]
+    console.say("evict", gpu=gpus.uuids[0], pids=[[first.pid, rows[first.pid]["ticks"]]])
+    assert console.hear("evicted")["words"] == [f"PID {first.pid} was killed"]
+    assert first.wait(30) == -9 and second.poll() is None
+
+
+def test_serve_answers_while_a_look_hangs(console, gpus):
+    gpus.set(fail="hang")
+    console.say("watch", gpus=gpus.uuids[:1])
+    console.say("ping", id=7)
+    assert console.hear("pong")["id"] == 7
+    assert not [message for message in console.heard if message["t"] == "gpus"]
+
+
+def test_minors_are_not_indexes(gpus, monkeypatch):
+    monkeypatch.setenv("TRAINYARD_GPU_ROOT", str(gpus.root))
+    assert runner.gpu_minors() == {gpus.uuids[0]: 2, gpus.uuids[1]: 1, gpus.uuids[2]: 0}
+
+
+def test_processes_of_others_are_counted_where_their_files_cannot_be_seen(gpus):
+    program = "import json; from agents import runner; print(json.dumps(runner.open_devices()[1]))"
+    argv = ["setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-c", program]
+    if os.getuid() != 0:
+        argv = argv[3:]
+    cwd = os.path.dirname(os.path.dirname(runner.__file__))
+    done = subprocess.run(argv, stdout=subprocess.PIPE, check=True, cwd=cwd, timeout=60)
+    assert json.loads(done.stdout) >= 1, "at least this test itself, or process 1"
+
+
+def test_holders_are_told_in_words():
+    row = {
+        "pid": 7,
+        "ticks": 1,
+        "user": "alice",
+        "age_s": 7300,
+        "name": "python3",
+        "how": "compute",
+        "run": "",
+    }
+    unknown = {**row, "user": "", "age_s": None, "name": "", "how": "open"}
+    assert runner.words_of_holders("GPU-1", [row, unknown]) == (
+        "GPU GPU-1 is in use: PID 7 (python3) of alice for 2 h; PID 7 (not to be seen from here), by its open device"
+    )
