@@ -11,7 +11,7 @@ from django.db import transaction
 
 from agents import gpus
 from agents.models import Gpu, GpuState
-from jobs import hints
+from jobs import audit, hints
 
 ACTS = ("recheck", "evict", "use")
 
@@ -26,6 +26,8 @@ def act(gpu: Gpu, what: str, actor: str, now: datetime) -> str:
     if row.state == GpuState.OK:
         raise Refused(f"GPU {row.index} is in use already: nobody else was found on it.")
     said = {"recheck": _recheck, "evict": _evict, "use": _use}[what](row, actor, now)
+    subject, before = f"{row.host.name} GPU {row.index} {row.uuid}", f"{row.state}: {row.state_text}"
+    audit.note(actor, f"gpu.{what}", "gpu", subject, before, said, now)
     transaction.on_commit(lambda: hints.hosts([row.host_id]))
     return said
 

@@ -7,6 +7,7 @@ from django.utils import timezone
 
 from agents import gpus
 from agents.models import Gpu
+from jobs.models import AuditEntry
 from tests.doors.pages.rows import a_host, a_job, a_run
 
 HOSTILE = "<script>alert(1)</script>"
@@ -64,6 +65,8 @@ def test_an_admin_acts(browser, host, what, words):
     gpu.refresh_from_db()
     assert gpu.state == {"recheck": "cleaning", "evict": "quarantined", "use": "ok"}[what]
     assert bool(gpu.evict) is (what == "evict")
+    entry = AuditEntry.objects.get()
+    assert (entry.actor, entry.what) == ("root", f"gpu.{what}") and "4711" in entry.before
 
 
 def test_a_gpu_of_another_host_and_an_unknown_act_are_not_found(browser, host):
