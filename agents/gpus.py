@@ -135,14 +135,16 @@ def words(holders: Sequence[Mapping[str, Any]]) -> str:
 
 def _holder(row: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     age_s = row.get("age_s")
-    aged = type(age_s) in (int, float) and 0 <= age_s < LONGEST_AGE_S
+    since = ""
+    if isinstance(age_s, int | float) and 0 <= age_s < LONGEST_AGE_S:
+        since = (now - timedelta(seconds=age_s)).isoformat(timespec="seconds")
     return {
         "pid": _number(row.get("pid"), MOST_PID),
         "ticks": _number(row.get("ticks"), 2**53),
         "user": clean(row.get("user", ""), 64),
         "name": clean(row.get("name", ""), 64),
         "how": clean(row.get("how", ""), 16),
-        "since": (now - timedelta(seconds=age_s)).isoformat(timespec="seconds") if aged else "",
+        "since": since,
     }
 
 

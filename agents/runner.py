@@ -1013,15 +1013,19 @@ def describe_holder(pid: int, how: str) -> Dict[str, Any]:
         uid = os.stat("/proc/%d" % pid).st_uid
         found["user"] = str(uid)
         found["user"] = pwd.getpwuid(uid).pw_name
-    with (
-        contextlib.suppress(OSError),
-        open("/proc/%d/comm" % pid, encoding="utf-8", errors="replace") as file,
-    ):
-        found["name"] = "".join(c if c.isprintable() else "?" for c in file.read(64).strip())
+    found["name"] = name_of(pid)
     mark = mark_of(pid)
     found["run"] = state_of_mark(mark)
     found["mark"] = mark if found["run"] else ""
     return found
+
+
+def name_of(pid: int) -> str:
+    try:
+        with open("/proc/%d/comm" % pid, encoding="utf-8", errors="replace") as file:
+            return "".join(c if c.isprintable() else "?" for c in file.read(64).strip())
+    except OSError:
+        return ""
 
 
 def mark_of(pid: int) -> str:
