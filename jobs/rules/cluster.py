@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from jobs.rules.customjob import CustomJobSpec, to_document
+from jobs.rules.customjob import CustomJobSpec, Pool, to_document
+from jobs.rules.machines import needs
 
 # Linux takes at most 128 KiB for one variable. Rather than fail the start, the job's own description is left out then:
 # the part that programs read is the cluster.
@@ -69,7 +70,8 @@ def environment(
     if len(cluster.places) > 1:
         task = {"type": _TF_TASKS[place.pool], "index": place.index, "cloud": job_id}
         variables["TF_CONFIG"] = _document(cluster.tf_pools, task, cluster.job)
-        variables |= _rendezvous(cluster, place)
+        variables |= _rendezvous(cluster, place, job_id)
+        variables |= _processes(spec.pools[place.pool])
     pool = spec.pools[place.pool]
     return variables | dict(pool.container.env if pool else ())
 
@@ -102,8 +104,12 @@ def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _rendezvous(cluster: _Cluster, place: _Place) -> dict[str, str]:
-    """For torch.distributed with one process per replica, and for a bare `torchrun train.py` (PET_*)."""
+def _rendezvous(cluster: _Cluster, place: _Place, job_id: str) -> dict[str, str]:
+    """For torch.distributed with one process per replica, and for a bare `torchrun train.py`.
+
+    torchrun takes the default of each of its options from PET_<OPTION>. The rendezvous is its default, the static one;
+    endpoint and id are there so that `--rdzv-backend=c10d` alone is enough for the dynamic one.
+    """
     address, _, port = cluster.primary.rpartition(":")
     master, size, rank = address.strip("[]"), str(len(cluster.places)), str(place.rank)
     return {
@@ -115,7 +121,15 @@ def _rendezvous(cluster: _Cluster, place: _Place) -> dict[str, str]:
         "PET_NODE_RANK": rank,
         "PET_MASTER_ADDR": master,
         "PET_MASTER_PORT": port,
+        "PET_RDZV_ENDPOINT": cluster.primary,
+        "PET_RDZV_ID": job_id,
     }
+
+
+def _processes(pool: Pool | None) -> dict[str, str]:
+    """torchrun starts one process for each GPU of a replica, where it has any."""
+    gpus = needs(pool.machine).gpus if pool else 0
+    return {"PET_NPROC_PER_NODE": str(gpus)} if gpus else {}
 
 
 def _directories(base: str) -> dict[str, str]:

@@ -25,7 +25,11 @@ class Story:
         return self
 
     def over(self, state=None):
-        self.yard.client.wait(self.id, *([state] if state else TERMINAL), timeout=60)
+        try:
+            self.yard.client.wait(self.id, *([state] if state else TERMINAL), timeout=150)
+        except AssertionError as problem:
+            said = [f"{each['name']}:\n{self.log(each['name'])[-2000:]}" for each in self.ours["replicas"]]
+            raise AssertionError("\n".join([str(problem)[-1500:], *said])) from None
         return self
 
     @property

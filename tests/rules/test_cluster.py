@@ -74,7 +74,14 @@ def test_torch_finds_its_group():
     variables = told(spec(1, 2), "workerpool1-1")
     expected = {"MASTER_ADDR": "10.0.0.0", "MASTER_PORT": "23000", "WORLD_SIZE": "3", "RANK": "2"}
     assert {name: variables[name] for name in expected} == expected
-    assert (variables["PET_NNODES"], variables["PET_NODE_RANK"]) == ("3", "2")
+    assert {name: value for name, value in variables.items() if name.startswith("PET_")} == {
+        "PET_NNODES": "3",
+        "PET_NODE_RANK": "2",
+        "PET_MASTER_ADDR": "10.0.0.0",
+        "PET_MASTER_PORT": "23000",
+        "PET_RDZV_ENDPOINT": "10.0.0.0:23000",
+        "PET_RDZV_ID": "77",
+    }
     addresses = {"workerpool0-0": "[fd00::1]:5", "workerpool1-0": "[fd00::2]:5"}
     six = environment(
         spec(1, 1),
@@ -86,6 +93,12 @@ def test_torch_finds_its_group():
         host_name="h",
     )
     assert six["MASTER_ADDR"] == "fd00::1"
+
+
+def test_torchrun_starts_a_process_for_each_gpu():
+    of = replace(spec(1, 1), pools=(pool(1), pool(1, accelerator_type="NVIDIA_L4", accelerator_count=4)))
+    assert told(of, "workerpool1-0")["PET_NPROC_PER_NODE"] == "4"
+    assert "PET_NPROC_PER_NODE" not in told(of)
 
 
 def test_directories_end_in_a_slash_and_are_there_only_with_a_base():
