@@ -1,8 +1,9 @@
 """Who may do what: the one place where permission is decided, for pages, API and sockets alike.
 
-A viewer sees jobs and logs. A submitter also submits, and cancels, deletes and opens shells on jobs of their own.
-An admin of a project does that on every job of it. The deployment's admins (`is_superuser`) do everything, and they
-alone manage hosts, which belong to no project. To a stranger a thing does not exist: 404, never 403.
+A viewer sees jobs, logs, quotas and usage. A submitter also submits, and cancels, deletes and opens shells on jobs of
+their own. An admin of a project does that on every job of it, puts jobs first, and manages members and their limits.
+The deployment's admins (`is_superuser`) do everything; they alone make projects, set their quotas and weights, manage
+people, and manage hosts, which belong to no project. To a stranger a thing does not exist: 404, never 403.
 """
 
 from __future__ import annotations
@@ -16,23 +17,51 @@ from django.db.models import Model, QuerySet
 from django.http import Http404
 
 from agents.models import Host
-from jobs.models import Job, MachineType, Membership, Project, Role, Run
+from jobs.models import AuditEntry, Job, MachineType, Membership, Project, Role, Run
 
 type_of_user = AbstractBaseUser | AnonymousUser | None
-Verb = Literal["see", "see_log", "submit", "cancel", "delete", "shell", "manage"]
-Subject = Project | Job | Run | Host | type[Project] | type[Job] | type[Run] | type[Host] | type[MachineType]
+Verb = Literal[
+    "see",
+    "see_log",
+    "see_usage",
+    "submit",
+    "prioritize",
+    "cancel",
+    "delete",
+    "shell",
+    "see_audit",
+    "manage_members",
+    "manage",
+    "set_quotas",
+    "configure",
+]
+Subject = (
+    Project
+    | Job
+    | Run
+    | Host
+    | User
+    | type[Project]
+    | type[Job]
+    | type[Run]
+    | type[Host]
+    | type[User]
+    | type[AuditEntry]
+    | type[MachineType]
+)
 Row = TypeVar("Row", bound=Model)
 
 NOTHING: Final[frozenset[Verb]] = frozenset()
-LOOK: Final[frozenset[Verb]] = frozenset({"see", "see_log"})
+LOOK: Final[frozenset[Verb]] = frozenset({"see", "see_log", "see_usage"})
 OWN: Final[frozenset[Verb]] = frozenset({"cancel", "delete", "shell"})
-ALL: Final[frozenset[Verb]] = LOOK | OWN | {"submit", "manage"}
+RUN: Final[frozenset[Verb]] = LOOK | OWN | {"submit", "prioritize", "see_audit", "manage_members", "manage"}
+ALL: Final[frozenset[Verb]] = RUN | {"set_quotas", "configure"}
 
 # On a project, and on a job of somebody else. Owners get OWN on top where they may submit.
 BY_ROLE: Final[dict[str, frozenset[Verb]]] = {
     Role.VIEWER: LOOK,
     Role.SUBMITTER: LOOK | {"submit"},
-    Role.ADMIN: ALL,
+    Role.ADMIN: RUN,
 }
 
 
@@ -46,6 +75,8 @@ def verbs(user: type_of_user, subject: Subject) -> frozenset[Verb]:
         return NOTHING
     if user.is_superuser:
         return ALL
+    if isinstance(subject, User) or subject is User:
+        return NOTHING
     if isinstance(subject, Host) or subject in (Host, MachineType):
         return frozenset({"see"}) if _roles(user) else NOTHING
     if isinstance(subject, Project):
@@ -54,6 +85,8 @@ def verbs(user: type_of_user, subject: Subject) -> frozenset[Verb]:
         return _on_job(user, subject)
     if isinstance(subject, Run):
         return _on_job(user, subject.job)
+    if subject is AuditEntry:
+        return frozenset({"see"}) if Role.ADMIN in _roles(user) else NOTHING
     return frozenset().union(*(_of_role(role) | _owned(role) for role in _roles(user)))
 
 
@@ -66,19 +99,27 @@ def visible(user: type_of_user, rows: QuerySet[Row]) -> QuerySet[Row]:
     mine = Membership.objects.filter(user=user)
     if rows.model is Host:
         return rows if mine.exists() else rows.none()
+    if rows.model is AuditEntry:
+        return rows.filter(project__in=mine.filter(role=Role.ADMIN).values("project"))
     path = {Project: "pk__in", Job: "project__in", Run: "job__project__in"}[rows.model]
     return rows.filter(**{path: mine.values("project")})
 
 
 def where(user: type_of_user, verb: Verb) -> list[Project]:
-    """The projects on which the person may do this, by name."""
+    """The projects that take jobs on which the person may do this, by name."""
     if not isinstance(user, User) or not user.is_active:
         return []
     roles = [role for role in BY_ROLE if verb in BY_ROLE[role]]
-    rows = Project.objects.order_by("name")
+    rows = Project.objects.filter(archived_at=None).order_by("name")
     if not user.is_superuser:
         rows = rows.filter(memberships__in=Membership.objects.filter(user=user, role__in=roles))
     return list(rows)
+
+
+def project_or_404(user: type_of_user, verb: Verb, named: str) -> Project:
+    """The project of an address, by its name or its number."""
+    number = named.isascii() and named.isdecimal()
+    return get_or_404(user, verb, Project.objects.all(), **{"pk" if number else "name": named})
 
 
 def get_or_404(user: type_of_user, verb: Verb, rows: QuerySet[Row], **lookup: Any) -> Row:

@@ -60,6 +60,7 @@ def parser() -> argparse.ArgumentParser:
     nouns = top.add_subparsers(required=True, metavar="COMMAND")
     add_up(nouns, shared)
     add_people(nouns, shared)
+    add_projects(nouns, shared)
     add_hosts(nouns, shared)
     return top
 
@@ -91,7 +92,13 @@ def add_people(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
     add.add_argument(
         "--password-stdin", action="store_true", help="read the password from the first line of stdin"
     )
+    add.add_argument(
+        "--invite", action="store_true", help="print a one-time link with which they set their password"
+    )
     add.set_defaults(command="people.add_user")
+    invite = user.add_parser("invite", parents=[shared], help="print a one-time link to set a password with")
+    invite.add_argument("name")
+    invite.set_defaults(command="people.invite_user")
     password = user.add_parser("password", parents=[shared], help="give a person a new password")
     password.add_argument("name")
     password.add_argument("--password-stdin", action="store_true")
@@ -122,6 +129,47 @@ def add_people(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
     create.add_argument("user")
     create.add_argument("--name", default="command line", help="what it is for")
     create.set_defaults(command="people.create_token")
+
+
+def add_projects(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
+    project = nouns.add_parser("project", help="tenants").add_subparsers(required=True, metavar="VERB")
+    add = project.add_parser("add", parents=[shared], help="add a project, with the quotas of new ones")
+    add.add_argument("name")
+    add.add_argument("--title", default="")
+    add.set_defaults(command="projects.add_project")
+    change = project.add_parser("set", parents=[shared], help="rename, title or weigh a project")
+    change.add_argument("name")
+    change.add_argument("--rename", metavar="NAME")
+    change.add_argument("--title")
+    change.add_argument("--weight", type=float, help="its part of the machines against others; 1 is usual")
+    change.set_defaults(command="projects.change_project")
+    archive = project.add_parser("archive", parents=[shared], help="no new jobs in it any more")
+    archive.add_argument("name")
+    archive.add_argument("--undo", action="store_true", help="take jobs again")
+    archive.set_defaults(command="projects.archive_project")
+    listing = project.add_parser("list", parents=[shared], help="which there are")
+    listing.set_defaults(command="projects.list_projects")
+
+    quota = nouns.add_parser("quota", help="limits of projects").add_subparsers(required=True, metavar="VERB")
+    place = quota.add_parser(
+        "set", parents=[shared], help="limit what may be held; nothing that runs is stopped"
+    )
+    place.add_argument("what", help="an accelerator type such as NVIDIA_L4, or running, queued, gpu-hours")
+    place.add_argument("limit", help="a number, or none")
+    place.set_defaults(command="projects.set_quota")
+    limits = quota.add_parser("list", parents=[shared], help="the limits that are set")
+    limits.set_defaults(command="projects.list_quotas")
+    for each in (place, limits):
+        each.add_argument("--project", default="default")
+        each.add_argument("--new-projects", action="store_true", help="what projects to come begin with")
+        whose = each.add_mutually_exclusive_group()
+        whose.add_argument("--each-member", action="store_true", help="for each member, not for all together")
+        whose.add_argument("--member", metavar="NAME", help="for this member alone")
+
+    report = nouns.add_parser("usage", parents=[shared], help="what was used in a month, as CSV")
+    report.add_argument("--month", metavar="YYYY-MM", help="this one, if left out")
+    report.add_argument("--project", help="this one only")
+    report.set_defaults(command="projects.report_usage")
 
 
 def add_hosts(nouns: Nouns, shared: argparse.ArgumentParser) -> None:

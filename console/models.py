@@ -31,6 +31,15 @@ class SetupToken(models.Model):
     used_at = models.DateTimeField(null=True, blank=True)
 
 
+class Invitation(models.Model):
+    """The one-time link with which a person sets their password: newly added, or because they forgot it."""
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="invitation")
+    digest = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField()
+    made_by = models.CharField(max_length=150)
+
+
 class LoginFailure(models.Model):
     """A wrong password: what console/throttle.py counts. Rows older than its window are deleted as it goes."""
 

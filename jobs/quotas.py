@@ -79,6 +79,12 @@ def use_of(project: Project, now: datetime) -> tuple[Use, dict[int | None, Use]]
     return _sum(use, project.pk), {owner: one for (_, owner), one in use.items()}
 
 
+def queued(project: Project) -> dict[int | None, int]:
+    """How many jobs wait, by person."""
+    rows = Job.every.filter(project=project, state=JobState.QUEUED).values_list("owner")
+    return dict(rows.annotate(Count("pk")).order_by())
+
+
 def limits_of(target: Target) -> Limits:
     return read_limits(_rows(target))
 

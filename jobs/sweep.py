@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.db.models import F, Q
 
 from agents.models import Host
-from jobs import hints, proving, schedule, segments, shells
+from jobs import hints, proving, schedule, segments, shells, usage
 from jobs.advance import advance
 from jobs.away import NO_DATABASE
 from jobs.clock import Clock
@@ -36,6 +36,7 @@ SLICE_S = 2.0
 RECENT = timedelta(seconds=10)
 EVERY_COMPACT = timedelta(seconds=10)
 EVERY_ORPHANS = timedelta(hours=1)
+EVERY_FOLD = timedelta(minutes=1)
 ENROL_AHEAD = timedelta(minutes=2)
 
 
@@ -43,7 +44,7 @@ def sweep(now: datetime) -> None:
     if not claim("sweep", timedelta(seconds=settings.TRAINYARD.tick_s / 2), now):
         return
     clock = Clock(now)
-    for part in (wake, advance_due, place, check_hosts, prove, roll_long, compact, tidy):
+    for part in (wake, advance_due, place, check_hosts, prove, roll_long, compact, tidy, account):
         try:
             part(clock)
         except NO_DATABASE:
@@ -82,6 +83,12 @@ def tidy(clock: Clock) -> None:
     if claim("orphans", EVERY_ORPHANS, clock.now()):
         segments.sweep_orphans(clock.now())
         shells.close_left(clock.now())
+
+
+def account(clock: Clock) -> None:
+    if claim("usage", EVERY_FOLD, clock.now()):
+        while usage.fold(clock.now()) == usage.FOLD:
+            pass
 
 
 def claim(name: str, every: timedelta, now: datetime) -> bool:

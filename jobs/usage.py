@@ -18,8 +18,9 @@ from django.db import transaction
 from django.db.models import F
 
 from agents.models import Gpu
-from jobs.models import MonthlyUse, Run, Usage
-from jobs.rules.usage import by_month, in_month, month_of
+from jobs.models import MonthlyUse, Project, Run, Usage
+from jobs.rules.fairness import Share, decayed, used
+from jobs.rules.usage import GPUS_OF_A_CPU, begin, by_month, following, in_month, month_of
 
 FOLD = 1_000
 
@@ -42,6 +43,11 @@ class Held:
     @cached_property
     def seconds(self) -> float:
         return (self.ended_at - self.began_at).total_seconds()
+
+    def remembered(self, now: datetime) -> float:
+        """What counts of it for the share of its project now."""
+        ago = ((now - when).total_seconds() for when in (self.began_at, self.ended_at))
+        return used(self.gpus + self.cpus * GPUS_OF_A_CPU, *ago)
 
 
 _OF_RUN = ("pk", "job", "job__project", "job__owner", "job__owner_name")
@@ -97,25 +103,56 @@ def unfolded(projects: Iterable[int] | None = None) -> list[Held]:
 
 
 def fold(now: datetime) -> int:
-    """Put rows into the sums of their months, each once; how many there were."""
+    """Put rows into the sums of their months and into the shares, each once; how many there were."""
     with transaction.atomic():
-        rows = list(Usage.objects.select_for_update().filter(folded=False).order_by("pk")[:FOLD])
-        sums: dict[tuple[date, int, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
-        owners = {}
-        for row in rows:
-            owners[row.owner_name] = row.owner_id
-            for month, seconds in by_month(row.began_at, row.ended_at):
-                cell = sums[month, row.project_id, row.owner_name, row.accelerator_type]
-                cell[0] += seconds * row.gpus
-                cell[1] += seconds * row.cpus
-        for (month, project, name, kind), (gpu_seconds, cpu_seconds) in sums.items():
-            key = {"month": month, "project_id": project, "owner_name": name, "accelerator_type": kind}
-            MonthlyUse.objects.get_or_create(**key, defaults={"owner_id": owners[name]})
-            MonthlyUse.objects.filter(**key).update(
-                gpu_seconds=F("gpu_seconds") + gpu_seconds, cpu_seconds=F("cpu_seconds") + cpu_seconds
-            )
-        Usage.objects.filter(pk__in=[row.pk for row in rows]).update(folded=True)
+        fresh = Usage.objects.select_for_update(no_key=True).filter(folded=False).order_by("pk")[:FOLD]
+        rows = list(fresh.values_list("pk", *OF_USAGE))
+        held = [Held(*row) for _, *row in rows]
+        _fold_months(held)
+        _fold_shares(held, now)
+        Usage.objects.filter(pk__in=[pk for pk, *_ in rows]).update(folded=True)
     return len(rows)
+
+
+def _fold_months(rows: Iterable[Held]) -> None:
+    sums: dict[tuple[date, int, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    owners = {}
+    for held in rows:
+        owners[held.owner_name] = held.owner
+        for month, seconds in by_month(held.began_at, held.ended_at):
+            cell = sums[month, held.project, held.owner_name, held.accelerator_type]
+            cell[0] += seconds * held.gpus
+            cell[1] += seconds * held.cpus
+    for (month, project, name, kind), (gpu_seconds, cpu_seconds) in sums.items():
+        key = {"month": month, "project_id": project, "owner_name": name, "accelerator_type": kind}
+        MonthlyUse.objects.get_or_create(**key, defaults={"owner_id": owners[name]})
+        MonthlyUse.objects.filter(**key).update(
+            gpu_seconds=F("gpu_seconds") + gpu_seconds, cpu_seconds=F("cpu_seconds") + cpu_seconds
+        )
+
+
+def _fold_shares(rows: Iterable[Held], now: datetime) -> None:
+    fresh: dict[int, float] = defaultdict(float)
+    for held in rows:
+        fresh[held.project] += held.remembered(now)
+    for project in Project.objects.select_for_update(no_key=True).filter(pk__in=fresh).order_by("pk"):
+        past = _past(project.share_used, project.share_at, now)
+        Project.objects.filter(pk=project.pk).update(share_used=past + fresh[project.pk], share_at=now)
+
+
+def _past(amount: float, at: datetime | None, now: datetime) -> float:
+    return decayed(amount, (now - at).total_seconds()) if at is not None else 0.0
+
+
+def shares(now: datetime) -> dict[int, Share]:
+    """What each project has used lately, what it holds now included, and its weight."""
+    found = {
+        pk: [weight, _past(amount, at, now)]
+        for pk, weight, amount, at in Project.objects.values_list("pk", "weight", "share_used", "share_at")
+    }
+    for held in (*unfolded(), *live(now)):
+        found[held.project][1] += held.remembered(now)
+    return {pk: Share(*figures) for pk, figures in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,19 +172,56 @@ def report(month: date, projects: Iterable[int], now: datetime) -> list[Line]:
     ids = list(projects)
     sums: dict[tuple[int, int | None, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
     keys = ("project", "owner", "owner_name", "accelerator_type")
-    for *key, gpu_seconds, cpu_seconds in MonthlyUse.objects.filter(project__in=ids, month=month).values_list(
-        *keys, "gpu_seconds", "cpu_seconds"
-    ):
+    fresh = (
+        *unfolded(ids),
+        *live(now, ids),
+    )  # before the sums, so that what is folded meanwhile is not missed
+    folded = MonthlyUse.objects.filter(project__in=ids, month=month)
+    for *key, gpu_seconds, cpu_seconds in folded.values_list(*keys, "gpu_seconds", "cpu_seconds"):
         cell = sums[tuple(key)]
         cell[0] += gpu_seconds
         cell[1] += cpu_seconds
-    for held in (*unfolded(ids), *live(now, ids)):
+    for held in fresh:
         seconds = in_month(month, held.began_at, held.ended_at)
         if seconds:
             cell = sums[held.project, held.owner, held.owner_name, held.accelerator_type]
             cell[0] += seconds * held.gpus
             cell[1] += seconds * held.cpus
     return [Line(*key, *cell) for key, cell in sorted(sums.items(), key=lambda one: (one[0][0], *one[0][2:]))]
+
+
+@dataclass(frozen=True, slots=True)
+class JobLine:
+    """What one job used in a month."""
+
+    project: int
+    owner_name: str
+    job: int
+    accelerator_type: str
+    runs: int
+    gpu_seconds: float
+    cpu_seconds: float
+
+
+def report_by_job(month: date, projects: Iterable[int], now: datetime) -> list[JobLine]:
+    """The same sums, from the rows themselves, job by job, the newest first."""
+    ids = list(projects)
+    ended = Usage.objects.filter(
+        project__in=ids, ended_at__gt=begin(month), began_at__lt=begin(following(month))
+    )
+    sums: dict[tuple[int, str, int, str], list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
+    running = live(now, ids)
+    for held in (*running, *(Held(*row) for row in ended.order_by().values_list(*OF_USAGE))):
+        seconds = in_month(month, held.began_at, held.ended_at)
+        if seconds:
+            cell = sums[held.project, held.owner_name, held.job, held.accelerator_type]
+            cell[0] += 1
+            cell[1] += seconds * held.gpus
+            cell[2] += seconds * held.cpus
+    return [
+        JobLine(*key, int(cell[0]), *cell[1:])
+        for key, cell in sorted(sums.items(), key=lambda one: -one[0][2])
+    ]
 
 
 def gpu_seconds_this_month(projects: Iterable[int], now: datetime) -> dict[tuple[int, int | None], float]:

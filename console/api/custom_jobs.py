@@ -22,7 +22,7 @@ from console.api import filters, resources
 from console.api.errors import Refused
 from console.api.views import GoogleView, person
 from jobs import services
-from jobs.models import Job, Project
+from jobs.models import Job
 
 PAGE, MOST_PAGE = 100, 1000
 # A page is made in memory, and a spec may have megabytes.
@@ -34,7 +34,7 @@ class JobsView(GoogleView):
     """P/customJobs: POST creates, GET lists."""
 
     def post(self, request: Request, project: str, location: str) -> Response:
-        tenant = access.get_or_404(request.user, "submit", Project.objects.all(), name=project)
+        tenant = access.project_or_404(request.user, "submit", project)
         document = request.data
         if not isinstance(document, dict):
             raise Refused("", "The body must be a CustomJob as a JSON object.")
@@ -50,7 +50,7 @@ class JobsView(GoogleView):
         return Response(resources.custom_job(job, {}))
 
     def get(self, request: Request, project: str, location: str) -> Response:
-        tenant = access.get_or_404(request.user, "see", Project.objects.all(), name=project)
+        tenant = access.project_or_404(request.user, "see", project)
         text = request.query_params.get("filter", "")
         size = _page_size(request)
         rows = _in_location(Job.objects.filter(project=tenant), location).filter(filters.parse(text))
@@ -95,8 +95,8 @@ class OperationView(GoogleView):
     """P/operations/{id}. The only operations are deletions, which have ended when they are answered."""
 
     def get(self, request: Request, project: str, location: str, job_id: str) -> Response:
-        access.get_or_404(request.user, "see", Project.objects.all(), name=project)
-        if Job.objects.filter(pk=int(job_id), project__name=project).exists():
+        tenant = access.project_or_404(request.user, "see", project)
+        if Job.objects.filter(pk=int(job_id), project=tenant).exists():
             raise Http404
         name = f"projects/{project}/locations/{location}/operations/{job_id}"
         return Response(resources.deleted(name, timezone.now()))
@@ -115,8 +115,9 @@ def _documents(request: Request, jobs: list[Job]) -> list[dict[str, Any]]:
 
 def _job(request: Request, verb: access.Verb, project: str, job_id: str) -> Job:
     """The location of a name is not compared: the id alone tells which job is meant."""
+    tenant = access.project_or_404(request.user, "see", project)
     rows = Job.objects.select_related("project")
-    return access.get_or_404(request.user, verb, rows, pk=int(job_id), project__name=project)
+    return access.get_or_404(request.user, verb, rows, pk=int(job_id), project=tenant)
 
 
 def _in_location(rows: QuerySet[Job], location: str) -> QuerySet[Job]:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from console.api import custom_jobs, events, gpus, hosts, jobs, log_bytes, machine_types, views
+from console.api import (
+    custom_jobs,
+    events,
+    gpus,
+    hosts,
+    jobs,
+    log_bytes,
+    machine_types,
+    project_urls,
+    views,
+)
 
 PARENT = r"projects/(?P<project>[^/:]{1,63})/locations/(?P<location>[^/:]{1,63})"
 HOST = r"(?P<host>[A-Za-z0-9_-]{1,63})"
@@ -33,5 +43,6 @@ urlpatterns = [
         rf"^/*api/v1/hosts/{HOST}/gpus/(?P<uuid>[^:]{{1,80}}):(?P<what>recheck|evict|use)$",
         gpus.GpuActView.as_view(),
     ),
+    *project_urls.urlpatterns,
     re_path(r"^/*(?:v1|ui|api)/", views.Nothing.as_view()),
 ]

@@ -6,36 +6,58 @@ import argparse
 import getpass
 import sys
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from console import database, setup, tokens
-from console.commands import Refused
-from jobs.models import Membership, Project
+from console import accounts, database, tokens
+from console.commands import COMMAND_LINE, Refused, project_named
+from jobs import members, refusals
+from jobs.models import Membership
 
 
 def add_user(words: argparse.Namespace) -> int:
     now = timezone.now()
     database.prepare(now)
-    password = read_password(words.password_stdin)
+    password = None if words.invite else read_password(words.password_stdin)
     try:
         with transaction.atomic():
-            setup.add_user(words.name, password, admin=words.admin, now=now)
+            user = accounts.add(words.name, password=password, admin=words.admin, actor=COMMAND_LINE, now=now)
     except ValidationError as problem:
-        raise Refused(setup.words(problem)) from problem
+        raise Refused(accounts.words(problem)) from problem
     print(f"Added {words.name}{' (admin)' if words.admin else ''}.")
+    return print_invitation(user) if words.invite else 0
+
+
+def invite_user(words: argparse.Namespace) -> int:
+    """A link with which a person sets their password, once."""
+    database.prepare(timezone.now())
+    return print_invitation(find_user(words.name))
+
+
+def print_invitation(user: User) -> int:
+    now = timezone.now()
+    if not user.is_active:
+        raise Refused(f"{user.username} is disabled. Enable first: trainyard user enable {user.username}")
+    with transaction.atomic():
+        token = accounts.invite(user, COMMAND_LINE, now)
+    here = settings.TRAINYARD.url or "(the address of this Trainyard)"
+    print(f"{user.username} sets a password here, once, within {accounts.INVITED_FOR.days} days:")
+    print(f"{here}/invited/{token}")
     return 0
 
 
 def change_password(words: argparse.Namespace) -> int:
-    database.prepare(timezone.now())
+    now = timezone.now()
+    database.prepare(now)
     user = find_user(words.name)
     try:
-        setup.set_password(user, read_password(words.password_stdin))
+        with transaction.atomic():
+            accounts.set_password(user, read_password(words.password_stdin), COMMAND_LINE, now)
     except ValidationError as problem:
-        raise Refused(setup.words(problem)) from problem
+        raise Refused(accounts.words(problem)) from problem
     print(f"Changed the password of {user.username}. Sessions that were open have ended.")
     return 0
 
@@ -45,22 +67,21 @@ def disable_user(words: argparse.Namespace) -> int:
     now = timezone.now()
     database.prepare(now)
     user = find_user(words.name)
-    with transaction.atomic():
-        admins = User.objects.select_for_update().filter(is_superuser=True, is_active=True)
-        if user.is_superuser and not [one for one in admins if one.pk != user.pk]:
-            raise Refused(
-                f"{user.username} is the last admin. Add another first: trainyard user add NAME --admin"
-            )
-        User.objects.filter(pk=user.pk).update(is_active=False)
-        revoked = tokens.revoke_all(user, now)
+    try:
+        with transaction.atomic():
+            revoked = accounts.disable(user, COMMAND_LINE, now)
+    except refusals.Refused as refused:
+        raise Refused(f"{refused.message} (trainyard user add NAME --admin)") from refused
     print(f"Disabled {user.username}; {revoked} tokens revoked. Jobs go on: cancel those that should not.")
     return 0
 
 
 def enable_user(words: argparse.Namespace) -> int:
-    database.prepare(timezone.now())
+    now = timezone.now()
+    database.prepare(now)
     user = find_user(words.name)
-    User.objects.filter(pk=user.pk).update(is_active=True)
+    with transaction.atomic():
+        accounts.enable(user, COMMAND_LINE, now)
     print(f"Enabled {user.username}. Tokens that were revoked stay so.")
     return 0
 
@@ -81,15 +102,15 @@ def list_users(words: argparse.Namespace) -> int:
 
 
 def set_member(words: argparse.Namespace) -> int:
-    database.prepare(timezone.now())
+    now = timezone.now()
+    database.prepare(now)
     user = find_user(words.name)
-    project = Project.objects.filter(name=words.project).first()
-    if project is None:
-        raise Refused(f"There is no project {words.project!r}.")
-    if words.role == "none":
-        Membership.objects.filter(project=project, user=user).delete()
-    else:
-        Membership.objects.update_or_create(project=project, user=user, defaults={"role": words.role})
+    project = project_named(words.project)
+    with transaction.atomic():
+        if words.role != "none":
+            members.set_role(project, user, words.role, COMMAND_LINE, now)
+        elif Membership.objects.filter(project=project, user=user).exists():
+            members.remove(project, user, COMMAND_LINE, now)
     print(f"{user.username} is now {words.role} in {project.name}.")
     return 0
 

@@ -1,4 +1,4 @@
-"""Use over time: intervals into months, and how the memory of use fades. Pure.
+"""Use over time: intervals into months. Pure; how the memory of it fades is fairness.py's.
 
 Use is held, not busy: from the claim of GPUs and CPUs until it is given back, because nobody else could have them
 meanwhile. So a job that hangs is counted until it ends.
@@ -6,7 +6,6 @@ meanwhile. So a job that hangs is counted until it ends.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 
@@ -19,11 +18,22 @@ def month_of(when: datetime) -> date:
     return when.astimezone(UTC).date().replace(day=1)
 
 
+def month_named(text: str) -> date | None:
+    """`2026-11`; None for whatever is no month."""
+    if len(text) != 7 or not text.isascii():
+        return None
+    try:
+        month = date.fromisoformat(f"{text}-01")
+    except ValueError:
+        return None
+    return month if 1970 < month.year < 9000 else None
+
+
 def following(month: date) -> date:
     return (month + timedelta(days=31)).replace(day=1)
 
 
-def before(month: date) -> date:
+def previous(month: date) -> date:
     return (month - timedelta(days=1)).replace(day=1)
 
 
@@ -44,21 +54,3 @@ def in_month(month: date, began: datetime, ended: datetime) -> float:
     """The seconds of an interval that lie in this month."""
     inside = min(ended, begin(following(month))) - max(began, begin(month))
     return max(0.0, inside.total_seconds())
-
-
-def faded(used: float, at: datetime | None, now: datetime, half_life: timedelta) -> float:
-    """What is left of use that was summed up at some time."""
-    return used * _left(now - at, half_life) if at is not None else 0.0
-
-
-def remembered(rate: float, began: datetime, ended: datetime, now: datetime, half_life: timedelta) -> float:
-    """What is left now of `rate` a second from `began` to `ended`: each second fades by itself."""
-    ended = min(ended, now)
-    if began >= ended:
-        return 0.0
-    mean_life_s = half_life.total_seconds() / math.log(2)
-    return rate * mean_life_s * (_left(now - ended, half_life) - _left(now - began, half_life))
-
-
-def _left(age: timedelta, half_life: timedelta) -> float:
-    return math.exp2(-max(0.0, age / half_life))

@@ -9,13 +9,17 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from console import setup, tokens
+from console import accounts, setup, tokens
 from console.models import ApiToken
 from console.setup import SetupClosed
 from jobs.models import Membership
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"
+
+
+def person(name, password, now):
+    return accounts.add(name, password=password, admin=False, actor="root", now=now)
 
 
 def test_the_link_works_once_and_only_while_no_admin_exists():
@@ -48,17 +52,17 @@ def test_the_link_works_once_and_only_while_no_admin_exists():
 )
 def test_a_bad_name_or_password_is_refused_in_words(name, password, words):
     now = timezone.now()
-    setup.add_user("alice", PASSWORD, admin=False, now=now)
+    person("alice", PASSWORD, now)
     with pytest.raises(ValidationError) as refusal:
-        setup.add_user(name, password, admin=False, now=now)
-    assert words in setup.words(refusal.value)
+        person(name, password, now)
+    assert words in accounts.words(refusal.value)
     assert User.objects.count() == 1
 
 
 def test_a_token_proves_its_owner_until_it_or_the_owner_is_switched_off():
     now = timezone.now()
-    alice = setup.add_user("alice", PASSWORD, admin=False, now=now)
-    bob = setup.add_user("bob", PASSWORD, admin=False, now=now)
+    alice = person("alice", PASSWORD, now)
+    bob = person("bob", PASSWORD, now)
     row, token = tokens.create(alice, "ci", now)
     assert token not in str(ApiToken.objects.values())
     assert tokens.owner(token, now) == alice
@@ -76,7 +80,7 @@ def test_a_token_proves_its_owner_until_it_or_the_owner_is_switched_off():
 
 def test_the_last_use_is_written_at_most_once_a_minute(django_assert_num_queries):
     now = timezone.now()
-    row, token = tokens.create(setup.add_user("alice", PASSWORD, admin=False, now=now), "ci", now)
+    row, token = tokens.create(person("alice", PASSWORD, now), "ci", now)
     tokens.owner(token, now)
     with django_assert_num_queries(1):
         tokens.owner(token, now + timedelta(seconds=59))

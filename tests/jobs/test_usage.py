@@ -106,17 +106,34 @@ def test_months_sum_up_to_what_was_held(rows, monkeypatch, project):
             want[month] += seconds * len(run.gpu_uuids)
     assert len(want) >= 4
     monkeypatch.setattr(usage, "FOLD", 3)
+    shares = []
     for _ in range(6):
         for month, seconds in want.items():
             now = rows
             report = usage.report(month, [project.pk], now)
+            by_job = usage.report_by_job(month, [project.pk], now)
             assert sum(line.gpu_seconds for line in report) == pytest.approx(seconds)
+            assert sum(line.gpu_seconds for line in by_job) == pytest.approx(seconds)
+            assert sum(line.cpu_seconds for line in report) == pytest.approx(
+                sum(line.cpu_seconds for line in by_job)
+            )
+        shares.append(usage.shares(now)[project.pk].used_gpu_seconds)
         usage.fold(rows)
     assert not Usage.objects.filter(folded=False).exists() and usage.fold(rows) == 0
+    assert shares == pytest.approx([shares[0]] * 6) and shares[0] > 0  # folding changes nothing that is read
     assert {line.accelerator_type for line in report} <= {"", L4} and MonthlyUse.objects.exists()
     assert usage.gpu_seconds_this_month([project.pk], rows)[project.pk, Job.every.first().owner_id] == (
         pytest.approx(want[month_of(rows)])
     )
+
+
+def test_a_share_is_what_was_used_lately_and_is_held_now(rows, project):
+    """Half of it is forgotten in a week, whether or not it is folded in between."""
+    Run.objects.filter(released_at=None).delete()
+    before = usage.shares(rows)[project.pk]
+    usage.fold(rows)
+    after = usage.shares(rows + timedelta(days=7))[project.pk]
+    assert before.weight == 1 and after.used_gpu_seconds == pytest.approx(before.used_gpu_seconds / 2)
 
 
 @pytest.mark.django_db(transaction=True)

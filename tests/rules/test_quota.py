@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jobs.rules.machines import Needs
 from jobs.rules.quota import Account, Book, Limits, Use, gpus_of, queue_refusal
-from jobs.rules.usage import by_month, faded, in_month, month_of, remembered
+from jobs.rules.usage import by_month, in_month, month_of
 
 H100 = "NVIDIA_H100_80GB"
 
@@ -119,18 +119,3 @@ def test_months_share_an_interval_out_and_lose_nothing(one, other):
     assert sum(shares.values()) == pytest.approx((ended - began).total_seconds())
     assert all(in_month(month, began, ended) == pytest.approx(seconds) for month, seconds in shares.items())
     assert in_month(date(2031, 1, 1), began, ended) == 0 and month_of(began) in {*shares, month_of(began)}
-
-
-@given(MOMENTS, st.lists(st.integers(0, 400), min_size=3, max_size=3), st.integers(0, 400))
-def test_use_fades_the_same_however_it_is_cut(began, hours, later):
-    """An interval is worth what its parts are, whenever they are summed up."""
-    week = timedelta(days=7)
-    cuts = [began + timedelta(hours=hour) for hour in sorted(hours)]
-    now = cuts[-1] + timedelta(hours=later)
-    whole = remembered(8, began, cuts[-1], now, week)
-    parts = sum(remembered(8, a, b, now, week) for a, b in zip([began, *cuts], cuts, strict=False))
-    early = remembered(8, began, cuts[1], cuts[1], week)
-    folded = faded(early, cuts[1], now, week) + remembered(8, cuts[1], cuts[-1], now, week)
-    assert whole == pytest.approx(parts) == pytest.approx(folded)
-    assert 0 <= whole <= 8 * (cuts[-1] - began).total_seconds() + 1e-6
-    assert faded(whole, now, now + week, week) == pytest.approx(whole / 2)

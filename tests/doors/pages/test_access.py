@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import get_args
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
 
 from agents.models import Host
 from console import access
-from jobs.models import Job, Project, Run
+from jobs.models import AuditEntry, Job, Project, Run
 from tests.doors.pages.rows import a_host, a_job
 
-VERBS = ("see", "see_log", "submit", "cancel", "delete", "shell", "manage")
-LOOK, OWN = {"see", "see_log"}, {"cancel", "delete", "shell"}
+VERBS = get_args(access.Verb)
+LOOK, OWN = {"see", "see_log", "see_usage"}, {"cancel", "delete", "shell"}
 ALL = set(VERBS)
+RUN = ALL - {"set_quotas", "configure"}
 PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", "gone", "nobody")
 
-# The objects are Bob's job in the default project, its run, the project, a host; then the classes.
+CLASSES = ("Job", "Run", "Project", "Host", "User", "AuditEntry")
+# The objects are Bob's job in the default project, its run, the project, a host, a person; then the classes.
 MAY = {
-    "root": dict.fromkeys(("job", "run", "project", "host", "Job", "Run", "Project", "Host"), ALL),
+    "root": dict.fromkeys(("job", "run", "project", "host", "user", *CLASSES), ALL),
     "alice": {
-        **dict.fromkeys(("job", "run", "project", "Job", "Run", "Project"), ALL),
+        **dict.fromkeys(("job", "run", "project", "Job", "Run", "Project"), RUN),
+        "AuditEntry": {"see"},
         "host": {"see"},
         "Host": {"see"},
     },
@@ -44,7 +49,12 @@ MAY = {
         "Host": {"see"},
     },
     # Admin of another project: of that one everything, of this one nothing; hosts belong to no project.
-    "charlie": {**dict.fromkeys(("Job", "Run", "Project"), ALL), "host": {"see"}, "Host": {"see"}},
+    "charlie": {
+        **dict.fromkeys(("Job", "Run", "Project"), RUN),
+        "AuditEntry": {"see"},
+        "host": {"see"},
+        "Host": {"see"},
+    },
     "loner": {},
     "gone": {},
     "nobody": {},
@@ -55,8 +65,8 @@ MAY = {
 def objects(cast, project):
     host = a_host()
     job = a_job(project, cast.bob, host=host)
-    things = {"job": job, "run": job.runs.get(), "project": project, "host": host}
-    return {**things, "Job": Job, "Run": Run, "Project": Project, "Host": Host}
+    things = {"job": job, "run": job.runs.get(), "project": project, "host": host, "user": cast.vera}
+    return {**things, **{kind.__name__: kind for kind in (Job, Run, Project, Host, User, AuditEntry)}}
 
 
 def test_the_whole_table(cast, objects):

@@ -1,0 +1,40 @@
+"""Addresses for scripts about projects: their members, quotas, usage, and the audit."""
+
+from __future__ import annotations
+
+from django.urls import re_path
+
+from console.api import projects, quotas, usage
+
+PROJECT = r"projects/(?P<project>[^/:]{1,63})"
+USER = r"(?P<user>[\w.@+-]{1,150})"
+KEY = r"(?P<key>[A-Za-z0-9_]{1,63})"
+
+urlpatterns = [
+    re_path(r"^/*api/v1/projects/?$", projects.ProjectsView.as_view(), name="api-projects"),
+    re_path(rf"^/*api/v1/{PROJECT}/?$", projects.ProjectView.as_view(), name="api-project"),
+    re_path(rf"^/*api/v1/{PROJECT}/members/?$", projects.MembersView.as_view(), name="api-members"),
+    re_path(rf"^/*api/v1/{PROJECT}/members/{USER}$", projects.MemberView.as_view(), name="api-member"),
+    re_path(rf"^/*api/v1/{PROJECT}/quotas/?$", quotas.QuotasView.as_view(), name="api-quotas"),
+    re_path(rf"^/*api/v1/{PROJECT}/quotas/{KEY}$", quotas.QuotaView.as_view(), name="api-quota"),
+    re_path(
+        rf"^/*api/v1/{PROJECT}/eachMember/quotas/{KEY}$",
+        quotas.EachMemberQuotaView.as_view(),
+        name="api-each-member-quota",
+    ),
+    re_path(
+        rf"^/*api/v1/{PROJECT}/members/{USER}/quotas/{KEY}$",
+        quotas.MemberQuotaView.as_view(),
+        name="api-member-quota",
+    ),
+    re_path(r"^/*api/v1/defaultQuotas/?$", quotas.DefaultsView.as_view(), name="api-default-quotas"),
+    re_path(
+        rf"^/*api/v1/defaultQuotas/eachMember/{KEY}$",
+        quotas.DefaultView.as_view(each=True),
+        name="api-default-quota-each",
+    ),
+    re_path(rf"^/*api/v1/defaultQuotas/{KEY}$", quotas.DefaultView.as_view(), name="api-default-quota"),
+    re_path(rf"^/*api/v1/{PROJECT}/usage/?$", usage.UsageView.as_view(), name="api-usage-of-project"),
+    re_path(r"^/*api/v1/usage/?$", usage.UsageView.as_view(), name="api-usage"),
+    re_path(r"^/*api/v1/audit/?$", usage.AuditView.as_view(), name="api-audit"),
+]

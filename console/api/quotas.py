@@ -1,0 +1,141 @@
+"""Limits of a project, of its members, and of projects to come. `used` stands beside each limit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console import access
+from console.api.errors import Refused
+from console.api.projects import body, member_or_404, number
+from console.api.views import OurView, person
+from jobs import quotas
+from jobs.models import Membership, Project, Quota
+from jobs.quotas import Target
+from jobs.rules.quota import Limits, Metric, Use
+
+Document = dict[str, Any]
+KEYS = {"running": Metric.RUNNING, "queued": Metric.QUEUED, "gpuHours": Metric.GPU_HOURS}
+
+
+class QuotasView(OurView):
+    """`GET /api/v1/projects/<p>/quotas`."""
+
+    def get(self, request: Request, project: str) -> Response:
+        return Response(document(access.project_or_404(request.user, "see_usage", project)))
+
+
+class OneQuota(OurView):
+    """PUT `{"limit": n}`, where null means no limit; DELETE. The key is an accelerator type, or one of KEYS."""
+
+    def put(self, request: Request, key: str, **names: str) -> Response:
+        target = self.target(request, **names)
+        given = body(request)
+        if set(given) != {"limit"}:
+            raise Refused("limit", 'The body must be {"limit": n}; null takes the limit away.')
+        value = None if given["limit"] is None else number(given["limit"], "limit")
+        return self.change(request, target, key, value)
+
+    def delete(self, request: Request, key: str, **names: str) -> Response:
+        return self.change(request, self.target(request, **names), key, None)
+
+    def target(self, request: Request, **names: str) -> Target:
+        """Whose limit the address names; whoever asks has been found to be allowed to change it."""
+        raise NotImplementedError
+
+    def change(self, request: Request, target: Target, key: str, value: float | None) -> Response:
+        metric, kind = (KEYS[key], "") if key in KEYS else (Metric.GPUS, key)
+        with transaction.atomic():
+            quotas.set_limit(target, metric, kind, value, person(request).username, timezone.now())
+        return Response(document(target.project) if target.project else defaults())
+
+
+class QuotaView(OneQuota):
+    """`/api/v1/projects/<p>/quotas/<key>`."""
+
+    def target(self, request: Request, **names: str) -> Target:
+        return Target(access.project_or_404(request.user, "set_quotas", names["project"]))
+
+
+class EachMemberQuotaView(OneQuota):
+    """`/api/v1/projects/<p>/eachMember/quotas/<key>`."""
+
+    def target(self, request: Request, **names: str) -> Target:
+        return Target(access.project_or_404(request.user, "manage_members", names["project"]), each=True)
+
+
+class MemberQuotaView(OneQuota):
+    """`/api/v1/projects/<p>/members/<user>/quotas/<key>`."""
+
+    def target(self, request: Request, **names: str) -> Target:
+        project = access.project_or_404(request.user, "manage_members", names["project"])
+        return Target(project, user=member_or_404(project, names["user"]))
+
+
+class DefaultsView(OurView):
+    """`GET /api/v1/defaultQuotas`: what a new project begins with."""
+
+    def get(self, request: Request) -> Response:
+        if not access.can(request.user, "set_quotas", Project):
+            raise PermissionDenied
+        return Response(defaults())
+
+
+class DefaultView(OneQuota):
+    """`/api/v1/defaultQuotas/<key>` and `/api/v1/defaultQuotas/eachMember/<key>`."""
+
+    each = False
+
+    def target(self, request: Request, **names: str) -> Target:
+        if not access.can(request.user, "set_quotas", Project):
+            raise PermissionDenied
+        return Target(None, each=self.each)
+
+
+def document(project: Project) -> Document:
+    now = timezone.now()
+    use, of_members = quotas.use_of(project, now)
+    queued = quotas.queued(project)
+    waiting = sum(queued.values())
+    own = set(Quota.objects.filter(project=project).exclude(user=None).values_list("user", flat=True))
+    people = Membership.objects.filter(project=project, user__in=own).select_related("user")
+    members = {}
+    for row in people.order_by("user__username"):
+        limits = quotas.limits_of(Target(project, user=row.user))
+        used = of_members.get(row.user_id, Use())
+        members[row.user.username] = figures(limits, used, queued.get(row.user_id, 0))
+    return {
+        "project": project.name,
+        **figures(quotas.limits_of(Target(project)), use, waiting),
+        "eachMember": plain(quotas.limits_of(Target(project, each=True))),
+        "members": members,
+    }
+
+
+def defaults() -> Document:
+    each = quotas.limits_of(Target(None, each=True))
+    return {**plain(quotas.limits_of(Target(None))), "eachMember": plain(each)}
+
+
+def figures(limits: Limits, use: Use, queued: int) -> Document:
+    kinds = sorted({*limits.gpus, *(kind for kind, count in use.gpus.items() if count)})
+    return {
+        "gpus": {kind: {"limit": limits.gpus.get(kind), "used": use.gpus.get(kind, 0)} for kind in kinds},
+        "running": {"limit": limits.running, "used": use.running},
+        "queued": {"limit": limits.queued, "used": queued},
+        "gpuHours": {"limit": limits.gpu_hours, "used": round(use.gpu_hours, 3)},
+    }
+
+
+def plain(limits: Limits) -> Document:
+    return {
+        "gpus": dict(sorted(limits.gpus.items())),
+        "running": limits.running,
+        "queued": limits.queued,
+        "gpuHours": limits.gpu_hours,
+    }

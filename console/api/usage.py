@@ -1,0 +1,125 @@
+"""What was used in a month, as JSON or CSV; and who changed what."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console import access, usage_csv
+from console.api.errors import Refused
+from console.api.resources import stamp
+from console.api.views import OurView
+from jobs import usage
+from jobs.models import AuditEntry, Project
+from jobs.rules.usage import month_named, month_of
+
+Document = dict[str, Any]
+MOST_ENTRIES = 500
+
+
+class UsageView(OurView):
+    """`GET /api/v1/usage`, `GET /api/v1/projects/<p>/usage`, both `?month=2026-11&format=csv`."""
+
+    def get(self, request: Request, project: str | None = None) -> HttpResponseBase:
+        if project is None:
+            rows = list(access.visible(request.user, Project.objects.order_by("name")))
+        else:
+            rows = [access.project_or_404(request.user, "see_usage", project)]
+        now = timezone.now()
+        month, names = asked_month(request, now), {row.pk: row.name for row in rows}
+        kind = request.query_params.get("format", "json")
+        if kind == "csv":
+            return csv_response(month, names, now)
+        if kind != "json":
+            raise Refused("format", f"format must be json or csv, not {kind!r}.")
+        return Response(document(month, names, now))
+
+    def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:
+        """`format` is ours: the framework would look for a renderer of that name."""
+        return super().perform_content_negotiation(request, force=True)
+
+
+class AuditView(OurView):
+    """`GET /api/v1/audit?project=&subject=&actor=&what=&before=<id>`: the newest first."""
+
+    def get(self, request: Request) -> Response:
+        if not access.can(request.user, "see", AuditEntry):
+            raise PermissionDenied
+        rows = found(request.user, request.query_params.dict())
+        page = list(rows[: MOST_ENTRIES + 1])
+        entries = [entry(row) for row in page[:MOST_ENTRIES]]
+        more = {"nextBefore": entries[-1]["id"]} if len(page) > MOST_ENTRIES else {}
+        return Response({"entries": entries, **more})
+
+
+def found(user: access.type_of_user, asked: dict[str, str]) -> QuerySet[AuditEntry]:
+    rows = access.visible(user, AuditEntry.objects.select_related("project").order_by("-id"))
+    for name, path in (
+        ("project", "project__name"),
+        ("actor", "actor"),
+        ("subject", "subject__icontains"),
+        ("what", "what"),
+    ):
+        if asked.get(name, "").strip():
+            rows = rows.filter(**{path: asked[name].strip().replace("\0", "")})
+    before = asked.get("before", "")
+    if before.isascii() and before.isdecimal() and len(before) < 19:
+        rows = rows.filter(pk__lt=int(before))
+    return rows
+
+
+def entry(row: AuditEntry) -> Document:
+    return {
+        "id": str(row.pk),
+        "time": stamp(row.at),
+        "actor": row.actor,
+        "what": row.what,
+        "subjectKind": row.subject_kind,
+        "subject": row.subject,
+        "project": row.project.name if row.project else None,
+        "from": row.before,
+        "to": row.after,
+    }
+
+
+def asked_month(request: Request, now: datetime) -> date:
+    given = request.query_params.get("month", "")
+    month = month_named(given) if given else month_of(now)
+    if month is None:
+        raise Refused("month", f"month must be written as 2026-11, not {given!r}.")
+    return month
+
+
+def csv_response(month: date, projects: dict[int, str], now: datetime) -> HttpResponse:
+    response = HttpResponse(content_type="text/csv; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="usage-{month:%Y-%m}.csv"'
+    usage_csv.write(response, month, usage.report_by_job(month, projects, now), projects)
+    return response
+
+
+def document(month: date, projects: dict[int, str], now: datetime) -> Document:
+    lines = usage.report(month, projects, now)
+    return {
+        "month": f"{month:%Y-%m}",
+        "asOf": stamp(now),
+        "lines": [
+            {
+                "project": projects[line.project],
+                "user": line.owner_name,
+                "acceleratorType": line.accelerator_type,
+                "gpuSeconds": round(line.gpu_seconds, 3),
+                "cpuSeconds": round(line.cpu_seconds, 3),
+            }
+            for line in lines
+        ],
+        "gpuSeconds": round(sum(line.gpu_seconds for line in lines), 3),
+        "cpuSeconds": round(sum(line.cpu_seconds for line in lines), 3),
+    }

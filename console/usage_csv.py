@@ -1,0 +1,30 @@
+"""The usage of a month as CSV, one line for each job and accelerator type: for pages, REST and the command line."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from datetime import date
+from typing import Protocol
+
+from jobs.usage import JobLine
+
+HEADER = ("month", "project", "user", "job", "accelerator_type", "runs", "gpu_seconds", "cpu_seconds")
+
+
+class Out(Protocol):
+    def write(self, text: str, /) -> object: ...
+
+
+def write(out: Out, month: date, lines: Iterable[JobLine], projects: Mapping[int, str]) -> None:
+    """Names are written as they are but for a leading =, +, - or @, which a spreadsheet would run as a formula."""
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(HEADER)
+    for line in lines:
+        figures = (f"{line.gpu_seconds:.3f}", f"{line.cpu_seconds:.3f}")
+        row = (projects[line.project], _plain(line.owner_name), line.job, line.accelerator_type, line.runs)
+        table.writerow((f"{month:%Y-%m}", *row, *figures))
+
+
+def _plain(text: str) -> str:
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

@@ -1,0 +1,97 @@
+"""Projects: made, named, weighed, archived. Each change is an audit row. Whoever calls asks whether the person may."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from jobs import announce, audit, hints, quotas
+from jobs.models import Project
+from jobs.refusals import Refused
+
+NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+# Addresses of pages that stand where a project's name would.
+TAKEN = frozenset({"new"})
+MOST_WEIGHT = 1_000_000
+MOST_TITLE = 100
+
+
+def create(name: str, title: str, actor: str, now: datetime) -> Project:
+    """An empty project with the default quotas. Its members are named afterwards."""
+    _check_name(name)
+    _check_title(title)
+    try:
+        with transaction.atomic():
+            project = Project.objects.create(name=name, title=title, created_at=now)
+    except IntegrityError:
+        raise _in_use(name) from None
+    quotas.give_defaults(project)
+    audit.note(actor, "project.create", "project", name, None, _shown(project), now, project)
+    return project
+
+
+def change(project: Project, actor: str, now: datetime, **columns: Any) -> Project:
+    """`name`, `title` and `weight`, those that are given. A new name stands in addresses from now on."""
+    row = Project.objects.select_for_update().get(pk=project.pk)
+    before = _shown(row)
+    if "name" in columns and columns["name"] != row.name:
+        _check_name(columns["name"])
+    if "title" in columns:
+        _check_title(columns["title"])
+    if "weight" in columns:
+        _check_weight(columns["weight"])
+    for name in columns.keys() & {"name", "title", "weight"}:
+        setattr(row, name, columns[name])
+    try:
+        with transaction.atomic():
+            row.save(update_fields=["name", "title", "weight"])
+    except IntegrityError:
+        raise _in_use(row.name) from None
+    if _shown(row) != before:
+        audit.note(actor, "project.change", "project", row.name, before, _shown(row), now, row)
+        announce.hints([f"jobs:{before['name']}", f"jobs:{row.name}"])
+        hints.schedule()
+    return row
+
+
+def archive(project: Project, actor: str, now: datetime) -> None:
+    """It takes no jobs any more; what it has goes on, and everything of it can still be read."""
+    if Project.objects.filter(pk=project.pk, archived_at=None).update(archived_at=now):
+        audit.note(actor, "project.archive", "project", project.name, None, None, now, project)
+
+
+def restore(project: Project, actor: str, now: datetime) -> None:
+    if Project.objects.filter(pk=project.pk, archived_at__isnull=False).update(archived_at=None):
+        audit.note(actor, "project.restore", "project", project.name, None, None, now, project)
+
+
+def _shown(project: Project) -> dict[str, Any]:
+    return {"name": project.name, "title": project.title, "weight": project.weight}
+
+
+def _check_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise Refused(
+            "name",
+            "A project's name has 1 to 63 of a-z, 0-9 and -, begins with a letter and does not end with -.",
+        )
+    if name in TAKEN:
+        raise _in_use(name)
+
+
+def _in_use(name: str) -> Refused:
+    return Refused("name", f"The name {name} is taken. Choose another.")
+
+
+def _check_title(title: str) -> None:
+    if len(title) > MOST_TITLE or not title.isprintable():
+        raise Refused("title", f"A title has at most {MOST_TITLE} characters in one line.")
+
+
+def _check_weight(weight: float) -> None:
+    if not math.isfinite(weight) or not 0.01 <= weight <= MOST_WEIGHT:
+        raise Refused("weight", f"The weight must be a number from 0.01 to {MOST_WEIGHT}; 1 is usual.")
