@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from django.conf import settings
 
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
 from jobs.beginnings import DEFAULT
 from jobs.models import GpuClaim, Run
+from jobs.rules import asks
 from jobs.rules.customjob import CustomJobSpec
 from jobs.rules.machines import NO_TYPES, Needs, Types, needs
+from jobs.rules.order import priority_of
 from jobs.rules.placement import Ask, GpuView, HostView, never_fits, words
 
 MOST_CLOSED = 3
@@ -30,6 +33,11 @@ class Floor:
     in_service: bool
     # Why hosts of a location take nothing although they are up, in words.
     closed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The accelerator type of each GPU, by UUID."""
+        return {gpu.uuid: gpu.accelerator_type for view in self.views for gpu in view.gpus}
 
     def location(self, named: str) -> str:
         return resolved(named, self.locations)
@@ -65,6 +73,16 @@ def ports() -> range:
 
 def asks_of(spec: CustomJobSpec, types: Types = NO_TYPES) -> tuple[Ask, ...]:
     return tuple(Ask(name, needs(pool.machine, types)) for name, _, _, pool in spec.replicas())
+
+
+def columns_of(spec: CustomJobSpec, labels: Mapping[str, str], types: Types = NO_TYPES) -> dict[str, Any]:
+    """What the scheduler asks of a job, as its row keeps it."""
+    return {
+        "asks": asks.text(spec, types),
+        "timeout_s": spec.timeout_s,
+        "priority": priority_of(labels),
+        "spot": spec.strategy == "SPOT",
+    }
 
 
 def look() -> Floor:

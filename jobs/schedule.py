@@ -16,41 +16,44 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from django.db import IntegrityError, transaction
-from django.db.models import Exists, F, QuerySet
+from django.db.models import Exists, F
 
 from agents.failpoints import failpoint
-from jobs import announce, events, floor, hints, seating, snapshot
+from jobs import announce, events, floor, ground, hints, quotas, seating, snapshot
 from jobs.clock import Clock
 from jobs.floor import Floor
 from jobs.models import Job, Replica, Tick, Transition
-from jobs.queue import BEHIND, Queue, Waiting
+from jobs.rules.customjob import CustomJobSpec
 from jobs.rules.decide import LOOK_AGAIN_S
-from jobs.rules.placement import Seat
+from jobs.rules.hosts import Seat
+from jobs.rules.order import Waiting
+from jobs.rules.serve import Ground, Served, serve
 from jobs.rules.states import JobState, ReplicaState
 from jobs.seating import Chair
 
 log = logging.getLogger(__name__)
 
 TICK = "schedule"
-CHUNK = 100
-MOST_PLACED = 200
 MOST_TOLD = 2_000
 NONE_UP = "No host is up: those in service do not answer, are being checked, or are closed to new jobs."
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A job that has its places, its row held."""
+
+    job: Job
+    spec: CustomJobSpec
+    seats: tuple[Seat, ...]
+
+
 @dataclass(slots=True)
 class Pass:
-    """What one pass did."""
+    """What one pass did. `more`: another should follow at once."""
 
-    placed: list[tuple[Job, tuple[Seat, ...]]] = field(default_factory=list)
-    reasons: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     hosts: set[int] = field(default_factory=set)
     more: bool = False
-
-    def wait(self, job: Job, why: str) -> None:
-        if job.reason != why:
-            self.reasons[why].append(job.pk)
 
 
 def schedule(now: datetime) -> None:
@@ -81,16 +84,11 @@ def schedule_quietly(now: datetime) -> frozenset[int]:
 
 def _asked() -> int | None:
     """How many passes there were before now. None: nobody waits. One query, for nearly every call ends with it."""
-    row = Tick.objects.filter(name=TICK).values_list("serial", Exists(waiting().order_by())).first()
+    row = Tick.objects.filter(name=TICK).values_list("serial", Exists(ground.waiting().order_by())).first()
     if row is None:
-        return _serial() if waiting().exists() else None
+        return _serial() if ground.waiting().exists() else None
     serial, somebody = row
     return serial if somebody else None
-
-
-def waiting() -> QuerySet[Job]:
-    """Jobs that want a place, in their order."""
-    return Job.every.filter(state=JobState.QUEUED, outcome="", cancel_requested_at=None).order_by("pk")
 
 
 def claim() -> Tick:
@@ -108,76 +106,91 @@ def _serial() -> int:
 
 
 def _pass(now: datetime) -> Pass:
-    ground = floor.look()
     done = Pass()
-    queue = Queue({view.id: view for view in ground.views}, floor.ports())
-    rest = BEHIND if ground.views else ground.why_none(NONE_UP)
-    last: int | None = 0
-    while last is not None and not queue.full and len(done.placed) < MOST_PLACED:
-        jobs = _locked(waiting().filter(pk__gt=last)[:CHUNK])
-        for job in jobs:
-            _offer(queue, ground, job, done)
-        last = jobs[-1].pk if len(jobs) == CHUNK else None
-    if last is not None and queue.full:
-        unaware = waiting().filter(pk__gt=last).exclude(reason=rest)
-        done.reasons[rest] += [job.pk for job in _locked(unaware.defer("spec")[:MOST_TOLD])]
-    done.more = last is not None and not queue.full
-    _seat(done, ground, now)
-    _tell_why(done, now)
+    here = floor.look()
+    queue = ground.queue(here, now)
+    if not here.views:
+        why = here.why_none(NONE_UP)
+        _tell(done, queue, Served(reasons={each.job: why for each in queue.waiting}), now)
+        return done
+    occupied = ground.occupied(here.kinds, now)
+    served = serve(
+        Ground(here.views, floor.ports(), occupied.running, {}, occupied.held),
+        queue.waiting,
+        quotas.book(now),
+        now.timestamp(),
+    )
+    done.more = served.more
+    if here.closed:
+        _add_what_is_closed(here, queue, served)
+    placed = _locked(served.placed, done)
+    _seat(placed, here, done, now)
+    _tell(done, queue, served, now)
     return done
 
 
-def _locked(jobs: QuerySet[Job]) -> list[Job]:
-    return list(jobs.select_for_update(no_key=True, of=("self",)).select_related("project"))
+def _add_what_is_closed(here: Floor, queue: ground.Queue, served: Served) -> None:
+    for each in queue.waiting:
+        why = served.reasons.get(each.job)
+        if why is not None and each.job not in served.over_quota:
+            served.reasons[each.job] = here.why(why, each.location)
 
 
-def _offer(queue: Queue, ground: Floor, job: Job, done: Pass) -> None:
-    try:
-        asks = floor.asks_of(snapshot.spec_of(job), snapshot.types_of(job))
-        answer = queue.offer(Waiting(job.pk, asks, ground.location(job.location_name), job.attempt))
-    except Exception:
-        # It must not stand in the way of all others; it is offered again in each pass.
-        log.exception("Job %s could not be offered a place.", job.pk)
-        return
-    if isinstance(answer, str):
-        done.wait(job, ground.why(answer, job.location_name))
-    else:
-        done.placed.append((job, answer))
+def _locked(placed: Sequence[tuple[Waiting, tuple[Seat, ...]]], done: Pass) -> list[Placed]:
+    """The rows, held from here on. Who was cancelled meanwhile is left out, and so is who cannot be read."""
+    ids = [each.job for each, _ in placed]
+    rows = ground.waiting().filter(pk__in=ids).select_for_update(no_key=True, of=("self",))
+    jobs = {job.pk: job for job in rows.select_related("project")}
+    found = []
+    for each, seats in placed:
+        job = jobs.get(each.job)
+        if job is None:
+            done.more = True
+            continue
+        try:
+            found.append(Placed(job, snapshot.spec_of(job), seats))
+        except Exception:
+            # Without its text it is not offered a place any more, and stands in nobody's way.
+            log.exception("Job %s cannot be read, and waits.", job.pk)
+            Job.every.filter(pk=job.pk).update(asks="")
+            done.more = True
+    return found
 
 
-def _seat(done: Pass, ground: Floor, now: datetime) -> None:
+def _seat(placed: Sequence[Placed], here: Floor, done: Pass, now: datetime) -> None:
     """All of them at once; if a constraint refuses, one by one, so that only the job concerned waits."""
-    if not done.placed:
+    if not placed:
         return
     try:
         with transaction.atomic():
-            done.hosts |= _write(done.placed, ground, now)
+            done.hosts |= _write(placed, here, now)
     except IntegrityError:
-        for placed in done.placed:
+        for each in placed:
             try:
                 with transaction.atomic():
-                    done.hosts |= _write([placed], ground, now)
+                    done.hosts |= _write([each], here, now)
             except IntegrityError as problem:
-                log.warning("Job %s was refused its place and is offered again: %s", placed[0].pk, problem)
+                log.warning("Job %s was refused its place and is offered again: %s", each.job.pk, problem)
 
 
-def _write(placed: Sequence[tuple[Job, tuple[Seat, ...]]], ground: Floor, now: datetime) -> set[int]:
-    ids = [job.pk for job, _ in placed]
+def _write(placed: Sequence[Placed], here: Floor, now: datetime) -> set[int]:
+    ids = [each.job.pk for each in placed]
     replicas: dict[int, dict[str, Replica]] = defaultdict(dict)
     for replica in Replica.objects.filter(job__in=ids):
         replicas[replica.job_id][replica.name] = replica
     runs, transitions = [], []
-    for job, seats in placed:
+    for each in placed:
         chairs = [
-            Chair(replicas[job.pk][seat.replica], ground.hosts[seat.host_id], seat.gpus, seat.port)
-            for seat in seats
+            Chair(replicas[each.job.pk][seat.replica], here.hosts[seat.host_id], seat.gpus, seat.port)
+            for seat in each.seats
         ]
-        runs += seating.seat(job, snapshot.spec_of(job), chairs, now)
-        transitions += events.of_placement(job, chairs, now)
+        runs += seating.seat(each.job, each.spec, chairs, now)
+        transitions += events.of_placement(each.job, chairs, now)
     changed = Job.every.filter(pk__in=ids, state=JobState.QUEUED).update(
         state=JobState.PENDING,
         version=F("version") + 1,
         reason="",
+        earliest_start_at=None,
         updated_at=now,
         due_at=now + timedelta(seconds=LOOK_AGAIN_S),
     )
@@ -186,16 +199,26 @@ def _write(placed: Sequence[tuple[Job, tuple[Seat, ...]]], ground: Floor, now: d
     Replica.objects.filter(job__in=ids).update(state=ReplicaState.STARTING, restarts=0)
     seating.save(runs, now)
     Transition.objects.bulk_create(transitions)
-    for job, _ in placed:
-        announce.hints([f"job:{job.pk}", f"jobs:{job.project.name}"])
+    for each in placed:
+        announce.hints([f"job:{each.job.pk}", f"jobs:{each.job.project.name}"])
     return {run.host_id for run in runs}
 
 
-def _tell_why(done: Pass, now: datetime) -> None:
+def _tell(done: Pass, queue: ground.Queue, served: Served, now: datetime) -> None:
     """Words are written only where they changed, so that a long queue costs nothing while it waits."""
-    Transition.objects.bulk_create(events.of_waiting(done.reasons, now))
-    for why, ids in done.reasons.items():
+    changed = list(ground.told_again(queue, served.reasons, served.starts))
+    done.more |= len(changed) > MOST_TOLD
+    reasons: dict[tuple[str, float | None], list[int]] = defaultdict(list)
+    for pk in changed[:MOST_TOLD]:
+        reasons[served.reasons[pk], served.starts.get(pk)].append(pk)
+    words: dict[str, list[int]] = defaultdict(list)
+    for (why, at), ids in reasons.items():
+        words[why] += ids
         Job.every.filter(pk__in=ids, state=JobState.QUEUED).update(
-            reason=why, version=F("version") + 1, updated_at=now
+            reason=why,
+            earliest_start_at=None if at is None else datetime.fromtimestamp(at, UTC),
+            version=F("version") + 1,
+            updated_at=now,
         )
         announce.hints(f"job:{pk}" for pk in ids)
+    Transition.objects.bulk_create(events.of_waiting(words, now))

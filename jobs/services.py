@@ -179,6 +179,7 @@ def _rows(
         labels=dict(asked.labels),
         machine_types=machine_types.frozen(asked.job_spec, types),
         replica_count=len(seats),
+        **floor.columns_of(asked.job_spec, asked.labels, types),
         state=JobState.QUEUED,
         reason="Waits to be placed.",
         created_at=now,

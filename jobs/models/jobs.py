@@ -7,6 +7,7 @@ from django.db import models
 from django.db.models import Q
 
 from jobs.models.projects import Project
+from jobs.rules.customjob import DEFAULT_TIMEOUT_S
 from jobs.rules.states import JobState, ReplicaState
 
 
@@ -37,12 +38,23 @@ class Job(models.Model):
     )
     replica_count = models.PositiveIntegerField()
 
+    # What the scheduler asks, read off the spec when the job is submitted.
+    asks = models.TextField(
+        default="", db_default="", blank=True, help_text="rules.asks.text; empty: not read yet"
+    )
+    timeout_s = models.FloatField(default=DEFAULT_TIMEOUT_S, db_default=DEFAULT_TIMEOUT_S)
+    priority = models.IntegerField(default=0, db_default=0)
+    spot = models.BooleanField(default=False, db_default=False, help_text="others may take its place")
+
     state = models.CharField(max_length=16, choices=[(s.value, s.value) for s in JobState])
     version = models.PositiveIntegerField(default=1)
     attempt = models.PositiveIntegerField(default=1)
     job_retries = models.PositiveIntegerField(default=0)
     internal_tries = models.PositiveIntegerField(default=0)
     reason = models.TextField(blank=True, help_text="why it waits, in words")
+    earliest_start_at = models.DateTimeField(
+        null=True, blank=True, help_text="when it starts at the latest, where that is known"
+    )
     flags = models.JSONField(default=list, help_text="[{flag, since, text}]")
     outcome = models.CharField(
         max_length=16,

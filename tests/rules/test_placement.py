@@ -61,7 +61,15 @@ def test_all_or_none_leaves_no_trace():
 
 def test_a_host_is_filled_before_the_next_is_opened():
     hosts = [host(1, t4=8), host(2, t4=8, used_gpus=frozenset(f"2-t4-{n}" for n in range(5)))]
-    assert [seat.host_id for seat in place(hosts, gpus(1), gpus(1), gpus(1), gpus(1))] == [2, 2, 2, 1]
+    placer = Placer(hosts, PORTS)
+    assert [placer.place(asks(gpus(1)), "lab")[0].host_id for _ in range(4)] == [2, 2, 2, 1]
+
+
+def test_replicas_of_a_job_are_on_one_host_or_on_few():
+    hosts = [host(1, t4=8), host(2, t4=8, used_gpus=frozenset(f"2-t4-{n}" for n in range(5))), host(3, t4=6)]
+    assert [seat.host_id for seat in place(hosts, *[gpus(1)] * 4)] == [3] * 4
+    assert [seat.host_id for seat in place(hosts, *[gpus(1, cpus=0.5)] * 11)] == [1] * 8 + [2] * 3
+    assert len({seat.host_id for seat in place(hosts, *[gpus(2)] * 7)}) == 2
 
 
 def test_work_without_gpus_keeps_off_gpu_hosts_while_it_can():

@@ -1,0 +1,68 @@
+"""What a job asks of hosts, in a form so small that ten thousand waiting jobs are read in one go.
+
+The text is made once, when the job is submitted, and kept with it. Jobs that ask for the same have the same text, so it
+is also the key by which the scheduler knows that it has answered before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+
+from jobs.rules.customjob import CustomJobSpec, replica_name
+from jobs.rules.hosts import Ask
+from jobs.rules.machines import NO_TYPES, Needs, Types, needs
+
+# So many CPUs count as one GPU where a job has no GPUs to be counted by.
+CPUS_PER_GPU = 32.0
+
+
+class Asks:
+    """The replicas of a job, by pool and by what they need."""
+
+    __slots__ = ("gpus", "groups", "kinds", "replicas", "sizes", "weight")
+
+    def __init__(self, groups: tuple[tuple[int, int, Needs], ...]) -> None:
+        self.groups = groups
+        sizes: dict[Needs, int] = {}
+        gpus: dict[str, int] = {}
+        for _, count, each in groups:
+            sizes[each] = sizes.get(each, 0) + count
+            if each.gpus:
+                gpus[each.accelerator_type] = gpus.get(each.accelerator_type, 0) + count * each.gpus
+        self.sizes: tuple[tuple[Needs, int], ...] = tuple(sizes.items())
+        self.gpus: Mapping[str, int] = gpus
+        self.kinds: tuple[str, ...] = tuple(sorted(gpus))
+        self.replicas = sum(count for _, count, _ in groups)
+        # In GPUs: what the project is charged with while the job holds them.
+        self.weight = float(sum(gpus.values())) or sum(
+            count * each.cpus / CPUS_PER_GPU for _, count, each in groups
+        )
+
+    def each(self) -> tuple[Ask, ...]:
+        return tuple(
+            Ask(replica_name(pool, index), each)
+            for pool, count, each in self.groups
+            for index in range(count)
+        )
+
+
+def text(spec: CustomJobSpec, types: Types = NO_TYPES) -> str:
+    groups = []
+    for number, pool in enumerate(spec.pools):
+        if pool is not None:
+            each = needs(pool.machine, types)
+            size = (each.cpus, each.memory_mb, each.accelerator_type, each.gpus)
+            groups.append((number, pool.replica_count, *size))
+    return json.dumps(groups, separators=(",", ":"))
+
+
+@lru_cache(maxsize=8_192)
+def read(written: str) -> Asks:
+    return Asks(
+        tuple(
+            (pool, count, Needs(cpus, memory_mb, kind, gpus))
+            for pool, count, cpus, memory_mb, kind, gpus in json.loads(written)
+        )
+    )

@@ -1,0 +1,78 @@
+"""Hosts as the scheduler sees them, what replicas ask of them, and the places that they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from jobs.rules.machines import Needs
+
+ANYWHERE = ("", "any")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    uuid: str
+    accelerator_type: str
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """How near the GPUs of a host are to each other: the larger, the nearer. A pair is sorted by UUID."""
+
+    near: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    def between(self, one: str, other: str) -> int:
+        return self.near.get((one, other) if one < other else (other, one), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """A host on which replicas may be placed now, and what is taken of it."""
+
+    id: int
+    name: str
+    location: str
+    address: str
+    cpus: float
+    memory_mb: int
+    gpus: tuple[GpuView, ...] = ()
+    used_cpus: float = 0.0
+    used_memory_mb: int = 0
+    used_gpus: frozenset[str] = frozenset()
+    used_ports: frozenset[int] = frozenset()
+    unfit: frozenset[str] = frozenset()  # of used_gpus, those that no run holds: kept out of use
+    topology: Topology | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A replica that wants a place."""
+
+    replica: str
+    needs: Needs
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The place of a replica: what its run will claim."""
+
+    replica: str
+    host_id: int
+    gpus: tuple[str, ...]
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """No place now. The text says what is needed and what is free."""
+
+    text: str
+
+
+def words(needs: Needs) -> str:
+    """`8 NVIDIA_H100_80GB with 208 CPUs and 1916928 MB`."""
+    cpus = f"{needs.cpus:g} CPU{'' if needs.cpus == 1 else 's'}"
+    memory = f" and {needs.memory_mb} MB" if needs.memory_mb else ""
+    return f"{needs.gpus} {needs.accelerator_type} with {cpus}{memory}" if needs.gpus else f"{cpus}{memory}"

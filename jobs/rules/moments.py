@@ -1,0 +1,21 @@
+"""Moments in words, as reasons tell them: `14:10 UTC` today, `28 Nov 14:10 UTC` later."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+MINUTE_S = 60
+
+
+def whole_minute(at: float) -> float:
+    """The next full minute: what is told must not move with every second."""
+    return float(math.ceil(at / MINUTE_S) * MINUTE_S)
+
+
+def moment(at: float, now: float) -> str:
+    then, today = (datetime.fromtimestamp(each, UTC) for each in (whole_minute(at), now))
+    if then.date() == today.date():
+        return f"{then:%H:%M} UTC"
+    year = f" {then.year}" if then.year != today.year else ""
+    return f"{then.day} {then:%b}{year} {then:%H:%M} UTC"

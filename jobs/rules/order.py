@@ -1,0 +1,81 @@
+"""In which order waiting jobs are served: class, priority, fair share of the project, age.
+
+1. SPOT jobs come after all others, whatever their priority: they use what nobody else wants. (Otherwise a preempted
+   job would take its place back from the one that it had to make room for.)
+2. Priority: the label `trainyard-priority`, high, normal or low.
+3. Fair share: each project is charged what it has used lately, what it holds, and, one after the other, its jobs that
+   are served before; all over its weight. The next job is always of the project that is charged the least.
+4. Age: of two jobs of one project, the earlier one.
+
+The order depends on nothing else, so it does not change with the order in which rows are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from jobs.rules import asks as asking
+from jobs.rules.asks import Asks
+from jobs.rules.fairness import EQUAL, Share
+from jobs.rules.fields import Refused, Violation
+
+LABEL = "trainyard-priority"
+PRIORITIES = {"high": 100, "normal": 0, "low": -100}
+HIGH = PRIORITIES["high"]
+# A job that is served, or holds GPUs, is charged this much of them at once.
+CHARGE_S = 3_600.0
+
+
+class Waiting(NamedTuple):
+    """A job that wants a place. Its id grows with its age; `timeout_s` is what is left of it."""
+
+    job: int
+    project: int
+    owner: int | None
+    location: str
+    asks: str
+    timeout_s: float
+    priority: int = 0
+    spot: bool = False
+    attempt: int = 1
+
+    @property
+    def read(self) -> Asks:
+        return asking.read(self.asks)
+
+
+def priority_of(labels: Mapping[str, str]) -> int:
+    word = labels.get(LABEL, "normal")
+    if word not in PRIORITIES:
+        known = "high, normal or low"
+        raise Refused((Violation(f"labels.{LABEL}", f"must be {known}, not {word!r}."),))
+    return PRIORITIES[word]
+
+
+def in_order(
+    waiting: Iterable[Waiting], shares: Mapping[int, Share], held: Mapping[int, float]
+) -> list[Waiting]:
+    """`held`: what the jobs of a project hold now, in GPUs."""
+    by_age = sorted(waiting, key=_age)
+    projects = {each.project for each in by_age}
+    if len(projects) <= 1:
+        return by_age
+    weights = {project: max(shares.get(project, EQUAL).weight, 1e-9) for project in projects}
+    charged = {
+        project: (shares.get(project, EQUAL).used_gpu_seconds + held.get(project, 0.0) * CHARGE_S)
+        / weights[project]
+        for project in projects
+    }
+    tagged: list[tuple[bool, int, float, int, Waiting]] = []
+    costs = {text: asking.read(text).weight * CHARGE_S for text in {each.asks for each in by_age}}
+    for each in by_age:
+        project = each.project
+        tagged.append((each.spot, -each.priority, charged[project], each.job, each))
+        charged[project] += costs[each.asks] / weights[project]
+    tagged.sort()
+    return [each[-1] for each in tagged]
+
+
+def _age(each: Waiting) -> tuple[bool, int, int]:
+    return each.spot, -each.priority, each.job

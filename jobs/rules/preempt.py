@@ -1,0 +1,68 @@
+"""Which SPOT jobs make room for a job that is blocked: as few as will do, and those that lose the least.
+
+Nobody is stopped in vain: unless stopping lets the blocked job start, nobody is. What is being stopped already counts
+as room that will come, so that one job never has two sets of victims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jobs.rules.asks import Asks
+from jobs.rules.rooms import House
+from jobs.rules.running import Running
+from jobs.rules.stock import Stock
+
+
+def victims(
+    house: House, running: Sequence[Running], asks: Asks, location: str, now: float, ends: float
+) -> tuple[Running, ...]:
+    """Whom to stop for a job that may stay until `ends`; nobody if it would not help, or is not needed."""
+    stock = Stock(house, asks, location, ends)
+    for each in running:
+        if each.stopping:
+            stock.change(each.claims, until=each.ends)
+    if stock.enough():
+        return ()
+    there = [
+        each
+        for each in running
+        if each.spot and not each.stopping and any(stock.knows(claim.host) for claim in each.claims)
+    ]
+    young = sorted(there, key=lambda each: (-each.since, -each.job))
+    large = sorted(there, key=lambda each: (-each.gpus, -each.since, -each.job))
+    found = [chosen for order in (young, large) if (chosen := _fewest(stock, order, now))]
+    return min(found, key=lambda chosen: (len(chosen), _lost(chosen, now)), default=())
+
+
+def _fewest(stock: Stock, order: Sequence[Running], now: float) -> tuple[Running, ...]:
+    """One after the other until it is enough; then whoever is not needed after all is left alone, dearest first."""
+    chosen: list[Running] = []
+    for each in order:
+        if stock.enough():
+            break
+        stock.change(each.claims, until=each.ends)
+        chosen.append(each)
+    if stock.enough():
+        for each in sorted(chosen, key=_dearest(now), reverse=True):
+            stock.change(each.claims, -1, until=each.ends)
+            if stock.enough():
+                chosen.remove(each)
+            else:
+                stock.change(each.claims, until=each.ends)
+        needed = tuple(chosen)
+    else:
+        needed = ()
+    for each in chosen:
+        stock.change(each.claims, -1, until=each.ends)
+    return needed
+
+
+def _dearest(now: float) -> Callable[[Running], Any]:
+    return lambda each: (_lost([each], now), each.job)
+
+
+def _lost(chosen: Sequence[Running], now: float) -> float:
+    """The work that is lost, in GPU-seconds (in seconds, where there are no GPUs)."""
+    return sum(max(now - each.since, 0.0) * max(each.gpus, 1) for each in chosen)

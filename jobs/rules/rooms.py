@@ -1,0 +1,246 @@
+"""What is free on each host, and where to find it without looking at every host.
+
+A room is what is still free on one host. A guard on it says how much of that is spoken for at some later moment: who
+would still be there then may take no more than the guard has to spare. Buckets hold rooms by how much of one thing is
+free in them, those with guards apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from jobs.rules.hosts import ANYWHERE, Ask, HostView, Seat
+from jobs.rules.machines import Needs
+from jobs.rules.topology import choose
+
+EPSILON = 1e-6
+NEVER = float("inf")
+
+
+@dataclass(slots=True)
+class Amounts:
+    """CPUs, memory, and GPUs by type. What is owed may make them negative."""
+
+    cpus: float
+    memory_mb: int
+    gpus: dict[str, int]
+
+    def slots(self, needs: Needs) -> int:
+        """How many such replicas fit."""
+        most = _times(self.cpus + EPSILON, needs.cpus)
+        if needs.gpus:
+            most = min(most, self.gpus.get(needs.accelerator_type, 0) // needs.gpus)
+        if needs.memory_mb:
+            most = min(most, self.memory_mb // needs.memory_mb)
+        return max(int(most), 0)
+
+    def add(self, cpus: float, memory_mb: int, kind: str, gpus: int, sign: int = 1) -> None:
+        self.cpus += sign * cpus
+        self.memory_mb += sign * memory_mb
+        if gpus:
+            self.gpus[kind] = self.gpus.get(kind, 0) + sign * gpus
+
+    def copy(self) -> Amounts:
+        return Amounts(self.cpus, self.memory_mb, dict(self.gpus))
+
+
+def _times(have: float, need: float) -> float:
+    return have // need if need else 1e9
+
+
+@dataclass(slots=True)
+class Guard:
+    """Of this host's things, what is not spoken for at `at`: the start of a reservation."""
+
+    at: float
+    spare: Amounts
+
+
+class Room:
+    __slots__ = ("cpus", "gpus", "guards", "host", "memory_mb", "ports")
+
+    def __init__(self, host: HostView) -> None:
+        self.host = host
+        self.cpus = host.cpus - host.used_cpus
+        self.memory_mb = host.memory_mb - host.used_memory_mb
+        self.ports = set(host.used_ports)
+        self.gpus: dict[str, list[tuple[int, str]]] = {}
+        self.guards: list[Guard] = []
+        used = host.used_gpus
+        for gpu in host.gpus:
+            free = self.gpus.setdefault(gpu.accelerator_type, [])
+            if gpu.uuid not in used:
+                free.append((gpu.index, gpu.uuid))
+        for free in self.gpus.values():
+            free.sort()
+
+    def fits(self, needs: Needs, ports: range, ends: float = NEVER, seats: int = 1) -> bool:
+        """Is there room for a replica that may stay until `ends`?"""
+        return (
+            self.cpus + EPSILON >= needs.cpus
+            and self.memory_mb >= needs.memory_mb
+            and (not needs.gpus or len(self.gpus.get(needs.accelerator_type, ())) >= needs.gpus)
+            and len(self.ports) + seats <= len(ports)
+            and all(ends <= guard.at or guard.spare.slots(needs) for guard in self.guards)
+        )
+
+    def slots(self, needs: Needs, ports: range, ends: float = NEVER) -> int:
+        """How many such replicas have room."""
+        most = min(self.amounts().slots(needs), len(ports) - len(self.ports))
+        return min([most, *(guard.spare.slots(needs) for guard in self.guards if ends > guard.at)])
+
+    def amounts(self) -> Amounts:
+        return Amounts(self.cpus, self.memory_mb, {kind: len(free) for kind, free in self.gpus.items()})
+
+    def take(self, needs: Needs, port: int, ends: float) -> tuple[str, ...]:
+        """The GPUs that the replica gets."""
+        self.cpus -= needs.cpus
+        self.memory_mb -= needs.memory_mb
+        self.ports.add(port)
+        self._owe(needs, ends, -1)
+        if not needs.gpus:
+            return ()
+        free = self.gpus[needs.accelerator_type]
+        chosen = choose([uuid for _, uuid in free], needs.gpus, self.host.topology)
+        self.gpus[needs.accelerator_type] = [each for each in free if each[1] not in chosen]
+        return chosen
+
+    def give(self, needs: Needs, seat: Seat, ends: float) -> None:
+        """As if it had never been taken."""
+        self.cpus += needs.cpus
+        self.memory_mb += needs.memory_mb
+        self.ports.discard(seat.port)
+        self._owe(needs, ends, 1)
+        if needs.gpus:
+            index = {gpu.uuid: gpu.index for gpu in self.host.gpus}
+            free = self.gpus[needs.accelerator_type]
+            free.extend((index[uuid], uuid) for uuid in seat.gpus)
+            free.sort()
+
+    def _owe(self, needs: Needs, ends: float, sign: int) -> None:
+        for guard in self.guards:
+            if ends > guard.at:
+                guard.spare.add(needs.cpus, needs.memory_mb, needs.accelerator_type, needs.gpus, sign)
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """Rooms of one shape are interchangeable for a search."""
+        free = tuple(sorted((name, len(free)) for name, free in self.gpus.items()))
+        return (self.cpus, self.memory_mb, free, id(self) if self.guards else 0)
+
+
+# The buckets of free CPUs are kept apart for hosts without and with GPUs.
+CPUS, CPUS_BESIDE_GPUS = "cpus", "cpus of GPU hosts"
+
+
+class Buckets:
+    """The rooms of one location by how much of one thing is free in them."""
+
+    def __init__(self) -> None:
+        self._levels: dict[int, dict[int, Room]] = {}
+
+    def put(self, level: int, room: Room) -> None:
+        self._levels.setdefault(level, {})[room.host.id] = room
+
+    def take(self, level: int, room: Room) -> None:
+        del self._levels[level][room.host.id]
+        if not self._levels[level]:
+            del self._levels[level]
+
+    def levels(self, least: int) -> list[int]:
+        return [level for level in self._levels if level >= least]
+
+    def at(self, level: int) -> Iterable[Room]:
+        return self._levels.get(level, {}).values()
+
+    @property
+    def most(self) -> int:
+        return max(self._levels, default=0)
+
+    @property
+    def total(self) -> int:
+        return sum(level * len(rooms) for level, rooms in self._levels.items() if level > 0)
+
+
+class House:
+    """All rooms, filed by location, by what they have, and by whether they are guarded."""
+
+    def __init__(self, hosts: Iterable[HostView]) -> None:
+        # In the order of their names' numbers, so that the order in which rows came changes nothing.
+        self.rooms = {host.id: Room(host) for host in sorted(hosts, key=lambda host: host.id)}
+        self.locations = sorted({room.host.location for room in self.rooms.values()})
+        self._buckets: dict[tuple[str, str, bool], Buckets] = {}
+        for room in self.rooms.values():
+            self._file(room)
+
+    def candidates(self, needs: Needs, location: str, backfill: bool, fullest: bool = True) -> Iterator[Room]:
+        """Rooms with enough of what counts most, the fullest first (or the emptiest).
+
+        Who is gone before any reservation begins (`backfill`) goes to guarded rooms first: others cannot.
+        """
+        kinds = (needs.accelerator_type,) if needs.gpus else (CPUS, CPUS_BESIDE_GPUS)
+        least = needs.gpus or int(needs.cpus)
+        for guarded in (True, False) if backfill else (False, True):
+            for kind in kinds:
+                groups = self.groups(kind, location, guarded)
+                levels = {level for group in groups for level in group.levels(least)}
+                for level in sorted(levels, reverse=not fullest):
+                    for group in groups:
+                        yield from sorted(group.at(level), key=_by_id)
+
+    def groups(self, kind: str, location: str, guarded: bool) -> list[Buckets]:
+        places = self.locations if location in ANYWHERE else [location]
+        found = (self._buckets.get((place, kind, guarded)) for place in places)
+        return [group for group in found if group is not None]
+
+    def all_groups(self, kind: str, location: str) -> list[Buckets]:
+        return [*self.groups(kind, location, False), *self.groups(kind, location, True)]
+
+    def there(self, location: str) -> Iterator[Room]:
+        """The rooms of a location."""
+        return (room for room in self.rooms.values() if location in (*ANYWHERE, room.host.location))
+
+    def seat(self, room: Room, ask: Ask, ports: range, spread: int, ends: float) -> Seat:
+        start, count = spread % len(ports), len(ports)
+        port = next(
+            port for step in range(count) if (port := ports[(start + step) % count]) not in room.ports
+        )
+        gpus: tuple[str, ...] = ()
+
+        def change() -> None:
+            nonlocal gpus
+            gpus = room.take(ask.needs, port, ends)
+
+        self._refile(room, change)
+        return Seat(ask.replica, room.host.id, gpus, port)
+
+    def unseat(self, room: Room, ask: Ask, seat: Seat, ends: float) -> None:
+        self._refile(room, lambda: room.give(ask.needs, seat, ends))
+
+    def guard(self, spare: Mapping[int, Amounts], at: float) -> None:
+        """From `at` on, no more than this is free on these hosts for those who come behind."""
+        for host, amounts in spare.items():
+            room = self.rooms[host]
+            guard = Guard(at, amounts)
+            self._refile(room, lambda room=room, guard=guard: room.guards.append(guard))  # type: ignore[misc]
+
+    def _refile(self, room: Room, change: Callable[[], None]) -> None:
+        for kind, level in _levels(room):
+            self._buckets[room.host.location, kind, bool(room.guards)].take(level, room)
+        change()
+        self._file(room)
+
+    def _file(self, room: Room) -> None:
+        for kind, level in _levels(room):
+            key = (room.host.location, kind, bool(room.guards))
+            self._buckets.setdefault(key, Buckets()).put(level, room)
+
+
+def _by_id(room: Room) -> int:
+    return room.host.id
+
+
+def _levels(room: Room) -> list[tuple[str, int]]:
+    cpus = (CPUS_BESIDE_GPUS if room.gpus else CPUS, int(room.cpus + EPSILON))
+    return [cpus, *((kind, len(free)) for kind, free in room.gpus.items())]
