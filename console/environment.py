@@ -142,6 +142,7 @@ class Environment:
     lease_s: float = 15.0
     tick_s: float = 1.0
     grace_s: float = 10.0
+    start_s: float = 600.0
     link_dead_s: float = 12.0
     min_free_mb: int = 200
     ports: tuple[int, int] = (23000, 23999)
@@ -177,6 +178,7 @@ READERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
     "lease_s": ("TRAINYARD_LEASE_S", seconds(1, 3600)),
     "tick_s": ("TRAINYARD_TICK_S", seconds(0.05, 60)),
     "grace_s": ("TRAINYARD_GRACE_S", seconds(0, 3600)),
+    "start_s": ("TRAINYARD_START_S", seconds(1, 86_400)),
     "link_dead_s": ("TRAINYARD_LINK_DEAD_S", seconds(1, 600)),
     "min_free_mb": ("TRAINYARD_MIN_FREE_MB", whole(0, 10**9, " of MiB")),
     "ports": ("TRAINYARD_PORTS", port_range),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
+from django.conf import settings
 from django.db.models import F, Q
 
 from agents.models import Host, HostStatus
@@ -88,6 +89,7 @@ def view_of(rows: Rows) -> JobView:
         due_at=job.due_at,
         queued_at=job.queued_at,
         location=job.location_name,
+        start_limit_s=settings.TRAINYARD.start_s,
     )
 
 

@@ -19,7 +19,7 @@ from jobs.rules.flags import flags
 from jobs.rules.plan import TRAINYARD, Event, Plan, Restart, Stop
 from jobs.rules.retry import EndClass
 from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase, check, legal
-from jobs.rules.verdict import Case, Verdict, deadline, verdict, wait_deadline
+from jobs.rules.verdict import NOT_YET, Case, Verdict, deadline, verdict, wait_deadline
 from jobs.rules.views import JobView, Outcome, ReplicaView, RunView
 
 JOB = "job"
@@ -143,7 +143,7 @@ def _end(course: _Course, outcome: Outcome, new: Verdict | None) -> None:
         course.move(JobState.RUNNING, _all_up(view))
     course.stop_open(cause)
     if outcome.state == JobState.QUEUED:
-        if not course.case.open:
+        if all(_left_behind(run) for run in course.case.open):
             course.move(JobState.QUEUED, cause)
             course.next_attempt = True
         return
@@ -153,6 +153,14 @@ def _end(course: _Course, outcome: Outcome, new: Verdict | None) -> None:
         course.move(JobState.CANCELLING, cause, _actor(view, outcome))
 
 
+def _left_behind(run: RunView) -> bool:
+    """A host that fell silent before it had started this run keeps no gang from starting elsewhere.
+
+    Its claim stays, and the stop waits for the host: the run is never started there, or is stopped as it comes back.
+    """
+    return run.unreachable_since is not None and run.phase in NOT_YET
+
+
 def _cause(course: _Course, outcome: Outcome) -> str:
     """Why it ended, told again when the end is reached. What hosts said goes along with a text that says little."""
     if outcome.state == JobState.SUCCEEDED:
@@ -160,6 +168,9 @@ def _cause(course: _Course, outcome: Outcome) -> str:
     if outcome == retry.cancelled():
         return "Cancelled, and everything is stopped."
     words = [f"{run.replica} {retry.how_it_ended(run)}" for run, _ in course.case.ended(EndClass.INTERNAL)]
+    if outcome == retry.internal_error() and not words:
+        waited = (run for run in course.case.latest.values() if run.started_at is None)
+        words = [f"{run.host} did not start {run.replica}" for run in waited]
     return f"{outcome.message} ({'; '.join(words[:8])})" if words else outcome.message
 
 
@@ -291,4 +302,13 @@ def _look_again(course: _Course) -> datetime | None:
         return min((at for at in (ends_at, waits_until) if at), default=None)
     going = course.outcome is None and course.state == JobState.RUNNING
     wanted = now + timedelta(seconds=LOOK_AGAIN_RUNNING_S if going else LOOK_AGAIN_S)
-    return min(wanted, ends_at) if ends_at else wanted
+    return min(at for at in (wanted, ends_at, _starts_until(course)) if at)
+
+
+def _starts_until(course: _Course) -> datetime | None:
+    """When the first run that its host has not started yet is late."""
+    limit_s = course.view.start_limit_s
+    if limit_s is None or course.state != JobState.PENDING or course.outcome is not None:
+        return None
+    waiting = [run.created_at for run in course.case.latest.values() if run.phase in NOT_YET]
+    return min(waiting) + timedelta(seconds=limit_s) if waiting else None

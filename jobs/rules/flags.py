@@ -30,7 +30,8 @@ def flags(case: Case, outcome: Outcome | None, states: Mapping[str, ReplicaState
 
 
 def _unreachable(case: Case) -> str:
-    runs = [run for run in case.open if run.unreachable_since is not None]
+    # Of an earlier attempt only what was left behind is open: it keeps its place there, and nobody from anything.
+    runs = [run for run in case.open if run.unreachable_since and run.attempt == case.view.attempt]
     hosts = {run.host: run.unreachable_since for run in runs}
     silent = [f"{host} since {since:%Y-%m-%d %H:%M:%S %Z}" for host, since in sorted(hosts.items()) if since]
     return f"No answer from {', '.join(silent)} ({_replicas(runs)})." if silent else ""

@@ -11,7 +11,8 @@ except that a cancel wins over "the whole job again". Of several things known at
    a GPU that somebody else is on: the whole job again, for it has not begun there,
 6. the job's timeout by the console's clock, which comes last so that an error that the console only hears of late is
    not hidden by it,
-7. waiting too long for capacity.
+7. a start that takes too long: a gang starts whole, or gives its places back and says who kept it,
+8. waiting too long for capacity.
 
 Where the whole job would be run again but its timeout is over, it is the timeout that counts.
 """
@@ -28,6 +29,9 @@ from jobs.rules.fields import duration
 from jobs.rules.retry import EndClass
 from jobs.rules.states import TERMINAL, JobState, RunPhase
 from jobs.rules.views import JobView, Outcome, ReplicaView, RunView
+
+# As far as its host has told, its command was not executed yet.
+NOT_YET = frozenset({RunPhase.CREATED, RunPhase.CLAIMED})
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,16 @@ class Case:
             for replica in self.view.replicas
             if self.ends.get(replica.name) in classes
         ]
+
+    @property
+    def late(self) -> list[RunView]:
+        """Runs that their hosts should have started by now, of a job that was never up."""
+        limit_s = self.view.start_limit_s
+        if limit_s is None or self.view.state != JobState.PENDING:
+            return []
+        since = self.now - timedelta(seconds=limit_s)
+        runs = (self.latest.get(replica.name) for replica in self.view.replicas)
+        return [run for run in runs if run and run.phase in NOT_YET and run.created_at <= since]
 
     def lost(self) -> Iterator[tuple[ReplicaView, RunView]]:
         """Replicas whose latest run is over and that should come back. A stop without an outcome is a loss, too."""
@@ -158,10 +172,29 @@ def _internal(case: Case) -> Verdict | None:
     ends = case.ended(EndClass.INTERNAL)
     if not ends:
         return None
-    view, tries = case.view, case.view.internal_tries + 1
+    return _tried_again(case.view, _words(ends))
+
+
+def _started_too_late(case: Case) -> Verdict | None:
+    """The places are given back, those of silent hosts when these have answered. Somewhere else it may start."""
+    late, limit_s = case.late, case.view.start_limit_s
+    if not late or limit_s is None:
+        return None
+    who = ", ".join(f"{run.host} did not start {run.replica}{_silent(run)}" for run in late[:8])
+    more = f" and {len(late) - 8} more replicas" if len(late) > 8 else ""
+    return _tried_again(case.view, f"{who}{more} within {duration(limit_s)}")
+
+
+def _silent(run: RunView) -> str:
+    since = run.unreachable_since
+    return f" (no answer since {since:%Y-%m-%d %H:%M:%S %Z})" if since else ""
+
+
+def _tried_again(view: JobView, what: str) -> Verdict:
+    tries = view.internal_tries + 1
     if not retry.may_try_again(view.spec, view.job_retries, tries):
-        return Verdict(retry.internal_error(), f"{_words(ends)}; {_no_try_left(view)}.", internal_tries=tries)
-    why = f"{_words(ends)}; the whole job is tried again, try {tries + 1} of {retry.MOST_INTERNAL_TRIES}."
+        return Verdict(retry.internal_error(), f"{what}; {_no_try_left(view)}.", internal_tries=tries)
+    why = f"{what}; the whole job is tried again, try {tries + 1} of {retry.MOST_INTERNAL_TRIES}."
     return Verdict(retry.whole_job_again(why), why, job_retries=view.job_retries + 1, internal_tries=tries)
 
 
@@ -193,7 +226,7 @@ def _over_time(case: Case) -> Verdict:
 
 def _by_clock(case: Case) -> Verdict | None:
     view = case.view
-    over = _no_time_left(case)
+    over = _no_time_left(case) or _started_too_late(case)
     if over:
         return over
     waits_until = wait_deadline(view)

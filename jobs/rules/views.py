@@ -97,3 +97,5 @@ class JobView:
     due_at: datetime | None = None
     queued_at: datetime | None = None
     location: str = ""
+    # How long hosts have to start what was placed on them; None for ever.
+    start_limit_s: float | None = None

@@ -51,12 +51,15 @@ class PaperRun:
     phase: str = "running"
     log: bytes = b""
     exit: dict = field(default_factory=dict)
+    never_started: bool = False
 
     def fact(self, boot_id):
         now = time.time()
         known = {"phase": self.phase, "boot_id": boot_id, "survivors": [], **self.exit}
         if self.order is not None:
-            known |= {"claimed_at": now, "started_at": now}
+            known |= {"claimed_at": now}
+            if self.phase != "claimed" and not self.never_started:
+                known |= {"started_at": now}
         over = self.phase == "closed"
         digest = digest_of(self.log) if over else None
         return Fact(known | {"log": {"size": len(self.log), "final": over, "digest": digest}})

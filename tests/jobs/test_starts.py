@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.utils import timezone
 
@@ -90,6 +92,55 @@ def test_a_gang_waits_for_a_host_that_falls_silent_while_it_starts(k, hosts, tri
     Host.objects.update(status=HostStatus.UP, status_since=timezone.now())
     settle(desk, *hosts)
     assert now_of(trio).state == "RUNNING" and [len(host.ledger) for host in hosts] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("k", range(3))
+def test_a_gang_whose_host_stays_silent_past_the_deadline_starts_elsewhere(k, hosts, trio, desk, add_host):
+    """What is left behind keeps its GPU until its host has answered, and is never started there."""
+    minding(hosts, k, "", lambda document: False)
+    silent = hosts[k]
+    left = Run.objects.get(host=silent.row)
+    awake = [host for host in hosts if host is not silent] + [add_host("spare", gpus=1)]
+    Host.objects.filter(pk=silent.row.pk).update(status=HostStatus.UNREACHABLE, status_since=timezone.now())
+    settle(desk, *awake)
+    assert now_of(trio).state == "PENDING" and trio.due_at <= timezone.now() + timedelta(seconds=600)
+    advance([trio.pk], timezone.now() + timedelta(seconds=601))
+    settle(desk, *awake)
+    assert (now_of(trio).state, trio.attempt, trio.internal_tries) == ("RUNNING", 2, 1)
+    again = Transition.objects.get(job=trio, subject="job", to_state="QUEUED", from_state="PENDING")
+    assert again.cause.startswith(f"h{k} did not start {left.replica.name} (no answer since ")
+    assert "within 600s; the whole job is tried again, try 2 of 3." in again.cause
+    assert [len(host.ledger) for host in awake] == [2, 2, 1] and not trio.flags
+    held = set(GpuClaim.objects.filter(released_at=None).values_list("gpu__host__name", "run__attempt"))
+    assert held == {(f"h{k}", 1), *((host.row.name, 2) for host in awake)}
+    Host.objects.update(status=HostStatus.UP, status_since=timezone.now())
+    settle(desk, *hosts)
+    left.refresh_from_db()
+    assert (left.phase, left.why, silent.ledger) == ("closed", "tombstone", []) and left.released_at
+    assert now_of(trio).state == "RUNNING"
+
+
+def test_a_host_that_answers_and_starts_nothing_is_no_place_for_a_gang(hosts, trio, desk):
+    """It claimed the run and hangs. The run is stopped there, and after three tries the job fails and says who."""
+    minding(hosts, 1, "", lambda document: False)
+    hosts[1].runs = Hanging()
+    for number in range(1, 4):
+        settle(desk, *hosts)
+        assert (now_of(trio).state, trio.attempt) == ("PENDING", number)
+        advance([trio.pk], timezone.now() + timedelta(seconds=601))
+    settle(desk, *hosts)
+    assert (now_of(trio).state, trio.error_message) == ("FAILED", INTERNAL_TEXT) and nothing_is_held()
+    told = Transition.objects.filter(job=trio, subject="job", cause__contains="h1 did not start workerpool")
+    assert told.count() == 3
+
+
+class Hanging(dict):
+    """The runs of a host where nothing gets further than its claim."""
+
+    def __setitem__(self, run, paper):
+        if paper.phase == "running":
+            paper.phase, paper.never_started = "claimed", True
+        super().__setitem__(run, paper)
 
 
 def test_a_port_that_a_stranger_took_is_left_for_another(hosts, trio, desk):
