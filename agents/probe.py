@@ -12,6 +12,7 @@ from agents.words import clean
 
 MAX_DOCUMENT = 1 << 20
 MAX_GPUS = 64
+MAX_MOUNTS = 64
 
 
 class NotAProbe(ValueError):
@@ -42,6 +43,16 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True)
+class Mount:
+    """Storage from the network (or what is mounted below it): which, and where."""
+
+    path: str
+    fstype: str
+    source: str
+    network: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """The probe's document (agents/README.md, mode `probe`)."""
 
@@ -53,6 +64,7 @@ class Facts:
     cpus: int
     memory_mb: int
     disk: Disk
+    shared: tuple[Mount, ...] | None
     gpus: tuple[Device, ...]
     gpu_error: str
     nvidia_smi: bool
@@ -98,6 +110,7 @@ def _facts(d: Mapping[str, Any]) -> Facts:
         cpus=_count(d.get("cpus")),
         memory_mb=_count(d.get("memory_mb")),
         disk=_disk(_mapping(d.get("disk"))),
+        shared=_mounts(d.get("shared")),
         gpus=_devices(d.get("gpus")),
         gpu_error=clean(d.get("gpu_error") or "", 1000),
         nvidia_smi=d.get("nvidia_smi") is True,
@@ -110,6 +123,22 @@ def _facts(d: Mapping[str, Any]) -> Facts:
         inotify=d.get("inotify") is True,
         max_sessions=_count(sshd.get("max_sessions")) or None,
         max_startups=clean(sshd.get("max_startups") or "", 40),
+    )
+
+
+def _mounts(value: object) -> tuple[Mount, ...] | None:
+    """None when the runner is too old to tell."""
+    if not isinstance(value, list):
+        return None
+    return tuple(
+        Mount(
+            path=clean(one.get("path", ""), 500),
+            fstype=clean(one.get("fstype", ""), 40),
+            source=clean(one.get("source", ""), 300),
+            network=one.get("network") is True,
+        )
+        for one in map(_mapping, value[:MAX_MOUNTS])
+        if str(one.get("path", "")).startswith("/")
     )
 
 

@@ -3101,6 +3101,7 @@ _NETWORK_DISKS = {
     "nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "ceph", "beegfs", "afs", "9p", "fuse.sshfs"
 }  # fmt: skip
 _MEMORY_DISKS = {"tmpfs", "ramfs", "devtmpfs", "rootfs"}
+_MOST_MOUNTS = 64
 
 
 def probe() -> None:
@@ -3121,6 +3122,7 @@ def probe() -> None:
         "cpus": len(os.sched_getaffinity(0)),
         "memory_mb": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20,
         "disk": probe_disk(home),
+        "shared": probe_shared(),
         "gpus": gpus,
         "gpu_error": gpu_error,
         "nvidia_smi": shutil.which("nvidia-smi") is not None,
@@ -3179,18 +3181,38 @@ def filesystem_type(path: str) -> str:
     """The type of the file system that holds `path`: that of the longest mount point above it."""
     path = os.path.realpath(path) + "/"
     best = ("", "unknown")
-    try:
+    for point, fstype, _ in mounts():
+        if path.startswith(point.rstrip("/") + "/") and len(point) >= len(best[0]):
+            best = (point, fstype)
+    return best[1]
+
+
+def mounts() -> List[Tuple[str, str, str]]:
+    """(mount point, type, source) of each mount; nothing is touched, so one that hangs holds nobody up."""
+    found = []
+    with contextlib.suppress(OSError):
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             lines = file.readlines()
-    except OSError:
-        return best[1]
-    for line in lines:
-        before, _, after = line.partition(" - ")
-        # Blanks and newlines in names stand there as octal numbers.
-        point = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), before.split()[4])
-        if path.startswith(point.rstrip("/") + "/") and len(point) >= len(best[0]):
-            best = (point, after.split()[0])
-    return best[1]
+        for line in lines:
+            before, _, after = line.partition(" - ")
+            # Blanks and newlines in names stand there as octal numbers.
+            words = before.split()[4:5] + after.split()[:2]
+            point, fstype, source = [
+                re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), word) for word in words
+            ]
+            found.append((point, fstype, source))
+    return found
+
+
+def probe_shared() -> List[Dict[str, Any]]:
+    """Storage that other hosts may see too, and what is mounted below it."""
+    every = mounts()
+    shared = [point.rstrip("/") + "/" for point, fstype, _ in every if fstype in _NETWORK_DISKS]
+    return [
+        {"path": point, "fstype": fstype, "source": source, "network": fstype in _NETWORK_DISKS}
+        for point, fstype, source in every
+        if fstype in _NETWORK_DISKS or any(point.startswith(above) for above in shared)
+    ][:_MOST_MOUNTS]
 
 
 def probe_runtimes() -> List[Dict[str, str]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agents.models import Gpu, HostStatus
-from jobs import floor, machine_types
+from jobs import directories, floor, machine_types
 from jobs.models import GpuClaim
+from jobs.rules.advice import Advice
 from jobs.rules.customjob import CustomJobSpec
 from jobs.rules.machines import Needs, Types
 from jobs.rules.placement import HostView, Lacking, Placer, words
@@ -22,6 +23,7 @@ class Preview:
     icon: str
     headline: str
     text: str
+    advice: tuple[Advice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,10 @@ class GpuOffer:
 
 
 def of(spec: CustomJobSpec, location: str, types: Types) -> Preview:
+    return replace(_start(spec, location, types), advice=directories.advice_about(spec, location, types))
+
+
+def _start(spec: CustomJobSpec, location: str, types: Types) -> Preview:
     never = floor.refusal(spec, location, types)
     if never:
         return Preview("bad", "cross", "It can never start here.", never.text)

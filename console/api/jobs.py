@@ -13,6 +13,7 @@ from console import access
 from console.api import resources
 from console.api.custom_jobs import absolute
 from console.api.views import OurView
+from jobs import directories
 from jobs.models import Job, Run
 
 Document = dict[str, Any]
@@ -56,6 +57,7 @@ def document(job: Job, web_access: dict[str, str]) -> Document:
         "retries": job.job_retries,
         "reason": job.reason,
         "flags": job.flags,
+        "advice": [{"kind": one.kind, "text": one.text} for one in directories.advice_of(job)],
         "customJob": resources.custom_job(job, web_access),
         "replicas": replicas,
     }

@@ -20,7 +20,9 @@ from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.last_words import LastWords, last_words
 from console.presenters.timeline import Chosen, Timeline, timeline
+from jobs import directories
 from jobs.models import Job, Replica, Run
+from jobs.rules.advice import Advice
 from jobs.rules.retry import CANCELLED_TEXT
 from jobs.rules.states import TERMINAL, FlagName, JobState, RunPhase
 
@@ -131,6 +133,7 @@ class JobPage:
     labels: tuple[tuple[str, str], ...]
     timeout: timedelta | None
     pools: tuple[PoolLine, ...]
+    advice: tuple[Advice, ...]
     document: str
     live: JobLive
 
@@ -183,6 +186,7 @@ def page(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobPage:
         labels=tuple(sorted(job.labels.items())),
         timeout=_timeout(job),
         pools=tuple(_pools(job)),
+        advice=directories.advice_of(job),
         document=json.dumps(document, indent=2, ensure_ascii=False),
         live=live(job, user, chosen),
     )

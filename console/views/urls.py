@@ -6,6 +6,7 @@ from django.urls import path
 
 from console.views import (
     account,
+    help,
     home,
     hosts,
     jobs,
@@ -21,6 +22,7 @@ from console.views import (
 urlpatterns = [
     path("", home.home, name="home"),
     path("welcome", home.welcome, name="welcome"),
+    path("help/training", help.training, name="help-training"),
     path("setup/<str:token>", setup.setup, name="setup"),
     path("login", session.login, name="login"),
     path("logout", session.logout, name="logout"),

@@ -57,6 +57,7 @@ __all__ = [
 # GPUs that Google does not rent (a GeForce RTX 4090) are asked for by the name that their host shows.
 OWN_ACCELERATOR = re.compile(r"(NVIDIA|AMD|INTEL)_[A-Z0-9_]{1,56}", re.ASCII)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,255}", re.ASCII)
+_DIRECTORY = re.compile(r"(?:/|[a-z][a-z0-9+.-]*://[^/]).*", re.ASCII | re.DOTALL)
 _OUTPUT_ONLY = (
     "name",
     "state",
@@ -94,6 +95,7 @@ def parse(document: object, types: Types = NO_TYPES) -> CustomJob:
     labels = _labels(fields)
     fields.unsupported("encryption_spec", "customer-managed keys are not supported.")
     job_spec = _job_spec(fields.message("job_spec"), types)
+    _check_directory(job_spec.base_output_directory, complaints)
     fields.close()
     complaints.raise_if_any()
     return CustomJob(display_name=display_name, labels=labels, job_spec=job_spec)
@@ -154,6 +156,17 @@ def _output_directory(fields: Fields) -> str:
     prefix = directory.text("output_uri_prefix")
     directory.close()
     return prefix
+
+
+def _check_directory(prefix: str, complaints: Complaints) -> None:
+    """Not for a spec that is kept already: it goes on as it was accepted."""
+    field = "job_spec.base_output_directory.output_uri_prefix"
+    if prefix and not _DIRECTORY.fullmatch(prefix) and not complaints.about(field):
+        complaints.add(
+            field,
+            "must be an absolute path on the hosts (/shared/runs/7) or an address (gs://bucket/runs/7): where a "
+            "relative path leads would depend on the host.",
+        )
 
 
 def _labels(fields: Fields) -> dict[str, str]:

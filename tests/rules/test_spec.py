@@ -141,6 +141,24 @@ WRONG = [
     (["jobSpec"], "x", "job_spec", "object"),
     (["jobSpec", "persistentResourceId"], "x", "job_spec.persistent_resource_id", "not supported"),
     (["jobSpec", "enableWebAccess"], "yes", "job_spec.enable_web_access", "true or false"),
+    (
+        ["jobSpec", "baseOutputDirectory"],
+        {"outputUriPrefix": "runs/7"},
+        "job_spec.base_output_directory.output_uri_prefix",
+        "absolute path",
+    ),
+    (
+        ["jobSpec", "baseOutputDirectory"],
+        {"outputUriPrefix": "~/runs"},
+        "job_spec.base_output_directory.output_uri_prefix",
+        "absolute path",
+    ),
+    (
+        ["jobSpec", "baseOutputDirectory"],
+        {"outputUriPrefix": "gs:///x"},
+        "job_spec.base_output_directory.output_uri_prefix",
+        "absolute path",
+    ),
     (["jobSpec", "baseOutputDirectory"], {"uri": "x"}, "job_spec.base_output_directory.uri", "not a field"),
     (["jobSpec", "workerPoolSpecs"], [], POOLS, "required"),
     (["jobSpec", "workerPoolSpecs"], {}, POOLS, "list"),
@@ -290,7 +308,7 @@ SPECS = st.builds(
     max_wait_duration_s=st.none() | st.just(0.0) | NANOS,
     enable_web_access=st.booleans(),
     enable_dashboard_access=st.booleans(),
-    base_output_directory=WORD,
+    base_output_directory=st.one_of(st.just(""), WORD.map(lambda word: f"/{word}")),
     kept=st.sampled_from([(), (("service_account", "a"), ("network", "n"))]),
 )
 

@@ -26,6 +26,7 @@ ROOT_ONLY = row(200, 403, 403, 403, 403, 403, 403)
 # Charlie and Alice may submit, each in their own project.
 GET = {
     "welcome": EVERYBODY,
+    "help-training": EVERYBODY,
     "account": EVERYBODY,
     "jobs": EVERYBODY,
     "new-job": row(200, 200, 200, 200, 403, 200, 403),

@@ -1,0 +1,110 @@
+"""What a person should know about a job that is right as it is: nothing here refuses or changes anything.
+
+The service accepts jobs that are likely to hang or to lose work, as its documents say. We say it as well, before the
+job is submitted and beside it while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from jobs.rules.customjob import CustomJobSpec, Pool
+from jobs.rules.fields import duration
+from jobs.rules.machines import NO_TYPES, Types, needs
+
+CHECKPOINT_EVERY_S = 4 * 3600.0
+MOST_NAMED = 4
+WARNING, HINT = "warning", "hint"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """`kind` is WARNING where the job may hang or lose work, HINT for what is only good to know."""
+
+    kind: str
+    text: str
+
+
+def advice(
+    spec: CustomJobSpec, storage: Mapping[str, str] | None = None, types: Types = NO_TYPES
+) -> tuple[Advice, ...]:
+    """`storage`: for each host that may be used, which network storage holds the base output directory there, or ""
+    for a disk of its own; None where that cannot be known."""
+    return (*_gpu_counts(spec, types), *_evaluators(spec), *_checkpoints(spec), *_storage(spec, storage))
+
+
+def _gpu_counts(spec: CustomJobSpec, types: Types) -> Iterator[Advice]:
+    primary, workers = _pool(spec, 0), _pool(spec, 1)
+    if primary is None or workers is None:
+        return
+    here, there = needs(primary.machine, types).gpus, needs(workers.machine, types).gpus
+    if here != there:
+        yield Advice(
+            WARNING,
+            f"The replicas of workerpool0 and workerpool1 have {here} and {there} GPUs. Synchronous training over "
+            "all workers (TensorFlow's MultiWorkerMirroredStrategy) needs the same number everywhere, and may wait "
+            "for ever otherwise.",
+        )
+
+
+def _evaluators(spec: CustomJobSpec) -> Iterator[Advice]:
+    pool = _pool(spec, 3)
+    if pool is not None and pool.replica_count > 1:
+        yield Advice(
+            WARNING,
+            f"workerpool3 has {pool.replica_count} replicas: TensorFlow expects at most one evaluator.",
+        )
+
+
+def _checkpoints(spec: CustomJobSpec) -> Iterator[Advice]:
+    if spec.timeout_s <= CHECKPOINT_EVERY_S:
+        return
+    where = "in AIP_CHECKPOINT_DIR" if spec.base_output_directory else "where a restart finds it"
+    none = "" if spec.base_output_directory else " Without an output directory AIP_CHECKPOINT_DIR is not set."
+    yield Advice(
+        HINT,
+        f"It may run for {duration(spec.timeout_s)}: save a checkpoint {where} at least every 4 hours, and begin from "
+        f"the latest one, so that a restart or a retry loses little.{none}",
+    )
+
+
+def _storage(spec: CustomJobSpec, storage: Mapping[str, str] | None) -> Iterator[Advice]:
+    if not storage or "://" in spec.base_output_directory or not spec.base_output_directory:
+        return
+    held = set(storage.values())
+    if held == {""}:
+        where = (
+            f"each host's own disk ({_names(storage)})"
+            if len(storage) > 1
+            else f"the disk of {_names(storage)}"
+        )
+        yield Advice(
+            WARNING if len(storage) > 1 else HINT,
+            f"{spec.base_output_directory} is on {where}: what is saved there is found by a restart on the same host, "
+            "not by a retry or a move to another host. Storage that all hosts share keeps it everywhere.",
+        )
+    elif len(held) == 1:
+        yield Advice(
+            HINT,
+            f"{spec.base_output_directory} is on shared storage ({held.pop()}): what is saved there is found after "
+            "restarts, retries and moves to other hosts.",
+        )
+    else:
+        own = {host: by for host, by in storage.items() if not by}
+        held = {by or f"a disk of its own on {_names(own)}" for by in held}
+        yield Advice(
+            WARNING,
+            f"{spec.base_output_directory} is not the same storage on all hosts ({', '.join(sorted(held))}): "
+            "what is saved there may not be found after a retry or a move to another host.",
+        )
+
+
+def _pool(spec: CustomJobSpec, number: int) -> Pool | None:
+    return spec.pools[number] if number < len(spec.pools) else None
+
+
+def _names(hosts: Mapping[str, str]) -> str:
+    names = sorted(hosts)
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more

@@ -1,0 +1,94 @@
+"""What is refused, what is accepted with a word of advice, and where people read how jobs behave."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.behaviour.story import Story, finish
+from tests.flows.test_walks import Browser
+from tests.harness.product import Refused, job_spec
+from tests.harness.product.product import PASSWORD
+
+QUICK = ["replica", "--seconds", "0.1"]
+DEADLOCK = "finish-deadlock"
+
+
+@pytest.fixture(scope="module")
+def browser(yard):
+    browser = Browser(yard.url)
+    browser.send("/login", "/login", username="ada", password=PASSWORD, next="")
+    return browser
+
+
+@pytest.fixture(scope="module")
+def uneven(yard):
+    """The documents' own example: a chief with one GPU, two workers with two each, which wait for each other."""
+    command = ["replica", "--until", f"~/{DEADLOCK}"]
+    story = Story(
+        yard,
+        {"command": command, "gpus": 1},
+        {"command": command, "gpus": 2, "replicas": 2},
+        {},
+        {"command": command, "replicas": 2},
+        name="uneven",
+        timeout_s=5 * 3600,
+        baseOutputDirectory={"outputUriPrefix": f"{yard.fleet[0].home}/out-uneven"},
+    ).running()
+    yield story
+    finish(yard, DEADLOCK)
+    story.over("SUCCEEDED")
+
+
+def advice(story):
+    return "\n".join(one["text"] for one in story.ours["advice"])
+
+
+@pytest.mark.parametrize(
+    ("pools", "field"),
+    [
+        ([{"command": QUICK, "replicas": 2}], "worker_pool_specs[0].replica_count"),
+        ([{}, {"command": QUICK}], "worker_pool_specs[0]"),
+        ([], "worker_pool_specs"),
+    ],
+)
+def test_S3_18_S4_06_S4_18_S4_19_the_first_pool_is_the_primarys_alone(client, pools, field):
+    with pytest.raises(Refused) as refused:
+        client.submit(job_spec(*pools, name="no primary"))
+    error = refused.value.document["error"]
+    assert (refused.value.status, error["status"]) == (400, "INVALID_ARGUMENT")
+    assert [one["field"] for one in error["details"][0]["fieldViolations"]] == [f"job_spec.{field}"]
+
+
+def test_S3_10_pools_with_different_numbers_of_gpus_are_accepted_and_run(uneven):
+    assert uneven.state == "RUNNING"
+    assert [len(run["gpus"]) for run in uneven.runs("workerpool1-1")] == [2]
+
+
+def test_S3_09_S4_10_what_is_likely_to_hang_is_said_and_not_refused(uneven, browser):
+    page = browser.get(f"/jobs/{uneven.id}/")
+    for text in ("1 and 2 GPUs", "at most one evaluator"):
+        assert text in advice(uneven) and text in page
+
+
+def test_S0_20_a_long_job_is_told_to_save_checkpoints(uneven, browser):
+    assert "at least every 4 hours" in advice(uneven)
+    assert "at least every 4 hours" in browser.get(f"/jobs/{uneven.id}/")
+
+
+def test_S0_20_it_is_said_where_a_directory_on_the_hosts_own_disks_is_found_again(uneven, yard):
+    hosts = ", ".join(sorted(host.name for host in yard.fleet))
+    assert f"on each host's own disk ({hosts})" in advice(uneven)
+
+
+def test_S0_40_S4_67_people_read_in_the_product_how_jobs_behave(browser):
+    page = re.sub(r"<[^>]+>", "", browser.get("/help/training"))
+    for words in (
+        "not one after the other",
+        "at most 5 times",
+        "at most 3 times",
+        "3 times in all",
+        "TF_CONFIG",
+    ):
+        assert words in page

@@ -1,0 +1,66 @@
+"""What a person is told about a job that is right as it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jobs.directories import holder
+from jobs.rules.advice import HINT, WARNING, advice
+from tests.rules.cast import pool, spec
+
+SHORT = {"timeout_s": 3600.0}
+NFS = "nfs4 filer:/home"
+
+
+def told(of, storage=None):
+    return [(one.kind, one.text) for one in advice(of, storage)]
+
+
+def test_a_small_job_needs_no_advice():
+    assert told(spec(1, 2, 1, 1, **SHORT)) == []
+
+
+def test_different_numbers_of_gpus_for_chief_and_workers():
+    def gpus(count):
+        return {"accelerator_type": "NVIDIA_L4", "accelerator_count": count}
+
+    of = replace(spec(1, 1, **SHORT), pools=(pool(1, **gpus(1)), pool(2, **gpus(2))))
+    [(kind, text)] = told(of)
+    assert kind == WARNING and "1 and 2 GPUs" in text and "MultiWorkerMirroredStrategy" in text
+    assert told(replace(of, pools=(pool(1, **gpus(2)), pool(2, **gpus(2))))) == []
+    assert told(replace(of, pools=(pool(1, **gpus(2)), None, pool(2)))) == []
+
+
+def test_more_than_one_evaluator():
+    [(kind, text)] = told(spec(1, 0, 0, 2, **SHORT))
+    assert kind == WARNING and "at most one evaluator" in text
+
+
+def test_more_than_four_hours():
+    [(kind, text)] = told(spec(1))
+    assert kind == HINT and "at least every 4 hours" in text and "AIP_CHECKPOINT_DIR is not set" in text
+    [(_, text)] = told(spec(1, base_output_directory="gs://b/x"))
+    assert "in AIP_CHECKPOINT_DIR at least" in text and "not set" not in text
+
+
+def test_where_the_directory_is():
+    of = spec(1, base_output_directory="/out/7", **SHORT)
+    assert told(of) == told(of, {}) == []
+    [(kind, text)] = told(of, {"a": NFS, "b": NFS})
+    assert kind == HINT and f"shared storage ({NFS})" in text
+    [(kind, text)] = told(of, {"a": "", "b": ""})
+    assert kind == WARNING and "each host's own disk (a, b)" in text
+    [(kind, text)] = told(of, {"a": ""})
+    assert kind == HINT and "the disk of a" in text
+    [(kind, text)] = told(of, {"a": NFS, "b": ""})
+    assert kind == WARNING and NFS in text and "a disk of its own on b" in text
+    assert told(spec(1, base_output_directory="gs://b/x", **SHORT), {"a": ""}) == []
+
+
+def test_the_longest_mount_above_a_path_holds_it():
+    home = {"path": "/home", "fstype": "nfs4", "source": "filer:/home", "network": True}
+    scratch = {"path": "/home/scratch", "fstype": "ext4", "source": "/dev/sdb", "network": False}
+    assert holder("/home/ada/runs", [home, scratch]) == NFS
+    assert holder("/home", [home, scratch]) == NFS
+    assert holder("/home/scratch/runs", [home, scratch]) == ""
+    assert holder("/homes/ada", [home, scratch]) == ""
