@@ -59,7 +59,8 @@ def book(now: datetime) -> Book:
     read = {key: read_limits(of) for key, of in limits.items()}
     names = {row.project_id: row.project.name for row in rows}
     of_one = {(pk, user): one for (pk, _, user), one in read.items() if user is not None}
-    use = _use(names, any(one.gpu_hours is not None for one in read.values()), now)
+    by_hours = any(one.gpu_hours is not None for one in read.values())
+    use = _use(names, now if by_hours else None)
     nobody = (False, None)
     members = {}
     with_members = {pk for pk, each, user in read if each or user is not None}
@@ -75,8 +76,18 @@ def book(now: datetime) -> Book:
 
 def use_of(project: Project, now: datetime) -> tuple[Use, dict[int | None, Use]]:
     """What a project holds now, and each person in it."""
-    use = _use({project.pk: project.name}, True, now)
+    use = _use([project.pk], now)
     return _sum(use, project.pk), {owner: one for (_, owner), one in use.items()}
+
+
+def use_by_project(ids: Iterable[int]) -> dict[int, Use]:
+    """GPUs and placed jobs of each; the hours of the month are left out."""
+    total: dict[int, Use] = defaultdict(Use)
+    for (project, _), one in _use(ids, None).items():
+        for kind, count in one.gpus.items():
+            total[project].gpus[kind] += count
+        total[project].running += one.running
+    return total
 
 
 def queued(project: Project) -> dict[int | None, int]:
@@ -179,8 +190,8 @@ def _check(target: Target, metric: Metric, kind: str, value: float | None) -> No
         raise Refused("limit", f"The limit must be a {'whole number' if whole else 'number'} of at least 0.")
 
 
-def _use(names: Iterable[int], hours: bool, now: datetime) -> dict[Key, Use]:
-    """By project and owner."""
+def _use(names: Iterable[int], hours_until: datetime | None) -> dict[Key, Use]:
+    """By project and owner; the hours of the month only up to a given time."""
     found: dict[Key, Use] = defaultdict(Use)
     ids = list(names)
     claims = GpuClaim.objects.filter(released_at=None, run__job__project__in=ids)
@@ -190,8 +201,8 @@ def _use(names: Iterable[int], hours: bool, now: datetime) -> dict[Key, Use]:
     placed = Job.every.filter(project__in=ids, state__in=PLACED).values_list("project", "owner")
     for project, owner, count in placed.annotate(Count("pk")).order_by():
         found[project, owner].running = count
-    if hours:
-        for (project, owner), seconds in usage.gpu_seconds_this_month(ids, now).items():
+    if hours_until is not None:
+        for (project, owner), seconds in usage.gpu_seconds_this_month(ids, hours_until).items():
             found[project, owner].gpu_hours = seconds / 3600
     return found
 

@@ -322,13 +322,13 @@ AnyDraft = Draft | JsonDraft
 
 def offer(form: forms.Form, projects: Iterable[str], locations: Iterable[str]) -> None:
     """What may be chosen; the first of each is chosen already."""
-    for name, names in (("project", projects), ("location", locations)):
+    for name, names in (("project", list(projects)), ("location", list(locations))):
         field = form.fields[name]
         assert isinstance(field, forms.ChoiceField)
         field.choices = [(word, word) for word in names]
         # A select shows its first choice by itself; a hidden input does not.
-        if field.choices and not form.initial.get(name):
-            form.initial[name] = field.choices[0][0]
+        if names and form.initial.get(name) not in names:
+            form.initial[name] = names[0]
 
 
 def _job_initial(document: Mapping[str, Any]) -> dict[str, Any]:

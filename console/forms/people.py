@@ -50,3 +50,34 @@ class NewToken(forms.Form):
     name = forms.CharField(
         max_length=100, label="What is it for?", help_text="For example: laptop, nightly CI."
     )
+
+
+class NewPerson(forms.Form):
+    username = forms.CharField(
+        max_length=150,
+        label="Name",
+        help_text="They log in with it. Letters, digits and @ . + - _",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none"}),
+    )
+    password = forms.CharField(
+        required=False,
+        strip=False,
+        help_text="Empty: you get a link with which they set one themselves.",
+        widget=forms.PasswordInput(attrs=NEW),
+    )
+    admin = forms.BooleanField(required=False, label="Admin of this Trainyard: may do everything")
+
+
+class NewPassword(forms.Form):
+    password = forms.CharField(
+        strip=False,
+        help_text="At least 10 characters, not a common one.",
+        widget=forms.PasswordInput(attrs={**NEW, "autofocus": True}),
+    )
+    again = forms.CharField(strip=False, label="Password again", widget=forms.PasswordInput(attrs=NEW))
+
+    def clean(self) -> dict[str, Any]:
+        typed = super().clean() or {}
+        if typed.get("password") and typed.get("again") and typed["password"] != typed["again"]:
+            self.add_error("again", "The two passwords are not the same.")
+        return typed

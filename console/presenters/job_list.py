@@ -15,7 +15,7 @@ from console import access
 from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.jobs import error_words
-from jobs.models import Job
+from jobs.models import Job, Project
 from jobs.rules.states import TERMINAL, JobState
 
 SIZE = 50
@@ -30,6 +30,7 @@ COLUMNS = (
     "error_message",
     "replica_count",
     "labels",
+    "project__name",
     "attempt",
     "created_at",
     "started_at",
@@ -50,6 +51,7 @@ class Filters:
     state: str = ""
     text: str = ""
     owner: str = ""
+    project: str = ""
     before: int | None = None
 
     @classmethod
@@ -60,16 +62,17 @@ class Filters:
             state=state if state in ("active", *JobState) else "",
             text=query.get("text", "").strip()[:128],
             owner=query.get("owner", "").strip()[:150],
+            project=query.get("project", "").strip()[:63],
             before=number(before),
         )
 
     @property
     def any(self) -> bool:
-        return bool(self.state or self.text or self.owner)
+        return bool(self.state or self.text or self.owner or self.project)
 
     def query(self, before: int | None = None) -> str:
-        asked = {"state": self.state, "text": self.text, "owner": self.owner, "before": before}
-        return urlencode({name: value for name, value in asked.items() if value})
+        asked = {"state": self.state, "text": self.text, "owner": self.owner, "project": self.project}
+        return urlencode({name: value for name, value in {**asked, "before": before}.items() if value})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class JobRow:
     badge: Badge
     note: str
     owner: str
+    project: str
     replicas: int
     attempt: int
     labels: tuple[tuple[str, str], ...]
@@ -94,6 +98,7 @@ class JobList:
 
     rows: tuple[JobRow, ...]
     filters: Filters
+    projects: tuple[str, ...]
     live_query: str
     older: str
     newest: str
@@ -102,11 +107,13 @@ class JobList:
 def job_list(user: User, query: Mapping[str, str]) -> JobList:
     filters = Filters.of(query)
     rows = list(_found(user, filters)[: SIZE + 1])
+    projects = access.visible(user, Project.objects.order_by("name"))
     here = reverse("jobs")
     more = len(rows) > SIZE
     return JobList(
         rows=tuple(_row(job) for job in rows[:SIZE]),
         filters=filters,
+        projects=tuple(projects.values_list("name", flat=True)),
         live_query=filters.query(filters.before),
         older=f"{here}?{filters.query(rows[SIZE - 1].pk)}" if more else "",
         newest=f"{here}?{filters.query()}" if filters.before else "",
@@ -114,7 +121,9 @@ def job_list(user: User, query: Mapping[str, str]) -> JobList:
 
 
 def _found(user: User, filters: Filters) -> QuerySet[Job]:
-    rows = access.visible(user, Job.objects.only(*COLUMNS)).order_by("-id")
+    rows = access.visible(user, Job.objects.select_related("project").only(*COLUMNS)).order_by("-id")
+    if filters.project:
+        rows = rows.filter(project__name=filters.project)
     if filters.state:
         rows = rows.filter(state__in=ACTIVE if filters.state == "active" else [filters.state])
     if filters.owner:
@@ -136,6 +145,7 @@ def _row(job: Job) -> JobRow:
         badge=badges.JOB[job.state],
         note=" ".join(filter(None, [error_words(job.state, job.error_message), job.reason, *flags])),
         owner=job.owner_name,
+        project=job.project.name,
         replicas=job.replica_count,
         attempt=job.attempt,
         labels=tuple(sorted(job.labels.items()))[:4],

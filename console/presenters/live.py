@@ -13,7 +13,7 @@ from agents.models import Gpu, Host, HostEvent
 from console import access
 from console.presenters import hosts, job_list, jobs
 from console.presenters.timeline import Chosen
-from jobs.models import GpuClaim, Job, Run, Transition
+from jobs.models import GpuClaim, Job, Membership, Run, Transition
 
 
 def job_stamp(job_id: int) -> str:
@@ -35,7 +35,8 @@ def list_stamp(user: User) -> str:
     """Cheap on purpose: one look at the end of two indexes and one count, not a walk over all jobs."""
     newest = Transition.objects.aggregate(Max("pk"))["pk__max"]
     waiting = Job.objects.filter(state__in=job_list.ACTIVE).aggregate(Max("updated_at"), Count("pk"))
-    return _digest([newest, *waiting.values(), Job.objects.aggregate(Max("pk"), Count("pk"))])
+    mine = Membership.objects.filter(user=user).order_by("pk").values_list("project", flat=True)
+    return _digest([newest, *waiting.values(), Job.objects.aggregate(Max("pk"), Count("pk")), list(mine)])
 
 
 def list_live(user: User, query: Mapping[str, str]) -> str:

@@ -96,6 +96,12 @@ def span(value: timedelta | None) -> str:
 
 
 @register.filter
+def percent(part: float) -> str:
+    """0.5 → 50 %"""
+    return f"{100 * part:.0f} %" if part >= 0.095 else f"{100 * part:.1f} %"
+
+
+@register.filter
 def mb(value: int | None) -> str:
     """Mebibytes, in the unit that people read."""
     if value is None:

@@ -20,7 +20,7 @@ from console import access, preview
 from console.forms.jobs import SAMPLE, AnyDraft, Chosen, Draft, JsonDraft
 from console.views.people import person
 from jobs import machine_types, services
-from jobs.models import Job, Project
+from jobs.models import Job
 from jobs.rules import spec
 from jobs.rules.spec import Violation
 
@@ -46,7 +46,7 @@ def new(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         document = SAMPLE if "sample" in request.GET else EMPTY
         kind = JsonDraft if request.GET.get("as") == "json" else Draft
-        return _show(request, kind.of(document, _fresh()))
+        return _show(request, kind.of(document, _fresh(request.GET.get("project", ""))))
     draft = (JsonDraft if request.POST.get("mode") == "json" else Draft).sent(request.POST)
     _offer(request, draft)
     if not draft.is_valid():
@@ -80,17 +80,19 @@ def _submit(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
 def _submit_document(
     request: HttpRequest, draft: AnyDraft, document: dict[str, Any], chosen: Chosen
 ) -> HttpResponse:
-    project = access.get_or_404(request.user, "submit", Project.objects.all(), name=chosen.project)
+    project = access.project_or_404(request.user, "submit", chosen.project)
     who, now = person(request), timezone.now()
     try:
         with transaction.atomic():
             job = services.submit(project, who, document, chosen.location, chosen.request_id or None, now)
     except spec.Refused as refused:
         return _show(request, draft, violations=refused.violations)
+    except services.Exhausted as full:
+        return _show(request, draft, unavailable=full.message, status=429)
     except services.Refused as refused:
         return _show(request, draft, violations=[spec.Violation(refused.field, refused.message)])
     except services.Unavailable as unavailable:
-        return _show(request, draft, unavailable=str(unavailable))
+        return _show(request, draft, unavailable=str(unavailable), status=503)
     return redirect("job", job_id=job.pk)
 
 
@@ -136,6 +138,7 @@ def _show(
     draft: AnyDraft,
     violations: Iterable[Violation] = (),
     unavailable: str = "",
+    status: int = 200,
     **context: object,
 ) -> HttpResponse:
     _offer(request, draft)
@@ -145,7 +148,6 @@ def _show(
         "machines": _machines(draft),
         "unavailable": unavailable,
     }
-    status = 503 if unavailable else 200
     return render(
         request, f"jobs/new_{draft.mode}.html", {"draft": draft, **offers, **context}, status=status
     )
@@ -163,9 +165,9 @@ def _offer(request: HttpRequest, draft: AnyDraft) -> None:
     draft.offer(_projects(request), _locations())
 
 
-def _fresh() -> Chosen:
+def _fresh(project: str = "") -> Chosen:
     """A new form has a name of its own, so that sending it twice makes one job."""
-    return Chosen("", "", f"form-{uuid.uuid4()}")
+    return Chosen(project, "", f"form-{uuid.uuid4()}")
 
 
 def _only_submitters(request: HttpRequest) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.contrib.auth.models import User
 
 from agents.models import Host
 from console.views.urls import urlpatterns
@@ -35,6 +36,14 @@ GET = {
     "clone-job": row(200, 200, 200, 200, 403, 404, 403),
     "log": SEES_JOB,
     "shell": row(200, 200, 200, 403, 403, 404, 404),
+    "projects": EVERYBODY,
+    "project": SEES_JOB,
+    "usage": EVERYBODY,
+    "usage-csv": EVERYBODY,
+    "new-project": ROOT_ONLY,
+    "people": ROOT_ONLY,
+    "default-quotas": ROOT_ONLY,
+    "audit": row(200, 200, 403, 403, 403, 200, 403),
     "hosts": EVERYBODY,
     "add-host": ROOT_ONLY,
     "host": SEES_HOST,
@@ -43,7 +52,22 @@ GET = {
     "machines": row(200, 200, 200, 200, 200, 200, 403),
 }
 MANAGES_HOST = row(302, 403, 403, 403, 403, 403, 404)
+# What the deployment's admins may do to a project, and what its own admins may as well.
+CONFIGURES = row(302, 403, 403, 403, 403, 404, 404)
+MANAGES_MEMBERS = row(302, 302, 403, 403, 403, 404, 404)
 POST = {
+    "new-project": ROOT_ONLY,
+    "project-settings": row(200, 403, 403, 403, 403, 404, 404),
+    "archive-project": CONFIGURES,
+    "set-member": row(200, 200, 403, 403, 403, 404, 404),
+    "remove-member": MANAGES_MEMBERS,
+    "set-quota": row(200, 200, 403, 403, 403, 404, 404),
+    "default-quotas": ROOT_ONLY,
+    "add-person": ROOT_ONLY,
+    "invite-person": ROOT_ONLY,
+    "disable-person": row(302, 403, 403, 403, 403, 403, 403),
+    "enable-person": row(302, 403, 403, 403, 403, 403, 403),
+    "set-admin": row(302, 403, 403, 403, 403, 403, 403),
     "cancel-job": row(302, 302, 302, 403, 403, 404, 404),
     "delete-job": row(302, 302, 302, 403, 403, 404, 404),
     "sample-job": row(302, 302, 302, 302, 403, 302, 403),
@@ -63,7 +87,7 @@ POST = {
     "revoke-token": row(404, 404, 404, 404, 404, 404, 404),
 }
 # Open to whoever comes; test_session.py looks at them.
-OPEN = {"setup", "login", "logout", "theme"}
+OPEN = {"setup", "invited", "login", "logout", "theme"}
 REDIRECTS = {"home"}
 
 
@@ -81,6 +105,8 @@ def addresses(cast, project):
         "replica": "workerpool0-0",
         "run_id": job.runs.get().pk,
         "token": "x",
+        "project": "default",
+        "user_id": User.objects.create_user("yves").pk,
     }
 
     def address(name):

@@ -1,0 +1,121 @@
+"""The audit: found, paged, and in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import urlencode
+
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+from django.urls import reverse
+
+from console import access
+from console.presenters.job_list import number
+from jobs.models import AuditEntry
+
+SIZE = 100
+FILTERS = {"project": "project__name", "actor": "actor", "subject": "subject__icontains", "what": "what"}
+WORDS = {
+    "project.create": "Project made",
+    "project.change": "Project changed",
+    "project.archive": "Project archived",
+    "project.restore": "Project restored",
+    "member.set": "Role given",
+    "member.remove": "Member removed",
+    "quota.set": "Quota",
+    "user.add": "Person added",
+    "user.invite": "Link made",
+    "user.password": "Password changed",
+    "user.disable": "Person disabled",
+    "user.enable": "Person enabled",
+    "user.admin": "Admin rights",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    at: datetime
+    actor: str
+    what: str
+    slug: str
+    subject: str
+    project: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPage:
+    entries: tuple[Entry, ...]
+    asked: Mapping[str, str]
+    older: str
+    newest: str
+    slugs: tuple[tuple[str, str], ...]
+    projects: tuple[str, ...]
+
+
+def found(user: access.type_of_user, asked: Mapping[str, str]) -> QuerySet[AuditEntry]:
+    """The newest first. Anything unknown in what is asked counts as not asked."""
+    rows = access.visible(user, AuditEntry.objects.select_related("project").order_by("-id"))
+    for name, path in FILTERS.items():
+        text = asked.get(name, "").strip().replace("\0", "")[:200]
+        if text:
+            rows = rows.filter(**{path: text})
+    before = number(asked.get("before", ""))
+    return rows.filter(pk__lt=before) if before is not None else rows
+
+
+def page(user: User, asked: Mapping[str, str]) -> AuditPage:
+    rows = list(found(user, asked)[: SIZE + 1])
+    kept = {name: asked[name] for name in FILTERS if asked.get(name)}
+    here = reverse("audit")
+    older = {**kept, "before": rows[SIZE - 1].pk} if len(rows) > SIZE else {}
+    seen = access.visible(user, AuditEntry.objects.order_by())
+    slugs = sorted(seen.values_list("what", flat=True).distinct())
+    projects = seen.exclude(project=None).values_list("project__name", flat=True).distinct()
+    return AuditPage(
+        entries=tuple(_entry(row) for row in rows[:SIZE]),
+        asked=kept,
+        older=f"{here}?{urlencode(older)}" if older else "",
+        newest=f"{here}?{urlencode(kept)}" if asked.get("before") else "",
+        slugs=tuple((slug, WORDS.get(slug, slug)) for slug in slugs),
+        projects=tuple(sorted(projects)),
+    )
+
+
+def _entry(row: AuditEntry) -> Entry:
+    before, after = _changed(row.before, row.after)
+    return Entry(
+        at=row.at,
+        actor=row.actor,
+        what=WORDS.get(row.what, row.what),
+        slug=row.what,
+        subject=row.subject,
+        project=row.project.name if row.project else "",
+        before=before,
+        after=after,
+    )
+
+
+def _changed(before: object, after: object) -> tuple[str, str]:
+    """Of two objects only what differs."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        before = {name: before.get(name) for name in names}
+        after = {name: after.get(name) for name in names}
+    return _text(before), _text(after)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {_text(each) or '–'}" for name, each in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,42 @@
+"""The people of this Trainyard, for its admins."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.contrib.auth.models import User
+
+from console.models import Invitation
+from jobs.models import Membership
+
+
+@dataclass(frozen=True, slots=True)
+class PersonRow:
+    id: int
+    name: str
+    admin: bool
+    active: bool
+    invited: bool
+    roles: tuple[tuple[str, str], ...]
+    last_login: datetime | None
+
+
+def people() -> list[PersonRow]:
+    roles = defaultdict(list)
+    for row in Membership.objects.select_related("project").order_by("project__name"):
+        roles[row.user_id].append((row.project.name, str(row.role)))
+    invited = set(Invitation.objects.values_list("user", flat=True))
+    return [
+        PersonRow(
+            id=user.pk,
+            name=user.username,
+            admin=user.is_superuser,
+            active=user.is_active,
+            invited=user.pk in invited,
+            roles=tuple(roles[user.pk]),
+            last_login=user.last_login,
+        )
+        for user in User.objects.order_by("-is_active", "username")
+    ]

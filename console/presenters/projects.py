@@ -1,0 +1,203 @@
+"""Projects: the list with what each uses, and one with its quotas, members and share."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from django.contrib.auth.models import User
+from django.db.models import Count
+from django.urls import reverse
+from django.utils import timezone
+
+from agents.models import Gpu
+from console import access
+from console.forms.projects import EACH, WHOLE
+from jobs import quotas, usage
+from jobs.models import Job, Membership, Project, Quota
+from jobs.quotas import Target
+from jobs.rules.quota import Limits, Metric, Use
+from jobs.rules.states import JobState
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectRow:
+    name: str
+    url: str
+    title: str
+    role: str
+    members: int
+    running: int
+    waiting: int
+    gpus: str
+    archived: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What is used against a limit; `limit` None: none is set. `change` is where it can be changed, or empty."""
+
+    label: str
+    used: float
+    limit: float | None
+    change: str
+
+    @property
+    def full(self) -> bool:
+        return self.limit is not None and self.used >= self.limit
+
+    @property
+    def most(self) -> float:
+        """For the meter, which cannot have a length of nothing."""
+        return max(self.limit or 0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow:
+    id: int
+    name: str
+    role: str
+    active: bool
+    running: int
+    gpus: str
+    limits: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectPage:
+    row: Project
+    bars: tuple[Bar, ...]
+    each: tuple[Bar, ...]
+    members: tuple[MemberRow, ...]
+    lately_hours: float
+    part: float
+    verbs: frozenset[access.Verb]
+    people: tuple[str, ...]
+    gpu_types: tuple[str, ...]
+
+
+def project_list(user: User) -> list[ProjectRow]:
+    rows = list(access.visible(user, Project.objects.order_by("name")))
+    roles = dict(Membership.objects.filter(user=user).values_list("project", "role"))
+    use = quotas.use_by_project([row.pk for row in rows])
+    members = dict(Membership.objects.values_list("project").annotate(Count("pk")).order_by())
+    queued = dict(
+        Job.every.filter(project__in=rows, state=JobState.QUEUED)
+        .values_list("project")
+        .annotate(Count("pk"))
+        .order_by()
+    )
+    shown = [
+        ProjectRow(
+            name=row.name,
+            url=reverse("project", args=[row.name]),
+            title=row.title,
+            role=roles.get(row.pk, ""),
+            members=members.get(row.pk, 0),
+            running=use[row.pk].running,
+            waiting=queued.get(row.pk, 0),
+            gpus=held(use[row.pk]),
+            archived=row.archived_at is not None,
+        )
+        for row in rows
+    ]
+    return sorted(shown, key=lambda row: row.archived)
+
+
+def page(project: Project, user: User) -> ProjectPage:
+    now = timezone.now()
+    verbs = access.verbs(user, project)
+    use, of_people = quotas.use_of(project, now)
+    queued = quotas.queued(project)
+    whole, each = (quotas.limits_of(Target(project, each=flag)) for flag in (False, True))
+    shares = usage.shares(now)
+    own = shares[project.pk]
+    active = set(Project.objects.filter(archived_at=None).values_list("pk", flat=True))
+    total = sum(share.weight for pk, share in shares.items() if pk in active)
+    may = "set_quotas" in verbs
+    return ProjectPage(
+        row=project,
+        bars=bars(whole, use, sum(queued.values()), project, WHOLE if may else None),
+        each=limits_only(each, project, EACH if "manage_members" in verbs else None),
+        members=member_rows(project, of_people, queued, "manage_members" in verbs),
+        lately_hours=own.used_gpu_seconds / 3600,
+        part=own.weight / total if project.pk in active else 0.0,
+        verbs=verbs,
+        people=people() if "manage_members" in verbs else (),
+        gpu_types=gpu_types(),
+    )
+
+
+def defaults() -> tuple[tuple[Bar, ...], tuple[Bar, ...]]:
+    """What new projects begin with: as a whole, and each member."""
+    whole, each = (quotas.limits_of(Target(None, each=flag)) for flag in (False, True))
+    return limits_only(whole, None, WHOLE), limits_only(each, None, EACH)
+
+
+def bars(
+    limits: Limits, use: Use, queued: int, project: Project | None, whose: str | None
+) -> tuple[Bar, ...]:
+    """Each GPU type that is limited or in use, then jobs and hours. `whose` None: nothing can be changed."""
+    kinds = sorted({*limits.gpus, *(kind for kind, count in use.gpus.items() if count)})
+
+    def bar(label: str, used: float, limit: float | None, metric: Metric, kind: str = "") -> Bar:
+        asked = {"metric": metric, "accelerator_type": kind, "whose": whose, "limit": limit}
+        here = reverse("project", args=[project.name]) if project else reverse("default-quotas")
+        query = urlencode({name: value for name, value in asked.items() if value not in (None, "")})
+        return Bar(label, used, limit, "" if whose is None else f"{here}?{query}#change")
+
+    return (
+        *(bar(kind, use.gpus.get(kind, 0), limits.gpus.get(kind), Metric.GPUS, kind) for kind in kinds),
+        bar("Running jobs", use.running, limits.running, Metric.RUNNING),
+        bar("Waiting jobs", queued, limits.queued, Metric.QUEUED),
+        bar("GPU-hours this month", use.gpu_hours, limits.gpu_hours, Metric.GPU_HOURS),
+    )
+
+
+def limits_only(
+    limits: Limits, project: Project | None, whose: str | None, use: Use | None = None, queued: int = 0
+) -> tuple[Bar, ...]:
+    return tuple(bar for bar in bars(limits, use or Use(), queued, project, whose) if bar.limit is not None)
+
+
+def member_rows(
+    project: Project, use: dict[int | None, Use], queued: dict[int | None, int], may_change: bool
+) -> tuple[MemberRow, ...]:
+    own = defaultdict(list)
+    for quota in Quota.objects.filter(project=project).exclude(user=None):
+        own[quota.user_id].append(quota)
+    rows = Membership.objects.filter(project=project).select_related("user").order_by("user__username")
+    return tuple(
+        MemberRow(
+            id=row.user_id,
+            name=row.user.username,
+            role=row.role,
+            active=row.user.is_active,
+            running=use.get(row.user_id, Use()).running,
+            gpus=held(use.get(row.user_id, Use())),
+            limits=limits_only(
+                quotas.read_limits(own[row.user_id]),
+                project,
+                row.user.username if may_change else None,
+                use.get(row.user_id),
+                queued.get(row.user_id, 0),
+            ),
+        )
+        for row in rows
+    )
+
+
+def held(use: Use) -> str:
+    """2 NVIDIA_L4, 8 NVIDIA_H100_80GB"""
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(use.gpus.items()) if count)
+
+
+def people() -> tuple[str, ...]:
+    return tuple(User.objects.filter(is_active=True).order_by("username").values_list("username", flat=True))
+
+
+def gpu_types() -> tuple[str, ...]:
+    there = set(Gpu.objects.filter(present=True).values_list("accelerator_type", flat=True))
+    limited = set(Quota.objects.filter(metric=Metric.GPUS).values_list("accelerator_type", flat=True))
+    return tuple(sorted(there | limited))

@@ -1,0 +1,94 @@
+"""The report of a month."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import date, datetime
+from urllib.parse import urlencode
+
+from django.contrib.auth.models import User
+from django.urls import reverse
+
+from console import access
+from jobs import usage
+from jobs.models import Project
+from jobs.rules.usage import begin, following, month_of, previous
+from jobs.usage import Line
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    name: str
+    gpu_hours: float
+    cpu_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    title: str
+    column: str
+    sums: tuple[Sum, ...]
+
+    @property
+    def most(self) -> float:
+        return max([one.gpu_hours for one in self.sums], default=0) or 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    month: date
+    now: datetime
+    current: bool
+    chosen: str
+    projects: tuple[str, ...]
+    gpu_hours: float
+    cpu_hours: float
+    tables: tuple[Table, ...]
+    earlier: str
+    later: str
+    csv: str
+
+
+def names_of(user: User, chosen: Project | None) -> dict[int, str]:
+    rows = [chosen] if chosen else access.visible(user, Project.objects.order_by("name"))
+    return {row.pk: row.name for row in rows}
+
+
+def report(user: User, chosen: Project | None, month: date, now: datetime) -> Report:
+    names = names_of(user, chosen)
+    lines = usage.report(month, names, now)
+    by_person = Table("By person", "Person", sums(lines, lambda line: line.owner_name))
+    by_type = Table("By GPU type", "GPU type", sums(lines, lambda line: line.accelerator_type or "CPUs only"))
+    by_project = Table("By project", "Project", sums(lines, lambda line: names[line.project]))
+    named = chosen.name if chosen else ""
+    later = following(month)
+    return Report(
+        month=month,
+        now=now,
+        current=month == month_of(now),
+        chosen=named,
+        projects=tuple(names_of(user, None).values()),
+        gpu_hours=sum(line.gpu_seconds for line in lines) / 3600,
+        cpu_hours=sum(line.cpu_seconds for line in lines) / 3600,
+        tables=(*(() if chosen else (by_project,)), by_person, by_type),
+        earlier=address("usage", previous(month), named),
+        later=address("usage", later, named) if begin(later) <= now else "",
+        csv=address("usage-csv", month, named),
+    )
+
+
+def sums(lines: Iterable[Line], key: Callable[[Line], str]) -> tuple[Sum, ...]:
+    """The largest first."""
+    found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for line in lines:
+        found[key(line)][0] += line.gpu_seconds / 3600
+        found[key(line)][1] += line.cpu_seconds / 3600
+    order = sorted(found.items(), key=lambda one: (-one[1][0], -one[1][1], one[0]))
+    return tuple(Sum(name, *figures) for name, figures in order)
+
+
+def address(name: str, month: date, project: str) -> str:
+    asked = {"month": f"{month:%Y-%m}", **({"project": project} if project else {})}
+    return f"{reverse(name)}?{urlencode(asked)}"

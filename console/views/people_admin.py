@@ -1,0 +1,182 @@
+"""For admins: the people of this Trainyard. And the page behind the link that lets a person set a password."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib import auth, messages
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import transaction
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from console import access, accounts
+from console.forms.people import NewPassword, NewPerson
+from console.presenters import audit as audit_log
+from console.presenters import people as presenter
+from console.views.people import person
+from jobs.models import AuditEntry
+from jobs.refusals import Refused
+
+
+@require_safe
+@login_required
+def people(request: HttpRequest) -> HttpResponse:
+    _only_admins(request)
+    return _page(request)
+
+
+@sensitive_post_parameters("password")
+@never_cache
+@require_POST
+@login_required
+def add(request: HttpRequest) -> HttpResponse:
+    _only_admins(request)
+    form = NewPerson(request.POST)
+    if not form.is_valid():
+        return _page(request, form=form)
+    typed, who, now = form.cleaned_data, person(request).username, timezone.now()
+    token = ""
+    try:
+        with transaction.atomic():
+            user = accounts.add(
+                typed["username"],
+                admin=typed["admin"],
+                actor=who,
+                now=now,
+                password=typed["password"] or None,
+            )
+            if not typed["password"]:
+                token = accounts.invite(user, who, now)
+    except ValidationError as refused:
+        complain(form, refused)
+        return _page(request, form=form)
+    return _invited(request, user, token) if token else _done(request, f"{user.username} is added.")
+
+
+@never_cache
+@require_POST
+@login_required
+def invite(request: HttpRequest, user_id: int) -> HttpResponse:
+    user = _one(request, user_id)
+    if not user.is_active:
+        messages.error(request, f"{user.username} is disabled. Let them in again first.")
+        return redirect("people")
+    with transaction.atomic():
+        token = accounts.invite(user, person(request).username, timezone.now())
+    return _invited(request, user, token)
+
+
+@require_POST
+@login_required
+def disable(request: HttpRequest, user_id: int) -> HttpResponse:
+    user = _one(request, user_id)
+    try:
+        with transaction.atomic():
+            accounts.disable(user, person(request).username, timezone.now())
+    except Refused as refused:
+        messages.error(request, refused.message)
+        return redirect("people")
+    return _done(request, f"{user.username} is shut out. Jobs go on: cancel those that should not.")
+
+
+@require_POST
+@login_required
+def enable(request: HttpRequest, user_id: int) -> HttpResponse:
+    user = _one(request, user_id)
+    with transaction.atomic():
+        accounts.enable(user, person(request).username, timezone.now())
+    return _done(request, f"{user.username} may log in again. Tokens that were revoked stay so.")
+
+
+@require_POST
+@login_required
+def set_admin(request: HttpRequest, user_id: int) -> HttpResponse:
+    user, admin = _one(request, user_id), request.POST.get("admin") == "1"
+    try:
+        with transaction.atomic():
+            accounts.set_admin(user, admin, person(request).username, timezone.now())
+    except Refused as refused:
+        messages.error(request, refused.message)
+        return redirect("people")
+    return _done(request, f"{user.username} {'may do everything now' if admin else 'is no admin any more'}.")
+
+
+@require_safe
+@login_required
+def audit(request: HttpRequest) -> HttpResponse:
+    if not access.can(request.user, "see", AuditEntry):
+        raise PermissionDenied
+    page = audit_log.page(person(request), request.GET.dict())
+    return render(request, "admin/audit.html", {"page": page})
+
+
+@sensitive_post_parameters("password", "again")
+@never_cache
+@require_http_methods(["GET", "POST"])
+def invited(request: HttpRequest, token: str) -> HttpResponse:
+    """Open to whoever has the link: it stands for the person until it is used."""
+    user = accounts.invited(token, timezone.now())
+    if user is None:
+        return render(request, "people/invited_closed.html", status=404)
+    form = NewPassword(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            with transaction.atomic():
+                user = accounts.accept(token, form.cleaned_data["password"], timezone.now())
+        except ValidationError as refused:
+            complain(form, refused)
+        except Refused:
+            return redirect(request.path)
+        else:
+            auth.login(request, user)
+            return redirect("home")
+    return render(request, "people/invited.html", {"form": form, "invited": user})
+
+
+def complain(form: NewPerson | NewPassword, refused: ValidationError) -> None:
+    """Complaints about the name carry their field; those about a password come without one."""
+    by_field = refused.error_dict if hasattr(refused, "error_dict") else {"password": refused.error_list}
+    for field, errors in by_field.items():
+        form.add_error(field if field in form.fields else None, errors)
+
+
+def _only_admins(request: HttpRequest) -> None:
+    if not access.can(request.user, "manage", User):
+        raise PermissionDenied
+
+
+def _one(request: HttpRequest, user_id: int) -> User:
+    _only_admins(request)
+    user = User.objects.filter(pk=user_id).first()
+    if user is None:
+        raise Http404
+    return user
+
+
+def _done(request: HttpRequest, words: str) -> HttpResponse:
+    messages.success(request, words)
+    return redirect("people")
+
+
+def _invited(request: HttpRequest, user: User, token: str) -> HttpResponse:
+    """The answer to this POST is the only place where the link is ever seen; a reload makes another one."""
+    path = reverse("invited", args=[token])
+    link = settings.TRAINYARD.url + path if settings.TRAINYARD.url else request.build_absolute_uri(path)
+    response = _page(request, link=link, linked=user, days=accounts.INVITED_FOR.days)
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def _page(request: HttpRequest, form: NewPerson | None = None, **context: object) -> HttpResponse:
+    return render(
+        request,
+        "admin/people.html",
+        {"people": presenter.people(), "form": form or NewPerson(), **context},
+    )

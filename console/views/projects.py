@@ -1,0 +1,205 @@
+"""Projects: the list, one of them, its members and limits, and what new ones begin with."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from console import access
+from console.forms.projects import EACH, WHOLE, LimitForm, Member, NewProject, Settings, complain
+from console.presenters import projects as presenter
+from console.views.people import person
+from jobs import members, quotas
+from jobs import projects as service
+from jobs.models import Membership, Project
+from jobs.quotas import Target
+from jobs.refusals import Refused
+from jobs.rules.quota import Metric
+
+
+@require_safe
+@login_required
+def projects(request: HttpRequest) -> HttpResponse:
+    context = {
+        "projects": presenter.project_list(person(request)),
+        "may_make": access.can(request.user, "configure", Project),
+    }
+    return render(request, "projects/list.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+@login_required
+def new(request: HttpRequest) -> HttpResponse:
+    if not access.can(request.user, "configure", Project):
+        raise PermissionDenied
+    form = NewProject(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        who, now = person(request).username, timezone.now()
+        try:
+            with transaction.atomic():
+                row = service.create(form.cleaned_data["name"], form.cleaned_data["title"], who, now)
+        except Refused as refused:
+            complain(form, refused)
+        else:
+            messages.success(request, f"Project {row.name} is made. Name its members below.")
+            return redirect("project", project=row.name)
+    return render(request, "projects/new.html", {"form": form})
+
+
+@require_safe
+@login_required
+def project(request: HttpRequest, project: str) -> HttpResponse:
+    return _page(request, access.project_or_404(request.user, "see", project))
+
+
+@require_POST
+@login_required
+def settings(request: HttpRequest, project: str) -> HttpResponse:
+    row = access.project_or_404(request.user, "configure", project)
+    form = Settings(request.POST)
+    if not form.is_valid():
+        return _page(request, row, settings=form)
+    try:
+        with transaction.atomic():
+            changed = service.change(row, person(request).username, timezone.now(), **form.cleaned_data)
+    except Refused as refused:
+        complain(form, refused)
+        return _page(request, row, settings=form)
+    messages.success(request, "Saved.")
+    return redirect("project", project=changed.name)
+
+
+@require_POST
+@login_required
+def archive(request: HttpRequest, project: str) -> HttpResponse:
+    row = access.project_or_404(request.user, "configure", project)
+    restore = request.POST.get("undo") == "1"
+    with transaction.atomic():
+        (service.restore if restore else service.archive)(row, person(request).username, timezone.now())
+    word = "takes jobs again" if restore else "is archived: it takes no jobs any more, and what runs goes on"
+    messages.success(request, f"{row.name} {word}.")
+    return redirect("project", project=row.name)
+
+
+@require_POST
+@login_required
+def set_member(request: HttpRequest, project: str) -> HttpResponse:
+    """A new member, or another role of one."""
+    row = access.project_or_404(request.user, "manage_members", project)
+    form = Member(request.POST)
+    if not form.is_valid():
+        return _page(request, row, member=form)
+    try:
+        with transaction.atomic():
+            user, role = members.person_named(form.cleaned_data["user"]), form.cleaned_data["role"]
+            members.set_role(row, user, role, person(request).username, timezone.now())
+    except Refused as refused:
+        complain(form, refused)
+        return _page(request, row, member=form)
+    messages.success(request, f"{user.username} is {role} of {row.name}.")
+    return _back(request, row)
+
+
+@require_POST
+@login_required
+def remove_member(request: HttpRequest, project: str, user_id: int) -> HttpResponse:
+    row = access.project_or_404(request.user, "manage_members", project)
+    member = Membership.objects.select_related("user").filter(project=row, user=user_id).first()
+    if member is not None:
+        with transaction.atomic():
+            members.remove(row, member.user, person(request).username, timezone.now())
+        messages.success(request, f"{member.user.username} is not in {row.name} any more.")
+    return _back(request, row)
+
+
+@require_POST
+@login_required
+def set_quota(request: HttpRequest, project: str) -> HttpResponse:
+    """A project's own admins set the limits of members; those of the whole are the deployment's."""
+    row = access.project_or_404(request.user, "manage_members", project)
+    form = _limit_form(request, row, request.POST)
+    # The form offers only what the person may change, and takes nothing else.
+    if form.is_valid() and _set(request, form, _target(row, form.cleaned_data["whose"])):
+        return redirect("project", project=row.name)
+    return _page(request, row, limit=form)
+
+
+@require_http_methods(["GET", "POST"])
+@login_required
+def default_quotas(request: HttpRequest) -> HttpResponse:
+    if not access.can(request.user, "set_quotas", Project):
+        raise PermissionDenied
+    form = LimitForm(request.POST or None, initial=request.GET.dict())
+    form.offer(True, ())
+    if request.method == "POST" and form.is_valid():
+        target = Target(None, each=form.cleaned_data["whose"] == EACH)
+        if _set(request, form, target):
+            return redirect("default-quotas")
+    whole, each = presenter.defaults()
+    context = {"form": form, "whole": whole, "each": each, "gpu_types": presenter.gpu_types()}
+    return render(request, "admin/quotas.html", context)
+
+
+def _set(request: HttpRequest, form: LimitForm, target: Target) -> bool:
+    typed = form.cleaned_data
+    metric = Metric(typed["metric"])
+    kind = typed["accelerator_type"].strip() if metric == Metric.GPUS else ""
+    try:
+        with transaction.atomic():
+            quotas.set_limit(target, metric, kind, typed["limit"], person(request).username, timezone.now())
+    except Refused as refused:
+        complain(form, refused)
+        return False
+    limit = "no limit any more" if typed["limit"] is None else f"at most {typed['limit']:g}"
+    messages.success(request, f"{target.words}, {kind or quotas.WORDS[metric]}: {limit}.")
+    return True
+
+
+def _target(project: Project, whose: str) -> Target:
+    if whose in (WHOLE, EACH):
+        return Target(project, each=whose == EACH)
+    member = Membership.objects.select_related("user").get(project=project, user__username=whose)
+    return Target(project, user=member.user)
+
+
+def _limit_form(request: HttpRequest, project: Project, data: object = None) -> LimitForm:
+    form = LimitForm(data, initial=request.GET.dict())  # type: ignore[arg-type]
+    names = Membership.objects.filter(project=project).order_by("user__username")
+    may_set = access.can(request.user, "set_quotas", project)
+    form.offer(may_set, names.values_list("user__username", flat=True))
+    return form
+
+
+def _page(
+    request: HttpRequest,
+    row: Project,
+    settings: Settings | None = None,
+    member: Member | None = None,
+    limit: LimitForm | None = None,
+) -> HttpResponse:
+    page = presenter.page(row, person(request))
+    known = {"name": row.name, "title": row.title, "weight": f"{row.weight:g}"}
+    context = {
+        "page": page,
+        "project": row,
+        "settings": settings or Settings(initial=known),
+        "member": member or Member(),
+        "limit": limit or _limit_form(request, row),
+        "roles": members.ROLES,
+    }
+    return render(request, "projects/project.html", context)
+
+
+def _back(request: HttpRequest, row: Project) -> HttpResponse:
+    """Whoever has taken their own role away may not see the project any more."""
+    return (
+        redirect("project", project=row.name)
+        if access.can(request.user, "see", row)
+        else redirect("projects")
+    )

@@ -1,0 +1,51 @@
+"""What was used in a month: sums on a page, everything as CSV."""
+
+from __future__ import annotations
+
+from datetime import date
+
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from console import access, usage_csv
+from console.presenters import usage as presenter
+from console.views.people import person
+from jobs import usage as accounts
+from jobs.models import Project
+from jobs.rules.usage import month_named, month_of
+
+
+@require_safe
+@login_required
+def usage(request: HttpRequest) -> HttpResponse:
+    month, chosen = _month(request), _chosen(request)
+    report = presenter.report(person(request), chosen, month, timezone.now())
+    return render(request, "usage/report.html", {"report": report})
+
+
+@require_safe
+@login_required
+def as_csv(request: HttpRequest) -> HttpResponse:
+    month, chosen = _month(request), _chosen(request)
+    names = presenter.names_of(person(request), chosen)
+    response = HttpResponse(content_type="text/csv; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="usage-{month:%Y-%m}.csv"'
+    usage_csv.write(response, month, accounts.report_by_job(month, names, timezone.now()), names)
+    return response
+
+
+def _month(request: HttpRequest) -> date:
+    given = request.GET.get("month", "")
+    month = month_named(given) if given else month_of(timezone.now())
+    if month is None:
+        raise Http404
+    return month
+
+
+def _chosen(request: HttpRequest) -> Project | None:
+    """The project that the address names; none: all that the person may see."""
+    named = request.GET.get("project", "")
+    return access.project_or_404(request.user, "see_usage", named) if named else None
