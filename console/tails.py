@@ -12,11 +12,12 @@ import contextlib
 import logging
 from bisect import bisect_right
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from console import registry
+from console import registry, websocket
 from console.reads import ask
 from jobs import logs, tips
 from jobs.models import Run
@@ -30,9 +31,13 @@ LOOK_BYTES = 1 << 18
 # What a piece counts for at least, a gap too: reading and holding it costs more than its bytes.
 LEAST = 1 << 10
 BEYOND = 1 << 62
+# How often a growing size alone is told.
+STATUS_EVERY_S = 1.0
 # After a look that found something, the next one waits this long per viewer (at most the second): while 200 sockets
 # are being written to, lines pile up and go out together, which costs each viewer less than it wins.
-PACE_S, PACE_MOST_S = 0.0001, 0.05
+PACE_S, PACE_MOST_S = 0.00005, 0.05
+# What goes out to all at once is at most this; a viewer takes more in frames of its own.
+FRAME = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,16 @@ class Piece:
     end: int
     data: bytes
     gap: str = ""
+
+
+class Viewer(Protocol):
+    """Whoever looks at a tail."""
+
+    def wake(self) -> None:
+        """There is something new."""
+
+    def offer(self, piece: Piece, frame: bytes) -> bool:
+        """Takes the piece, which is `frame` on the wire, if it is what comes next here. Never waits."""
 
 
 def status(run_id: str) -> Status | None:
@@ -62,6 +77,15 @@ def read(run_id: str, start: int, limit: int) -> Piece:
     return Piece(start, chunk.end, chunk.data)
 
 
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a look found. `turned`: it is not just that there are more bytes."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    changed: bool = False
+    turned: bool = False
+
+
 class Tail:
     """One run's live end. `end` is how far this process has looked; the ring holds the pieces before it."""
 
@@ -72,26 +96,29 @@ class Tail:
         self._ring: list[Piece] = []
         self._starts: list[int] = []
         self._held = 0
-        self._viewers: set[registry.Watch] = set()
+        self._viewers: set[Viewer] = set()
         self._task: asyncio.Task[None] | None = None
         self._broken = False
 
-    async def read(self, cursor: int, limit: int) -> Piece:
-        """At most `limit` bytes from the cursor on; an empty piece when there is nothing new."""
-        if cursor >= self.end:
+    def at_hand(self, cursor: int, limit: int) -> Piece | None:
+        """At most `limit` bytes from the cursor on; an empty piece when there is nothing new. None: ask the store."""
+        if cursor >= self.end or limit <= 0:
             return Piece(cursor, cursor, b"")
         if self._starts and cursor >= self._starts[0]:
             return _joined(self._ring, bisect_right(self._starts, cursor) - 1, cursor, limit)
+        return None
+
+    async def read(self, cursor: int, limit: int) -> Piece:
         return await ask(read, self._run_id, cursor, min(limit, self.end - cursor))
 
-    def add(self, watch: registry.Watch) -> None:
-        self._viewers.add(watch)
+    def add(self, viewer: Viewer) -> None:
+        self._viewers.add(viewer)
         if self._task is None:
             self._task = asyncio.create_task(self._follow(), name=f"tail {self._run_id}")
 
-    def discard(self, watch: registry.Watch) -> bool:
+    def discard(self, viewer: Viewer) -> bool:
         """True when this was the last viewer."""
-        self._viewers.discard(watch)
+        self._viewers.discard(viewer)
         if not self._viewers and self._task is not None:
             self._task.cancel()
             self._task = None
@@ -101,15 +128,27 @@ class Tail:
         async with registry.here().watch(f"log:{self._run_id}") as hinted:
             while True:
                 news = await self._look_safely()
-                if news:
-                    for viewer in self._viewers:
-                        viewer.wake()
+                left = self._offered(news.pieces)
+                for viewer in self._viewers if news.turned else left:
+                    viewer.wake()
+                if news.changed:
                     await asyncio.sleep(min(PACE_S * len(self._viewers), PACE_MOST_S))
-                if not news or self.end >= self.status.stored:
+                if not news.changed or self.end >= self.status.stored:
                     # All is read. A hint that came meanwhile ends this wait at once.
                     await hinted.wait()
 
-    async def _look_safely(self) -> bool:
+    def _offered(self, pieces: list[Piece]) -> set[Viewer]:
+        """The new bytes in one frame to everybody at once; those who did not take it, and are to be woken."""
+        if not pieces:
+            return set()
+        size = sum(len(piece.data) for piece in pieces)
+        if size > FRAME or any(piece.gap for piece in pieces):
+            return self._viewers
+        whole = Piece(pieces[0].start, pieces[-1].end, b"".join(piece.data for piece in pieces))
+        frame = websocket.frame(whole.data)
+        return {viewer for viewer in self._viewers if not viewer.offer(whole, frame)}
+
+    async def _look_safely(self) -> News:
         """A look that failed (the database is away) is a look that found nothing: the next one comes in a second."""
         try:
             news = await self._look()
@@ -117,23 +156,25 @@ class Tail:
             if not self._broken:
                 log.exception("Cannot read the log of run %s; trying again every second", self._run_id)
             self._broken = True
-            return False
+            return News()
         self._broken = False
         return news
 
-    async def _look(self) -> bool:
-        """Take in what is new. False when nothing is."""
+    async def _look(self) -> News:
+        """Take in what is new."""
         seen, pieces = await ask(_news, self._run_id, self.end)
-        changed = seen is not None and seen != self.status
-        if seen is not None:
-            self.status = seen
+        before, self.status = self.status, seen or self.status
         for piece in pieces:
             self._append(piece)
-        if self.status.stored - self.end > RING_BYTES:
+        flood = self.status.stored - self.end > RING_BYTES
+        if flood:
             # A flood: nobody follows that closely. Whoever is behind reads the store.
             self._ring, self._starts, self._held = [], [], 0
             self.end = self.status.stored
-        return changed or bool(pieces)
+        changed = before != self.status or bool(pieces)
+        # As they were but for the length, and that by the pieces.
+        grown = replace(before, size=self.status.size, stored=self.status.stored) == self.status
+        return News(pieces, changed, changed and (flood or not pieces or not grown))
 
     def _append(self, piece: Piece) -> None:
         self._ring.append(piece)
@@ -192,8 +233,8 @@ _tails: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Tail]] = WeakKeyD
 
 
 @contextlib.asynccontextmanager
-async def follow(run_id: str, watch: registry.Watch) -> AsyncIterator[Tail | None]:
-    """The run's tail, which wakes `watch` at news. None when there is no such run."""
+async def follow(run_id: str, viewer: Viewer) -> AsyncIterator[Tail | None]:
+    """The run's tail, which offers its news to the viewer. None when there is no such run."""
     tails = _tails.setdefault(asyncio.get_running_loop(), {})
     first = None if run_id in tails else await ask(status, run_id)
     if run_id not in tails:
@@ -202,9 +243,9 @@ async def follow(run_id: str, watch: registry.Watch) -> AsyncIterator[Tail | Non
             return
         tails[run_id] = Tail(run_id, first)
     tail = tails[run_id]
-    tail.add(watch)
+    tail.add(viewer)
     try:
         yield tail
     finally:
-        if tail.discard(watch) and tails.get(run_id) is tail:
+        if tail.discard(viewer) and tails.get(run_id) is tail:
             del tails[run_id]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import uvicorn
 
 from console import environment
+from console.websocket import Protocol
 
 # A client's message is a cursor, an acknowledgement or keystrokes (a paste comes in pieces).
 LARGEST_MESSAGE = 256 * 1024
@@ -18,9 +19,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="the listening socket, inherited")
     listener = socket.socket(fileno=parser.parse_args(argv).fd)
-    config = uvicorn.Config(
+    uvicorn.Server(config()).run(sockets=[listener])
+
+
+def config() -> uvicorn.Config:
+    return uvicorn.Config(
         "console.asgi:application",
-        ws="websockets-sansio",
+        ws=Protocol,
         ws_max_size=LARGEST_MESSAGE,
         # Compression would cost memory per socket and milliseconds per keystroke.
         ws_per_message_deflate=False,
@@ -34,7 +39,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         server_header=False,
         timeout_graceful_shutdown=3,
     )
-    uvicorn.Server(config).run(sockets=[listener])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ const MOST_ROWS = 4000;
 const TAIL = 128 * 1024; // what is shown at first
 const STEP = 128 * 1024; // what one fetch brings
 const NEAR = 256 * 1024; // closer to the end than this, the socket goes on instead of jumping
-const ACK_STEP = 32 * 1024;
+const ACK_STEP = 32 * 1024; // far below what the server sends ahead, so a quiet log needs no message back
 const HIDDEN_MS = 5000;
 const EDGE = 400; // pixels from the edge at which more is fetched
 
@@ -93,7 +93,7 @@ export class LogView {
     if (this.live && !this.awaiting) this.#moveBottom();
     this.#trim("top");
     if (this.following) this.#toEnd();
-    if (this.received - this.acked >= ACK_STEP || this.#unsettled()) this.#ack();
+    if (this.received - this.acked >= ACK_STEP) this.#ack();
     this.#told();
   }
 
@@ -106,10 +106,6 @@ export class LogView {
     this.lines = new Lines(run, offset + newline + 1);
     this.top = { run, offset: offset + newline + 1 };
     return data.subarray(newline + 1);
-  }
-
-  #unsettled() {
-    return this.received > this.acked && !this.queue.length;
   }
 
   #ack() {

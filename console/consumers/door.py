@@ -60,6 +60,11 @@ def user(scope: Scope) -> User | None:
     return found if isinstance(found, User) and found.is_active else None
 
 
+def credential(scope: Scope) -> str:
+    """What `user` goes by."""
+    return bearer(scope) or _session_key(scope)
+
+
 def address(scope: Scope) -> str:
     """The other end's address, for the audit."""
     client = scope.get("client")

@@ -9,6 +9,7 @@ interruption says `{"run": ..., "from": ...}` and misses nothing.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,7 +19,7 @@ from django.contrib.auth.models import User
 from django.http import Http404
 from django.utils import timezone
 
-from console import access, registry, tails
+from console import access, registry, tails, websocket
 from console.consumers.sockets import GONE, BadMessage, Closed, Receive, Send, Socket
 from console.reads import ask
 from jobs import logs
@@ -27,10 +28,6 @@ from jobs.tips import Status
 
 # Sent and not acknowledged, at most: what a viewer that never reads costs.
 WINDOW = 256 * 1024
-# One frame. Small enough that a viewer on a slow line sees something soon.
-FRAME = 64 * 1024
-# How often a growing size alone is told.
-STATUS_EVERY_S = 1.0
 # The last bytes of a run that ended may come after its restart has begun. Then they are waited for, but not for ever.
 LAST_BYTES_S = 10.0
 
@@ -57,8 +54,15 @@ class LogSocket(Socket):
         self._replica_id = 0
         self._place: Place | None = None
         self._paused = False
+        # Waits for an acknowledgement. One that comes while it does not is no news.
+        self._starved = False
         self._sent = self._acked = 0
         self._watch = registry.Watch()
+        self._write = websocket.write_of(scope)
+        # Up to where this run's log is sent; and whether all of it is, so that the next bytes may come by `offer`.
+        self._cursor = 0
+        self._up_to_date = False
+        self._quiet = False
         self._headed_at = 0.0
 
     def enter(self, user: User) -> None:
@@ -70,15 +74,44 @@ class LogSocket(Socket):
             raise Http404
         self._replica_id = replica.pk
 
+    def still(self, user: User) -> None:
+        """What was found at the beginning stays; only the right may go."""
+        access.get_or_404(user, "see_log", Job.objects.select_related("project"), pk=self.job_id)
+
+    def same_question(self) -> Hashable:
+        return "see_log", self.job_id
+
     async def take(self, message: dict[str, Any]) -> None:
         if "ack" in message:
             # Never more than was sent: nobody talks the window wider than it is.
             self._acked = max(self._acked, min(_whole(message, "ack"), self._sent))
+            if len(message) == 1 and not self._starved:
+                return
         if "pause" in message:
             self._paused = bool(message["pause"])
         if message.keys() & {"from", "tail", "at"}:
             self._place = _place(message)
+        self.wake()
+
+    def wake(self) -> None:
         self._watch.wake()
+
+    def offer(self, piece: tails.Piece, frame: bytes) -> bool:
+        """New bytes at the live end, from the tail to all its viewers at once: past this one's task, if it rests."""
+        if not self._up_to_date or self._cursor != piece.start or self._paused or self._place is not None:
+            return False
+        if (
+            self._sent + len(piece.data) - self._acked > WINDOW
+            or self._write is None
+            or not self._write(frame)
+        ):
+            return False
+        self._cursor = piece.end
+        self._sent += len(piece.data)
+        if self._quiet:
+            self._quiet = False
+            self.wake()
+        return True
 
     async def work(self) -> None:
         async with registry.here().watch(f"job:{self.job_id}") as self._watch:
@@ -87,7 +120,7 @@ class LogSocket(Socket):
             run_id, restarted = self._place.run or self.named_run, False
             while True:
                 run_id = run_id or await self._newest()
-                async with tails.follow(run_id, self._watch) as tail:
+                async with tails.follow(run_id, self) as tail:
                     if tail is None or not await ask(self._is_ours, run_id):
                         raise Closed(GONE, "There is no such run of this replica.")
                     run_id = await self._stream(run_id, tail, restarted)
@@ -110,9 +143,9 @@ class LogSocket(Socket):
     async def _stream(self, run_id: str, tail: tails.Tail, restarted: bool) -> str:
         """Send one run's log until another run is to be shown, whose id is returned."""
         label = await ask(describe, run_id)
-        cursor, told = 0, None
+        self._cursor, told = 0, None
         if restarted:
-            told = await self._head(tail, cursor, **label, restart=True)
+            told = await self._head(tail, self._cursor, **label, restart=True)
         while True:
             place = self._place
             if place is not None:
@@ -120,25 +153,34 @@ class LogSocket(Socket):
                 if target != run_id:
                     return target
                 self._place = None
-                cursor = await self._resolve(place, run_id, tail.status.stored)
-                told = await self._head(tail, cursor, **label, jump=True, id=place.id)
+                self._cursor = await self._resolve(place, run_id, tail.status.stored)
+                told = await self._head(tail, self._cursor, **label, jump=True, id=place.id)
             elif told is None or self._is_news(told, tail.status):
-                told = await self._head(tail, cursor)
-            room = 0 if self._paused else min(WINDOW - (self._sent - self._acked), FRAME)
-            piece = await tail.read(cursor, room) if room > 0 else tails.Piece(cursor, cursor, b"")
-            cursor = piece.end
+                told = await self._head(tail, self._cursor)
+            room = 0 if self._paused else min(WINDOW - (self._sent - self._acked), tails.FRAME)
+            self._starved = room <= 0
+            piece = tail.at_hand(self._cursor, room) or await tail.read(self._cursor, room)
+            self._cursor = piece.end
             if piece.gap:
                 await self.send_json({"run": run_id, "gap": piece.gap, "at": piece.start, "to": piece.end})
             elif piece.data:
                 self._sent += len(piece.data)
                 await self.send_bytes(piece.data)
-            elif tail.status == told and tail.status.newest_run == run_id:
-                # All is told. The tail looks once a second, and wakes us when there is anything new.
-                await self._watch.hinted()
-            elif room > 0 and await self._is_over(tail, cursor):
+            elif tail.status.newest_run == run_id:
+                await self._rest(told == tail.status)
+            elif room > 0 and await self._is_over(tail, self._cursor):
                 return tail.status.newest_run
             else:
                 await self._watch.wait()
+
+    async def _rest(self, all_told: bool) -> None:
+        """Until somebody wakes us. Bytes may go past us meanwhile; what else there is to tell waits for its second."""
+        self._up_to_date, self._quiet = True, all_told
+        if all_told:
+            await self._watch.hinted()
+        else:
+            await self._watch.wait(tails.STATUS_EVERY_S)
+        self._up_to_date = False
 
     def _default_run(self, place: Place, status: Status) -> str:
         """The end means the end of the newest run; an offset means one in the run that is being shown."""
@@ -162,7 +204,7 @@ class LogSocket(Socket):
             return False
         if (status.phase, status.complete, status.newest_run) != (told.phase, told.complete, told.newest_run):
             return True
-        return asyncio.get_running_loop().time() - self._headed_at >= STATUS_EVERY_S
+        return asyncio.get_running_loop().time() - self._headed_at >= tails.STATUS_EVERY_S
 
     async def _is_over(self, tail: tails.Tail, cursor: int) -> bool:
         """Whether this run has nothing more to show and a newer one is there to go on with."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from functools import partial
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
 
-from console.consumers import door
+from console.consumers import door, questions
 from console.reads import ask
 from jobs.away import NO_DATABASE
 
@@ -22,8 +23,8 @@ Send = Callable[[Message], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
-# A right that is lost takes effect on an open socket within 5 s: this, and the time of one look.
-RECHECK_S = 4.0
+# A right that is lost takes effect on an open socket within 5 s: this, the age of another socket's answer, and a look.
+RECHECK_S = 3.5
 # How long a database may be away before the sockets of those who cannot be asked about are closed.
 PATIENCE_S = 30.0
 # Nobody sends us large messages: where to read from, how far they have read, keys.
@@ -78,6 +79,10 @@ class Socket:
 
     def still(self, user: User) -> None:
         self.enter(user)
+
+    def same_question(self) -> Hashable:
+        """Sockets that give the same here, of the same person, would all be answered the same by `still`."""
+        return self
 
     async def work(self) -> None:
         """What the socket is for. When it returns, the socket is closed."""
@@ -172,7 +177,8 @@ class Socket:
         while True:
             await asyncio.sleep(RECHECK_S)
             try:
-                await self._check(self.still)
+                question = (door.credential(self.scope), self.same_question())
+                await questions.once(question, partial(self._check, self.still))
                 known_at = clock()
             except NoDatabase:
                 # By the clock: a database that is away may take long to say so.

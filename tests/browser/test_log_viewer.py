@@ -338,17 +338,18 @@ def test_searching_in_what_is_loaded(page, viewer):
 
 
 def test_what_was_shown_is_acknowledged(page, viewer):
+    """In steps: a quiet log needs no message back, and what is not acknowledged stays far below the server's window."""
     product = viewer(b"x" * 63 + b"\n")
     wait_for_text(page, "xxx")
-    product.print(numbered(0, 4000))
-    wait_for_text(page, "0003999")
-    page.wait_for_timeout(50)
-    total = 64 + len(numbered(0, 4000))
+    product.print(numbered(0, 12_000))
+    wait_for_text(page, "0011999")
+    total = 64 + len(numbered(0, 12_000))
     for _ in range(600):
-        if product.messages[-1].get("ack") == total:
+        acks = [message["ack"] for message in product.messages if "ack" in message]
+        if acks and acks[-1] > total - 32 * 1024:
             break
         page.wait_for_timeout(50)
-    assert [message["ack"] for message in product.messages if "ack" in message][-1] == total
+    assert total - 32 * 1024 < acks[-1] <= total and acks == sorted(acks)
 
 
 def test_a_hidden_tab_takes_nothing_and_catches_up(page, viewer):

@@ -140,7 +140,7 @@ async def test_a_restart_is_followed_after_the_last_byte_of_the_run_before(visit
     await viewer.tell(**{"run": run.pk, "from": 4})
     await viewer.until(lambda v: v.bytes.endswith(b"twoand the endtwo"))
     await fixed.until(lambda v: v.told[-1]["newest_run"] == again.pk)
-    await fixed.until(lambda v: v.bytes == b"one and the end")
+    await fixed.until(lambda v: v.bytes == b"one and the end" and v.told[-1]["complete"])
     assert await fixed.quiet()
     for each in (viewer, fixed):
         await each.leave()
