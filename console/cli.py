@@ -197,6 +197,14 @@ def add_hosts(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
     cordon.add_argument("name")
     cordon.add_argument("--message", default="", help="why; whoever waits for it reads it")
     cordon.set_defaults(command="maintenance.cordon")
+    drain = host.add_parser("drain", parents=[shared], help="move what runs on it to other hosts")
+    drain.add_argument("name")
+    drain.add_argument("--message", default="", help="why; whoever has to leave reads it")
+    drain.add_argument("--deadline", default="", help="from now: 30m, 2h, 1d")
+    drain.add_argument(
+        "--force", action="store_true", help="at the deadline, jobs that are left are queued again"
+    )
+    drain.set_defaults(command="maintenance.drain")
     uncordon = host.add_parser("uncordon", parents=[shared], help="open it to jobs again")
     uncordon.add_argument("name")
     uncordon.set_defaults(command="maintenance.uncordon")

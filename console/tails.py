@@ -65,7 +65,7 @@ def status(run_id: str) -> Status | None:
 
 
 def newest_run(replica_id: int) -> str | None:
-    rows = Run.objects.filter(replica_id=replica_id).order_by("-attempt", "-number")
+    rows = Run.objects.filter(replica_id=replica_id, held=False).order_by("-attempt", "-number")
     return rows.values_list("pk", flat=True).first()
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -51,6 +51,7 @@ class Changes:
     stops: list[Stop] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
+    taken: list[tuple[Run, Mapping[str, str]]] = field(default_factory=list)
     transitions: list[Transition] = field(default_factory=list)
     hosts: set[int] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
@@ -103,7 +104,8 @@ def _advance(batch: list[Rows], now: datetime) -> Advanced:
     changes = Changes(now)
     for rows in batch:
         try:
-            plan = decide(snapshot.view_of(rows), now, settings.TRAINYARD.grace_s)
+            view = snapshot.view_of(rows)
+            plan = decide(view, now, settings.TRAINYARD.grace_s, settings.TRAINYARD.preempt_grace_s)
             check_moves(rows, plan)
         except Exception:
             log.exception("No decision about job %s; it rests for %s.", rows.job.pk, POISON_REST)
@@ -139,19 +141,34 @@ def _apply(rows: Rows, plan: Plan, changes: Changes) -> None:
     if plan.next_attempt:
         changes.fresh += [replica.pk for replica in rows.replicas]
         changes.freed = True
+    addresses = _new_addresses(rows, plan) if plan.take else None
     for restart in plan.restart:
         old = runs[restart.after]
         old.replica = replicas[restart.replica]
-        changes.runs.append(seating.again(job, snapshot.spec_of(job), old, changes.now))
+        changes.runs.append(seating.again(job, snapshot.spec_of(job), old, changes.now, addresses))
         changes.released.append(old.pk)
-        changes.restarted.append(old.replica_id)
+        changes.restarted += [old.replica_id] if restart.counts else []
         changes.hosts.add(old.host_id)
+    for take in plan.take:
+        seat = runs[take.run]
+        seat.replica, seat.job = replicas[take.replica], job
+        changes.taken.append((seat, addresses or {}))
+        changes.restarted += [seat.replica_id] if take.counts else []
+        changes.hosts.add(seat.host_id)
     changes.stops += plan.stop
     changes.hosts |= {runs[stop.run].host_id for stop in plan.stop}
     changes.transitions += events.of_plan(rows, plan, changes.now)
     _release(rows, plan, changes)
     if visible(plan):
         changes.topics |= {f"job:{job.pk}", f"jobs:{job.project.name}"}
+
+
+def _new_addresses(rows: Rows, plan: Plan) -> dict[str, str]:
+    """Where every replica of the job is once this plan is carried out."""
+    taken = {take.run for take in plan.take}
+    names = {replica.pk: replica.name for replica in rows.replicas}
+    here = [run for run in rows.runs if run.attempt == rows.job.attempt and (not run.held or run.pk in taken)]
+    return {names[run.replica_id]: seating.address(run.host, run.port) for run in here}
 
 
 def visible(plan: Plan) -> bool:
@@ -176,7 +193,9 @@ def _write_job(job: Job, plan: Plan, now: datetime) -> None:
         ]
     if plan.next_attempt:
         columns |= {"attempt": job.attempt + 1, "queued_at": now, "reason": ""}
-        columns |= {"outcome": "", "error_code": None, "error_message": ""}
+        columns |= {"outcome": "", "error_code": None, "error_message": "", "preempted_by": ""}
+    if plan.take:
+        columns["reason"] = ""
     if visible(plan):
         columns |= {"version": job.version + 1, "updated_at": now}
     due_at = plan.due_at if plan.reschedule else job.due_at
@@ -209,6 +228,8 @@ def _comes_back(rows: Rows, plan: Plan, run: Run) -> bool:
         return False
     if (plan.state or rows.job.state) in TERMINAL:
         return False
+    if run.declared_lost_at is not None:
+        return False
     latest = max(each.number for each in rows.runs if each.replica_id == run.replica_id)
     replica = next(each for each in rows.replicas if each.pk == run.replica_id)
     state = plan.replica_states.get(replica.name, ReplicaState(replica.state))
@@ -217,9 +238,9 @@ def _comes_back(rows: Rows, plan: Plan, run: Run) -> bool:
 
 def _write(changes: Changes) -> None:
     now = changes.now
-    if changes.stops or changes.released:
+    if changes.stops or changes.released or changes.taken:
         # In the order in which everybody locks them.
-        ids = [stop.run for stop in changes.stops] + changes.released
+        ids = [stop.run for stop in changes.stops] + changes.released + [run.pk for run, _ in changes.taken]
         list(Run.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk").values_list("pk"))
     for stop in changes.stops:
         Run.objects.filter(pk=stop.run).update(
@@ -233,6 +254,8 @@ def _write(changes: Changes) -> None:
         failpoint("release.after")
     if changes.runs:
         seating.save(changes.runs, now)
+    for run, addresses in changes.taken:
+        seating.take(run, snapshot.spec_of(run.job), addresses, now)
     for state, ids_of in changes.replicas.items():
         Replica.objects.filter(pk__in=ids_of).update(state=state)
     if changes.restarted:

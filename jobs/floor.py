@@ -10,6 +10,7 @@ from typing import Any
 from django.conf import settings
 
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
+from jobs import closing
 from jobs.beginnings import DEFAULT
 from jobs.models import GpuClaim, Run
 from jobs.rules import asks
@@ -97,10 +98,7 @@ def _closed(rows: Sequence[Host]) -> dict[str, str]:
     told: dict[str, list[str]] = defaultdict(list)
     for host in rows:
         if host.cordoned and host.status == HostStatus.UP:
-            why = f": {host.cordon_message}" if host.cordon_message else ""
-            what = "is being drained" if host.drain_at else "is closed to new jobs"
-            by = f" by {host.cordoned_by}" if host.cordoned_by else ""
-            told[host.location.name].append(f"{host.name} {what}{by}{why}")
+            told[host.location.name].append(closing.closed(host))
     return {location: f"{'; '.join(_some(each))}." for location, each in told.items()}
 
 

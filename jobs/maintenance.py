@@ -9,11 +9,13 @@ from __future__ import annotations
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import F
 
 from agents import book
 from agents.models import Host
-from jobs import announce, audit, hints, schedule
-from jobs.models import Run
+from jobs import announce, audit, hints, intake, passes
+from jobs.models import Job, Run
+from jobs.moves import PLACED
 from jobs.refusals import Refused
 
 MOST_MESSAGE = 500
@@ -54,6 +56,7 @@ def uncordon(host: Host, actor: str, now: datetime) -> None:
             drained_at=None,
         )
         _note(row, "uncordon", actor, now)
+        _stays(row, now)
         book.note(row.pk, "uncordoned", "Open to jobs again.", actor, now)
         _tell(row)
 
@@ -84,7 +87,17 @@ def drain(host: Host, message: str, until: datetime | None, force: bool, actor: 
         _note(row, "drain", actor, now)
         by_when = f" until {until:%Y-%m-%d %H:%M:%S %Z}{', then by force' if force else ''}" if until else ""
         book.note(row.pk, "draining", f"{message or 'To be emptied.'}{by_when}", actor, now)
+        hints.jobs(intake.mark_jobs_of(row.pk, now))
         _tell(row)
+
+
+def _stays(host: Host, now: datetime) -> None:
+    """Jobs there need not leave any more, and say so no longer."""
+    ids = intake.mark_jobs_of(host.pk, now)
+    Job.every.filter(pk__in=ids, state__in=PLACED).exclude(reason="").update(
+        reason="", version=F("version") + 1, updated_at=now
+    )
+    hints.jobs(ids)
 
 
 def _living(host: Host) -> int:
@@ -93,7 +106,7 @@ def _living(host: Host) -> int:
 
 def _locked(host: Host) -> Host:
     """Nobody is placed on it meanwhile."""
-    schedule.claim()
+    passes.claim()
     row = Host.every.select_for_update(no_key=True).get(pk=host.pk)
     if row.retired_at is not None:
         raise Refused("host", f"{row.name} was removed.")

@@ -19,10 +19,11 @@ from django.db import IntegrityError, transaction
 from django.db.models import Exists, F
 
 from agents.failpoints import failpoint
-from jobs import announce, events, floor, ground, hints, quotas, seating, snapshot
+from jobs import announce, events, floor, ground, hints, moves, quotas, seating, snapshot
 from jobs.clock import Clock
 from jobs.floor import Floor
 from jobs.models import Job, Replica, Tick, Transition
+from jobs.passes import TICK, claim, serial
 from jobs.rules.customjob import CustomJobSpec
 from jobs.rules.decide import LOOK_AGAIN_S
 from jobs.rules.hosts import Seat
@@ -33,10 +34,8 @@ from jobs.seating import Chair
 
 log = logging.getLogger(__name__)
 
-TICK = "schedule"
 MOST_TOLD = 2_000
 NONE_UP = "No host is up: those in service do not answer, are being checked, or are closed to new jobs."
-EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,9 @@ def schedule_quietly(now: datetime) -> frozenset[int]:
     """The same; the hosts on which something is wanted now are returned."""
     hosts: set[int] = set()
     clock = Clock(now)
-    asked = _asked()
+    asked, leaving = _asked()
+    if leaving:
+        hosts |= moves.move(now)
     while asked is not None:
         more = False
         with transaction.atomic():
@@ -78,31 +79,22 @@ def schedule_quietly(now: datetime) -> frozenset[int]:
                 Tick.objects.filter(pk=tick.pk).update(serial=F("serial") + 1, at=now)
             failpoint("schedule.before")
         failpoint("schedule.after")
-        asked = _asked() if more else None
+        asked = _asked()[0] if more else None
     return frozenset(hosts)
 
 
-def _asked() -> int | None:
-    """How many passes there were before now. None: nobody waits. One query, for nearly every call ends with it."""
-    row = Tick.objects.filter(name=TICK).values_list("serial", Exists(ground.waiting().order_by())).first()
+def _asked() -> tuple[int | None, bool]:
+    """How many passes there were before now (None: nobody waits), and whether some must leave their hosts.
+
+    One query, for nearly every call ends with it.
+    """
+    left = moves.hosts_to_leave()
+    questions = "serial", Exists(ground.waiting().order_by()), Exists(left.order_by())
+    row = Tick.objects.filter(name=TICK).values_list(*questions).first()
     if row is None:
-        return _serial() if ground.waiting().exists() else None
-    serial, somebody = row
-    return serial if somebody else None
-
-
-def claim() -> Tick:
-    """No pass runs while this lock is held."""
-    rows = Tick.objects.select_for_update().filter(name=TICK)
-    tick = rows.first()
-    if tick is None:
-        _serial()
-        tick = rows.get()
-    return tick
-
-
-def _serial() -> int:
-    return Tick.objects.get_or_create(name=TICK, defaults={"at": EPOCH})[0].serial
+        return (serial() if ground.waiting().exists() else None), left.exists()
+    before, somebody, leaving = row
+    return (before if somebody else None), leaving
 
 
 def _pass(now: datetime) -> Pass:

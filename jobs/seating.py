@@ -34,7 +34,7 @@ def run_id(job: Job, replica: str, attempt: int, number: int) -> str:
 
 def seat(job: Job, spec: CustomJobSpec, chairs: Sequence[Chair], now: datetime) -> list[Run]:
     """First runs of all replicas of an attempt. A GPU or a port that another run holds raises IntegrityError."""
-    addresses = {chair.replica.name: _address(chair) for chair in chairs}
+    addresses = {chair.replica.name: address(chair.host, chair.port) for chair in chairs}
     types = snapshot.types_of(job)
     pools = {name: pool for name, _, _, pool in spec.replicas()}
     runs = []
@@ -70,8 +70,40 @@ def save(runs: Sequence[Run], now: datetime) -> None:
         )
 
 
-def again(job: Job, spec: CustomJobSpec, old: Run, now: datetime) -> Run:
-    """The next run of a replica: same host, same address, and the claims move over in this transaction."""
+def held(job: Job, old: Run, chair: Chair, why: str, now: datetime) -> Run:
+    """A place on another host for the replica of `old`, claimed and not to be started before `take`."""
+    number = Run.objects.filter(replica=chair.replica, attempt=old.attempt).count()
+    return Run(
+        id=run_id(job, chair.replica.name, old.attempt, number),
+        job=job,
+        replica=chair.replica,
+        attempt=old.attempt,
+        number=number,
+        host=chair.host,
+        created_at=now,
+        cpus=old.cpus,
+        memory_mb=old.memory_mb,
+        port=chair.port,
+        gpu_uuids=list(chair.gpus),
+        order={},
+        held=True,
+        held_why=why,
+    )
+
+
+def take(run: Run, spec: CustomJobSpec, addresses: Mapping[str, str], now: datetime) -> None:
+    """The held run may start, with the addresses that its peers have now."""
+    pool = next(pool for name, _, _, pool in spec.replicas() if name == run.replica.name)
+    Run.objects.filter(pk=run.pk).update(held=False, order=_order(run, spec, pool, addresses, now))
+
+
+def again(
+    job: Job, spec: CustomJobSpec, old: Run, now: datetime, addresses: Mapping[str, str] | None = None
+) -> Run:
+    """The next run of a replica: same host, same address, and the claims move over in this transaction.
+
+    `addresses` are given when those of its peers have changed.
+    """
     order: Mapping[str, Any] = Run.objects.values_list("order", flat=True).get(pk=old.pk)
     new = Run(
         id=run_id(job, old.replica.name, old.attempt, old.number + 1),
@@ -87,6 +119,8 @@ def again(job: Job, spec: CustomJobSpec, old: Run, now: datetime) -> Run:
         gpu_uuids=old.gpu_uuids,
     )
     new.order = {**order, "mark": new.pk, "timeout_s": timeout_left_s(spec, job.started_at, now)}
+    if addresses is not None:
+        new.order["env"] = _environment(new, spec, addresses)
     return new
 
 
@@ -97,9 +131,20 @@ def release(run_ids: Collection[str], now: datetime) -> None:
     Run.objects.filter(pk__in=run_ids, released_at=None).update(released_at=now)
 
 
-def _address(chair: Chair) -> str:
-    address = f"[{chair.host.address}]" if ":" in chair.host.address else chair.host.address
-    return f"{address}:{chair.port}"
+def address(host: Host, port: int) -> str:
+    return f"[{host.address}]:{port}" if ":" in host.address else f"{host.address}:{port}"
+
+
+def _environment(run: Run, spec: CustomJobSpec, addresses: Mapping[str, str]) -> dict[str, str]:
+    return environment(
+        spec,
+        job_id=str(run.job_id),
+        project=run.job.project.name,
+        location=run.job.location_name,
+        replica=run.replica.name,
+        addresses=addresses,
+        host_name=run.host.name,
+    )
 
 
 def _order(
@@ -108,15 +153,7 @@ def _order(
     """What the runner is told (agents/README.md, frame start)."""
     return {
         "command": list(pool.container.argv),
-        "env": environment(
-            spec,
-            job_id=str(run.job_id),
-            project=run.job.project.name,
-            location=run.job.location_name,
-            replica=run.replica.name,
-            addresses=addresses,
-            host_name=run.host.name,
-        ),
+        "env": _environment(run, spec, addresses),
         "gpus": run.gpu_uuids,
         "port": run.port,
         # One directory for all runs of a replica in an attempt: a restart finds what the run before it wrote.

@@ -16,7 +16,7 @@ from django.db.models import F
 
 from agents.failpoints import failpoint
 from agents.models import Host, HostEvent, HostStatus
-from jobs import announce, floor, hints, intake, machine_types, quotas, schedule, segments, storage
+from jobs import announce, floor, hints, intake, machine_types, passes, quotas, segments, storage
 from jobs.advance import QUEUED_LOOK, advance
 from jobs.beginnings import DEFAULT
 from jobs.models import Job, Project, Replica, Run, Transition
@@ -106,7 +106,7 @@ def delete(job: Job, actor: str, now: datetime) -> None:
 def remove_host(host: Host, actor: str, now: datetime) -> None:
     """Out of service, for good. Refused while something may run there."""
     with transaction.atomic():
-        schedule.claim()  # nobody is placed on it meanwhile
+        passes.claim()  # nobody is placed on it meanwhile
         row = Host.every.select_for_update(no_key=True).get(pk=host.pk)
         holding = Run.objects.filter(host=row, released_at=None).count()
         if holding:

@@ -17,6 +17,7 @@ from django.conf import settings
 from django.db.models import F, Q
 
 from agents.models import Host, HostStatus
+from jobs import closing
 from jobs.models import Job, Replica, Run
 from jobs.rules.customjob import CustomJobSpec
 from jobs.rules.machines import NO_TYPES, Needs, Types
@@ -90,6 +91,7 @@ def view_of(rows: Rows) -> JobView:
         queued_at=job.queued_at,
         location=job.location_name,
         start_limit_s=settings.TRAINYARD.start_s,
+        preempted=job.preempted_by,
     )
 
 
@@ -149,6 +151,11 @@ def _run(run: Run, replica: str) -> RunView:
         stop_wanted_at=run.stop_wanted_at,
         unreachable_since=_unreachable_since(run.host),
         survivors=len(run.survivors),
+        stop_grace_s=run.stop_grace_s,
+        held=run.held,
+        held_why=run.held_why,
+        gone=run.declared_lost_at is not None,
+        drain=closing.emptied(run.host),
     )
 
 

@@ -46,6 +46,8 @@ class Row:
 
 def wanted(host_id: int) -> dict[str, Want]:
     runs = Run.objects.filter(host=host_id, forgotten_at=None).order_by("created_at", "pk")
+    # A place that is only held is not started yet; when it is not needed any more, its name is closed on the host.
+    runs = runs.exclude(held=True, stop_wanted_at=None)
     full: bool | None = None
     found: dict[str, Want] = {}
     for columns in runs.values_list(*_COLUMNS):

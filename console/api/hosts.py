@@ -97,12 +97,29 @@ def uncordon(host: Host, body: Body, actor: str, now: datetime) -> None:
     maintenance.uncordon(host, actor, now)
 
 
-ACTS: dict[str, Callable[[Host, Body, str, datetime], None]] = {"cordon": cordon, "uncordon": uncordon}
+def drain(host: Host, body: Body, actor: str, now: datetime) -> None:
+    message, until, force = body.text("message"), body.moment("deadline"), body.switch("force")
+    body.close()
+    maintenance.drain(host, message, until, force, actor, now)
+
+
+ACTS: dict[str, Callable[[Host, Body, str, datetime], None]] = {
+    "cordon": cordon,
+    "uncordon": uncordon,
+    "drain": drain,
+}
 
 
 def document(host: Host) -> Document:
     gpus = [gpu for gpu in host.gpus.all() if gpu.present]
-    times = {"cordonTime": host.cordoned_at, "statusTime": host.status_since, "seenTime": host.seen_at}
+    times = {
+        "cordonTime": host.cordoned_at,
+        "drainTime": host.drain_at,
+        "drainDeadline": host.drain_until,
+        "drainedTime": host.drained_at,
+        "statusTime": host.status_since,
+        "seenTime": host.seen_at,
+    }
     return {
         "id": host.pk,
         "name": host.name,
@@ -112,6 +129,8 @@ def document(host: Host) -> Document:
         "error": host.last_error,
         "cordoned": host.cordoned,
         "cordonedBy": host.cordoned_by,
+        "draining": host.drain_at is not None,
+        "force": host.drain_force,
         "message": host.cordon_message,
         **{name: resources.stamp(when) for name, when in times.items() if when},
         "cpus": host.cpus,

@@ -23,7 +23,9 @@ class JobView(OurView):
     """`GET /api/v1/jobs/<id>`."""
 
     def get(self, request: Request, job_id: str) -> Response:
-        runs = Run.objects.select_related("host").defer("order").order_by("attempt", "number")
+        runs = (
+            Run.objects.filter(held=False).select_related("host").defer("order").order_by("attempt", "number")
+        )
         rows = Job.objects.select_related("project").prefetch_related(
             "replicas", Prefetch("runs", queryset=runs)
         )

@@ -122,7 +122,9 @@ def _run(job: Job, replica: str, run_id: str) -> Run | None:
     if row is None:
         raise Http404
     rows = row.runs.defer("order", "log_proof")
-    found = (rows.filter(pk=run_id) if run_id else rows.order_by("-attempt", "-number")).first()
+    found = (
+        rows.filter(pk=run_id) if run_id else rows.filter(held=False).order_by("-attempt", "-number")
+    ).first()
     if found is None and run_id:
         raise Http404
     return found

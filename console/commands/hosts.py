@@ -87,7 +87,10 @@ def list_hosts(words: argparse.Namespace) -> int:
         gpus = sum(gpu.present for gpu in host.gpus.all())
         where = f"{host.user}@{host.address}:{host.port}"
         cells = (host.name, where, host.location.name, host.status, f"{host.cpus} CPUs", f"{gpus} GPUs")
-        print("\t".join((*cells, plain(host.last_error))))
+        closed = "cordoned" if host.cordoned else ""
+        if host.drain_at:
+            closed = "drained" if host.drained_at else "draining"
+        print("\t".join((*cells, closed, plain(host.last_error))))
     return 0
 
 

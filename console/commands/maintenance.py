@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import getpass
+from datetime import timedelta
 
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
 from agents.models import Host
 from console import database
 from console.commands import Refused
-from jobs import maintenance
+from console.forms.fields import DurationText
+from jobs import maintenance, refusals
 
 
 def cordon(words: argparse.Namespace) -> int:
@@ -19,6 +22,21 @@ def cordon(words: argparse.Namespace) -> int:
     with transaction.atomic():
         maintenance.cordon(host, words.message, actor(), timezone.now())
     print(f"{host.name} takes no new jobs. What runs there goes on.")
+    return 0
+
+
+def drain(words: argparse.Namespace) -> int:
+    host, now = find(words.name), timezone.now()
+    try:
+        wait_s = DurationText(required=False).clean(words.deadline)
+        until = None if wait_s is None else now + timedelta(seconds=wait_s)
+        with transaction.atomic():
+            maintenance.drain(host, words.message, until, words.force, actor(), now)
+    except ValidationError as problem:
+        raise Refused(f"--deadline: {problem.messages[0]}") from problem
+    except refusals.Refused as refused:
+        raise Refused(refused.message) from refused
+    print(f"{host.name} is being emptied. See: trainyard host list")
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.urls import reverse
+from django.utils import timezone
 
 from agents import checklist, keys
 from agents.hostkeys import fingerprint
@@ -139,6 +140,8 @@ class HostLive:
     cordoned_by: str
     cordoned_at: datetime | None
     progress: str
+    draining: bool
+    running: int
     location: str
     login: str
     jump: str
@@ -186,6 +189,7 @@ def live(host: Host, user: User) -> HostLive:
     # Whatever else happened to the host since: a key in place of an accepted one is never shown as a first one.
     changed = bool(host.offered_key and _pinned(host))
     runs = tuple(_runs(host, user))
+    running = Run.objects.filter(host=host, released_at=None, held=False).count()
     return HostLive(
         id=host.pk,
         name=host.name,
@@ -193,11 +197,13 @@ def live(host: Host, user: User) -> HostLive:
         since=host.retired_at or host.status_since,
         retired=host.retired_at is not None,
         cordoned=host.cordoned,
-        closed_title=closed_words(host, len(runs)).capitalize(),
+        closed_title=closed_words(host, running).capitalize(),
         cordon_message=host.cordon_message,
         cordoned_by=host.cordoned_by,
         cordoned_at=host.cordoned_at,
-        progress="",
+        progress=_progress(host, running),
+        draining=host.drain_at is not None,
+        running=running,
         location=host.location.name,
         login=f"{host.user}@{host.address}" + (f":{host.port}" if host.port != 22 else ""),
         jump=host.jump,
@@ -225,7 +231,27 @@ def live(host: Host, user: User) -> HostLive:
 
 def closed_words(host: Host, runs: int) -> str:
     """What it means that this host takes no new jobs."""
-    return "takes no new jobs"
+    if host.drain_at is None:
+        return "takes no new jobs"
+    return "being emptied" if runs else "drained: nothing runs here"
+
+
+def _progress(host: Host, running: int) -> str:
+    """How far it is emptied, and for whom it waits."""
+    if host.drain_at is None:
+        return ""
+    all_of = max(host.drain_runs, running)
+    words = f"{all_of - running} of {all_of} replicas have left. " if all_of else ""
+    late = host.drain_until is not None and host.drain_until <= timezone.now()
+    if not running or host.drain_until is None:
+        return words
+    until = f"{host.drain_until:%Y-%m-%d %H:%M:%S %Z}"
+    if not late:
+        after = ", then what is left goes back to the queue" if host.drain_force else ""
+        return f"{words}Until {until}{after}."
+    left = Run.objects.filter(host=host, released_at=None, held=False).values_list("job", flat=True)
+    names = ", ".join(str(pk) for pk in sorted(set(left.order_by()))[:8])
+    return f"{words}Overdue since {until}: waits for job {names}."
 
 
 def append_command() -> str:

@@ -208,8 +208,11 @@ def ending(run: Run) -> str:
 
 
 def _replica_lines(job: Job, may_shell: bool) -> Iterable[ReplicaLine]:
-    runs = Run.objects.select_related("host").defer(
-        "order", "gpu_uuids", "survivors", "host__checklist", "host__facts"
+    # A place to which a replica is about to move is no run of it yet.
+    runs = (
+        Run.objects.filter(held=False)
+        .select_related("host")
+        .defer("order", "gpu_uuids", "survivors", "host__checklist", "host__facts")
     )
     rows = job.replicas.prefetch_related(Prefetch("runs", runs.order_by("-attempt", "-number")))
     shells = may_shell and _web_access(job) and job.state not in TERMINAL

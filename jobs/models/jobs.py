@@ -55,6 +55,9 @@ class Job(models.Model):
     earliest_start_at = models.DateTimeField(
         null=True, blank=True, help_text="when it starts at the latest, where that is known"
     )
+    preempted_by = models.TextField(
+        blank=True, help_text="why it must leave its hosts and wait again, as a sentence; empty: it need not"
+    )
     flags = models.JSONField(default=list, help_text="[{flag, since, text}]")
     outcome = models.CharField(
         max_length=16,

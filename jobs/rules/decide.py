@@ -15,8 +15,8 @@ from datetime import datetime, timedelta
 
 from jobs.rules import retry
 from jobs.rules.customjob import CustomJobSpec
-from jobs.rules.flags import flags
-from jobs.rules.plan import TRAINYARD, Event, Plan, Restart, Stop
+from jobs.rules.flags import flags, moves
+from jobs.rules.plan import TRAINYARD, Event, Plan, Restart, Stop, Take
 from jobs.rules.retry import EndClass
 from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase, check, legal
 from jobs.rules.verdict import NOT_YET, Case, Verdict, deadline, verdict, wait_deadline
@@ -31,14 +31,21 @@ LOOK_AGAIN_RUNNING_S = 600.0
 HOST_TIMEOUT_MARGIN_S = 5.0
 
 
-def decide(view: JobView, now: datetime, grace_s: float) -> Plan:
-    """What should be changed now, given what is now true."""
+def decide(view: JobView, now: datetime, grace_s: float, leave_grace_s: float | None = None) -> Plan:
+    """What should be changed now, given what is now true.
+
+    `leave_grace_s` is the grace of replicas that must leave through no fault of theirs, so that they save what they
+    have; `grace_s` is that of all others.
+    """
     case = Case(view, now)
     if view.state in TERMINAL:
         return _beside_a_terminal_job(case, grace_s)
     new = verdict(case)
     outcome = new.outcome if new else view.outcome
     course = _Course(case, grace_s, outcome)
+    leaves = case.seats if outcome is None else view.preempted and outcome.state == JobState.QUEUED
+    if leaves and leave_grace_s is not None:
+        course.grace_s = leave_grace_s
     if outcome is None:
         _go_on(course)
     else:
@@ -61,7 +68,7 @@ class _Course:
     outcome: Outcome | None
     moves: list[tuple[JobState, str, str]] = field(default_factory=list)
     stops: dict[str, Stop] = field(default_factory=dict)
-    restarts: dict[str, Restart] = field(default_factory=dict)
+    restarts: dict[str, Restart | Take] = field(default_factory=dict)
     next_attempt: bool = False
     together_with: str = ""
 
@@ -84,9 +91,14 @@ class _Course:
         self.moves.append((state, cause, actor))
 
     def stop_open(self, reason: str) -> None:
-        """Stop what may still live. A run whose main process is over is being cleaned up by its host already."""
+        """Stop what may still live. A run whose main process is over is being cleaned up by its host already.
+
+        Whoever is to be stopped at an end has no more time than `grace_s`, whatever was granted for a move.
+        """
         for run in self.case.open:
-            if run.phase != RunPhase.ENDED and run.stop_wanted_at is None:
+            if run.phase == RunPhase.ENDED or (run.held and self.outcome is None):
+                continue
+            if run.stop_wanted_at is None or run.stop_grace_s > self.grace_s:
                 self.stops[run.id] = Stop(run.id, self.grace_s, reason)
 
 
@@ -97,13 +109,50 @@ def _go_on(course: _Course) -> None:
     case, view = course.case, course.view
     if view.state == JobState.PENDING and all(case.up(replica) for replica in view.replicas):
         course.move(JobState.RUNNING, _all_up(view))
+    for seat in case.idle_seats:
+        course.stops[seat.id] = Stop(seat.id, 0.0, f"{seat.replica} is done, and need not move any more.")
     lost = list(case.lost())
-    if lost and retry.restarts_together(view.spec):
+    if case.seats:
+        _move(course)
+    elif any(run.gone for _, run in lost):
+        pass  # nothing comes back there: the scheduler finds places elsewhere, or sends the job back to the queue
+    elif retry.restarts_together(view.spec) and any(
+        case.ends[replica.name] == EndClass.NOT_PERMANENT for replica, _ in lost
+    ):
         _restart_together(course, lost)
     else:
         for replica, run in lost:
-            if run.phase == RunPhase.CLOSED:
+            if run.phase != RunPhase.CLOSED:
+                continue
+            if case.ends[replica.name] == EndClass.STOPPED:
+                why = f"{replica.name} was stopped for a move that is not needed any more; started again."
+                course.restarts[replica.name] = Restart(replica.name, run.id, why, counts=False)
+            else:
                 _restart(course, replica, run, f"{replica.name} {retry.how_it_ended(run)}")
+
+
+def _move(course: _Course) -> None:
+    """Replicas have places elsewhere. All are stopped, and when all are closed all start with the new addresses.
+
+    There is no network of its own around a job: a replica on another host has another address, and its peers learn
+    that from the CLUSTER_SPEC that they are started with.
+    """
+    case = course.case
+    why = moves(case)
+    course.stop_open(f"{why}; the job goes on when all are stopped.")
+    going = [
+        replica.name for replica in course.view.replicas if case.ends.get(replica.name) not in retry.WELL
+    ]
+    if any(case.latest[name].phase != RunPhase.CLOSED for name in going):
+        return
+    for name in going:
+        run, seat = case.latest[name], case.seats.get(name)
+        if seat is None:
+            cause = f"Restarted with the new addresses of its peers, which counts against nothing: {why}."
+            course.restarts[name] = Restart(name, run.id, cause, counts=False)
+        else:
+            cause = f"{name} moves from {run.host} to {seat.host}: {seat.held_why}."
+            course.restarts[name] = Take(name, seat.id, run.id, cause, counts=run.gone)
 
 
 def _all_up(view: JobView) -> str:
@@ -195,7 +244,8 @@ def _plan(course: _Course, new: Verdict | None) -> Plan:
     over = course.state in TERMINAL
     changes, replica_events = _replicas(course)
     states = {replica.name: changes.get(replica.name, replica.state) for replica in view.replicas}
-    beside = () if over or course.next_attempt else flags(case, course.outcome, states)
+    moved = bool(case.seats and course.restarts)
+    beside = () if over or course.next_attempt else flags(case, course.outcome, states, moved)
     due_at, reschedule = _due(course)
     last = course.moves[-1] if course.moves else None
     return Plan(
@@ -204,7 +254,8 @@ def _plan(course: _Course, new: Verdict | None) -> Plan:
         actor=last[2] if last else TRAINYARD,
         outcome=new.outcome if new and not course.next_attempt else None,
         replica_states=changes,
-        restart=tuple(course.restarts.values()),
+        restart=tuple(each for each in course.restarts.values() if isinstance(each, Restart)),
+        take=tuple(each for each in course.restarts.values() if isinstance(each, Take)),
         stop=tuple(course.stops.values()),
         next_attempt=course.next_attempt,
         job_retries=new.job_retries if new else None,
@@ -221,7 +272,8 @@ def _plan(course: _Course, new: Verdict | None) -> Plan:
 def _job_events(course: _Course) -> list[Event]:
     before, events = course.view.state, []
     for state, cause, _ in course.moves:
-        events.append(Event(JOB, before, state, cause))
+        left = state == JobState.QUEUED and course.view.preempted
+        events.append(Event(JOB, before, state, cause, kind="preempt" if left else ""))
         before = state
     return events
 
@@ -275,7 +327,8 @@ def _replica_event(course: _Course, replica: ReplicaView, state: ReplicaState) -
         cause, host_at = f"Started on {run.host}.", run.started_at
     else:
         cause = f"Starting on {run.host}."
-    return Event(replica.name, replica.state, state, cause, host_at)
+    moves_or_makes_room = bool(course.case.seats) and replica.name in course.restarts
+    return Event(replica.name, replica.state, state, cause, host_at, "drain" if moves_or_makes_room else "")
 
 
 def _due(course: _Course) -> tuple[datetime | None, bool]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from jobs.rules.states import FlagName, JobState, ReplicaState, RunPhase
 from jobs.rules.verdict import Case
-from jobs.rules.views import Flag, Outcome, RunView
+from jobs.rules.views import Flag, Outcome, ReplicaView, RunView
 
 _DECIDED = {
     JobState.SUCCEEDED: "Succeeded",
@@ -16,13 +16,16 @@ _DECIDED = {
 }
 
 
-def flags(case: Case, outcome: Outcome | None, states: Mapping[str, ReplicaState]) -> tuple[Flag, ...]:
-    """The flags that hold now. One that held before keeps its since-when."""
+def flags(
+    case: Case, outcome: Outcome | None, states: Mapping[str, ReplicaState], moved: bool
+) -> tuple[Flag, ...]:
+    """The flags that hold now. One that held before keeps its since-when. `moved`: its moves are over with this."""
     old = {flag.name: flag.since for flag in case.view.flags}
     texts = {
         FlagName.UNREACHABLE: _unreachable(case),
         FlagName.STOPPING: _stopping(case, outcome),
         FlagName.RESTARTING: "" if outcome else _restarting(case, states),
+        FlagName.MAINTENANCE: "" if outcome or moved else _maintenance(case),
         FlagName.CLEANING: _cleaning(case),
         FlagName.STUCK: _stuck(case),
     }
@@ -47,9 +50,32 @@ def _restarting(case: Case, states: Mapping[str, ReplicaState]) -> str:
     coming = [
         replica
         for replica in case.view.replicas
-        if states[replica.name] == ReplicaState.STARTING and (replica.restarts or replica.name in case.ends)
+        if states[replica.name] == ReplicaState.STARTING and _began_before(case, replica)
     ]
     return f"Being restarted: {', '.join(replica.name for replica in coming[:8])}." if coming else ""
+
+
+def _began_before(case: Case, replica: ReplicaView) -> bool:
+    run = case.latest.get(replica.name)
+    return bool(replica.restarts or replica.name in case.ends or (run and run.number))
+
+
+def _maintenance(case: Case) -> str:
+    """Who moves where, or which host it is to leave."""
+    if case.seats:
+        return f"{moves(case)}."
+    leaving = {run.host: run for run in case.latest.values() if run.drain and run.phase != RunPhase.CLOSED}
+    return " ".join(f"{run.drain}." for _, run in sorted(leaving.items())[:8])
+
+
+def moves(case: Case) -> str:
+    """`workerpool1-0 moves from gpu-01 to gpu-02: gpu-01 is being emptied by alice`"""
+    found = [
+        f"{name} moves from {case.latest[name].host} to {seat.host}" for name, seat in case.seats.items()
+    ]
+    why = "; ".join(dict.fromkeys(seat.held_why for seat in case.seats.values() if seat.held_why))
+    more = f" and {len(found) - 8} more" if len(found) > 8 else ""
+    return f"{', '.join(found[:8])}{more}{f': {why}' if why else ''}"
 
 
 def _cleaning(case: Case) -> str:

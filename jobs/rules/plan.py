@@ -17,11 +17,26 @@ TRAINYARD = "trainyard"
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A new run of a replica: same host, same claims (they move from run `after` to the new one), next number."""
+    """A new run of a replica: same host, same claims (they move from run `after` to the new one), next number.
+
+    `counts`: against the replica's restarts. One that only makes room for a move of another replica does not.
+    """
 
     replica: str
     after: str
     cause: str
+    counts: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """The held run of a replica may start now: the run `after` that it follows is closed. Its claims are there."""
+
+    replica: str
+    run: str
+    after: str
+    cause: str
+    counts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +78,7 @@ class Plan:
     outcome: Outcome | None = None
     replica_states: Mapping[str, ReplicaState] = field(default_factory=dict)
     restart: tuple[Restart, ...] = ()
+    take: tuple[Take, ...] = ()
     stop: tuple[Stop, ...] = ()
     next_attempt: bool = False
     job_retries: int | None = None

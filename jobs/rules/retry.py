@@ -18,8 +18,18 @@
 
 All whole-job retries share one counter of 3, so a job has at most 4 attempts and a replica at most 6 runs in each.
 With `disable_retries` no whole job is run again; a replica still is. Waiting too long for capacity (no run at all) is
-a retry of the same kind, see `verdict.py`. A replica that moves because its host is drained will be a row of its own,
-counting against nothing.
+a retry of the same kind, see `verdict.py`.
+
+What is done for maintenance counts against nothing, because nobody failed:
+
+| for maintenance                                   | what follows                                                   |
+| ------------------------------------------------- | -------------------------------------------------------------- |
+| a host is drained, and there is room elsewhere    | its replicas move under their names; the others are restarted  |
+|                                                   | with the new addresses                                         |
+| a host is drained by force, and there is none     | at the deadline the whole job goes back to the queue           |
+| a lost host is declared gone                      | its runs are NOT_PERMANENT; each replica is started elsewhere, |
+|                                                   | which counts as its restart; without room the whole job goes   |
+|                                                   | back to the queue, which counts against nothing                |
 
 An exit code over 128 is how shells report a signal, so 137 without a known lack of memory reads as a kill. What the
 host does not know is not guessed: no exit code and no signal means that the replica was lost.
@@ -191,6 +201,8 @@ def how_it_ended(run: RunView) -> str:
     said = f": {run.message}" if run.message else ""
     if run.why == "refused":
         return f"could not be started on {run.host} ({run.refusal or 'no reason given'}){said}"
+    if run.gone:
+        return f"was lost with {run.host}{said}"
     if run.why == "reboot":
         return f"was lost: {run.host} was rebooted"
     if run.why == "timeout":

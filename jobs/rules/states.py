@@ -81,6 +81,7 @@ class FlagName(StrEnum):
     CLEANING = "CLEANING"  # a main process is over, its tree or its GPUs are not yet proved clean
     STUCK = "STUCK"  # processes survived the kill (uninterruptible sleep, another user's)
     RESTARTING = "RESTARTING"  # a replica was lost and comes back under its name
+    MAINTENANCE = "MAINTENANCE"  # a host of it is being emptied: replicas move, or wait for room elsewhere
     STALLED = "STALLED"  # silent at 0 % for long; nothing sets it yet
 
 

@@ -12,7 +12,8 @@ except that a cancel wins over "the whole job again". Of several things known at
 6. the job's timeout by the console's clock, which comes last so that an error that the console only hears of late is
    not hidden by it,
 7. a start that takes too long: a gang starts whole, or gives its places back and says who kept it,
-8. waiting too long for capacity.
+8. waiting too long for capacity,
+9. that it must leave its hosts: a host is emptied by force, or a job goes first.
 
 Where the whole job would be run again but its timeout is over, it is the timeout that counts.
 """
@@ -32,6 +33,7 @@ from jobs.rules.views import JobView, Outcome, ReplicaView, RunView
 
 # As far as its host has told, its command was not executed yet.
 NOT_YET = frozenset({RunPhase.CREATED, RunPhase.CLAIMED})
+PLACED = frozenset({JobState.PENDING, JobState.RUNNING})
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,17 @@ class Case:
     view: JobView
     now: datetime
     latest: dict[str, RunView] = field(init=False)
+    # Places to which replicas move, by replica; and those that are not needed any more, to be given back.
+    seats: dict[str, RunView] = field(init=False)
+    idle_seats: tuple[RunView, ...] = field(init=False)
     ends: dict[str, EndClass] = field(init=False)
 
     def __post_init__(self) -> None:
         latest: dict[str, RunView] = {}
         for run in self.view.runs:
-            if run.attempt == self.view.attempt and self._newer(run, latest.get(run.replica)):
+            if run.attempt != self.view.attempt or run.held:
+                continue
+            if self._newer(run, latest.get(run.replica)):
                 latest[run.replica] = run
         ends: dict[str, EndClass] = {}
         for replica in self.view.replicas:
@@ -56,6 +63,12 @@ class Case:
                 ends[replica.name] = end
         object.__setattr__(self, "latest", latest)
         object.__setattr__(self, "ends", ends)
+        held = [
+            run for run in self.view.runs if run.held and not run.phase.over and run.stop_wanted_at is None
+        ]
+        done = [run for run in held if ends.get(run.replica) in retry.WELL]
+        object.__setattr__(self, "seats", {run.replica: run for run in held if run not in done})
+        object.__setattr__(self, "idle_seats", tuple(done))
 
     @staticmethod
     def _newer(run: RunView, than: RunView | None) -> bool:
@@ -121,7 +134,7 @@ def verdict(case: Case) -> Verdict | None:
         return Verdict(retry.cancelled(), f"Cancelled by {view.cancel_requested_by or 'somebody'}.")
     if view.outcome is not None:
         return _no_time_left(case) if view.outcome.state == JobState.QUEUED else None
-    new = _by_ends(case) or _by_clock(case)
+    new = _by_ends(case) or _by_clock(case) or _preempted(case)
     return _no_time_left(case) or new if new and new.outcome.state == JobState.QUEUED else new
 
 
@@ -129,6 +142,12 @@ def _no_time_left(case: Case) -> Verdict | None:
     """A job whose timeout is over is not run again."""
     runs_until = deadline(case.view.spec, case.view.started_at)
     return _over_time(case) if runs_until is not None and case.now >= runs_until else None
+
+
+def _preempted(case: Case) -> Verdict | None:
+    """It leaves its hosts because somebody wants it, and waits for others: that counts against nothing."""
+    why = case.view.preempted
+    return Verdict(retry.whole_job_again(why), why) if why and case.view.state in PLACED else None
 
 
 def _by_ends(case: Case) -> Verdict | None:
@@ -151,9 +170,16 @@ def _transient(case: Case) -> Verdict | None:
 
 
 def _lost_too_often(case: Case) -> Verdict | None:
+    if case.seats:
+        return None  # what is lost meanwhile is started again with the move
+    together = retry.restarts_together(case.view.spec)
     lost = list(case.lost())
+    if EndClass.NOT_PERMANENT not in {case.ends[replica.name] for replica, _ in lost}:
+        return None  # what we stopped, and still want, costs nothing
+    if not together:
+        lost = [each for each in lost if case.ends[each[0].name] == EndClass.NOT_PERMANENT]
     ends = [(run, EndClass.NOT_PERMANENT) for replica, run in lost if not retry.may_restart(replica)]
-    if not ends and retry.restarts_together(case.view.spec) and case.ended(EndClass.FINISHED):
+    if not ends and together and case.ended(EndClass.FINISHED):
         # All are to be restarted, but one is done and holds its place no more: they need new places together.
         ends = [(run, EndClass.NOT_PERMANENT) for _, run in lost]
     return _again_or(case, ends, retry.failed(ends)) if ends else None

@@ -54,8 +54,17 @@ class RunView:
     message: str = ""
     oom: bool | None = None
     stop_wanted_at: datetime | None = None
+    stop_grace_s: float = 0.0
     unreachable_since: datetime | None = None
     survivors: int = 0
+    # A place on another host, claimed and not yet to be started: its replica moves there when the run that it follows
+    # is closed. `held_why` says why it moves.
+    held: bool = False
+    held_why: str = ""
+    # Its host was declared gone by a person: nothing comes back there.
+    gone: bool = False
+    # Why and until when its host is being emptied; empty when it is not.
+    drain: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +108,6 @@ class JobView:
     location: str = ""
     # How long hosts have to start what was placed on them; None for ever.
     start_limit_s: float | None = None
+    # Why the job must leave its hosts and wait for others, as a whole sentence; empty when it need not. It counts
+    # against nothing.
+    preempted: str = ""

@@ -264,3 +264,22 @@ def test_commands_that_meet_on_a_new_data_directory_agree(tmp_path):
         answers = list(pool.map(lambda _: command("key", TRAINYARD_DATA=str(tmp_path / "data")), range(3)))
     assert [(done.returncode, done.stderr) for done in answers] == [(0, "")] * 3
     assert len({done.stdout for done in answers}) == 1
+
+
+def test_a_host_is_closed_emptied_and_opened_by_command(trainyard):
+    place = Location.objects.get_or_create(name="default")[0]
+    now = timezone.now()
+    Host.objects.create(
+        name="gpu-03", location=place, address="a", user="u", created_at=now, added_by="x", status_since=now
+    )
+    assert trainyard("host", "cordon", "gpu-03", "--message", "disk").code == 0
+    assert "\tcordoned\t" in trainyard("host", "list").out
+    refused = trainyard("host", "drain", "gpu-03", "--force")
+    assert (refused.code, "deadline" in refused.err) == (1, True)
+    assert trainyard("host", "drain", "gpu-03", "--deadline", "soon").code == 1
+    assert trainyard("host", "drain", "gpu-03", "--deadline", "2h", "--force").code == 0
+    host = Host.objects.get()
+    assert host.drain_force and host.drain_until > now and host.cordoned_by.endswith("(command line)")
+    assert trainyard("host", "uncordon", "gpu-03").code == 0
+    assert not Host.objects.get().cordoned
+    assert trainyard("host", "cordon", "gpu-04").code == 1

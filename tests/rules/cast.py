@@ -102,6 +102,7 @@ def applied(view, plan, now=NOW):
         state=plan.state or view.state,
         outcome=None if plan.next_attempt else plan.outcome or view.outcome,
         attempt=view.attempt + plan.next_attempt,
+        preempted="" if plan.next_attempt else view.preempted,
         queued_at=now if plan.next_attempt else view.queued_at,
         job_retries=view.job_retries if plan.job_retries is None else plan.job_retries,
         internal_tries=view.internal_tries if plan.internal_tries is None else plan.internal_tries,
@@ -116,13 +117,25 @@ def applied(view, plan, now=NOW):
 def _applied_to_replica(replica, plan):
     state = plan.replica_states.get(replica.name, replica.state)
     states.check(replica.state, state) if state != replica.state else None
-    restarts = replica.restarts + sum(restart.replica == replica.name for restart in plan.restart)
+    counted = [each for each in (*plan.restart, *plan.take) if each.counts and each.replica == replica.name]
+    restarts = replica.restarts + len(counted)
     return replace(replica, state=state, restarts=0 if plan.next_attempt else restarts)
 
 
 def _applied_to_runs(view, plan, now):
-    stops = {stop.run for stop in plan.stop}
-    runs = [replace(run, stop_wanted_at=now) if run.id in stops else run for run in view.runs]
+    stops = {stop.run: stop.grace_s for stop in plan.stop}
+    runs = [
+        replace(run, stop_wanted_at=run.stop_wanted_at or now, stop_grace_s=stops[run.id])
+        if run.id in stops
+        else run
+        for run in view.runs
+    ]
+    for take in plan.take:
+        seat, old = (next(run for run in runs if run.id == name) for name in (take.run, take.after))
+        assert seat.held and old.phase == RunPhase.CLOSED, (
+            "a held run starts when the one it follows is closed"
+        )
+        runs[runs.index(seat)] = replace(seat, held=False)
     for restart in plan.restart:
         old = next(run for run in runs if run.id == restart.after)
         assert old.phase == RunPhase.CLOSED, "a claim moves only from a run that is proved closed"
@@ -142,3 +155,10 @@ def placed(view):
         replicas=tuple(replace(replica, state=ReplicaState.STARTING) for replica in view.replicas),
         runs=tuple(run_of(replica.name, RunPhase.CREATED, attempt=view.attempt) for replica in view.replicas),
     )
+
+
+def seat_for(view, replica, host="gpu-02", why="gpu-01 is being emptied by alice"):
+    """What moves.py does for a replica that must leave: a place on another host, held."""
+    number = sum(run.replica == replica and run.attempt == view.attempt for run in view.runs)
+    seat = run_of(replica, RunPhase.CREATED, attempt=view.attempt, number=number, held=True, held_why=why)
+    return replace(view, runs=(*view.runs, replace(seat, host=host)))

@@ -16,7 +16,7 @@ from jobs.rules.decide import decide
 from jobs.rules.plan import NOTHING
 from jobs.rules.retry import MOST_RESTARTS, MOST_RETRIES
 from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase
-from tests.rules.cast import GRACE_S, NOW, applied, examples, placed, queued, spec
+from tests.rules.cast import GRACE_S, NOW, applied, examples, placed, queued, seat_for, spec
 
 ENDS = [
     {"why": "exit", "exit_code": 0},
@@ -51,6 +51,7 @@ class Life(RuleBasedStateMachine):
             max_wait_duration_s=wait_s,
         )
         self.now, self.truth, self.air, self.ended_as = NOW, {}, [], None
+        self.moves = 0
         self.view = queued(of, job_retries=retries, attempt=1 + retries)
 
     # -- the console --
@@ -86,6 +87,32 @@ class Life(RuleBasedStateMachine):
         if really:
             self.view = replace(self.view, cancel_requested_at=self.now, cancel_requested_by="alice")
 
+    @precondition(
+        lambda self: self.view.state in (JobState.PENDING, JobState.RUNNING) and not self.view.outcome
+    )
+    @rule(data=st.data(), forced=st.sampled_from([False] * 8 + [True]))
+    def a_host_is_emptied(self, data, forced):
+        """What moves.py does: a place elsewhere for a replica that may live, or the whole job must leave."""
+        if forced:
+            self.view = replace(self.view, preempted="Must leave.")
+            return
+        here = [
+            run
+            for run in self.view.runs
+            if not run.held and run.phase not in (RunPhase.ENDED, RunPhase.CLOSED)
+        ]
+        if (
+            self.view.cancel_requested_at
+            or self.view.preempted
+            or any(run.held and run.phase != RunPhase.CLOSED for run in self.view.runs)
+        ):
+            return
+        for name in sorted({run.replica for run in here}):
+            if data.draw(st.booleans()):
+                self.view = seat_for(self.view, name)
+                self.truth[self.view.runs[-1].id] = self.view.runs[-1]
+                self.moves += 1
+
     @rule(seconds=st.sampled_from([1, 10, 60]))
     def time_passes(self, seconds):
         self.now += timedelta(seconds=seconds)
@@ -102,6 +129,8 @@ class Life(RuleBasedStateMachine):
     def step(self, run, end, refusal=""):
         """The next thing that happens to a run on its host."""
         stopped = self.stop_known_to(run)
+        if not stopped and any(known.id == run.id and known.held for known in self.view.runs):
+            return  # its place is held; its host has never heard of it
         if run.phase == RunPhase.CREATED and stopped:
             self.move(run, RunPhase.CLOSED, why="tombstone", closed_at=self.now)
         elif run.phase == RunPhase.CREATED and refusal:
@@ -182,8 +211,9 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def runs_are_bounded(self):
         if hasattr(self, "view"):
-            assert self.view.attempt <= 1 + MOST_RETRIES
-            assert all(run.number <= MOST_RESTARTS for run in self.truth.values())
+            assert self.view.job_retries <= MOST_RETRIES
+            # Each move starts each replica once more, and counts against nothing.
+            assert all(run.number <= MOST_RESTARTS + 2 * self.moves for run in self.truth.values())
 
     def teardown(self):
         """When hosts answer again and programs end, the job ends: in one state, with nothing left anywhere."""

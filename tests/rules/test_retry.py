@@ -10,7 +10,7 @@ from jobs.rules import retry
 from jobs.rules.decide import decide
 from jobs.rules.retry import EndClass, classify
 from jobs.rules.states import JobState, ReplicaState, RunPhase
-from tests.rules.cast import GRACE_S, NOW, ended, job, run_of, spec
+from tests.rules.cast import GRACE_S, NOW, ended, job, run_of, seat_for, spec
 
 ENDS = [
     # facts, class as the primary, class as another replica
@@ -77,7 +77,9 @@ def expected(end, primary, restarts, retries, tries, disabled, together):
             return JobState.QUEUED
         case EndClass.TIMEOUT:
             return JobState.CANCELLED
-        case EndClass.NOT_PERMANENT | EndClass.STOPPED if restarts >= 5:
+        case EndClass.STOPPED:
+            return None  # it was us who stopped it, for a move that is not needed any more
+        case EndClass.NOT_PERMANENT if restarts >= 5:
             return JobState.QUEUED if retry_left else JobState.FAILED
     return None
 
@@ -112,12 +114,87 @@ def test_every_class_role_counter_and_flag_leads_where_the_table_says():
         elif end == EndClass.FINISHED:
             assert not plan.stop and not plan.restart, case
             assert plan.replica_states == {name: ReplicaState.FINISHED}
-        elif together and not disabled:
+        elif together and not disabled and end == EndClass.NOT_PERMANENT:
             assert [stop.run for stop in plan.stop] == [view.runs[1].id], case
             assert not plan.restart, "all are restarted together, and one still lives"
         else:
             assert [(again.replica, again.after) for again in plan.restart] == [(name, view.runs[0].id)], case
             assert not plan.stop, case
+            assert plan.restart[0].counts == (end == EndClass.NOT_PERMANENT), case
+
+
+MOVES = list(
+    product(EndClass, (True, False), (0, 5), (0, 3), (True, False), (True, False), ("", "moves", "gone"))
+)
+
+
+def test_maintenance_leads_where_its_table_says_and_counts_against_nothing():
+    """Every class × role × counters × flags, with a place elsewhere for the replica, or its host declared gone."""
+    for end, primary, restarts, retries, disabled, together, how in MOVES:
+        if (end == EndClass.SUCCESS) != primary and end in (EndClass.SUCCESS, EndClass.FINISHED):
+            continue
+        name, other = ("workerpool0-0", "workerpool1-0")[:: 1 if primary else -1]
+        facts = {"why": "lost", "gone": True} if how == "gone" else FACTS[end]
+        if how == "gone" and end != EndClass.NOT_PERMANENT:
+            continue
+        view = job(
+            ended(name, **facts),
+            ended(other, why="stop", stop_wanted_at=NOW),
+            of=spec(1, 1, disable_retries=disabled, restart_job_on_worker_restart=together),
+            replicas={name: {"restarts": restarts}, other: {"restarts": 5}},
+            job_retries=retries,
+        )
+        view = seat_for(view, name) if how else view
+        plan = decide(view, NOW, GRACE_S)
+        case = (end, primary, restarts, retries, disabled, together, how)
+        if not how:
+            continue  # the table of the test above
+        ending = {
+            EndClass.SUCCESS: JobState.SUCCEEDED,
+            EndClass.USER_ERROR: JobState.FAILED,
+            EndClass.OUT_OF_MEMORY: JobState.FAILED,
+            EndClass.TIMEOUT: JobState.CANCELLED,
+            EndClass.TRANSIENT: JobState.QUEUED if retries < 3 and not disabled else JobState.FAILED,
+            EndClass.INTERNAL: JobState.QUEUED if retries < 3 and not disabled else JobState.FAILED,
+        }.get(end)
+        seat = view.runs[-1].id
+        assert (plan.outcome.state if plan.outcome else None) == ending, case
+        if ending is not None:
+            assert [stop.run for stop in plan.stop] == [seat] and not plan.take and not plan.restart, case
+        elif end == EndClass.FINISHED:
+            assert [stop.run for stop in plan.stop] == [seat] and not plan.take, case
+        else:
+            assert [(take.replica, take.run, take.counts) for take in plan.take] == [
+                (name, seat, how == "gone")
+            ]
+            assert [(again.replica, again.counts) for again in plan.restart] == [(other, False)], case
+            assert plan.job_retries is None and not plan.stop and plan.state is None, case
+
+
+PREEMPTED = list(
+    product(EndClass, (True, False), (0, 5), (0, 3), (True, False), (True, False), (True, False))
+)
+
+
+def test_a_job_that_must_leave_goes_back_to_the_queue_unless_its_end_is_known():
+    for end, primary, restarts, retries, disabled, together, open_ in PREEMPTED:
+        if (end == EndClass.SUCCESS) != primary and end in (EndClass.SUCCESS, EndClass.FINISHED):
+            continue
+        name, other = ("workerpool0-0", "workerpool1-0")[:: 1 if primary else -1]
+        facts = {"of": spec(1, 1, disable_retries=disabled, restart_job_on_worker_restart=together)}
+        facts |= {"replicas": {name: {"restarts": restarts}}, "job_retries": retries, "preempted": "Leaves."}
+        here = run_of(name) if open_ else ended(name, **FACTS[end])
+        view = job(here, run_of(other), **facts)
+        plan = decide(view, NOW, GRACE_S, 30.0)
+        case = (end, primary, restarts, retries, disabled, together, open_)
+        known = None if open_ else expected(end, primary, restarts, retries, 0, disabled, together)
+        if known not in (None, JobState.QUEUED):
+            assert plan.outcome and plan.outcome.state == known, case
+            continue
+        assert plan.outcome and plan.outcome.state == JobState.QUEUED, case
+        assert (plan.job_retries is None) == (known is None), case
+        assert plan.internal_tries is None or end == EndClass.INTERNAL, case
+        assert {stop.grace_s for stop in plan.stop} == {30.0}, case
 
 
 MESSAGES = [

@@ -81,3 +81,18 @@ def test_only_the_deployments_admins_define_types(script):
         )
         assert script(name).delete("/api/v1/machineTypes/lab-8").status_code == status
     assert MachineType.objects.get().name == "lab-8"
+
+
+def test_a_host_is_drained_by_a_script(script):
+    a_host("gpu-03")
+    terms = {"message": "disk", "deadline": "2090-01-01T00:00:00Z", "force": True}
+    answer = script("root").post("/api/v1/hosts/gpu-03:drain", json.dumps(terms), content_type=JSON)
+    told = answer.json()
+    assert (told["draining"], told["force"], told["drainDeadline"]) == (
+        True,
+        True,
+        "2090-01-01T00:00:00.000000Z",
+    )
+    for wrong in ({"deadline": "soon"}, {"deadline": "2000-01-01T00:00:00Z"}, {"force": True}):
+        answer = script("root").post("/api/v1/hosts/gpu-03:drain", json.dumps(wrong), content_type=JSON)
+        assert answer.status_code == 400, wrong

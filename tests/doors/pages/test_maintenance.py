@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.utils import timezone
 
 from agents.models import Host, HostEvent
 from jobs import schedule
 from jobs.models import AuditEntry, Job
-from tests.doors.pages.rows import a_host
+from tests.doors.pages.rows import a_host, a_job
 from tests.doors.pages.test_new_job import FORM
 
 
@@ -55,3 +57,23 @@ def test_a_removed_host_is_not_found(browser, verb):
     host = a_host(retired_at=timezone.now())
     assert browser("root").post(f"/hosts/{host.pk}/{verb}").status_code == 404
     assert not Host.every.get(pk=host.pk).cordoned
+
+
+def test_a_host_is_emptied_and_its_page_says_how_far_it_is(browser, project, cast):
+    root, host = browser("root"), a_host("gpu-03")
+    job = a_job(project, cast.bob, host=host, replicas=2)
+    refused = root.post(f"/hosts/{host.pk}/drain", {"message": "disk", "force": "on"})
+    assert "By force needs a deadline" in refused.context["drain"].errors["deadline"][0]
+    assert refused.context["drain"]["message"].value() == "disk"
+    page = root.post(
+        f"/hosts/{host.pk}/drain", {"message": "disk", "deadline": "2h", "force": "on"}, follow=True
+    )
+    words = page.content.decode()
+    assert "Being emptied" in words and "0 of 2 replicas have left." in words
+    assert "then what is left goes back to the queue" in words
+    Host.objects.filter(pk=host.pk).update(drain_until=timezone.now() - timedelta(minutes=1))
+    assert f"waits for job {job.pk}" in root.get(f"/hosts/{host.pk}/").content.decode()
+    job.runs.update(released_at=timezone.now())
+    words = root.get(f"/hosts/{host.pk}/").content.decode()
+    assert "Drained: nothing runs here" in words and "2 of 2 replicas have left." in words
+    assert "drained: nothing runs here" in browser("bob").get("/hosts/").content.decode()

@@ -79,6 +79,7 @@ POST = {
     "remove-host": MANAGES_HOST,
     "cordon-host": MANAGES_HOST,
     "uncordon-host": MANAGES_HOST,
+    "drain-host": MANAGES_HOST,
     "machines": row(200, 403, 403, 403, 403, 403, 403),
     "remove-machine-type": row(302, 403, 403, 403, 403, 403, 403),
     "gpu-act": MANAGES_HOST,

@@ -1,0 +1,200 @@
+"""Replicas that must leave their hosts: those that are emptied, and those that were declared gone.
+
+For each job all replicas that must leave get places elsewhere at once, before anything of it is stopped; so a job is
+never stopped into nothing. A place is a run that is *held*: it has its claims, and is started when the run that it
+follows is closed (rules/decide.py). Without room a job goes on where it is. At the deadline of a drain by force it goes
+back to the queue whole; so it does at once when one of its hosts is gone, because it cannot go on.
+
+This is done under the scheduler's lock, before waiting jobs are placed, in a transaction of its own: jobs are locked in
+the order of their ids.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db import IntegrityError, transaction
+from django.db.models import F, Q, QuerySet
+
+from agents import book
+from agents.models import Host, HostStatus
+from jobs import announce, closing, floor, passes, seating, snapshot
+from jobs.advance import advance_quietly
+from jobs.floor import Floor
+from jobs.models import Job, Replica, Run
+from jobs.rules.placement import Ask, Lacking, Placer, Seat
+from jobs.rules.plan import TRAINYARD
+from jobs.rules.states import JobState, ReplicaState, RunPhase
+from jobs.snapshot import SILENT, Rows
+
+log = logging.getLogger(__name__)
+
+PLACED = (JobState.PENDING, JobState.RUNNING)
+
+
+@dataclass(slots=True)
+class Done:
+    """What one pass over the jobs that must leave has changed."""
+
+    decide: set[int] = field(default_factory=set)
+
+
+def hosts_to_leave() -> QuerySet[Host]:
+    return Host.objects.filter(Q(drain_at__isnull=False) | Q(gone_at__isnull=False))
+
+
+def move(now: datetime) -> frozenset[int]:
+    """Find places for whoever must leave; the hosts on which something else is wanted now."""
+    done = Done()
+    with transaction.atomic():
+        passes.claim()
+        ground = floor.look()
+        placer = Placer(ground.views, floor.ports())
+        for rows in snapshot.lock(_leaving()):
+            _offer(rows, placer, ground, done, now)
+        _note_empty(now)
+        _welcome_back(now)
+    return advance_quietly(sorted(done.decide), now).hosts if done.decide else frozenset()
+
+
+def _leaving() -> set[int]:
+    """Jobs that have a run on a host which it must leave. A held one is on its way already."""
+    away = Q(host__drain_at__isnull=False) & ~Q(phase=RunPhase.CLOSED) | Q(declared_lost_at__isnull=False)
+    runs = Run.objects.filter(
+        away,
+        attempt=F("job__attempt"),
+        held=False,
+        job__state__in=PLACED,
+        job__outcome="",
+        job__cancel_requested_at=None,
+        job__preempted_by="",
+    )
+    return set(runs.order_by().values_list("job", flat=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Leaver:
+    """One replica that must leave, and its run there."""
+
+    replica: Replica
+    run: Run
+
+    @property
+    def gone(self) -> bool:
+        return self.run.declared_lost_at is not None
+
+    @property
+    def why(self) -> str:
+        return self.run.message if self.gone else closing.emptied(self.run.host)
+
+
+def _offer(rows: Rows, placer: Placer, ground: Floor, done: Done, now: datetime) -> None:
+    job = rows.job
+    if job.state not in PLACED or job.outcome or job.cancel_requested_at or job.preempted_by:
+        return  # it was changed while its lock was waited for
+    if any(run.held and run.phase != RunPhase.CLOSED for run in rows.runs):
+        return
+    leavers = _leavers(rows)
+    if not leavers:
+        return
+    silent = sorted(
+        {run.host.name for run in rows.runs if run.phase != RunPhase.CLOSED and run.host.status in SILENT}
+    )
+    if silent:
+        _wait(job, f"Nothing of it can be moved: {', '.join(silent)} does not answer.", now)
+        return
+    answer = _seats(rows, leavers, placer, ground)
+    if isinstance(answer, Lacking):
+        _no_room(job, leavers, answer.text, done, now)
+    elif _hold(rows, leavers, answer, ground, now):
+        done.decide.add(job.pk)
+
+
+def _leavers(rows: Rows) -> list[Leaver]:
+    latest: dict[int, Run] = {}
+    for run in rows.runs:
+        if run.attempt == rows.job.attempt and not run.held:
+            latest[run.replica_id] = run  # they come in the order of their numbers
+    found = [Leaver(replica, latest[replica.pk]) for replica in rows.replicas if replica.pk in latest]
+    return [each for each in found if _must_leave(each)]
+
+
+def _must_leave(each: Leaver) -> bool:
+    if each.gone:
+        return each.replica.state == ReplicaState.STARTING  # it was decided that it comes back
+    return each.run.host.drain_at is not None and not RunPhase(each.run.phase).over
+
+
+def _seats(rows: Rows, leavers: list[Leaver], placer: Placer, ground: Floor) -> tuple[Seat, ...] | Lacking:
+    job = rows.job
+    needs = {ask.replica: ask.needs for ask in floor.asks_of(snapshot.spec_of(job), snapshot.types_of(job))}
+    asks = tuple(Ask(each.replica.name, needs[each.replica.name]) for each in leavers)
+    return placer.place(asks, ground.location(job.location_name), spread=job.pk)
+
+
+def _no_room(job: Job, leavers: list[Leaver], lacking: str, done: Done, now: datetime) -> None:
+    gone = [each for each in leavers if each.gone]
+    late = [each for each in leavers if _overdue(each.run.host, now) and each.run.host.drain_force]
+    if not gone and not late:
+        hosts = ", ".join(sorted({each.run.host.name for each in leavers}))
+        _wait(job, f"Cannot leave {hosts} yet. {lacking}", now)
+        return
+    whys = "; ".join(dict.fromkeys(each.why for each in gone or late))
+    names = ", ".join(each.replica.name for each in (gone or late)[:8])
+    again = "the whole job waits for a place again, which counts against nothing"
+    why = f"{whys}. There was no room elsewhere for {names}: {again}."
+    Job.every.filter(pk=job.pk).update(
+        preempted_by=why, reason="", version=F("version") + 1, updated_at=now, due_at=now
+    )
+    done.decide.add(job.pk)
+
+
+def _overdue(host: Host, now: datetime) -> bool:
+    return host.drain_until is not None and host.drain_until <= now
+
+
+def _wait(job: Job, why: str, now: datetime) -> None:
+    if job.reason != why:
+        Job.every.filter(pk=job.pk).update(reason=why, version=F("version") + 1, updated_at=now)
+        announce.hints([f"job:{job.pk}"])
+
+
+def _hold(rows: Rows, leavers: list[Leaver], seats: tuple[Seat, ...], ground: Floor, now: datetime) -> bool:
+    job = rows.job
+    seat_of = {seat.replica: seat for seat in seats}
+    runs = []
+    for each in leavers:
+        seat = seat_of[each.replica.name]
+        chair = seating.Chair(each.replica, ground.hosts[seat.host_id], seat.gpus, seat.port)
+        runs.append(seating.held(job, each.run, chair, each.why, now))
+    try:
+        with transaction.atomic():
+            seating.save(runs, now)
+    except IntegrityError as problem:
+        log.warning("Job %s was refused its new places and is offered others: %s", job.pk, problem)
+        return False
+    Job.every.filter(pk=job.pk).update(reason="", version=F("version") + 1, updated_at=now, due_at=now)
+    return True
+
+
+def _note_empty(now: datetime) -> None:
+    """A drained host is empty: that is what its admin waits for."""
+    held = Run.objects.filter(released_at=None).values("host")
+    empty = Host.objects.filter(drain_at__isnull=False, drained_at=None).exclude(pk__in=held)
+    for host in empty.order_by("pk"):
+        if Host.objects.filter(pk=host.pk, drained_at=None, drain_at=host.drain_at).update(drained_at=now):
+            book.note(host.pk, "drained", "Nothing runs here any more.", TRAINYARD, now)
+            announce.hints(["hosts", f"host:{host.pk}"])
+
+
+def _welcome_back(now: datetime) -> None:
+    """A host that was declared gone is one of us again when it has proved that nothing of what was given up lives."""
+    unproved = Run.objects.filter(declared_lost_at__isnull=False, proved_at=None).values("host")
+    back = Host.objects.filter(gone_at__isnull=False, status=HostStatus.UP).exclude(pk__in=unproved)
+    for host in back.order_by("pk"):
+        Host.objects.filter(pk=host.pk).update(gone_at=None, gone_by="")
+        words = "It answers, and nothing of what was given up lives there. It is in service again."
+        book.note(host.pk, "back", words, TRAINYARD, now)
+        announce.hints(["hosts", f"host:{host.pk}"])
