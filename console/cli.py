@@ -205,6 +205,12 @@ def add_hosts(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
         "--force", action="store_true", help="at the deadline, jobs that are left are queued again"
     )
     drain.set_defaults(command="maintenance.drain")
+    gone = host.add_parser(
+        "declare-gone", parents=[shared], help="a host that does not answer is lost: give up what ran there"
+    )
+    gone.add_argument("name")
+    gone.add_argument("--confirm", default="", metavar="NAME", help="its name once more")
+    gone.set_defaults(command="maintenance.declare_gone")
     uncordon = host.add_parser("uncordon", parents=[shared], help="open it to jobs again")
     uncordon.add_argument("name")
     uncordon.set_defaults(command="maintenance.uncordon")

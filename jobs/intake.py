@@ -158,7 +158,7 @@ def _learn(run: Run, mail: Mail, full: bool, store: Store, told: Told, tries: Tr
     for fact in mail.facts:
         known = facts.read(fact.document)
         if known is not None:
-            changed |= facts.learn(run, known, store.now)
+            changed |= facts.learn(run, known, store.now) | _proved(run, known, store.now)
     if changed - {"log_size"} or run.phase != phase:
         told.jobs.add(run.job_id)
     if run.phase == RunPhase.CLOSED != phase:
@@ -248,6 +248,8 @@ def _completed(run: Run, now: datetime) -> set[str]:
     """Closed, and everything that the host had is here: the log is complete, and to be proved."""
     if run.log_complete_at is not None or run.phase != RunPhase.CLOSED or run.log_stored < run.log_size:
         return set()
+    if run.declared_lost_at is not None and run.proved_at is None:
+        return set()  # a person closed it; its host may have more of its log
     run.log_complete_at = run.prove_due_at = now
     return {"log_complete_at", "prove_due_at"}
 
@@ -273,6 +275,37 @@ def lost(asked: Sequence[str], now: datetime) -> set[int]:
         store.save()
         Job.every.filter(pk__in=told.jobs).update(due_at=now)
     return told.jobs
+
+
+def declare_lost(host_id: int, words: str, now: datetime) -> set[int]:
+    """A person says that this host is gone: its open runs are over. The jobs concerned are to be advanced.
+
+    If it comes back, it is told to end them first, and what it still has of their logs is fetched. The caller holds the
+    host's row.
+    """
+    open_runs = Run.objects.filter(host=host_id).exclude(phase=RunPhase.CLOSED)
+    found = list(open_runs.values_list("pk", flat=True))
+    _lock_jobs(found)
+    store, jobs = Store(now), set()
+    lost = facts.read({"phase": "closed", "why": "lost", "message": words})
+    rows = Run.objects.select_for_update(no_key=True).filter(pk__in=found).exclude(phase=RunPhase.CLOSED)
+    for run in rows.order_by("pk").defer("order", "log_proof"):
+        changed = facts.learn(run, lost, now) if lost else set()
+        run.declared_lost_at = now
+        store.changed.append((run, changed | {"declared_lost_at"}))
+        jobs.add(run.job_id)
+    store.save()
+    Job.every.filter(pk__in=jobs).update(due_at=now)
+    return jobs
+
+
+def _proved(run: Run, known: facts.Told, now: datetime) -> set[str]:
+    """The host of a run that was given up has come back, and has closed it."""
+    if run.declared_lost_at is None or run.proved_at is not None or known.phase is not RunPhase.CLOSED:
+        return set()
+    run.proved_at = now
+    run.log_size = max(run.log_size, known.log_size or 0)
+    return {"proved_at", "log_size"}
 
 
 def give_up(host_id: int, why: str, now: datetime) -> None:

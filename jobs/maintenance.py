@@ -11,14 +11,17 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import F
 
-from agents import book
-from agents.models import Host
+from agents import book, gpus
+from agents.models import Host, HostStatus
 from jobs import announce, audit, hints, intake, passes
+from jobs.advance import advance
 from jobs.models import Job, Run
 from jobs.moves import PLACED
 from jobs.refusals import Refused
 
 MOST_MESSAGE = 500
+# Hosts that answer, or were never spoken to: nothing can have been lost with them.
+ANSWERS = (HostStatus.UP, HostStatus.CHECKING, HostStatus.NEW)
 
 
 def cordon(host: Host, message: str, actor: str, now: datetime) -> None:
@@ -88,6 +91,42 @@ def drain(host: Host, message: str, until: datetime | None, force: bool, actor: 
         by_when = f" until {until:%Y-%m-%d %H:%M:%S %Z}{', then by force' if force else ''}" if until else ""
         book.note(row.pk, "draining", f"{message or 'To be emptied.'}{by_when}", actor, now)
         hints.jobs(intake.mark_jobs_of(row.pk, now))
+        _tell(row)
+
+
+def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
+    """A person's word that this host, which does not answer, is lost: its runs are over and hold nothing any more.
+
+    Nothing but this frees what a silent host holds. Whoever still speaks for it is fenced out by a new lease token.
+    """
+    with transaction.atomic():
+        row = _locked(host)
+        if confirmed.strip() != row.name:
+            raise Refused("name", f"Type the name of the host, {row.name}, to confirm.")
+        if row.status in ANSWERS:
+            raise Refused(
+                "host", f"{row.name} has not been lost: it is {row.get_status_display().lower()}. Empty it."
+            )
+        words = f"{actor} declared {row.name} gone"
+        jobs = intake.declare_lost(row.pk, words, now)
+        _update(
+            row,
+            gone_at=now,
+            gone_by=actor[:150],
+            lease_owner="",
+            lease_until=None,
+            lease_token=max(row.lease_token + 1, int(now.timestamp())),
+        )
+        gpus.doubt(row.gpus.filter(present=True), f"{words}, and nobody knows what runs on it.", actor, now)
+        runs = Run.objects.filter(host=row, declared_lost_at=now).count()
+        audit.note(
+            actor, "host.declare_gone", "host", row.name, {"status": row.status}, {"runs_given_up": runs}, now
+        )
+        since = f"{row.status_since:%Y-%m-%d %H:%M:%S %Z}"
+        book.note(
+            row.pk, "declared_gone", f"Not heard of since {since}; {runs} runs are given up.", actor, now
+        )
+        advance(sorted(jobs), now)
         _tell(row)
 
 

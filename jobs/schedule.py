@@ -67,6 +67,7 @@ def schedule_quietly(now: datetime) -> frozenset[int]:
     asked, leaving = _asked()
     if leaving:
         hosts |= moves.move(now)
+        asked = _asked()[0]  # who had to leave may wait now
     while asked is not None:
         more = False
         with transaction.atomic():

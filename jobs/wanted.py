@@ -17,6 +17,8 @@ _COLUMNS = (
     "phase",
     "stop_wanted_at",
     "stop_grace_s",
+    "declared_lost_at",
+    "proved_at",
     "log_stored",
     "log_complete_at",
     "prove_due_at",
@@ -35,6 +37,8 @@ class Row:
     phase: str
     stop_wanted_at: datetime | None
     stop_grace_s: float
+    declared_lost_at: datetime | None
+    proved_at: datetime | None
     log_stored: int
     log_complete_at: datetime | None
     prove_due_at: datetime | None
@@ -62,9 +66,11 @@ def want(row: Row, full: bool) -> Want:
     """`full`: the console's disk is below its floor. The host then keeps the log until there is room."""
     if forgettable(row):
         return Want(forget=True)
+    given_up = row.declared_lost_at is not None and row.proved_at is None
     return Want(
-        stop=row.stop_wanted_at is not None and row.phase != RunPhase.CLOSED,
-        grace_s=row.stop_grace_s,
+        # What was given up is never taken as living: whatever its host says when it comes back, it is ended.
+        stop=given_up or (row.stop_wanted_at is not None and row.phase != RunPhase.CLOSED),
+        grace_s=0.0 if given_up else row.stop_grace_s,
         pull_from=None if full or row.log_complete_at is not None else row.log_stored,
     )
 
@@ -74,7 +80,7 @@ def forgettable(row: Row) -> bool:
 
     A log that differs from the host's stays there, for a person to look at, until the job is deleted.
     """
-    if row.phase != RunPhase.CLOSED:
+    if row.phase != RunPhase.CLOSED or (row.declared_lost_at is not None and row.proved_at is None):
         return False
     if row.job_deleted_at is not None:
         return True

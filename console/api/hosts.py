@@ -103,10 +103,18 @@ def drain(host: Host, body: Body, actor: str, now: datetime) -> None:
     maintenance.drain(host, message, until, force, actor, now)
 
 
+def declare_gone(host: Host, body: Body, actor: str, now: datetime) -> None:
+    """`name` is the host's, once more: this cannot be taken back."""
+    name = body.text("name")
+    body.close()
+    maintenance.declare_gone(host, name, actor, now)
+
+
 ACTS: dict[str, Callable[[Host, Body, str, datetime], None]] = {
     "cordon": cordon,
     "uncordon": uncordon,
     "drain": drain,
+    "declareGone": declare_gone,
 }
 
 
@@ -114,6 +122,7 @@ def document(host: Host) -> Document:
     gpus = [gpu for gpu in host.gpus.all() if gpu.present]
     times = {
         "cordonTime": host.cordoned_at,
+        "goneTime": host.gone_at,
         "drainTime": host.drain_at,
         "drainDeadline": host.drain_until,
         "drainedTime": host.drained_at,

@@ -90,6 +90,7 @@ def list_hosts(words: argparse.Namespace) -> int:
         closed = "cordoned" if host.cordoned else ""
         if host.drain_at:
             closed = "drained" if host.drained_at else "draining"
+        closed = "gone" if host.gone_at else closed
         print("\t".join((*cells, closed, plain(host.last_error))))
     return 0
 

@@ -40,6 +40,18 @@ def drain(words: argparse.Namespace) -> int:
     return 0
 
 
+def declare_gone(words: argparse.Namespace) -> int:
+    host = find(words.name)
+    try:
+        with transaction.atomic():
+            maintenance.declare_gone(host, words.confirm, actor(), timezone.now())
+    except refusals.Refused as refused:
+        hint = f" (--confirm {host.name})" if refused.field == "name" else ""
+        raise Refused(f"{refused.message}{hint}") from refused
+    print(f"{host.name} is declared gone. What ran there is given up.")
+    return 0
+
+
 def uncordon(words: argparse.Namespace) -> int:
     host = find(words.name)
     with transaction.atomic():

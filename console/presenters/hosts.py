@@ -140,6 +140,8 @@ class HostLive:
     cordoned_by: str
     cordoned_at: datetime | None
     progress: str
+    gone_by: str
+    gone_at: datetime | None
     draining: bool
     running: int
     location: str
@@ -202,6 +204,8 @@ def live(host: Host, user: User) -> HostLive:
         cordoned_by=host.cordoned_by,
         cordoned_at=host.cordoned_at,
         progress=_progress(host, running),
+        gone_by=host.gone_by if host.gone_at else "",
+        gone_at=host.gone_at,
         draining=host.drain_at is not None,
         running=running,
         location=host.location.name,

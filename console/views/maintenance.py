@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from agents.models import Host
 from console import access
-from console.forms.hosts import Cordon, Drain
+from console.forms.hosts import Cordon, DeclareGone, Drain
 from console.presenters import hosts as presenter
 from console.views.people import person
 from jobs import maintenance as service
@@ -67,17 +67,37 @@ def uncordon(request: HttpRequest, host_id: int) -> HttpResponse:
     return redirect("host", host_id=host_id)
 
 
+@require_POST
+@login_required
+def declare_gone(request: HttpRequest, host_id: int) -> HttpResponse:
+    row, form = _host(request, host_id), DeclareGone(request.POST)
+    try:
+        with transaction.atomic():
+            service.declare_gone(row, form.data.get("name", ""), person(request).username, timezone.now())
+    except Refused as refused:
+        form.add_error("name" if refused.field == "name" else None, refused.message)
+        return _page(request, row, gone=form)
+    messages.success(request, f"{row.name} is declared gone. What ran there is given up.")
+    return redirect("host", host_id=host_id)
+
+
 def _host(request: HttpRequest, host_id: int) -> Host:
     return access.get_or_404(request.user, "manage", Host.objects.select_related("location"), pk=host_id)
 
 
 def _page(
-    request: HttpRequest, row: Host, cordon: Cordon | None = None, drain: Drain | None = None
+    request: HttpRequest,
+    row: Host,
+    cordon: Cordon | None = None,
+    drain: Drain | None = None,
+    gone: DeclareGone | None = None,
 ) -> HttpResponse:
     known = {"message": row.cordon_message}
     context = {
         "host": presenter.live(row, person(request)),
         "cordon": cordon or Cordon(initial=known),
+        "gone": gone or DeclareGone(),
+        "may_be_gone": row.status not in service.ANSWERS and row.gone_at is None,
         "drain": drain or Drain(initial={**known, "force": row.drain_force}),
     }
     return render(request, "hosts/maintenance.html", context)

@@ -77,3 +77,18 @@ def test_a_host_is_emptied_and_its_page_says_how_far_it_is(browser, project, cas
     words = root.get(f"/hosts/{host.pk}/").content.decode()
     assert "Drained: nothing runs here" in words and "2 of 2 replicas have left." in words
     assert "drained: nothing runs here" in browser("bob").get("/hosts/").content.decode()
+
+
+def test_only_a_silent_host_is_declared_gone_and_only_by_its_typed_name(browser, project, cast):
+    root, host = browser("root"), a_host("gpu-03")
+    job = a_job(project, cast.bob, host=host)
+    assert "Declare it gone" not in root.get(f"/hosts/{host.pk}/maintenance").content.decode()
+    refused = root.post(f"/hosts/{host.pk}/gone", {"name": "gpu-03"})
+    assert "has not been lost" in refused.content.decode()
+    Host.objects.filter(pk=host.pk).update(status="unreachable")
+    assert "Declare it gone" in root.get(f"/hosts/{host.pk}/maintenance").content.decode()
+    refused = root.post(f"/hosts/{host.pk}/gone", {"name": "gpu-3"})
+    assert "Type the name of the host, gpu-03" in refused.context["gone"].errors["name"][0]
+    assert job.runs.get().released_at is None
+    page = root.post(f"/hosts/{host.pk}/gone", {"name": "gpu-03"}, follow=True).content.decode()
+    assert "Declared gone by root" in page and job.runs.get().released_at

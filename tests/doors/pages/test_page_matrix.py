@@ -80,6 +80,7 @@ POST = {
     "cordon-host": MANAGES_HOST,
     "uncordon-host": MANAGES_HOST,
     "drain-host": MANAGES_HOST,
+    "declare-gone": row(200, 403, 403, 403, 403, 403, 404),
     "machines": row(200, 403, 403, 403, 403, 403, 403),
     "remove-machine-type": row(302, 403, 403, 403, 403, 403, 403),
     "gpu-act": MANAGES_HOST,
