@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -246,4 +247,6 @@ def alive(run):
 
 
 TestLife = Life.TestCase
-TestLife.settings = examples(150, stateful_step_count=50)
+TestLife.settings = examples(120, stateful_step_count=50)
+# Seconds of work; a machine that is busy with ten other things needs minutes.
+TestLife.pytestmark = pytest.mark.timeout(600)
