@@ -24,6 +24,7 @@ import fcntl
 import gc
 import hashlib
 import json
+import math
 import mmap
 import os
 import platform
@@ -34,6 +35,7 @@ import select
 import shutil
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -426,8 +428,10 @@ class Home:
         self.epoch = os.path.join(self.base, "epoch")
 
     def make(self) -> None:
-        for path in (self.runs, self.work, self.trash, self.gpus):
-            os.makedirs(path, mode=0o700, exist_ok=True)
+        """Without a look into what exists already: the work directories may be on a disk that does not answer."""
+        for path in (self.root, self.base, self.runs, self.work, self.trash, self.gpus):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, 0o700)
 
     def gpu_lock(self, gpu: str) -> str:
         return os.path.join(self.gpus, re.sub("[/:]", "_", gpu) + ".lock")
@@ -443,14 +447,45 @@ def is_run_id(value: object) -> bool:
     return isinstance(value, str) and _RUN_ID.match(value) is not None
 
 
+def read_plain(path: str, most: int) -> bytes:
+    """A plain file's bytes. A pipe or a link that a replica put in its place is an OSError, and never waited for."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a plain file", path)
+        return file.read(most) or b""
+
+
 def read_json(path: str) -> Dict[str, Any] | None:
-    """The document, or None when there is none, or none that is whole."""
+    """The document, or None when there is none, or none that is whole and could be told again."""
     try:
-        with open(path, "rb") as file:
-            value = json.loads(file.read(1 << 24).decode("utf-8"))
+        value = json.loads(read_plain(path, 1 << 24).decode("utf-8"), parse_constant=_refuse_constant)
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def whole(value: Any, most: int = 1 << 53) -> int:
+    """An offset or a count that was read back. A replica may write into its run's directory: nonsense is lost state."""
+    return value if type(value) is int and 0 <= value <= most else 0
+
+
+def read_cut(directory: str) -> Tuple[int, List[List[int]]]:
+    """(generation, holes) of what the keeper punched out of a log."""
+    found = read_json(os.path.join(directory, "log.cut")) or {}
+    holes = found.get("holes")
+    holes = holes if isinstance(holes, list) and len(holes) < 1000 else []
+    ranges = [[whole(h[0]), whole(h[1])] for h in holes if isinstance(h, list) and len(h) == 2]
+    return whole(found.get("generation")), sorted(r for r in ranges if r[0] < r[1])
+
+
+def read_deadline(directory: str) -> float | None:
+    """When a stop that was asked for is to be over, on this boot's monotonic clock. None: none was asked for."""
+    found = read_json(os.path.join(directory, "stop.json"))
+    if found is None:
+        return None
+    deadline = found.get("deadline")
+    return float(deadline) if isinstance(deadline, (int, float)) and 0 <= deadline < 1e12 else 0.0
 
 
 def fsync_directory(path: str) -> None:
@@ -572,6 +607,19 @@ def new_facts(run: str, mark: str = "") -> Facts:
     }
 
 
+MAX_FACTS = MAX_HEADER // 2
+_NONE, _NUMBER = type(None), (int, float, type(None))
+# Of what kind a fact must be for us to go on with it.
+_KINDS: Dict[str, Any] = dict(
+    dict.fromkeys(("claimed_at", "started_at", "ended_at", "closed_at", "seconds", "mono_started"), _NUMBER),
+    **dict.fromkeys(("exit_code", "exit_signal", "pid", "ticks"), (int, _NONE)),
+    **dict.fromkeys(("boot_id", "message", "mark", "work"), str),
+    **dict.fromkeys(("cgroup", "work_key"), (str, _NONE)),
+    **dict.fromkeys(("survivors", "gpus"), list),
+    **dict.fromkeys(("log", "busy"), dict),
+)  # fmt: skip
+
+
 def load_facts(directory: str) -> Facts | None:
     """A run's facts with every key that this version knows, and all that another version added."""
     found = read_json(os.path.join(directory, "facts.json"))
@@ -579,9 +627,13 @@ def load_facts(directory: str) -> Facts | None:
         return None
     facts = new_facts(os.path.basename(directory))
     facts.update({"boot_id": "", "claimed_at": None})
-    facts.update(found)
-    if not isinstance(facts["log"], dict):
-        facts["log"] = {"size": 0, "final": False, "digest": None}
+    if len(json.dumps(found)) > MAX_FACTS:  # somebody has been at it by hand: keep what we know, short
+        found = {key: found[key] for key in found.keys() & facts.keys() if len(json.dumps(found[key])) < 4096}
+        found.setdefault("phase", "claimed")
+    for key, value in found.items():
+        if key not in _KINDS or isinstance(value, _KINDS[key]) and not isinstance(value, bool):
+            facts[key] = value
+    facts["log"] = dict(facts["log"], size=whole(facts["log"].get("size")))
     return facts
 
 
@@ -714,7 +766,7 @@ def parse_order(found: Dict[str, Any]) -> Order:
 # A login's leftovers that would tell a replica lies about itself.
 _NOT_FOR_REPLICAS = {"SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "SSH_ORIGINAL_COMMAND"} | {
     "OLDPWD", "SHLVL", "_", "TRAINYARD_FAILPOINT", "TRAINYARD_NO_INOTIFY", "TRAINYARD_NO_CGROUP", "TRAINYARD_FLOOR_MB",
-    "TRAINYARD_GPU_ROOT", "TRAINYARD_GPU_LOOK_S",
+    "TRAINYARD_GPU_ROOT", "TRAINYARD_GPU_LOOK_S", "TRAINYARD_STORAGE_S",
 }  # fmt: skip
 
 
@@ -1263,9 +1315,7 @@ class Custody:
         self._directory = directory
         self._fd = fd
         self._budget = budget_mb << 20
-        found = read_json(os.path.join(directory, "log.cut")) or {}
-        self._generation = int(found.get("generation", 0))
-        self._holes: List[List[int]] = found.get("holes", [])
+        self._generation, self._holes = read_cut(directory)
         self._size = 0
         self._used = 0
         self.quiet = False
@@ -1422,6 +1472,35 @@ def write_files(work: str, files: Dict[str, str]) -> None:
             file.write(os.fsencode(content))
 
 
+STORAGE_S = float(os.environ.get("TRAINYARD_STORAGE_S") or 20)
+
+
+def elsewhere(base: str, path: str) -> bool:
+    """May `path`, below `base`, be on another file system than that? Told without touching what may hang."""
+    if any(point.startswith(base + "/") for point, _, _ in mounts()):
+        return True
+    return any(os.path.islink(part) for part in (os.path.dirname(path), path))
+
+
+def in_time(act: Callable[[], None], patience_s: float) -> bool:
+    """Have a child do it. False if it failed, or hangs: then it is killed, and left behind if even that takes long."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            act()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    until = time.monotonic() + patience_s
+    while time.monotonic() < until:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return status == 0
+        time.sleep(0.005)
+    os.kill(pid, signal.SIGKILL)
+    return False
+
+
 _SECRETS = ("order.json", "stop.json", "control")
 
 
@@ -1506,8 +1585,7 @@ class Keeper:
         self.work = os.path.join(directory, "work")
         if order.work_key is not None:
             self.work = os.path.join(self.home.work, order.work_key)
-        os.makedirs(self.work, mode=0o700, exist_ok=True)
-        write_files(self.work, order.files)
+        self.make_work(order.files)
         facts["work"] = self.work
         facts["cgroup"] = make_cgroup(cgroup_path(self.run, facts["mark"]), order.memory_mb)
         facts["containment"] = "cgroup" if facts["cgroup"] else "subreaper"
@@ -1523,6 +1601,18 @@ class Keeper:
                 raise Refused("gpu_busy", "GPU %s is held by another run on this host" % gpu)
             os.set_inheritable(fd, True)  # the replica holds it too, should all keepers die
             self.gpu_locks.append(fd)
+
+    def make_work(self, files: Dict[str, str]) -> None:
+        """What touches a user's path. Where that may be on a disk of its own, a child with a deadline does it."""
+
+        def act() -> None:
+            os.makedirs(self.work, mode=0o700, exist_ok=True)
+            write_files(self.work, files)
+
+        if not elsewhere(self.home.base, self.work):
+            act()
+        elif not in_time(act, STORAGE_S):
+            raise Refused("storage", "%s does not answer, or cannot be written" % self.work)
 
     def check_gpus(self, gpus: List[str]) -> None:
         """Refused unless every one is proved free of strangers."""
@@ -1614,7 +1704,7 @@ class Keeper:
             self.spawn()
             self.watch_children()
             self.custody = Custody(self.directory, self.log, self.order.log_budget_mb if self.order else 1)
-            stop = self.read_stop()
+            stop = read_deadline(self.directory)
             # Before anything is executed: the claim must survive a power loss.
             fsync_directory(self.home.runs)
             failpoint("before_gate")
@@ -1778,19 +1868,15 @@ class Keeper:
 
     # -- stopping --
 
-    def read_stop(self) -> float | None:
-        """The deadline of a stop that was asked for, on this boot's monotonic clock."""
-        found = read_json(os.path.join(self.directory, "stop.json"))
-        return None if found is None else float(found.get("deadline", 0))
-
     def obey(self, words: bytes) -> None:
         """A poke from serve. It repeats the deadline, for the disk may be too full for stop.json."""
         for line in words.split(b"\n"):
-            if line.startswith(b"stop "):
-                self.begin_stop("stop", float(line[5:]))
+            with contextlib.suppress(ValueError):  # half a line, or somebody else's words
+                if line.startswith(b"stop "):
+                    self.begin_stop("stop", _finite_float(line[5:].decode("ascii")))
 
     def check_stop(self, now: float) -> None:
-        deadline = self.read_stop()
+        deadline = read_deadline(self.directory)
         if deadline is not None:
             self.begin_stop("stop", deadline)
         timeout = self.order.timeout_s if self.order else None
@@ -1892,7 +1978,7 @@ class Keeper:
         if state == _FAILED:
             facts.update(why="refused", refusal="exec_failed", message=words, never_started=True)
         elif state != _GO:
-            why = "stop" if self.stopping or self.read_stop() is not None else "lost"
+            why = "stop" if self.stopping or read_deadline(self.directory) is not None else "lost"
             facts.update(why=why, message=facts["message"] or "it was not started", never_started=True)
         else:
             facts["why"] = "lost"
@@ -1943,6 +2029,7 @@ class Keeper:
 FRAME_BYTES = 64 * 1024
 WINDOW_BYTES = 4 * 1024 * 1024
 KEEP_BYTES = 64 * 1024
+MOST_MARKS = 100_000
 PUNCH_STEP = 1024 * 1024
 QUIET_S = (
     0.004  # a small frame goes at once, but not more often than this: a busy writer's lines are gathered
@@ -1977,12 +2064,14 @@ class Tail:
 
     def _load(self) -> None:
         found = read_json(self._path("log.sent")) or {}
-        self._shift = int(found.get("shift", 0))
-        self._generation = int(found.get("generation", 0))
-        self._shipped = int(found.get("shipped", 0))
+        self._shift = whole(found.get("shift"))
+        self._generation = whole(found.get("generation"))
+        self._shipped = whole(found.get("shipped"))
         try:
-            with open(self._path("log.blocks"), "rb") as file:
-                data = file.read()
+            size = os.stat(self._path("log"), follow_symlinks=False).st_size
+            if self._shipped > size:
+                self._shipped = 0  # nonsense: nothing beyond its end was ever sent
+            data = read_plain(self._path("log.blocks"), size // DIGEST_BLOCK * 32)
             self._digest = LogDigest([data[i : i + 32] for i in range(0, len(data) - 31, 32)])
             self._noted = len(self._digest.blocks)
         except OSError:
@@ -2135,8 +2224,7 @@ class Tail:
             stamp = None
         generation = self._generation
         if stamp != self._cut_stamp:
-            cut = read_json(self._path("log.cut")) or {}
-            self._holes, generation = cut.get("holes", []), int(cut.get("generation", 0))
+            generation, self._holes = read_cut(self.directory)
             self._cut_stamp = stamp
         shrunk = size + self._shift < max(self._seen, 0 if self.closed else self.sent)
         if shrunk or generation > self._generation:
@@ -2167,13 +2255,13 @@ class Tail:
     def _read_marks(self) -> None:
         """Times for what was written before anybody looked: the keeper noted (size, time) now and then."""
         try:
-            with open(self._path("log.marks"), "rb") as file:
-                data = file.read()
+            data = read_plain(self._path("log.marks"), MOST_MARKS * _MARK.size)
         except OSError:
             data = b""
-        whole = len(data) // _MARK.size * _MARK.size
-        self._marks = [(size, at) for size, at in _MARK.iter_unpack(data[:whole])]
-        self._marks = [mark for mark in self._marks if mark[0] > self.sent - self._shift]
+        marks = _MARK.iter_unpack(data[: len(data) // _MARK.size * _MARK.size])
+        self._marks = [
+            (size, at) for size, at in marks if self.sent - self._shift < size < 1 << 53 and 0 < at < 1e11
+        ]
 
     def _times(self, start: int, length: int) -> List[List[float]]:
         found: List[List[float]] = []
@@ -2197,6 +2285,7 @@ OUT_BYTES = 192 * 1024  # log frames waiting for the pipe: few, so that a fact n
 CONTROL_BYTES = 4 * 1024 * 1024
 HELLO_S = 60.0
 WORK_KEPT_S = 24 * 3600
+DRAFT_KEPT_S = 3600
 
 
 class Hangup(Exception):
@@ -2312,6 +2401,12 @@ class Run:
             self.tail.closed = self.closed
             self.tail.final_size = facts["log"].get("size", 0)
 
+    def renew_tail(self) -> None:
+        self.tail.close()
+        closed, size = self.tail.closed, self.tail.final_size
+        self.tail = Tail(self.run, self.directory)
+        self.tail.closed, self.tail.final_size = closed, size
+
     @property
     def closed(self) -> bool:
         return self.facts is not None and self.facts["phase"] == "closed"
@@ -2334,6 +2429,8 @@ class Serve:
         self.token = ""
         self.boot_id = boot_id()
         self.errands: Dict[int, Errand] = {}
+        self.left_work: Dict[str, bool] = {}  # of forgotten runs: is it to be kept for a day?
+        self.untidy = False
         self.watched_gpus: List[str] = []
         self.seen_free: Set[str] = set()
         self.told_gpus: Any = None
@@ -2406,9 +2503,19 @@ class Serve:
             if now >= run.tail.not_before:
                 try:
                     frame = run.tail.frame(now)
-                except OSError as error:
+                except (ArithmeticError, LookupError, OSError, TypeError, ValueError, WireError) as error:
+                    # Its files may hold anything. Asked for again, it begins with what is left of them.
                     frame = None
-                    self.say({"t": "error", "about": "log", "run": run.run, "message": str(error)})
+                    if not isinstance(error, OSError):
+                        run.renew_tail()
+                    self.say(
+                        {
+                            "t": "error",
+                            "about": "log",
+                            "run": run.run,
+                            "message": "%s" % (error or repr(error)),
+                        }
+                    )
                 if frame is None:
                     continue
                 if frame:
@@ -2527,6 +2634,8 @@ class Serve:
             return
         self.check_owner()
         self.hurry_errands()
+        if self.untidy:
+            self.sweep_work()
         if self.watched_gpus and time.monotonic() >= self.gpu_look_at:
             self.look_at_watched()
         for run in list(self.runs.values()):
@@ -2639,7 +2748,6 @@ class Serve:
         self.say(self.greeting(home))
         self.on_runs(message, payload)
         self.sweep_work()
-        clear_trash(home)
 
     def refuse(self, why: str) -> NoReturn:
         self.say({"t": "error", "about": "hello", "message": why})
@@ -2803,7 +2911,7 @@ class Serve:
         run.stop = deadline if run.stop is None else min(run.stop, deadline)
         found = read_json(os.path.join(directory, "stop.json"))
         if found and found.get("boot_id") == self.boot_id:
-            run.stop = min(run.stop, float(found["deadline"]))
+            run.stop = min(run.stop, read_deadline(directory) or run.stop)
         try:
             document = {"deadline": run.stop, "boot_id": self.boot_id}
             write_file(os.path.join(directory, "stop.json"), json.dumps(document).encode())
@@ -2888,22 +2996,29 @@ class Serve:
         key = (run.facts or {}).get("work_key")
         throw_away(home, run.directory)
         if is_run_id(key):
-            with contextlib.suppress(OSError):
-                os.utime(os.path.join(home.work, str(key)), None if keep_work else (0, 0))
-        self.sweep_work()
-        clear_trash(home)
+            self.left_work[str(key)] = keep_work
+        self.untidy = True
 
     def sweep_work(self) -> None:
         """Delete shared work directories that no run here uses any more, a day after their last run was forgotten.
 
         A day, because the restart that wants to find its files there may be ordered after its predecessor is forgotten.
+        A child looks at them, for they may hang; they are moved here, where it is known which run has come since.
         """
+        home, left = self.at_home(), dict(self.left_work)
+        if self.errand("sweep", lambda: old_work(home, left), self.end_sweep):
+            self.left_work, self.untidy = {}, False
+
+    def end_sweep(self, names: Any) -> None:
         home = self.at_home()
         used = {run.work_key or (run.facts or {}).get("work_key") for run in self.runs.values()}
-        for name in os.listdir(home.work):
-            path = os.path.join(home.work, name)
-            if name not in used and os.lstat(path).st_mtime < time.time() - WORK_KEPT_S:
-                throw_away(home, path)
+        for name in names if isinstance(names, list) else ():
+            if name not in used:
+                with contextlib.suppress(OSError):  # a mount point cannot be moved
+                    throw_away(home, os.path.join(home.work, name))
+        # However much it is, and also if it hangs: the trash is emptied by a child with all the time it needs.
+        if os.listdir(home.trash):
+            self.untidy |= not self.errand("trash", lambda: clear(home.trash), lambda answer: None, math.inf)
 
     # -- runs without a keeper --
 
@@ -2996,15 +3111,28 @@ def throw_away(home: Home, path: str) -> None:
         os.rename(path, os.path.join(home.trash, os.urandom(8).hex()))
 
 
-def clear_trash(home: Home) -> None:
-    """Delete what was moved into the trash, however much it is, in a process of its own."""
+def clear(trash: str) -> None:
+    for name in os.listdir(trash):
+        shutil.rmtree(os.path.join(trash, name), ignore_errors=True)
 
-    def clear() -> None:
-        for name in os.listdir(home.trash):
-            shutil.rmtree(os.path.join(home.trash, name), ignore_errors=True)
 
-    if os.listdir(home.trash):
-        fork_detached(clear, home.base, set(), "trainyard-sweeper")
+def old_work(home: Home, left: Dict[str, bool]) -> List[str]:
+    """Note when these were left, then name those that nobody has used for a day. Drafts of runners go at once."""
+    for name, keep in left.items():
+        with contextlib.suppress(OSError):
+            os.utime(os.path.join(home.work, name), None if keep else (0, 0))
+    programs = os.path.join(home.root, "bin")
+    for name in os.listdir(programs) if os.path.isdir(programs) else ():
+        if name.startswith(".put-"):  # whoever was writing it died; one that is being written is younger
+            with contextlib.suppress(OSError):
+                if os.lstat(os.path.join(programs, name)).st_mtime < time.time() - DRAFT_KEPT_S:
+                    os.unlink(os.path.join(programs, name))
+    found = []
+    for name in os.listdir(home.work):
+        with contextlib.suppress(OSError):
+            if os.lstat(os.path.join(home.work, name)).st_mtime < time.time() - WORK_KEPT_S:
+                found.append(name)
+    return found
 
 
 def own_digest() -> str:
