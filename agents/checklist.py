@@ -67,7 +67,7 @@ def judge(facts: Facts, clock_offset_s: float) -> list[Item]:
         Item(
             "CPUs", facts.cpus > 0, f"{facts.cpus} CPUs", "" if facts.cpus else "nproc must work on the host"
         ),
-        Item("Memory", facts.memory_mb > 0 or None, f"{facts.memory_mb / 1024:.1f} GiB"),
+        _memory(facts),
         _gpus(facts),
         Item("Runtimes", None, ", ".join(["host", *facts.runtimes])),
         _containment(facts),
@@ -141,6 +141,17 @@ def _clock(offset_s: float) -> Item:
         words,
         "Turn on time synchronisation (chrony, systemd-timesyncd). Order and durations are right anyway.",
     )
+
+
+def _memory(facts: Facts) -> Item:
+    size = f"{facts.memory_mb / 1024:.1f} GiB"
+    if facts.memory_limits:
+        return Item("Memory", facts.memory_mb > 0 or None, f"{size}; a machine type's limit is enforced")
+    cure = (
+        "A run may use more than its machine type has, and take it from others. A cgroup with the memory controller"
+        " that belongs to this login (systemd: Delegate=memory) enforces the limit."
+    )
+    return Item("Memory", None, f"{size}; a machine type's limit is not enforced here", cure)
 
 
 def _gpus(facts: Facts) -> Item:

@@ -71,6 +71,7 @@ class Facts:
     runtimes: tuple[str, ...]
     containment: str
     containment_text: str
+    memory_limits: bool
     kill_user_processes: bool | None
     linger: bool | None
     nofile: int
@@ -117,6 +118,7 @@ def _facts(d: Mapping[str, Any]) -> Facts:
         runtimes=_runtimes(d.get("runtimes")),
         containment=clean(d.get("containment", "subreaper"), 16),
         containment_text=clean(d.get("containment_text", ""), 300),
+        memory_limits=d.get("memory_limits") is True,
         kill_user_processes=_answer(logout.get("kill_user_processes")),
         linger=_answer(logout.get("linger")),
         nofile=_count(d.get("nofile")),

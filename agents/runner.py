@@ -599,6 +599,10 @@ def new_facts(run: str, mark: str = "") -> Facts:
         "mono_started": None,
         "containment": "subreaper",
         "cgroup": None,
+        "memory_cgroup": None,
+        "memory_mb": None,
+        "memory_enforced": None,
+        "oom_sure": None,
         "mark": mark,
         "work_key": None,
         "log": {"size": 0, "final": False, "digest": None},
@@ -614,7 +618,7 @@ _KINDS: Dict[str, Any] = dict(
     dict.fromkeys(("claimed_at", "started_at", "ended_at", "closed_at", "seconds", "mono_started"), _NUMBER),
     **dict.fromkeys(("exit_code", "exit_signal", "pid", "ticks"), (int, _NONE)),
     **dict.fromkeys(("boot_id", "message", "mark", "work"), str),
-    **dict.fromkeys(("cgroup", "work_key"), (str, _NONE)),
+    **dict.fromkeys(("cgroup", "memory_cgroup", "work_key"), (str, _NONE)),
     **dict.fromkeys(("survivors", "gpus"), list),
     **dict.fromkeys(("log", "busy"), dict),
 )  # fmt: skip
@@ -1189,19 +1193,25 @@ def told_holders(busy: Dict[str, Any]) -> Dict[str, Any]:
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def delegated_cgroup() -> str | None:
-    """The directory of our own cgroup (v2) if we may make children in it."""
+def delegated_cgroup(controller: str = "") -> str | None:
+    """The directory of our own cgroup, of v2 or of a controller of v1, if we may make children in it."""
     if os.environ.get("TRAINYARD_NO_CGROUP"):
         return None
     try:
         with open("/proc/self/cgroup") as file:
-            own = [line.split("::", 1)[1].strip() for line in file if line.startswith("0::")]
+            rows = [line.rstrip("\n").split(":", 2) for line in file]
         with open("/proc/self/mountinfo") as file:
-            mounts = [line.split(" - ") for line in file]
-    except (OSError, IndexError):
+            mounted = [line.split(" - ") for line in file]
+    except OSError:
         return None
-    for mount in mounts:
-        if own and len(mount) == 2 and mount[1].startswith("cgroup2 "):
+    own = [row[2] for row in rows if len(row) == 3 and controller in row[1].split(",")]
+    for mount in mounted:
+        kind, _, options = mount[-1].split()[:3]
+        if (
+            own
+            and kind == ("cgroup" if controller else "cgroup2")
+            and (not controller or controller in options.split(","))
+        ):
             root, point = mount[0].split()[3:5]
             below = own[0][len(root) :] if root != "/" and own[0].startswith(root) else own[0]
             path = os.path.normpath(point + "/" + below)
@@ -1210,25 +1220,51 @@ def delegated_cgroup() -> str | None:
     return None
 
 
-def cgroup_path(run: str, mark: str) -> str | None:
+def cgroup_path(run: str, mark: str, controller: str = "") -> str | None:
     """Where a run's cgroup is. The mark's random part makes it unique: nobody joins what another run left there."""
-    parent = delegated_cgroup()
+    parent = delegated_cgroup(controller)
     return os.path.join(parent, "trainyard.%s.%s" % (run, mark[:16])) if parent else None
 
 
-def make_cgroup(path: str | None, memory_mb: int | None) -> str | None:
+def make_cgroup(path: str | None) -> str | None:
     try:
         if path is None:
             return None
+        # Whether children get the controller is the parent's to say; it can only while it holds no process itself.
+        _try_write(os.path.join(os.path.dirname(path), "cgroup.subtree_control"), "+memory")
         os.mkdir(path)
     except OSError:
         return None
     if not os.access(os.path.join(path, "cgroup.kill"), os.W_OK):  # before Linux 5.14
         remove_cgroup(path)
         return None
-    if memory_mb is not None:
-        _try_write(os.path.join(path, "memory.max"), str(memory_mb << 20))
     return path
+
+
+def limit_memory(own: str | None, run: str, mark: str, memory_mb: int | None) -> Tuple[str | None, bool]:
+    """(the cgroup that counts this run's memory, is the limit enforced?): its own of v2, or one of v1 beside it."""
+    limit = str((memory_mb or 0) << 20)
+    if own and os.path.exists(os.path.join(own, "memory.events")):
+        _try_write(os.path.join(own, "memory.oom.group"), "1")  # a half-killed program only hangs
+        return own, memory_mb is not None and _try_write(os.path.join(own, "memory.max"), limit)
+    path = cgroup_path(run, mark, "memory")
+    try:
+        if path is None:
+            return None, False
+        os.mkdir(path)
+    except OSError:
+        return None, False
+    return path, memory_mb is not None and _try_write(os.path.join(path, "memory.limit_in_bytes"), limit)
+
+
+def memory_limits_here() -> bool:
+    """Would a limit be enforced on this host? Found out by trying."""
+    name = "probe-%d" % os.getpid()
+    own = make_cgroup(cgroup_path(name, ""))
+    group, enforced = limit_memory(own, name, "", 1024)
+    for path in {own, group} - {None}:
+        remove_cgroup(str(path))
+    return enforced
 
 
 def _try_write(path: str, text: str) -> bool:
@@ -1281,23 +1317,43 @@ def host_oom_kills() -> int | None:
     return _counter("/proc/vmstat", "oom_kill")
 
 
-def judge_oom(
-    cgroup: str | None, before: int | None, signaled: bool, failed: bool
-) -> Tuple[bool | None, str]:
-    """(out of memory?, how we know). True and False are knowledge; None says that this host cannot tell."""
+def own_oom_kills(group: str | None) -> int | None:
+    """How many of this cgroup the kernel has killed for want of memory; None where nobody counts."""
+    if group is None:
+        return None
+    found = _counter(os.path.join(group, "memory.events"), "oom_kill")
+    return found if found is not None else _counter(os.path.join(group, "memory.oom_control"), "oom_kill")
+
+
+class OomCounts(NamedTuple):
+    """The kernel's count of all it has killed for memory: when the run began, and at the last look before it ended."""
+
+    before: int | None
+    lately: int | None
+    after: int | None
+
+
+def judge_oom(own: int | None, host: OomCounts, killed: bool, failed: bool) -> Tuple[bool | None, str, str]:
+    """(out of memory?, how sure: certain, likely or unknown, in words). None: this host cannot tell."""
     if not failed:
-        return False, ""
-    own = _counter(os.path.join(cgroup, "memory.events"), "oom_kill") if cgroup else None
-    if own:
-        return True, "the kernel killed it for memory (its own cgroup counted %d)" % own
-    if not signaled:
-        return False, ""
-    after = host_oom_kills()
-    if before is None or after is None:
-        return None, "this host does not tell whether SIGKILL came for want of memory"
-    if after > before:
-        return True, "killed while this host ran out of memory (the kernel counted %d)" % (after - before)
-    return False, ""
+        return False, "certain", ""
+    if own is not None:
+        words = "the kernel killed it for memory (its own cgroup counted %d)" % own if own else ""
+        return own > 0, "certain", words
+    if not killed:
+        return False, "likely", ""
+    if host.before is None or host.lately is None or host.after is None:
+        return None, "unknown", "this host does not tell whether SIGKILL came for want of memory"
+    if host.after > host.lately:
+        count = host.after - host.lately
+        return (
+            True,
+            "likely",
+            "killed when this host ran out of memory (the kernel counted %d just then)" % count,
+        )
+    if host.after > host.before:
+        return None, "unknown", "this host ran out of memory while it ran, but not when it was killed"
+    return False, "certain", ""
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -1390,6 +1446,10 @@ class Custody:
 # ---------------------------------------------------------------------------------------------------------------
 # The keeper: everything that happens to one run on its host, with no console needed.
 # ---------------------------------------------------------------------------------------------------------------
+
+OOM_LOOK_S = (
+    20.0  # how often a run notes what the kernel has counted: an older count says nothing about its end
+)
 
 # What the replica's process has got to before it became the command, in memory shared by keepers and replica.
 _BORN, _GO, _NEVER, _FAILED = 1, 2, 3, 4
@@ -1539,6 +1599,8 @@ class Keeper:
         self.log = self.control = self.started_pipe = self.gate = -1
         self.work = ""
         self.oom_before: int | None = None
+        self.oom_lately: int | None = None
+        self.oom_look_at = 0.0
 
     # -- preparing --
 
@@ -1587,10 +1649,13 @@ class Keeper:
             self.work = os.path.join(self.home.work, order.work_key)
         self.make_work(order.files)
         facts["work"] = self.work
-        facts["cgroup"] = make_cgroup(cgroup_path(self.run, facts["mark"]), order.memory_mb)
+        facts["cgroup"] = make_cgroup(cgroup_path(self.run, facts["mark"]))
+        group, enforced = limit_memory(facts["cgroup"], self.run, facts["mark"], order.memory_mb)
+        facts.update(memory_cgroup=group, memory_mb=order.memory_mb)
+        facts["memory_enforced"] = enforced if order.memory_mb else None
         facts["containment"] = "cgroup" if facts["cgroup"] else "subreaper"
         facts.update(grace_s=order.grace_s, gpus=order.gpus, port=order.port, web_access=order.web_access)
-        self.oom_before = host_oom_kills()
+        self.oom_before = self.oom_lately = host_oom_kills()
         self.open_channels()
 
     def lock_gpus(self, gpus: List[str]) -> None:
@@ -1662,7 +1727,9 @@ class Keeper:
             os.setsid()
             self.pin(_BORN)
             os.close(self.gate)  # ours, or we would never see the keeper's end close
-            outside = bool(self.facts["cgroup"]) and not join_cgroup(self.facts["cgroup"])
+            outside = 0
+            for bit, group in ((1, self.facts["cgroup"]), (2, self.facts["memory_cgroup"])):
+                outside |= bit if group and not join_cgroup(group) else 0
             null = os.open(os.devnull, os.O_RDONLY)
             os.dup2(null, 0)
             os.dup2(self.log, 1)
@@ -1685,14 +1752,14 @@ class Keeper:
         finally:
             os._exit(127)
 
-    def pin(self, state: int, outside: bool = False, words: str = "") -> None:
+    def pin(self, state: int, outside: int = 0, words: str = "") -> None:
         data = words.encode("utf-8", "replace")[:255]
         self.board[: _BOARD.size] = _BOARD.pack(os.getpid(), state, outside, data)
 
-    def pinned(self) -> Tuple[int, int, bool, str]:
-        """(pid, state, could it not join its cgroup?, words) of the replica's process before exec."""
+    def pinned(self) -> Tuple[int, int, int, str]:
+        """(pid, state, which cgroups it could not join, words) of the replica's process before exec."""
         pid, state, outside, words = _BOARD.unpack(self.board[: _BOARD.size])
-        return pid, state, bool(outside), words.rstrip(b"\0").decode("utf-8", "replace")
+        return pid, state, outside, words.rstrip(b"\0").decode("utf-8", "replace")
 
     # -- working --
 
@@ -1768,6 +1835,10 @@ class Keeper:
             if self.childless and (self.main_over or self.main == 0):
                 break
             now = time.monotonic()
+            if (
+                now >= self.oom_look_at
+            ):  # after reaping: what was counted just before belongs to an end just seen
+                self.oom_look_at, self.oom_lately = now + OOM_LOOK_S, host_oom_kills()
             self.check_stop(now)
             if self.stopping and now >= self.deadline or self.main_over and not self.stopping:
                 break
@@ -1794,7 +1865,7 @@ class Keeper:
             return self.deadline
         timeout = self.order.timeout_s if self.order else None
         started = self.facts["mono_started"]
-        return started + timeout if timeout and started else now + 60
+        return min(started + timeout if timeout and started else math.inf, now + OOM_LOOK_S)
 
     def note_started(self) -> None:
         """The started pipe closed: the replica's process is the command now, or it never will be."""
@@ -1809,8 +1880,10 @@ class Keeper:
             ticks=process.ticks if process else None,
             never_started=False,
         )
-        if self.pinned()[2]:
+        if self.pinned()[2] & 1:
             self.facts["containment"] = "subreaper"
+        if self.pinned()[2] & 2:
+            self.facts.update(memory_enforced=False, memory_cgroup=None)
         failpoint("before_started")
         self.save()
         failpoint("after_started")
@@ -1857,8 +1930,11 @@ class Keeper:
             )
             facts["log"] = dict(facts["log"], size=os.fstat(self.log).st_size)
             killed = status == signal.SIGKILL if not exited else status == 128 + signal.SIGKILL
-            facts["oom"], words = judge_oom(
-                facts["cgroup"], self.oom_before, killed and not self.stopping, not exited or status != 0
+            counts = OomCounts(self.oom_before, self.oom_lately, host_oom_kills())
+            failed = not exited or status != 0
+            own = own_oom_kills(facts["memory_cgroup"])
+            facts["oom"], facts["oom_sure"], words = judge_oom(
+                own, counts, killed and not self.stopping, failed
             )
             facts["message"] = facts["message"] or words
             failpoint("before_ended")
@@ -1953,8 +2029,7 @@ class Keeper:
     def close(self) -> None:
         """Nobody is left: release what the run held, then say so. In this order, or the next run meets a busy GPU."""
         facts = self.facts
-        if facts["cgroup"]:
-            remove_cgroup(facts["cgroup"])
+        self.leave_cgroups()
         self.clean_gpus()
         for fd in self.gpu_locks:
             fcntl.flock(fd, fcntl.LOCK_UN)
@@ -1971,10 +2046,15 @@ class Keeper:
         failpoint("after_closed")
         clean_directory(self.directory)
 
+    def leave_cgroups(self) -> None:
+        for group in (self.facts["cgroup"], self.facts["memory_cgroup"]):
+            if group:
+                remove_cgroup(group)
+
     def explain_no_exit(self) -> None:
         """The replica is over without an exit status: it never was the command, or nobody saw it end."""
         facts = self.facts
-        _, state, _, words = self.pinned() if self.log >= 0 else (0, _GO, False, "")
+        _, state, _, words = self.pinned() if self.log >= 0 else (0, _GO, 0, "")
         if state == _FAILED:
             facts.update(why="refused", refusal="exec_failed", message=words, never_started=True)
         elif state != _GO:
@@ -1988,8 +2068,7 @@ class Keeper:
     def close_unstarted(self, why: str, message: str, refusal: str | None = None) -> None:
         for fd in self.gpu_locks:
             fcntl.flock(fd, fcntl.LOCK_UN)
-        if self.facts["cgroup"]:
-            remove_cgroup(self.facts["cgroup"])
+        self.leave_cgroups()
         close_unstarted(self.facts, why, message, refusal)
         for name in _SECRETS:
             _unlink(os.path.join(self.directory, name))
@@ -2013,6 +2092,9 @@ class Keeper:
         path = cgroup_path(self.run, found["mark"])
         if found["cgroup"] is None and path and os.path.isdir(path):
             found["cgroup"] = path  # made, but its keeper had not come to write so
+        path = cgroup_path(self.run, found["mark"], "memory")
+        if found["memory_cgroup"] is None and path and os.path.isdir(path):
+            found["memory_cgroup"] = path
         log = os.path.join(self.directory, "log")
         found["log"] = dict(found["log"], size=os.path.getsize(log) if os.path.exists(log) else 0)
         orphan = read_process(found["pid"] or 0)
@@ -3216,8 +3298,9 @@ def open_shell(request: Message) -> Tuple[List[str], Dict[str, str], str]:
     argv = [str(part) for part in request.get("argv") or []]
     if not argv:
         argv = [shutil.which("bash", path=env["PATH"]) or "/bin/sh", "-i"]
-    if facts["cgroup"]:
-        join_cgroup(facts["cgroup"])
+    for group in (facts["cgroup"], facts["memory_cgroup"]):
+        if group:
+            join_cgroup(group)
     return argv, env, facts["work"]
 
 
@@ -3256,6 +3339,7 @@ def probe() -> None:
         "nvidia_smi": shutil.which("nvidia-smi") is not None,
         "runtimes": probe_runtimes(),
         "containment": level,
+        "memory_limits": memory_limits_here(),
         "containment_text": (
             "a cgroup per run: a stop overlooks nothing that it started"
             if level == "cgroup"

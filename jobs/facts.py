@@ -32,6 +32,8 @@ _ONCE = (
     "refusal",
     "message",
     "oom",
+    "oom_sure",
+    "memory_enforced",
     "containment",
 )
 
@@ -53,6 +55,8 @@ class Told:
     refusal: str
     message: str
     oom: bool | None
+    oom_sure: str
+    memory_enforced: bool | None
     containment: str
     survivors: tuple[dict[str, Any], ...]
     log_size: int | None
@@ -67,7 +71,7 @@ def read(document: Mapping[str, Any]) -> Told | None:
         return None
     log = document.get("log")
     log = log if isinstance(log, Mapping) else {}
-    oom = document.get("oom")
+    oom, enforced = document.get("oom"), document.get("memory_enforced")
     return Told(
         phase=phase,
         boot_id=text(document.get("boot_id"), 64),
@@ -82,6 +86,8 @@ def read(document: Mapping[str, Any]) -> Told | None:
         refusal=text(document.get("refusal"), 32),
         message=text(document.get("message"), MOST_MESSAGE),
         oom=oom if isinstance(oom, bool) else None,
+        oom_sure=text(document.get("oom_sure"), 12),
+        memory_enforced=enforced if isinstance(enforced, bool) else None,
         containment=text(document.get("containment"), 16),
         survivors=_survivors(document.get("survivors")),
         log_size=whole(log.get("size"), 0, MOST_BYTES),

@@ -66,6 +66,7 @@ class ReplicaLine:
     restarts: int
     end: str
     message: str
+    memory: str
     started_at: datetime | None
     ended_at: datetime | None
     unreachable_since: datetime | None
@@ -192,6 +193,17 @@ def page(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobPage:
     )
 
 
+OOM_SURE = {"certain": " (certain: its own cgroup counted it)", "likely": " (likely: its host counted a kill just then)"}
+
+
+def memory_limit(run: Run) -> str:
+    """What its machine type allows it to use, and whether its host holds it to that."""
+    if not run.memory_mb or run.memory_enforced is None:
+        return ""
+    held = "enforced" if run.memory_enforced else "not enforced on this host"
+    return f"{run.memory_mb / 1024:.1f} GiB of memory, {held}"
+
+
 def ending(run: Run) -> str:
     """How a run ended, in words; empty while it goes on."""
     if not RunPhase(run.phase).over:
@@ -199,7 +211,7 @@ def ending(run: Run) -> str:
     if run.refusal:
         return REFUSALS.get(run.refusal, f"not started: {run.refusal.replace('_', ' ')}")
     if run.oom:
-        return "ran out of memory"
+        return f"ran out of memory{OOM_SURE.get(run.oom_sure, '')}"
     if run.exit_code is not None:
         return f"exit code {run.exit_code}"
     if run.exit_signal is not None:
@@ -237,6 +249,7 @@ def _replica_line(job: Job, replica: Replica, runs: list[Run], shells: bool) -> 
         restarts=replica.restarts,
         end=ending(current) if current else "",
         message=current.message if current else "",
+        memory=memory_limit(current) if current else "",
         started_at=current.started_at if current else None,
         ended_at=current.ended_at if current else None,
         unreachable_since=current.host.status_since if current and silent else None,

@@ -55,6 +55,8 @@ class Run(models.Model):
     refusal = models.CharField(max_length=32, blank=True)
     message = models.TextField(blank=True)
     oom = models.BooleanField(null=True, blank=True)
+    oom_sure = models.CharField(max_length=12, blank=True, help_text="certain, likely, unknown")
+    memory_enforced = models.BooleanField(null=True, blank=True, help_text="null: no limit was asked for")
     containment = models.CharField(max_length=16, blank=True)
     survivors = models.JSONField(default=list)
     # Closed by the word of a person, not of its host, until the host has proved it.

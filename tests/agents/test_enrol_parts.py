@@ -37,6 +37,7 @@ GOOD = {
     "runtimes": [{"name": "podman", "version": "4.3.1"}],
     "containment": "cgroup",
     "containment_text": "a delegated cgroup",
+    "memory_limits": True,
     "logout": {"kill_user_processes": False, "linger": False},
     "nofile": 1024,
     "inotify": True,
@@ -76,6 +77,7 @@ def test_a_healthy_host_is_usable_and_every_line_of_the_list_is_judged():
         ("CPUs", False, {"cpus": 0}),
         ("GPUs", False, {"gpu_error": "NVIDIA-SMI has failed"}),
         ("GPUs", True, {"gpus": [], "nvidia_smi": False}),
+        ("Memory", None, {"memory_limits": False}),
         ("Containment", None, {"containment": "subreaper"}),
     ],
 )

@@ -89,7 +89,7 @@ def test_a_forgotten_run_never_starts_again(console, host):
     console.closed("r3")
     console.say("forget", run="r3", work=True)
     console.hear("forgotten", lambda m: m["run"] == "r3")
-    assert not list(work.iterdir())
+    wait_for(lambda: not list(work.iterdir()), "its files to go")
     for again in (console, host.connect()):
         if again is not console:
             again.hello()

@@ -198,15 +198,69 @@ def test_nobody_is_killed_before_everybody_stands_still(monkeypatch):
     assert [pid for pid, _, signum in sent if signum == signal.SIGKILL] == [2, 3, 4]
 
 
-def test_out_of_memory_is_told_from_a_plain_kill(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("own", "host", "killed", "failed", "answer"),
+    [
+        (0, (5, 5, 6), True, True, (False, "certain")),  # its own cgroup knows better than the host's count
+        (2, (5, 5, 5), False, True, (True, "certain")),  # a child was killed, and the program gave up by itself
+        (2, (5, 5, 6), True, False, (False, "certain")),  # it succeeded all the same
+        (None, (5, 5, 6), True, True, (True, "likely")),
+        (None, (5, 5, 5), True, True, (False, "certain")),
+        (None, (4, 5, 5), True, True, (None, "unknown")),  # somebody was killed for memory, days ago perhaps
+        (None, (None, None, None), True, True, (None, "unknown")),
+        (None, (5, 5, None), True, True, (None, "unknown")),
+        (None, (5, 5, 6), False, True, (False, "likely")),
+        (None, (5, 5, 6), False, False, (False, "certain")),
+    ],
+)
+def test_out_of_memory_is_told_from_a_plain_kill_and_how_sure(own, host, killed, failed, answer):
+    found = runner.judge_oom(own, runner.OomCounts(*host), killed, failed)
+    assert found[:2] == answer and bool(found[2]) == (found[0] is not False)
+
+
+def test_a_cgroup_of_either_version_counts_its_own(tmp_path):
+    assert runner.own_oom_kills(None) is None and runner.own_oom_kills(str(tmp_path)) is None
+    (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
+    assert runner.own_oom_kills(str(tmp_path)) == 3
     (tmp_path / "memory.events").write_text("low 0\noom 1\noom_kill 0\n")
-    group = str(tmp_path)
-    counts = iter([5, 6, None])
-    monkeypatch.setattr(runner, "host_oom_kills", lambda: next(counts))
-    assert runner.judge_oom(group, 5, signaled=True, failed=True) == (False, "")
-    assert runner.judge_oom(None, 5, signaled=True, failed=True)[0] is True
-    assert runner.judge_oom(None, 5, signaled=True, failed=True)[0] is None
-    (tmp_path / "memory.events").write_text("oom_kill 2\n")
-    # A child was killed for memory and the program gave up by itself: that is out of memory too.
-    assert runner.judge_oom(group, 5, signaled=False, failed=True)[0] is True
-    assert runner.judge_oom(group, 5, signaled=False, failed=False) == (False, "")
+    assert runner.own_oom_kills(str(tmp_path)) == 0
+
+
+EATER = command("import time", "food = bytearray(200 << 20)", "print('ate', len(food), flush=True)")
+
+
+def test_the_memory_limit_is_enforced_where_the_host_allows_and_said_where_it_does_not(console):
+    console.start("r1", EATER, memory_mb=60)
+    console.start("r2", EATER, memory_mb=4000)
+    facts, fed = console.closed("r1"), console.closed("r2")
+    assert (facts["memory_mb"], fed["exit_code"]) == (60, 0)
+    assert facts["memory_enforced"] == fed["memory_enforced"] == runner.memory_limits_here()
+    if facts["memory_enforced"]:
+        assert (facts["exit_signal"], facts["oom"], facts["oom_sure"]) == (9, True, "certain")
+        assert "kernel" in facts["message"]
+    else:
+        assert (facts["exit_code"], facts["oom"]) == (0, False)
+    assert facts["memory_cgroup"] is None or not os.path.exists(facts["memory_cgroup"])
+
+
+def test_without_a_cgroup_the_hosts_count_tells_and_says_that_it_is_likely(host, memory_group):
+    """The replica goes into a small cgroup that the runner knows nothing of, as under a limit that somebody else set."""
+    console = host.connect(TRAINYARD_NO_CGROUP="1")
+    console.hello()
+    script = (f"open({str(memory_group / 'cgroup.procs')!r}, 'w').write('0')", "food = bytearray(200 << 20)")
+    console.start("r1", command(*script), memory_mb=1000)
+    facts = console.closed("r1")
+    assert (facts["exit_signal"], facts["oom"], facts["oom_sure"]) == (9, True, "likely")
+    assert facts["memory_enforced"] is False and "ran out of memory" in facts["message"]
+
+
+@pytest.fixture
+def memory_group():
+    parent = runner.delegated_cgroup("memory")
+    assert parent, "this test makes a memory cgroup (v1), which this machine must allow"
+    group = Path(parent) / f"trainyard-test-{os.getpid()}"
+    group.mkdir()
+    (group / "memory.limit_in_bytes").write_text(str(60 << 20))
+    yield group
+    wait_for(lambda: not (group / "cgroup.procs").read_text(), "the cgroup to be empty")
+    group.rmdir()
