@@ -193,7 +193,10 @@ def page(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobPage:
     )
 
 
-OOM_SURE = {"certain": " (certain: its own cgroup counted it)", "likely": " (likely: its host counted a kill just then)"}
+OOM_SURE = {
+    "certain": " (certain: its own cgroup counted it)",
+    "likely": " (likely: its host counted a kill just then)",
+}
 
 
 def memory_limit(run: Run) -> str:

@@ -202,7 +202,13 @@ def test_nobody_is_killed_before_everybody_stands_still(monkeypatch):
     ("own", "host", "killed", "failed", "answer"),
     [
         (0, (5, 5, 6), True, True, (False, "certain")),  # its own cgroup knows better than the host's count
-        (2, (5, 5, 5), False, True, (True, "certain")),  # a child was killed, and the program gave up by itself
+        (
+            2,
+            (5, 5, 5),
+            False,
+            True,
+            (True, "certain"),
+        ),  # a child was killed, and the program gave up by itself
         (2, (5, 5, 6), True, False, (False, "certain")),  # it succeeded all the same
         (None, (5, 5, 6), True, True, (True, "likely")),
         (None, (5, 5, 5), True, True, (False, "certain")),
@@ -244,7 +250,7 @@ def test_the_memory_limit_is_enforced_where_the_host_allows_and_said_where_it_do
 
 
 def test_without_a_cgroup_the_hosts_count_tells_and_says_that_it_is_likely(host, memory_group):
-    """The replica goes into a small cgroup that the runner knows nothing of, as under a limit that somebody else set."""
+    """The replica goes into a small cgroup that the runner knows nothing of, as under another's limit."""
     console = host.connect(TRAINYARD_NO_CGROUP="1")
     console.hello()
     script = (f"open({str(memory_group / 'cgroup.procs')!r}, 'w').write('0')", "food = bytearray(200 << 20)")

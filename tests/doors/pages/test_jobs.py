@@ -170,6 +170,14 @@ def test_a_replica_that_waits_for_the_next_attempt_shows_no_old_host(browser, pr
 ENDS = [
     ({"exit_code": 0}, "exit code 0"),
     ({"exit_code": 137, "oom": True}, "ran out of memory"),
+    (
+        {"exit_signal": 9, "oom": True, "oom_sure": "certain"},
+        "ran out of memory (certain: its own cgroup counted it)",
+    ),
+    (
+        {"exit_signal": 9, "oom": True, "oom_sure": "likely"},
+        "ran out of memory (likely: its host counted a kill just then)",
+    ),
     ({"exit_signal": 9}, "killed by SIGKILL"),
     ({"exit_signal": 99}, "killed by signal 99"),
     ({"refusal": "gpu_busy"}, "not started: a GPU was in use"),
