@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from agents import topology
 from agents.probe import Facts
 
 # Every line of the list, in the order in which it is shown. Those in NEEDED must be right before a job is placed there.
@@ -163,7 +164,13 @@ def _gpus(facts: Facts) -> Item:
     for device in facts.gpus:
         label = f"{device.model} {device.memory_mb / 1024:.0f} GiB"
         kinds[label] = kinds.get(label, 0) + 1
-    return Item("GPUs", True, ", ".join(f"{n} × {label}" for label, n in kinds.items()))
+    parts = [", ".join(f"{n} × {label}" for label, n in kinds.items()), topology.words(facts.topology)]
+    if facts.gpu_unseen:
+        parts.append(
+            f"who has a device open is seen of this login only ({facts.gpu_unseen} processes of others are not):"
+            " for the others nvidia-smi's word counts"
+        )
+    return Item("GPUs", True, "; ".join(part for part in parts if part))
 
 
 def _containment(facts: Facts) -> Item:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agents import topology
 from agents.accelerators import accelerator_type
 from agents.words import clean
 
@@ -67,6 +68,8 @@ class Facts:
     shared: tuple[Mount, ...] | None
     gpus: tuple[Device, ...]
     gpu_error: str
+    topology: Mapping[str, Any]
+    gpu_unseen: int
     nvidia_smi: bool
     runtimes: tuple[str, ...]
     containment: str
@@ -114,6 +117,8 @@ def _facts(d: Mapping[str, Any]) -> Facts:
         shared=_mounts(d.get("shared")),
         gpus=_devices(d.get("gpus")),
         gpu_error=clean(d.get("gpu_error") or "", 1000),
+        topology=topology.parse(str(d.get("gpu_topology") or "")),
+        gpu_unseen=_count(d.get("gpu_unseen")),
         nvidia_smi=d.get("nvidia_smi") is True,
         runtimes=_runtimes(d.get("runtimes")),
         containment=clean(d.get("containment", "subreaper"), 16),

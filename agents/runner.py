@@ -3336,6 +3336,8 @@ def probe() -> None:
         "shared": probe_shared(),
         "gpus": gpus,
         "gpu_error": gpu_error,
+        "gpu_topology": probe_topology() if len(gpus) > 1 else "",
+        "gpu_unseen": open_devices()[1] if gpus else 0,
         "nvidia_smi": shutil.which("nvidia-smi") is not None,
         "runtimes": probe_runtimes(),
         "containment": level,
@@ -3373,6 +3375,12 @@ def probe_gpus() -> Tuple[List[Dict[str, Any]], str | None]:
             memory = int(parts[3]) if parts[3].isdigit() else 0
             found.append({"index": int(parts[0]), "uuid": parts[1], "model": parts[2], "memory_mb": memory})
     return found, None
+
+
+def probe_topology() -> str:
+    """How near the GPUs are to each other, as nvidia-smi draws it; the console reads the drawing."""
+    status, text = output_of(["nvidia-smi", "topo", "-m"])
+    return text[:65536] if status == 0 else ""
 
 
 def probe_disk(home: str) -> Dict[str, Any]:

@@ -38,6 +38,8 @@ GOOD = {
     "containment": "cgroup",
     "containment_text": "a delegated cgroup",
     "memory_limits": True,
+    "gpu_topology": "\tGPU0\tGPU1\tNUMA Affinity\nGPU0\t X \tNV18\t0\nGPU1\tNV18\t X \t0\n",
+    "gpu_unseen": 12,
     "logout": {"kill_user_processes": False, "linger": False},
     "nofile": 1024,
     "inotify": True,
@@ -56,6 +58,9 @@ def judged(offset=0.0, **changes):
 
 def test_a_healthy_host_is_usable_and_every_line_of_the_list_is_judged():
     rows = GREETING + [item.as_row() for item in judged().values()]
+    told = judged()["GPUs"].text
+    assert "NVLink between all" in told and "12 processes of others" in told
+    assert facts().topology == {"links": [[0, 1, 118]], "numa": {"0": 0, "1": 0}}
     assert checklist.usable(rows)
     assert {row["name"] for row in rows} == set(checklist.ORDER)
 

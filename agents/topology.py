@@ -1,0 +1,62 @@
+"""How near the GPUs of a host are to each other, read from `nvidia-smi topo -m`. Pure; the text is foreign."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+MOST_GPUS = 64
+# The bigger the nearer: NVLinks count, then how much of the PCIe tree and of the machine lies between.
+WEIGHTS = {"PIX": 40, "PXB": 30, "PSB": 30, "PHB": 20, "NODE": 10, "SYS": 0, "SOC": 0}
+NVLINK = 100
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_GPU = re.compile(r"GPU(\d{1,3})\Z")
+
+
+def parse(text: str) -> dict[str, Any]:
+    """`{"links": [[i, j, weight], …], "numa": {"<index>": node}}` by nvidia-smi's indexes; {} if it is no table."""
+    columns: list[str] = []
+    rows: dict[int, list[str]] = {}
+    for line in _ANSI.sub("", text).splitlines()[:1000]:
+        cells = [cell.strip() for cell in line.split("\t")]
+        if not columns and "GPU0" in cells[1:]:
+            columns = cells
+        elif columns and (named := _GPU.match(cells[0])):
+            rows.setdefault(int(named.group(1)), cells)
+    if not columns or len(rows) > MOST_GPUS:
+        return {}
+    place = {int(named.group(1)): at for at, name in enumerate(columns) if (named := _GPU.match(name))}
+    links = [
+        [one, other, weight]
+        for one in sorted(rows)
+        for other in sorted(place)
+        if one < other and (weight := _weight(_cell(rows[one], place[other]))) is not None
+    ]
+    numa_at = columns.index("NUMA Affinity") if "NUMA Affinity" in columns else -1
+    nodes = {str(gpu): _cell(cells, numa_at) for gpu, cells in sorted(rows.items())}
+    numa = {
+        gpu: int(node) for gpu, node in nodes.items() if node.isascii() and node.isdigit() and len(node) < 5
+    }
+    return {"links": links, "numa": numa}
+
+
+def words(found: dict[str, Any]) -> str:
+    """For the checklist: `NVLink between all`, or what the nearest and the farthest pair have between them."""
+    weights = [weight for _, _, weight in found.get("links", [])]
+    if not weights:
+        return ""
+    if min(weights) > NVLINK:
+        return "NVLink between all"
+    linked = sum(weight > NVLINK for weight in weights)
+    nodes = len(set(found["numa"].values()))
+    parts = [f"NVLink between {linked} of {len(weights)} pairs"] if linked else ["PCIe only"]
+    return ", ".join(parts + ([f"{nodes} NUMA nodes"] if nodes > 1 else []))
+
+
+def _cell(cells: list[str], at: int) -> str:
+    return cells[at] if 0 <= at < len(cells) else ""
+
+
+def _weight(cell: str) -> int | None:
+    nvlinks = re.fullmatch(r"NV(\d{1,3})", cell)
+    return NVLINK + int(nvlinks.group(1)) if nvlinks else WEIGHTS.get(cell)
