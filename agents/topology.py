@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 MOST_GPUS = 64
@@ -40,7 +41,7 @@ def parse(text: str) -> dict[str, Any]:
     return {"links": links, "numa": numa}
 
 
-def words(found: dict[str, Any]) -> str:
+def words(found: Mapping[str, Any]) -> str:
     """For the checklist: `NVLink between all`, or what the nearest and the farthest pair have between them."""
     weights = [weight for _, _, weight in found.get("links", [])]
     if not weights:
