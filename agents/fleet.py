@@ -137,7 +137,9 @@ class Fleet:
             leases.release(self.name, shares.give_up, now)
         for host_id, row in kept.items():
             self._keep(row, shares.held[host_id], asked, now)
-        leases.seen(self.name, [host_id for host_id, host in self._hosts.items() if host.up], now)
+        compared = [host_id for host_id, host in self._hosts.items() if host.compared]
+        for host_id, mark in leases.seen(self.name, compared, now).items():
+            self._hosts[host_id].tell_mark(mark)
 
     def _drop(self, host_ids: Iterable[int]) -> None:
         gone = [self._hosts.pop(host_id) for host_id in list(host_ids)]

@@ -75,6 +75,7 @@ class HostThread:
         self._wake = threading.Event()
         self._news: deque[Callable[[], bool]] = deque(maxlen=100)
         self._look = True
+        self._compared = False
         self._looked_at = 0.0
         self._busy = False
         self._watch: gpus.Watch | None = None  # what the host was last told to watch, on this link
@@ -109,6 +110,16 @@ class HostThread:
     def ready(self) -> bool:
         link = self._link
         return link is not None and link.ready
+
+    @property
+    def compared(self) -> bool:
+        """It is up, and what it remembers of this console was compared with the database."""
+        return self.up and self._compared
+
+    def tell_mark(self, mark: int) -> None:
+        link = self._link
+        if link is not None:
+            link.mark = mark
 
     def poke(self) -> None:
         self._look = True
@@ -157,7 +168,9 @@ class HostThread:
             return False
         for message in link.asides():
             self._hear_aside(message)
-        if self._look and link.ready:
+        # Not before the desk knows what is there: it may find that it must not give orders at all.
+        if self._look and link.ready and (link.heard_all or not len(link.inbox)):
+            link.heard_all = True
             self._look_now(link)
         if batch := link.inbox.batch():
             self._take(link, batch)
@@ -224,6 +237,7 @@ class HostThread:
         self._greeting = GREETINGS.acquire(timeout=GREETING_TURN_S)
         try:
             link = Link(transport, self.target.name, greeting, self._may_send, self._told)
+            self._compared = False
             self._link, self._look, self._busy = link, True, True
             self._watch, self._watched_at = gpus.Watch(), 0.0
             if not self._stopping:
@@ -248,7 +262,13 @@ class HostThread:
         if hello.sha != install.shipped_sha():
             raise WireError("another runner than the one that was started")
         host_id, token = self.host_id, self.lease.token
-        self._news.append(lambda: standing.up(host_id, token, hello, timezone.now()))
+
+        def greeted() -> bool:
+            changed = standing.up(host_id, token, hello, timezone.now())
+            self._compared = True
+            return changed
+
+        self._news.append(greeted)
         self._turns.ask(self)
 
     def _tell_away(self, status: HostStatus, error: str) -> None:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import F, Q
+from django.db.models.functions import Greatest
 
 from agents.failpoints import failpoint
 from agents.models import Dispatcher, Host
@@ -89,9 +90,12 @@ def release(name: str, host_ids: Collection[int], now: datetime) -> None:
     Host.every.filter(lease_owner=name, pk__in=host_ids).update(lease_until=now, lease_owner="")
 
 
-def seen(name: str, host_ids: Collection[int], now: datetime) -> None:
-    """These hosts answer. One statement for all of them."""
-    Host.every.filter(lease_owner=name, pk__in=host_ids).update(seen_at=now)
+def seen(name: str, host_ids: Collection[int], now: datetime) -> dict[int, int]:
+    """These hosts answer. The marks that may be told to them now (recovery.py), by their ids."""
+    rows = Host.every.filter(lease_owner=name, pk__in=host_ids)
+    if not rows.update(seen_at=now, mark=Greatest(F("mark") + 1, int(now.timestamp()))):
+        return {}
+    return dict(rows.order_by().values_list("pk", "mark"))
 
 
 def _free(host: Host, name: str, now: datetime, fresh: bool) -> bool:

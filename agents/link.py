@@ -35,6 +35,7 @@ PLAIN_ORDER_BYTES = 512
 # What one host may make us remember. A host keeps a run until it is forgotten; a tenth of this would be very many.
 MOST_RUNS = 100_000
 MOST_FREE_MB = 1 << 40
+MOST_MARK = 1 << 40
 # What it complains of is written into our log, which is on our disk.
 MOST_COMPLAINTS = 100
 # About the host itself, no run of it. A newer one says it all again.
@@ -58,10 +59,11 @@ class Hello:
     sha: str
     wall_offset_s: float
     free_mb: int | None
+    mark: int = 0
 
     @classmethod
     def of(cls, message: Message, now: float) -> Hello:
-        wall, free = message.get("wall"), message.get("free_mb")
+        wall, free, mark = message.get("wall"), message.get("free_mb"), message.get("mark")
         if message.get("v") != PROTOCOL:
             raise WireError(f"a runner of protocol {str(message.get('v'))[:20]}")
         return cls(
@@ -69,6 +71,7 @@ class Hello:
             sha=clean(message.get("sha", ""), 64),
             wall_offset_s=float(wall) - now if isinstance(wall, int | float) else 0.0,
             free_mb=int(free) if isinstance(free, int | float) and 0 <= free <= MOST_FREE_MB else None,
+            mark=mark if type(mark) is int and 0 <= mark <= MOST_MARK else 0,
         )
 
 
@@ -96,6 +99,8 @@ class Link:
         self.said = Said()  # touched in the host's turns only
         self._asides: list[Message] = []
         self.hello: Hello | None = None
+        self.mark = 0  # what may be told to the host (recovery.py); set by the steward
+        self.heard_all = False  # the inventory is with the desk, too
         self.ready = False  # the whole inventory has been heard: what is not in it is not there
         self.ended = self.hung_up = False
         self.error = ""
@@ -181,7 +186,7 @@ class Link:
             return True
         if self.hello is not None and now - self.pinged_at >= ping_s:
             self.pinged_at = now
-            self.send({"t": "ping", "id": int(now * 1000)})
+            self.send({"t": "ping", "id": int(now * 1000), "mark": self.mark})
         return False
 
     def close(self) -> None:

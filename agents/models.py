@@ -99,6 +99,9 @@ class Host(models.Model):
     lease_token = models.BigIntegerField(default=0)
     lease_until = models.DateTimeField(null=True, blank=True)
     due_at = models.DateTimeField(null=True, blank=True, help_text="when the checklist is to be run (again)")
+    mark = models.BigIntegerField(
+        default=0, help_text="grows while a dispatcher speaks to it, and is told to it: see recovery.py"
+    )
 
     objects = InService()
     every = models.Manager["Host"]()
@@ -163,6 +166,18 @@ class HostEvent(models.Model):
 
     class Meta:
         ordering = ["-at", "-id"]
+
+
+class Recovery(models.Model):
+    """Hosts know what this database does not: it was restored from a backup. Nothing is done until a person says so."""
+
+    since = models.DateTimeField()
+    why = models.TextField()
+    confirmed_at = models.DateTimeField(null=True, blank=True)
+    confirmed_by = models.CharField(max_length=150, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
 
 
 class Dispatcher(models.Model):

@@ -426,6 +426,7 @@ class Home:
         self.forgotten = os.path.join(self.base, "forgotten")
         self.owner = os.path.join(self.base, "owner")
         self.epoch = os.path.join(self.base, "epoch")
+        self.mark = os.path.join(self.base, "mark")
 
     def make(self) -> None:
         """Without a look into what exists already: the work directories may be on a disk that does not answer."""
@@ -2509,6 +2510,7 @@ class Serve:
         self.watches: Dict[int, Run] = {}
         self.base_watch = -1
         self.token = ""
+        self.mark = 0
         self.boot_id = boot_id()
         self.errands: Dict[int, Errand] = {}
         self.left_work: Dict[str, bool] = {}  # of forgotten runs: is it to be kept for a day?
@@ -2815,7 +2817,7 @@ class Serve:
             home.make()
         except (OSError, TypeError, ValueError) as error:
             self.refuse(str(error))
-        stored = _stored_epoch(home)
+        stored = _stored_number(home.epoch)
         if epoch < stored:
             self.refuse(
                 "epoch %d is over, this host has seen %d: was the console restored?" % (epoch, stored)
@@ -2823,6 +2825,7 @@ class Serve:
         if epoch > stored:
             write_file(home.epoch, b"%d" % epoch, durable=True)
         self.home = home
+        self.mark = _stored_number(home.mark)
         self.token = "%d.%s" % (os.getpid(), os.urandom(8).hex())
         write_file(home.owner, self.token.encode())
         self.base_watch = self.inotify.watch(home.base, IN_MOVED_TO)
@@ -2851,6 +2854,7 @@ class Serve:
             "home": os.path.dirname(home.root),
             "free_mb": free_bytes(home.base) >> 20,
             "containment": containment_level(),
+            "mark": self.mark,
         }
 
     def on_runs(self, message: Message, payload: bytes) -> None:
@@ -3052,6 +3056,12 @@ class Serve:
 
     def on_ping(self, message: Message, payload: bytes) -> None:
         self.say({"t": "pong", "id": message.get("id"), "wall": time.time(), "mono": time.monotonic()})
+        mark = message.get("mark")
+        if type(mark) is int and mark >= self.mark + _MARKS_APART:
+            # A database that was restored from before this is known by it. A full disk may leave it out.
+            with contextlib.suppress(OSError):
+                write_file(self.at_home().mark, b"%d" % mark)
+                self.mark = mark
 
     def on_forget(self, message: Message, payload: bytes) -> None:
         name, home = message["run"], self.at_home()
@@ -3158,9 +3168,13 @@ def close_after_reboot(directory: str, facts: Facts) -> None:
     clean_directory(directory)
 
 
-def _stored_epoch(home: Home) -> int:
+# The console's mark grows by one a second; so often it is written down.
+_MARKS_APART = 10
+
+
+def _stored_number(path: str) -> int:
     try:
-        with open(home.epoch) as file:
+        with open(path) as file:
             return int(file.read())
     except (OSError, ValueError):
         return 0

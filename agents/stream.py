@@ -11,7 +11,7 @@ from typing import Any
 import paramiko
 
 from agents.dial import ENDS
-from agents.failpoints import failpoint
+from agents.failpoints import SAID, failpoint
 from agents.runner import Decoder, Message, encode
 
 READ_BYTES = 256 * 1024
@@ -96,7 +96,7 @@ class Stream:
     def _write(self) -> None:
         try:
             while batch := self._next_batch():
-                kinds = [kind for kind, _ in batch]
+                kinds = [kind for kind, _ in batch if kind in SAID]
                 for kind in kinds:
                     failpoint(f"send.{kind}.before")
                 if not self._may_send():

@@ -62,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     add_people(nouns, shared)
     add_projects(nouns, shared)
     add_hosts(nouns, shared)
+    add_recovery(nouns, shared)
     return top
 
 
@@ -170,6 +171,20 @@ def add_projects(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
     report.add_argument("--month", metavar="YYYY-MM", help="this one, if left out")
     report.add_argument("--project", help="this one only")
     report.set_defaults(command="projects.report_usage")
+
+
+def add_recovery(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
+    verbs = nouns.add_parser("recovery", help="after a backup was restored").add_subparsers(
+        required=True, metavar="VERB"
+    )
+    show = verbs.add_parser("show", parents=[shared], help="what hosts know and the database does not")
+    show.set_defaults(command="maintenance.show_recovery")
+    confirm = verbs.add_parser("confirm", parents=[shared], help="go on")
+    confirm.add_argument(
+        "--stop", metavar="RUN", action="append", default=[], help="an unknown run to be stopped"
+    )
+    confirm.add_argument("--stop-all", action="store_true", help="stop all unknown runs")
+    confirm.set_defaults(command="maintenance.confirm_recovery")
 
 
 def add_hosts(nouns: Nouns, shared: argparse.ArgumentParser) -> None:

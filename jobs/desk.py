@@ -17,8 +17,9 @@ from typing import Any, Protocol
 from django.db import connection
 from django.utils import timezone
 
+from agents import recovery
 from agents.desk import Arrival, Taken, Want
-from jobs import announce, hints, intake, wanted
+from jobs import announce, hints, intake, recovering, wanted
 from jobs.advance import Advanced, advance_quietly
 from jobs.appending import Appender
 from jobs.away import NO_DATABASE
@@ -68,6 +69,9 @@ class JobsDesk:
 
     def orders(self, runs: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         with borrowed():
+            if recovery.observing():
+                recovering.miss(runs, timezone.now())
+                return {}
             found = wanted.orders(runs)
             missing = [run for run in runs if run not in found]
             if missing:

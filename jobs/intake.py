@@ -20,7 +20,7 @@ from agents import gpus
 from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Taken
 from agents.failpoints import failpoint
 from agents.models import Host
-from jobs import facts, segments, storage
+from jobs import facts, segments, storage, strays
 from jobs.models import Job, LogGap, LogPiece, Run
 from jobs.pieces import Tail
 from jobs.rules.states import TERMINAL, RunPhase
@@ -117,9 +117,14 @@ def _write(host_id: int, mail: dict[str, Mail], full: bool, now: datetime, tries
     )
     told = Told()
     store = Store(now)
+    unknown = {run: each for run, each in mail.items() if each.facts}
     for run in runs:
+        unknown.pop(run.pk, None)
         _learn(run, mail[run.pk], full, store, told, tries)
     store.save()
+    if unknown:
+        read = {run: facts.read(each.facts[-1].document) for run, each in unknown.items()}
+        strays.meet(host_id, {run: each for run, each in read.items() if each}, now)
     Job.every.filter(pk__in=told.jobs).update(due_at=now)
     if told.check:
         Host.every.filter(pk=host_id).update(due_at=now)
@@ -284,14 +289,18 @@ def declare_lost(host_id: int, words: str, now: datetime) -> set[int]:
     host's row.
     """
     open_runs = Run.objects.filter(host=host_id).exclude(phase=RunPhase.CLOSED)
-    found = list(open_runs.values_list("pk", flat=True))
+    return close_as_lost(list(open_runs.values_list("pk", flat=True)), words, now, declared=True)
+
+
+def close_as_lost(found: Sequence[str], words: str, now: datetime, declared: bool = False) -> set[int]:
+    """A person says that these runs are over, and why. `declared`: their host may still have them, if it comes back."""
     _lock_jobs(found)
     store, jobs = Store(now), set()
     lost = facts.read({"phase": "closed", "why": "lost", "message": words})
     rows = Run.objects.select_for_update(no_key=True).filter(pk__in=found).exclude(phase=RunPhase.CLOSED)
     for run in rows.order_by("pk").defer("order", "log_proof"):
         changed = facts.learn(run, lost, now) if lost else set()
-        run.declared_lost_at = now
+        run.declared_lost_at = now if declared else None
         store.changed.append((run, changed | {"declared_lost_at"}))
         jobs.add(run.job_id)
     store.save()

@@ -19,6 +19,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Exists, F
 
 from agents.failpoints import failpoint
+from agents.models import Recovery
 from jobs import announce, events, floor, ground, hints, moves, quotas, seating, snapshot
 from jobs.clock import Clock
 from jobs.floor import Floor
@@ -90,11 +91,14 @@ def _asked() -> tuple[int | None, bool]:
     One query, for nearly every call ends with it.
     """
     left = moves.hosts_to_leave()
-    questions = "serial", Exists(ground.waiting().order_by()), Exists(left.order_by())
-    row = Tick.objects.filter(name=TICK).values_list(*questions).first()
+    held_back = Recovery.objects.filter(confirmed_at=None)
+    questions = Exists(ground.waiting().order_by()), Exists(left.order_by()), Exists(held_back.order_by())
+    row = Tick.objects.filter(name=TICK).values_list("serial", *questions).first()
     if row is None:
         return (serial() if ground.waiting().exists() else None), left.exists()
-    before, somebody, leaving = row
+    before, somebody, leaving, observing = row
+    if observing:
+        return None, False
     return (before if somebody else None), leaving
 
 

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
+
+from agents import recovery
 from agents.desk import Want
-from jobs import storage
-from jobs.models import Run
+from jobs import recovering, storage
+from jobs.models import Run, Stray
 from jobs.rules.states import TERMINAL, RunPhase
 
 _COLUMNS = (
@@ -59,6 +62,11 @@ def wanted(host_id: int) -> dict[str, Want]:
         if row.log_complete_at is None and full is None:
             full = storage.low()
         found[row.run] = want(row, bool(full))
+    if recovery.observing():
+        return recovering.only_pull(found)
+    strays = Stray.objects.filter(host=host_id, stop_wanted_at__isnull=False).exclude(phase=RunPhase.CLOSED)
+    for run in strays.values_list("run", flat=True):
+        found[run] = Want(stop=True, grace_s=settings.TRAINYARD.grace_s)
     return found
 
 

@@ -13,6 +13,7 @@ from console.api import (
     log_bytes,
     machine_types,
     project_urls,
+    recovery,
     views,
 )
 
@@ -44,5 +45,7 @@ urlpatterns = [
         gpus.GpuActView.as_view(),
     ),
     *project_urls.urlpatterns,
+    re_path(r"^/*api/v1/recovery/?$", recovery.RecoveryView.as_view()),
+    re_path(r"^/*api/v1/recovery:confirm$", recovery.ConfirmView.as_view()),
     re_path(r"^/*(?:v1|ui|api)/", views.Nothing.as_view()),
 ]

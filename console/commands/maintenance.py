@@ -14,7 +14,7 @@ from agents.models import Host
 from console import database
 from console.commands import Refused
 from console.forms.fields import DurationText
-from jobs import maintenance, refusals
+from jobs import maintenance, recovering, refusals
 
 
 def cordon(words: argparse.Namespace) -> int:
@@ -57,6 +57,32 @@ def uncordon(words: argparse.Namespace) -> int:
     with transaction.atomic():
         maintenance.uncordon(host, actor(), timezone.now())
     print(f"{host.name} is open to jobs.")
+    return 0
+
+
+def show_recovery(words: argparse.Namespace) -> int:
+    """One line for each difference. Tabs, so that cut(1) works."""
+    database.prepare(timezone.now())
+    found = recovering.found()
+    print(f"observing: {found.recovery.why}" if found.recovery else "nothing waits to be confirmed")
+    for stray in found.strays:
+        print(f"unknown\t{stray.run}\t{stray.host.name}\t{stray.phase}")
+    for run in found.missing:
+        print(f"missing\t{run.pk}\t{run.host.name}\t{run.phase}")
+    for host in found.unheard if found.recovery else ():
+        print(f"not heard\t{host.name}")
+    return 0
+
+
+def confirm_recovery(words: argparse.Namespace) -> int:
+    database.prepare(timezone.now())
+    strays = [stray.run for stray in recovering.found().strays if stray.phase != "closed"]
+    try:
+        with transaction.atomic():
+            recovering.confirm(strays if words.stop_all else words.stop, actor(), timezone.now())
+    except refusals.Refused as refused:
+        raise Refused(refused.message) from refused
+    print("Confirmed. Jobs go on.")
     return 0
 
 

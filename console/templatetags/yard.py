@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from agents import recovery
 from console.presenters.badges import Badge
 from jobs import logs
 
@@ -32,6 +33,12 @@ def icon(name: str) -> SafeString:
 def logs_are_paused() -> bool:
     """For the banner: one look at the disk, no query."""
     return logs.paused()
+
+
+@register.simple_tag
+def only_observing() -> bool:
+    """For the banner: a backup was restored, and nobody has confirmed yet."""
+    return recovery.observing()
 
 
 @register.simple_tag

@@ -59,6 +59,9 @@ class Run(models.Model):
     memory_enforced = models.BooleanField(null=True, blank=True, help_text="null: no limit was asked for")
     containment = models.CharField(max_length=16, blank=True)
     survivors = models.JSONField(default=list)
+    missing_at = models.DateTimeField(
+        null=True, blank=True, help_text="when its host was found not to have it, in recovery mode"
+    )
     # Closed by the word of a person, not of its host, until the host has proved it.
     declared_lost_at = models.DateTimeField(null=True, blank=True)
     proved_at = models.DateTimeField(null=True, blank=True, help_text="when the host closed it all the same")

@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents import leases, standing
+from agents import leases, recovery, standing
 from agents.leases import share_out
 from agents.link import Hello
-from agents.models import Dispatcher, Host, HostEvent, HostStatus, Location
+from agents.models import Dispatcher, Host, HostEvent, HostStatus, Location, Recovery
 from tests.agents.conftest import row
 
 pytestmark = pytest.mark.django_db
@@ -143,3 +143,29 @@ def test_a_stale_token_writes_nothing_about_a_host():
     assert not standing.up(host.pk, 4, HELLO, NOW)
     host.refresh_from_db()
     assert (host.status, host.boot_id, host.last_error) == (HostStatus.UP, "", "")
+
+
+def hello(mark=0):
+    return Hello(boot_id="b", sha="s", wall_offset_s=0.0, free_mb=1, mark=mark)
+
+
+def test_a_host_that_remembers_a_later_mark_than_the_database_tells_of_a_restored_backup():
+    [pk] = hosts(1)
+    token = share("one", fresh=True).held[pk]
+    standing.up(pk, token, hello(mark=10**9), NOW)
+    assert not recovery.observing(), "the first greeting of a row proves nothing"
+    told = leases.seen("one", [pk], NOW)[pk]
+    later = leases.seen("one", [pk], NOW - timedelta(hours=1))[pk]
+    assert told >= int(NOW.timestamp()) and later == told + 1, "it grows, whatever the clock does"
+    standing.up(pk, token, hello(mark=later), NOW)
+    assert not recovery.observing()
+    Host.objects.filter(pk=pk).update(mark=later - 3600)  # the backup was an hour old
+    standing.up(pk, token, hello(mark=later), NOW)
+    assert recovery.observing() and "knows nothing after" in Recovery.objects.get().why
+    assert Host.objects.get(pk=pk).mark == later, "from now on it gives out higher ones"
+
+
+def test_marks_are_told_to_hosts_that_this_dispatcher_holds():
+    [pk] = hosts(1)
+    share("one", fresh=True)
+    assert leases.seen("two", [pk], NOW) == {} and leases.seen("one", [], NOW) == {}

@@ -256,3 +256,15 @@ def test_the_failpoints_are_all_in_the_code():
     for name in RUNNER_FAILPOINTS:
         assert f'failpoint("{name}")' in source
     assert json.dumps(sorted(set(RUNNER_FAILPOINTS))) == json.dumps(sorted(RUNNER_FAILPOINTS))
+
+
+def test_a_host_remembers_the_highest_mark_that_it_was_told(host):
+    first = host.connect()
+    assert first.hello()["mark"] == 0
+    for mark in (1_000, 1_005, 1_011, 500, "2000", True):
+        first.say("ping", id=str(mark), mark=mark)
+    first.say("ping", id="last")
+    while first.hear("pong")["id"] != "last":
+        pass
+    second = host.connect()
+    assert second.hello()["mark"] == 1_011, "written down every ten, and never back"

@@ -50,6 +50,7 @@ GET = {
     "host-live": SEES_HOST,
     "maintain-host": row(200, 403, 403, 403, 403, 403, 404),
     "machines": row(200, 200, 200, 200, 200, 200, 403),
+    "recovery": ROOT_ONLY,
 }
 MANAGES_HOST = row(302, 403, 403, 403, 403, 403, 404)
 # What the deployment's admins may do to a project, and what its own admins may as well.
@@ -78,6 +79,7 @@ POST = {
     "check-host": MANAGES_HOST,
     "remove-host": MANAGES_HOST,
     "cordon-host": MANAGES_HOST,
+    "confirm-recovery": row(302, 403, 403, 403, 403, 403, 403),
     "uncordon-host": MANAGES_HOST,
     "drain-host": MANAGES_HOST,
     "declare-gone": row(200, 403, 403, 403, 403, 403, 404),

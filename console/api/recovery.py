@@ -1,0 +1,56 @@
+"""Recovery mode for scripts."""
+
+from __future__ import annotations
+
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.http import Http404
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from agents.models import Host
+from console import access
+from console.api import resources
+from console.api.errors import Refused
+from console.api.views import OurView, person
+from jobs import recovering
+
+
+class RecoveryView(OurView):
+    """`GET /api/v1/recovery`, and `POST /api/v1/recovery:confirm` with `{"stop": [run, ...]}`."""
+
+    def get(self, request: Request) -> Response:
+        _only_managers(request)
+        found = recovering.found()
+        return Response(
+            {
+                "observing": found.recovery is not None,
+                "why": found.recovery.why if found.recovery else "",
+                "since": resources.stamp(found.recovery.since) if found.recovery else "",
+                "strays": [
+                    {"run": each.run, "host": each.host.name, "phase": each.phase} for each in found.strays
+                ],
+                "missing": [{"run": each.pk, "host": each.host.name} for each in found.missing],
+                "unheard": [each.name for each in found.unheard],
+            }
+        )
+
+
+class ConfirmView(OurView):
+    def post(self, request: Request) -> Response:
+        _only_managers(request)
+        body = request.data if isinstance(request.data, dict) else {}
+        stop = body.get("stop", [])
+        if not isinstance(stop, list) or not all(isinstance(run, str) for run in stop):
+            raise Refused("stop", "stop must be a list of runs.")
+        with transaction.atomic():
+            recovering.confirm(stop, person(request).username, timezone.now())
+        return Response({})
+
+
+def _only_managers(request: Request) -> None:
+    if not access.can(request.user, "see", Host):
+        raise Http404
+    if not access.can(request.user, "manage", Host):
+        raise PermissionDenied

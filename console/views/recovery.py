@@ -1,0 +1,44 @@
+"""Recovery mode: what hosts know and the database does not, and the word that lets everything go on."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from agents.models import Host
+from console import access
+from console.views.people import person
+from jobs import recovering
+from jobs.refusals import Refused
+
+
+@require_safe
+@login_required
+def recovery(request: HttpRequest) -> HttpResponse:
+    _only_managers(request)
+    return render(request, "recovery.html", {"found": recovering.found()})
+
+
+@require_POST
+@login_required
+def confirm(request: HttpRequest) -> HttpResponse:
+    _only_managers(request)
+    try:
+        with transaction.atomic():
+            recovering.confirm(request.POST.getlist("stop"), person(request).username, timezone.now())
+    except Refused as refused:
+        messages.error(request, refused.message)
+        return redirect("recovery")
+    messages.success(request, "Confirmed. Jobs go on.")
+    return redirect("hosts")
+
+
+def _only_managers(request: HttpRequest) -> None:
+    if not access.can(request.user, "manage", Host):
+        raise PermissionDenied

@@ -1,0 +1,82 @@
+"""Recovery mode: hosts know what this database does not (agents/recovery.py says how that is noticed).
+
+Until an admin confirms, hosts report and logs are fetched; nothing is decided, placed, started, stopped or forgotten.
+The admin sees both differences: what hosts have and the database does not (strays), and what the database thinks is
+there and its host has not. On confirming, the strays that were chosen are stopped, what is missing is taken as lost,
+and everything goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+
+from agents.desk import Want
+from agents.models import Host, HostStatus, Recovery
+from jobs import announce, audit, hints, intake, passes
+from jobs.models import Job, Run, Stray
+from jobs.refusals import Refused
+from jobs.rules.states import TERMINAL, RunPhase
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What differs, and of whom nothing was heard yet."""
+
+    recovery: Recovery | None
+    strays: tuple[Stray, ...]
+    missing: tuple[Run, ...]
+    unheard: tuple[Host, ...]
+
+
+def found() -> Found:
+    return Found(
+        Recovery.objects.filter(confirmed_at=None).first(),
+        tuple(Stray.objects.select_related("host")),
+        tuple(Run.objects.filter(missing_at__isnull=False).select_related("host", "job").defer("order")),
+        tuple(Host.objects.exclude(status__in=(HostStatus.UP, HostStatus.NEW))),
+    )
+
+
+def only_pull(wanted: Mapping[str, Want]) -> dict[str, Want]:
+    """While nobody has confirmed, logs are fetched, and that is all."""
+    return {run: Want(pull_from=want.pull_from) for run, want in wanted.items()}
+
+
+def miss(runs: Sequence[str], now: datetime) -> None:
+    """These would be started now: their host has not got them."""
+    Run.objects.filter(pk__in=runs, missing_at=None).exclude(phase=RunPhase.CLOSED).update(missing_at=now)
+
+
+def confirm(stop: Collection[str], actor: str, now: datetime) -> None:
+    """Go on. Of the strays, those named are stopped; what is missing is over, and its jobs go on by their rules."""
+    with transaction.atomic():
+        passes.claim()
+        rows = list(Recovery.objects.select_for_update().filter(confirmed_at=None))
+        if not rows:
+            raise Refused("recovery", "Nothing waits to be confirmed.")
+        unknown = set(stop) - set(Stray.objects.values_list("run", flat=True))
+        if unknown:
+            raise Refused(
+                "stop", f"No host has a run {sorted(unknown)[0][:80]} that the database does not know."
+            )
+        Stray.objects.filter(run__in=stop).exclude(phase=RunPhase.CLOSED).update(
+            stop_wanted_at=now, stop_by=actor[:150]
+        )
+        missing = Run.objects.filter(missing_at__isnull=False)
+        begun = list(
+            missing.exclude(phase__in=(RunPhase.CREATED, RunPhase.CLOSED)).values_list("pk", flat=True)
+        )
+        words = f"its host has nothing of it, as {actor} confirmed after a backup was restored"
+        intake.close_as_lost(begun, words, now)
+        missing.update(missing_at=None)
+        Recovery.objects.filter(confirmed_at=None).update(confirmed_at=now, confirmed_by=actor[:150])
+        after = {"stopped": sorted(stop), "taken_as_lost": begun}
+        audit.note(actor, "recovery.confirm", "deployment", "recovery", {"why": rows[0].why}, after, now)
+        Job.every.exclude(state__in=TERMINAL).update(due_at=now)
+        hints.schedule()
+        hints.hosts(list(Host.objects.values_list("pk", flat=True)))
+        announce.hint("hosts")

@@ -1,0 +1,126 @@
+"""Hosts are emptied, lost and found again, and a backup is restored, under jobs that run on real hosts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+
+import pytest
+
+from tests.flows.scenes import LongJob, replica_process
+from tests.harness.shell import wait_for
+
+pytestmark = pytest.mark.needs_namespaces
+P, W = "workerpool0-0", "workerpool1-0"
+
+
+@pytest.fixture(autouse=True)
+def healed(yard):
+    yield
+    for host in yard.fleet:
+        host.heal()
+
+
+def cluster(yard, run_id):
+    [row] = yard.query(f"SELECT \"order\" FROM jobs_run WHERE id = '{run_id}'")
+    order = json.loads(row["order"]) if isinstance(row["order"], str) else row["order"]
+    return json.loads(order["env"]["CLUSTER_SPEC"])["cluster"]
+
+
+def moved(job, replica, old):
+    def there():
+        run = job.run(replica)
+        return not run["held"] and run["host_id"] != old["host_id"] and run["phase"] == "running"
+
+    return there
+
+
+def test_a_drained_host_is_left_under_the_same_name_and_peers_are_told(yard, client):
+    """S0-11. The job stays RUNNING, nothing is counted, and both replicas have the same new cluster."""
+    job = LongJob(yard, replicas=2, name="drained").running()
+    for replica in (P, W):
+        client.wait_for_log(job.id, "line 0 at", replica)
+    old, host = job.run(W), job.host(W)
+    yard.command("host", "drain", host.name, "--message", "new disk")
+    try:
+        wait_for(moved(job, W, old), "the replica to run elsewhere", dump=yard.tail)
+        wait_for(lambda: job.run(P)["phase"] == "running", "its peer to run again", dump=yard.tail)
+        new, peer = job.run(W), job.run(P)
+        assert cluster(yard, new["id"]) == cluster(yard, peer["id"]) != cluster(yard, old["id"])
+        job.grows(W)
+        job.grows(P)
+        listed = yard.command("host", "list").stdout
+        assert f"{host.name}\t" in listed and "\tdrained\t" in listed
+    finally:
+        yard.command("host", "uncordon", host.name)
+    job.succeeded()
+    yard.check()
+    counted = yard.query(f"SELECT restarts FROM jobs_replica WHERE job_id = {job.id}")
+    states = f"SELECT to_state FROM jobs_transition WHERE job_id = {job.id} AND subject = 'job' ORDER BY id"
+    assert [row["restarts"] for row in counted] == [0, 0]
+    assert [row["to_state"] for row in yard.query(states)] == ["QUEUED", "PENDING", "RUNNING", "SUCCEEDED"]
+    assert sorted(job.starts()) == sorted(
+        f"{job.id}-{name}-a1-r{number}" for name in (P, W) for number in (0, 1)
+    )
+
+
+def test_a_host_that_was_declared_gone_ends_what_it_still_runs_when_it_comes_back(yard, client):
+    """Silence frees nothing, a person does; the replica goes on elsewhere, and its former self is ended first."""
+    job = LongJob(yard, replicas=2, name="declared gone").running()
+    client.wait_for_log(job.id, "line 0 at", W)
+    old, host = job.run(W), job.host(W)
+    host.blackhole()
+    yard.wait_for_hosts("unreachable", host.name)
+    refused = yard.command("host", "declare-gone", host.name, check=False)
+    assert refused.returncode == 1 and f"--confirm {host.name}" in refused.stderr
+    assert not job.run(W)["released_at"]
+    yard.command("host", "declare-gone", host.name, "--confirm", host.name)
+    wait_for(moved(job, W, old), "the replica to run elsewhere", dump=yard.tail)
+    assert replica_process(host, old["id"]), "nobody has told the lost host yet"
+    host.heal()
+    yard.wait_for_hosts("up", host.name)
+    wait_for(lambda: not replica_process(host, old["id"]), "its former self to be ended", dump=yard.tail)
+    again = f"SELECT gone_at FROM agents_host WHERE name = '{host.name}'"
+    wait_for(
+        lambda: yard.query(again)[0]["gone_at"] is None, "the host to be in service again", dump=yard.tail
+    )
+    job.succeeded()
+    yard.check()
+    restarts = yard.query(f"SELECT name, restarts FROM jobs_replica WHERE job_id = {job.id} ORDER BY name")
+    assert [(row["name"], row["restarts"]) for row in restarts] == [(P, 0), (W, 1)]
+
+
+def test_after_an_old_backup_nothing_is_started_or_killed_before_an_admin_confirms(yard, stage, client):
+    """Failure mode 50 and G25: yesterday's database meets today's hosts."""
+    known = LongJob(yard, name="known to the backup").running()
+    client.wait_for_log(known.id, "line 0 at")
+    backup = yard.data / "backup.sqlite3"
+    with sqlite3.connect(yard.database) as source, sqlite3.connect(backup) as copy:
+        source.backup(copy)
+    later = LongJob(yard, name="after the backup").running()
+    client.wait_for_log(later.id, "line 0 at")
+    stray, host = later.run()["id"], later.host()
+    kept, home = known.run()["id"], known.host()
+    yard.stop()
+    for suffix in ("", "-wal", "-shm"):
+        (yard.data / f"trainyard.sqlite3{suffix}").unlink(missing_ok=True)
+    shutil.copy(backup, yard.database)
+    yard.start()
+    try:
+        strays = "SELECT run FROM jobs_stray"
+        wait_for(lambda: yard.query(strays), "the product to see what it does not know", dump=yard.tail)
+        shown = yard.command("recovery", "show").stdout
+        assert shown.startswith("observing: ") and f"unknown\t{stray}\t{host.name}\t" in shown
+        waiting = LongJob(yard, name="waits for the word")
+        client.cancel(known.id)
+        known.grows(what="the log of what is known to be fetched meanwhile")
+        assert (client.state(waiting.id), client.state(known.id)) == ("QUEUED", "RUNNING")
+        assert replica_process(host, stray) and replica_process(home, kept), "nothing is killed"
+        assert not yard.ledger(waiting.id), "nothing is started"
+        yard.command("recovery", "confirm", "--stop-all")
+        wait_for(lambda: not replica_process(host, stray), "the stray to be ended", dump=yard.tail)
+        client.wait(known.id, "CANCELLED")
+        waiting.running().succeeded()
+    finally:
+        stage.clear()  # its database has lost a job that was accepted: nothing can be checked any more
