@@ -327,6 +327,9 @@ def give_up(host_id: int, why: str, now: datetime) -> None:
     for run in unread.filter(phase=RunPhase.CLOSED).order_by("pk").defer("order", "log_proof"):
         rest = Gap(run.log_stored, run.log_size, why)
         _learn(run, Mail(log=[rest]), False, store, Told(), Tries())
+        if run.log_complete_at is None:  # nobody will prove any more what a person gave up
+            run.log_complete_at = run.prove_due_at = now
+            store.changed.append((run, {"log_complete_at", "prove_due_at"}))
     store.save()
 
 

@@ -42,7 +42,15 @@ class Done:
 
 
 def hosts_to_leave() -> QuerySet[Host]:
-    return Host.objects.filter(Q(drain_at__isnull=False) | Q(gone_at__isnull=False))
+    """Hosts about which there is something to do here; asked at each look at the queue."""
+    lost = Run.objects.filter(
+        declared_lost_at__isnull=False, replica__state=ReplicaState.STARTING, job__state__in=PLACED
+    )
+    return Host.objects.filter(
+        Q(drain_at__isnull=False, drained_at=None)
+        | Q(gone_at__isnull=False, status=HostStatus.UP)
+        | Q(pk__in=lost.order_by().values("host"))
+    )
 
 
 def move(now: datetime) -> frozenset[int]:

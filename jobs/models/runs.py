@@ -82,6 +82,9 @@ class Run(models.Model):
         indexes = [
             models.Index(fields=["host"], name="run_on_host", condition=Q(forgotten_at=None)),
             models.Index(fields=["host"], name="run_holding", condition=Q(released_at=None)),
+            models.Index(
+                fields=["host"], name="run_declared_lost", condition=Q(declared_lost_at__isnull=False)
+            ),
             models.Index(fields=["prove_due_at"], name="run_to_prove", condition=~Q(prove_due_at=None)),
         ]
         constraints = [

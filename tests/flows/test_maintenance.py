@@ -16,9 +16,9 @@ P, W = "workerpool0-0", "workerpool1-0"
 
 
 @pytest.fixture(autouse=True)
-def healed(yard):
+def healed(yard, stage):
     yield
-    for host in yard.fleet:
+    for host in stage.fleet or ():
         host.heal()
 
 
