@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     dependencies = [
         ("agents", "0004_recovery"),
-        ("jobs", "0010_recovery"),
+        ("jobs", "0011_recovery"),
     ]
 
     operations = [

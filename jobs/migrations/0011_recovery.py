@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     dependencies = [
         ("agents", "0004_recovery"),
-        ("jobs", "0009_preempted"),
+        ("jobs", "0010_run_memory"),
     ]
 
     operations = [
