@@ -21,6 +21,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import functools
 import gc
 import hashlib
 import json
@@ -387,7 +388,9 @@ class Inotify:
                 yield watch, mask
 
 
+@functools.lru_cache(maxsize=None)
 def boot_id() -> str:
+    """No process sees two of them."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         return file.read().strip()
 
@@ -457,10 +460,13 @@ def read_plain(path: str, most: int) -> bytes:
         return file.read(most) or b""
 
 
+_STRICT = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
 def read_json(path: str) -> Dict[str, Any] | None:
     """The document, or None when there is none, or none that is whole and could be told again."""
     try:
-        value = json.loads(read_plain(path, 1 << 24).decode("utf-8"), parse_constant=_refuse_constant)
+        value = _STRICT.decode(read_plain(path, 1 << 24).decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -613,6 +619,15 @@ def new_facts(run: str, mark: str = "") -> Facts:
 
 
 MAX_FACTS = MAX_HEADER // 2
+
+
+def _size_of(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0
+
+
 _NONE, _NUMBER = type(None), (int, float, type(None))
 # Of what kind a fact must be for us to go on with it.
 _KINDS: Dict[str, Any] = dict(
@@ -627,12 +642,15 @@ _KINDS: Dict[str, Any] = dict(
 
 def load_facts(directory: str) -> Facts | None:
     """A run's facts with every key that this version knows, and all that another version added."""
-    found = read_json(os.path.join(directory, "facts.json"))
+    path = os.path.join(directory, "facts.json")
+    found = read_json(path)
     if found is None or not isinstance(found.get("phase"), str):
         return None
     facts = new_facts(os.path.basename(directory))
     facts.update({"boot_id": "", "claimed_at": None})
-    if len(json.dumps(found)) > MAX_FACTS:  # somebody has been at it by hand: keep what we know, short
+    if (
+        _size_of(path) > MAX_FACTS // 6
+    ):  # escaped, it may be six times as long. Somebody has been at it by hand: keep what we know, short
         found = {key: found[key] for key in found.keys() & facts.keys() if len(json.dumps(found[key])) < 4096}
         found.setdefault("phase", "claimed")
     for key, value in found.items():
@@ -1538,8 +1556,11 @@ STORAGE_S = float(os.environ.get("TRAINYARD_STORAGE_S") or 20)
 
 def elsewhere(base: str, path: str) -> bool:
     """May `path`, below `base`, be on another file system than that? Told without touching what may hang."""
-    if any(point.startswith(base + "/") for point, _, _ in mounts()):
-        return True
+    with open("/proc/self/mountinfo", "rb") as file:
+        # As names stand there: blanks, tabs, newlines and backslashes are octal numbers.
+        name = re.sub(rb"[ \t\n\\]", lambda found: b"\\%03o" % ord(found.group(0)), os.fsencode(base))
+        if b" " + name + b"/" in file.read():
+            return True
     return any(os.path.islink(part) for part in (os.path.dirname(path), path))
 
 
@@ -2110,6 +2131,7 @@ class Keeper:
 # ---------------------------------------------------------------------------------------------------------------
 
 FRAME_BYTES = 64 * 1024
+BULK_BYTES = 256 * 1024
 WINDOW_BYTES = 4 * 1024 * 1024
 KEEP_BYTES = 64 * 1024
 MOST_MARKS = 100_000
@@ -2203,10 +2225,11 @@ class Tail:
         self._can_punch = False
         self._save()
 
-    def frame(self, now: float) -> bytes | None:
+    def frame(self, now: float, alone: bool = False) -> bytes | None:
         """The next frame of this run; b"" for "ask again soon", None for "nothing until something happens".
 
-        Costs at most the reading, hashing and packing of FRAME_BYTES, so that nobody else waits long.
+        Costs at most the reading, hashing and packing of FRAME_BYTES, so that nobody else waits long; where it is alone
+        and far behind, of more at once, since each frame costs both ends something whatever its size.
         """
         if not self.pulled or self.told_end:
             return None
@@ -2226,7 +2249,8 @@ class Tail:
         self._seen = max(self._seen, size + self._shift)
         if size <= start:
             return self._end()
-        length = min(FRAME_BYTES, size - start, room)
+        most = BULK_BYTES if alone and size - start >= 4 * BULK_BYTES else FRAME_BYTES
+        length = min(most, size - start, room)
         data = os.pread(self.fd, self._up_to_hole(start, length), start)
         stamp = self._cut_stamp
         self._watch_cuts(os.fstat(self.fd).st_size)
@@ -2586,7 +2610,7 @@ class Serve:
             run = self.active.popleft()
             if now >= run.tail.not_before:
                 try:
-                    frame = run.tail.frame(now)
+                    frame = run.tail.frame(now, alone=not self.active)
                 except (ArithmeticError, LookupError, OSError, TypeError, ValueError, WireError) as error:
                     # Its files may hold anything. Asked for again, it begins with what is left of them.
                     frame = None
