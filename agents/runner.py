@@ -648,9 +648,8 @@ def load_facts(directory: str) -> Facts | None:
         return None
     facts = new_facts(os.path.basename(directory))
     facts.update({"boot_id": "", "claimed_at": None})
-    if (
-        _size_of(path) > MAX_FACTS // 6
-    ):  # escaped, it may be six times as long. Somebody has been at it by hand: keep what we know, short
+    # Escaped, a text may be six times as long. Somebody has been at it by hand then: keep what we know, short.
+    if _size_of(path) > MAX_FACTS // 6 and len(json.dumps(found)) > MAX_FACTS:
         found = {key: found[key] for key in found.keys() & facts.keys() if len(json.dumps(found[key])) < 4096}
         found.setdefault("phase", "claimed")
     for key, value in found.items():
@@ -1466,9 +1465,9 @@ class Custody:
 # The keeper: everything that happens to one run on its host, with no console needed.
 # ---------------------------------------------------------------------------------------------------------------
 
-OOM_LOOK_S = (
-    20.0  # how often a run notes what the kernel has counted: an older count says nothing about its end
-)
+# How often a run notes what the kernel has counted: an older count says nothing about its end.
+OOM_LOOK_S = 20.0
+SYNC_S = 1.0
 
 # What the replica's process has got to before it became the command, in memory shared by keepers and replica.
 _BORN, _GO, _NEVER, _FAILED = 1, 2, 3, 4
@@ -1649,6 +1648,11 @@ class Keeper:
             self.inner()
         os.close(self.started_pipe_write)
         os.close(self.gate)
+        with contextlib.suppress(OSError):
+            # Before anything is executed: the claim must survive a power loss. Here, while the other one prepares.
+            fsync_directory(self.home.runs)
+            os.write(self.synced_write, b"s")
+        os.close(self.synced_write)
         _, status = os.waitpid(inner, 0)
         if status != 0:
             self.take_over()
@@ -1729,6 +1733,7 @@ class Keeper:
         self.control = os.open(control, os.O_RDWR | os.O_NONBLOCK | flags)
         self.started_pipe, self.started_pipe_write = os.pipe()
         self.gate_read, self.gate = os.pipe()
+        self.synced, self.synced_write = os.pipe()
         self.board = mmap.mmap(-1, 4096)
 
     # -- the replica's process --
@@ -1794,8 +1799,7 @@ class Keeper:
             self.watch_children()
             self.custody = Custody(self.directory, self.log, self.order.log_budget_mb if self.order else 1)
             stop = read_deadline(self.directory)
-            # Before anything is executed: the claim must survive a power loss.
-            fsync_directory(self.home.runs)
+            self.await_sync()
             failpoint("before_gate")
             if stop is None:
                 os.write(self.gate, b"g")
@@ -1807,6 +1811,13 @@ class Keeper:
             _leave_trace(self.directory)
         finally:
             os._exit(status)
+
+    def await_sync(self) -> None:
+        """The outer keeper makes the claim durable meanwhile; if it was killed or stopped, this one does."""
+        os.close(self.synced_write)
+        if not select.select([self.synced], [], [], SYNC_S)[0] or os.read(self.synced, 1) != b"s":
+            fsync_directory(self.home.runs)
+        os.close(self.synced)
 
     def take_over(self) -> None:
         """The inner keeper was killed. Its children are ours now; go on from what is written and pinned."""

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.needs_namespaces
 # Nobody comes by these in a walk of jobs that all go well; the agents' own tests stand at them.
 NOT_ON_THE_WAY = {
     *("send.unpull.before", "send.unpull.after", "send.runs.before", "send.runs.after"),
+    *(f"send.{kind}.{when}" for kind in ("watch", "evict") for when in ("before", "after")),
     *("receive.gap", "receive.error", "install.before", "install.after", "roll.written", "roll.after"),
     *("submit.before", "submit.after", "cancel.before"),
 }
