@@ -153,7 +153,8 @@ def _number(value: object, most: int) -> int:
 
 
 def _keep_out(gpu: Gpu, holders: list[dict[str, Any]], why: str, now: datetime) -> None:
-    text = f"In use by {words(holders)}." if holders else clean(why, 500) or "Not proved free."
+    why = clean(why, 500) or "Not proved free."
+    text = f"In use by {words(holders)}." if holders else why[0].upper() + why[1:]
     changes: dict[str, Any] = {"holders": holders, "state_text": text}
     if gpu.state != GpuState.QUARANTINED:
         changes |= {"state": GpuState.QUARANTINED, "state_since": now}

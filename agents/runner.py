@@ -2754,7 +2754,7 @@ class Serve:
         self.check_owner()
         self.hurry_errands()
         if self.untidy:
-            self.sweep_work()
+            self.tidy()
         if self.watched_gpus and time.monotonic() >= self.gpu_look_at:
             self.look_at_watched()
         for run in list(self.runs.values()):
@@ -2867,7 +2867,7 @@ class Serve:
         self.forgotten = read_forgotten(home)
         self.say(self.greeting(home))
         self.on_runs(message, payload)
-        self.sweep_work()
+        self.tidy(look=True)
 
     def refuse(self, why: str) -> NoReturn:
         self.say({"t": "error", "about": "hello", "message": why})
@@ -3126,15 +3126,22 @@ class Serve:
             self.left_work[str(key)] = keep_work
         self.untidy = True
 
-    def sweep_work(self) -> None:
+    def tidy(self, look: bool = False) -> None:
         """Delete shared work directories that no run here uses any more, a day after their last run was forgotten.
 
         A day, because the restart that wants to find its files there may be ordered after its predecessor is forgotten.
-        A child looks at them, for they may hang; they are moved here, where it is known which run has come since.
+        A child looks at them, for they may hang; they are moved here, where it is known which run has come since. What
+        is in the trash is deleted by another child, however much it is.
         """
         home, left = self.at_home(), dict(self.left_work)
-        if self.errand("sweep", lambda: old_work(home, left), self.end_sweep):
-            self.left_work, self.untidy = {}, False
+        self.untidy = False
+        if look or left:
+            if self.errand("sweep", lambda: old_work(home, left), self.end_sweep):
+                self.left_work = {}
+            else:
+                self.untidy = True
+        if os.listdir(home.trash):
+            self.untidy |= not self.errand("trash", lambda: clear(home.trash), lambda answer: None, math.inf)
 
     def end_sweep(self, names: Any) -> None:
         home = self.at_home()
@@ -3143,9 +3150,7 @@ class Serve:
             if name not in used:
                 with contextlib.suppress(OSError):  # a mount point cannot be moved
                     throw_away(home, os.path.join(home.work, name))
-        # However much it is, and also if it hangs: the trash is emptied by a child with all the time it needs.
-        if os.listdir(home.trash):
-            self.untidy |= not self.errand("trash", lambda: clear(home.trash), lambda answer: None, math.inf)
+                    self.untidy = True
 
     # -- runs without a keeper --
 

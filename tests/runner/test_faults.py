@@ -149,7 +149,7 @@ def test_the_runner_answers_while_the_work_directory_hangs(host, where):
         again.hello()
         again.say("ping", id=5)
         again.hear("pong")
-        assert again.facts["r0"]["phase"] == "running" and again.facts["r1"]["phase"] == "claimed"
+        assert again.facts["r0"]["phase"] == "running" and again.facts["r1"]["phase"] in ("claimed", "closed")
         again.start("r2", TALKER)
         assert again.running("r2")
         refused = again.closed("r1")
