@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 WINDOW = 256 * 1024
 # What the browser may send ahead of what the host has taken; it keeps to half of this by itself (static/shell.js).
 INPUT_MOST = 512 * 1024
+# Input is acknowledged in steps of this, so that a keystroke costs no message back.
+ACK_STEP = 32 * 1024
 
 
 class Shell(Protocol):
@@ -31,15 +33,22 @@ class Shell(Protocol):
 
 
 class Terminal:
-    """Used on the event loop; `changed` is called there whenever there is something new in the attributes."""
+    """Used on the event loop; `changed` is called there whenever there is something new in the attributes.
 
-    def __init__(self, opening: Callable[[], Shell], changed: Callable[[], None]) -> None:
+    `direct` is offered output first: an echo that can leave at once needs no task to carry it. What it does not take
+    waits for `output`, and so does all that comes behind.
+    """
+
+    def __init__(
+        self, opening: Callable[[], Shell], changed: Callable[[], None], direct: Callable[[bytes], bool]
+    ) -> None:
         self.open = False
         self.ended = False
         self.problem: Exception | None = None
         self.written = 0
         self._opening = opening
         self._changed = changed
+        self._direct = direct
         self._loop = asyncio.get_running_loop()
         self._output: list[bytes] = []
         self._credit = threading.Condition()
@@ -105,11 +114,16 @@ class Terminal:
             return not self._closed
 
     def _write(self, shell: Shell) -> None:
+        told = 0
         try:
             while (item := self._input.get()) is not None:
                 if isinstance(item, bytes):
                     shell.write(item)
-                    self._tell(self._wrote, len(item))
+                    self.written += len(item)
+                    # A key that the host took is no news for anybody; a step of a paste is.
+                    if self.written - told >= ACK_STEP:
+                        told = self.written
+                        self._tell(self._changed)
                 else:
                     shell.resize(*item)
         except Exception as problem:
@@ -126,12 +140,9 @@ class Terminal:
         self._changed()
 
     def _deliver(self, data: bytes) -> None:
-        self._output.append(data)
-        self._changed()
-
-    def _wrote(self, size: int) -> None:
-        self.written += size
-        self._changed()
+        if self._output or not self._direct(data):
+            self._output.append(data)
+            self._changed()
 
     def _end(self, problem: Exception | None) -> None:
         self.ended = True

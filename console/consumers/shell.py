@@ -18,16 +18,14 @@ from django.utils import timezone
 from agents import keys, pty
 from agents.dial import DialError
 from agents.targets import Target
-from console import access, registry
+from console import access, registry, websocket
 from console.consumers import door
 from console.consumers.sockets import RIGHT_LOST, TRY_AGAIN, BadMessage, Closed, Receive, Send, Socket
 from console.reads import ask
-from console.terminals import Terminal
+from console.terminals import ACK_STEP, Terminal
 from jobs import shells
 from jobs.models import Run, ShellSession
 
-# Input is acknowledged in steps of this, so that a keystroke costs no message back.
-ACK_STEP = 32 * 1024
 # The page tells its size first. One that does not gets the size that terminals always had.
 SIZE_WITHIN_S = 5.0
 SIZE = (80, 24)
@@ -40,7 +38,8 @@ class ShellSocket(Socket):
         self._changed = asyncio.Event()
         self._terminal: Terminal | None = None
         self._session: ShellSession | None = None
-        self._lock = asyncio.Lock()
+        self._write = websocket.write_of(scope)
+        self._told_open = self._sending = False
 
     def enter(self, user: User) -> None:
         rows = Run.objects.select_related("job__project", "host", "replica")
@@ -77,7 +76,7 @@ class ShellSocket(Socket):
             await ask(self._record)
             await self.send_json({"opening": f"{run.host.user}@{run.host.name}"})
             opening = partial(_open, run, cols, rows)
-            self._terminal = Terminal(opening, self._changed.set)
+            self._terminal = Terminal(opening, self._changed.set, self._direct)
             carry = asyncio.create_task(self._carry(self._terminal))
             try:
                 while not carry.done():
@@ -114,18 +113,26 @@ class ShellSocket(Socket):
         self._changed.clear()
         return self._size or SIZE
 
+    def _direct(self, data: bytes) -> bool:
+        """Output past the task that carries it, while that has nothing in hand."""
+        if self._write is None or self._sending or not self._told_open:
+            return False
+        return self._write(websocket.frame(data))
+
     async def _carry(self, terminal: Terminal) -> None:
         """What the terminal says, to the browser."""
-        told_open, acked = False, 0
+        acked = 0
         while True:
             await self._changed.wait()
             self._changed.clear()
-            if terminal.open and not told_open:
-                told_open = True
+            if terminal.open and not self._told_open:
                 await self.send_json({"ready": True})
+                self._told_open = True
             data = terminal.output()
             if data:
+                self._sending = True
                 await self.send_bytes(data)
+                self._sending = False
             if terminal.written - acked >= ACK_STEP:
                 acked = terminal.written
                 await self.send_json({"ack": acked})

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 
-from tests.bench import first_start, idle, jobs, logs, shell
+from tests.bench import first_start, idle, jobs, logs, shell, viewers
 from tests.bench.figures import Figure, table
 
 PARTS = {
@@ -15,7 +15,7 @@ PARTS = {
     "jobs": jobs.throughput,
     "lines": logs.line_latency,
     "bulk": logs.bulk,
-    "viewers": logs.viewers,
+    "viewers": viewers.viewers,
     "shell": shell.shell,
     "idle": idle.idle_links,
     "first-start": first_start.first_start,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import threading
 import time
 
 from tests.bench.figures import Figure, percentile, short, spread
@@ -136,65 +135,3 @@ def stored_seconds(product, size_mb, written):
 
 def first(rows, column):
     return rows[0][column] if rows else 0
-
-
-def viewers(options):
-    """Many sockets on one log at 100 lines/s; and one that never reads."""
-    count = 40 if options.quick else 200
-    with stage("apart") as product:
-        web = product.processes.of("web")
-        script = PRINTER.replace("0.02", "0.01")
-        job_id = product.submit(job_spec(["python3", "-c", script, 3000], name="viewed"))
-        product.client.wait_for_log(job_id, ".")
-        delays = watch(product, job_id, count)
-        with product.client.socket(f"/ws/jobs/{job_id}/log/workerpool0-0") as deaf:
-            before = peak_mb(web)
-            deaf.send(json.dumps({"from": 0}))
-            flood = product.submit(job_spec(["python3", "-c", WRITER, 30], name="flood"))
-            product.client.wait(flood, "SUCCEEDED", timeout=120)
-            with product.client.socket(f"/ws/jobs/{flood}/log/workerpool0-0") as deafer:
-                deafer.send(json.dumps({"from": 0}))
-                time.sleep(3)
-                grown = peak_mb(web) - before
-    p50 = percentile(delays, 0.5)
-    yield Figure(
-        f"{count} viewers of one log at 100 lines/s", spread(delays), "", None, "p50 ≤ 20 ms", p50 <= 20
-    )
-    yield Figure(
-        "a viewer that never reads a 30 MB log", f"+{short(grown)} MB in web", "", None, "bounded", grown < 20
-    )
-
-
-def watch(product, job_id, count):
-    """Each viewer is a thread of one client process; one in ten takes the time of what it reads."""
-    delays, stop = [], threading.Event()
-
-    def view(number):
-        rest, taken = b"", 0
-        with product.client.socket(f"/ws/jobs/{job_id}/log/workerpool0-0") as socket:
-            socket.send(json.dumps({"tail": 0}))
-            while not stop.is_set():
-                try:
-                    message = socket.recv(timeout=1)
-                except TimeoutError:
-                    continue
-                if not isinstance(message, bytes):
-                    continue
-                now = time.time()
-                taken += len(message)
-                socket.send(json.dumps({"ack": taken}))
-                if number % 10:
-                    continue
-                *lines, rest = (rest + message).split(b"\n")
-                delays.extend((now - float(line)) * 1000 for line in lines[1:] if line[:2] == b"17")
-
-    threads = [threading.Thread(target=view, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    time.sleep(4)
-    delays.clear()
-    time.sleep(8)
-    stop.set()
-    for thread in threads:
-        thread.join()
-    return delays

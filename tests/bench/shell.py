@@ -17,6 +17,8 @@ from tests.harness.product import job_spec
 from tests.harness.shell import wait_for
 
 BURST_MB = 20
+# As the page does (static/shell.js).
+ACK_STEP = 32 * 1024
 MARK = b"burst-is-over"
 # The mark is put together on the host, so that the echo of the typed line is not taken for it.
 BURST = f"head -c {BURST_MB}000000 /dev/zero | tr '\\0' x | fold -w 100; echo burst-is-''over\n".encode()
@@ -28,7 +30,7 @@ class Socket:
     def __init__(self, product, run):
         self.socket = product.client.socket(f"/ws/shell/{run}")
         self.socket.send(json.dumps({"resize": [80, 24]}))
-        self.taken = 0
+        self.taken = self.acked = 0
         while "ready" not in json.loads(self.socket.recv(timeout=30)):
             pass
 
@@ -40,7 +42,9 @@ class Socket:
         if not isinstance(message, bytes):
             return b""
         self.taken += len(message)
-        self.socket.send(json.dumps({"ack": self.taken}))
+        if self.taken - self.acked >= ACK_STEP:
+            self.acked = self.taken
+            self.socket.send(json.dumps({"ack": self.taken}))
         return message
 
     def close(self):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 
 import pytest
+import uvicorn
 from asgiref.testing import ApplicationCommunicator
 from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 
-from console import reads, registry, tokens
+from console import reads, registry, tokens, web
 from console.asgi import application
 from tests.doors.pages.conftest import cast, project
 from tests.doors.pages.rows import a_host, a_job
@@ -122,3 +125,14 @@ async def tidy():
     yield
     await registry.here().close()
     reads.close()
+
+
+@pytest.fixture
+async def server(transactional_db):
+    """Our uvicorn in this loop; its address."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    running = uvicorn.Server(web.config())
+    task = asyncio.create_task(running.serve(sockets=[listener]))
+    yield f"ws://127.0.0.1:{listener.getsockname()[1]}"
+    running.should_exit = True
+    await asyncio.wait_for(task, PATIENCE_S)

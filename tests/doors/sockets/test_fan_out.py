@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 
 import pytest
-import uvicorn
 from django.utils import timezone
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
-from console import registry, tails, tokens, web, websocket
+from console import registry, tails, tokens, websocket
 from console.consumers import log, questions, sockets
 from console.reads import ask
 from jobs.models import Membership
@@ -22,17 +20,6 @@ from tests.doors.rows_of_logs import lose, write
 from tests.doors.sockets.test_log_socket import grow, path
 
 PATIENCE_S = 60
-
-
-@pytest.fixture
-async def server(transactional_db):
-    """Our uvicorn in this loop; its address."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    running = uvicorn.Server(web.config())
-    task = asyncio.create_task(running.serve(sockets=[listener]))
-    yield f"ws://127.0.0.1:{listener.getsockname()[1]}"
-    running.should_exit = True
-    await asyncio.wait_for(task, PATIENCE_S)
 
 
 class Viewer:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import queue
 import threading
 
 import pytest
+from django.utils import timezone
+from websockets.asyncio.client import connect
 
 from agents.dial import Unreachable
-from console import reads, registry
+from console import reads, registry, tokens, websocket
 from console.consumers import shell as consumer
 from console.consumers import sockets
 from console.reads import ask
@@ -145,6 +149,43 @@ async def test_a_paste_is_taken_at_the_hosts_pace(opened, shell):
         await page.type(b"y" * 16384)
     assert (await page.until_closed())[0] == 4400
     shell.takes.set()
+
+
+async def test_output_comes_in_its_order_through_our_server(server, cast, run, shell, monkeypatch):
+    """Some of it past the task that carries it, some by it."""
+    went = []
+    honest = websocket.Protocol.write_frame
+    # Every third one finds the line busy.
+    monkeypatch.setattr(
+        websocket.Protocol,
+        "write_frame",
+        lambda self, frame: went.append(len(went) % 3 < 2 and honest(self, frame)) or went[-1],
+    )
+    token = (await ask(tokens.create, cast.bob, "test", timezone.now()))[1]
+    headers = {"Authorization": f"Bearer {token}"}
+    blocks = [b"%06d " % number * 1000 for number in range(150)]
+    async with connect(f"{server}/ws/shell/{run.pk}", additional_headers=headers, proxy=None) as page:
+        await page.send(json.dumps({"resize": [80, 24]}))
+        for block in blocks:
+            shell.out.put(block)
+        came = b""
+        async with asyncio.timeout(60):
+            while len(came) < len(b"".join(blocks)):
+                message = await page.recv()
+                if isinstance(message, bytes):
+                    came += message
+                    await page.send(json.dumps({"ack": len(came)}))
+    assert came == b"".join(blocks) and 0 < went.count(True) < len(blocks)
+
+
+@pytest.mark.parametrize(
+    ("sending", "opened", "takes"), [(False, True, True), (True, True, False), (False, False, False)]
+)
+def test_nothing_overtakes_what_is_being_sent(sending, opened, takes):
+    page = consumer.ShellSocket({"url_route": {"kwargs": {}}}, None, None)
+    page._write = lambda frame: True
+    page._sending, page._told_open = sending, opened
+    assert page._direct(b"x") is takes
 
 
 def end_run(run):

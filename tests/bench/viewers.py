@@ -1,0 +1,137 @@
+"""Many sockets on one log, read by a client that costs little itself: what is measured is the product."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import socket
+import struct
+import time
+from urllib.parse import urlsplit
+
+from tests.bench.figures import Figure, percentile, short, spread
+from tests.bench.logs import PRINTER, WRITER
+from tests.bench.stage import cpu_seconds, peak_mb, stage
+from tests.harness.product import job_spec
+
+TEXT, BINARY, PING, PONG = 1, 2, 9, 10
+# As the page does (static/log.js).
+ACK_STEP = 32 * 1024
+
+
+def viewers(options):
+    """Many sockets on one log at 100 lines/s; and one that never reads."""
+    count = 40 if options.quick else 200
+    with stage("apart") as product:
+        web = product.processes.of("web")
+        script = PRINTER.replace("0.02", "0.01")
+        job_id = product.submit(job_spec(["python3", "-c", script, 3000], name="viewed"))
+        product.client.wait_for_log(job_id, ".")
+        delays, cores = watch(product, job_id, count)
+        with product.client.socket(f"/ws/jobs/{job_id}/log/workerpool0-0") as deaf:
+            before = peak_mb(web)
+            deaf.send(json.dumps({"from": 0}))
+            flood = product.submit(job_spec(["python3", "-c", WRITER, 30], name="flood"))
+            product.client.wait(flood, "SUCCEEDED", timeout=120)
+            with product.client.socket(f"/ws/jobs/{flood}/log/workerpool0-0") as deafer:
+                deafer.send(json.dumps({"from": 0}))
+                time.sleep(3)
+                grown = peak_mb(web) - before
+    p50 = percentile(delays, 0.5)
+    yield Figure(
+        f"{count} viewers of one log at 100 lines/s", spread(delays), "", None, "p50 ≤ 20 ms", p50 <= 20
+    )
+    yield Figure("of a core in web meanwhile", f"{cores:.2f}", "", None, "≤ 1", cores <= 1)
+    yield Figure(
+        "a viewer that never reads a 30 MB log", f"+{short(grown)} MB in web", "", None, "bounded", grown < 20
+    )
+
+
+def watch(product, job_id, count):
+    """Delays of every line at every viewer, and how much of a core the web process needed."""
+    sockets = [Viewer(product, f"/ws/jobs/{job_id}/log/workerpool0-0") for _ in range(count)]
+    poll, by_number = select.epoll(), {}
+    for viewer in sockets:
+        viewer.send(TEXT, json.dumps({"tail": 0}).encode())
+        poll.register(viewer.socket.fileno(), select.EPOLLIN)
+        by_number[viewer.socket.fileno()] = viewer
+
+    def read(seconds):
+        delays, until = [], time.time() + seconds
+        while time.time() < until:
+            for number, _ in poll.poll(0.1):
+                delays += by_number[number].delays()
+        return delays
+
+    read(4)
+    web = product.processes.of("web")
+    before, began = cpu_seconds(web), time.time()
+    delays = read(8)
+    cores = (cpu_seconds(web) - before) / (time.time() - began)
+    for viewer in sockets:
+        viewer.socket.close()
+    return delays, cores
+
+
+class Viewer:
+    """One WebSocket, as little of it as a viewer of a log needs."""
+
+    def __init__(self, product, path):
+        url = urlsplit(product.url)
+        self.socket = socket.create_connection((url.hostname, url.port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        head = [f"GET {path} HTTP/1.1", f"Host: {url.netloc}", "Upgrade: websocket", "Connection: Upgrade"]
+        head += [
+            f"Sec-WebSocket-Key: {base64.b64encode(os.urandom(16)).decode()}",
+            "Sec-WebSocket-Version: 13",
+        ]
+        head += [f"Authorization: Bearer {product.client.token}", "\r\n"]
+        self.socket.sendall("\r\n".join(head).encode())
+        answer = b""
+        while not answer.endswith(b"\r\n\r\n"):
+            answer += self.socket.recv(1)
+        assert b" 101 " in answer, answer
+        self.came, self.rest = b"", b""
+        self.taken = self.acked = 0
+
+    def send(self, kind, data):
+        assert len(data) < 126
+        self.socket.send(bytes([0x80 | kind, 0x80 | len(data)]) + bytes(4) + data)  # masked with nothing
+
+    def delays(self):
+        """Of the lines that have come whole: how long ago each says that it was printed, in ms."""
+        self.came += self.socket.recv(1 << 17)
+        found = []
+        while (frame := self.next_frame()) is not None:
+            kind, data = frame
+            if kind == PING:
+                self.send(PONG, data)
+            if kind == BINARY:
+                found += self.lines(data)
+        return found
+
+    def lines(self, data):
+        now = time.time()
+        begun = self.taken > 0
+        self.taken += len(data)
+        if self.taken - self.acked >= ACK_STEP:
+            self.acked = self.taken
+            self.send(TEXT, json.dumps({"ack": self.taken}).encode())
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        return [(now - float(line)) * 1000 for line in lines if begun and line[:2] == b"17"]
+
+    def next_frame(self):
+        came = self.came
+        if len(came) < 2:
+            return None
+        size, head = came[1] & 127, 2
+        if size == 126:
+            size, head = struct.unpack("!H", came[2:4])[0] if len(came) >= 4 else 0, 4
+        elif size == 127:
+            size, head = struct.unpack("!Q", came[2:10])[0] if len(came) >= 10 else 0, 10
+        if len(came) < head + size:
+            return None
+        self.came = came[head + size :]
+        return came[0] & 15, came[head : head + size]
