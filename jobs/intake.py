@@ -117,8 +117,13 @@ def _write(host_id: int, mail: dict[str, Mail], full: bool, now: datetime, tries
     )
     told = Told()
     store = Store(now)
+    found = list(runs)
     unknown = {run: each for run, each in mail.items() if each.facts}
-    for run in runs:
+    # Asked when the runs are locked, as they are while their job is deleted: what comes of its logs now is let go.
+    over = [run.pk for run in found if run.phase == RunPhase.CLOSED and mail[run.pk].log]
+    for run_id in Run.objects.filter(pk__in=over).exclude(job__deleted_at=None).values_list("pk", flat=True):
+        mail[run_id].log.clear()
+    for run in found:
         unknown.pop(run.pk, None)
         _learn(run, mail[run.pk], full, store, told, tries)
     store.save()

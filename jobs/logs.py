@@ -17,6 +17,7 @@ from jobs.models import LogGap, LogPiece, LogSegment, Run
 from jobs.pieces import Block, Mark
 from jobs.segments import block_of
 
+NO_FILE = "The file that held this part of the log is not there any more."
 STREAM_BYTES = 1024 * 1024
 PIECES_AT_ONCE = 32
 
@@ -45,6 +46,14 @@ class Chunk:
     at: tuple[Mark, ...] = ()
 
 
+class FileGone(Exception):
+    """A segment without its file: somebody removed it from the Storage."""
+
+    def __init__(self, end: int) -> None:
+        super().__init__(NO_FILE)
+        self.end = end
+
+
 @dataclass(frozen=True, slots=True)
 class LogStatus:
     """`size_here` counts offsets, gaps included. `matches` is None where there is nothing to compare (yet)."""
@@ -67,13 +76,17 @@ def read(run: Run, start: int, limit: int) -> Chunk:
     """At most `limit` bytes from `start` on; gaps in front of them are passed over and told."""
     start, gaps = _past_gaps(run, max(start, 0))
     position, data, at = start, bytearray(), []
-    for block in _blocks(run, start):
-        if block.start > position or len(data) >= limit:
-            break
-        part = block.raw()[position - block.start :][: limit - len(data)]
-        at += [mark for mark in block.at if position <= mark[0] < position + len(part)]
-        data += part
-        position += len(part)
+    try:
+        for block in _blocks(run, start):
+            if block.start > position or len(data) >= limit:
+                break
+            part = block.raw()[position - block.start :][: limit - len(data)]
+            at += [mark for mark in block.at if position <= mark[0] < position + len(part)]
+            data += part
+            position += len(part)
+    except FileGone as gone:
+        if not data:
+            return Chunk(gone.end, gone.end, b"", (*gaps, Hole(start, gone.end, NO_FILE)))
     return Chunk(start, position, bytes(data), gaps, tuple(at))
 
 
@@ -155,7 +168,11 @@ def _from_segment(run: Run, offset: int) -> Iterator[Block]:
     segment = LogSegment.objects.filter(run=run, start__lte=offset).order_by("-start").first()
     if segment is None or segment.end <= offset:
         return
-    with storage.store().open(segment.key, "rb") as file:
+    try:
+        opened = storage.store().open(segment.key, "rb")
+    except FileNotFoundError:
+        raise FileGone(segment.end) from None
+    with opened as file:
         for start, end, position, length, z, at in segment.index:
             if end > offset:
                 file.seek(position)

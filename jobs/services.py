@@ -91,6 +91,7 @@ def delete(job: Job, actor: str, now: datetime) -> None:
         if row.state not in TERMINAL:
             raise Refused("state", "Only a job that is over can be deleted. Cancel it first.")
         runs = Run.objects.filter(job=row)
+        list(runs.select_for_update(no_key=True).order_by("pk").values_list("pk"))
         if runs.exclude(phase=RunPhase.CLOSED).exists():
             raise Refused(
                 "state", "A host that does not answer may still run part of it. Delete it after that."

@@ -7,6 +7,7 @@ import { Terminal } from "./npm/xterm/lib/xterm.mjs";
 const ACK_STEP = 32 * 1024;
 const PIECE = 16 * 1024;
 const AHEAD = 192 * 1024; // typed or pasted and not yet taken by the host
+const EARLY = 1000; // keys, or pieces of a paste
 const THEME = { background: "#0d1117", foreground: "#e6edf3", cursor: "#7db3ff", selectionBackground: "#33507a" };
 
 class ShellPage {
@@ -30,11 +31,13 @@ class ShellPage {
   open() {
     this.again.hidden = true;
     this.ready = false;
+    this.opening = true;
     this.reason = "";
     this.shown = this.acked = 0;
     this.typed = this.taken = 0;
     this.waiting = [];
     this.#say("Connecting…");
+    this.terminal.focus();
     const url = new URL(this.path, location.href);
     url.protocol = url.protocol.replace("http", "ws");
     const socket = (this.socket = new WebSocket(url));
@@ -54,7 +57,7 @@ class ShellPage {
     if (message.ready) {
       this.ready = true;
       this.#say("Connected", "good");
-      this.terminal.focus();
+      this.#pour();
     }
     if (message.ack !== undefined) {
       this.taken = message.ack;
@@ -76,13 +79,14 @@ class ShellPage {
   }
 
   #type(bytes) {
-    if (!this.ready) return;
+    // What is typed while it connects is not lost: it goes when there is somebody to take it.
+    if (!this.opening || (!this.ready && this.waiting.length >= EARLY)) return;
     for (let at = 0; at < bytes.length; at += PIECE) this.waiting.push(bytes.subarray(at, at + PIECE));
     this.#pour();
   }
 
   #pour() {
-    while (this.waiting.length && this.typed - this.taken < AHEAD) {
+    while (this.ready && this.waiting.length && this.typed - this.taken < AHEAD) {
       const piece = this.waiting.shift();
       this.typed += piece.length;
       this.#send(piece);
@@ -96,7 +100,7 @@ class ShellPage {
 
   #closed(reason) {
     const was = this.ready;
-    this.ready = false;
+    this.ready = this.opening = false;
     this.waiting = [];
     this.#say(reason || (was ? "The connection was lost." : "No shell could be opened."), "warn");
     this.terminal.write(`\r\n\x1b[2m[${was ? "closed" : "not opened"}]\x1b[0m\r\n`);

@@ -12,8 +12,9 @@ from tests.browser.static_site import served, shell_page
 class Host:
     """The other end of the shell's socket."""
 
-    def __init__(self, page):
+    def __init__(self, page, slow=False):
         self.page = page
+        self.slow = slow
         self.typed = b""
         self.told = []
         self.sockets = []
@@ -24,7 +25,8 @@ class Host:
         self.typed, self.told = b"", []
         socket.on_message(self.heard)
         self.say(opening="train@gpu-a")
-        self.say(ready=True)
+        if not self.slow:
+            self.say(ready=True)
 
     def heard(self, message):
         if isinstance(message, bytes):
@@ -75,6 +77,19 @@ def test_it_types_shows_and_resizes(page, host):
     host.until(lambda: "héllo red" in screen(page).replace("\xa0", " "))
     page.set_viewport_size({"width": 700, "height": 500})
     host.until(lambda: host.told[-1].get("resize", size)[0] < size[0])
+
+
+def test_what_is_typed_while_it_connects_is_not_lost(page, site):
+    host = Host(page, slow=True)
+    page.goto(site)
+    page.get_by_text("Opening a shell as train@gpu-a").wait_for()
+    page.keyboard.type("make test")
+    host.until(lambda: any("resize" in told for told in host.told))
+    assert host.typed == b""
+    host.say(ready=True)
+    page.get_by_text("Connected").wait_for()
+    page.keyboard.type("\n")
+    host.until(lambda: host.typed == b"make test\r")
 
 
 def test_output_is_acknowledged_when_it_is_on_the_screen(page, host):

@@ -277,6 +277,25 @@ def first_raw(frame):
     return zlib.decompress(frame.data)
 
 
+def test_a_file_that_is_gone_is_a_gap_that_says_so(logged):
+    run, give = logged
+    give(*lines(0, 14))
+    while segments.roll(run.pk):
+        pass
+    first, second = LogSegment.objects.order_by("start")
+    give(*lines(14, 1))
+    storage.remove(second.key)
+    whole = b"".join(logs.stream(run, 0, 1500))
+    assert len(whole) == 1500 - (second.end - second.start)
+    # What lies before it is read first; then the hole, from wherever it is looked at; then what lies behind.
+    assert logs.read(run, 0, 9999).end == first.end
+    for offset in (second.start, second.start + 10):
+        chunk = logs.read(run, offset, 9999)
+        assert (chunk.data, chunk.end) == (b"", second.end)
+        assert chunk.gaps == (logs.Hole(offset, second.end, logs.NO_FILE),)
+    assert logs.read(run, second.end, 9999).end == 1500
+
+
 def test_small_pieces_become_few(logged, monkeypatch):
     run, give = logged
     monkeypatch.setattr(segments, "MANY_PIECES", 50)

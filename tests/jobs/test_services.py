@@ -8,12 +8,13 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
+from agents.desk import Arrival, LogEnd
 from agents.models import Host, HostStatus
 from jobs import logs, proving, segments, services, storage
-from jobs.models import Job, LogSegment, Run, Transition
+from jobs.models import Job, LogPiece, LogSegment, Run, Transition
 from jobs.rules.spec import Refused
 from tests.jobs.conftest import spec
-from tests.jobs.paper import settle
+from tests.jobs.paper import frame, settle
 
 
 def test_the_same_request_is_the_same_job(submit, django_user_model, project):
@@ -120,6 +121,22 @@ def test_a_job_is_not_deleted_while_a_silent_host_may_run_it(add_host, submit, d
     assert job.state == "CANCELLED"
     with pytest.raises(services.Refused, match="does not answer"):
         services.delete(job, "alice", timezone.now())
+
+
+def test_late_bytes_of_a_deleted_job_are_let_go(add_host, submit, desk):
+    host = add_host()
+    job = submit()
+    settle(desk, host)
+    (run,) = host.runs
+    host.end(desk, run, exit_code=0)
+    job.refresh_from_db()
+    assert job.state == "SUCCEEDED"
+    services.delete(job, "alice", timezone.now())
+    assert not LogPiece.objects.exists()
+    late = [Arrival(run, frame(Run.objects.get().log_stored, b"late")), Arrival(run, LogEnd(99, "sha256:x"))]
+    taken = host.tell(desk, late)
+    assert taken.current and run not in taken.acks and not LogPiece.objects.exists()
+    assert desk.wanted(host.row.pk)[run].forget
 
 
 def test_a_host_is_removed_when_nothing_holds_it(add_host, submit, desk):

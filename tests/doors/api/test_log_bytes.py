@@ -10,10 +10,11 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 from django.test import AsyncClient
 from django.utils import timezone
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from console import reads, tokens
+from console.api import log_bytes
 from console.api.log_bytes import here, within
 from jobs.models import Run
 from tests.doors.pages.rows import a_host, a_job, a_run
@@ -112,6 +113,20 @@ async def test_gaps_are_told_and_not_filled(fetch, job):
     assert len(json.loads(answer["Trainyard-Log-Gaps"])) == 1
 
 
+async def test_more_holes_than_can_be_served_at_once_are_served_in_parts(fetch, job, monkeypatch):
+    monkeypatch.setattr(log_bytes, "MOST_PARTS", 3)
+    row = await job.runs.aget()
+    for _ in range(5):
+        await sync_to_async(write)(row, b"ab")
+        await sync_to_async(lose)(row, 1)
+    answer, body = await fetch()
+    assert (
+        body == b"abababab" and answer["Trainyard-Log-To"] == "11" and answer["Trainyard-Log-Stored"] == "15"
+    )
+    answer, body = await fetch(query="?from=11")
+    assert body == b"ab" and answer["Trainyard-Log-To"] == "15"
+
+
 async def test_which_run(fetch, job):
     first = await job.runs.select_related("replica").aget()
     await sync_to_async(write)(first, b"first", wall=1_000.0)
@@ -134,6 +149,7 @@ async def test_which_run(fetch, job):
 gaps_of = st.lists(st.integers(0, 60), min_size=0, max_size=8, unique=True).map(sorted)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.integers(0, 60), st.integers(0, 60), gaps_of, st.integers(0, 60), st.integers(0, 60))
 def test_the_arithmetic_is_that_of_a_slow_reference(low, high, edges, first, last):
     high = max(low, high)
