@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 # What the ring holds, and the most that one look reads.
 RING_BYTES = 1 << 20
 LOOK_BYTES = 1 << 18
+# Whoever is further behind reads the store so much at a time. As little as one frame would cost more to find than to
+# read: from the start of a large log 15 times as much.
+STRETCH = 1 << 20
+MOST_STRETCHES = 16
 # What a piece counts for at least, a gap too: reading and holding it costs more than its bytes.
 LEAST = 1 << 10
 BEYOND = 1 << 62
@@ -109,7 +113,20 @@ class Tail:
         return None
 
     async def read(self, cursor: int, limit: int) -> Piece:
-        return await ask(read, self._run_id, cursor, min(limit, self.end - cursor))
+        """From the store, a stretch at a time: what one viewer who is behind has read, the next one finds here."""
+        place = self._run_id, cursor // STRETCH
+        known = _stretches.get(place)
+        if known is None or not known.start <= cursor < known.end:
+            until = min((place[1] + 1) * STRETCH, self.end)
+            known = await ask(read, self._run_id, cursor, until - cursor)
+            if known.end > cursor and not known.gap:
+                _stretches[place] = known
+                while len(_stretches) > MOST_STRETCHES:
+                    del _stretches[next(iter(_stretches))]
+        if known.gap or known.end == cursor:
+            return known
+        data = known.data[cursor - known.start :][:limit]
+        return Piece(cursor, cursor + len(data), data)
 
     def add(self, viewer: Viewer) -> None:
         self._viewers.add(viewer)
@@ -229,6 +246,8 @@ def _joined(ring: list[Piece], first: int, cursor: int, limit: int) -> Piece:
     return Piece(cursor, cursor + len(data), data)
 
 
+# Of all runs that somebody reads from behind, the oldest first: a few times the window of one viewer, and no more.
+_stretches: dict[tuple[str, int], Piece] = {}
 _tails: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Tail]] = WeakKeyDictionary()
 
 

@@ -24,7 +24,8 @@ from console.reads import ask
 from jobs import logs
 from jobs.models import Job, Run
 
-BLOCK = 256 * 1024
+# Read and held at once for one download. A small block costs more to find than to read.
+BLOCK = 1024 * 1024
 # A header must stay readable; whoever has more gaps than this asks range by range.
 MOST_GAPS = 50
 # Of a log with more holes than this in the asked range, as much is served as has so many: `Trainyard-Log-To` tells.

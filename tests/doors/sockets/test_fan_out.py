@@ -135,6 +135,30 @@ async def test_a_gap_and_a_flood_go_by_each_viewers_own_hand(watch, job, run, wr
         await viewer.until(lambda v: v.bytes == b"after\n" + flood)
 
 
+async def test_who_reads_from_the_start_finds_what_another_one_read(watch, job, run, monkeypatch):
+    monkeypatch.setattr(tails, "STRETCH", 3000)
+    monkeypatch.setattr(tails, "MOST_STRETCHES", 4)
+    monkeypatch.setattr(tails, "RING_BYTES", 0)
+    reads = []
+    honest = tails.read
+    monkeypatch.setattr(tails, "read", lambda *args: reads.append(args) or honest(*args))
+    text = b"".join(b"%07d\n" % n for n in range(2000))
+    for at in range(0, 8000, 1000):
+        await ask(write, run, text[at : at + 1000])
+    await ask(lose, run, 4000)
+    await ask(write, run, text[12_000:])
+    viewers = [await watch() for _ in range(4)]
+    starts = (0, 0, 2999, 7990)
+    for viewer, start in zip(viewers, starts, strict=True):
+        await viewer.tell(**{"from": start})
+        await viewer.until(lambda v, start=start: v.bytes == text[start:8000] + text[12_000:])
+        assert [(told["at"], told["to"]) for told in viewer.told if "gap" in told] == [(8000, 12_000)]
+    first = [start for _, start, _ in reads]
+    # Once for each stretch and for the gap; whoever came later read only what was forgotten since.
+    assert first[:6] == [0, 3000, 6000, 8000, 12_000, 15_000] and len(reads) < 20
+    assert len(tails._stretches) == 4
+
+
 async def test_a_right_is_asked_once_for_all_sockets_of_a_person_and_ends_them_all(
     watch, cast, job, run, monkeypatch
 ):
