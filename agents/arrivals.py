@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
+from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample
 from agents.runner import Message, WireError
 from agents.words import clean
 
@@ -15,8 +15,11 @@ MOST_RAW = 1024 * 1024
 MOST_MARKS = 8192
 FARTHEST = 1 << 60
 MOST_PHASE = 16
+MOST_CORES = 100_000.0
+MOST_MB = (1 << 31) - 1
+MOST_GPUS = 64
 
-KINDS = frozenset({"fact", "inventory", "log", "gap", "log_end", "forgotten"})
+KINDS = frozenset({"fact", "inventory", "log", "gap", "log_end", "forgotten", "sample"})
 
 
 def arrivals(message: Message, payload: bytes) -> list[Arrival]:
@@ -34,6 +37,8 @@ def arrivals(message: Message, payload: bytes) -> list[Arrival]:
         return [Arrival(run, Gap(start, end, clean(message.get("reason", ""), 200)))]
     if kind == "log_end":
         return [Arrival(run, LogEnd(_whole(message, "size"), clean(message.get("digest") or "", 100)))]
+    if kind == "sample":
+        return [Arrival(run, _sample(message))]
     return [Arrival(run, Forgotten())]
 
 
@@ -76,6 +81,28 @@ def _frame(message: Message, payload: bytes) -> Frame:
     if len(marks) > MOST_MARKS:
         raise WireError(f"a log frame with {len(marks)} time marks")
     return Frame(start, end, z, payload, tuple(_mark(mark) for mark in marks))
+
+
+def _sample(message: Message) -> Sample:
+    cpu, gpus = message.get("cpu"), message.get("gpus")
+    if type(cpu) not in (int, float) or not isinstance(gpus, dict) or len(gpus) > MOST_GPUS:
+        raise WireError("a sample that is none")
+    return Sample(
+        cpu=min(max(float(cpu), 0.0), MOST_CORES),
+        memory_mb=_within(message.get("rss_mb"), MOST_MB),
+        gpus={clean(uuid, 80): _load(load) for uuid, load in gpus.items()},
+        disk_free_mb=_within(message.get("disk_free_mb"), FARTHEST),
+    )
+
+
+def _load(load: Any) -> tuple[int | None, int | None]:
+    if not isinstance(load, list) or len(load) != 2:
+        raise WireError("a GPU's load that is none")
+    return _within(load[0], 100), _within(load[1], MOST_MB)
+
+
+def _within(value: Any, most: int) -> int | None:
+    return value if type(value) is int and 0 <= value <= most else None
 
 
 def _mark(mark: Any) -> tuple[int, float]:

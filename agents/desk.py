@@ -62,9 +62,19 @@ class Forgotten:
 
 
 @dataclass(frozen=True, slots=True)
+class Sample:
+    """How busy a process is: cores in use, memory, and for each of its GPUs (utilisation in percent, memory in MiB)."""
+
+    cpu: float
+    memory_mb: int | None
+    gpus: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    disk_free_mb: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Arrival:
     run: str
-    what: Fact | Frame | Gap | LogEnd | Forgotten
+    what: Fact | Frame | Gap | LogEnd | Forgotten | Sample
 
 
 @dataclass(frozen=True, slots=True)

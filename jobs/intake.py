@@ -17,11 +17,11 @@ from django.db import transaction
 from django.db.models import F
 
 from agents import gpus
-from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Taken
+from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample, Taken
 from agents.failpoints import failpoint
 from agents.models import Host
-from jobs import facts, segments, storage, strays
-from jobs.models import Job, LogGap, LogPiece, Run
+from jobs import facts, samples, segments, storage, strays
+from jobs.models import Job, LogGap, LogPiece, Run, RunSample
 from jobs.pieces import Tail
 from jobs.rules.states import TERMINAL, RunPhase
 
@@ -56,6 +56,7 @@ class Mail:
     log: list[Frame | Gap] = field(default_factory=list)
     end: LogEnd | None = None
     forgotten: bool = False
+    samples: list[Sample] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -97,6 +98,8 @@ def sorted_by_run(arrivals: Sequence[Arrival]) -> dict[str, Mail]:
                 each.end = end
             case Forgotten():
                 each.forgotten = True
+            case Sample() as sample:
+                each.samples.append(sample)
     return mail
 
 
@@ -152,11 +155,13 @@ class Store:
     changed: list[tuple[Run, set[str]]] = field(default_factory=list)
     pieces: list[LogPiece] = field(default_factory=list)
     gaps: list[LogGap] = field(default_factory=list)
+    samples: list[RunSample] = field(default_factory=list)
 
     def save(self) -> None:
         failpoint("log.before")
         LogPiece.objects.bulk_create(self.pieces)
         LogGap.objects.bulk_create(self.gaps)
+        samples.save(self.samples)
         for run, columns in self.changed:
             run.save(update_fields=columns)
         failpoint("log.after")
@@ -180,6 +185,8 @@ def _learn(run: Run, mail: Mail, full: bool, store: Store, told: Told, tries: Tr
     if mail.log:
         changed |= _append(run, mail.log, full, store, told, tries)
     changed |= _completed(run, store.now)
+    if mail.samples or mail.log:
+        changed |= _busy(run, mail, store, told)
     if mail.forgotten and run.phase == RunPhase.CLOSED and run.forgotten_at is None:
         run.forgotten_at = store.now
         changed.add("forgotten_at")
@@ -201,6 +208,16 @@ def _keep_gpus_out(run: Run, mail: Mail, now: datetime) -> None:
     busy = {uuid: rows for uuid, rows in busy.items() if uuid in run.gpu_uuids}
     if busy:
         gpus.quarantine(run.host_id, busy, run.message, now)
+
+
+def _busy(run: Run, mail: Mail, store: Store, told: Told) -> set[str]:
+    """How busy it is, and since when it has been still."""
+    if mail.samples:
+        store.samples.append(samples.row_of(run, mail.samples[-1], store.now))
+    changed, woke = samples.note(run, mail.samples, bool(mail.log), store.now)
+    if woke:
+        told.jobs.add(run.job_id)
+    return changed
 
 
 def _append(

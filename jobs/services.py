@@ -16,7 +16,7 @@ from django.db.models import F
 
 from agents.failpoints import failpoint
 from agents.models import Host, HostEvent, HostStatus
-from jobs import announce, floor, hints, intake, machine_types, passes, quotas, segments, storage
+from jobs import announce, floor, hints, intake, machine_types, passes, quotas, samples, segments, storage
 from jobs.advance import QUEUED_LOOK, advance
 from jobs.beginnings import DEFAULT
 from jobs.models import Job, Project, Replica, Run, Transition
@@ -100,6 +100,7 @@ def delete(job: Job, actor: str, now: datetime) -> None:
             deleted_at=now, deleted_by=actor[:150], version=F("version") + 1, updated_at=now, due_at=None
         )
         segments.purge(list(runs.values_list("pk", flat=True)))
+        samples.purge(row)
         hints.hosts(set(runs.filter(forgotten_at=None).values_list("host", flat=True)))
         announce.hints([f"job:{row.pk}", f"jobs:{row.project.name}"])
 

@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.db.models import F, Q
 
 from agents.models import Host
-from jobs import hints, proving, schedule, segments, shells, usage
+from jobs import hints, proving, samples, schedule, segments, shells, usage
 from jobs.advance import advance
 from jobs.away import NO_DATABASE
 from jobs.clock import Clock
@@ -35,6 +35,7 @@ PROOFS = 200
 SLICE_S = 2.0
 RECENT = timedelta(seconds=10)
 EVERY_COMPACT = timedelta(seconds=10)
+EVERY_COARSEN = timedelta(minutes=1)
 EVERY_ORPHANS = timedelta(hours=1)
 EVERY_FOLD = timedelta(minutes=1)
 ENROL_AHEAD = timedelta(minutes=2)
@@ -44,7 +45,7 @@ def sweep(now: datetime) -> None:
     if not claim("sweep", timedelta(seconds=settings.TRAINYARD.tick_s / 2), now):
         return
     clock = Clock(now)
-    for part in (wake, advance_due, place, check_hosts, prove, roll_long, compact, tidy, account):
+    for part in (wake, advance_due, place, check_hosts, prove, roll_long, compact, tidy, account, coarsen):
         try:
             part(clock)
         except NO_DATABASE:
@@ -77,6 +78,11 @@ def compact(clock: Clock) -> None:
         for run in segments.crowded(ROLLS):
             with left_out("The pieces of %s cannot be joined.", run):
                 segments.compact(run)
+
+
+def coarsen(clock: Clock) -> None:
+    if claim("samples", EVERY_COARSEN, clock.now()):
+        samples.roll(clock.now())
 
 
 def tidy(clock: Clock) -> None:

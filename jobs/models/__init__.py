@@ -17,6 +17,7 @@ from jobs.models.machines import MachineType
 from jobs.models.projects import Membership, Project, Role
 from jobs.models.quotas import DefaultQuota, Quota
 from jobs.models.runs import GpuClaim, Run
+from jobs.models.samples import RunSample
 from jobs.models.strays import Stray
 from jobs.models.usage import MonthlyUse, Usage
 
@@ -36,6 +37,7 @@ __all__ = [
     "Replica",
     "Role",
     "Run",
+    "RunSample",
     "ShellSession",
     "Stray",
     "Tick",

@@ -66,6 +66,11 @@ class Run(models.Model):
     declared_lost_at = models.DateTimeField(null=True, blank=True)
     proved_at = models.DateTimeField(null=True, blank=True, help_text="when the host closed it all the same")
 
+    # How busy it is, by our clock, to ten seconds: when it was last looked at, did anything, used a GPU.
+    sampled_at = models.DateTimeField(null=True, blank=True)
+    active_at = models.DateTimeField(null=True, blank=True)
+    gpu_active_at = models.DateTimeField(null=True, blank=True)
+
     # Its log, here and there. [0, log_stored) is stored or is a recorded gap.
     log_size = models.BigIntegerField(default=0, help_text="as the host last told")
     log_stored = models.BigIntegerField(default=0)

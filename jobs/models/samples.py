@@ -1,0 +1,24 @@
+"""How busy runs were. Fine for an hour, coarser after that (samples.py), so that a long run stays small."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from jobs.models.runs import Run
+
+
+class RunSample(models.Model):
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="samples", db_index=False)
+    step = models.PositiveIntegerField(help_text="how many seconds it stands for: 10, 60 or 600")
+    at = models.DateTimeField(help_text="by our clock")
+    cpu = models.FloatField(help_text="cores in use")
+    memory_mb = models.PositiveIntegerField(null=True)
+    gpus = models.JSONField(
+        default=list, help_text="[[percent, MiB], ...] in the order of the run's gpu_uuids"
+    )
+    disk_free_mb = models.BigIntegerField(null=True)
+
+    class Meta:
+        ordering = ["run", "at"]
+        indexes = [models.Index(fields=["step", "at"], name="sample_to_roll")]
+        constraints = [models.UniqueConstraint(fields=["run", "step", "at"], name="sample_once")]

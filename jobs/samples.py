@@ -1,0 +1,115 @@
+"""Samples of how busy runs are: stored as they come, made coarser as they age, and what they say about stillness.
+
+Ten seconds for an hour, a minute for a day, ten minutes after that: a run that goes on for a month holds about six
+thousand rows. CPU and utilisation are averaged, memory keeps its peak.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+from django.db import transaction
+
+from agents.desk import Sample
+from jobs.models import Job, Run, RunSample
+from jobs.rules.busy import BLIND_AFTER, REFRESH, busy, gpus_busy
+
+STEP = 10
+# (step, kept for, becomes)
+LEVELS = ((10, timedelta(hours=1), 60), (60, timedelta(days=1), 600))
+RUNS_AT_ONCE = 200
+# Somebody who did nothing for so long and begins again is news for whoever decides.
+WAKES_AFTER = timedelta(minutes=1)
+
+Load = tuple[int | None, int | None]
+
+
+def row_of(run: Run, sample: Sample, now: datetime) -> RunSample:
+    return RunSample(
+        run=run,
+        step=STEP,
+        at=now,
+        cpu=sample.cpu,
+        memory_mb=sample.memory_mb,
+        gpus=[list(load) for load in loads(run, sample)],
+        disk_free_mb=sample.disk_free_mb,
+    )
+
+
+def save(rows: Sequence[RunSample]) -> None:
+    """A batch that comes twice is stored once."""
+    if rows:
+        RunSample.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def loads(run: Run, sample: Sample) -> list[Load]:
+    return [sample.gpus.get(uuid, (None, None)) for uuid in run.gpu_uuids]
+
+
+def note(run: Run, samples: Sequence[Sample], printed: bool, now: datetime) -> tuple[set[str], bool]:
+    """What these say about when it last did something: the columns that changed; did it wake from long stillness?"""
+    unseen = run.sampled_at is None or now - run.sampled_at > BLIND_AFTER
+    worked = printed or any(busy(sample.cpu, loads(run, sample)) for sample in samples)
+    on_gpus = any(gpus_busy(loads(run, sample)) for sample in samples)
+    woke = worked and run.active_at is not None and now - run.active_at >= WAKES_AFTER
+    changed = set()
+    for name, seen in (
+        ("sampled_at", bool(samples)),
+        ("active_at", worked or (unseen and bool(samples))),
+        ("gpu_active_at", on_gpus or (unseen and bool(samples))),
+    ):
+        before = getattr(run, name)
+        if seen and (before is None or now - before >= REFRESH or (unseen and samples)):
+            setattr(run, name, now)
+            changed.add(name)
+    return changed, woke
+
+
+def roll(now: datetime) -> None:
+    """Make coarser what is old enough. Whole stretches only, so that none is averaged twice."""
+    for step, kept, coarser in LEVELS:
+        until = floor(now - kept, coarser)
+        due = RunSample.objects.filter(step=step, at__lt=until)
+        for run_id in due.order_by().values_list("run", flat=True).distinct()[:RUNS_AT_ONCE]:
+            with transaction.atomic():
+                rows = list(due.filter(run=run_id).order_by("at"))
+                save(joined(rows, coarser))
+                due.filter(run=run_id, pk__in=[row.pk for row in rows]).delete()
+
+
+def joined(rows: Iterable[RunSample], step: int) -> list[RunSample]:
+    stretches: dict[datetime, list[RunSample]] = defaultdict(list)
+    for row in rows:
+        stretches[floor(row.at, step)].append(row)
+    return [_joined(of, step, at) for at, of in stretches.items()]
+
+
+def _joined(rows: Sequence[RunSample], step: int, at: datetime) -> RunSample:
+    gpus = zip(*(row.gpus for row in rows), strict=False)
+    disk = [row.disk_free_mb for row in rows if row.disk_free_mb is not None]
+    return RunSample(
+        run_id=rows[0].run_id,
+        step=step,
+        at=at,
+        cpu=sum(row.cpu for row in rows) / len(rows),
+        memory_mb=max((row.memory_mb for row in rows if row.memory_mb is not None), default=None),
+        gpus=[_load(of) for of in gpus],
+        disk_free_mb=min(disk, default=None),
+    )
+
+
+def _load(loads: Sequence[Sequence[int | None]]) -> list[int | None]:
+    percents = [load[0] for load in loads if load[0] is not None]
+    memory = [load[1] for load in loads if load[1] is not None]
+    return [round(sum(percents) / len(percents)) if percents else None, max(memory, default=None)]
+
+
+def floor(at: datetime, step: int) -> datetime:
+    seconds = int(at.timestamp())
+    return datetime.fromtimestamp(seconds - seconds % step, UTC)
+
+
+def purge(job: Job) -> None:
+    RunSample.objects.filter(run__job=job).delete()

@@ -1,0 +1,99 @@
+"""Samples: what a run and all that came of it use, whoever its parent is by now, and what its GPUs do."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from agents import runner
+from agents.arrivals import arrivals
+from tests.harness import hosts
+from tests.runner.console import command, wait_for
+
+# The child that works is an orphan: its parent is gone, and it is in a session of its own.
+SPIN = command(
+    "import os, time",
+    "if os.fork():",
+    "    os.wait()",
+    "    time.sleep(600)",
+    "os.setsid()",
+    "if os.fork():",
+    "    os._exit(0)",
+    "held = bytearray(64 << 20)",
+    "held[::4096] = b'x' * len(held[::4096])",
+    "print('at work')",
+    "while True: pass",
+)
+
+
+@pytest.fixture
+def smi(host, tmp_path):
+    """The harness's nvidia-smi on this host's PATH; the answer is a function that changes what it says."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    program = programs / "nvidia-smi"
+    program.write_text((Path(hosts.__file__).parent / "fake_nvidia_smi.py").read_text())
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    state = tmp_path / "gpus.json"
+    host.env["PATH"] = f"{programs}:{os.environ['PATH']}"
+    host.env["FAKE_GPUS"] = str(state)
+
+    def says(**changes):
+        state.write_text(json.dumps({"count": 2, "host": "h", "util": 37, **changes}))
+
+    says()
+    return says
+
+
+def test_the_idle_read_zero_and_orphans_are_counted(host, smi):
+    console = host.connect()
+    console.hello()
+    uuid = runner.output_of(["env", *(f"{k}={v}" for k, v in host.env.items()), *runner.SMI])[1].split(",")[0]
+    console.start("busy", SPIN, gpus=[uuid])
+    console.start("idle", ["sleep", "600"])
+    console.text("busy", "at work")
+    samples = {run: console.hear("sample", lambda m, run=run: m["run"] == run) for run in ("busy", "idle")}
+    while samples["busy"]["cpu"] < 0.2:  # the first look may have come before it worked
+        samples["busy"] = console.hear("sample", lambda m: m["run"] == "busy")
+    assert samples["idle"]["cpu"] < 0.02 and samples["idle"]["gpus"] == {}
+    assert samples["busy"]["rss_mb"] >= 64 > samples["idle"]["rss_mb"]
+    assert samples["busy"]["gpus"] == {uuid: [37, 4]} and samples["busy"]["disk_free_mb"] > 0
+    for message in samples.values():
+        [arrival] = arrivals(message, b"")
+        assert (arrival.run, round(arrival.what.cpu, 4)) == (message["run"], message["cpu"])
+
+
+def test_a_driver_that_hangs_holds_nothing_up(host, smi):
+    smi(fail="hang")
+    console = host.connect()
+    console.hello()
+    console.start("r1", ["sleep", "600"], gpus=["GPU-1"])
+    assert console.hear("sample")["gpus"] == {}
+    console.start("r2", ["sh", "-c", "echo done"])
+    assert console.ended_log("r2")[0] == b"done\n"
+    console.stop("r1", grace=0)
+    console.closed("r1")
+    console.drop()
+    wait_for(lambda: not [pid for pid in host.processes() if b"nvidia-smi" in cmdline(pid)])
+
+
+def cmdline(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize(
+    ("text", "load"),
+    [
+        (b"GPU-a, 5, 1024\nGPU-b, [N/A], 7\n", {"GPU-a": [5, 1024], "GPU-b": [None, 7]}),
+        (b"NVIDIA-SMI has failed, because, it did\n\xff\nGPU-a, 5\n", {}),
+    ],
+)
+def test_what_nvidia_smi_says_is_read_with_care(text, load):
+    assert runner.read_load(text) == load
