@@ -85,7 +85,7 @@ def _frame(message: Message, payload: bytes) -> Frame:
 
 def _sample(message: Message) -> Sample:
     cpu, gpus = message.get("cpu"), message.get("gpus")
-    if type(cpu) not in (int, float) or not isinstance(gpus, dict) or len(gpus) > MOST_GPUS:
+    if not isinstance(cpu, int | float) or not isinstance(gpus, dict) or len(gpus) > MOST_GPUS:
         raise WireError("a sample that is none")
     return Sample(
         cpu=min(max(float(cpu), 0.0), MOST_CORES),

@@ -2651,7 +2651,7 @@ def measured(facts: Facts) -> Tuple[float, int] | None:
     """(CPU seconds used so far, bytes of memory) of all of a run."""
     cgroup, pid = facts.get("cgroup"), facts.get("pid")
     used = _counter(os.path.join(cgroup, "cpu.stat"), "usage_usec") if cgroup else None
-    if used is not None:
+    if cgroup and used is not None:
         kinds = [_counter(os.path.join(cgroup, "memory.stat"), kind) for kind in ("anon", "shmem")]
         if None not in kinds:
             return used / 1e6, sum(kind or 0 for kind in kinds)

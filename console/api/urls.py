@@ -14,6 +14,7 @@ from console.api import (
     machine_types,
     project_urls,
     recovery,
+    samples,
     views,
 )
 
@@ -29,6 +30,7 @@ urlpatterns = [
     re_path(rf"^/*(?:v1|ui)/{PARENT}/operations/{JOB}$", custom_jobs.OperationView.as_view()),
     re_path(rf"^/*api/v1/jobs/{JOB}/?$", jobs.JobView.as_view(), name="api-job"),
     re_path(rf"^/*api/v1/jobs/{JOB}/events$", events.EventsView.as_view(), name="api-events"),
+    re_path(rf"^/*api/v1/jobs/{JOB}/samples$", samples.SamplesView.as_view(), name="api-samples"),
     re_path(
         rf"^/*api/v1/jobs/{JOB}/replicas/(?P<replica>[a-z0-9-]{{1,40}})/log$",
         log_bytes.LogView.as_view(),

@@ -20,6 +20,7 @@ from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.last_words import LastWords, last_words
 from console.presenters.timeline import Chosen, Timeline, timeline
+from console.presenters.use import Use, use
 from jobs import directories
 from jobs.models import Job, Replica, Run
 from jobs.rules.advice import Advice
@@ -112,6 +113,7 @@ class JobLive:
     tally: tuple[tuple[Badge, int], ...]
     timeline: Timeline
     last_words: LastWords | None
+    use: Use
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ class JobPage:
 
 
 def live(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobLive:
-    """Four queries, and one for what the user may do; of a failed job, three more for its last words."""
+    """So many queries for one replica as for a thousand; of a failed job, three more for its last words."""
     allowed = access.verbs(user, job)
     replicas = tuple(_replica_lines(job, "shell" in allowed))
     terminal = job.state in TERMINAL
@@ -171,6 +173,7 @@ def live(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobLive:
         tally=_tally(replicas),
         timeline=timeline(job, (line.name for line in replicas), chosen),
         last_words=last_words(job) if "see_log" in allowed else None,
+        use=use(job, [(line.name, line.run) for line in replicas], chosen.use, chosen.span),
     )
 
 

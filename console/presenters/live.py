@@ -15,13 +15,18 @@ from console.presenters import hosts, job_list, jobs
 from console.presenters.timeline import Chosen
 from jobs.models import GpuClaim, Job, Membership, Run, Transition
 
+CHARTS_EVERY_S = 10
+
 
 def job_stamp(job_id: int) -> str:
     runs = Count("runs"), Max("runs__started_at"), Max("runs__ended_at"), Max("runs__closed_at")
     quiet = Max("runs__host__status_since")
     newest = Transition.objects.filter(job_id=job_id).order_by("-id").values("pk")[:1]
     rows = Job.objects.filter(pk=job_id).order_by().annotate(newest=newest)
-    return _digest(rows.values_list("version", "updated_at", "newest", *runs, quiet).first())
+    busy = Run.objects.filter(job_id=job_id).aggregate(at=Max("sampled_at"))["at"]
+    # Samples of many replicas come all the time; the charts of all are drawn again together.
+    drawn = int(busy.timestamp()) // CHARTS_EVERY_S if busy else None
+    return _digest([rows.values_list("version", "updated_at", "newest", *runs, quiet).first(), drawn])
 
 
 def job_live(user: User, job_id: int, query: Mapping[str, str]) -> str:

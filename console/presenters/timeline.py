@@ -41,15 +41,28 @@ class Chosen:
 
     of: str = ""
     kind: str = ""
+    use: str = ""
+    span: str = ""
 
     @classmethod
     def asked(cls, query: Mapping[str, str]) -> Chosen:
         kind = query.get("kind", "")
-        return cls(query.get("of", "")[:80], kind if kind in WORDS else "")
+        of, use, span = (query.get(name, "")[:80] for name in ("of", "use", "span"))
+        return cls(of, kind if kind in WORDS else "", use, span)
 
     @property
     def query(self) -> str:
-        return urlencode({name: value for name, value in (("of", self.of), ("kind", self.kind)) if value})
+        """As it stands in an address."""
+        return self.but()
+
+    @property
+    def filtered(self) -> bool:
+        return bool(self.of or self.kind)
+
+    def but(self, **changes: str) -> str:
+        """The same with something else chosen."""
+        pairs = {"of": self.of, "kind": self.kind, "use": self.use, "span": self.span, **changes}
+        return urlencode({name: value for name, value in pairs.items() if value})
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 
 from agents import recovery
 from console.presenters.badges import Badge
+from console.presenters.timeline import Chosen
 from jobs import logs
 
 register = template.Library()
@@ -143,3 +144,9 @@ def length(value: timedelta) -> str:
             more = f" {rest // smaller[0][0]} {smaller[0][1]}" if smaller and rest >= smaller[0][0] else ""
             return f"{first} {name}{more}"
     return "0 s"
+
+
+@register.simple_tag
+def chosen(what: Chosen, **changes: str) -> str:
+    """The query of an address in which something else is chosen."""
+    return what.but(**changes)

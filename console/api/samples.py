@@ -1,0 +1,70 @@
+"""How busy a job's runs were: `GET /api/v1/jobs/<id>/samples[?replica=&run=&after=<time>]`, oldest first.
+
+Bounded: of more than `MOST` samples the newest are given, and `truncated` says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils.dateparse import parse_datetime
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console import access
+from console.api import resources
+from console.api.errors import Refused
+from console.api.views import OurView
+from jobs.models import Job, Run, RunSample
+
+MOST = 20_000
+
+
+class SamplesView(OurView):
+    def get(self, request: Request, job_id: str) -> Response:
+        job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=int(job_id))
+        query = request.query_params
+        runs = Run.objects.filter(job=job).select_related("replica").defer("order").order_by("replica", "pk")
+        if query.get("replica"):
+            runs = runs.filter(replica__name=query["replica"][:80])
+        if query.get("run"):
+            runs = runs.filter(pk=query["run"][:80])
+        rows = RunSample.objects.filter(run__in=runs).order_by("-at")
+        if query.get("after"):
+            rows = rows.filter(at__gt=_time(query["after"]))
+        found = list(rows[: MOST + 1])
+        of: dict[str, list[dict[str, Any]]] = {run.pk: [] for run in runs}
+        for row in reversed(found[:MOST]):
+            of[row.run_id].append(document(row))
+        told = [
+            {
+                "run": run.pk,
+                "replica": run.replica.name,
+                "gpus": run.gpu_uuids,
+                "cpus": run.cpus,
+                "samples": of[run.pk],
+            }
+            for run in runs
+        ]
+        return Response({"runs": told, "truncated": len(found) > MOST})
+
+
+def document(row: RunSample) -> dict[str, Any]:
+    return {
+        "time": resources.stamp(row.at),
+        "seconds": row.step,
+        "cpu": round(row.cpu, 3),
+        "memoryMb": row.memory_mb,
+        "gpus": [{"utilization": percent, "memoryMb": mb} for percent, mb in row.gpus],
+        "diskFreeMb": row.disk_free_mb,
+    }
+
+
+def _time(value: str) -> Any:
+    try:
+        found = parse_datetime(value.replace(" ", "+"))  # a plus that nobody escaped
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise Refused("after", "is a time such as 2026-11-21T20:00:00Z.")
+    return found
