@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -107,6 +108,15 @@ def host_names(name: str, value: str) -> tuple[str, ...]:
     return names
 
 
+def networks(name: str, value: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    try:
+        return tuple(ip_network(part.strip()) for part in value.split(",") if part.strip())
+    except ValueError:
+        raise BadSetting(
+            name, value, "give networks or addresses separated by commas, such as 10.0.0.0/8."
+        ) from None
+
+
 def text(pattern: str, cure: str) -> Callable[[str, str], str]:
     def read(name: str, value: str) -> str:
         if not re.fullmatch(pattern, value):
@@ -147,6 +157,10 @@ class Environment:
     link_dead_s: float = 12.0
     min_free_mb: int = 200
     ports: tuple[int, int] = (23000, 23999)
+    stall_s: float = 1800.0
+    smtp_url: str = field(default="", repr=False)
+    mail_from: str = "trainyard@localhost"
+    notify_private: tuple[IPv4Network | IPv6Network, ...] = ()
     log_budget_mb: int = 4096
     segment_mb: int = 8
     failpoint: str = ""
@@ -184,6 +198,15 @@ READERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
     "link_dead_s": ("TRAINYARD_LINK_DEAD_S", seconds(1, 600)),
     "min_free_mb": ("TRAINYARD_MIN_FREE_MB", whole(0, 10**9, " of MiB")),
     "ports": ("TRAINYARD_PORTS", port_range),
+    "stall_s": ("TRAINYARD_STALL_S", seconds(0, 10**7)),
+    "smtp_url": (
+        "TRAINYARD_SMTP_URL",
+        address_of(
+            "smtp", "smtp+starttls", "smtps", example="smtp+starttls://user:password@mail.example.org:587"
+        ),
+    ),
+    "mail_from": ("TRAINYARD_MAIL_FROM", text(r"[^@\s]{1,64}@[^@\s]{1,255}", "give an e-mail address.")),
+    "notify_private": ("TRAINYARD_NOTIFY_PRIVATE", networks),
     "log_budget_mb": ("TRAINYARD_LOG_BUDGET_MB", whole(1, 10**9, " of MiB")),
     "segment_mb": ("TRAINYARD_SEGMENT_MB", whole(1, 1024, " of MiB")),
     "failpoint": (

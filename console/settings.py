@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import unquote, urlsplit
+
 from django.urls import reverse_lazy
 
 from console import backends, environment, secret_files
@@ -136,6 +138,15 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "UNAUTHENTICATED_USER": None,
 }
+
+# E-mail goes where TRAINYARD_SMTP_URL says; without it none is sent.
+SMTP = urlsplit(TRAINYARD.smtp_url)
+EMAIL_HOST = SMTP.hostname or ""
+EMAIL_PORT = SMTP.port or {"smtps": 465, "smtp+starttls": 587}.get(SMTP.scheme, 25)
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = unquote(SMTP.username or ""), unquote(SMTP.password or "")
+EMAIL_USE_TLS, EMAIL_USE_SSL = SMTP.scheme == "smtp+starttls", SMTP.scheme == "smtps"
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = TRAINYARD.mail_from
 
 USE_TZ = True
 TIME_ZONE = "UTC"

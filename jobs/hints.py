@@ -52,6 +52,11 @@ def roll(runs: Collection[str]) -> None:
     _after_commit("jobs.tasks.roll", runs)
 
 
+def notices(ids: Collection[int]) -> None:
+    """These are to be sent."""
+    _after_commit("jobs.tasks.notify", ids)
+
+
 def enrol(host_id: int) -> None:
     """This host's checklist is to be run."""
     _after_commit("jobs.tasks.enrol", [host_id])

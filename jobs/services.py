@@ -65,8 +65,11 @@ def submit(
     return job
 
 
-def cancel(job: Job, actor: str, now: datetime) -> None:
-    """Asked once, kept for ever, and decided about at once. Asking again, or after the end, changes nothing."""
+def cancel(job: Job, actor: str, now: datetime, reason: str = "") -> None:
+    """Asked once, kept for ever, and decided about at once. Asking again, or after the end, changes nothing.
+
+    `reason` is told as the job's error: for whoever did not ask for it.
+    """
     with transaction.atomic():
         asked = (
             Job.every.filter(pk=job.pk, cancel_requested_at=None)
@@ -74,6 +77,7 @@ def cancel(job: Job, actor: str, now: datetime) -> None:
             .update(
                 cancel_requested_at=now,
                 cancel_requested_by=actor[:150],
+                cancel_reason=reason,
                 version=F("version") + 1,
                 updated_at=now,
                 due_at=now,

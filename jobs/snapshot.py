@@ -92,6 +92,9 @@ def view_of(rows: Rows) -> JobView:
         location=job.location_name,
         start_limit_s=settings.TRAINYARD.start_s,
         preempted=job.preempted_by,
+        cancel_reason=job.cancel_reason,
+        stall_after_s=settings.TRAINYARD.stall_s,
+        idle_after_s=60.0 * (job.project.idle_minutes or 0),
     )
 
 
@@ -156,6 +159,10 @@ def _run(run: Run, replica: str) -> RunView:
         held_why=run.held_why,
         gone=run.declared_lost_at is not None,
         drain=closing.emptied(run.host),
+        gpus=bool(run.gpu_uuids),
+        sampled_at=run.sampled_at,
+        active_at=run.active_at,
+        gpu_active_at=run.gpu_active_at,
     )
 
 

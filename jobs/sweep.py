@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.db.models import F, Q
 
 from agents.models import Host
-from jobs import hints, proving, samples, schedule, segments, shells, usage
+from jobs import hints, idle, notices, proving, samples, schedule, segments, shells, usage
 from jobs.advance import advance
 from jobs.away import NO_DATABASE
 from jobs.clock import Clock
@@ -36,6 +36,7 @@ SLICE_S = 2.0
 RECENT = timedelta(seconds=10)
 EVERY_COMPACT = timedelta(seconds=10)
 EVERY_COARSEN = timedelta(minutes=1)
+EVERY_WAITS = timedelta(minutes=1)
 EVERY_ORPHANS = timedelta(hours=1)
 EVERY_FOLD = timedelta(minutes=1)
 ENROL_AHEAD = timedelta(minutes=2)
@@ -45,7 +46,20 @@ def sweep(now: datetime) -> None:
     if not claim("sweep", timedelta(seconds=settings.TRAINYARD.tick_s / 2), now):
         return
     clock = Clock(now)
-    for part in (wake, advance_due, place, check_hosts, prove, roll_long, compact, tidy, account, coarsen):
+    for part in (
+        wake,
+        advance_due,
+        place,
+        check_hosts,
+        prove,
+        roll_long,
+        compact,
+        tidy,
+        account,
+        coarsen,
+        tell,
+        stop_idle,
+    ):
         try:
             part(clock)
         except NO_DATABASE:
@@ -85,10 +99,22 @@ def coarsen(clock: Clock) -> None:
         samples.roll(clock.now())
 
 
+def tell(clock: Clock) -> None:
+    notices.gather(clock.now())
+    if claim("waits", EVERY_WAITS, clock.now()):
+        notices.gather_waits(clock.now())
+    notices.post_due(clock.now())
+
+
+def stop_idle(clock: Clock) -> None:
+    idle.stop(clock.now())
+
+
 def tidy(clock: Clock) -> None:
     if claim("orphans", EVERY_ORPHANS, clock.now()):
         segments.sweep_orphans(clock.now())
         shells.close_left(clock.now())
+        notices.forget_old(clock.now())
 
 
 def account(clock: Clock) -> None:

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from agents import fleet
 from jobs import advance as advancing
-from jobs import checks
+from jobs import checks, postman
 from jobs import schedule as scheduling
 from jobs import sweep as sweeping
 
@@ -30,6 +30,11 @@ def sweep() -> None:
 @shared_task(name="jobs.tasks.roll")
 def roll(runs: list[str]) -> None:
     sweeping.roll(runs)
+
+
+@shared_task(name="jobs.tasks.notify")
+def notify(notice_ids: list[int]) -> None:
+    postman.postman.put(notice_ids)
 
 
 @shared_task(name="jobs.tasks.dispatch")

@@ -14,6 +14,7 @@ from jobs.models.history import ShellSession, Tick, Transition
 from jobs.models.jobs import Job, Replica
 from jobs.models.logs import LogGap, LogPiece, LogSegment
 from jobs.models.machines import MachineType
+from jobs.models.notices import Notice, NoticeTarget
 from jobs.models.projects import Membership, Project, Role
 from jobs.models.quotas import DefaultQuota, Quota
 from jobs.models.runs import GpuClaim, Run
@@ -32,6 +33,8 @@ __all__ = [
     "MachineType",
     "Membership",
     "MonthlyUse",
+    "Notice",
+    "NoticeTarget",
     "Project",
     "Quota",
     "Replica",

@@ -73,6 +73,9 @@ class Job(models.Model):
     ended_at = models.DateTimeField(null=True, blank=True)
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     cancel_requested_by = models.CharField(max_length=150, blank=True)
+    cancel_reason = models.TextField(
+        blank=True, default="", db_default="", help_text="told as its error, where no person asked for it"
+    )
     queued_at = models.DateTimeField(help_text="when the current attempt began to wait")
     due_at = models.DateTimeField(null=True, blank=True, help_text="when to look again, whatever happens")
     deleted_at = models.DateTimeField(null=True, blank=True)

@@ -21,6 +21,10 @@ class Project(models.Model):
     share_used = models.FloatField(default=0.0)
     share_at = models.DateTimeField(null=True, blank=True)
 
+    # The idle rule: jobs whose GPUs were all at 0 % for so long are told of, or stopped. None: there is no rule.
+    idle_minutes = models.PositiveIntegerField(null=True, blank=True)
+    idle_stops = models.BooleanField(default=False)
+
     class Meta:
         constraints = [models.CheckConstraint(condition=Q(weight__gt=0), name="project_weight_positive")]
 

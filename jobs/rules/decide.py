@@ -19,6 +19,7 @@ from jobs.rules.flags import flags, moves
 from jobs.rules.plan import TRAINYARD, Event, Plan, Restart, Stop, Take
 from jobs.rules.retry import EndClass
 from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase, check, legal
+from jobs.rules.stillness import next_look
 from jobs.rules.verdict import NOT_YET, Case, Verdict, deadline, verdict, wait_deadline
 from jobs.rules.views import JobView, Outcome, ReplicaView, RunView
 
@@ -214,7 +215,7 @@ def _cause(course: _Course, outcome: Outcome) -> str:
     """Why it ended, told again when the end is reached. What hosts said goes along with a text that says little."""
     if outcome.state == JobState.SUCCEEDED:
         return "The primary exited with status 0, and every other replica is stopped."
-    if outcome == retry.cancelled():
+    if outcome == retry.cancelled(course.view.cancel_reason):
         return "Cancelled, and everything is stopped."
     words = [f"{run.replica} {retry.how_it_ended(run)}" for run, _ in course.case.ended(EndClass.INTERNAL)]
     if outcome == retry.internal_error() and not words:
@@ -224,7 +225,7 @@ def _cause(course: _Course, outcome: Outcome) -> str:
 
 
 def _actor(view: JobView, outcome: Outcome) -> str:
-    asked = outcome == retry.cancelled() and view.cancel_requested_by
+    asked = outcome == retry.cancelled(view.cancel_reason) and view.cancel_requested_by
     return asked or TRAINYARD
 
 
@@ -355,7 +356,8 @@ def _look_again(course: _Course) -> datetime | None:
         return min((at for at in (ends_at, waits_until) if at), default=None)
     going = course.outcome is None and course.state == JobState.RUNNING
     wanted = now + timedelta(seconds=LOOK_AGAIN_RUNNING_S if going else LOOK_AGAIN_S)
-    return min(at for at in (wanted, ends_at, _starts_until(course)) if at)
+    still_at = next_look(course.case) if course.outcome is None else None
+    return min(at for at in (wanted, ends_at, _starts_until(course), still_at) if at)
 
 
 def _starts_until(course: _Course) -> datetime | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from jobs.rules import stillness
 from jobs.rules.states import FlagName, JobState, ReplicaState, RunPhase
 from jobs.rules.verdict import Case
 from jobs.rules.views import Flag, Outcome, ReplicaView, RunView
@@ -28,6 +29,8 @@ def flags(
         FlagName.MAINTENANCE: "" if outcome or moved else _maintenance(case),
         FlagName.CLEANING: _cleaning(case),
         FlagName.STUCK: _stuck(case),
+        FlagName.STALLED: "" if outcome else stillness.stalled(case),
+        FlagName.IDLE: "" if outcome else stillness.idle(case),
     }
     return tuple(Flag(name, old.get(name, case.now), text) for name, text in texts.items() if text)
 

@@ -180,8 +180,9 @@ def no_capacity(location: str) -> Outcome:
     )
 
 
-def cancelled() -> Outcome:
-    return Outcome(JobState.CANCELLED, CANCELLED_CODE, CANCELLED_TEXT)
+def cancelled(reason: str = "") -> Outcome:
+    """`reason` is told as the error, where no person asked for it."""
+    return Outcome(JobState.CANCELLED, CANCELLED_CODE, reason or CANCELLED_TEXT)
 
 
 def timed_out(timeout: str) -> Outcome:

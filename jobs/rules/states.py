@@ -82,7 +82,8 @@ class FlagName(StrEnum):
     STUCK = "STUCK"  # processes survived the kill (uninterruptible sleep, another user's)
     RESTARTING = "RESTARTING"  # a replica was lost and comes back under its name
     MAINTENANCE = "MAINTENANCE"  # a host of it is being emptied: replicas move, or wait for room elsewhere
-    STALLED = "STALLED"  # silent at 0 % for long; nothing sets it yet
+    STALLED = "STALLED"  # a replica runs, prints nothing and uses nothing for long
+    IDLE = "IDLE"  # all its GPUs are at 0 % for as long as its project's rule says
 
 
 _PHASES = tuple(RunPhase)

@@ -131,7 +131,8 @@ def verdict(case: Case) -> Verdict | None:
     if view.cancel_requested_at is not None and (
         view.outcome is None or view.outcome.state == JobState.QUEUED
     ):
-        return Verdict(retry.cancelled(), f"Cancelled by {view.cancel_requested_by or 'somebody'}.")
+        why = f"Cancelled by {view.cancel_requested_by or 'somebody'}. {view.cancel_reason}".strip()
+        return Verdict(retry.cancelled(view.cancel_reason), why)
     if view.outcome is not None:
         return _no_time_left(case) if view.outcome.state == JobState.QUEUED else None
     new = _by_ends(case) or _by_clock(case) or _preempted(case)

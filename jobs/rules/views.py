@@ -65,6 +65,11 @@ class RunView:
     gone: bool = False
     # Why and until when its host is being emptied; empty when it is not.
     drain: str = ""
+    gpus: bool = False
+    # By our clock: when it was looked at, did anything, used a GPU.
+    sampled_at: datetime | None = None
+    active_at: datetime | None = None
+    gpu_active_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +116,6 @@ class JobView:
     # Why the job must leave its hosts and wait for others, as a whole sentence; empty when it need not. It counts
     # against nothing.
     preempted: str = ""
+    cancel_reason: str = ""
+    stall_after_s: float = 0.0  # 0: nobody asked; so below
+    idle_after_s: float = 0.0

@@ -1,0 +1,82 @@
+"""Forms about who is told what, and about the idle rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.core.validators import validate_email
+
+from jobs import hooks, idle
+from jobs.models.notices import Way
+from jobs.postman import NO_MAIL
+from jobs.rules.notices import EVENTS, USUAL
+
+CHOICES = [(event, words[0].upper() + words[1:]) for event, words in EVENTS.items()]
+HELP = {
+    Way.MAIL: "An e-mail address.",
+    Way.SLACK: "The address of an incoming webhook of Slack, Mattermost or whatever takes the same.",
+    Way.HOOK: "Gets each event as JSON, signed with a secret that is shown once.",
+}
+
+
+class Events(forms.Form):
+    """What a target is told of."""
+
+    events = forms.MultipleChoiceField(
+        choices=CHOICES, initial=list(USUAL), label="When", widget=forms.CheckboxSelectMultiple
+    )
+    wait_hours = forms.FloatField(
+        min_value=0.02, max_value=10_000, initial=4, label="Waiting for long is, in hours", required=False
+    )
+
+    def clean_wait_hours(self) -> float:
+        return float(self.cleaned_data["wait_hours"] or 4)
+
+
+class NewTarget(Events):
+    way = forms.ChoiceField(choices=Way.choices, label="How", initial=Way.MAIL)
+    address = forms.CharField(
+        max_length=1000,
+        label="Address",
+        help_text="An e-mail address, or the https:// address of a webhook. It is stored encrypted.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+    )
+    field_order = ["way", "address", "events", "wait_hours"]
+
+    def clean(self) -> dict[str, Any]:
+        typed = super().clean() or {}
+        way, address = typed.get("way"), str(typed.get("address", "")).strip()
+        if not address:
+            return typed
+        try:
+            if way == Way.MAIL:
+                validate_email(address)
+            else:
+                hooks.resolve(hooks.place_of(address), settings.TRAINYARD.notify_private)
+        except hooks.Refused as refused:
+            self.add_error("address", str(refused))
+        except forms.ValidationError as problem:
+            self.add_error("address", problem)
+        except OSError as problem:
+            self.add_error("address", f"The name cannot be resolved: {problem.strerror or problem}.")
+        if way == Way.MAIL and not settings.EMAIL_HOST:
+            self.add_error("way", NO_MAIL)
+        return {**typed, "address": address}
+
+
+class IdleRule(forms.Form):
+    minutes = forms.IntegerField(
+        required=False,
+        min_value=idle.LEAST,
+        max_value=idle.MOST,
+        label="All GPUs of a job at 0 % for, in minutes",
+        help_text="Empty: there is no rule.",
+    )
+    stops = forms.TypedChoiceField(
+        choices=[("", "Tell those who want to know"), ("1", "Tell, and cancel the job")],
+        coerce=bool,
+        required=False,
+        label="Then",
+    )

@@ -1,0 +1,95 @@
+"""Who is told what, and what became of each telling, for the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+from django.urls import reverse
+
+from console.forms.notices import Events
+from jobs.models import Notice, NoticeTarget, Project
+from jobs.rules.notices import EVENTS, TEST
+
+SHOWN = 30
+
+
+@dataclass(frozen=True, slots=True)
+class TargetLine:
+    id: int
+    way: str
+    shown: str
+    events: tuple[str, ...]
+    form: Events
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeLine:
+    made_at: datetime
+    what: str
+    job: str
+    url: str
+    to: str
+    tone: str
+    word: str
+    icon: str
+    tries: int
+    due_at: datetime | None
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    lines: tuple[NoticeLine, ...]
+    waiting: bool
+
+
+def lines(owner: User | Project, changed: Mapping[int, Events]) -> tuple[TargetLine, ...]:
+    return tuple(
+        TargetLine(
+            row.pk,
+            row.get_way_display(),
+            row.shown,
+            tuple(EVENTS[event] for event in row.events if event in EVENTS),
+            changed.get(row.pk)
+            or Events(initial={"events": row.events, "wait_hours": row.wait_hours}, prefix=f"t{row.pk}"),
+        )
+        for row in of(owner)
+    )
+
+
+def log(owner: User | Project) -> Log:
+    rows = Notice.objects.filter(target__in=of(owner)).select_related("target", "job").order_by("-pk")[:SHOWN]
+    found = tuple(_line(row) for row in rows)
+    return Log(found, any(line.due_at for line in found))
+
+
+def of(owner: User | Project) -> QuerySet[NoticeTarget]:
+    if isinstance(owner, Project):
+        return NoticeTarget.objects.filter(project=owner)
+    return NoticeTarget.objects.filter(user=owner)
+
+
+def _line(row: Notice) -> NoticeLine:
+    if row.sent_at:
+        tone, word, icon = "good", "Told", "tick"
+    elif row.given_up_at:
+        tone, word, icon = "bad", "Given up", "cross"
+    else:
+        tone, word, icon = "wait", "On its way" if row.tries < 2 else "Tried again", "hourglass"
+    return NoticeLine(
+        made_at=row.made_at,
+        what="a test" if row.event == TEST else EVENTS.get(row.event, row.event),
+        job=row.job.display_name if row.job else "",
+        url=reverse("job", args=[row.job.pk]) if row.job and row.job.deleted_at is None else "",
+        to=row.target.shown,
+        tone=tone,
+        word=word,
+        icon=icon,
+        tries=row.tries,
+        due_at=row.due_at,
+        answer=row.answer,
+    )

@@ -1,0 +1,168 @@
+"""Notifications: a person's own, and a project's, with the project's idle rule. One page for both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_POST, require_safe
+
+from console import access
+from console.forms.notices import Events, IdleRule, NewTarget
+from console.presenters import notices as presenter
+from console.views.people import person
+from jobs import idle, notices, targets
+from jobs.models import NoticeTarget, Project
+from jobs.refusals import Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Whose:
+    """Whose notifications these are: somebody's own, or a project's."""
+
+    owner: User | Project
+
+    @property
+    def project(self) -> Project | None:
+        return self.owner if isinstance(self.owner, Project) else None
+
+    @property
+    def url(self) -> str:
+        return reverse("project-notices", args=[self.project.name]) if self.project else reverse("notices")
+
+
+def whose(request: HttpRequest, name: str | None) -> Whose:
+    if name is None:
+        return Whose(person(request))
+    return Whose(access.get_or_404(request.user, "manage", Project.objects.all(), name=name))
+
+
+def find(request: HttpRequest, target_id: int) -> tuple[NoticeTarget, Whose]:
+    """A target that this person may change: 404 for everybody else's."""
+    row = get_object_or_404(NoticeTarget.objects.select_related("project"), pk=target_id)
+    if row.project is not None:
+        return row, whose(request, row.project.name)
+    if row.user_id != person(request).pk:
+        raise Http404
+    return row, Whose(person(request))
+
+
+@require_safe
+@login_required
+def page(request: HttpRequest, name: str | None = None) -> HttpResponse:
+    return _page(request, whose(request, name))
+
+
+@require_safe
+@login_required
+def log(request: HttpRequest, name: str | None = None) -> HttpResponse:
+    """What was told lately: asked for again while something is on its way."""
+    of = whose(request, name)
+    return render(request, "notices/_log.html", {"log": presenter.log(of.owner), "whose": of})
+
+
+@never_cache
+@sensitive_post_parameters("address")
+@require_POST
+@login_required
+def add(request: HttpRequest, name: str | None = None) -> HttpResponse:
+    """The answer to this POST is the only place where a webhook's secret is ever seen."""
+    of, form = whose(request, name), NewTarget(request.POST)
+    if not form.is_valid():
+        return _page(request, of, form=form)
+    typed = form.cleaned_data
+    try:
+        row, secret = targets.add(
+            of.owner,
+            typed["way"],
+            typed["address"],
+            typed["events"],
+            typed["wait_hours"],
+            person(request).username,
+            timezone.now(),
+        )
+    except Refused as refused:
+        form.add_error("address", refused.message)
+        return _page(request, of, form=form)
+    if not secret:
+        messages.success(request, f"{row.shown} will be told.")
+        return redirect(of.url)
+    response = _page(request, of, secret=secret, made=row)
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+@require_POST
+@login_required
+def change(request: HttpRequest, target_id: int) -> HttpResponse:
+    row, of = find(request, target_id)
+    form = Events(request.POST, prefix=f"t{row.pk}")
+    if not form.is_valid():
+        return _page(request, of, changed={row.pk: form})
+    typed = form.cleaned_data
+    targets.change(row, typed["events"], typed["wait_hours"], person(request).username, timezone.now())
+    messages.success(request, f"What {row.shown} is told of is changed.")
+    return redirect(of.url)
+
+
+@require_POST
+@login_required
+def test(request: HttpRequest, target_id: int) -> HttpResponse:
+    row, of = find(request, target_id)
+    notices.test(row, person(request).username, timezone.now())
+    notices.post_due(timezone.now())
+    return redirect(f"{of.url}#told")
+
+
+@require_POST
+@login_required
+def remove(request: HttpRequest, target_id: int) -> HttpResponse:
+    row, of = find(request, target_id)
+    targets.remove(row, person(request).username, timezone.now())
+    messages.success(request, f"{row.shown} is told nothing any more.")
+    return redirect(of.url)
+
+
+@require_POST
+@login_required
+def idle_rule(request: HttpRequest, name: str) -> HttpResponse:
+    of, form = whose(request, name), IdleRule(request.POST)
+    if not form.is_valid():
+        return _page(request, of, idle=form)
+    typed = form.cleaned_data
+    assert of.project is not None
+    idle.set_rule(
+        of.project, typed["minutes"], bool(typed["stops"]), person(request).username, timezone.now()
+    )
+    messages.success(
+        request, "The idle rule is changed." if typed["minutes"] else "There is no idle rule any more."
+    )
+    return redirect(of.url)
+
+
+def _page(
+    request: HttpRequest,
+    of: Whose,
+    form: NewTarget | None = None,
+    changed: dict[int, Events] | None = None,
+    idle: IdleRule | None = None,
+    **context: object,
+) -> HttpResponse:
+    if of.project is not None:
+        rule = {"minutes": of.project.idle_minutes, "stops": "1" if of.project.idle_stops else ""}
+        context["idle"] = idle or IdleRule(initial=rule)
+    known = {
+        "whose": of,
+        "form": form or NewTarget(),
+        "targets": presenter.lines(of.owner, changed or {}),
+        "log": presenter.log(of.owner),
+    }
+    return render(request, "notices/page.html", {**known, **context})

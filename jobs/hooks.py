@@ -1,0 +1,154 @@
+"""One POST to an address that somebody typed in, without being led anywhere else.
+
+The name is resolved once, every address that it has must be allowed, and the connection goes to one of those very
+addresses: a name that says something else a moment later leads nowhere. Redirects are not followed; a proxy of the
+environment is not asked. No library was taken for this: those that send to Slack and hooks (apprise) or speak HTTP
+(httpx, requests) resolve names themselves, where nobody can look, and put addresses with their tokens into their logs.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import http.client
+import socket
+import ssl
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from jobs.rules.notices import FINAL_ANSWERS, Network, refusal
+
+CONNECT_S = 10.0
+# The whole of it: who sends one byte a second is left.
+WHOLE_S = 20.0
+MOST_ANSWER = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`words` are the other side's own where it had any. `final`: no later try would change it."""
+
+    taken: bool
+    words: str
+    final: bool = False
+
+
+class Refused(Exception):
+    """Nothing was sent there, and nothing will be as long as the address and the settings are what they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An address taken apart, and where it leads at this moment."""
+
+    tls: bool
+    host: str
+    port: int
+    path: str
+    addresses: tuple[str, ...] = ()
+
+
+def place_of(url: str) -> Place:
+    """Raises Refused for what is no address of a hook."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise Refused("This is not an address.") from None
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.hostname
+        or not url.isascii()
+        or not url.isprintable()
+    ):
+        raise Refused("Give an address that begins with https:// and names a host.")
+    if parts.username is not None or parts.password is not None or " " in url:
+        raise Refused("An address must not hold a user, a password or spaces.")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    tls = parts.scheme == "https"
+    return Place(tls, parts.hostname, port or (443 if tls else 80), path)
+
+
+def resolve(place: Place, allowed: Sequence[Network]) -> Place:
+    """Where it leads now. Refused unless each of its addresses may be told; OSError where the name is not known."""
+    found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+    addresses = tuple(dict.fromkeys(str(each[4][0]) for each in found))
+    for address in addresses:
+        why = refusal(address, allowed)
+        if why:
+            raise Refused(f"{place.host}: {why}. An admin can allow it (TRAINYARD_NOTIFY_PRIVATE).")
+        if not place.tls and refusal(address, ()) == "":
+            raise Refused(
+                "Give an address that begins with https://: anybody on the way could read the other kind."
+            )
+    return Place(place.tls, place.host, place.port, place.path, addresses)
+
+
+class _Pinned(http.client.HTTPConnection):
+    """To the address that was looked at, whatever the name says by now. TLS still asks for the name."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place.host, place.port, timeout=CONNECT_S)
+        self.place = place
+
+    def connect(self) -> None:
+        problem: OSError = OSError("it has no address")
+        for address in self.place.addresses:
+            try:
+                sock = socket.create_connection((address, self.place.port), CONNECT_S)
+                break
+            except OSError as error:
+                problem = error
+        else:
+            raise problem
+        if self.place.tls:
+            sock = ssl.create_default_context().wrap_socket(sock, server_hostname=self.place.host)
+        self.sock = sock
+
+    def cut(self) -> None:
+        with suppress(OSError, AttributeError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Sequence[Network]) -> Answer:
+    try:
+        connection = _Pinned(resolve(place_of(url), allowed))
+    except Refused as refused:
+        return Answer(False, str(refused), final=True)
+    except OSError as problem:
+        return Answer(False, f"The name cannot be resolved: {problem.strerror or problem}")
+    watch = threading.Timer(WHOLE_S, connection.cut)
+    watch.daemon = True
+    watch.start()
+    try:
+        connection.request("POST", connection.place.path, body, {**headers, "User-Agent": "Trainyard"})
+        response = connection.getresponse()
+        return _read(response.status, response.reason, response.read(MOST_ANSWER))
+    except (OSError, http.client.HTTPException) as problem:
+        return Answer(False, f"No answer: {problem or type(problem).__name__}"[:500])
+    finally:
+        watch.cancel()
+        connection.close()
+
+
+def _read(status: int, reason: str, body: bytes) -> Answer:
+    text = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in body.decode("utf-8", "replace"))
+    words = f"{status} {reason}\n{text.strip()}".strip()
+    if 300 <= status < 400:
+        return Answer(False, f"{words}\nIt leads elsewhere, and that is not followed.", final=True)
+    return Answer(200 <= status < 300, words, final=status in FINAL_ANSWERS)
+
+
+def signed(secret: str, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """Headers by which a receiver knows that it was us, and when (standardwebhooks.com, version v1)."""
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    digest = hmac.new(key, f"{message_id}.{timestamp}.".encode() + body, hashlib.sha256).digest()
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": f"v1,{base64.b64encode(digest).decode()}",
+    }

@@ -1,0 +1,54 @@
+"""The idle rule of projects: set by their admins, and carried out where it says that idle jobs are stopped."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+
+from jobs import audit, services
+from jobs.advance import advance
+from jobs.models import Job, Project
+from jobs.refusals import Refused
+from jobs.rules.states import FlagName, JobState
+
+LEAST, MOST = 1, 100_000
+
+
+def set_rule(project: Project, minutes: int | None, stops: bool, actor: str, now: datetime) -> None:
+    """None turns it off. Running jobs are looked at again at once."""
+    if minutes is not None and not LEAST <= minutes <= MOST:
+        raise Refused("idle_minutes", f"is a number of minutes from {LEAST} to {MOST}, or empty.")
+    with transaction.atomic():
+        row = Project.objects.select_for_update(no_key=True).get(pk=project.pk)
+        before, after = _words(row.idle_minutes, row.idle_stops), _words(minutes, stops)
+        if before == after:
+            return
+        Project.objects.filter(pk=row.pk).update(
+            idle_minutes=minutes, idle_stops=stops and minutes is not None
+        )
+        audit.note(actor, "project.idle_rule", "project", row.name, before, after, now, row)
+        Job.every.filter(project=row, state=JobState.RUNNING).update(due_at=now)
+
+
+def _words(minutes: int | None, stops: bool) -> dict[str, object] | None:
+    return None if minutes is None else {"minutes": minutes, "stops": stops}
+
+
+def stop(now: datetime) -> None:
+    """Cancel what has been idle for long enough, where the project chose that."""
+    rules = Project.objects.filter(idle_stops=True, idle_minutes__isnull=False)
+    jobs = Job.objects.filter(project__in=rules, state=JobState.RUNNING, cancel_requested_at=None, outcome="")
+    for job in jobs.select_related("project"):
+        if _idle(job):
+            advance([job.pk], now)  # it may have begun to work since that was written
+            job.refresh_from_db()
+            words = _idle(job)
+            if words and job.state == JobState.RUNNING:
+                name = job.project.name
+                why = f"The job was stopped by the idle rule of project {name}. {words}"
+                services.cancel(job, f"idle rule of project {name}", now, why)
+
+
+def _idle(job: Job) -> str:
+    return next((str(flag["text"]) for flag in job.flags if flag["flag"] == FlagName.IDLE), "")

@@ -1,0 +1,222 @@
+"""Telling people: history's lines become notices, one for each target that asked, tried until taken or given up.
+
+Lines of history are the outbox: they are written with what they tell, whatever happens to the process after that.
+Here they are read by their ids, each for longer than any transaction lasts, so that one which was begun early and
+committed late is not passed over; a notice that exists already is not made again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Max, Q, QuerySet
+
+from jobs import hints
+from jobs.models import Job, Notice, NoticeTarget, Tick, Transition
+from jobs.rules import kinds
+from jobs.rules.notices import EVENTS, FLAGS, KINDS, TEST, delay_s, event_of
+from jobs.rules.states import TERMINAL, JobState
+
+log = logging.getLogger(__name__)
+
+# A line is looked at for so long after its id was first passed: no transaction of ours lasts a tenth of it.
+SEEN_FOR = timedelta(seconds=60)
+# Nobody takes a notice back that a process died with; it is tried again after this.
+AHEAD = timedelta(minutes=2)
+KEPT = timedelta(days=30)
+MOST_AT_ONCE = 500
+LOW, HIGH = "notices-low", "notices-high"
+
+
+def gather(now: datetime) -> None:
+    """Make the notices of what happened since."""
+    low = _cursor(now)
+    targets = list(NoticeTarget.objects.filter(Q(user=None) | Q(user__is_active=True)))
+    if not targets:
+        return
+    told = _lines(low, targets)
+    made = [notice for line in told for notice in _for_targets(line, targets, now)]
+    _save(made)
+
+
+def _cursor(now: datetime) -> int:
+    """Lines up to this id were looked at for long enough. The first time ever, what is past is past."""
+    newest = Transition.objects.aggregate(Max("pk"))["pk__max"] or 0
+    low, _ = Tick.objects.get_or_create(name=LOW, defaults={"at": now, "serial": newest})
+    high, _ = Tick.objects.get_or_create(name=HIGH, defaults={"at": now, "serial": newest})
+    if now - high.at >= SEEN_FOR:
+        Tick.objects.filter(pk=low.pk, serial__lt=high.serial).update(serial=high.serial, at=now)
+        Tick.objects.filter(pk=high.pk, at=high.at).update(serial=newest, at=now)
+        return high.serial
+    return low.serial
+
+
+def _lines(low: int, targets: Sequence[NoticeTarget]) -> QuerySet[Transition]:
+    """Those that somebody may be told of, of jobs that somebody asked about."""
+    ends = Q(subject=kinds.JOB, to_state__in=TERMINAL)
+    flags = Q(subject=kinds.FLAGGED, to_state__in=FLAGS)
+    people = {target.user_id for target in targets if target.user_id}
+    projects = {target.project_id for target in targets if target.project_id}
+    rows = Transition.objects.filter(ends | flags | Q(kind__in=KINDS), pk__gt=low)
+    rows = rows.filter(Q(job__owner__in=people) | Q(job__project__in=projects))
+    return rows.select_related("job", "job__project").order_by("pk")
+
+
+def _for_targets(line: Transition, targets: Iterable[NoticeTarget], now: datetime) -> Iterable[Notice]:
+    event = event_of(line.kind, line.subject, line.to_state)
+    for target in targets:
+        mine = target.project_id == line.job.project_id or (
+            target.user_id is not None and target.user_id == line.job.owner_id
+        )
+        if mine and event in target.events and line.at >= target.created_at:
+            # All replicas that one decision restarts are one telling.
+            key = f"{event}:{line.job_id}:{line.at.isoformat()}"
+            yield _notice(target, key, event, line.job, line.attempt, line.cause, line.at, now)
+
+
+def gather_waits(now: datetime) -> None:
+    """Jobs that have waited for longer than a target wants to know."""
+    for target in NoticeTarget.objects.filter(Q(user=None) | Q(user__is_active=True)):
+        if "waiting" in target.events:
+            waits = Job.objects.filter(
+                state=JobState.QUEUED, queued_at__lte=now - timedelta(hours=target.wait_hours)
+            )
+            own = Q(project=target.project_id) if target.project_id else Q(owner=target.user_id)
+            known = Notice.objects.filter(target=target, event="waiting").values_list("key", flat=True)
+            jobs = waits.filter(own).select_related("project")[:MOST_AT_ONCE]
+            made = []
+            for job in jobs:
+                cause = f"It has waited for {target.wait_hours:g} hours. {job.reason}"
+                key = f"waiting:{job.pk}:{job.attempt}:{target.wait_hours:g}"
+                if key not in known:
+                    made.append(_notice(target, key, "waiting", job, job.attempt, cause, now, now))
+            _save(made)
+
+
+def _notice(
+    target: NoticeTarget,
+    key: str,
+    event: str,
+    job: Job,
+    attempt: int,
+    cause: str,
+    at: datetime,
+    now: datetime,
+) -> Notice:
+    name = " ".join(job.display_name.split())
+    url = f"{settings.TRAINYARD.url}/jobs/{job.pk}/" if settings.TRAINYARD.url else ""
+    error = job.error_message if event == "failed" else ""
+    data = {
+        "job": {
+            "id": str(job.pk),
+            "name": job.display_name,
+            "project": job.project.name,
+            "owner": job.owner_name,
+            "state": job.state,
+            "attempt": attempt,
+            "url": url,
+        },
+        "event": event,
+        "cause": cause,
+        "error": {"code": job.error_code, "message": error} if error else None,
+        "time": at.isoformat(),
+    }
+    text = "\n".join(dict.fromkeys(part for part in (cause, error) if part))
+    return Notice(
+        target=target,
+        key=key[:120],
+        event=event,
+        job=job,
+        attempt=attempt,
+        text={"title": f"Job “{name}”: {EVENTS[event]}", "text": text, "url": url, "data": data},
+        made_at=now,
+        due_at=now,
+    )
+
+
+def test(target: NoticeTarget, actor: str, now: datetime) -> None:
+    """Something to try an address with. Not another one while one is on its way."""
+    if Notice.objects.filter(target=target, event=TEST, due_at__isnull=False).exists():
+        return
+    told = {
+        "title": "Trainyard: a test",
+        "text": f"{actor} asked for it. Notices of jobs will come here.",
+        "url": settings.TRAINYARD.url,
+        "data": {"event": TEST, "actor": actor, "time": now.isoformat()},
+    }
+    _save(
+        [Notice(target=target, key=f"test:{now.isoformat()}", event=TEST, text=told, made_at=now, due_at=now)]
+    )
+    NoticeTarget.objects.filter(pk=target.pk).update(rest_until=None)
+
+
+def _save(made: Sequence[Notice]) -> None:
+    if made:
+        Notice.objects.bulk_create(made, ignore_conflicts=True)
+
+
+def post_due(now: datetime) -> None:
+    """Have a worker send what is due. The sweep itself waits for nobody."""
+    hints.notices(due(now))
+
+
+def due(now: datetime) -> list[int]:
+    rows = Notice.objects.filter(due_at__lte=now).exclude(target__rest_until__gt=now)
+    return list(rows.order_by("due_at").values_list("pk", flat=True)[:MOST_AT_ONCE])
+
+
+def take(notice_id: int, now: datetime) -> Notice | None:
+    """This one is ours to send. It is pushed ahead first: a process that dies with it loses nothing."""
+    rested = Q(target__rest_until=None) | Q(target__rest_until__lte=now)
+    free = Notice.objects.filter(rested, pk=notice_id, due_at__lte=now).values("pk")
+    if not Notice.objects.filter(pk__in=free, due_at__lte=now).update(
+        due_at=now + AHEAD, tries=F("tries") + 1
+    ):
+        return None
+    return Notice.objects.select_related("target", "job").get(pk=notice_id)
+
+
+def note(notice: Notice, taken: bool, words: str, final: bool, now: datetime) -> None:
+    """What became of it. Its job's history says when somebody was told, or could not be."""
+    wait = None if taken or final else delay_s(notice.tries)
+    changes: dict[str, object] = {"answer": words[:2000], "due_at": None}
+    if taken:
+        changes["sent_at"] = now
+    elif wait is None or notice.event == TEST:
+        changes["given_up_at"] = now
+    else:
+        changes["due_at"] = now + timedelta(seconds=wait)
+    with transaction.atomic():
+        if not Notice.objects.filter(pk=notice.pk, tries=notice.tries, due_at__isnull=False).update(
+            **changes
+        ):
+            return  # somebody else had it after us
+        rest = changes["due_at"] if not taken else None
+        NoticeTarget.objects.filter(pk=notice.target_id).update(rest_until=rest)
+        if notice.job is not None and changes["due_at"] is None:
+            Transition.objects.create(**_history(notice, taken, now))
+
+
+def _history(notice: Notice, taken: bool, now: datetime) -> dict[str, object]:
+    target = notice.target
+    who = notice.job and (notice.job.owner_name if target.user_id else f"project {notice.job.project.name}")
+    way = target.get_way_display().lower()
+    told = f"{who} was told by {way}" if taken else f"{who} could not be told by {way}"
+    return {
+        "job": notice.job,
+        "at": now,
+        "kind": kinds.Kind.NOTICE,
+        "subject": kinds.TOLD,
+        "to_state": "told" if taken else "not told",
+        "attempt": notice.attempt,
+        "cause": f"{told}: {EVENTS.get(notice.event, notice.event)}.",
+        "actor": "trainyard",
+    }
+
+
+def forget_old(now: datetime) -> None:
+    Notice.objects.filter(due_at=None, made_at__lt=now - KEPT).delete()

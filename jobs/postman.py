@@ -1,0 +1,134 @@
+"""Sending notices, in threads of the worker: a receiver that does not answer holds up its own notices only.
+
+Nothing that people wrote is read or rendered here: what goes out is JSON and plain text made of rows, and of what comes
+back the first two thousand bytes are shown as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import smtplib
+import threading
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.core.mail import EmailMessage
+from django.db import close_old_connections
+from django.utils import timezone
+
+from jobs import hooks, notices
+from jobs.hooks import Answer
+from jobs.models import Notice
+from jobs.models.notices import Way
+from jobs.sealed import Unreadable, unseal
+
+log = logging.getLogger(__name__)
+
+THREADS = 4
+NO_MAIL = "This deployment sends no e-mail: its operator has not set TRAINYARD_SMTP_URL."
+
+
+class Postman:
+    """A queue without doubles, and daemon threads that start with the first notice."""
+
+    def __init__(self) -> None:
+        self.waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self.known: set[int] = set()
+        self.lock = threading.Lock()
+        self.started = False
+
+    def put(self, ids: list[int]) -> None:
+        with self.lock:
+            for notice_id in ids:
+                if notice_id not in self.known:
+                    self.known.add(notice_id)
+                    self.waiting.put(notice_id)
+            if not self.started:
+                self.started = True
+                for _ in range(THREADS):
+                    threading.Thread(target=self.work, name="postman", daemon=True).start()
+
+    def work(self) -> None:
+        while True:
+            notice_id = self.waiting.get()
+            try:
+                deliver(notice_id, timezone.now())
+            except Exception:
+                log.exception("notice %s could not be sent; it is tried again", notice_id)
+            finally:
+                with self.lock:
+                    self.known.discard(notice_id)
+                close_old_connections()
+
+
+def deliver(notice_id: int, now: datetime) -> None:
+    """Take it, send it with no transaction open, write down what was answered."""
+    notice = notices.take(notice_id, now)
+    if notice is None:
+        return
+    try:
+        answer = send(notice, unseal(notice.target.sealed))
+    except Unreadable as problem:
+        answer = Answer(False, str(problem), final=True)
+    notices.note(notice, answer.taken, answer.words, answer.final, timezone.now())
+
+
+def send(notice: Notice, secret: Mapping[str, Any]) -> Answer:
+    told: Mapping[str, Any] = notice.text
+    if notice.target.way == Way.MAIL:
+        return _mail(secret["address"], told)
+    if notice.target.way == Way.SLACK:
+        body: dict[str, object] = {"text": slack_text(told)}
+        return _post(secret["address"], body, {})
+    body = {"type": f"job.{notice.event}", "timestamp": notice.made_at.isoformat(), **told}
+    data = json.dumps(body).encode()
+    headers = hooks.signed(
+        secret["secret"], f"notice-{settings.DEPLOYMENT}-{notice.pk}", int(time.time()), data
+    )
+    return _post_bytes(secret["address"], data, headers)
+
+
+def _post(url: str, body: Mapping[str, object], headers: Mapping[str, str]) -> Answer:
+    return _post_bytes(url, json.dumps(body).encode(), headers)
+
+
+def _post_bytes(url: str, data: bytes, headers: Mapping[str, str]) -> Answer:
+    headers = {"Content-Type": "application/json", **headers}
+    return hooks.post(url, data, headers, settings.TRAINYARD.notify_private)
+
+
+def slack_text(told: Mapping[str, Any]) -> str:
+    """Slack's own escapes, so that no name of a job becomes a link or calls a channel."""
+
+    def plain(text: str) -> str:
+        return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+    link = f"\n{told['url']}" if told.get("url") else ""
+    return f"*{plain(told['title'])}*\n{plain(told['text'])}{link}"
+
+
+def _mail(address: str, told: Mapping[str, Any]) -> Answer:
+    if not settings.EMAIL_HOST:
+        return Answer(False, NO_MAIL, final=True)
+    subject = " ".join(told["title"].split())[:200]
+    text = "\n\n".join(part for part in (told["text"], told.get("url")) if part)
+    try:
+        EmailMessage(subject, text, settings.DEFAULT_FROM_EMAIL, [address]).send()
+    except smtplib.SMTPRecipientsRefused as refused:
+        code, words = next(iter(refused.recipients.values()), (0, b""))
+        return Answer(False, f"{code} {words.decode('utf-8', 'replace')}", final=500 <= code < 600)
+    except smtplib.SMTPResponseException as problem:
+        said: bytes | str = problem.smtp_error
+        shown = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
+        return Answer(False, f"{problem.smtp_code} {shown}")
+    except (OSError, smtplib.SMTPException) as problem:
+        return Answer(False, f"No answer from the mail server: {problem or type(problem).__name__}"[:500])
+    return Answer(True, "The mail server took it.")
+
+
+postman = Postman()

@@ -1,0 +1,82 @@
+"""What people can be told of, how long to wait before telling again, and which addresses may be told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from types import MappingProxyType
+
+from jobs.rules.kinds import JOB, Kind
+from jobs.rules.states import TERMINAL, FlagName, JobState
+
+EVENTS: Mapping[str, str] = MappingProxyType(
+    {
+        "succeeded": "it succeeded",
+        "failed": "it failed",
+        "cancelled": "it was cancelled",
+        "restarted": "a replica was restarted",
+        "retried": "the whole job is run again",
+        "preempted": "it made room for another job",
+        "moved": "it was moved away from a host",
+        "stalled": "it has stalled: no output, nothing in use",
+        "idle": "all its GPUs are idle",
+        "unreachable": "a host of it does not answer",
+        "waiting": "it has waited for long",
+    }
+)
+USUAL = ("succeeded", "failed", "cancelled", "preempted", "stalled", "idle")
+TEST = "test"
+_BY_KIND = {
+    Kind.RESTART: "restarted",
+    Kind.RETRY: "retried",
+    Kind.PREEMPT: "preempted",
+    Kind.DRAIN: "moved",
+}
+_BY_FLAG = {FlagName.STALLED: "stalled", FlagName.IDLE: "idle", FlagName.UNREACHABLE: "unreachable"}
+KINDS = frozenset(_BY_KIND)
+FLAGS = frozenset(_BY_FLAG)
+
+# Sixteen hours in all: a receiver that is down for a night is told in the morning.
+DELAYS_S = (10, 30, 120, 600, 1800, 3600, 7200, 14400, 28800)
+# What no later try changes: the address is wrong, gone, or takes nothing of this kind.
+FINAL_ANSWERS = frozenset({400, 401, 403, 404, 405, 410, 411, 413, 414, 415, 422})
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+
+def event_of(kind: str, subject: str, to_state: str) -> str:
+    """What a line of history is to those who are told; empty for what nobody is told of."""
+    if subject == JOB and to_state in TERMINAL:
+        return JobState(to_state).lower()
+    if kind == Kind.FLAG:
+        return _BY_FLAG.get(FlagName(to_state), "") if to_state in FlagName.__members__ else ""
+    return _BY_KIND.get(Kind(kind), "") if kind in KINDS else ""
+
+
+def delay_s(tries: int) -> int | None:
+    """How long to wait after so many tries that failed; None: it is given up."""
+    return DELAYS_S[tries - 1] if 0 < tries <= len(DELAYS_S) else None
+
+
+def refusal(address: str, allowed: Iterable[Network]) -> str:
+    """Why nothing is sent there; empty where it may be. A name is asked about by what it resolves to."""
+    found = _inner(ip_address(address.partition("%")[0]))
+    if any(found.version == network.version and found in network for network in allowed):
+        return ""
+    if found.is_global and not found.is_multicast and not found.is_reserved:
+        return ""
+    return f"{found} is a private, loopback or otherwise local address"
+
+
+def _inner(address: Address) -> Address:
+    """An IPv4 address in an IPv6 one's clothes is judged by what it is."""
+    if isinstance(address, IPv4Address):
+        return address
+    if address.ipv4_mapped:
+        return address.ipv4_mapped
+    if address.sixtofour:
+        return address.sixtofour
+    if address.packed[:12] == b"\x00\x64\xff\x9b" + bytes(8):  # NAT64
+        return IPv4Address(address.packed[12:])
+    return address

@@ -1,0 +1,76 @@
+"""Who does nothing: a replica that has stalled, and a job whose GPUs are all idle. Only told; nothing is stopped here.
+
+Silence of a host says nothing about its runs, so neither is said of one that does not answer or is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from jobs.rules.busy import still_for
+from jobs.rules.states import JobState, RunPhase
+from jobs.rules.verdict import Case
+from jobs.rules.views import RunView
+
+
+def stalled(case: Case) -> str:
+    """Replicas that run, print nothing and use nothing for as long as the deployment says."""
+    after = case.view.stall_after_s
+    if not after:
+        return ""
+    found = [run for run in _looked_at(case) if _still(case, run, run.active_at, after)]
+    since = [
+        f"{run.replica} since {run.active_at:%Y-%m-%d %H:%M:%S %Z}" for run in found[:8] if run.active_at
+    ]
+    more = f" and {len(found) - 8} more" if len(found) > 8 else ""
+    return (
+        f"No output, and no CPU or GPU in use: {', '.join(since)}{more}. It is not stopped for that."
+        if since
+        else ""
+    )
+
+
+def idle(case: Case) -> str:
+    """All GPUs of the job at 0 % for as long as its project's rule says."""
+    after, runs = case.view.idle_after_s, _on_gpus(case)
+    if not after or not runs or case.view.state != JobState.RUNNING:
+        return ""
+    if not all(_still(case, run, run.gpu_active_at, after) for run in runs):
+        return ""
+    since = max(run.gpu_active_at for run in runs if run.gpu_active_at)
+    return f"All its GPUs have been at 0 % since {since:%Y-%m-%d %H:%M:%S %Z}."
+
+
+def next_look(case: Case) -> datetime | None:
+    """When one of these may begin to hold, if nothing happens until then."""
+    return min((at for at in _moments(case) if at > case.now), default=None)
+
+
+def _moments(case: Case) -> Iterator[datetime]:
+    view = case.view
+    if view.stall_after_s:
+        for run in _looked_at(case):
+            if run.active_at is not None:
+                yield run.active_at + timedelta(seconds=view.stall_after_s)
+    used = [run.gpu_active_at for run in _on_gpus(case) if run.gpu_active_at]
+    if view.idle_after_s and used:
+        yield max(used) + timedelta(seconds=view.idle_after_s)
+
+
+def _looked_at(case: Case) -> list[RunView]:
+    return [
+        run
+        for run in case.latest.values()
+        if run.phase == RunPhase.RUNNING and run.unreachable_since is None and run.stop_wanted_at is None
+    ]
+
+
+def _on_gpus(case: Case) -> list[RunView]:
+    return [run for run in case.latest.values() if run.gpus and not run.phase.over]
+
+
+def _still(case: Case, run: RunView, since: datetime | None, after_s: float) -> bool:
+    silent = run.unreachable_since is not None or run.phase != RunPhase.RUNNING
+    found = None if silent else still_for(since, run.sampled_at, case.now)
+    return found is not None and found.total_seconds() >= after_s

@@ -1,0 +1,153 @@
+"""Nobody is led to a place that an admin did not allow, by whatever the name says now or a moment later."""
+
+from __future__ import annotations
+
+import socket
+from ipaddress import ip_network
+
+import pytest
+
+from jobs import hooks
+from jobs.rules.notices import DELAYS_S, delay_s, event_of, refusal
+from tests.notices.receivers import Hook, serving
+
+LOOPBACK = (ip_network("127.0.0.0/8"),)
+LOCAL = [
+    *("127.0.0.1", "10.1.2.3", "192.168.0.1", "172.16.9.9", "169.254.169.254", "100.64.0.1", "0.0.0.0"),
+    *("255.255.255.255", "224.0.0.1", "::1", "fe80::1%eth0", "fc00::1", "::ffff:127.0.0.1", "::", "ff02::1"),
+    *("64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "2002:7f00:0001::", "240.0.0.1", "192.0.2.1"),
+]
+
+
+@pytest.mark.parametrize("address", LOCAL)
+def test_local_addresses_are_refused(address):
+    assert refusal(address, ())
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "64:ff9b::808:808"])
+def test_public_ones_are_not(address):
+    assert refusal(address, ()) == ""
+
+
+def test_what_an_admin_allows_is_allowed_and_nothing_beside_it():
+    allowed = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
+    assert refusal("10.9.9.9", allowed) == refusal("fd00::5", allowed) == ""
+    assert refusal("192.168.0.1", allowed) and refusal("::1", allowed)
+
+
+@pytest.fixture
+def names(monkeypatch):
+    """What names resolve to; each list is one answer, the last one for ever."""
+    known, real = {}, socket.getaddrinfo
+
+    def resolve(host, port, *args, **options):
+        if host not in known:
+            return real(host, port, *args, **options)
+        answers = known[host]
+        found = answers.pop(0) if len(answers) > 1 else answers[0]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    return known
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(
+            "http://127.0.0.1:{port}/",
+            "http://localhost:{port}/",
+            "http://[::1]:{port}/",
+            "http://0x7f.1:{port}/",
+        ),
+        *("http://2130706433:{port}/", "http://inside.example:{port}/", "http://mixed.example:{port}/"),
+    ],
+)
+def test_every_way_to_this_machine_is_closed(url, names):
+    names["inside.example"] = [["127.0.0.1"]]
+    names["mixed.example"] = [["8.8.8.8", "127.0.0.1"]]
+    with serving(Hook()) as hook:
+        answer = hooks.post(url.format(port=hook.port), b"{}", {}, ())
+        assert answer.final and not answer.taken and not hook.heard
+        assert "local address" in answer.words or "https://" in answer.words
+
+
+def test_a_name_that_changes_its_mind_leads_nowhere(names):
+    """Rebinding: allowed when it is asked about, this machine when it would be asked again."""
+    names["rebind.example"] = [["127.0.0.2"], ["127.0.0.1"]]
+    with serving(Hook()) as hook:
+        place = hooks.resolve(hooks.place_of(hook.url("rebind.example")), (ip_network("127.0.0.2/32"),))
+        assert place.addresses == ("127.0.0.2",)
+        hooks.post(hook.url("rebind.example"), b"{}", {}, (ip_network("127.0.0.2/32"),))
+        assert not hook.heard
+
+
+def test_a_redirect_is_not_followed(names):
+    with serving(Hook()) as hook, serving(Hook()) as inside:
+        hook.answers = [(307, {"Location": inside.url()}, b"")]
+        answer = hooks.post(hook.url(), b"{}", {}, LOOPBACK)
+        assert answer.final and "not followed" in answer.words and len(hook.heard) == 1 and not inside.heard
+
+
+def test_the_name_is_still_what_the_receiver_is_asked_for(names):
+    names["hooks.example"] = [["127.0.0.1"]]
+    with serving(Hook()) as hook:
+        assert hooks.post(hook.url("hooks.example", "/a?b=c"), b"{}", {}, LOOPBACK).taken
+        [(path, headers, _)] = hook.heard
+        assert path == "/a?b=c" and headers["Host"] == f"hooks.example:{hook.port}"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(
+            "ftp://example.org/",
+            "https:///x",
+            "https://user:secret@example.org/",
+            "https://example.org:99999/",
+        ),
+        *(
+            "https://exa mple.org/",
+            "https://example.org/\r\nX: y",
+            "file:///etc/passwd",
+            "",
+            "https://exämple.org/",
+        ),
+    ],
+)
+def test_what_is_no_address_of_a_hook(url):
+    with pytest.raises(hooks.Refused):
+        hooks.place_of(url)
+
+
+def test_who_speaks_too_slowly_is_left(monkeypatch):
+    monkeypatch.setattr(hooks, "WHOLE_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        answer = hooks.post(f"http://127.0.0.1:{silent.getsockname()[1]}/", b"{}", {}, LOOPBACK)
+    assert not answer.taken and not answer.final and answer.words.startswith("No answer")
+
+
+def test_waiting_grows_and_ends():
+    waits = [delay_s(tries) for tries in range(1, len(DELAYS_S) + 2)]
+    assert waits[-1] is None and waits[:-1] == sorted(DELAYS_S) and sum(DELAYS_S) > 8 * 3600
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject", "to_state", "event"),
+    [
+        ("state", "job", "SUCCEEDED", "succeeded"),
+        ("cancel", "job", "CANCELLED", "cancelled"),
+        ("cancel", "job", "CANCELLING", ""),
+        ("run", "workerpool0-0", "FAILED", ""),
+        ("restart", "workerpool0-0", "STARTING", "restarted"),
+        ("retry", "job", "QUEUED", "retried"),
+        ("preempt", "job", "QUEUED", "preempted"),
+        ("drain", "workerpool0-0", "STARTING", "moved"),
+        ("flag", "flag", "STALLED", "stalled"),
+        ("flag", "flag", "", ""),
+        ("flag", "flag", "CLEANING", ""),
+        ("notice", "notice", "told", ""),
+    ],
+)
+def test_what_a_line_is_to_those_who_are_told(kind, subject, to_state, event):
+    assert event_of(kind, subject, to_state) == event
