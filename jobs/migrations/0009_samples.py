@@ -8,7 +8,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("jobs", "0007_machine_types_and_moves"),
+        ("jobs", "0008_queue"),
     ]
 
     operations = [
