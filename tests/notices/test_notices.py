@@ -176,7 +176,7 @@ def test_mail_is_sent_by_the_operators_server(submit, allowed, tell):
         [(to, letter)] = mail.letters
         found = message_from_bytes(letter.removesuffix(b"\r\n.\r\n"), policy=policy.default)
         assert to == ["rcpt TO:<alice@example.org>"] and found["Bcc"] is None
-        assert found["Subject"] == "Job “one Bcc: eve@example.org”: it was cancelled"
+        assert found["Subject"].strip() == "Job “one Bcc: eve@example.org”: it was cancelled"
         assert "Cancelled by alice." in found.get_content()
         mail.recipient_answer = b"550 no such user here"
         cancel(submit())
