@@ -1,0 +1,117 @@
+"""Notifications on their pages: who may see and change them, what is typed, and that no secret comes back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_network
+
+import pytest
+
+from jobs.models import AuditEntry, Notice, NoticeTarget, Project
+from jobs.sealed import unseal
+
+HOOK = "http://127.0.0.1:9/hook/0123456789-0123456789-T0KEN"
+MINE, OURS = "/account/notifications", "/projects/default/notifications"
+
+
+@pytest.fixture(autouse=True)
+def allowed(settings):
+    settings.TRAINYARD = replace(settings.TRAINYARD, notify_private=(ip_network("127.0.0.0/8"),))
+    settings.EMAIL_HOST = "mail.example"
+
+
+def form(**changes):
+    return {"way": "hook", "address": HOOK, "events": ["failed", "stalled"], "wait_hours": "2", **changes}
+
+
+def test_a_hook_is_added_its_secret_shown_once_and_nothing_of_it_again(browser):
+    bob = browser("bob")
+    answer = bob.post(f"{MINE}/add", form())
+    row = NoticeTarget.objects.get()
+    secret = unseal(row.sealed)["secret"]
+    assert unseal(row.sealed)["address"] == HOOK and secret.startswith("whsec_")
+    assert secret in answer.content.decode() and "no-store" in answer.headers["Cache-Control"]
+    page = bob.get(MINE).content.decode()
+    assert secret not in page and "T0KEN" not in page.replace("…OKEN", "") and "http://127.0.0.1:9/…" in page
+    assert (
+        b"T0KEN" not in bytes(row.sealed) and row.user.username == "bob" and not AuditEntry.objects.exists()
+    )
+
+
+def test_what_a_target_is_told_of_can_be_changed_tested_and_ended(browser):
+    bob = browser("bob")
+    bob.post(f"{MINE}/add", form(way="mail", address="bob@example.org"))
+    row = NoticeTarget.objects.get()
+    at = f"/notifications/{row.pk}"
+    bob.post(f"{at}/change", {f"t{row.pk}-events": ["waiting"], f"t{row.pk}-wait_hours": "1.5"})
+    row.refresh_from_db()
+    assert (row.events, row.wait_hours) == (["waiting"], 1.5)
+    for _ in range(3):
+        answer = bob.post(f"{at}/test", follow=True)
+    assert Notice.objects.count() == 1 and "hx-get" in answer.content.decode()
+    Notice.objects.update(due_at=None, given_up_at=row.created_at, answer="550 <b>no such user</b>")
+    page = bob.get(f"{MINE}/log").content.decode()
+    assert "550 &lt;b&gt;no such user&lt;/b&gt;" in page and "Given up" in page and "hx-get" not in page
+    bob.post(f"{at}/remove")
+    assert not NoticeTarget.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "field", "words"),
+    [
+        ({"way": "mail", "address": "nobody"}, "address", "valid email"),
+        ({"address": "ftp://example.org/"}, "address", "https://"),
+        ({"address": "http://10.0.0.1/hook"}, "address", "10.0.0.1 is a private"),
+        ({"address": "https://[::1]/hook"}, "address", "TRAINYARD_NOTIFY_PRIVATE"),
+        ({"address": "https://no-such-host.invalid/x"}, "address", "cannot be resolved"),
+        ({"events": ["gossip"]}, "events", "not one of the available choices"),
+        ({"events": []}, "events", "required"),
+        ({"wait_hours": "-3"}, "wait_hours", "greater"),
+    ],
+)
+def test_what_cannot_be_is_said_at_its_field_and_nothing_is_lost(browser, typed, field, words):
+    answer = browser("bob").post(f"{MINE}/add", form(**typed))
+    assert words in str(answer.context["form"].errors[field]) and not NoticeTarget.objects.exists()
+    if address := typed.get("address"):
+        assert address in answer.content.decode()
+
+
+def test_mail_needs_a_mail_server(browser, settings):
+    settings.EMAIL_HOST = ""
+    answer = browser("bob").post(f"{MINE}/add", form(way="mail", address="bob@example.org"))
+    assert "TRAINYARD_SMTP_URL" in str(answer.context["form"].errors["way"])
+
+
+def test_a_projects_are_its_admins_matter_and_audited(browser):
+    alice = browser("alice")
+    alice.post(f"{OURS}/add", form())
+    row = NoticeTarget.objects.get(project__name="default")
+    alice.post(f"{OURS}/idle", {"minutes": "30", "stops": "1"})
+    project = Project.objects.get(name="default")
+    assert (project.idle_minutes, project.idle_stops) == (30, True)
+    assert 'value="30"' in alice.get(OURS).content.decode()
+    answer = alice.post(f"{OURS}/idle", {"minutes": "0", "stops": ""})
+    assert answer.context["idle"].errors["minutes"]
+    alice.post(f"/notifications/{row.pk}/remove")
+    told = AuditEntry.objects.order_by("pk").values_list("what", flat=True)
+    assert list(told) == ["notice.add", "project.idle_rule", "notice.remove"]
+    assert "T0KEN" not in str(list(AuditEntry.objects.values()))
+
+
+@pytest.mark.parametrize(
+    ("name", "page", "others"),
+    [("alice", 200, 302), ("root", 200, 302), ("bob", 403, 403), ("vera", 403, 403), ("charlie", 404, 404)],
+)
+def test_who_may(browser, name, page, others):
+    browser("alice").post(f"{OURS}/add", form())
+    browser("bella").post(f"{MINE}/add", form())
+    ours, hers = NoticeTarget.objects.order_by("pk")
+    person = browser(name)
+    assert person.get(OURS).status_code == person.get(f"{OURS}/log").status_code == page
+    assert person.post(f"{OURS}/idle", {"minutes": ""}).status_code == others
+    for act in ("test", "remove"):
+        assert person.post(f"/notifications/{hers.pk}/{act}").status_code == 404
+        assert person.post(f"/notifications/{ours.pk}/{act}").status_code == others
+    assert person.get(MINE).status_code == 200
+    assert browser().get(MINE).status_code == 302
+    assert NoticeTarget.objects.filter(pk=hers.pk).exists()
