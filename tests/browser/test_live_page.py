@@ -19,7 +19,7 @@ def fragment(number, extra=""):
 
 @pytest.fixture(scope="module")
 def site():
-    content = '<span id="link-dot"></span>' + fragment(0) + '<input id="outside">'
+    content = '<span id="link-dot"></span>' + fragment(0) + '<input id="outside"><div id="story">once</div>'
     with served(page_of("Live", [], "live.js", content)) as address:
         yield address
 
@@ -49,6 +49,15 @@ def test_what_the_person_does_is_kept(page, sockets):
     send(sockets, 2)
     page.get_by_text("version 2").wait_for()
     assert page.locator("#new").count() == 0 and page.get_by_text("inside 2").is_visible()
+
+
+def test_parts_that_stand_apart_change_together(page, sockets):
+    page.locator("#outside").fill("typed between them")
+    html = fragment(1) + '<div id="story">upon a time</div><div id="nowhere">not on this page</div>'
+    sockets[-1].send(json.dumps({"stamp": "1", "html": html}))
+    page.get_by_text("upon a time").wait_for()
+    assert page.get_by_text("version 1").is_visible() and page.locator("#nowhere").count() == 0
+    assert page.locator("#outside").input_value() == "typed between them"
 
 
 def test_a_fragment_runs_nothing(page, sockets):
