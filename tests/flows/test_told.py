@@ -1,0 +1,53 @@
+"""What the running product sees of a real job, and tells: samples from its hosts, and a webhook by its worker."""
+
+from __future__ import annotations
+
+import json
+
+from tests.flows.test_walks import Browser
+from tests.harness.product import job_spec
+from tests.harness.product.product import PASSWORD
+from tests.harness.shell import wait_for
+from tests.notices.receivers import Hook, serving
+
+SPIN = ["python3", "-c", "print('at work', flush=True)\nwhile True: pass"]
+
+
+def cores(client, job_id):
+    """The latest sample of each replica that has one."""
+    told = client.call("GET", f"{client.url}/api/v1/jobs/{job_id}/samples").json()
+    return {run["replica"]: run["samples"][-1]["cpu"] for run in told["runs"] if run["samples"]}
+
+
+def test_a_stalled_replica_reads_nothing_and_the_end_is_told(yard, client):
+    """S3-21, and a notice from the page where it was asked for to the receiver that took it."""
+    browser = Browser(yard.url)
+    browser.send("/login", "/login", username="ada", password=PASSWORD, next="")
+    with serving(Hook()) as hook:
+        browser.send(
+            "/account/notifications",
+            "/account/notifications/add",
+            way="hook",
+            address=hook.url(),
+            events=["cancelled", "failed"],
+            wait_hours="4",
+        )
+        job = yard.submit(job_spec({"command": SPIN}, {"command": ["sleep", "600"]}, name="half asleep"))
+        client.wait(job, "RUNNING")
+        wait_for(lambda: len(cores(client, job)) == 2, "samples of both replicas", dump=yard.tail)
+        wait_for(lambda: cores(client, job)["workerpool0-0"] > 0.1, "the busy one to be seen", dump=yard.tail)
+        assert cores(client, job)["workerpool1-0"] < 0.02
+        page = browser.get(f"/jobs/{job}/")
+        assert 'id="use-workerpool1-0"' in page and "0.0 of" in page[page.index('id="use-workerpool1-0"') :]
+        client.cancel(job)
+        client.wait(job, "CANCELLED")
+        wait_for(lambda: hook.heard, "the webhook", dump=yard.tail)
+        [(_, headers, body)] = hook.heard
+        assert json.loads(body)["data"]["job"]["id"] == str(job) and headers["webhook-signature"]
+
+        def lines():
+            return client.call("GET", f"{client.url}/api/v1/jobs/{job}/events?kind=notice").json()["events"]
+
+        wait_for(lines, "history to say so", dump=yard.tail)
+        assert lines()[0]["cause"] == "ada was told by webhook: it was cancelled."
+        assert client.log(job, "workerpool1-0") == b""  # S3-22: nothing of ours stands in its log
