@@ -57,15 +57,15 @@ def find(request: HttpRequest, target_id: int) -> tuple[NoticeTarget, Whose]:
 
 @require_safe
 @login_required
-def page(request: HttpRequest, name: str | None = None) -> HttpResponse:
-    return _page(request, whose(request, name))
+def page(request: HttpRequest, project: str | None = None) -> HttpResponse:
+    return _page(request, whose(request, project))
 
 
 @require_safe
 @login_required
-def log(request: HttpRequest, name: str | None = None) -> HttpResponse:
+def log(request: HttpRequest, project: str | None = None) -> HttpResponse:
     """What was told lately: asked for again while something is on its way."""
-    of = whose(request, name)
+    of = whose(request, project)
     return render(request, "notices/_log.html", {"log": presenter.log(of.owner), "whose": of})
 
 
@@ -73,9 +73,9 @@ def log(request: HttpRequest, name: str | None = None) -> HttpResponse:
 @sensitive_post_parameters("address")
 @require_POST
 @login_required
-def add(request: HttpRequest, name: str | None = None) -> HttpResponse:
+def add(request: HttpRequest, project: str | None = None) -> HttpResponse:
     """The answer to this POST is the only place where a webhook's secret is ever seen."""
-    of, form = whose(request, name), NewTarget(request.POST)
+    of, form = whose(request, project), NewTarget(request.POST)
     if not form.is_valid():
         return _page(request, of, form=form)
     typed = form.cleaned_data
@@ -133,8 +133,8 @@ def remove(request: HttpRequest, target_id: int) -> HttpResponse:
 
 @require_POST
 @login_required
-def idle_rule(request: HttpRequest, name: str) -> HttpResponse:
-    of, form = whose(request, name), IdleRule(request.POST)
+def idle_rule(request: HttpRequest, project: str) -> HttpResponse:
+    of, form = whose(request, project), IdleRule(request.POST)
     if not form.is_valid():
         return _page(request, of, idle=form)
     typed = form.cleaned_data

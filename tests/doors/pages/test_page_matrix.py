@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from agents.models import Host
 from console.views.urls import urlpatterns
+from jobs import targets
 from jobs.models import Job
 from tests.doors.pages.rows import a_host, a_job, a_machine_type
 
@@ -22,6 +24,7 @@ def row(root, alice, bob, bella, vera, charlie, loner):
 EVERYBODY = row(200, 200, 200, 200, 200, 200, 200)
 SEES_JOB = row(200, 200, 200, 200, 200, 404, 404)
 SEES_HOST = row(200, 200, 200, 200, 200, 200, 404)
+MANAGES_NOTICES = row(200, 200, 403, 403, 403, 404, 404)
 ROOT_ONLY = row(200, 403, 403, 403, 403, 403, 403)
 
 # Charlie and Alice may submit, each in their own project.
@@ -43,6 +46,10 @@ GET = {
     "new-project": ROOT_ONLY,
     "people": ROOT_ONLY,
     "default-quotas": ROOT_ONLY,
+    "notices": EVERYBODY,
+    "notice-log": EVERYBODY,
+    "project-notices": MANAGES_NOTICES,
+    "project-notice-log": MANAGES_NOTICES,
     "audit": row(200, 200, 403, 403, 403, 200, 403),
     "hosts": EVERYBODY,
     "add-host": ROOT_ONLY,
@@ -69,6 +76,13 @@ POST = {
     "disable-person": row(302, 403, 403, 403, 403, 403, 403),
     "enable-person": row(302, 403, 403, 403, 403, 403, 403),
     "set-admin": row(302, 403, 403, 403, 403, 403, 403),
+    "add-notice": EVERYBODY,
+    "add-project-notice": MANAGES_NOTICES,
+    "idle-rule": MANAGES_MEMBERS,
+    "change-notice": MANAGES_NOTICES,
+    "test-notice": MANAGES_MEMBERS,
+    # Whoever comes first removes it, and it is there for nobody then; test_notices.py asks one by one.
+    "remove-notice": row(302, 404, 404, 404, 404, 404, 404),
     "cancel-job": row(302, 302, 302, 403, 403, 404, 404),
     "delete-job": row(302, 302, 302, 403, 403, 404, 404),
     "sample-job": row(302, 302, 302, 302, 403, 302, 403),
@@ -110,6 +124,9 @@ def addresses(cast, project):
         "run_id": job.runs.get().pk,
         "token": "x",
         "project": "default",
+        "target_id": targets.add(project, "slack", "https://x.example/", [], 1.0, "alice", timezone.now())[
+            0
+        ].pk,
         "user_id": User.objects.create_user("yves").pk,
     }
 
