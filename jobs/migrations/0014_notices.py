@@ -18,7 +18,7 @@ def make(apps, schema_editor):
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("jobs", "0011_samples"),
+        ("jobs", "0013_samples"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

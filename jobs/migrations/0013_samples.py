@@ -8,7 +8,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("jobs", "0010_run_memory"),
+        ("jobs", "0012_declared_lost_index"),
     ]
 
     operations = [
