@@ -1,7 +1,7 @@
 # Everything runs from a fresh clone, on a machine with python3 and nothing else done before.
 PY := .venv/bin/python
 
-.PHONY: help install install-run up test bench campaign behaviour lint
+.PHONY: help install install-run up test bench campaign simulate behaviour lint
 
 help:
 	@echo "make up       start Trainyard (TRAINYARD_PORT, TRAINYARD_BIND, TRAINYARD_DATA; see README.md)"
@@ -10,6 +10,7 @@ help:
 	@echo "make lint     ruff, mypy, migrations, import direction"
 	@echo "make bench    the measurements of tests/bench/README.md"
 	@echo "make behaviour  write docs/behaviour.md: which rows of the service's documents are shown by which tests"
+	@echo "make simulate a month of a cluster by the scheduler's rules, drawn into docs/scheduling.svg"
 	@echo "make campaign the seeded fault campaign, longer than in the tests (CAMPAIGN_S=600 SEED=)"
 
 install:
@@ -32,6 +33,9 @@ lint: install
 bench: install
 	@tools/test-machine
 	@$(PY) -m tests.bench $(PARTS)
+
+simulate: install
+	@$(PY) -m tests.bench.simulate --plot docs/scheduling.svg
 
 campaign: install
 	@tools/test-machine

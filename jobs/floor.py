@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.conf import settings
+from django.db.models.fields.json import KT
 
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
 from jobs import closing
 from jobs.beginnings import DEFAULT
 from jobs.models import GpuClaim, Run
-from jobs.rules import asks
+from jobs.rules import asks, topology
 from jobs.rules.customjob import CustomJobSpec
+from jobs.rules.hosts import Topology
 from jobs.rules.machines import NO_TYPES, Needs, Types, needs
 from jobs.rules.order import priority_of
 from jobs.rules.placement import Ask, GpuView, HostView, never_fits, words
@@ -170,6 +172,7 @@ def empty(location: str) -> list[HostView]:
 
 def _views(hosts: Sequence[Host]) -> list[HostView]:
     gpus = _gpus(hosts)
+    near = _topologies(gpus)
     unfit: dict[int, set[str]] = defaultdict(set)
     for pk, uuid in Gpu.objects.exclude(state=GpuState.OK).values_list("host", "uuid"):
         unfit[pk].add(uuid)
@@ -195,9 +198,23 @@ def _views(hosts: Sequence[Host]) -> list[HostView]:
             used_gpus[host.pk] | unfit[host.pk],
             used_ports[host.pk],
             unfit[host.pk] - used_gpus[host.pk],
+            near.get(host.pk),
         )
         for host in hosts
     ]
+
+
+def _topologies(gpus: Mapping[int, Sequence[GpuView]]) -> dict[int, Topology]:
+    """Which GPUs are near to each other, where hosts have told."""
+    many = [pk for pk, of in gpus.items() if len(of) > 2]
+    if not many:
+        return {}
+    rows = Host.every.filter(pk__in=many, facts__has_key="topology").order_by()
+    read = {
+        pk: topology.read(told, {gpu.index: gpu.uuid for gpu in gpus[pk]})
+        for pk, told in rows.values_list("pk", KT("facts__topology"))
+    }
+    return {pk: near for pk, near in read.items() if near is not None}
 
 
 def _gpus(hosts: Sequence[Host]) -> dict[int, list[GpuView]]:
@@ -217,6 +234,7 @@ def _view(
     used_gpus: Iterable[str] = (),
     used_ports: Iterable[int] = (),
     unfit: Iterable[str] = (),
+    near: Topology | None = None,
 ) -> HostView:
     return HostView(
         id=host.pk,
@@ -231,4 +249,5 @@ def _view(
         used_gpus=frozenset(used_gpus),
         used_ports=frozenset(used_ports),
         unfit=frozenset(unfit),
+        topology=near,
     )

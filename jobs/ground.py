@@ -48,6 +48,7 @@ _RUNNING = (
     "job__started_at",
     "job__outcome",
     "job__cancel_requested_at",
+    "job__preempted_by",
     "host",
     "cpus",
     "memory_mb",
@@ -121,14 +122,14 @@ def occupied(kinds: Mapping[str, str], now: datetime) -> Occupied:
     held: dict[int, float] = defaultdict(float)
     for row in Run.objects.filter(released_at=None).order_by().values_list(*_RUNNING):
         jobs[row[0]].append(row)
-        held[row[1]] += len(row[10]) or row[8] / asks.CPUS_PER_GPU
+        held[row[1]] += len(row[11]) or row[9] / asks.CPUS_PER_GPU
     return Occupied([_running(rows, kinds, now.timestamp()) for rows in jobs.values()], held)
 
 
 def _running(rows: list[tuple[object, ...]], kinds: Mapping[str, str], now: float) -> Running:
-    job, _, spot, timeout_s, started_at, outcome, cancelled_at, *_ = rows[0]
-    stopping = bool(outcome) or cancelled_at is not None
-    runs = [_Held(*row[7:]) for row in rows]  # type: ignore[arg-type]
+    job, _, spot, timeout_s, started_at, outcome, cancelled_at, preempted, *_ = rows[0]
+    stopping = bool(outcome or preempted) or cancelled_at is not None
+    runs = [_Held(*row[8:]) for row in rows]  # type: ignore[arg-type]
     began = min(run.created_at.timestamp() for run in runs)
     if stopping:
         stops = [run.stop_wanted_at.timestamp() + run.stop_grace_s for run in runs if run.stop_wanted_at]

@@ -15,12 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import Exists, F
 
 from agents.failpoints import failpoint
 from agents.models import Recovery
-from jobs import announce, events, floor, ground, hints, moves, quotas, seating, snapshot
+from jobs import announce, events, floor, ground, hints, moves, quotas, seating, snapshot, usage
+from jobs.advance import advance_quietly
 from jobs.clock import Clock
 from jobs.floor import Floor
 from jobs.models import Job, Replica, Tick, Transition
@@ -36,6 +38,8 @@ from jobs.seating import Chair
 log = logging.getLogger(__name__)
 
 MOST_TOLD = 2_000
+SHORT_QUEUE = 100
+REST_PER_JOB, MOST_REST = timedelta(milliseconds=5), timedelta(seconds=30)
 NONE_UP = "No host is up: those in service do not answer, are being checked, or are closed to new jobs."
 
 
@@ -53,7 +57,18 @@ class Pass:
     """What one pass did. `more`: another should follow at once."""
 
     hosts: set[int] = field(default_factory=set)
+    preempted: set[int] = field(default_factory=set)
     more: bool = False
+
+
+def unasked(now: datetime) -> None:
+    """The sweep's look, in case a hint was lost. A pass costs what the queue is long, so a long one is let rest."""
+    waiting = ground.waiting().count()
+    if waiting > SHORT_QUEUE and not _asked()[1]:
+        at = Tick.objects.filter(name=TICK).values_list("at", flat=True).first()
+        if at is not None and timedelta() <= now - at < min(waiting * REST_PER_JOB, MOST_REST):
+            return
+    schedule(now)
 
 
 def schedule(now: datetime) -> None:
@@ -70,17 +85,20 @@ def schedule_quietly(now: datetime) -> frozenset[int]:
         hosts |= moves.move(now)
         asked = _asked()[0]  # who had to leave may wait now
     while asked is not None:
-        more = False
+        more, preempted = False, set[int]()
         with transaction.atomic():
             tick = claim()
             if tick.serial < asked + 2:
                 now = clock.now()
                 done = _pass(now)
                 hosts |= done.hosts
+                preempted = done.preempted
                 more = done.more
                 Tick.objects.filter(pk=tick.pk).update(serial=F("serial") + 1, at=now)
             failpoint("schedule.before")
         failpoint("schedule.after")
+        if preempted:
+            hosts |= advance_quietly(preempted, clock.now()).hosts
         asked = _asked()[0] if more else None
     return frozenset(hosts)
 
@@ -112,7 +130,14 @@ def _pass(now: datetime) -> Pass:
         return done
     occupied = ground.occupied(here.kinds, now)
     served = serve(
-        Ground(here.views, floor.ports(), occupied.running, {}, occupied.held),
+        Ground(
+            here.views,
+            floor.ports(),
+            occupied.running,
+            usage.shares(now),
+            occupied.held,
+            settings.TRAINYARD.preempt_grace_s + ground.AFTER_STOP_S,
+        ),
         queue.waiting,
         quotas.book(now),
         now.timestamp(),
@@ -122,6 +147,7 @@ def _pass(now: datetime) -> Pass:
         _add_what_is_closed(here, queue, served)
     placed = _locked(served.placed, done)
     _seat(placed, here, done, now)
+    _make_room(served, done, now)
     _tell(done, queue, served, now)
     return done
 
@@ -199,6 +225,26 @@ def _write(placed: Sequence[Placed], here: Floor, now: datetime) -> set[int]:
     for each in placed:
         announce.hints([f"job:{each.job.pk}", f"jobs:{each.job.project.name}"])
     return {run.host_id for run in runs}
+
+
+def _make_room(served: Served, done: Pass, now: datetime) -> None:
+    """SPOT jobs whose place somebody else gets: the row says so, and what follows is decided by advance.py."""
+    if not served.preempted:
+        return
+    others = Job.every.in_bulk([one.by for one in served.preempted])
+    may = Job.every.filter(
+        state__in=(JobState.PENDING, JobState.RUNNING), outcome="", cancel_requested_at=None, preempted_by=""
+    )
+    for one in sorted(served.preempted, key=lambda each: each.job):
+        by = others[one.by]
+        why = (
+            f"Makes room for job {by.pk}, {by.display_name}, of {by.owner_name}: a SPOT job runs while nobody else "
+            "needs its place. It counts against nothing."
+        )
+        if may.filter(pk=one.job).update(
+            preempted_by=why, version=F("version") + 1, updated_at=now, due_at=now
+        ):
+            done.preempted.add(one.job)
 
 
 def _tell(done: Pass, queue: ground.Queue, served: Served, now: datetime) -> None:

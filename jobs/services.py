@@ -23,6 +23,7 @@ from jobs.models import Job, Project, Replica, Run, Transition
 from jobs.refusals import Exhausted, Refused, Unavailable
 from jobs.rules.customjob import CustomJob, to_document
 from jobs.rules.machines import Types
+from jobs.rules.order import LABEL, NORMAL, priority_of
 from jobs.rules.spec import parse
 from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase
 
@@ -39,6 +40,7 @@ def submit(
     location: str,
     request_id: str | None,
     now: datetime,
+    may_prioritize: bool = False,
 ) -> Job:
     """A new job, or the one that the same request made before. Raises rules' Refused, and all of refusals.py."""
     if request_id is not None:
@@ -51,6 +53,10 @@ def submit(
     location = (location or DEFAULT)[:63]
     types = machine_types.of_location(location)
     asked = parse(document, types)
+    if priority_of(asked.labels) > NORMAL and not may_prioritize:
+        raise Refused(
+            f"labels.{LABEL}", "high is for admins of the project. Leave it out, or ask one of them."
+        )
     if storage.low():
         raise Unavailable("The disk of this console is nearly full. Nothing is accepted until there is room.")
     never = floor.refusal(asked.job_spec, location, types)

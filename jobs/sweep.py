@@ -76,7 +76,7 @@ def wake(clock: Clock) -> None:
 
 
 def place(clock: Clock) -> None:
-    schedule.schedule(clock.now())
+    schedule.unasked(clock.now())
 
 
 def prove(clock: Clock) -> None:

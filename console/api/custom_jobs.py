@@ -46,6 +46,7 @@ class JobsView(GoogleView):
                 location=location,
                 request_id=_request_id(request),
                 now=timezone.now(),
+                may_prioritize=access.can(request.user, "prioritize", tenant),
             )
         return Response(resources.custom_job(job, {}))
 

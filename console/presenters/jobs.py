@@ -99,6 +99,7 @@ class JobLive:
     ended_at: datetime | None
     attempt: int
     reason: str
+    starts_by: datetime | None
     error: str
     flags: tuple[FlagLine, ...]
     cancelled: bool
@@ -159,6 +160,7 @@ def live(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobLive:
         ended_at=job.ended_at,
         attempt=job.attempt,
         reason=job.reason,
+        starts_by=job.earliest_start_at,
         error=error_words(job.state, job.error_message),
         flags=tuple(_flag(flag) for flag in job.flags),
         cancelled=job.state == JobState.CANCELLED and job.cancel_requested_at is not None,

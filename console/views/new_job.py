@@ -84,7 +84,15 @@ def _submit_document(
     who, now = person(request), timezone.now()
     try:
         with transaction.atomic():
-            job = services.submit(project, who, document, chosen.location, chosen.request_id or None, now)
+            job = services.submit(
+                project,
+                who,
+                document,
+                chosen.location,
+                chosen.request_id or None,
+                now,
+                may_prioritize=access.can(who, "prioritize", project),
+            )
     except spec.Refused as refused:
         return _show(request, draft, violations=refused.violations)
     except services.Exhausted as full:

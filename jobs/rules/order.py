@@ -22,7 +22,7 @@ from jobs.rules.fields import Refused, Violation
 
 LABEL = "trainyard-priority"
 PRIORITIES = {"high": 100, "normal": 0, "low": -100}
-HIGH = PRIORITIES["high"]
+NORMAL = PRIORITIES["normal"]
 # A job that is served, or holds GPUs, is charged this much of them at once.
 CHARGE_S = 3_600.0
 

@@ -54,9 +54,15 @@ class Placer:
         `spread` varies the port tried first; `ends` is until when the job may stay; `backfill`: it is gone before
         anything that is reserved begins.
         """
-        self._spread, self._ends, self._backfill = spread, ends, backfill
-        seats, _ = self._seats(asks, location, _STEPS_IN_A_PASS)
+        seats = self.find(asks, location, spread, ends, backfill)
         return Lacking(self.why(asks, location)) if seats is None else seats
+
+    def find(
+        self, asks: Sequence[Ask], location: str, spread: int, ends: float, backfill: bool
+    ) -> tuple[Seat, ...] | None:
+        """The same, without words."""
+        self._spread, self._ends, self._backfill = spread, ends, backfill
+        return self._seats(asks, location, _STEPS_IN_A_PASS)[0]
 
     # -- finding --
 
@@ -88,7 +94,7 @@ class Placer:
                 if room is None:
                     self._undo(taken)
                     return None
-                count = min(len(left), room.slots(needs, self.ports, self._ends))
+                count = max(min(len(left), room.slots(needs, self.ports, self._ends)), 1)
                 taken += [(room, ask, self._seat(room, ask)) for ask in left[:count]]
                 del left[:count]
         return self._write(taken)
@@ -188,6 +194,8 @@ class Placer:
         return "; ".join(parts)
 
     def _out_of_use(self, kind: str, location: str) -> str:
+        if not self.house.unfit:
+            return ""
         hosts = [room.host for room in self.house.there(location) if room.host.unfit]
         unfit = sum(gpu.accelerator_type == kind and gpu.uuid in h.unfit for h in hosts for gpu in h.gpus)
         return f" ({unfit} {'is' if unfit == 1 else 'are'} quarantined)" if unfit else ""

@@ -16,24 +16,28 @@ from jobs.rules.stock import Stock
 
 
 def victims(
-    house: House, running: Sequence[Running], asks: Asks, location: str, now: float, ends: float
+    house: House,
+    spots: Sequence[Running],
+    stopping: Sequence[Running],
+    asks: Asks,
+    location: str,
+    now: float,
+    ends: float,
 ) -> tuple[Running, ...]:
-    """Whom to stop for a job that may stay until `ends`; nobody if it would not help, or is not needed."""
+    """Which SPOT jobs to stop for a job that may stay until `ends`; none if it would not help, or need not be."""
     stock = Stock(house, asks, location, ends)
-    for each in running:
-        if each.stopping:
-            stock.change(each.claims, until=each.ends)
+    for each in stopping:
+        stock.change(each.claims, until=each.ends)
     if stock.enough():
         return ()
-    there = [
-        each
-        for each in running
-        if each.spot and not each.stopping and any(stock.knows(claim.host) for claim in each.claims)
-    ]
+    there = [each for each in spots if any(stock.knows(claim.host) for claim in each.claims)]
     young = sorted(there, key=lambda each: (-each.since, -each.job))
+    chosen = _fewest(stock, young, now)
+    if len(chosen) < 2:
+        return chosen
     large = sorted(there, key=lambda each: (-each.gpus, -each.since, -each.job))
-    found = [chosen for order in (young, large) if (chosen := _fewest(stock, order, now))]
-    return min(found, key=lambda chosen: (len(chosen), _lost(chosen, now)), default=())
+    found = [chosen, _fewest(stock, large, now)]
+    return min(found, key=lambda chosen: (len(chosen), _lost(chosen, now)))
 
 
 def _fewest(stock: Stock, order: Sequence[Running], now: float) -> tuple[Running, ...]:

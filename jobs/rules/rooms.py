@@ -169,6 +169,7 @@ class House:
     def __init__(self, hosts: Iterable[HostView]) -> None:
         # In the order of their names' numbers, so that the order in which rows came changes nothing.
         self.rooms = {host.id: Room(host) for host in sorted(hosts, key=lambda host: host.id)}
+        self.unfit = any(room.host.unfit for room in self.rooms.values())
         self.locations = sorted({room.host.location for room in self.rooms.values()})
         self._buckets: dict[tuple[str, str, bool], Buckets] = {}
         for room in self.rooms.values():

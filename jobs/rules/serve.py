@@ -18,7 +18,7 @@ from typing import Protocol
 from jobs.rules import asks
 from jobs.rules.backfill import Reservation, reservation
 from jobs.rules.fairness import Share
-from jobs.rules.hosts import HostView, Lacking, Seat
+from jobs.rules.hosts import HostView, Seat
 from jobs.rules.moments import moment, whole_minute
 from jobs.rules.order import Waiting, in_order
 from jobs.rules.placement import Placer
@@ -34,7 +34,7 @@ AFTER_TIMEOUT_S = 120.0
 MOST_PLACED = 200
 MOST_RESERVED = 8
 # How many searches for victims and for reservations one pass may make.
-MOST_LOOKS = 16
+MOST_LOOKS = 12
 NAMED_HOSTS = 3
 
 
@@ -97,21 +97,23 @@ class _Server:
         self.served = Served()
         self.placer = Placer(ground.hosts, ground.ports)
         self.running = sorted(ground.running, key=_by_end)
-        self.making_room = any(each.stopping for each in self.running)
-        self.spot = any(each.spot and not each.stopping for each in self.running)
+        self.stopping = [each for each in self.running if each.stopping]
+        self.spots = [each for each in self.running if each.spot and not each.stopping]
         self.looks = 0
         self.names = {host.id: host.name for host in ground.hosts}
         # What was asked for before: within quota, over quota, and refused for room.
-        self.within: set[tuple[int, int | None, str]] = set()
+        self.within: dict[int, set[tuple[int | None, str]]] = {}
         self.over: dict[tuple[int, int | None, str], str] = {}
         self.full: set[tuple[str, str, int]] = set()
         self.moments: list[float] = []
         self.families: set[tuple[str, tuple[str, ...]]] = set()
+        # Where somebody waits for whom nobody can make room: what is freed there is theirs first.
+        self.stuck: set[tuple[str, str]] = set()
 
     def offer(self, each: Waiting) -> None:
-        quota = (each.project, each.owner, each.asks)
-        if quota not in self.within:
-            why = self._over_quota(quota)
+        within = self.within.get(each.project)
+        if within is None or (each.owner, each.asks) not in within:
+            why = self._over_quota(each.project, each.owner, each.asks)
             if why:
                 self.served.reasons[each.job] = why
                 self.served.over_quota.add(each.job)
@@ -125,18 +127,18 @@ class _Server:
             return
         blocked = self._place(each, ends, backfill=bool(self.moments) and not outlives)
         if blocked is None:
-            self.within.clear()
+            self.within.pop(each.project, None)
             return
         self.served.reasons[each.job] = blocked
         self.full.add((each.asks, each.location, bisect_left(self.moments, ends)))
 
-    def _over_quota(self, key: tuple[int, int | None, str]) -> str:
+    def _over_quota(self, project: int, owner: int | None, asked: str) -> str:
         """What a project holds only grows within a pass: a refusal holds until its end."""
+        key = (project, owner, asked)
         if key not in self.over:
-            project, owner, text = key
-            why = self.book.refusal(project, owner, asks.read(text).gpus)
+            why = self.book.refusal(project, owner, asks.read(asked).gpus)
             if why is None:
-                self.within.add(key)
+                self.within.setdefault(project, set()).add((owner, asked))
                 return ""
             self.over[key] = f"Waits for quota: {why}."
         return self.over[key]
@@ -145,9 +147,9 @@ class _Server:
         """None when it has its place, else why it has none."""
         wanted = each.read
         spread = each.job + PORTS_APART * each.attempt
-        seats = self.placer.place(wanted.each(), each.location, spread, ends, backfill)
-        if isinstance(seats, Lacking):
-            return self._blocked(each, ends, seats)
+        seats = self.placer.find(wanted.each(), each.location, spread, ends, backfill)
+        if seats is None:
+            return self._blocked(each, ends)
         self.book.take(each.project, each.owner, wanted.gpus)
         self.served.placed.append((each, seats))
         needs = {ask.replica: ask.needs for ask in wanted.each()}
@@ -161,16 +163,33 @@ class _Server:
 
     # -- blocked --
 
-    def _blocked(self, each: Waiting, ends: float, lacking: Lacking) -> str:
+    def _blocked(self, each: Waiting, ends: float) -> str:
         family = (each.location, each.read.kinds)
         first = family not in self.families
-        if self.looks >= MOST_LOOKS or len(self.served.reserved) >= MOST_RESERVED:
-            return lacking.text if first else BEHIND
-        stopped = self._make_room(each, ends)
-        if not (first or stopped or self.making_room):
+        if not (first or self.stopping or self._may_ask(each)):
             return BEHIND
-        self.looks += 1
-        kept = reservation(
+        kept = None
+        soon = False
+        if self.looks < MOST_LOOKS and len(self.served.reserved) < MOST_RESERVED:
+            self.looks += 1
+            stopped = self._make_room(each, ends)
+            kept = self._reservation(each) if first or stopped or self.stopping else None
+            soon = kept is not None and self._soon(kept)
+        if not soon:
+            self.stuck |= self._wants(each)
+        lacking = self.placer.why(each.read.each(), each.location) if first or soon else BEHIND
+        if kept is None or not (first or soon):
+            return lacking
+        self.families.add(family)
+        self.served.reserved.append(kept)
+        insort(self.moments, kept.at)
+        self.full.clear()
+        self.served.starts[each.job] = whole_minute(kept.at)
+        self.placer.house.guard(kept.spare, kept.at)
+        return self._explained(lacking, kept, soon)
+
+    def _reservation(self, each: Waiting) -> Reservation | None:
+        return reservation(
             self.placer.house,
             self.running,
             self.served.reserved,
@@ -180,41 +199,41 @@ class _Server:
             self.now,
             each.timeout_s + AFTER_TIMEOUT_S,
         )
-        soon = kept is not None and self._soon(kept)
-        if kept is None or not (first or soon):
-            return lacking.text if first else BEHIND
-        self.families.add(family)
-        self.served.reserved.append(kept)
-        insort(self.moments, kept.at)
-        self.full.clear()
-        self.served.starts[each.job] = whole_minute(kept.at)
-        self.placer.house.guard(kept.spare, kept.at)
-        return self._explained(lacking, kept, soon)
+
+    def _may_ask(self, each: Waiting) -> bool:
+        """Not for somebody behind a job that goes on waiting: it would get the room, and all would begin anew."""
+        return bool(self.spots) and not each.spot and not self._wants(each) & self.stuck
+
+    def _wants(self, each: Waiting) -> set[tuple[str, str]]:
+        return {(each.location, kind) for kind in each.read.kinds or ("",)}
 
     def _make_room(self, each: Waiting, ends: float) -> bool:
         """Are SPOT jobs stopped for it?"""
-        if not self.spot or each.spot:
+        if not self._may_ask(each):
             return False
-        chosen = victims(self.placer.house, self.running, each.read, each.location, self.now, ends)
+        house = self.placer.house
+        chosen = victims(house, self.spots, self.stopping, each.read, each.location, self.now, ends)
+        if not chosen:
+            return False
         self.served.preempted += [Preempted(one.job, each.job) for one in chosen]
-        gone = self.now + self.ground.grace_s
-        stopped = {one.job for one in chosen}
-        if stopped:
-            self.running = [
-                one._replace(ends=gone, stopping=True) if one.job in stopped else one for one in self.running
-            ]
-            self.running.sort(key=_by_end)
-        return bool(stopped)
+        gone = {one.job for one in chosen}
+        stopping = [one._replace(ends=self.now + self.ground.grace_s, stopping=True) for one in chosen]
+        self.spots = [one for one in self.spots if one.job not in gone]
+        self.stopping += stopping
+        self.running = [one for one in self.running if one.job not in gone]
+        for one in stopping:
+            insort(self.running, one, key=_by_end)
+        return True
 
     def _soon(self, kept: Reservation) -> bool:
         """Is it only waiting for those that are being stopped?"""
         return any(
-            one.stopping and one.ends >= kept.at and any(claim.host in kept.seats for claim in one.claims)
-            for one in self.running
+            one.ends >= kept.at and any(claim.host in kept.seats for claim in one.claims)
+            for one in self.stopping
         )
 
-    def _explained(self, lacking: Lacking, kept: Reservation, soon: bool) -> str:
-        text = lacking.text.removesuffix(".")
+    def _explained(self, lacking: str, kept: Reservation, soon: bool) -> str:
+        text = lacking.removesuffix(".")
         hosts = f"{kept.open_now} {'host has' if kept.open_now == 1 else 'hosts have'} room now"
         if soon:
             return f"{text}; {hosts}. {MAKING_ROOM}: others are being stopped."

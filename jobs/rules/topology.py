@@ -6,13 +6,54 @@ gathered one by one around each of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import combinations
 from math import comb
 
 from jobs.rules.hosts import Topology
 
 _MOST_CHOICES = 500
+# GPUs of one NUMA node are so near, where no link between them is known; any real link is nearer.
+SAME_NODE = 5
+_WEIGHTS = range(1, 1_000_000)
+
+
+def read(told: object, uuids: Mapping[int, str]) -> Topology | None:
+    """What a host told: `{"links": [[i, j, weight], ...], "numa": {"<index>": node}}`. What is odd in it is left out.
+
+    `uuids`: the host's GPUs by their index. None: nothing is known.
+    """
+    return _read(told if isinstance(told, str) else json.dumps(told), tuple(sorted(uuids.items())))
+
+
+@lru_cache(maxsize=2_048)
+def _read(told: str, pairs: tuple[tuple[int, str], ...]) -> Topology | None:
+    """A host's wiring is asked for in every pass, and never changes."""
+    document, uuids = json.loads(told), dict(pairs)
+    if not isinstance(document, dict):
+        return None
+    nodes = {uuid: node for index, uuid in pairs if (node := _numa(document, index)) is not None}
+    near = {
+        _pair(one, other): SAME_NODE for one, other in combinations(nodes, 2) if nodes[one] == nodes[other]
+    }
+    links = document.get("links")
+    for link in links if isinstance(links, list) else ():
+        match link:
+            case [int(one), int(other), int(weight)] if one != other and weight in _WEIGHTS:
+                if one in uuids and other in uuids:
+                    near[_pair(uuids[one], uuids[other])] = weight
+    return Topology(near) if near else None
+
+
+def _numa(document: Mapping[str, object], index: int) -> object:
+    nodes = document.get("numa")
+    return nodes.get(str(index)) if isinstance(nodes, dict) else None
+
+
+def _pair(one: str, other: str) -> tuple[str, str]:
+    return (one, other) if one < other else (other, one)
 
 
 def choose(free: Sequence[str], count: int, topology: Topology | None) -> tuple[str, ...]:

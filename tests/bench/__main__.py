@@ -7,10 +7,11 @@ import json
 import sys
 import time
 
-from tests.bench import first_start, idle, jobs, logs, shell, viewers
+from tests.bench import decide, first_start, idle, jobs, logs, shell, viewers
 from tests.bench.figures import Figure, table
 
 PARTS = {
+    "decide": decide.decide,
     "first-line": jobs.first_line,
     "jobs": jobs.throughput,
     "lines": logs.line_latency,

@@ -1,0 +1,89 @@
+"""How long one decision about the whole queue takes: 1,000 hosts with 8,000 GPUs, and more and more jobs that wait."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+
+from jobs.rules.fairness import Share
+from jobs.rules.hosts import GpuView, HostView
+from jobs.rules.order import Waiting
+from jobs.rules.quota import Account, Book, Limits
+from jobs.rules.running import Claim, Running
+from jobs.rules.serve import Ground, serve
+from tests.bench.figures import Figure, percentile, short
+
+NOW = 1_900_000_000.0
+KIND = "NVIDIA_H100_80GB"
+HOSTS, GPUS, PROJECTS, PEOPLE = 1_000, 8, 20, 100
+SIZES = (100, 1_000, 10_000)
+TIMEOUTS = (600.0, 3_600.0, 86_400.0, 604_800.0)
+MOST_MS = 100.0
+
+
+def decide(options):
+    """Processor time, so that what else the machine does is left out."""
+    for words, busy in (("every GPU taken", 1.0), ("one in eight GPUs free", 0.875)):
+        p50 = {}
+        for size in SIZES:
+            world = a_world(size, busy)
+            p50[size] = percentile([once(world) for _ in range(3 if options.quick else 9)], 0.5)
+        told = ", ".join(f"{short(p50[size])} ms" for size in SIZES)
+        last, before = SIZES[-1], SIZES[-2]
+        # What n log n would make of the time for a tenth of the jobs.
+        grown = p50[before] * (last * math.log(last)) / (before * math.log(before))
+        yield Figure(
+            f"one decision, {words}: {', '.join(f'{size:,}' for size in SIZES)} jobs wait",
+            told,
+            f"n log n from {before:,}: {short(grown)} ms",
+            p50[last] / grown,
+            f"≤ {MOST_MS:g} ms, ≤ n log n",
+            p50[last] <= MOST_MS and p50[last] <= grown,
+        )
+
+
+def once(world):
+    ground, waiting = world
+    accounts = {number: Account(f"project p{number}", Limits({KIND: 4_000})) for number in range(PROJECTS)}
+    book = Book(accounts)
+    begin = time.process_time()
+    serve(ground, waiting, book, NOW)
+    return (time.process_time() - begin) * 1000
+
+
+def a_world(size, busy, seed=1):
+    dice = random.Random(seed)
+    hosts, running = [], []
+    for number in range(HOSTS):
+        gpus = tuple(GpuView(f"GPU-{number}-{index}", KIND, index) for index in range(GPUS))
+        used = 0
+        while used < GPUS and dice.random() < (1.0 if busy == 1.0 else busy):
+            count = min(dice.choice((1, 1, 2, 4, 8)), GPUS - used)
+            ends = NOW + dice.choice(TIMEOUTS) * dice.random()
+            claim = Claim(number, 8.0 * count, 0, KIND, count)
+            running.append(
+                Running(len(running), ends, (claim,), dice.random() < 0.1, NOW - dice.random() * 86_400)
+            )
+            used += count
+        taken = frozenset(gpu.uuid for gpu in gpus[:used])
+        hosts.append(HostView(number, f"h{number}", "lab", "a", 96.0, 2_000_000, gpus, 8.0 * used, 0, taken))
+    shares = {number: Share(dice.choice((1.0, 2.0)), dice.random() * 1e7) for number in range(PROJECTS)}
+    waiting = [a_job(1_000_000 + number, dice) for number in range(size)]
+    return Ground(hosts, range(20_000, 30_000), running, shares), waiting
+
+
+def a_job(number, dice):
+    gpus, replicas = dice.choice((1, 1, 1, 2, 4, 8, 8)), dice.choice((1, 1, 1, 1, 2, 4, 8, 16, 32))
+    pools = [[0, 1, 8.0, 0, KIND, gpus], *([[1, replicas - 1, 8.0, 0, KIND, gpus]] if replicas > 1 else [])]
+    return Waiting(
+        number,
+        dice.randrange(PROJECTS),
+        dice.randrange(PEOPLE),
+        "lab",
+        json.dumps(pools),
+        dice.choice(TIMEOUTS),
+        dice.choice((0, 0, 0, 0, 100, -100)),
+        dice.random() < 0.1,
+    )

@@ -1,0 +1,308 @@
+"""What every decision about the queue keeps, against a slow and plain reading of the same rules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.rules.order import in_order
+from jobs.rules.serve import AFTER_TIMEOUT_S, BEHIND, serve
+from tests.rules.cast import examples
+from tests.rules.yard import (
+    KIND,
+    NOW,
+    TIMEOUTS,
+    Yard,
+    claims,
+    could_ever,
+    fits_beside,
+    host,
+    job,
+    jobs,
+    slow_order,
+    unlimited,
+    yards,
+)
+
+
+def all_claims(yard):
+    return [claim for each in yard.running() for claim in each.claims]
+
+
+def submit_all(yard, waiting):
+    for each in waiting:
+        yard.submit(each)
+    return yard
+
+
+# -- never over, never partial --
+
+
+@examples(120)
+@given(yards(limit=st.sampled_from([None, 2, 5])), jobs(first=50))
+def test_no_host_and_no_quota_is_ever_exceeded_and_nothing_is_placed_in_part(yard, waiting):
+    submit_all(yard, waiting)
+    before = all_claims(yard)
+    used = Counter(
+        {KIND: sum(each.read.gpus.get(KIND, 0) for each, _, _ in yard.seated.values() if each.project == 1)}
+    )
+    served = yard.decide()
+    placed = [claim for each, seats in served.placed for claim in claims(each, seats)]
+    for view in yard.hosts:
+        here = [claim for claim in before + placed if claim.host == view.id]
+        assert sum(claim.cpus for claim in here) <= view.cpus
+        assert sum(claim.gpus for claim in here) <= len(view.gpus)
+    seats = [seat for _, seats in served.placed for seat in seats]
+    seats += [seat for _, seats, _ in yard.seated.values() for seat in seats]
+    gpus = [uuid for seat in seats for uuid in seat.gpus]
+    ports = [(seat.host_id, seat.port) for seat in seats]
+    assert len(gpus) == len(set(gpus)) and len(ports) == len(set(ports))
+    for each, of in served.placed:
+        assert [seat.replica for seat in of] == [ask.replica for ask in each.read.each()]
+        assert all(len(seat.gpus) == ask.needs.gpus for seat, ask in zip(of, each.read.each(), strict=True))
+    mine = sum(each.read.gpus.get(KIND, 0) for each, _ in served.placed if each.project == 1)
+    assert yard.limit is None or mine == 0 or used[KIND] + mine <= yard.limit
+    told = set(served.reasons) | {each.job for each, _ in served.placed}
+    assert told == set(yard.waiting), "everybody has a place or a reason"
+
+
+# -- the order of rows is nothing --
+
+
+@examples(60)
+@given(yards(limit=st.sampled_from([None, 3])), jobs(first=50), st.randoms(use_true_random=False))
+def test_the_order_of_rows_changes_nothing(yard, waiting, dice):
+    submit_all(yard, waiting)
+    once = yard.decide()
+    ground, rows = yard.ground(), list(yard.waiting.values())
+    views, running = list(ground.hosts), list(ground.running)
+    for each in (views, running, rows):
+        dice.shuffle(each)
+    again = serve(replace(ground, hosts=views, running=running), rows, yard.book, yard.now)
+    assert (again.placed, again.reasons, again.starts, again.preempted) == (
+        once.placed,
+        once.reasons,
+        once.starts,
+        once.preempted,
+    )
+
+
+@examples(80)
+@given(yards(), jobs(12))
+def test_the_order_is_that_of_the_slow_way(yard, waiting):
+    held = {1: 3.0}
+    assert in_order(waiting, yard.shares, held) == slow_order(waiting, yard.shares, held)
+
+
+# -- backfill --
+
+
+@examples(120)
+@given(yards(), jobs(first=50, spot=st.just(False)))
+def test_backfill_never_delays_the_first_that_is_blocked(yard, waiting):
+    """With those behind it or without them: the same start; and at that moment there really is room."""
+    for each in list(yard.seated.values()):
+        yard.seated[each[0].job] = (each[0]._replace(spot=False), *each[1:])
+    submit_all(yard, waiting)
+    served = yard.decide()
+    if not served.reserved:
+        return
+    first = served.reserved[0]
+    line = in_order(waiting, yard.shares, yard.ground().held)
+    ahead = line[: [each.job for each in line].index(first.job) + 1]
+    alone = serve(yard.ground(), ahead, unlimited(), yard.now).reserved[0]
+    assert first.at == alone.at
+    still = [claim for each in yard.running() if each.ends > first.at for claim in each.claims]
+    for each, seats in served.placed:
+        if yard.now + each.timeout_s + AFTER_TIMEOUT_S > first.at:
+            still += claims(each, seats)
+    assert fits_beside(yard.hosts, still, yard.waiting[first.job])
+
+
+@examples(120)
+@given(yards(), jobs(1, first=50, spot=st.just(False)))
+def test_a_reservation_is_for_the_first_moment_at_which_there_is_room(yard, waiting):
+    yard.seated = {number: (each[0]._replace(spot=False), *each[1:]) for number, each in yard.seated.items()}
+    submit_all(yard, waiting)
+    (each,) = waiting
+    moments = [yard.now, *sorted({running.ends for running in yard.running()})]
+    slow = next(
+        (
+            at
+            for at in moments
+            if fits_beside(
+                yard.hosts,
+                [c for r in yard.running() if r.ends > at or at == yard.now for c in r.claims],
+                each,
+            )
+        ),
+        None,
+    )
+    served = yard.decide()
+    if slow == yard.now:
+        assert [placed.job for placed, _ in served.placed] == [each.job]
+    else:
+        assert [kept.at for kept in served.reserved] == ([] if slow is None else [slow])
+
+
+def test_a_short_job_passes_and_a_long_one_does_not():
+    yard = Yard([host(1, 4), host(2, 4)])
+    yard.submit(job(1, (1, 4), timeout_s=3_600))
+    assert len(yard.step().placed) == 1
+    for each in (
+        job(2, (2, 4)),
+        job(3, (1, 4), timeout_s=7_200),
+        job(4, (1, 1), timeout_s=600),
+        job(5, (1, 0), timeout_s=9e5),
+    ):
+        yard.submit(each)
+    served = yard.step()
+    assert {each.job for each, _ in served.placed} == {4, 5}
+    assert "gpu1 frees by" in served.reasons[2] and "1 host has room now" in served.reasons[2]
+    assert served.reasons[3] == BEHIND
+    assert served.reserved[0].at == NOW + 3_600 + AFTER_TIMEOUT_S <= served.starts[2]
+
+
+def test_what_a_reservation_leaves_over_is_given_away_once():
+    yard = Yard([host(1, 4)])
+    yard.submit(job(1, (1, 2), timeout_s=3_600))
+    yard.step()
+    for each in (job(2, (1, 3)), job(3, (1, 1), timeout_s=9e5), job(4, (1, 1), timeout_s=9e5)):
+        yard.submit(each)
+    assert [each.job for each, _ in yard.step().placed] == [3]
+    assert set(yard.waiting) == {2, 4} and not yard.decide().placed
+
+
+# -- nobody starves --
+
+
+@examples(60)
+@given(yards(), jobs(10, first=50))
+def test_whoever_could_ever_run_is_started_in_time(yard, waiting):
+    submit_all(yard, waiting)
+    able = {each.job for each in waiting if could_ever(yard.hosts, each)}
+    everything = sum(each.timeout_s + AFTER_TIMEOUT_S for each in waiting)
+    everything += max((ends - yard.now for _, _, ends in yard.seated.values()), default=0.0)
+    began = yard.now
+    for _ in range(200):
+        yard.step()
+        able -= set(yard.started)
+        if not able or not yard.next_end():
+            break
+    assert not able and yard.now - began <= everything
+
+
+@examples(40)
+@given(st.integers(1, 3), st.lists(TIMEOUTS, min_size=12, max_size=20))
+def test_a_large_job_is_not_passed_for_ever_by_small_ones_that_keep_coming(wide, timeouts):
+    """Small jobs keep coming; the large one starts by the moment that it was told first."""
+    yard = Yard([host(number, 4) for number in range(1, wide + 2)])
+    for number in range(4 * wide):
+        yard.submit(job(number + 1, (1, 1), timeout_s=timeouts[number]))
+    yard.step()
+    yard.submit(job(100, (wide + 1, 4)))
+    served = yard.step()
+    promised = served.starts.get(100, yard.now)
+    for number, timeout_s in enumerate(timeouts * 3):
+        yard.submit(job(200 + number, (1, 1), timeout_s=timeout_s))
+        yard.step()
+        if 100 in yard.started or not yard.next_end():
+            break
+    assert yard.started[100] <= promised
+
+
+# -- preemption --
+
+
+@examples(150)
+@given(yards(), jobs(3, first=50))
+def test_only_spot_jobs_are_stopped_and_only_where_it_helps(yard, waiting):
+    submit_all(yard, waiting)
+    running = {each.job: each for each in yard.running()}
+    served = yard.decide()
+    by = {}
+    for one in served.preempted:
+        assert running[one.job].spot and not yard.waiting[one.by].spot
+        by.setdefault(one.by, []).append(one.job)
+    assert len({one.job for one in served.preempted}) == len(served.preempted)
+    if not by:
+        return
+    first = next(iter(by))
+    gone = set(by[first])
+    placed = [claim for each, seats in served.placed for claim in claims(each, seats)]
+
+    def fits(without):
+        left = [claim for each in running.values() if each.job not in without for claim in each.claims]
+        return fits_beside(yard.hosts, left + placed, yard.waiting[first])
+
+    assert fits(gone), "it would start"
+    assert not fits(set()), "it needs them"
+
+
+@examples(80)
+@given(yards(), jobs(1, first=50, spot=st.just(False)))
+def test_no_more_are_stopped_than_needed(yard, waiting):
+    submit_all(yard, waiting)
+    (each,) = waiting
+    running = {one.job: one for one in yard.running()}
+    gone = {one.job for one in yard.decide().preempted}
+    for kept in gone:
+        left = [c for one in running.values() if one.job not in gone - {kept} for c in one.claims]
+        assert not fits_beside(yard.hosts, left, each)
+    rest = [c for one in running.values() if not one.spot for c in one.claims]
+    could = fits_beside(yard.hosts, rest, each)
+    assert bool(gone) == (
+        could and not fits_beside(yard.hosts, [c for o in running.values() for c in o.claims], each)
+    )
+
+
+def test_the_youngest_spot_job_makes_room_and_does_not_take_its_place_back():
+    yard = Yard([host(1, 2)])
+    yard.submit(job(1, (1, 1), spot=True))
+    yard.step()
+    yard.now += 60
+    yard.submit(job(2, (1, 1), spot=True))
+    yard.step()
+    yard.now += 60
+    yard.submit(job(3, (1, 1)))
+    served = yard.step()
+    assert [(one.job, one.by) for one in served.preempted] == [(2, 3)]
+    assert "being made free" in served.reasons[3]
+    assert [each.job for each, _ in yard.step().placed] == [3] and set(yard.waiting) == {2}
+
+
+def test_victims_are_minimal_when_young_and_large_ones_compete():
+    yard = Yard([host(1, 4)])
+    for number, gpus in ((1, 2), (2, 1), (3, 1)):
+        yard.submit(job(number, (1, gpus), spot=True))
+        yard.step()
+        yard.now += 60
+    yard.submit(job(4, (1, 3)))
+    assert {one.job for one in yard.step().preempted} == {1, 3}
+    assert [each.job for each, _ in yard.step().placed] == [4]
+
+
+def test_nobody_is_stopped_for_one_who_would_not_get_the_room():
+    """Else the room would go to the one before it, the SPOT job would start again, and so on for ever."""
+    yard = Yard([host(1, 4), host(2, 4)])
+    yard.submit(job(1, (1, 4), timeout_s=9e5))
+    yard.submit(job(2, (1, 4), spot=True, timeout_s=600))
+    yard.step()
+    yard.submit(job(3, (2, 4)))
+    yard.submit(job(4, (1, 4), timeout_s=9e6))
+    assert not yard.step().preempted and set(yard.waiting) == {3, 4}
+
+
+def test_while_its_victims_are_being_stopped_nobody_else_is():
+    yard = Yard([host(1, 1), host(2, 1)])
+    for number in (1, 2):
+        yard.submit(job(number, (1, 1), spot=True))
+    yard.step()
+    yard.submit(job(3, (1, 1)))
+    ground = yard.ground()
+    stopping = [each._replace(stopping=each.job == 1, ends=NOW + 30) for each in ground.running]
+    served = serve(replace(ground, running=stopping), list(yard.waiting.values()), unlimited(), NOW)
+    assert not served.preempted and served.reserved[0].at == NOW + 30

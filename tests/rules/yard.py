@@ -1,0 +1,234 @@
+"""Small yards for the scheduler's tests, and a slow, plain reading of what its decisions have to keep."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+
+from hypothesis import strategies as st
+
+from jobs.rules import asks as asking
+from jobs.rules.fairness import Share
+from jobs.rules.hosts import GpuView, HostView
+from jobs.rules.order import Waiting
+from jobs.rules.quota import Account, Book, Limits
+from jobs.rules.running import Claim, Running
+from jobs.rules.serve import AFTER_TIMEOUT_S, Ground, serve
+
+NOW = 1_900_000_000.0
+PORTS = range(20_000, 20_400)
+KIND = "NVIDIA_L4"
+CPUS = 8
+
+
+def host(number, gpus=4, location="lab", **facts):
+    views = tuple(GpuView(f"GPU-{number}-{index}", KIND, index) for index in range(gpus))
+    return HostView(number, f"gpu{number}", location, f"10.0.0.{number}", CPUS, 16_000, views, **facts)
+
+
+def wants(*groups):
+    """Asks from (replicas, GPUs each) or (replicas, GPUs each, CPUs each)."""
+    rows = [
+        [pool, group[0], *([*group, 1][2:3]), 0, KIND if group[1] else "", group[1]]
+        for pool, group in enumerate(groups)
+    ]
+    return json.dumps(rows)
+
+
+def job(number, *groups, timeout_s=3_600.0, project=1, owner=1, **more):
+    return Waiting(number, project, owner, "lab", wants(*groups or [(1, 1)]), timeout_s, **more)
+
+
+def unlimited():
+    return Book()
+
+
+def book(limit):
+    return Book({1: Account("project one", Limits({KIND: limit}))} if limit is not None else {})
+
+
+# -- a yard that goes on --
+
+
+class Yard:
+    """Hosts and the jobs on them. Time goes from end to end; every job runs until its timeout."""
+
+    def __init__(self, hosts, shares=None, limit=None):
+        self.hosts, self.shares, self.limit = hosts, shares or {}, limit
+        self.now, self.seated, self.waiting, self.started, self.preempted = NOW, {}, {}, {}, []
+
+    def submit(self, each):
+        self.waiting[each.job] = each
+
+    @property
+    def book(self):
+        held = book(self.limit)
+        for each, _, _ in self.seated.values():
+            held.take(each.project, each.owner, each.read.gpus)
+        return held
+
+    def views(self):
+        return [
+            occupied(view, [seat for _, seats, _ in self.seated.values() for seat in seats])
+            for view in self.hosts
+        ]
+
+    def running(self):
+        return [
+            Running(each.job, ends, claims(each, seats), each.spot, self.started[each.job])
+            for each, seats, ends in self.seated.values()
+        ]
+
+    def ground(self):
+        held = {}
+        for each, _, _ in self.seated.values():
+            held[each.project] = held.get(each.project, 0) + each.read.weight
+        return Ground(self.views(), PORTS, self.running(), self.shares, held)
+
+    def decide(self):
+        return serve(self.ground(), list(self.waiting.values()), self.book, self.now)
+
+    def step(self):
+        served = self.decide()
+        for each, seats in served.placed:
+            self.started[each.job] = self.now
+            self.seated[each.job] = (
+                self.waiting.pop(each.job),
+                seats,
+                self.now + each.timeout_s + AFTER_TIMEOUT_S,
+            )
+        for one in served.preempted:
+            each, _, _ = self.seated.pop(one.job)
+            self.preempted.append((one.job, one.by))
+            self.waiting[each.job] = each
+        return served
+
+    def next_end(self):
+        """To the next moment at which a job is over. False when nobody runs."""
+        if not self.seated:
+            return False
+        self.now = min(ends for _, _, ends in self.seated.values())
+        self.seated = {number: each for number, each in self.seated.items() if each[2] > self.now}
+        return True
+
+
+def claims(each, seats):
+    needs = {ask.replica: ask.needs for ask in each.read.each()}
+    found = ((seat, needs[seat.replica]) for seat in seats)
+    return tuple(
+        Claim(seat.host_id, of.cpus, of.memory_mb, of.accelerator_type, of.gpus) for seat, of in found
+    )
+
+
+def occupied(view, seats):
+    here = [seat for seat in seats if seat.host_id == view.id]
+    return HostView(view.id, view.name, view.location, view.address, view.cpus, view.memory_mb, view.gpus,
+                    used_cpus=float(len(here)), used_gpus=frozenset(uuid for seat in here for uuid in seat.gpus),
+                    used_ports=frozenset(seat.port for seat in here))  # fmt: skip
+
+
+# -- slow and plain --
+
+
+def could_seat(free, groups):
+    """Every way to spread (replicas, needs) over hosts, tried out. `free`: [cpus, GPUs] by host."""
+    if not groups:
+        return True
+    (count, needs), *rest = groups
+    most = [
+        min(int(cpus // needs.cpus), gpus // needs.gpus if needs.gpus else 99, count) for cpus, gpus in free
+    ]
+    for spread in product(*(range(each, -1, -1) for each in most)):
+        if sum(spread) == count:
+            left = [
+                (cpus - n * needs.cpus, gpus - n * needs.gpus)
+                for (cpus, gpus), n in zip(free, spread, strict=True)
+            ]
+            if could_seat(left, rest):
+                return True
+    return False
+
+
+def free_of(hosts, claims):
+    return [
+        (
+            view.cpus - sum(c.cpus for c in claims if c.host == view.id),
+            len(view.gpus) - sum(c.gpus for c in claims if c.host == view.id),
+        )
+        for view in hosts
+    ]
+
+
+def fits_beside(hosts, claims, each):
+    groups = [(count, needs) for needs, count in each.read.sizes]
+    return could_seat(free_of(hosts, claims), groups)
+
+
+def could_ever(hosts, each):
+    return fits_beside(hosts, [], each)
+
+
+def slow_order(waiting, shares, held):
+    """One after the other: the project that is charged the least, and its earliest job."""
+    left, charged, found = list(waiting), {}, []
+    for each in waiting:
+        share = shares.get(each.project, Share())
+        charged[each.project] = (share.used_gpu_seconds + held.get(each.project, 0) * 3_600) / share.weight
+    while left:
+        top = min((each.spot, -each.priority) for each in left)
+        first = {}
+        for each in sorted(
+            (each for each in left if (each.spot, -each.priority) == top), key=lambda each: each.job
+        ):
+            first.setdefault(each.project, each)
+        best = min(first.values(), key=lambda each: (charged[each.project], each.job))
+        charged[best.project] += (
+            asking.read(best.asks).weight * 3_600 / shares.get(best.project, Share()).weight
+        )
+        left.remove(best)
+        found.append(best)
+    return found
+
+
+# -- what hypothesis makes --
+
+GROUPS = st.one_of(
+    st.tuples(st.tuples(st.integers(1, 4), st.integers(0, 4))),
+    st.tuples(st.tuples(st.just(1), st.integers(0, 2)), st.tuples(st.integers(1, 2), st.integers(1, 4))),
+)
+TIMEOUTS = st.sampled_from([60.0, 600.0, 3_600.0, 86_400.0])
+
+
+EITHER, NO_LIMIT = st.booleans(), st.none()
+
+
+@st.composite
+def jobs(draw, most=8, first=1, spot=EITHER):
+    numbers = range(first, first + draw(st.integers(1, most)))
+    return [
+        job(
+            number,
+            *draw(GROUPS),
+            timeout_s=draw(TIMEOUTS),
+            project=draw(st.integers(1, 2)),
+            priority=draw(st.sampled_from([0, 0, 100, -100])),
+            spot=draw(spot),
+        )
+        for number in numbers
+    ]
+
+
+@st.composite
+def yards(draw, limit=NO_LIMIT):
+    """Some hosts, some of whose room is taken by jobs that came before."""
+    hosts = [host(number, draw(st.sampled_from([0, 2, 4]))) for number in range(1, draw(st.integers(2, 4)))]
+    yard = Yard(
+        hosts, {1: Share(draw(st.sampled_from([1.0, 3.0])), draw(st.sampled_from([0.0, 1e4])))}, draw(limit)
+    )
+    for each in draw(jobs(6)):
+        yard.submit(each)
+    yard.step()
+    yard.waiting.clear()
+    yard.preempted.clear()
+    yard.now += draw(st.sampled_from([0.0, 30.0, 500.0]))
+    return yard
