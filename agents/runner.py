@@ -1265,7 +1265,8 @@ def limit_memory(own: str | None, run: str, mark: str, memory_mb: int | None) ->
     if own and os.path.exists(os.path.join(own, "memory.events")):
         _try_write(os.path.join(own, "memory.oom.group"), "1")  # a half-killed program only hangs
         return own, memory_mb is not None and _try_write(os.path.join(own, "memory.max"), limit)
-    path = cgroup_path(run, mark, "memory")
+    # To join one of v1 costs a start milliseconds, so it is for limits only.
+    path = cgroup_path(run, mark, "memory") if memory_mb is not None else None
     try:
         if path is None:
             return None, False
@@ -1682,6 +1683,7 @@ class Keeper:
         facts["containment"] = "cgroup" if facts["cgroup"] else "subreaper"
         facts.update(grace_s=order.grace_s, gpus=order.gpus, port=order.port, web_access=order.web_access)
         self.oom_before = self.oom_lately = host_oom_kills()
+        self.oom_look_at = time.monotonic() + OOM_LOOK_S
         self.open_channels()
 
     def lock_gpus(self, gpus: List[str]) -> None:
@@ -1963,7 +1965,7 @@ class Keeper:
             )
             facts["log"] = dict(facts["log"], size=os.fstat(self.log).st_size)
             killed = status == signal.SIGKILL if not exited else status == 128 + signal.SIGKILL
-            counts = OomCounts(self.oom_before, self.oom_lately, host_oom_kills())
+            counts = OomCounts(self.oom_before, self.oom_lately, host_oom_kills() if killed else None)
             failed = not exited or status != 0
             own = own_oom_kills(facts["memory_cgroup"])
             facts["oom"], facts["oom_sure"], words = judge_oom(
