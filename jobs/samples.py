@@ -51,6 +51,8 @@ def loads(run: Run, sample: Sample) -> list[Load]:
 def note(run: Run, samples: Sequence[Sample], printed: bool, now: datetime) -> tuple[set[str], bool]:
     """What these say about when it last did something: the columns that changed; did it wake from long stillness?"""
     unseen = run.sampled_at is None or now - run.sampled_at > BLIND_AFTER
+    # Most log bytes come by way of appending.py, which looks at nothing but their offsets.
+    printed = printed or (bool(samples) and run.log_stored > run.log_sampled)
     worked = printed or any(busy(sample.cpu, loads(run, sample)) for sample in samples)
     on_gpus = any(gpus_busy(loads(run, sample)) for sample in samples)
     woke = worked and run.active_at is not None and now - run.active_at >= WAKES_AFTER
@@ -64,6 +66,9 @@ def note(run: Run, samples: Sequence[Sample], printed: bool, now: datetime) -> t
         if seen and (before is None or now - before >= REFRESH or (unseen and samples)):
             setattr(run, name, now)
             changed.add(name)
+    if samples and run.log_sampled != run.log_stored:
+        run.log_sampled = run.log_stored
+        changed.add("log_sampled")
     return changed, woke
 
 

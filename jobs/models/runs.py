@@ -68,6 +68,7 @@ class Run(models.Model):
 
     # How busy it is, by our clock, to ten seconds: when it was last looked at, did anything, used a GPU.
     sampled_at = models.DateTimeField(null=True, blank=True)
+    log_sampled = models.BigIntegerField(default=0, db_default=0, help_text="log_stored at that time")
     active_at = models.DateTimeField(null=True, blank=True)
     gpu_active_at = models.DateTimeField(null=True, blank=True)
 

@@ -74,6 +74,9 @@ def test_still_since_is_when_it_last_did_anything(scene):
     for seconds in range(50, 120, 10):
         told(sample(), seconds)
     assert told(frame(run.log_stored, b"a word\n"), 121) == ([110, 121, 40], True)  # it woke: look again
+    Run.objects.filter(pk=run.pk).update(log_stored=10_000)  # as appending.py does it
+    assert told(sample(), 130)[0] == [130, 130, 40]
+    assert told(sample(), 140)[0] == [140, 130, 40]
     assert told(sample(), 300) == ([300, 300, 300], False)  # nobody looked for three minutes
 
 
