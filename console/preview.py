@@ -6,13 +6,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from django.contrib.auth.models import User
+from django.utils import timezone
+
 from agents.models import Gpu, HostStatus
-from jobs import directories, floor, machine_types
-from jobs.models import GpuClaim
+from jobs import directories, floor, machine_types, quotas
+from jobs.models import GpuClaim, Project
 from jobs.rules.advice import Advice
 from jobs.rules.customjob import CustomJobSpec
 from jobs.rules.machines import Needs, Types
 from jobs.rules.placement import HostView, Lacking, Placer, words
+from jobs.rules.quota import gpus_of
 
 SHOWN_HOSTS = 8
 
@@ -47,8 +51,21 @@ class GpuOffer:
     total: int
 
 
-def of(spec: CustomJobSpec, location: str, types: Types) -> Preview:
-    return replace(_start(spec, location, types), advice=directories.advice_about(spec, location, types))
+def of(spec: CustomJobSpec, location: str, types: Types, project: Project, user: User) -> Preview:
+    start = _start(spec, location, types)
+    if start.tone != "bad":
+        start = _over_quota(spec, types, project, user) or start
+    return replace(start, advice=directories.advice_about(spec, location, types))
+
+
+def _over_quota(spec: CustomJobSpec, types: Types, project: Project, user: User) -> Preview | None:
+    gpus = gpus_of(ask.needs for ask in floor.asks_of(spec, types))
+    over = quotas.refusal(project, user, gpus, timezone.now())
+    return (
+        Preview("wait", "hourglass", "It would wait for quota.", f"{over[0].upper()}{over[1:]}.")
+        if over
+        else None
+    )
 
 
 def _start(spec: CustomJobSpec, location: str, types: Types) -> Preview:

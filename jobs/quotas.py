@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -78,6 +78,17 @@ def use_of(project: Project, now: datetime) -> tuple[Use, dict[int | None, Use]]
     """What a project holds now, and each person in it."""
     use = _use([project.pk], now)
     return _sum(use, project.pk), {owner: one for (_, owner), one in use.items()}
+
+
+def refusal(project: Project, user: User, gpus: Mapping[str, int], now: datetime) -> str | None:
+    """Why a job of this person would have to wait for quota now."""
+    use, of_people = use_of(project, now)
+    own, each = limits_of(Target(project, user=user)), limits_of(Target(project, each=True))
+    mine = Account(
+        f"{user.username} in project {project.name}", own.over(each), of_people.get(user.pk, Use())
+    )
+    whole = Account(f"project {project.name}", limits_of(Target(project)), use)
+    return Book({project.pk: whole}, {(project.pk, user.pk): mine}).refusal(project.pk, user.pk, gpus)
 
 
 def use_by_project(ids: Iterable[int]) -> dict[int, Use]:

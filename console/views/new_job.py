@@ -110,7 +110,9 @@ def _check(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
         job = spec.parse(draft.document(), types)
     except spec.Refused as refused:
         return _show(request, draft, violations=refused.violations)
-    return _show(request, draft, preview=preview.of(job.job_spec, draft.chosen.location, types))
+    project = access.project_or_404(request.user, "submit", draft.chosen.project)
+    seen = preview.of(job.job_spec, draft.chosen.location, types, project, person(request))
+    return _show(request, draft, preview=seen)
 
 
 def _to_json(request: HttpRequest, draft: AnyDraft) -> HttpResponse:

@@ -55,6 +55,38 @@ def test_the_book_knows_what_is_held_until_it_is_given_back(add_host, submit, de
     assert waits.state == "PENDING" and refusal(waits, {L4: 1}) == f"project default uses 1 of 1 {L4}"
 
 
+def test_over_quota_a_job_waits_and_starts_when_there_is_room_again(add_host, submit, desk, limit):
+    """S0-04; and S0-36: no room is told otherwise."""
+    host = add_host(gpus=2)
+    limit(Metric.GPUS, 1, L4)
+    first, second = submit(spec(gpus=1)), submit(spec(gpus=1))
+    assert (first.state, second.state) == ("PENDING", "QUEUED")
+    assert second.reason == f"Waits for quota: project default uses 1 of 1 {L4}."
+    assert submit(spec()).state == "PENDING"  # what needs none of it is not held up
+    settle(desk, host)
+    host.end(desk, Run.objects.get(job=first).pk, exit_code=0)
+    second.refresh_from_db()
+    assert second.state == "PENDING"
+    limit(Metric.GPUS, 4, L4)
+    third = submit(spec(gpus=2))
+    assert third.state == "QUEUED" and third.reason and "quota" not in third.reason
+    assert not Job.objects.filter(state="FAILED").exists()
+
+
+def test_who_has_used_less_for_its_weight_is_served_first(add_host, submit, desk, project, alice):
+    """Submitted later, and yet placed before: the other project has used much lately."""
+    host = add_host(gpus=1)
+    other = Project.objects.create(name="other", created_at=timezone.now(), weight=1.0)
+    Project.objects.filter(pk=project.pk).update(share_used=1e6, share_at=timezone.now())
+    running = submit(spec(gpus=1))
+    used_much = submit(spec(gpus=1), place=False)
+    used_nothing = services.submit(other, alice, spec(gpus=1), "default", None, timezone.now())
+    settle(desk, host)
+    host.end(desk, Run.objects.get(job=running).pk, exit_code=0)
+    states = dict(Job.objects.values_list("pk", "state"))
+    assert (states[used_much.pk], states[used_nothing.pk]) == ("QUEUED", "PENDING")
+
+
 def test_members_have_limits_of_their_own(add_host, submit, limit, alice):
     add_host(gpus=4)
     limit(Metric.GPUS, 2, L4, each=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import get_args
 
 import pytest
 from django.contrib.auth.models import User
@@ -12,53 +11,9 @@ from django.http import Http404
 
 from agents.models import Host
 from console import access
-from jobs.models import AuditEntry, Job, Project, Run
+from jobs.models import AuditEntry, Job, MachineType, Project, Run
 from tests.doors.pages.rows import a_host, a_job
-
-VERBS = get_args(access.Verb)
-LOOK, OWN = {"see", "see_log", "see_usage"}, {"cancel", "delete", "shell"}
-ALL = set(VERBS)
-RUN = ALL - {"set_quotas", "configure"}
-PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", "gone", "nobody")
-
-CLASSES = ("Job", "Run", "Project", "Host", "User", "AuditEntry")
-# The objects are Bob's job in the default project, its run, the project, a host, a person; then the classes.
-MAY = {
-    "root": dict.fromkeys(("job", "run", "project", "host", "user", *CLASSES), ALL),
-    "alice": {
-        **dict.fromkeys(("job", "run", "project", "Job", "Run", "Project"), RUN),
-        "AuditEntry": {"see"},
-        "host": {"see"},
-        "Host": {"see"},
-    },
-    "bob": {
-        **dict.fromkeys(("job", "run", "Job", "Run", "Project"), LOOK | OWN | {"submit"}),
-        "project": LOOK | {"submit"},
-        "host": {"see"},
-        "Host": {"see"},
-    },
-    "bella": {
-        **dict.fromkeys(("job", "run", "project"), LOOK | {"submit"}),
-        **dict.fromkeys(("Job", "Run", "Project"), LOOK | OWN | {"submit"}),
-        "host": {"see"},
-        "Host": {"see"},
-    },
-    "vera": {
-        **dict.fromkeys(("job", "run", "project", "Job", "Run", "Project"), LOOK),
-        "host": {"see"},
-        "Host": {"see"},
-    },
-    # Admin of another project: of that one everything, of this one nothing; hosts belong to no project.
-    "charlie": {
-        **dict.fromkeys(("Job", "Run", "Project"), RUN),
-        "AuditEntry": {"see"},
-        "host": {"see"},
-        "Host": {"see"},
-    },
-    "loner": {},
-    "gone": {},
-    "nobody": {},
-}
+from tests.doors.powers import LOOK, MAY, PEOPLE, VERBS
 
 
 @pytest.fixture
@@ -66,7 +21,10 @@ def objects(cast, project):
     host = a_host()
     job = a_job(project, cast.bob, host=host)
     things = {"job": job, "run": job.runs.get(), "project": project, "host": host, "user": cast.vera}
-    return {**things, **{kind.__name__: kind for kind in (Job, Run, Project, Host, User, AuditEntry)}}
+    return {
+        **things,
+        **{kind.__name__: kind for kind in (Job, Run, Project, Host, User, AuditEntry, MachineType)},
+    }
 
 
 def test_the_whole_table(cast, objects):

@@ -112,6 +112,21 @@ def test_a_full_queue_is_told_and_nothing_typed_is_lost(browser, cast, project):
     assert "my-own-name" in text(answer) and "echo mine" in text(answer) and not Job.objects.exists()
 
 
+def test_the_form_tells_that_it_would_wait_for_quota(browser, cast, project):
+    a_host()
+    Quota.objects.create(project=project, metric="running", value=0, each=True)
+    form = {
+        "mode": "form",
+        "display_name": "mine",
+        "project": "default",
+        "location": "default",
+        "pool0-kind": "bash",
+        "pool0-program": "echo mine",
+        "action": "check",
+    }
+    assert "Bob in project default runs 0 of 0 jobs." in text(browser("bob").post("/jobs/new", form))
+
+
 def test_the_list_of_jobs_can_be_narrowed_to_a_project(browser, cast, project):
     a_job(project, cast.bob, name="mine")
     a_job(cast.elsewhere, cast.charlie, name="theirs")

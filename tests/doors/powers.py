@@ -1,0 +1,75 @@
+"""The one table: who may do what to which thing. Every door is held to it (test_access.py, test_matrix.py)."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from console import access
+
+VERBS = get_args(access.Verb)
+LOOK, OWN = {"see", "see_log", "see_usage"}, {"cancel", "delete", "shell"}
+ALL = set(VERBS)
+RUN = ALL - {"set_quotas", "configure"}
+PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", "gone", "nobody")
+
+CLASSES = ("Job", "Run", "Project", "Host", "User", "AuditEntry", "MachineType")
+# The objects are Bob's job in the default project, its run, the project, a host, a person; then the classes.
+MAY = {
+    "root": dict.fromkeys(("job", "run", "project", "host", "user", "machine_type", *CLASSES), ALL),
+    "alice": {
+        **dict.fromkeys(("job", "run", "project", "Job", "Run", "Project"), RUN),
+        "AuditEntry": {"see"},
+        "host": {"see"},
+        "Host": {"see"},
+        "MachineType": {"see"},
+        "machine_type": {"see"},
+    },
+    "bob": {
+        **dict.fromkeys(("job", "run", "Job", "Run", "Project"), LOOK | OWN | {"submit"}),
+        "project": LOOK | {"submit"},
+        "host": {"see"},
+        "Host": {"see"},
+        "MachineType": {"see"},
+        "machine_type": {"see"},
+    },
+    "bella": {
+        **dict.fromkeys(("job", "run", "project"), LOOK | {"submit"}),
+        **dict.fromkeys(("Job", "Run", "Project"), LOOK | OWN | {"submit"}),
+        "host": {"see"},
+        "Host": {"see"},
+        "MachineType": {"see"},
+        "machine_type": {"see"},
+    },
+    "vera": {
+        **dict.fromkeys(("job", "run", "project", "Job", "Run", "Project"), LOOK),
+        "host": {"see"},
+        "Host": {"see"},
+        "MachineType": {"see"},
+        "machine_type": {"see"},
+    },
+    # Admin of another project: of that one everything, of this one nothing; hosts belong to no project.
+    "charlie": {
+        **dict.fromkeys(("Job", "Run", "Project"), RUN),
+        "AuditEntry": {"see"},
+        "host": {"see"},
+        "Host": {"see"},
+        "MachineType": {"see"},
+        "machine_type": {"see"},
+    },
+    "loner": {},
+    "gone": {},
+    "nobody": {},
+}
+
+
+def outcome(person: str | None, thing: str, verb: str) -> str:
+    """What a door does with this person: in, refused (403), absent (404), or unknown (no login: 401, the login page).
+
+    A thing with a small letter can be absent for a stranger; a class, with a capital, is there for everybody.
+    """
+    if person in (None, "nobody", "gone"):
+        return "unknown"
+    may = MAY[person].get(thing, ())
+    if verb in may:
+        return "in"
+    return "refused" if thing[0].isupper() or "see" in may else "absent"
