@@ -11,7 +11,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
-from jobs import seating, usage
+from jobs import seating, sweep, usage
 from jobs.models import Job, MonthlyUse, Run, Usage
 from jobs.rules.usage import by_month, month_of
 from tests.jobs.conftest import gang, pool_of, spec
@@ -134,6 +134,12 @@ def test_a_share_is_what_was_used_lately_and_is_held_now(rows, project):
     usage.fold(rows)
     after = usage.shares(rows + timedelta(days=7))[project.pk]
     assert before.weight == 1 and after.used_gpu_seconds == pytest.approx(before.used_gpu_seconds / 2)
+
+
+def test_the_sweep_folds_what_is_new(rows):
+    for seconds in (0, 61):
+        sweep.sweep(timezone.now() + timedelta(seconds=seconds))
+    assert MonthlyUse.objects.exists() and not Usage.objects.filter(folded=False).exists()
 
 
 @pytest.mark.django_db(transaction=True)
