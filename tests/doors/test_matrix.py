@@ -132,7 +132,7 @@ REST = [
     ("GET", "/api/v1/audit", ("AuditEntry", "see"), None),
 ]
 SOCKETS = {
-    "/ws/jobs": ("Job", "see"),
+    "/ws/jobs": ANYBODY,
     "/ws/jobs/{job}": ("job", "see"),
     "/ws/jobs/{job}/log/workerpool0-0": ("job", "see_log"),
     "/ws/hosts": ("Host", "see"),

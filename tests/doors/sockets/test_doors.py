@@ -17,7 +17,7 @@ from jobs.services import delete
 
 PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", "gone", None)
 MAY = {
-    "/ws/jobs": {"root", "alice", "bob", "bella", "vera", "charlie"},
+    "/ws/jobs": {"root", "alice", "bob", "bella", "vera", "charlie", "loner"},
     "/ws/jobs/{job}": {"root", "alice", "bob", "bella", "vera"},
     "/ws/jobs/{job}/log/workerpool0-0": {"root", "alice", "bob", "bella", "vera"},
     "/ws/hosts": {"root", "alice", "bob", "bella", "vera", "charlie"},

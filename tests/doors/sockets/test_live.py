@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from console import registry
 from console.reads import ask
-from jobs.models import Job, Transition
+from jobs.models import Job, Membership, Transition
 from tests.doors.pages.rows import a_job, moved
 from tests.doors.rows_of_logs import write
 
@@ -44,6 +44,20 @@ async def test_lists_and_hosts_are_live(visit, cast, project, job, run):
         if root == "jobs-live":
             await ask(a_job, project, cast.bob, name="fresh-arrival")
             await page.until(lambda v: "fresh-arrival" in v.told[-1]["html"])
+        await page.leave()
+
+
+async def test_a_project_that_is_given_appears_and_one_that_is_taken_goes(visit, cast, project, job):
+    """With nothing else happening: neither a hint nor a change of a job says so."""
+    for who in ("loner", "charlie"):
+        user = getattr(cast, who)
+        page = await visit("/ws/jobs", who)
+        await page.until(lambda v: v.told)
+        assert str(job.pk) not in page.told[0]["html"]
+        await ask(Membership.objects.create, project=project, user=user, role="viewer")
+        await page.until(lambda v: str(job.pk) in v.told[-1]["html"])
+        await ask(Membership.objects.filter(user=user, project=project).delete)
+        await page.until(lambda v: str(job.pk) not in v.told[-1]["html"])
         await page.leave()
 
 
