@@ -63,6 +63,8 @@ PAGES = {
             "cordon-host",
             "uncordon-host",
             "maintain-host",
+            "drain-host",
+            "declare-gone",
             "gpu-act",
         ),
         (("host", "manage"),),
