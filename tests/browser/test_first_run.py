@@ -89,6 +89,12 @@ def test_from_an_empty_yard_to_a_shell(page, yard, machine):
         "jobs": "/jobs/",
         "hosts": "/hosts/",
         "account": "/account",
+        "projects": "/projects/",
+        "a project": "/projects/default/",
+        "usage": "/usage/",
+        "people": "/admin/people/",
+        "quotas of new projects": "/admin/quotas/",
+        "audit": "/audit/",
         "not found": "/nothing",
     }.items():
         page.goto(yard.url + path)
