@@ -1,6 +1,7 @@
 """People: added, invited, given a password, shut out, let in again. The browser and the command line call this.
 
-Each change is an audit row. Nothing here commits; whoever calls has asked whether the person may.
+Each change is an audit row. Nothing here commits; whoever calls has asked whether the person may. A password is hashed
+before the first question to the database: that takes long on a busy machine, and no transaction may idle meanwhile.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ def add(
     user = User(username=username, is_superuser=admin, is_staff=admin)
     user.set_unusable_password()
     user.clean_fields(exclude=["password"])
-    user.validate_unique()
     if password is not None:
         validate_password(password, user)
         user.set_password(password)
+    user.validate_unique()
     user.save()
     if member:
         role = Role.ADMIN if admin else Role.SUBMITTER
@@ -65,18 +66,14 @@ def invited(token: str, now: datetime) -> User | None:
     return row.user if row else None
 
 
-def accept(token: str, password: str, now: datetime) -> User:
-    """Raises ValidationError about the password, and Refused when the link has been used meanwhile."""
-    user = invited(token, now)
-    if user is None:
-        raise Refused("", "This link does not work any more. Ask an admin for another.")
+def accept(user: User, token: str, password: str, now: datetime) -> None:
+    """The person whose link it is. Raises ValidationError about the password, and Refused when the link is over."""
     validate_password(password, user)
-    if not Invitation.objects.filter(user=user, digest=tokens.digest(token)).delete()[0]:
-        raise Refused("", "This link has been used. Ask an admin for another.")
     user.set_password(password)
+    if invited(token, now) != user or not Invitation.objects.filter(digest=tokens.digest(token)).delete()[0]:
+        raise Refused("", "This link has been used. Ask an admin for another.")
     user.save(update_fields=["password"])
     audit.note(user.username, "user.password", "user", user.username, None, None, now)
-    return user
 
 
 def set_password(user: User, password: str, actor: str, now: datetime) -> None:

@@ -129,7 +129,7 @@ def invited(request: HttpRequest, token: str) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         try:
             with transaction.atomic():
-                user = accounts.accept(token, form.cleaned_data["password"], timezone.now())
+                accounts.accept(user, token, form.cleaned_data["password"], timezone.now())
         except ValidationError as refused:
             complain(form, refused)
         except Refused:
