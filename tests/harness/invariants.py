@@ -2,7 +2,7 @@
 
 I1 a run is started at most once          I2 a GPU has one user at a time      I3 one terminal state, legal edges only
 I4 nothing of a terminal job lives        I5 every byte printed is stored      I6 what was accepted exists and moves on
-I8 when all is quiet, nothing is held
+I8 when all is quiet, nothing is held     I9 what a run held is accounted once, from its claim to its release
 """
 
 from __future__ import annotations
@@ -134,8 +134,20 @@ def nothing_is_held(evidence):
             yield f"I8: {host} has the temporary file {path}"
 
 
+def use_is_accounted(evidence):
+    """I9."""
+    rows = {}
+    for row in evidence.usage:
+        rows.setdefault(row["run_id"], []).append((row["began_at"], row["ended_at"]))
+    for run in evidence.runs:
+        held = (run["created_at"], run["released_at"])
+        expected = [] if held[1] is None else [held]
+        if rows.get(run["id"], []) != expected:
+            yield f"I9: {run['id']} held its place {held}, and {rows.get(run['id'])} is accounted"
+
+
 ALWAYS = (started_once, gpus_not_shared, one_terminal_state, nothing_lives_after_the_end)
-WHEN_QUIET = (*ALWAYS, every_byte_is_stored, what_was_accepted_exists, nothing_is_held)
+WHEN_QUIET = (*ALWAYS, every_byte_is_stored, what_was_accepted_exists, nothing_is_held, use_is_accounted)
 
 
 def violations(evidence, checkers=WHEN_QUIET):

@@ -37,6 +37,7 @@ class Evidence:
     runs: list = field(default_factory=list)  # dicts: id, job_id, host, phase, released_at, log_size, ...
     transitions: list = field(default_factory=list)  # dicts: job_id, subject, from_state, to_state, in order
     gpu_claims: list = field(default_factory=list)  # dicts: gpu, run_id, released_at
+    usage: list = field(default_factory=list)  # dicts: run_id, began_at, ended_at
     gaps: list = field(default_factory=list)  # dicts: run_id, start, end, reason
     logs: dict = field(default_factory=dict)  # run id -> stored bytes
     accepted: list = field(default_factory=list)  # ids of the jobs that were answered 201

@@ -42,6 +42,7 @@ def good():
         held = {
             "host": "gpu00",
             "phase": "closed",
+            "created_at": 0,
             "released_at": 1,
             "log_digest_here": "sha256:a",
             "log_digest_host": "sha256:a",
@@ -51,6 +52,7 @@ def good():
         for source, target in zip(states, states[1:], strict=False):
             row = {"job_id": job, "subject": "job", "from_state": source, "to_state": target}
             evidence.transitions.append(row)
+        evidence.usage.append({"run_id": run, "began_at": 0, "ended_at": 1})
         evidence.gpu_claims.append({"gpu": "GPU-1", "run_id": run, "released_at": 1})
         evidence.logs[run] = OUTPUT
         evidence.accepted.append(job)
@@ -147,6 +149,18 @@ def stray_file(evidence):
     evidence.hosts["gpu00"]["strays"].append("/home/gpu/.trainyard/x/runs/1/facts.json.tmp")
 
 
+def free_ride(evidence):
+    del evidence.usage[0]
+
+
+def counted_twice(evidence):
+    evidence.usage.append(evidence.usage[0])
+
+
+def counted_short(evidence):
+    evidence.usage[0]["ended_at"] = 0.5
+
+
 PLANTED = {
     "I1": (second_start, start_of_nothing),
     "I2": (shared_gpu,),
@@ -155,6 +169,7 @@ PLANTED = {
     "I5": (lost_byte, wrong_byte, doubled_bytes, other_digest, no_log),
     "I6": (vanished_job, stuck_job),
     "I8": (held_port, held_gpu, held_lock, open_run, stray_file, living_process),
+    "I9": (free_ride, counted_twice, counted_short, held_port),
 }
 CASES = [
     pytest.param(name, plant, id=f"{name}-{plant.__name__}")

@@ -328,6 +328,7 @@ class Product:
         evidence.gpu_claims = self.query(
             "SELECT g.uuid AS gpu, c.run_id, c.released_at FROM jobs_gpuclaim c JOIN agents_gpu g ON g.id = c.gpu_id"
         )
+        evidence.usage = self.query("SELECT run_id, began_at, ended_at FROM jobs_usage")
         gaps = 'SELECT run_id, start, "end", reason FROM jobs_loggap'
         evidence.gaps = self.query(gaps)
         if logs:
