@@ -39,7 +39,10 @@ NAMED_HOSTS = 3
 
 
 class Book(Protocol):
-    """Who may have how much (quota.py)."""
+    """Who may have how much (quota.py). Who is not among the members has no limit but the project's."""
+
+    @property
+    def members(self) -> Mapping[tuple[int, int], object]: ...
 
     def refusal(self, project_id: int, owner_id: int | None, gpus: Mapping[str, int]) -> str | None: ...
 
@@ -111,9 +114,11 @@ class _Server:
         self.stuck: set[tuple[str, str]] = set()
 
     def offer(self, each: Waiting) -> None:
+        # People without a limit of their own are all alike, which spares most questions.
+        owner = each.owner if (each.project, each.owner) in self.book.members else None
         within = self.within.get(each.project)
-        if within is None or (each.owner, each.asks) not in within:
-            why = self._over_quota(each.project, each.owner, each.asks)
+        if within is None or (owner, each.asks) not in within:
+            why = self._over_quota(each.project, owner, each.asks)
             if why:
                 self.served.reasons[each.job] = why
                 self.served.over_quota.add(each.job)
