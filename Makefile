@@ -1,7 +1,7 @@
 # Everything runs from a fresh clone, on a machine with python3 and nothing else done before.
 PY := .venv/bin/python
 
-.PHONY: help install install-run up test bench campaign simulate behaviour lint
+.PHONY: help install install-run up test bench campaign simulate behaviour programs lint
 
 help:
 	@echo "make up       start Trainyard (TRAINYARD_PORT, TRAINYARD_BIND, TRAINYARD_DATA; see README.md)"
@@ -9,6 +9,7 @@ help:
 	@echo "make test     lint and all tests"
 	@echo "make lint     ruff, mypy, migrations, import direction"
 	@echo "make bench    the measurements of tests/bench/README.md"
+	@echo "make programs  train with TensorFlow and JAX over the tests' hosts; installs 2 GB below var/"
 	@echo "make behaviour  write docs/behaviour.md: which rows of the service's documents are shown by which tests"
 	@echo "make simulate a month of a cluster by the scheduler's rules, drawn into docs/scheduling.svg"
 	@echo "make campaign the seeded fault campaign, longer than in the tests (CAMPAIGN_S=600 SEED=)"
@@ -43,3 +44,8 @@ campaign: install
 
 behaviour: install
 	@$(PY) -m tests.behaviour.page
+
+programs: install
+	@tools/test-machine
+	@tools/install-programs
+	@PROGRAMS=1 $(PY) -m pytest -q tests/behaviour/test_frameworks.py

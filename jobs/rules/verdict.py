@@ -1,7 +1,8 @@
 """What the ends of a job's runs, its cancel and its clocks say together: is the outcome known, and which is it?
 
 Only the latest run of each replica counts: earlier ones were answered by a restart. An outcome once written stays,
-except that a cancel wins over "the whole job again". Of several things known at once, the first of this list holds:
+except that a cancel wins over "the whole job again", and that the message of a failure comes to name all who failed. Of
+several things known at once, the first of this list holds:
 
 1. a cancel that was asked for,
 2. the primary's success: what its peers did when it left them is no error of the job,
@@ -134,9 +135,20 @@ def verdict(case: Case) -> Verdict | None:
         why = f"Cancelled by {view.cancel_requested_by or 'somebody'}. {view.cancel_reason}".strip()
         return Verdict(retry.cancelled(view.cancel_reason), why)
     if view.outcome is not None:
-        return _no_time_left(case) if view.outcome.state == JobState.QUEUED else None
+        return _no_time_left(case) if view.outcome.state == JobState.QUEUED else _failed_too(case)
     new = _by_ends(case) or _by_clock(case) or _preempted(case)
     return _no_time_left(case) or new if new and new.outcome.state == JobState.QUEUED else new
+
+
+def _failed_too(case: Case) -> Verdict | None:
+    """Replicas that failed by themselves before our stop reached them are named, too, until the end is reached."""
+    outcome, ends = case.view.outcome, case.ended(*retry.PERMANENT)
+    if outcome is None or outcome.state != JobState.FAILED:
+        return None
+    named = [end for end in ends if retry.failed([end]).message in outcome.message]
+    if not named or len(named) == len(ends) or retry.failed(named) != outcome:
+        return None
+    return Verdict(retry.failed(ends), f"{_words(ends)}.")
 
 
 def _no_time_left(case: Case) -> Verdict | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.flows.conftest import pytest_runtest_setup, pytest_runtest_teardown
@@ -10,6 +12,9 @@ from tests.flows.stage import THE_STAGE
 # A scene waits for conditions, each with its own deadline; this one is for a harness that hangs.
 TIMEOUT_S = 400
 TROUBLED = set()
+
+# What `make programs` runs.
+collect_ignore = [] if os.environ.get("PROGRAMS") else ["test_frameworks.py"]
 
 __all__ = ["pytest_runtest_setup", "pytest_runtest_teardown"]
 

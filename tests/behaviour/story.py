@@ -24,9 +24,9 @@ class Story:
         self.yard.client.wait(self.id, "RUNNING")
         return self
 
-    def over(self, state=None):
+    def over(self, state=None, timeout=150):
         try:
-            self.yard.client.wait(self.id, *([state] if state else TERMINAL), timeout=150)
+            self.yard.client.wait(self.id, *([state] if state else TERMINAL), timeout=timeout)
         except AssertionError as problem:
             said = [f"{each['name']}:\n{self.log(each['name'])[-2000:]}" for each in self.ours["replicas"]]
             raise AssertionError("\n".join([str(problem)[-1500:], *said])) from None

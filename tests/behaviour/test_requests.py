@@ -10,6 +10,7 @@ from tests.behaviour.story import Story, finish
 from tests.flows.test_walks import Browser
 from tests.harness.product import Refused, job_spec
 from tests.harness.product.product import PASSWORD
+from tests.harness.shell import wait_for
 
 QUICK = ["replica", "--seconds", "0.1"]
 DEADLOCK = "finish-deadlock"
@@ -92,3 +93,60 @@ def test_S0_40_S4_67_people_read_in_the_product_how_jobs_behave(browser):
         "TF_CONFIG",
     ):
         assert words in page
+
+
+class Quota:
+    """One GPU for the project, and two jobs that want one each."""
+
+    def __init__(self, yard):
+        self.client = yard.client
+        command = ["replica", "--until", "~/finish-quota"]
+        self.limit(1)
+        try:
+            self.first = Story(yard, {"command": command, "gpus": 1}, name="within").running()
+            self.second = Story(yard, {"command": QUICK, "gpus": 1}, name="beyond")
+            self.reason = wait_for(lambda: "quota" in (why := self.second.ours["reason"]) and why, "a reason")
+            self.state = self.second.state
+            self.usage = self.used()
+            finish(yard, "finish-quota")
+            self.first.over("SUCCEEDED")
+            self.second.over("SUCCEEDED")
+        finally:
+            self.limit(None)
+
+    def limit(self, value):
+        address = f"{self.client.url}/api/v1/projects/default/quotas/NVIDIA_H100_80GB"
+        self.client.call("PUT", address, json={"limit": value})
+
+    def used(self):
+        return self.client.call("GET", f"{self.client.url}/api/v1/projects/default/usage").text
+
+
+@pytest.fixture(scope="module")
+def quota(yard, uneven):
+    finish(yard, DEADLOCK)
+    uneven.over("SUCCEEDED")
+    return Quota(yard)
+
+
+def test_S0_04_S0_36_beyond_its_quota_a_job_waits_and_is_not_failed(quota):
+    """There are free GPUs: it is the quota, and the reason says so."""
+    assert quota.state == "QUEUED"
+    assert "default uses 1 of 1 NVIDIA_H100_80GB" in quota.reason
+    assert quota.second.states() == ["QUEUED", "PENDING", "RUNNING", "SUCCEEDED"]
+
+
+def test_S3_36_what_hangs_is_charged_as_long_as_it_runs(quota):
+    """Use grows while the job prints and does nothing, and is final when it is over."""
+    assert "NVIDIA_H100_80GB" in quota.usage
+    assert quota.used() != quota.usage
+
+
+def test_S0_33_S0_34_S4_03_nominal_and_allocatable_memory_of_machine_types(client, browser):
+    types = client.call("GET", f"{client.url}/api/v1/machineTypes").json()["machineTypes"]
+    [small] = [one for one in types if one["name"] == "n1-standard-4"]
+    [large] = [one for one in types if one["name"] == "n1-standard-64"]
+    shares = [one["allocatableMemoryMb"] / one["memoryMb"] for one in (small, large)]
+    assert 0.5 < shares[0] < shares[1] < 1
+    page = browser.get("/machines/")
+    assert "n1-standard-4" in page and "Allocatable" in page

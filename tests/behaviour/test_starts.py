@@ -18,7 +18,7 @@ from tests.behaviour.story import (
     nothing_lives,
 )
 from tests.flows.scenes import stopped_on
-from tests.harness.shell import wait_for
+from tests.harness.shell import run, wait_for
 
 NAMES = ("workerpool0-0", "workerpool1-0", "workerpool1-1")
 STAYS = ["replica", "--seconds", "600", "--every", "0.2"]
@@ -134,18 +134,28 @@ def test_S0_05_all_replicas_start_within_a_short_time(wide):
     assert len(starts) >= 4 and max(starts) - min(starts) < 10
 
 
+def uid_of(yard):
+    return run(*yard.fleet[0].as_user("id", "-u")).stdout.strip()
+
+
 class Ended:
     """Jobs that never end by themselves: one is cancelled, one runs into its timeout, one deadlocks and stays."""
 
     def __init__(self, yard):
-        silent = ["sleep", "1000"]
-        self.cancelled = Story(yard, silent, silent, name="cancelled", web_access=True).running()
+        silent = ["sh", "-c", "echo kept > /tmp/of-training; exec sleep 1000"]
+        self.cancelled = Story(
+            yard, {"command": silent, "gpus": 1}, silent, name="cancelled", web_access=True
+        ).running()
         self.timeout = Story(yard, STAYS, name="timeout", timeout_s=2)
         self.with_shell = self.cancelled.job
         self.log = self.cancelled.log()
         with yard.client.shell(self.cancelled.run()["id"]) as shell:
             shell.wait_until_open()
             shell.say("echo looked $((40+2))", "looked 42")
+            shell.say("echo uid=$(id -u) job=$CLOUD_ML_JOB_ID", f"uid={uid_of(yard)} job={self.cancelled.id}")
+            shell.say("cat /tmp/of-training", "kept")
+            shell.say("nvidia-smi -L | grep -c GPU", "8")
+            shell.say("echo parents $(ps -o args= -p $PPID | grep -c sleep)", "parents 0")
         self.timeout.over("CANCELLED")
         self.after_a_while = self.cancelled.job
         yard.client.cancel(self.cancelled.id)
@@ -161,6 +171,16 @@ def ended(yard, wide):
 
 def test_S3_06_S3_11_a_job_that_hangs_goes_on_and_can_be_looked_into(ended):
     assert ended.after_a_while["state"] == "JOB_STATE_RUNNING"
+
+
+def test_S3_03_S3_39_S3_40_S3_41_a_shell_is_the_trainings_own_user_environment_disk_and_gpus(ended):
+    """What it said was waited for in the scene."""
+    assert ended.after_a_while["state"] == "JOB_STATE_RUNNING"
+
+
+def test_S3_29_a_shell_is_beside_the_training_and_does_not_disturb_it(ended):
+    [run] = ended.cancelled.runs()
+    assert run["number"] == 0 and run["attempt"] == 1
 
 
 def test_S3_22_nothing_is_put_into_the_log_of_a_silent_job(ended):

@@ -8,6 +8,7 @@ import pytest
 
 from jobs.rules.decide import LOOK_AGAIN_RUNNING_S, LOOK_AGAIN_S, decide, timeout_left_s
 from jobs.rules.plan import NOTHING, Stop
+from jobs.rules.retry import EndClass, failed
 from jobs.rules.states import TERMINAL, FlagName, JobState, ReplicaState, RunPhase
 from jobs.rules.views import Outcome
 from tests.rules.cast import GRACE_S, NOW, after, applied, ended, job, placed, queued, run_of, spec
@@ -112,6 +113,20 @@ def test_an_outcome_once_decided_stays():
         of=spec(1, 1),
     )
     assert decide(view, NOW, GRACE_S).state == JobState.FAILED
+
+
+def test_who_failed_by_themselves_beside_the_first_is_named_until_the_end_is_reached():
+    first = failed([(ended(W0, exit_code=5), EndClass.USER_ERROR)])
+    pools = {"of": spec(1, 2), "outcome": first}
+    beside = job(run_of(P, stop_wanted_at=NOW), ended(W0, exit_code=5), ended(W1, exit_code=7), **pools)
+    plan = decide(beside, NOW, GRACE_S)
+    assert plan.outcome.message == (
+        "The replica workerpool1-0 exited with a non-zero status of 5. Termination reason: Error. "
+        "The replica workerpool1-1 exited with a non-zero status of 7. Termination reason: Error."
+    )
+    assert decide(applied(beside, plan), NOW, GRACE_S).outcome is None
+    stopped = ended(W1, why="stop", exit_code=7, stop_wanted_at=NOW)
+    assert decide(job(ended(P), ended(W0, exit_code=5), stopped, **pools), NOW, GRACE_S).outcome is None
 
 
 def test_a_terminal_job_never_changes_but_its_last_run_may_still_close():

@@ -29,13 +29,14 @@ class Fleet:
     tier "namespaces" (root) gives each host its own IP, processes, boots and disk; "ports" is what remains elsewhere.
     """
 
-    def __init__(self, size, gpus=8, disk_mb=256, tier=None, own_boot_id=True):
+    def __init__(self, size, gpus=8, disk_mb=256, tier=None, own_boot_id=True, binds=None):
         need_tools()
         leftovers.clear()
         self.size = size
         self.numbers = [next(NUMBERS) for _ in range(size)]
         self.gpus = gpus
         self.disk_mb = disk_mb
+        self.binds = binds or {}  # directory on each host -> directory of this machine, read-only
         self.tier = tier or ("namespaces" if namespaces_work() else "ports")
         self.dir = leftovers.scratch("fleet")
         self.key = self.dir / "key"

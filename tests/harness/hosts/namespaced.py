@@ -134,6 +134,7 @@ class NamespacedHost(Host):
             "ADDRESS": self.address,
             "GATEWAY": GATEWAY,
             "BOOT_ID": boot_id if self.own_boot_id else "",
+            "BINDS": "".join(f"{source} {target}\n" for target, source in self.fleet.binds.items()),
         }
         spaces = ["--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "--kill-child"]
         if self.fleet.own_time:
