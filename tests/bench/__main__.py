@@ -7,7 +7,7 @@ import json
 import sys
 import time
 
-from tests.bench import decide, first_start, idle, jobs, logs, shell, viewers
+from tests.bench import decide, first_start, idle, jobs, lifecycle, logs, shell, viewers
 from tests.bench.figures import Figure, table
 
 PARTS = {
@@ -19,6 +19,9 @@ PARTS = {
     "viewers": viewers.viewers,
     "shell": shell.shell,
     "idle": idle.idle_links,
+    "restart": lifecycle.restart,
+    "spread": lifecycle.start_spread,
+    "cancel": lifecycle.cancel,
     "first-start": first_start.first_start,
 }
 

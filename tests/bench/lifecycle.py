@@ -1,0 +1,141 @@
+"""How soon a crashed replica is back, a large gang has started, and a cancelled job is gone."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+
+from tests.bench.figures import Figure, percentile, short, spread
+from tests.bench.stage import stage
+from tests.harness.product import job_spec
+from tests.harness.shell import wait_for
+
+FIRST = re.compile(rb"line 0 at ([\d.]+)")
+STAYS = ["replica", "--seconds", "600", "--every", "0.5"]
+REPLICAS, HOSTS = 64, 16
+SMALL = "bench-quarter"
+
+
+def restart(options):
+    jobs, kills = (2, 3) if options.quick else (5, 5)
+    printed, seen = [], []
+    with stage("apart", hosts=2) as product:
+        for _ in range(jobs):
+            job_id = product.submit(job_spec(STAYS, name="restart"))
+            for _ in range(kills):
+                at_host, at_client = crash_ms(product, job_id)
+                printed.append(at_host)
+                seen.append(at_client)
+            product.client.cancel(job_id)
+        product.settle()
+    p50 = percentile(printed, 0.5)
+    yield Figure(
+        "SIGKILL of a replica → its next run prints", spread(printed), "", None, "p50 ≤ 300 ms", p50 <= 300
+    )
+    yield Figure("the same → the line is at the API", spread(seen))
+
+
+def crash_ms(product, job_id):
+    """One clock: hosts and console are on one machine."""
+    client = product.client
+    client.wait_for_log(job_id, "line 0")
+    run = product.runs(job_id)[-1]
+    host, pid = process_of(product, run)
+    next_run = f"{run['id'].rpartition('-')[0]}-r{run['number'] + 1}"
+    begin = time.time()
+    os.kill(host_pid(host, pid), 9)
+
+    def first_line():
+        known = any(each["id"] == next_run for each in product.runs(job_id))
+        return FIRST.search(client.log(job_id, run=next_run)) if known else None
+
+    found = wait_for(first_line, "the first line of the next run", every=0.005)
+    return (float(found[1]) - begin) * 1000, (time.time() - begin) * 1000
+
+
+def process_of(product, run):
+    for host in product.fleet:
+        for pid, command in host.processes(run["id"]):
+            if "bin/replica" in command:
+                return host, pid
+    raise AssertionError(f"no process of {run['id']}")
+
+
+def host_pid(host, pid):
+    """Our own number for a host's process, so that nothing has to be started to signal it."""
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/status") as status:
+                    numbers = next(line for line in status if line.startswith("NSpid")).split()[1:]
+                same = os.stat(f"/proc/{entry}/ns/pid").st_ino == os.stat(f"/proc/{host.pid}/ns/pid").st_ino
+            except (OSError, StopIteration):
+                continue
+            if same and numbers[-1] == str(pid):
+                return int(entry)
+    raise AssertionError(f"{host.name} has no process {pid}")
+
+
+def start_spread(options):
+    count = 3 if options.quick else 10
+    with stage("apart", hosts=HOSTS) as product:
+        client = product.client
+        machine = {"cpus": 0.25, "memoryMb": 64}
+        client.call("PUT", f"{client.url}/api/v1/machineTypes/{SMALL}", json=machine)
+        pools = [
+            {"command": ["true"], "machine": SMALL},
+            {"command": STAYS, "machine": SMALL, "replicas": REPLICAS - 1},
+        ]
+        pools[0]["command"] = STAYS
+        spreads = [spread_ms(product, job_spec(*pools, name="spread")) for _ in range(count)]
+    p50 = percentile(spreads, 0.5)
+    name = f"first → last start of {REPLICAS} replicas on {HOSTS} hosts"
+    yield Figure(name, spread(spreads), "", None, "p50 ≤ 500 ms", p50 <= 500)
+
+
+def spread_ms(product, document):
+    job_id = product.submit(document)
+    product.client.wait(job_id, "RUNNING")
+    starts = [run["started_at"] for run in product.runs(job_id)]
+    hosts = {run["host_id"] for run in product.runs(job_id)}
+    assert len(starts) == REPLICAS and len(hosts) > 1, f"{len(starts)} replicas on {len(hosts)} hosts"
+    product.client.cancel(job_id)
+    product.settle()
+    return (max(starts) - min(starts)) * 1000
+
+
+def cancel(options):
+    count = 5 if options.quick else 30
+    answered, gone = [], []
+    with stage("apart", hosts=2) as product:
+        for _ in range(count):
+            first, last = cancel_ms(product)
+            answered.append(first)
+            gone.append(last)
+        product.settle()
+    p50 = percentile(gone, 0.5)
+    worst = short(max(answered))
+    yield Figure("cancel asked → the last process gone", spread(gone), "", None, "p50 ≤ 500 ms", p50 <= 500)
+    yield Figure(
+        "cancel asked → answered", spread(answered), "", None, f"≤ 1 s (worst {worst})", max(answered) <= 1000
+    )
+
+
+def cancel_ms(product):
+    """Two replicas that end at SIGTERM, as most programs do: no grace is waited for."""
+    job_id = product.submit(job_spec(STAYS, STAYS, name="cancel"))
+    product.client.wait(job_id, "RUNNING")
+    for name in ("workerpool0-0", "workerpool1-0"):
+        product.client.wait_for_log(job_id, "line 0", name)
+    found = [process_of(product, run) for run in product.runs(job_id)]
+    pids = [host_pid(host, pid) for host, pid in found]
+    begin = time.perf_counter()
+    product.client.cancel(job_id)
+    answered = time.perf_counter() - begin
+    wait_for(
+        lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), "the processes to go", every=0.002
+    )
+    gone = time.perf_counter() - begin
+    product.client.wait(job_id, "CANCELLED")
+    return answered * 1000, gone * 1000
