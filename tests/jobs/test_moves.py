@@ -135,6 +135,8 @@ def test_a_cancel_in_the_middle_of_a_move_leaves_nothing_held_anywhere(desk, add
     drain(one)
     schedule.schedule_quietly(timezone.now())  # places are held, nobody has heard of the stop yet
     assert held(one) == held(two) == 1
+    two.turn(desk)
+    assert two.ledger == [], "a place that is held is not started"
     services.cancel(job, "alice", timezone.now())
     settle(desk, one, two)
     job.refresh_from_db()

@@ -74,6 +74,21 @@ def test_nothing_is_started_or_killed_before_the_admin_confirms(desk, restored):
     assert not recovery.observing()
 
 
+def test_a_stop_that_was_ordered_before_waits_for_the_word_too(desk, add_host, submit):
+    one = add_host("one")
+    job = submit(spec())
+    settle(desk, one)
+    run = job.runs.get().pk
+    services.cancel(job, "alice", timezone.now())
+    one.runs[LOST] = PaperRun({"gpus": [], "port": 29_999})
+    inventory(one, desk)
+    settle(desk, one)
+    assert one.runs[run].phase == "running"
+    recovering.confirm([], "root", timezone.now())
+    settle(desk, one)
+    assert (one.runs[run].phase, one.runs[LOST].phase) == ("closed", "running")
+
+
 def test_a_stray_is_stopped_by_choice(desk, restored):
     one, *_ = restored
     with pytest.raises(Refused, match="does not know"):
