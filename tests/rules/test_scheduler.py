@@ -286,14 +286,15 @@ def test_victims_are_minimal_when_young_and_large_ones_compete():
 
 
 def test_nobody_is_stopped_for_one_who_would_not_get_the_room():
-    """Else the room would go to the one before it, the SPOT job would start again, and so on for ever."""
-    yard = Yard([host(1, 4), host(2, 4)])
-    yard.submit(job(1, (1, 4), timeout_s=9e5))
-    yard.submit(job(2, (1, 4), spot=True, timeout_s=600))
+    """What is freed would go to the job before it; it would wait on, and the SPOT job had been stopped in vain."""
+    yard = Yard([host(1, 4), host(2, 4), host(3, 4)])
+    for each in (job(1, (1, 4), timeout_s=1_000), job(2, (1, 4), timeout_s=2_000)):
+        yard.submit(each)
+    yard.submit(job(3, (1, 4), spot=True, timeout_s=9e5))
     yard.step()
-    yard.submit(job(3, (2, 4)))
-    yard.submit(job(4, (1, 4), timeout_s=9e6))
-    assert not yard.step().preempted and set(yard.waiting) == {3, 4}
+    yard.submit(job(4, (2, 4)))
+    yard.submit(job(5, (1, 4), timeout_s=9e6))
+    assert not yard.step().preempted and set(yard.waiting) == {4, 5}
 
 
 def test_while_its_victims_are_being_stopped_nobody_else_is():
