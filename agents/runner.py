@@ -2562,6 +2562,7 @@ class Samples:
         self.load: Dict[str, List[int | None]] = {}
         self.smi: subprocess.Popen[bytes] | None = None
         self.smi_at = -SAMPLE_S
+        self.smi_heard = False
         self.said = b""
 
     def take(self, runs: List[Run], free_mb: Callable[[], int]) -> Iterator[Message]:
@@ -2574,8 +2575,8 @@ class Samples:
             use = self.uses[run.run]
             if use.due > now or time.monotonic() - now > SAMPLE_SLICE_S:
                 return
-            if use.gpus and self.smi is not None and not self.load:
-                continue  # its GPUs are being asked for the first time
+            if use.gpus and self.smi is not None and not self.smi_heard:
+                continue  # the GPUs of this host are being asked for the first time
             use.due = now + SAMPLE_S
             sample = self.sample(run, use)
             if sample is not None:
@@ -2632,7 +2633,7 @@ class Samples:
         if not data:
             self.smi.stdout.close()
             self.smi.poll()
-            self.smi, self.load = None, read_load(self.said)
+            self.smi, self.load, self.smi_heard = None, read_load(self.said), True
 
     def close(self) -> None:
         if self.smi is not None and self.smi.poll() is None:

@@ -68,15 +68,14 @@ def test_the_idle_read_zero_and_orphans_are_counted(host, smi):
 
 
 def test_a_driver_that_hangs_holds_nothing_up(host, smi):
-    smi(fail="hang")
     console = host.connect()
     console.hello()
     console.start("r1", ["sleep", "600"], gpus=["GPU-1"])
-    assert console.hear("sample")["gpus"] == {}
+    console.running("r1")
+    smi(fail="hang")
     console.start("r2", ["sh", "-c", "echo done"])
     assert console.ended_log("r2")[0] == b"done\n"
-    console.stop("r1", grace=0)
-    console.closed("r1")
+    assert console.hear("sample", lambda m: m["gpus"] == {})["run"] == "r1"
     console.drop()
     wait_for(lambda: not [pid for pid in host.processes() if b"nvidia-smi" in cmdline(pid)])
 
