@@ -28,6 +28,7 @@ RECHECK = timedelta(minutes=30)
 # A dispatcher notes every third of a lease that a host answers.
 SPOKEN_TO = timedelta(seconds=20)
 MAX_PASTED = 500
+MOST_TOLD = 50
 
 
 class Refused(ValueError):
@@ -37,6 +38,14 @@ class Refused(ValueError):
         super().__init__(message)
         self.field = field
         self.message = message
+
+
+class RefusedLines(Refused):
+    """What is wrong with each of several pasted hosts, so that all can be put right at once."""
+
+    def __init__(self, messages: Sequence[str]) -> None:
+        super().__init__("hosts", "\n".join(messages))
+        self.messages = list(messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +101,15 @@ def add(
 def parse_many(text: str, user: str = "") -> list[Row]:
     """Pasted hosts, one a line: `name [user@]address[:port] [jump]`, or only `[user@]address[:port]`."""
     lines = [line.split("#")[0].split() for line in text.splitlines()]
-    rows = [_row(number, words, user) for number, words in enumerate(lines, 1) if words]
+    rows: list[Row] = []
+    wrong: list[str] = []
+    for number, words in enumerate(lines, 1):
+        try:
+            rows += [_row(number, words, user)] if words else []
+        except Refused as refused:
+            wrong.append(refused.message)
+    if wrong:
+        raise RefusedLines(wrong[:MOST_TOLD])
     if not rows:
         raise Refused("hosts", "There is no host in the text. One a line: name user@address:port")
     if len(rows) > MAX_PASTED:
@@ -162,7 +179,7 @@ def check(host_id: int, now: datetime, tell: Callable[[], None] = nobody) -> lis
         items = _greeting(host)
         _keep_checklist(host.pk, items)
         tell()
-        items += _look(host, transport)
+        items += _look(host, transport, now)
     except (DialError, probe.NotAProbe, OSError, paramiko.SSHException) as error:
         items.append(
             Item("Python", False, str(error)[:500], "python3 must run for this login. See the error.")
@@ -256,7 +273,7 @@ def _dial_failed(host: Host, error: DialError, now: datetime, tell: Callable[[],
             Item("Host key", False, words, "Compare the fingerprint with the host's, then accept it."),
         ]
         status = HostStatus.BLOCKED if changed else HostStatus.NEW
-        error_text = words
+        error_text = words if changed else ""  # to wait for a person is no error
     elif isinstance(error, AuthFailed):
         cure = "Put this line into ~/.ssh/authorized_keys of the login: " + keys.public_line()
         items = [*_greeting(host)[:2], Item("Login", False, str(error), cure)]
@@ -280,7 +297,7 @@ def _spoken_to(host_id: int, now: datetime) -> bool:
     return Host.every.filter(pk=host_id, status=HostStatus.UP, seen_at__gte=now - SPOKEN_TO).exists()
 
 
-def _look(host: Host, transport: paramiko.Transport) -> list[Item]:
+def _look(host: Host, transport: paramiko.Transport, now: datetime) -> list[Item]:
     sha = install.put_runner(transport)
     before = time.time()
     answer = run(transport, install.command(sha, "probe"), timeout=PROBE_TIMEOUT_S)
@@ -289,13 +306,13 @@ def _look(host: Host, transport: paramiko.Transport) -> list[Item]:
         raise probe.NotAProbe(answer.stderr.decode("utf-8", "replace").strip() or "the probe said nothing")
     facts = probe.parse(answer.stdout)
     offset = facts.wall - middle
-    clashes = _keep_facts(host.pk, facts, offset)
+    clashes = _keep_facts(host.pk, facts, offset, now)
     judged = checklist.judge(facts, offset)
     return [*(i for i in judged if not (clashes and i.name == "GPUs")), *clashes[:1]]
 
 
 @transaction.atomic
-def _keep_facts(host_id: int, facts: probe.Facts, offset: float) -> list[Item]:
+def _keep_facts(host_id: int, facts: probe.Facts, offset: float, now: datetime) -> list[Item]:
     """All but the boot id: a changed one is proof of a reboot, so only the holder of the lease writes it, in order."""
     Host.every.filter(pk=host_id).update(
         facts=json.loads(json.dumps(asdict(facts))),
@@ -306,10 +323,10 @@ def _keep_facts(host_id: int, facts: probe.Facts, offset: float) -> list[Item]:
     )
     if facts.gpu_error:
         return []  # it was not told which there are
-    return [_claimed_elsewhere(gpu) for gpu in _keep_gpus(host_id, facts.gpus)]
+    return [_claimed_elsewhere(gpu) for gpu in _keep_gpus(host_id, facts.gpus, now)]
 
 
-def _keep_gpus(host_id: int, devices: Sequence[probe.Device]) -> list[Gpu]:
+def _keep_gpus(host_id: int, devices: Sequence[probe.Device], now: datetime) -> list[Gpu]:
     """Write the host's GPUs; returns those that another host in service says it has: one device is in one machine.
 
     A GPU that moved moves with its row once its old host is checked without it; nobody takes it by saying so.
@@ -317,10 +334,20 @@ def _keep_gpus(host_id: int, devices: Sequence[probe.Device]) -> list[Gpu]:
     Gpu.objects.filter(host_id=host_id).exclude(uuid__in=[d.uuid for d in devices]).update(present=False)
     others = Gpu.objects.filter(uuid__in=[d.uuid for d in devices], present=True, host__retired_at=None)
     clashes = {gpu.uuid: gpu for gpu in others.exclude(host_id=host_id).select_related("host")}
+    _note_moves(host_id, [d.uuid for d in devices if d.uuid not in clashes], now)
     for device in devices:
         if device.uuid not in clashes:
             Gpu.objects.update_or_create(uuid=device.uuid, defaults=_columns(host_id, device))
     return list(clashes.values())
+
+
+def _note_moves(host_id: int, uuids: Sequence[str], now: datetime) -> None:
+    """A row moves with its device; that it was elsewhere before stays in the books of both."""
+    moved = Gpu.objects.filter(uuid__in=uuids).exclude(host_id=host_id).select_related("host")
+    for gpu in moved:
+        book.note(gpu.host_id, "gpu_left", f"{gpu.uuid} was found in another machine.", "trainyard", now)
+        came = f"{gpu.uuid} came from host {gpu.host.name} (added {gpu.host.created_at:%Y-%m-%d})."
+        book.note(host_id, "gpu_came", came, "trainyard", now)
 
 
 def _columns(host_id: int, device: probe.Device) -> dict[str, object]:

@@ -164,8 +164,8 @@ class HostThread:
                 self._desk.host_changed(self.host_id)
             self._news.popleft()
         link = self._link
-        if link is None:
-            return False
+        if link is None or not self._may_send():
+            return False  # whoever holds the lease now asks the host himself
         for message in link.asides():
             self._hear_aside(message)
         # Not before the desk knows what is there: it may find that it must not give orders at all.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 import redis
 from django.conf import settings
@@ -64,11 +65,16 @@ def ask_database() -> str:
 
 def ask_broker() -> str:
     try:
-        with redis.from_url(settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=2) as client:
-            client.ping()
+        _client(settings.REDIS_URL).ping()
     except (redis.RedisError, OSError) as problem:
         return type(problem).__name__
     return ""
+
+
+@lru_cache(maxsize=1)
+def _client(url: str) -> redis.Redis:
+    """One connection for all who ask: load balancers ask every second, and strangers may."""
+    return redis.Redis.from_url(url, socket_connect_timeout=2, socket_timeout=2, max_connections=4)
 
 
 @never_cache

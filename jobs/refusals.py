@@ -11,6 +11,10 @@ class Refused(Exception):
         self.field, self.message = field, message
 
 
+class Conflict(Refused):
+    """The same name was given to something else before."""
+
+
 class Exhausted(Refused):
     """There are too many of these already; it is possible again when there are fewer."""
 

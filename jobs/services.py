@@ -20,14 +20,24 @@ from jobs import announce, floor, hints, intake, machine_types, passes, quotas, 
 from jobs.advance import QUEUED_LOOK, advance
 from jobs.beginnings import DEFAULT
 from jobs.models import Job, Project, Replica, Run, Transition
-from jobs.refusals import Exhausted, Refused, Unavailable
+from jobs.refusals import Conflict, Exhausted, Refused, Unavailable
 from jobs.rules.customjob import CustomJob, to_document
 from jobs.rules.machines import Types
 from jobs.rules.order import LABEL, NORMAL, priority_of
 from jobs.rules.spec import parse
 from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase
 
-__all__ = ["Exhausted", "Refused", "Unavailable", "cancel", "delete", "new_id", "remove_host", "submit"]
+__all__ = [
+    "Conflict",
+    "Exhausted",
+    "Refused",
+    "Unavailable",
+    "cancel",
+    "delete",
+    "new_id",
+    "remove_host",
+    "submit",
+]
 
 MOST_REQUEST_ID = 200
 ID_TRIES = 5
@@ -43,16 +53,16 @@ def submit(
     may_prioritize: bool = False,
 ) -> Job:
     """A new job, or the one that the same request made before. Raises rules' Refused, and all of refusals.py."""
-    if request_id is not None:
-        _check_request_id(request_id)
-        before = _same_request(user, request_id)
-        if before is not None:
-            return before
-    if project.archived_at is not None:
-        raise Refused("project", f"Project {project.name} is archived: it takes no jobs any more.")
     location = (location or DEFAULT)[:63]
     types = machine_types.of_location(location)
     asked = parse(document, types)
+    if request_id is not None:
+        _check_request_id(request_id)
+        before = _same_request(project, user, request_id)
+        if before is not None:
+            return _unchanged(before, asked, location)
+    if project.archived_at is not None:
+        raise Refused("project", f"Project {project.name} is archived: it takes no jobs any more.")
     if priority_of(asked.labels) > NORMAL and not may_prioritize:
         raise Refused(
             f"labels.{LABEL}", "high is for admins of the project. Leave it out, or ask one of them."
@@ -143,8 +153,18 @@ def _check_request_id(request_id: str) -> None:
         raise Refused("request_id", f"must be 1 to {MOST_REQUEST_ID} printable characters.")
 
 
-def _same_request(user: User, request_id: str) -> Job | None:
-    return Job.every.filter(owner=user, request_id=request_id).first()
+def _same_request(project: Project, user: User, request_id: str) -> Job | None:
+    return Job.every.filter(project=project, owner=user, request_id=request_id).first()
+
+
+def _unchanged(before: Job, asked: CustomJob, location: str) -> Job:
+    """The job that was made by this request before, if it was this request."""
+    if before.deleted_at is not None:
+        raise Conflict("request_id", f"This request made job {before.pk}, which was deleted. Give a new key.")
+    same = (before.display_name, before.location_name, before.labels, before.spec)
+    if same != (asked.display_name, location, dict(asked.labels), to_document(asked.job_spec)):
+        raise Conflict("request_id", f"With this key job {before.pk} was made from another document.")
+    return before
 
 
 def _insert(
@@ -162,9 +182,9 @@ def _insert(
                 return _rows(project, user, asked, types, location, request_id, now)
         except IntegrityError:
             # The same request at the same moment, which is that job; or a number that was taken.
-            before = _same_request(user, request_id) if request_id is not None else None
+            before = _same_request(project, user, request_id) if request_id is not None else None
             if before is not None:
-                return before
+                return _unchanged(before, asked, location)
     raise Unavailable("No free number was found for this job. Try again.")
 
 

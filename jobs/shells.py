@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
+from django.db.models import Q
+from django.db.models.functions import Coalesce
 
 from jobs import announce
 from jobs.models import Membership, Role, Run, ShellSession
 from jobs.rules.states import TERMINAL, RunPhase
 from jobs.snapshot import spec_of
 
-
-def may_open(user: User, run: Run) -> bool:
-    return why_not(user, run) is None
+# How often the process that holds a shell says so, and when silence means that it is gone.
+SAY_SO = timedelta(seconds=10)
+SILENT = timedelta(seconds=45)
 
 
 def why_not(user: User, run: Run) -> str | None:
@@ -28,7 +30,7 @@ def why_not(user: User, run: Run) -> str | None:
 
 def opened(run: Run, user: User, address: str, now: datetime) -> ShellSession:
     session = ShellSession.objects.create(
-        run=run, user=user, user_name=user.get_username(), address=address[:64], opened_at=now
+        run=run, user=user, user_name=user.get_username(), address=address[:64], opened_at=now, seen_at=now
     )
     announce.hint(f"shells:{run.pk}")
     return session
@@ -43,13 +45,17 @@ def closed(session: ShellSession, reason: str, now: datetime) -> None:
 
 
 def close_left(now: datetime) -> None:
-    """Sessions whose web process died have nobody to say that they ended; they did with their run, at the latest."""
-    left = ShellSession.objects.filter(closed_at=None, run__phase=RunPhase.CLOSED)
-    left.update(closed_at=now, close_reason="Its run is over; when it ended, nobody noted.")
+    """Sessions whose web process died have nobody to say that they ended: they did when it was last heard."""
+    open_ones = ShellSession.objects.filter(closed_at=None)
+    left = open_ones.filter(Q(seen_at__lt=now - SILENT) | Q(seen_at=None, run__phase=RunPhase.CLOSED))
+    for run in left.values_list("run", flat=True):
+        announce.hint(f"shells:{run}")
+    left.update(closed_at=Coalesce("seen_at", now), close_reason="The web process that held it went away.")
 
 
-def still(session: ShellSession) -> str | None:
-    """Why this shell must be closed now; None while it may stay. Asked by a timer."""
+def still(session: ShellSession, now: datetime) -> str | None:
+    """Why this shell must be closed now; None while it may stay. Asked by a timer, which is also its sign of life."""
+    ShellSession.objects.filter(pk=session.pk, closed_at=None, seen_at__lt=now - SAY_SO).update(seen_at=now)
     row = ShellSession.objects.select_related("run__job", "user").defer("run__order").get(pk=session.pk)
     if row.closed_at is not None:
         return row.close_reason or "The shell was closed."

@@ -37,6 +37,7 @@ RECENT = timedelta(seconds=10)
 EVERY_COMPACT = timedelta(seconds=10)
 EVERY_COARSEN = timedelta(minutes=1)
 EVERY_WAITS = timedelta(minutes=1)
+EVERY_SHELLS = timedelta(seconds=15)
 EVERY_ORPHANS = timedelta(hours=1)
 EVERY_FOLD = timedelta(minutes=1)
 ENROL_AHEAD = timedelta(minutes=2)
@@ -54,6 +55,7 @@ def sweep(now: datetime) -> None:
         prove,
         roll_long,
         compact,
+        close_shells,
         tidy,
         account,
         coarsen,
@@ -113,8 +115,12 @@ def stop_idle(clock: Clock) -> None:
 def tidy(clock: Clock) -> None:
     if claim("orphans", EVERY_ORPHANS, clock.now()):
         segments.sweep_orphans(clock.now())
-        shells.close_left(clock.now())
         notices.forget_old(clock.now())
+
+
+def close_shells(clock: Clock) -> None:
+    if claim("shells", EVERY_SHELLS, clock.now()):
+        shells.close_left(clock.now())
 
 
 def account(clock: Clock) -> None:

@@ -55,7 +55,8 @@ def answer(problem: Exception) -> Response | None:
         return response(400, f"The job cannot be accepted: {problem}", problem.violations)
     if isinstance(problem, Refused | services.Refused):
         fields = [Violation(problem.field, problem.message)] if problem.field else []
-        return response(429 if isinstance(problem, services.Exhausted) else 400, problem.message, fields)
+        code = 429 if isinstance(problem, services.Exhausted) else 400
+        return response(409 if isinstance(problem, services.Conflict) else code, problem.message, fields)
     if isinstance(problem, services.Unavailable):
         return response(503, problem.message)
     if isinstance(problem, NO_DATABASE):

@@ -48,7 +48,7 @@ class ShellSocket(Socket):
 
     def still(self, user: User) -> None:
         self.enter(user)
-        reason = shells.still(self._session) if self._session else None
+        reason = shells.still(self._session, timezone.now()) if self._session else None
         if reason:
             raise Closed(RIGHT_LOST, reason)
 

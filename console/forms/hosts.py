@@ -8,7 +8,7 @@ from console.forms.fields import DurationText, PlainText
 
 
 class AddHost(forms.Form):
-    name = forms.CharField(max_length=63, help_text="Letters, digits and dashes, for example gpu-01.")
+    name = forms.CharField(max_length=63, help_text="Letters, digits, - and _, for example gpu-01.")
     address = forms.CharField(max_length=255, help_text="A host name or an IP address.")
     user = forms.CharField(
         max_length=64, label="Login", help_text="No root needed. Replicas run as this user."

@@ -81,6 +81,27 @@ POOL_FIELDS = {
     "container_spec.env": "env",
     "container_spec": "program",
 }
+# What a field counts for while what is typed in it cannot be read.
+NO_JOB = {
+    "display_name": "",
+    "timeout": None,
+    "labels": {},
+    "web_access": False,
+    "disable_retries": False,
+    "restart_job_on_worker_restart": False,
+    "base_output_directory": "",
+    "base": {},
+}
+NO_POOL = {
+    "replica_count": None,
+    "accelerator_type": "",
+    "accelerator_count": None,
+    "machine_type": "",
+    "kind": "bash",
+    "program": "",
+    "env": (),
+    "base": {},
+}
 _POOL = re.compile(r"job_spec\.worker_pool_specs\[(\d)\]\.?(.*)")
 _ENV = re.compile(r"container_spec\.env\[(\d+)\](?:\.(\w+))?")
 
@@ -157,7 +178,7 @@ class PoolFields(forms.Form):
         return _carried(self.cleaned_data["base"])
 
     def document(self) -> dict[str, Any]:
-        typed = self.cleaned_data
+        typed = {**NO_POOL, **self.cleaned_data}
         kind, program = typed["kind"], typed["program"]
         command = read_arguments(program) if kind == "argv" else _script(kind, program)
         machine = {
@@ -219,6 +240,11 @@ class Draft:
     def chosen(self) -> Chosen:
         return Chosen.cleaned(self.job.cleaned_data)
 
+    @property
+    def location(self) -> str:
+        """Where it is to run, if that can be read."""
+        return str(self.job.cleaned_data.get("location", ""))
+
     def offer(self, projects: Iterable[str], locations: Iterable[str]) -> None:
         offer(self.job, projects, locations)
 
@@ -227,7 +253,8 @@ class Draft:
         return all([self.job.is_valid(), *[pool.is_valid() for pool in self.pools if pool.used]])
 
     def document(self) -> dict[str, Any]:
-        typed = self.job.cleaned_data
+        """What is typed; where that is wrong, as if nothing were."""
+        typed = {**NO_JOB, **self.job.cleaned_data}
         used = [pool.document() if pool.used else {} for pool in self.pools]
         while used and not used[-1]:
             used.pop()
@@ -253,11 +280,15 @@ class Draft:
         }
 
     def complain(self, violations: Iterable[Violation]) -> None:
+        """Beside what the form has found out by itself: of a field that is wrong already nothing more is told."""
+        wrong = {
+            (id(form), name) for form in (self.job, *self.pools) if form.is_bound for name in form.errors
+        }
         for violation in violations:
             form, field = self._place(violation.field)
             if field is None:
                 form.add_error(None, _sentence(violation))
-            else:
+            elif (id(form), field) not in wrong:
                 form.add_error(field, _words(form[field], violation))
 
     def _place(self, path: str) -> tuple[forms.Form, str | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
@@ -54,8 +56,9 @@ def paste(request: HttpRequest) -> HttpResponse:
         try:
             with transaction.atomic():
                 rows = enrol.parse_many(typed["hosts"], typed["user"])
-                for row in rows:
-                    _add(request, row.name, row.address, row.port, row.user, typed["location"], row.jump)
+                _add_all(request, rows, typed["location"])
+        except enrol.RefusedLines as refused:
+            form.add_error("hosts", refused.messages)
         except enrol.Refused as refused:
             form.add_error("location" if refused.field == "location" else "hosts", refused.message)
         else:
@@ -159,3 +162,16 @@ def _add_page(
         "command": presenter.append_command(),
     }
     return render(request, "hosts/add.html", context)
+
+
+def _add_all(request: HttpRequest, rows: Sequence[enrol.Row], location: str) -> None:
+    wrong = []
+    for row in rows:
+        try:
+            _add(request, row.name, row.address, row.port, row.user, location, row.jump)
+        except enrol.Refused as refused:
+            if refused.field == "location":
+                raise
+            wrong.append(refused.message)
+    if wrong:
+        raise enrol.RefusedLines(wrong[: enrol.MOST_TOLD])

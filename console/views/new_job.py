@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -50,7 +51,7 @@ def new(request: HttpRequest) -> HttpResponse:
     draft = (JsonDraft if request.POST.get("mode") == "json" else Draft).sent(request.POST)
     _offer(request, draft)
     if not draft.is_valid():
-        return _show(request, draft)
+        return _show(request, draft, violations=_further(draft))
     return ACTIONS.get(request.POST.get("action", ""), _submit)(request, draft)
 
 
@@ -97,11 +98,24 @@ def _submit_document(
         return _show(request, draft, violations=refused.violations)
     except services.Exhausted as full:
         return _show(request, draft, unavailable=full.message, status=429)
+    except services.Conflict:
+        # Sent before, and changed since by way of the browser's Back: another job is meant, so it gets another name.
+        return _submit_document(request, draft, document, replace(chosen, request_id=_fresh().request_id))
     except services.Refused as refused:
         return _show(request, draft, violations=[spec.Violation(refused.field, refused.message)])
     except services.Unavailable as unavailable:
         return _show(request, draft, unavailable=str(unavailable), status=503)
     return redirect("job", job_id=job.pk)
+
+
+def _further(draft: AnyDraft) -> Iterable[Violation]:
+    """What else is wrong with a form that Django's own looks have refused: all is told in one round."""
+    if isinstance(draft, Draft):
+        try:
+            spec.parse(draft.document(), machine_types.of_location(draft.location))
+        except spec.Refused as refused:
+            return refused.violations
+    return ()
 
 
 def _check(request: HttpRequest, draft: AnyDraft) -> HttpResponse:

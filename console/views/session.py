@@ -50,14 +50,13 @@ def _logged_in(request: HttpRequest, form: Login) -> bool:
         str(request.META.get("REMOTE_ADDR", "")),
         timezone.now(),
     )
-    wait = throttle.locked_for(name, address, now)
+    wait = throttle.attempt(name, address, now)
     if wait:
         minutes = int(wait.total_seconds() // 60) + 1
         form.add_error(None, f"Too many wrong passwords. Try again in {minutes} min.")
         return False
     user = auth.authenticate(request, username=name, password=form.cleaned_data["password"])
     if user is None:
-        throttle.failed(name, address, now)
         form.add_error(None, "This name and password do not go together.")
         return False
     throttle.succeeded(name, address)

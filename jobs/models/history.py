@@ -46,6 +46,9 @@ class ShellSession(models.Model):
     user_name = models.CharField(max_length=150)
     address = models.CharField(max_length=64, blank=True)
     opened_at = models.DateTimeField()
+    seen_at = models.DateTimeField(
+        null=True, blank=True, help_text="when the process that holds it last said so"
+    )
     closed_at = models.DateTimeField(null=True, blank=True)
     close_reason = models.CharField(max_length=200, blank=True)
 

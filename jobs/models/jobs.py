@@ -94,7 +94,9 @@ class Job(models.Model):
         ]
         constraints = [
             models.UniqueConstraint(
-                fields=["owner", "request_id"], name="job_request_once", condition=Q(request_id__isnull=False)
+                fields=["project", "owner", "request_id"],
+                name="job_request_once_each",
+                condition=Q(request_id__isnull=False),
             )
         ]
 

@@ -10,6 +10,7 @@ unbounded values, no text that cannot be written as UTF-8.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 # A hostile document must not make us build a hostile answer: nobody reads more than this.
 MOST_VIOLATIONS = 100
 
+# So many names are listed; of more, those that are near.
+FEW = 8
 _INTEGER = re.compile(r"-?[0-9]{1,19}(\.0+)?", re.ASCII)
 _DURATION = re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,9})?s", re.ASCII)
 
@@ -33,7 +36,8 @@ class Refused(Exception):
     """The document asks for something that cannot be. Each violation names the field and says why."""
 
     def __init__(self, violations: tuple[Violation, ...]) -> None:
-        super().__init__("; ".join(f"{violation.field}: {violation.description}" for violation in violations))
+        said = "; ".join(f"{each.field}: {each.description.rstrip('.')}" for each in violations)
+        super().__init__(f"{said}.")
         self.violations = violations
 
 
@@ -144,7 +148,7 @@ class Fields:
         number = None if isinstance(value, str) else _integer(value)
         if number is not None and number in names:
             return names[number]
-        self.complain(name, f"is not a known value: {shown(value)}. Known are {', '.join(names.values())}.")
+        self.complain(name, f"is not a known value: {shown(value)}. {_known(value, names)}")
         return names[0]
 
     def seconds(self, name: str) -> float | None:
@@ -267,3 +271,15 @@ def _integer(value: object) -> int | None:
     if isinstance(value, str) and _INTEGER.fullmatch(value):
         return int(value.partition(".")[0])
     return None
+
+
+def _known(value: object, names: Mapping[int, str]) -> str:
+    """What was meant, most likely. A list of dozens helps nobody."""
+    known = list(names.values())[1:]
+    typed = value[:64].upper() if isinstance(value, str) else ""
+    near = [name for name in known if len(typed) > 1 and typed in name][:3]
+    near = near or difflib.get_close_matches(typed, known, n=3, cutoff=0.5)
+    if near and len(known) > FEW:
+        return f"Did you mean {' or '.join(near)}?"
+    more = f" and {len(known) - FEW} more" if len(known) > FEW else ""
+    return f"Known are {', '.join(known[:FEW])}{more}."

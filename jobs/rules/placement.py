@@ -185,9 +185,9 @@ class Placer:
             total = sum(group.total for group in of_kind)
             most = max((group.most for group in of_kind), default=0)
             unfit = self._out_of_use(kind, location)
-            parts.append(f"free are {total} {kind}, at most {most} on one host{unfit}")
+            parts.append(f"{total} {kind} free, at most {most} on one host{unfit}")
         total, most = sum(group.total for group in groups), max(group.most for group in groups)
-        parts.append(f"free are {total} CPUs, at most {max(most, 0)} on one host")
+        parts.append(f"{total} CPUs free, at most {max(most, 0)} on one host")
         if any(ask.needs.memory_mb for ask in asks):
             most_mb = max(room.memory_mb for room in house.there(location))
             parts.append(f"at most {max(most_mb, 0)} MB of memory are free on one host")

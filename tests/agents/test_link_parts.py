@@ -7,6 +7,8 @@ import queue
 import threading
 import time
 import tracemalloc
+import types
+from collections import deque
 
 import pytest
 from django.utils import timezone
@@ -15,6 +17,7 @@ from agents import hostkeys, inbox, leases, link
 from agents.arrivals import KINDS, arrivals, size
 from agents.backoff import SPREAD, WAITS, Backoff, Trouble
 from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
+from agents.host_thread import HostThread
 from agents.inbox import Inbox
 from agents.install import command
 from agents.runner import PROTOCOL, WireError, encode
@@ -163,6 +166,27 @@ def test_a_host_makes_us_remember_only_so_many_runs(monkeypatch):
         told._keep(fact, b"")
     with pytest.raises(WireError):
         told._keep(facts[5], b"")
+
+
+def test_what_a_host_has_forgotten_is_not_said_to_be_there():
+    """Else a run whose id is wanted again, or a stop of it, would never be said to the host that holds nothing."""
+    told = link.Link.__new__(link.Link)
+    told._lock, told._phases, told.inbox = threading.Lock(), {}, Inbox()
+    for run in ("r1", "r2"):
+        told._keep({"t": "fact", "run": run, "phase": "closed"}, b"")
+    told._keep({"t": "forgotten", "run": "r1"}, b"")
+    told._keep({"t": "forgotten", "run": "never-seen"}, b"")
+    assert told.phases() == {"r2": "closed"}
+
+
+def test_a_turn_without_the_lease_does_nothing_and_asks_for_no_other():
+    """Between the end of a lease and the end of its link what has come stays where it is, and no clerk spins."""
+    thread = HostThread.__new__(HostThread)
+    thread._news, thread._stopping, thread._look = deque(), False, True
+    thread._link = types.SimpleNamespace(inbox=Inbox(), ready=True)
+    thread._link.inbox.put(Arrival("r1", Fact({"phase": "closed"})))
+    thread.lease = types.SimpleNamespace(good=lambda: False)
+    assert thread.turn() is False and len(thread._link.inbox) == 1
 
 
 def test_a_host_that_complains_without_end_does_not_fill_our_log(caplog):

@@ -16,6 +16,7 @@ from django.db import connection
 from django.utils import timezone
 
 from agents.desk import Arrival
+from agents.models import Host
 from jobs import schedule, services, sweep
 from jobs.advance import advance
 from jobs.clock import Clock
@@ -134,6 +135,38 @@ def test_of_two_schedulers_one_places_and_the_other_finds_nothing_to_do(add_host
         thread.join(60)
     assert errors == [] and Run.objects.count() == len(jobs)
     assert Transition.objects.filter(subject="job", to_state="PENDING").count() == len(jobs)
+
+
+def test_a_host_that_is_removed_while_jobs_are_placed_holds_none(add_host, submit):
+    """Either it was removed first, and the job waits, or the job came first, and it may not be removed."""
+    for number in range(8):
+        host, job, barrier, refused = (
+            add_host(f"h{number}").row,
+            submit(place=False),
+            threading.Barrier(2),
+            [],
+        )
+
+        def remove(host=host, barrier=barrier, refused=refused):
+            try:
+                barrier.wait(30)
+                services.remove_host(host, "root", timezone.now())
+            except services.Refused as problem:
+                refused.append(problem)
+            finally:
+                connection.close()
+
+        thread = threading.Thread(target=remove)
+        thread.start()
+        barrier.wait(30)
+        schedule.schedule(timezone.now())
+        thread.join(60)
+        host.refresh_from_db()
+        job.refresh_from_db()
+        placed = Run.objects.filter(job=job, host=host).exists()
+        assert (host.retired_at is None) == bool(refused) == placed == (job.state == "PENDING")
+        Job.every.filter(pk=job.pk, state="QUEUED").update(cancel_requested_at=timezone.now())
+        Host.every.filter(pk=host.pk).update(cordoned=True)
 
 
 def test_a_cancel_that_meets_a_placement_wins(add_host, submit):

@@ -11,7 +11,7 @@ from django.utils import timezone
 from agents.desk import Arrival, LogEnd
 from agents.models import Host, HostStatus
 from jobs import logs, proving, segments, services, storage
-from jobs.models import Job, LogPiece, LogSegment, Run, Transition
+from jobs.models import Job, LogPiece, LogSegment, Project, Run, Transition
 from jobs.rules.spec import Refused
 from tests.jobs.conftest import spec
 from tests.jobs.paper import frame, settle
@@ -19,7 +19,16 @@ from tests.jobs.paper import frame, settle
 
 def test_the_same_request_is_the_same_job(submit, django_user_model, project):
     job = submit(request_id="once")
-    assert submit(spec("false"), request_id="once").pk == job.pk != submit().pk
+    assert submit(request_id="once").pk == job.pk != submit().pk
+    for other in ({"document": spec("false")}, {"location": "elsewhere"}):
+        with pytest.raises(services.Conflict, match=f"{job.pk} was made from another document"):
+            submit(**other, request_id="once")
+    elsewhere = Project.objects.create(name="elsewhere", created_at=timezone.now())
+    alice = job.owner
+    assert services.submit(elsewhere, alice, spec(), "", "once", timezone.now()).pk != job.pk
+    Job.every.filter(pk=job.pk).update(deleted_at=timezone.now())
+    with pytest.raises(services.Conflict, match="was deleted"):
+        submit(request_id="once")
     bob = django_user_model.objects.create_user("bob")
     assert services.submit(project, bob, spec(), "", "once", timezone.now()).pk != job.pk
     assert job.owner_name == "alice" and Transition.objects.get(job=job, subject="job").actor == "alice"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.utils import timezone
 
 from jobs import services, shells
-from jobs.models import Membership, Role, Run
+from jobs.models import Membership, Role, Run, ShellSession
 from tests.jobs.conftest import spec
 from tests.jobs.paper import settle
 
@@ -27,16 +29,17 @@ def running(add_host, submit, desk):
 def test_the_owner_gets_one_while_it_runs_and_no_longer(running, alice, desk):
     host, run = running
     session = shells.opened(run, alice, "127.0.0.1", timezone.now())
-    assert shells.may_open(alice, run) and shells.still(session) is None
+    assert not shells.why_not(alice, run) and shells.still(session, timezone.now()) is None
     services.cancel(run.job, "alice", timezone.now())
-    assert "stopped" in shells.still(session) and not shells.may_open(alice, run)
+    assert "stopped" in shells.still(session, timezone.now()) and shells.why_not(alice, run)
     settle(desk, host)
-    assert "not running" in shells.still(session)
+    assert "not running" in shells.still(session, timezone.now())
     shells.closed(session, "The job is over.", timezone.now())
     shells.closed(session, "Another reason.", timezone.now())
     session.refresh_from_db()
     assert (
-        session.close_reason == shells.still(session) == "The job is over." and session.user_name == "alice"
+        session.close_reason == shells.still(session, timezone.now()) == "The job is over."
+        and session.user_name == "alice"
     )
 
 
@@ -52,7 +55,7 @@ def test_whoever_loses_the_right_loses_the_shell(lost, running, alice):
         Membership.objects.update(role=Role.VIEWER)
     else:
         Membership.objects.all().delete()
-    assert shells.still(session)
+    assert shells.still(session, timezone.now())
 
 
 def test_others_need_to_be_admins(running, project, django_user_model):
@@ -61,7 +64,7 @@ def test_others_need_to_be_admins(running, project, django_user_model):
     root = django_user_model.objects.create_superuser("root")
     Membership.objects.create(project=project, user=bob, role=Role.SUBMITTER)
     Membership.objects.create(project=project, user=carol, role=Role.ADMIN)
-    assert [shells.may_open(user, run) for user in (bob, carol, root)] == [False, True, True]
+    assert [shells.why_not(user, run) is None for user in (bob, carol, root)] == [False, True, True]
 
 
 def test_none_without_web_access_or_before_it_runs(add_host, submit, desk, alice):
@@ -74,16 +77,20 @@ def test_none_without_web_access_or_before_it_runs(add_host, submit, desk, alice
     later = Run.objects.get(job=submit(document))
     assert "not running" in shells.why_not(alice, later)
     settle(desk, host)
-    assert shells.may_open(alice, later)
+    assert shells.why_not(alice, later) is None
 
 
-def test_a_session_that_nobody_closed_ends_with_its_run(running, alice, desk):
-    host, run = running
-    session = shells.opened(run, alice, "127.0.0.1", timezone.now())
-    shells.close_left(timezone.now())
-    session.refresh_from_db()
-    assert session.closed_at is None
-    host.end(desk, run.pk, exit_code=0)
-    shells.close_left(timezone.now())
-    session.refresh_from_db()
-    assert session.closed_at and "nobody noted" in session.close_reason
+def test_a_session_whose_web_process_died_ends_when_that_was_last_heard(running, alice):
+    _, run = running
+    begin = timezone.now()
+    lives, dies = (shells.opened(run, alice, "127.0.0.1", begin) for _ in range(2))
+    later = begin + timedelta(seconds=40)
+    assert shells.still(lives, later) is None
+    shells.close_left(later)
+    assert not ShellSession.objects.exclude(closed_at=None).exists()
+    shells.close_left(begin + timedelta(seconds=60))
+    for session in (lives, dies):
+        session.refresh_from_db()
+    assert lives.closed_at is None and lives.seen_at == later
+    assert (dies.closed_at, dies.close_reason) == (begin, "The web process that held it went away.")
+    assert "went away" in shells.still(dies, later)  # should it have been asleep only

@@ -47,8 +47,8 @@ def test_a_seat_says_host_gpus_and_port():
 def test_a_replicas_gpus_are_on_one_host():
     answer = place([host(1, t4=1), host(2, t4=1)], gpus(2))
     assert answer == Lacking(
-        "Needs 1 x 2 NVIDIA_TESLA_T4 with 1 CPU in lab; free are 2 NVIDIA_TESLA_T4, at most 1 on one host; "
-        "free are 16 CPUs, at most 8 on one host."
+        "Needs 1 x 2 NVIDIA_TESLA_T4 with 1 CPU in lab; 2 NVIDIA_TESLA_T4 free, at most 1 on one host; "
+        "16 CPUs free, at most 8 on one host."
     )
 
 
@@ -127,8 +127,8 @@ def test_room_that_one_job_took_is_not_there_for_the_next():
 NEVER = [
     ([gpus(2)], None),
     ([gpus(3)], "at most 2 on one host"),
-    ([gpus(2)] * 3, "free are 4 NVIDIA_TESLA_T4"),
-    ([gpus(1, A100)], "free are 0 NVIDIA_TESLA_A100"),
+    ([gpus(2)] * 3, "4 NVIDIA_TESLA_T4 free"),
+    ([gpus(1, A100)], "0 NVIDIA_TESLA_A100 free"),
     ([Needs(cpus=9.0)], "at most 8 on one host"),
     ([Needs(memory_mb=17_000)], "at most 16000 MB"),
     ([Needs()] * 16, None),

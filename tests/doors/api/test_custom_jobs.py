@@ -91,7 +91,9 @@ def test_a_refusal_names_the_field(script, body, field):
 def test_one_key_makes_one_job(script):
     bob = script("bob", **{"Idempotency-Key": "nightly-1"})
     first = bob.post(JOBS, document(), content_type="application/json").json()
-    assert bob.post(JOBS, document("other"), content_type="application/json").json() == first
+    assert bob.post(JOBS, document(), content_type="application/json").json() == first
+    other = bob.post(JOBS, document("other"), content_type="application/json")
+    assert (other.status_code, other.json()["error"]["status"]) == (409, "ALREADY_EXISTS")
     alice = script("alice", **{"Idempotency-Key": "nightly-1"})
     assert alice.post(JOBS, document(), content_type="application/json").json()["name"] != first["name"]
     refused = script("bob", **{"Idempotency-Key": "with space"}).post(

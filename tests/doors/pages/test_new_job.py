@@ -148,6 +148,25 @@ def test_sent_twice_is_one_job(browser):
     answers = [bob.post("/jobs/new", {**FORM, "request_id": key}) for _ in range(2)]
     assert answers[0]["Location"] == answers[1]["Location"]
     assert Job.objects.count() == 1
+    # By way of Back, and changed: another job is meant.
+    changed = bob.post("/jobs/new", {**FORM, "request_id": key, "display_name": "changed"})
+    assert changed["Location"] != answers[0]["Location"] and Job.objects.count() == 2
+
+
+def test_all_complaints_are_told_in_one_round(browser):
+    """What the form finds and what the job's rules find; of one field only the first."""
+    wrong = {
+        "timeout": "soon",
+        "display_name": "",
+        "pool0-accelerator_type": "H100",
+        "pool0-replica_count": "x",
+    }
+    draft = browser("bob").post("/jobs/new", {**FORM, **wrong}).context["draft"]
+    assert set(draft.job.errors) == {"timeout", "display_name"}
+    assert set(draft.pools[0].errors) == {"accelerator_type", "replica_count"}
+    told = draft.pools[0].errors["accelerator_type"][0]
+    assert "Did you mean NVIDIA_H100" in told and len(told) < 200
+    assert all(len(words) == 1 for form in (draft.job, draft.pools[0]) for words in form.errors.values())
 
 
 WRONG = [

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import threading
 from datetime import timedelta
 
 import pytest
+from django.contrib import auth
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -107,16 +110,37 @@ def test_guessing_is_slowed_by_name_and_address(client, cast):
 def test_the_lock_opens_by_itself(db):
     now = timezone.now()
     for second in range(throttle.TRIES_OF_PAIR):
-        throttle.failed("bob", "10.0.0.1", now + timedelta(seconds=second))
-    assert throttle.locked_for("bob", "10.0.0.1", now + timedelta(seconds=10)) > timedelta(minutes=9)
-    assert not throttle.locked_for("bob", "10.0.0.1", now + throttle.WINDOW)
+        assert not throttle.attempt("bob", "10.0.0.1", now + timedelta(seconds=second))
+    assert throttle.attempt("bob", "10.0.0.1", now + timedelta(seconds=10)) > timedelta(minutes=9)
+    assert not throttle.attempt("bob", "10.0.0.1", now + throttle.WINDOW)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_guesses_at_once_are_no_more_than_one_after_the_other(cast, monkeypatch):
+    """Each is counted before its password is looked at."""
+    looked, crowd = [], threading.Barrier(12)
+    monkeypatch.setattr(auth, "authenticate", lambda request, **who: looked.append(who))
+
+    def guess():
+        crowd.wait(30)
+        try:
+            enter(Client(), password="guess")
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=guess) for _ in range(crowd.parties)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(looked) <= throttle.TRIES_OF_PAIR
 
 
 def test_one_address_cannot_try_all_names(db):
     now = timezone.now()
     for number in range(throttle.TRIES_OF_ADDRESS):
-        throttle.failed(f"name{number}", "10.0.0.1", now)
-    assert throttle.locked_for("fresh", "10.0.0.1", now) and not throttle.locked_for("fresh", "10.0.0.2", now)
+        throttle.attempt(f"name{number}", "10.0.0.1", now)
+    assert throttle.attempt("fresh", "10.0.0.1", now) and not throttle.attempt("fresh", "10.0.0.2", now)
 
 
 def test_logging_out_takes_a_post(browser):
