@@ -98,7 +98,7 @@ class ShellSocket(Socket):
 
     def _record(self) -> None:
         """The audit row, before anything is opened."""
-        reason = shells.why_not(self.user, self.run_row)
+        reason = shells.why_not(self.run_row)
         if reason:
             raise Closed(RIGHT_LOST, reason)
         with transaction.atomic():

@@ -8,6 +8,7 @@ import queue
 import threading
 
 import pytest
+from django.contrib.auth.models import User
 from django.utils import timezone
 from websockets.asyncio.client import connect
 
@@ -196,13 +197,27 @@ def leave(run):
     run.job.project.memberships.filter(user__username="bob").delete()
 
 
+def demote(run):
+    run.job.project.memberships.filter(user__username="bob").update(role="viewer")
+
+
+def disable(run):
+    User.objects.filter(username="bob").update(is_active=False)
+
+
 def close_by_admin(run):
     ShellSession.objects.filter(run=run).update(closed_at=run.created_at, close_reason="Closed by root.")
 
 
 @pytest.mark.parametrize(
     ("loss", "words"),
-    [(end_run, {"not running"}), (leave, {"not here", "may not"}), (close_by_admin, {"Closed by root."})],
+    [
+        (end_run, {"not running"}),
+        (leave, {"not here", "may not"}),
+        (demote, {"may not"}),
+        (disable, {"logged out"}),
+        (close_by_admin, {"Closed by root."}),
+    ],
 )
 @pytest.mark.parametrize("hinted", [True, False])
 async def test_it_closes_when_it_must(opened, run, shell, monkeypatch, loss, words, hinted):
