@@ -82,7 +82,7 @@ POOL_FIELDS = {
     "container_spec": "program",
 }
 # What a field counts for while what is typed in it cannot be read.
-NO_JOB = {
+NO_JOB: dict[str, Any] = {
     "display_name": "",
     "timeout": None,
     "labels": {},
@@ -92,7 +92,7 @@ NO_JOB = {
     "base_output_directory": "",
     "base": {},
 }
-NO_POOL = {
+NO_POOL: dict[str, Any] = {
     "replica_count": None,
     "accelerator_type": "",
     "accelerator_count": None,
