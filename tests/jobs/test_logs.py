@@ -417,6 +417,27 @@ def test_a_large_log_is_proved_a_bit_at_a_time(logged, monkeypatch):
     assert Run.objects.get().prove_due_at is None
 
 
+def test_short_logs_are_proved_together_and_one_that_is_broken_by_itself(
+    add_host, submit, desk, django_assert_max_num_queries, caplog
+):
+    host = add_host(cpus=16)
+    for _ in range(12):
+        submit()
+    settle(desk, host)
+    for run in list(host.runs):
+        host.end(desk, run, exit_code=0)
+    settle(desk, host)
+    runs = proving.due(timezone.now(), 20)
+    LogPiece.objects.filter(run=runs[0]).update(data=b"junk", z=True)
+    LogGap.objects.create(run_id=runs[1], start=0, end=1, reason="test")
+    with django_assert_max_num_queries(25):
+        proving.prove(runs, timezone.now())
+    told = {run.pk: (run.log_digest_here, run.log_digest_host) for run in Run.objects.filter(pk__in=runs)}
+    assert told[runs[0]][0] == told[runs[1]][0] == "" and "cannot be proved" in caplog.text
+    assert all(here == there != "" for here, there in (told[run] for run in runs[2:]))
+    assert proving.due(timezone.now(), 20) == []
+
+
 def test_a_log_that_cannot_be_read_keeps_no_other_from_its_proof(logged, caplog):
     run, give = logged
     give(frame(0, b"abc"), Fact({"phase": "closed", "log": {"size": 3, "final": True, "digest": "x"}}))
