@@ -35,6 +35,7 @@ def add(
     user.clean_fields(exclude=["password"])
     if password is not None:
         validate_password(password, user)
+        # Before the database is asked anything: a password is hashed slowly, and a transaction must not wait for that.
         user.set_password(password)
     user.validate_unique()
     user.save()

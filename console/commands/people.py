@@ -53,9 +53,10 @@ def change_password(words: argparse.Namespace) -> int:
     now = timezone.now()
     database.prepare(now)
     user = find_user(words.name)
+    password = read_password(words.password_stdin)  # nobody waits for a lock while somebody types
     try:
         with transaction.atomic():
-            accounts.set_password(user, read_password(words.password_stdin), COMMAND_LINE, now)
+            accounts.set_password(user, password, COMMAND_LINE, now)
     except ValidationError as problem:
         raise Refused(accounts.words(problem)) from problem
     print(f"Changed the password of {user.username}. Sessions that were open have ended.")
