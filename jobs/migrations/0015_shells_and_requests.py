@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("jobs", "0009_preempted"),
+        ("jobs", "0014_notices"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
