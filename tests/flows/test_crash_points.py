@@ -19,15 +19,13 @@ from tests.harness.shell import wait_for
 
 pytestmark = pytest.mark.needs_namespaces
 
-# Nobody comes by these in a walk of jobs that all go well; the agents' own tests stand at them.
-NOT_ON_THE_WAY = {
-    *("send.unpull.before", "send.unpull.after", "send.runs.before", "send.runs.after"),
-    *(f"send.{kind}.{when}" for kind in ("watch", "evict") for when in ("before", "after")),
-    *("receive.gap", "receive.error", "install.before", "install.after", "roll.written", "roll.after"),
-    *("submit.before", "submit.after", "cancel.before"),
-}
 IN_WEB = ("submit.before", "submit.after", "cancel.before")
-POINTS = [point for point in failpoints.NAMES if point not in NOT_ON_THE_WAY]
+# Passed only by what is done to hosts and logs beside jobs that all go well.
+RARE = ("receive.gap", "install.before", "install.after", "roll.written", "roll.after")
+# A host's complaint is only written into our log; the agents' own tests stand there.
+POINTS = [point for point in failpoints.NAMES if point not in {*IN_WEB, *RARE, "receive.error"}]
+# Cuts off what it has written, so that its host has a gap to tell of.
+CUTTER = "echo begin; sleep 0.5; : > /proc/self/fd/1; echo again; sleep 0.3"
 MOST_JOBS_AT_ONCE = 6
 AT_ONCE = 4
 WALK_S = 240
@@ -52,10 +50,17 @@ def crowd(yard):
 class Passers:
     """Jobs that pass by all points: short ones, gangs, and some that are cancelled while they run."""
 
-    def __init__(self, yard):
+    def __init__(self, yard, *names):
         self.yard = yard
         self.running = {}
-        self.kinds = itertools.cycle((self.short, self.gang, self.stubborn))
+        self.kinds = itertools.cycle(getattr(self, name) for name in names or ("short", "gang", "stubborn"))
+
+    def long(self):
+        """Its log is rolled into a file when it is over."""
+        return job_spec(["replica", "--mb", "0.3", "--seconds", "0.2"], name="long")
+
+    def cutter(self):
+        return job_spec(["sh", "-c", CUTTER], name="cutter")
 
     def short(self):
         return job_spec(["replica", "--seconds", "0.3"], name="short")
@@ -116,9 +121,9 @@ class Waker(threading.Thread):
         self.join()
 
 
-def walk(yard, points, how):
+def walk(yard, points, how, *kinds, meanwhile=lambda: None):
     """Arm a few points at a time and send jobs until somebody has arrived at each."""
-    passers, waiting = Passers(yard), list(points)
+    passers, waiting = Passers(yard, *kinds), list(points)
     deadline = time.monotonic() + WALK_S
     while waiting or yard.armed():
         while waiting and len(yard.armed()) < AT_ONCE:
@@ -128,8 +133,30 @@ def walk(yard, points, how):
         )
         yard.replace_dead_extras()
         passers.send_more()
+        meanwhile()
         time.sleep(0.1)
     passers.finish()
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_at_each_point_that_only_trouble_leads_to(crowd, how):
+    """Runners are missing on their hosts, logs are cut by their programs, and rolled into files."""
+    host = crowd.fleet.hosts[0]
+
+    def uninstall():
+        if any(point.startswith("install") for point in crowd.armed()):
+            host.run_inside("sh", "-c", f"rm -rf {host.home}/.trainyard/bin")
+            host.cut()
+            time.sleep(0.5)
+            host.restore()
+
+    try:
+        with Waker(crowd) as waker:
+            walk(crowd, RARE, how, "long", "cutter", meanwhile=uninstall)
+            waker.wait_until_all_are_awake()
+    finally:
+        host.restore()
+    crowd.check(f"after a {how} where trouble leads")
 
 
 def test_killed_at_each_point(crowd):
