@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("jobs", "0014_notices"),
+        ("jobs", "0015_log_sampled"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
