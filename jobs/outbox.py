@@ -6,6 +6,7 @@ be lost.
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections.abc import Callable, Collection, Hashable
@@ -13,6 +14,9 @@ from typing import Generic, TypeVar
 
 Address = TypeVar("Address", bound=Hashable)
 Word = TypeVar("Word", bound=Hashable)
+
+# Longer than a client of Redis waits for an answer.
+LAST_WORDS_S = 6.0
 
 
 class Outbox(Generic[Address, Word]):
@@ -23,30 +27,43 @@ class Outbox(Generic[Address, Word]):
         self._name, self._teller = name, teller
         self._waiting: dict[Address, set[Word]] = {}
         self._changed = threading.Condition()
-        self._started = False
+        self._thread: threading.Thread | None = None
+        self._ending = False
         # A forked child has no threads of its parent, and maybe a lock that one of them held.
         os.register_at_fork(after_in_child=self._begin)
+        atexit.register(self.finish)
 
     def post(self, address: Address, words: Collection[Word] = ()) -> None:
         """Never waits, never raises."""
         with self._changed:
             self._waiting.setdefault(address, set()).update(words)
-            if not self._started:
-                self._started = True
-                # A daemon: no exit of a process waits for it.
-                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+            if self._thread is None:
+                # A daemon: no exit of a process waits for it longer than `finish` does.
+                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                self._thread.start()
             self._changed.notify()
+
+    def finish(self) -> None:
+        """The last words are said before the process ends. A thread that is cut off in the middle of one may hold a lock
+        of its client, for which the end of the interpreter would wait for ever."""
+        with self._changed:
+            thread, self._ending = self._thread, True
+            self._changed.notify()
+        if thread is not None:
+            thread.join(LAST_WORDS_S)
 
     def _begin(self) -> None:
         self._waiting = {}
         self._changed = threading.Condition()
-        self._started = False
+        self._thread = None
 
     def _work(self) -> None:
         tell = self._teller()
         while True:
             with self._changed:
                 while not self._waiting:
+                    if self._ending:
+                        return
                     self._changed.wait()
                 batch, self._waiting = self._waiting, {}
             tell(batch)

@@ -88,3 +88,21 @@ def test_what_gathers_while_the_outbox_speaks_is_joined():
     go_on.set()
     wait_for(lambda: len(batches) == 2, "the rest in one batch")
     assert batches == [{"a": {1}}, {"a": {0, 1, 2}, "b": set()}]
+
+
+def test_a_process_that_ends_says_what_it_has_to_say():
+    """A command that exits while a client of the broker holds its lock would hang in the interpreter's end."""
+    told, speaking, go_on = [], threading.Event(), threading.Event()
+
+    def tell(batch):
+        speaking.set()
+        go_on.wait(30)
+        told.append(batch)
+
+    outbox = Outbox("test", lambda: tell)
+    outbox.post("a", [1])
+    assert speaking.wait(30)
+    outbox.post("b", [2])
+    threading.Timer(0.2, go_on.set).start()
+    outbox.finish()
+    assert told == [{"a": {1}}, {"b": {2}}]
