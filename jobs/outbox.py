@@ -44,8 +44,11 @@ class Outbox(Generic[Address, Word]):
             self._changed.notify()
 
     def finish(self) -> None:
-        """The last words are said before the process ends. A thread that is cut off in the middle of one may hold a lock
-        of its client, for which the end of the interpreter would wait for ever."""
+        """The last words are said before the process ends.
+
+        A thread that is cut off in the middle of one may hold a lock of its client, and the interpreter's end would
+        wait for that for ever.
+        """
         with self._changed:
             thread, self._ending = self._thread, True
             self._changed.notify()
