@@ -314,7 +314,7 @@ def test_the_preview_sees_what_is_taken_and_the_form_offers_what_is_free(browser
 
 
 def test_a_full_console_disk_loses_nothing_that_was_typed(browser, monkeypatch):
-    def full(*_):
+    def full(*_, **__):
         raise services.Unavailable("The disk of this console is nearly full.")
 
     monkeypatch.setattr(services, "submit", full)
