@@ -92,7 +92,7 @@ def define(
     }
     stamp = {"changed_at": now, "changed_by": actor[:150]}
     with transaction.atomic():
-        row = MachineType.objects.select_for_update().filter(name=name, location=place).first()
+        row = MachineType.objects.select_for_update(of=("self",)).filter(name=name, location=place).first()
         if row is None:
             try:
                 with transaction.atomic():
@@ -100,7 +100,7 @@ def define(
                     audit.note(actor, "machine_type.define", KIND, _named(row), None, numbers, now)
                     return row
             except IntegrityError:
-                row = MachineType.objects.select_for_update().get(name=name, location=place)
+                row = MachineType.objects.select_for_update(of=("self",)).get(name=name, location=place)
         before = {column: getattr(row, column) for column in numbers}
         MachineType.objects.filter(pk=row.pk).update(**numbers, **stamp)
         audit.note(actor, "machine_type.change", KIND, _named(row), before, numbers, now)
