@@ -83,6 +83,31 @@ def test_a_job_from_the_form_to_the_last_byte(yard, client, browser):
     assert viewer.headers[-1]["complete"] and viewer.headers[-1]["digest_here"] == digest
 
 
+def test_what_an_admin_sets_holds_for_the_next_job(yard, client):
+    """Machine types and quotas on both databases: set, changed, obeyed, told in words."""
+    for cpus in (1, 0.5):
+        client.call("PUT", f"{client.url}/api/v1/machineTypes/tiny", json={"cpus": cpus, "memoryMb": 256})
+    small = yard.submit(job_spec({"command": ["true"], "machine": "tiny"}, name="tiny"))
+    client.wait(small, "SUCCEEDED")
+    assert [run["cpus"] for run in yard.runs(small)] == [0.5]
+    quota = f"{client.url}/api/v1/projects/default/quotas/NVIDIA_H100_80GB"
+    client.call("PUT", quota, json={"limit": 2})
+    try:
+        holder = yard.submit(job_spec({"command": ["replica", "--seconds", "300"], "gpus": 2}, name="holder"))
+        client.wait(holder, "RUNNING")
+        waiter = yard.submit(job_spec({"command": ["true"], "gpus": 1}, name="waiter"))
+        wait_for(lambda: "uses 2 of 2 NVIDIA_H100_80GB" in told(client, waiter), "the reason in words")
+        assert client.state(waiter) == "QUEUED"
+        client.cancel(holder)
+        client.wait(waiter, "SUCCEEDED")
+    finally:
+        client.call("PUT", quota, json={"limit": None})
+
+
+def told(client, job_id):
+    return client.call("GET", f"{client.url}/api/v1/jobs/{job_id}").text
+
+
 def json_form(browser, document):
     """The fields of the JSON form as the page has them, with our document in the one that is typed into."""
     html = browser.get(NEW)
