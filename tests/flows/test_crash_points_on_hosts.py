@@ -46,24 +46,34 @@ class Sleepers:
 
 
 def a_stop_overtakes_its_start(yard, passers):
-    """Cancelled before any dispatcher has heard of it: the first that the host is told of the run is a stop."""
+    """Cancelled before any dispatcher has heard of it: the first that the host is told of the run is a stop.
+
+    One job for each host, by what they ask for: whoever is armed is come by.
+    """
     dispatchers = yard.processes.of("dispatcher") + [pid for role, pid in yard.extras if role == "dispatcher"]
     for pid in dispatchers:
         yard.processes.pause_one(pid)
     try:
-        job_id = yard.submit(job_spec(["replica", "--seconds", "0.3"], name="overtaken"), patience=60)
+        pool = {"command": ["replica", "--seconds", "0.3"], "gpus": 5}
+        jobs = [yard.submit(job_spec(pool, name="overtaken"), patience=60) for _ in yard.fleet.hosts]
         with contextlib.suppress(AssertionError):
-            wait_for(lambda: yard.runs(job_id), "it to be placed", timeout=1)
-        yard.client.cancel(job_id, patience=60)
+            wait_for(lambda: all(yard.runs(job_id) for job_id in jobs), "them to be placed", timeout=2)
+        for job_id in jobs:
+            yard.client.cancel(job_id, patience=60)
     finally:
         yard.processes.resume(*dispatchers)
-    passers.running[job_id] = "overtaken"
+    passers.running.update(dict.fromkeys(jobs, "overtaken"))
 
 
+# Whether a stop overtakes its start is chance here; that point is walked in tests/runner/test_adopt.py.
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_the_runner_dies_at_each_point(yard, how):
     sleepers = Sleepers(yard.fleet.hosts, float(yard.settings["LINK_DEAD_S"]) + 1)
-    passers, waiting, hosts = Passers(yard), list(RUNNER_FAILPOINTS), itertools.cycle(yard.fleet.hosts)
+    passers, waiting, hosts = (
+        Passers(yard),
+        [point for point in RUNNER_FAILPOINTS if "tombstone" not in point],
+        itertools.cycle(yard.fleet.hosts),
+    )
     deadline = time.monotonic() + WALK_S
     while waiting or any(host.armed() for host in yard.fleet) or sleepers.any():
         host = next(hosts)
