@@ -204,11 +204,12 @@ def _end(course: _Course, outcome: Outcome, new: Verdict | None) -> None:
 
 
 def _left_behind(run: RunView) -> bool:
-    """A host that fell silent before it had started this run keeps no gang from starting elsewhere.
+    """A host that fell silent before it told anything of this run keeps no gang from starting elsewhere.
 
-    Its claim stays, and the stop waits for the host: the run is never started there, or is stopped as it comes back.
+    Its claim stays, and the stop waits for the host. A run that the host has claimed is about to live, so silence about
+    it is waited out, or ended by an admin who declares the host gone.
     """
-    return run.unreachable_since is not None and run.phase in NOT_YET
+    return run.unreachable_since is not None and run.phase == RunPhase.CREATED
 
 
 def _cause(course: _Course, outcome: Outcome) -> str:
