@@ -193,7 +193,8 @@ def _end(course: _Course, outcome: Outcome, new: Verdict | None) -> None:
         course.move(JobState.RUNNING, _all_up(view))
     course.stop_open(cause)
     if outcome.state == JobState.QUEUED:
-        if all(_left_behind(run) for run in course.case.open):
+        # Silence proves nothing: beside a run that may live, no other attempt begins. Its other places are free again.
+        if not course.case.open:
             course.move(JobState.QUEUED, cause)
             course.next_attempt = True
         return
@@ -201,15 +202,6 @@ def _end(course: _Course, outcome: Outcome, new: Verdict | None) -> None:
         course.move(outcome.state, cause, _actor(view, outcome))
     elif outcome.state == JobState.CANCELLED and course.state != JobState.CANCELLING:
         course.move(JobState.CANCELLING, cause, _actor(view, outcome))
-
-
-def _left_behind(run: RunView) -> bool:
-    """A host that fell silent before it told anything of this run keeps no gang from starting elsewhere.
-
-    Its claim stays, and the stop waits for the host. A run that the host has claimed is about to live, so silence about
-    it is waited out, or ended by an admin who declares the host gone.
-    """
-    return run.unreachable_since is not None and run.phase == RunPhase.CREATED
 
 
 def _cause(course: _Course, outcome: Outcome) -> str:

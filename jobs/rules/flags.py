@@ -36,8 +36,7 @@ def flags(
 
 
 def _unreachable(case: Case) -> str:
-    # Of an earlier attempt only what was left behind is open: it keeps its place there, and nobody from anything.
-    runs = [run for run in case.open if run.unreachable_since and run.attempt == case.view.attempt]
+    runs = [run for run in case.open if run.unreachable_since]
     hosts = {run.host: run.unreachable_since for run in runs}
     silent = [f"{host} since {since:%Y-%m-%d %H:%M:%S %Z}" for host, since in sorted(hosts.items()) if since]
     return f"No answer from {', '.join(silent)} ({_replicas(runs)})." if silent else ""

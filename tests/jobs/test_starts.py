@@ -11,8 +11,10 @@ from agents.desk import Arrival
 from agents.models import Host, HostStatus
 from agents.orders import Start
 from jobs.advance import advance
+from jobs.maintenance import declare_gone
 from jobs.models import GpuClaim, Run, Transition
 from jobs.rules.retry import INTERNAL_TEXT
+from jobs.schedule import schedule
 from tests.jobs.conftest import gang, pool_of
 from tests.jobs.paper import PaperHost, PaperRun, settle
 
@@ -95,8 +97,11 @@ def test_a_gang_waits_for_a_host_that_falls_silent_while_it_starts(k, hosts, tri
 
 
 @pytest.mark.parametrize("k", range(3))
-def test_a_gang_whose_host_stays_silent_past_the_deadline_starts_elsewhere(k, hosts, trio, desk, add_host):
-    """What is left behind keeps its GPU until its host has answered, and is never started there."""
+@pytest.mark.parametrize("ends", ["it answers", "an admin declares it gone"])
+def test_a_gang_whose_host_stays_silent_past_the_deadline_starts_elsewhere(
+    k, ends, hosts, trio, desk, add_host
+):
+    """All else is given back at once. Elsewhere it starts when the silent run is proved over, or declared lost."""
     minding(hosts, k, "", lambda document: False)
     silent = hosts[k]
     left = Run.objects.get(host=silent.row)
@@ -106,18 +111,23 @@ def test_a_gang_whose_host_stays_silent_past_the_deadline_starts_elsewhere(k, ho
     assert now_of(trio).state == "PENDING" and trio.due_at <= timezone.now() + timedelta(seconds=600)
     advance([trio.pk], timezone.now() + timedelta(seconds=601))
     settle(desk, *awake)
-    assert (now_of(trio).state, trio.attempt, trio.internal_tries) == ("RUNNING", 2, 1)
+    assert (now_of(trio).state, trio.outcome, trio.internal_tries) == ("PENDING", "QUEUED", 1)
+    assert [claim.run for claim in GpuClaim.objects.filter(released_at=None).select_related("run")] == [left]
+    assert [flag["flag"] for flag in trio.flags] == ["UNREACHABLE", "STOPPING"]
+    if ends == "it answers":
+        Host.objects.update(status=HostStatus.UP, status_since=timezone.now())
+        settle(desk, *hosts, awake[-1])
+    else:
+        declare_gone(silent.row, silent.row.name, "alice", timezone.now())
+        schedule(timezone.now())  # which it asks for when it is committed
+        settle(desk, *awake)
+    assert (now_of(trio).state, trio.attempt, trio.flags) == ("RUNNING", 2, [])
     again = Transition.objects.get(job=trio, subject="job", to_state="QUEUED", from_state="PENDING")
     assert again.cause.startswith(f"h{k} did not start {left.replica.name} (no answer since ")
     assert "within 600s; the whole job is tried again, try 2 of 3." in again.cause
-    assert [len(host.ledger) for host in awake] == [2, 2, 1] and not trio.flags
-    held = set(GpuClaim.objects.filter(released_at=None).values_list("gpu__host__name", "run__attempt"))
-    assert held == {(f"h{k}", 1), *((host.row.name, 2) for host in awake)}
-    Host.objects.update(status=HostStatus.UP, status_since=timezone.now())
-    settle(desk, *hosts)
     left.refresh_from_db()
-    assert (left.phase, left.why, silent.ledger) == ("closed", "tombstone", []) and left.released_at
-    assert now_of(trio).state == "RUNNING"
+    assert left.phase == "closed" and left.released_at and len(silent.ledger) == len(set(silent.ledger))
+    assert left.pk not in silent.ledger
 
 
 def test_a_host_that_answers_and_starts_nothing_is_no_place_for_a_gang(hosts, trio, desk):
