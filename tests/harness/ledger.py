@@ -40,6 +40,9 @@ class Evidence:
     usage: list = field(default_factory=list)  # dicts: run_id, began_at, ended_at
     gaps: list = field(default_factory=list)  # dicts: run_id, start, end, reason
     logs: dict = field(default_factory=dict)  # run id -> stored bytes
+    silences: list = field(
+        default_factory=list
+    )  # dicts: host, at, kind: each status that a host came to have
     accepted: list = field(default_factory=list)  # ids of the jobs that were answered 201
     processes: dict = field(default_factory=dict)  # host name -> [(pid, command)] that carry a run's mark
     hosts: dict = field(default_factory=dict)  # host name -> what HOST_STATE prints

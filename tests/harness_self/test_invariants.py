@@ -194,6 +194,20 @@ def test_a_planted_violation_is_caught(name, plant):
         check(evidence)
 
 
+@pytest.mark.parametrize(
+    ("silence", "excused"), [((990, 1012), True), ((990, 1005), False), ((1011, 1020), False)]
+)
+def test_only_a_host_that_is_silent_at_the_end_may_close_its_runs_later(silence, excused):
+    evidence = good()
+    late_beat(evidence)
+    evidence.silences += [
+        {"host": "gpu00", "at": at, "kind": kind}
+        for at, kind in zip(silence, ("unreachable", "up"), strict=True)
+    ]
+    evidence.silences.append({"host": "gpu01", "at": 0, "kind": "unreachable"})
+    assert [text[:2] for text in violations(evidence)] == ([] if excused else ["I4"])
+
+
 def test_a_gap_explains_missing_bytes_and_no_more():
     evidence = good()
     evidence.logs[EARLY] = OUTPUT[:4]

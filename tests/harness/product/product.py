@@ -13,7 +13,7 @@ import sys
 import uuid
 
 from tests.harness import leftovers
-from tests.harness.invariants import ALWAYS, WHEN_QUIET, check
+from tests.harness.invariants import ALWAYS, SILENT, WHEN_QUIET, check
 from tests.harness.ledger import HOST_STATE, Evidence
 from tests.harness.product.client import TERMINAL, Client
 from tests.harness.product.database import query
@@ -35,6 +35,10 @@ for words in json.loads(sys.argv[1]):
     print(end="\\0", flush=True)
     if code:
         sys.exit(code)
+"""
+HOSTS_STATUSES = f"""
+SELECT h.name AS host, e.at, e.kind FROM agents_hostevent e JOIN agents_host h ON h.id = e.host_id
+WHERE e.kind IN {("up", *SILENT)} ORDER BY e.at, e.id
 """
 SHAPES = ("embedded", "apart")
 
@@ -331,6 +335,7 @@ class Product:
         evidence.usage = self.query("SELECT run_id, began_at, ended_at FROM jobs_usage")
         gaps = 'SELECT run_id, start, "end", reason FROM jobs_loggap'
         evidence.gaps = self.query(gaps)
+        evidence.silences = self.query(HOSTS_STATUSES)
         if logs:
             evidence.logs = {row["id"]: self.stored_log(row) for row in evidence.runs if row["log_stored"]}
         return evidence
