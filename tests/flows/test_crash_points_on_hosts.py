@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import signal
 import time
@@ -11,13 +10,17 @@ import pytest
 
 from agents.runner import RUNNER_FAILPOINTS
 from tests.flows.scenes import stopped_on
-from tests.flows.test_crash_points import Passers
 from tests.harness.product import job_spec
+from tests.harness.product.client import TERMINAL
 from tests.harness.shell import wait_for
 
-pytestmark = pytest.mark.needs_namespaces
+# A stop that arrives before its start makes the directory that stands in the start's way.
+TOMBSTONE = "after_tombstone"
+ARMED_PER_HOST = 2
+# For a harness that hangs. Seen: 40 s by kill, 80 s by stop.
+WALK_S = 600
 
-WALK_S = 240
+pytestmark = [pytest.mark.needs_namespaces, pytest.mark.timeout(WALK_S + 200)]
 
 
 @pytest.fixture(scope="module")
@@ -45,46 +48,76 @@ class Sleepers:
         return any(stopped_on(host) for host in self.hosts)
 
 
-def a_stop_overtakes_its_start(yard, passers):
-    """Cancelled before any dispatcher has heard of it: the first that the host is told of the run is a stop.
+class Gangs:
+    """Jobs with a replica on each host, so that whoever is armed is come by: two with 5 GPUs never share a host.
 
-    One job for each host, by what they ask for: whoever is armed is come by.
+    In turn: one that ends by itself, one that is cancelled while it runs, and one that is cancelled before its hosts
+    have heard of it.
     """
-    dispatchers = yard.processes.of("dispatcher") + [pid for role, pid in yard.extras if role == "dispatcher"]
-    for pid in dispatchers:
-        yard.processes.pause_one(pid)
-    try:
-        pool = {"command": ["replica", "--seconds", "0.3"], "gpus": 5}
-        jobs = [yard.submit(job_spec(pool, name="overtaken"), patience=60) for _ in yard.fleet.hosts]
-        with contextlib.suppress(AssertionError):
-            wait_for(lambda: all(yard.runs(job_id) for job_id in jobs), "them to be placed", timeout=2)
-        for job_id in jobs:
-            yard.client.cancel(job_id, patience=60)
-    finally:
-        yard.processes.resume(*dispatchers)
-    passers.running.update(dict.fromkeys(jobs, "overtaken"))
+
+    def __init__(self, yard):
+        self.yard = yard
+        self.job = None
+        self.turns = itertools.cycle((self.short, self.stubborn, self.overtaken))
+
+    def send_more(self):
+        state = self.job and self.yard.client.state(self.job, patience=60)
+        if state in {*TERMINAL, None}:
+            next(self.turns)()
+        elif state == "RUNNING" and self.to_be_cancelled:
+            self.yard.client.cancel(self.job, patience=60)
+            self.to_be_cancelled = False
+
+    def submit(self, *words):
+        pool = {"command": ["replica", *words], "gpus": 5}
+        others = {**pool, "replicas": len(self.yard.fleet.hosts) - 1}
+        self.job = self.yard.submit(job_spec(pool, others, name=words[0]), patience=60)
+        self.to_be_cancelled = False
+
+    def short(self):
+        self.submit("--seconds", "0.3")
+
+    def stubborn(self):
+        self.submit("--ignore-term", "--seconds", "900")
+        self.to_be_cancelled = True
+
+    def overtaken(self):
+        """No dispatcher is awake until the stop is wanted, so it is the first that the hosts are told of."""
+        if not any(TOMBSTONE in host.armed() for host in self.yard.fleet):
+            return
+        extras = [pid for role, pid in self.yard.extras if role == "dispatcher"]
+        dispatchers = self.yard.processes.of("dispatcher") + extras
+        for pid in dispatchers:
+            self.yard.processes.pause_one(pid)
+        try:
+            self.submit("--seconds", "0.3")
+            runs = self.yard.runs
+            wait_for(lambda: runs(self.job), "it to be placed", timeout=60, dump=self.yard.tail)
+            self.yard.client.cancel(self.job, patience=60)
+            wait_for(
+                lambda: all(run["stop_wanted_at"] for run in runs(self.job)),
+                "a stop to be wanted",
+                timeout=60,
+                dump=self.yard.tail,
+            )
+        finally:
+            self.yard.processes.resume(*dispatchers)
 
 
-# Whether a stop overtakes its start is chance here; that point is walked in tests/runner/test_adopt.py.
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_the_runner_dies_at_each_point(yard, how):
     sleepers = Sleepers(yard.fleet.hosts, float(yard.settings["LINK_DEAD_S"]) + 1)
-    passers, waiting, hosts = (
-        Passers(yard),
-        [point for point in RUNNER_FAILPOINTS if "tombstone" not in point],
-        itertools.cycle(yard.fleet.hosts),
-    )
+    gangs, waiting, hosts = Gangs(yard), list(RUNNER_FAILPOINTS), itertools.cycle(yard.fleet.hosts)
     deadline = time.monotonic() + WALK_S
     while waiting or any(host.armed() for host in yard.fleet) or sleepers.any():
         host = next(hosts)
-        if waiting and len(host.armed()) < 2:
+        if waiting and len(host.armed()) < ARMED_PER_HOST:
             host.arm(waiting.pop(0), how)
         sleepers.wake_the_late()
-        passers.send_more()
-        if not waiting:
-            a_stop_overtakes_its_start(yard, passers)
+        gangs.send_more()
         time.sleep(0.1)
         left = {host.name: host.armed() for host in yard.fleet}
         assert time.monotonic() < deadline, f"nobody came to {left}; not tried: {waiting}\n{yard.tail()}"
-    passers.finish()
+    if gangs.to_be_cancelled:
+        yard.client.cancel(gangs.job, patience=60)
     yard.check(f"after a {how} at each point of the runner")
