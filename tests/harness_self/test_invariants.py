@@ -208,6 +208,13 @@ def test_only_a_host_that_is_silent_at_the_end_may_close_its_runs_later(silence,
     assert [text[:2] for text in violations(evidence)] == ([] if excused else ["I4"])
 
 
+def test_who_printed_nothing_has_no_log():
+    evidence = good()
+    evidence.ledger = [row | {"out": 0} for row in evidence.ledger if row["event"] != "end"]
+    evidence.logs.clear()
+    assert violations(evidence) == []
+
+
 def test_a_gap_explains_missing_bytes_and_no_more():
     evidence = good()
     evidence.logs[EARLY] = OUTPUT[:4]
