@@ -13,6 +13,8 @@ from django.utils import timezone
 
 from agents.models import Keypair
 
+# What others hold and hand on without knowing the library behind it.
+Private = paramiko.PKey
 ONLY = 1  # one pair per deployment; its primary key makes "first use" safe between processes
 
 
@@ -25,7 +27,7 @@ def public_line() -> str:
     return _pair().public_line
 
 
-def private() -> paramiko.PKey:
+def private() -> Private:
     try:
         text = _box().decrypt(bytes(_pair().private_encrypted)).decode()
     except InvalidToken:

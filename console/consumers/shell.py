@@ -73,9 +73,9 @@ class ShellSocket(Socket):
         run = self.run_row
         async with registry.here().watch(f"job:{run.job_id}", f"shells:{run.pk}") as hinted:
             cols, rows = await self._asked_size()
-            await ask(self._record)
+            key = await ask(self._record)
             await self.send_json({"opening": f"{run.host.user}@{run.host.name}"})
-            opening = partial(_open, run, cols, rows)
+            opening = partial(_open, run, key, cols, rows)
             self._terminal = Terminal(opening, self._changed.set, self._direct)
             carry = asyncio.create_task(self._carry(self._terminal))
             try:
@@ -96,13 +96,22 @@ class ShellSocket(Socket):
         if self._session is not None:
             await ask(shells.closed, self._session, reason or "The shell ended.", timezone.now())
 
-    def _record(self) -> None:
-        """The audit row, before anything is opened."""
+    def _record(self) -> keys.Private:
+        """The audit row, before anything is opened; and what opens it.
+
+        All that the database is asked for, here: a terminal's own threads would keep a connection for as long as they
+        live, and PostgreSQL's pool would never get it back.
+        """
         reason = shells.why_not(self.run_row)
         if reason:
             raise Closed(RIGHT_LOST, reason)
+        try:
+            key = keys.private()
+        except keys.KeyUnreadable as problem:
+            raise Closed(TRY_AGAIN, str(problem)) from problem
         with transaction.atomic():
             self._session = shells.opened(self.run_row, self.user, door.address(self.scope), timezone.now())
+        return key
 
     async def _asked_size(self) -> tuple[int, int]:
         try:
@@ -140,8 +149,8 @@ class ShellSocket(Socket):
                 raise _ending(terminal.problem)
 
 
-def _open(run: Run, cols: int, rows: int) -> pty.Shell:
-    return pty.open_shell(Target.of(run.host), keys.private(), settings.DEPLOYMENT, run.pk, cols, rows)
+def _open(run: Run, key: keys.Private, cols: int, rows: int) -> pty.Shell:
+    return pty.open_shell(Target.of(run.host), key, settings.DEPLOYMENT, run.pk, cols, rows)
 
 
 def _ending(problem: Exception | None) -> Closed:

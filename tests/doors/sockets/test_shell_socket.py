@@ -9,9 +9,11 @@ import threading
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connections
 from django.utils import timezone
 from websockets.asyncio.client import connect
 
+from agents import keys, pty
 from agents.dial import Unreachable
 from console import reads, registry, tokens, websocket
 from console.consumers import shell as consumer
@@ -58,7 +60,7 @@ class FakeShell:
 def shell(monkeypatch):
     fake = FakeShell()
 
-    def opening(run, cols, rows):
+    def opening(run, key, cols, rows):
         fake.sizes.append((cols, rows))
         return fake
 
@@ -107,6 +109,35 @@ async def test_a_key_touches_no_database(opened, shell, monkeypatch):
     assert len(asked) <= 2
     await page.leave()
     assert shell.closed.wait(30)
+
+
+async def test_its_threads_borrow_no_connection(visit, run, monkeypatch):
+    """They end with the shell, and with them a pool would lose what they hold: after 24 shells there was none left."""
+    fake, held = FakeShell(), []
+
+    def opening(target, key, *where):
+        held.extend(each for each in connections.all(initialized_only=True) if each.connection is not None)
+        held.append(key.get_name())
+        return fake
+
+    monkeypatch.setattr(pty, "open_shell", opening)
+    page = await visit(f"/ws/shell/{run.pk}", "bob")
+    await page.tell(resize=[80, 24])
+    await page.until(lambda v: {"ready": True} in v.told)
+    assert held == ["ssh-ed25519"]
+    await page.leave()
+    assert fake.closed.wait(30)
+
+
+async def test_a_key_that_cannot_be_read_is_told(visit, run, shell, monkeypatch):
+    def unreadable():
+        raise keys.KeyUnreadable("The deployment's SSH key was encrypted with another key.")
+
+    monkeypatch.setattr(keys, "private", unreadable)
+    page = await visit(f"/ws/shell/{run.pk}", "bob")
+    await page.tell(resize=[80, 24])
+    assert (await page.until_closed()) == (1013, "The deployment's SSH key was encrypted with another key.")
+    assert not await ask(ShellSession.objects.exists) and shell.sizes == []
 
 
 async def test_a_flood_waits_for_the_terminal(opened, shell):
@@ -247,7 +278,7 @@ async def test_who_may_not_have_one_is_told_why(visit, run, shell):
 async def test_what_goes_wrong_on_the_way_is_told_word_for_word(visit, run, monkeypatch):
     words = "gpu-a did not answer: [Errno 113] No route to host. " * 5 + "!"
 
-    def opening(run, cols, rows):
+    def opening(run, key, cols, rows):
         raise Unreachable(words)
 
     monkeypatch.setattr(consumer, "_open", opening)
@@ -261,7 +292,7 @@ async def test_what_goes_wrong_on_the_way_is_told_word_for_word(visit, run, monk
 async def test_a_browser_that_goes_while_it_opens_leaves_no_shell(visit, run, shell, monkeypatch):
     go = threading.Event()
 
-    def opening(run, cols, rows):
+    def opening(run, key, cols, rows):
         assert go.wait(30)
         return shell
 
