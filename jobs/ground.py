@@ -43,6 +43,7 @@ _WAITING = (
 _RUNNING = (
     "job",
     "job__project",
+    "job__owner",
     "job__spot",
     "job__timeout_s",
     "job__started_at",
@@ -122,14 +123,14 @@ def occupied(kinds: Mapping[str, str], now: datetime) -> Occupied:
     held: dict[int, float] = defaultdict(float)
     for row in Run.objects.filter(released_at=None).order_by().values_list(*_RUNNING):
         jobs[row[0]].append(row)
-        held[row[1]] += len(row[11]) or row[9] / asks.CPUS_PER_GPU
+        held[row[1]] += len(row[12]) or row[10] / asks.CPUS_PER_GPU
     return Occupied([_running(rows, kinds, now.timestamp()) for rows in jobs.values()], held)
 
 
 def _running(rows: list[tuple[object, ...]], kinds: Mapping[str, str], now: float) -> Running:
-    job, _, spot, timeout_s, started_at, outcome, cancelled_at, preempted, *_ = rows[0]
+    job, project, owner, spot, timeout_s, started_at, outcome, cancelled_at, preempted, *_ = rows[0]
     stopping = bool(outcome or preempted) or cancelled_at is not None
-    runs = [_Held(*row[8:]) for row in rows]  # type: ignore[arg-type]
+    runs = [_Held(*row[9:]) for row in rows]  # type: ignore[arg-type]
     began = min(run.created_at.timestamp() for run in runs)
     if stopping:
         stops = [run.stop_wanted_at.timestamp() + run.stop_grace_s for run in runs if run.stop_wanted_at]
@@ -139,7 +140,7 @@ def _running(rows: list[tuple[object, ...]], kinds: Mapping[str, str], now: floa
         ends = start + float(timeout_s) + AFTER_TIMEOUT_S  # type: ignore[arg-type]
     claims = tuple(run.claim(kinds) for run in runs)
     ends = max(ends, now) + AFTER_STOP_S if stopping or ends <= now else ends
-    return Running(int(job), ends, claims, bool(spot), began, stopping)  # type: ignore[call-overload]
+    return Running(job, ends, claims, bool(spot), began, stopping, project, owner)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

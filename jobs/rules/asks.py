@@ -21,7 +21,7 @@ CPUS_PER_GPU = 32.0
 class Asks:
     """The replicas of a job, by pool and by what they need."""
 
-    __slots__ = ("gpus", "groups", "kinds", "replicas", "sizes", "weight")
+    __slots__ = ("gpus", "groups", "hosts_with", "kinds", "replicas", "sizes", "weight")
 
     def __init__(self, groups: tuple[tuple[int, int, Needs], ...]) -> None:
         self.groups = groups
@@ -34,6 +34,10 @@ class Asks:
         self.sizes: tuple[tuple[Needs, int], ...] = tuple(sizes.items())
         self.gpus: Mapping[str, int] = gpus
         self.kinds: tuple[str, ...] = tuple(sorted(gpus))
+        # The same with an empty one where a replica has no GPUs: what hosts can be asked for it by.
+        self.hosts_with: tuple[str, ...] = tuple(
+            sorted({each.accelerator_type if each.gpus else "" for each in sizes})
+        )
         self.replicas = sum(count for _, count, _ in groups)
         # In GPUs: what the project is charged with while the job holds them.
         self.weight = float(sum(gpus.values())) or sum(

@@ -14,7 +14,7 @@ from itertools import groupby
 
 from jobs.rules.asks import Asks
 from jobs.rules.rooms import Amounts, House
-from jobs.rules.running import Claim, Running
+from jobs.rules.running import Claim, Occupants, Running
 from jobs.rules.stock import Stock, without
 
 
@@ -39,7 +39,7 @@ class Reservation:
 
 def reservation(
     house: House,
-    running: Sequence[Running],
+    occupants: Occupants,
     promised: Sequence[Reservation],
     job: int,
     asks: Asks,
@@ -47,7 +47,7 @@ def reservation(
     now: float,
     lasts_s: float,
 ) -> Reservation | None:
-    """`running` is sorted by its end. What was promised before counts as taken from now on. None: nobody can know."""
+    """What was promised before counts as taken from now on. None: nobody can know."""
     stock = Stock(house, asks, location)
     for other in promised:
         stock.change(other.as_running().claims, -1)
@@ -55,6 +55,7 @@ def reservation(
     since: dict[int, float] = {}
     at = now
     if not stock.enough():
+        running = occupants.on(house.having(asks.hosts_with, location))
         at = _released(stock, running, promised, since)
     seats = (
         stock.seats(sorted(stock.free, key=lambda host: (since.get(host, now), host))) if at >= 0 else None

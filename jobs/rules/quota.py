@@ -108,7 +108,7 @@ class Book:
     def refusal(self, project_id: int, owner_id: int | None, gpus: Mapping[str, int]) -> str | None:
         """Why this job has to wait for quota, in words; None if it need not."""
         wanted = {kind: count for kind, count in gpus.items() if count}
-        for account in self._accounts(project_id, owner_id):
+        for account in self.accounts(project_id, owner_id):
             why = account.refusal(wanted)
             if why:
                 return why
@@ -116,15 +116,15 @@ class Book:
 
     def take(self, project_id: int, owner_id: int | None, gpus: Mapping[str, int]) -> None:
         """A job was placed."""
-        for account in self._accounts(project_id, owner_id):
+        for account in self.accounts(project_id, owner_id):
             account.change(gpus, 1)
 
     def give(self, project_id: int, owner_id: int | None, gpus: Mapping[str, int]) -> None:
         """A placed job gave everything back."""
-        for account in self._accounts(project_id, owner_id):
+        for account in self.accounts(project_id, owner_id):
             account.change(gpus, -1)
 
-    def _accounts(self, project_id: int, owner_id: int | None) -> list[Account]:
+    def accounts(self, project_id: int, owner_id: int | None) -> list[Account]:
         """The narrower one first: what a member can cure alone is said before what only an admin can."""
         member = self.members.get((project_id, owner_id)) if owner_id is not None else None
         return [account for account in (member, self.projects.get(project_id)) if account is not None]

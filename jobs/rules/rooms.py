@@ -172,7 +172,12 @@ class House:
         self.unfit = any(room.host.unfit for room in self.rooms.values())
         self.locations = sorted({room.host.location for room in self.rooms.values()})
         self._buckets: dict[tuple[str, str, bool], Buckets] = {}
+        self._having: dict[tuple[str, tuple[str, ...]], frozenset[int]] = {}
+        # By location and kind of GPU; by the empty kind, all of a location.
+        self._with: dict[tuple[str, str], set[int]] = {}
         for room in self.rooms.values():
+            for kind in ("", *room.gpus):
+                self._with.setdefault((room.host.location, kind), set()).add(room.host.id)
             self._file(room)
 
     def candidates(self, needs: Needs, location: str, backfill: bool, fullest: bool = True) -> Iterator[Room]:
@@ -202,6 +207,17 @@ class House:
         """The rooms of a location."""
         return (room for room in self.rooms.values() if location in (*ANYWHERE, room.host.location))
 
+    def having(self, kinds: tuple[str, ...], location: str) -> frozenset[int]:
+        """The hosts of a location that have GPUs of any of these kinds, free or not; an empty kind: all of them."""
+        key = (location, kinds)
+        if key not in self._having:
+            places = self.locations if location in ANYWHERE else [location]
+            found = (
+                self._with[place, kind] for place in places for kind in kinds if (place, kind) in self._with
+            )
+            self._having[key] = frozenset().union(*found)
+        return self._having[key]
+
     def seat(self, room: Room, ask: Ask, ports: range, spread: int, ends: float) -> Seat:
         start, count = spread % len(ports), len(ports)
         port = next(
@@ -225,6 +241,10 @@ class House:
             room = self.rooms[host]
             guard = Guard(at, amounts)
             self._refile(room, lambda room=room, guard=guard: room.guards.append(guard))  # type: ignore[misc]
+
+    def close(self, hosts: Iterable[int], at: float) -> None:
+        """Nothing more is placed on these hosts for anybody who would still be there at `at`."""
+        self.guard({host: Amounts(0.0, 0, {}) for host in hosts}, at)
 
     def _refile(self, room: Room, change: Callable[[], None]) -> None:
         for kind, level in _levels(room):

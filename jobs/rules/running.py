@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import insort
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 
@@ -24,7 +28,64 @@ class Running(NamedTuple):
     spot: bool = False
     since: float = 0.0
     stopping: bool = False
+    project: int = 0
+    owner: int | None = None
 
     @property
     def gpus(self) -> int:
         return sum(claim.gpus for claim in self.claims)
+
+    @property
+    def by_kind(self) -> dict[str, int]:
+        held: dict[str, int] = {}
+        for claim in self.claims:
+            if claim.gpus:
+                held[claim.kind] = held.get(claim.kind, 0) + claim.gpus
+        return held
+
+
+class Occupants:
+    """Those who have a place, by their end. Who is on a host or of a project is found at once."""
+
+    def __init__(self, running: Iterable[Running]) -> None:
+        self.all = sorted(running, key=by_end)
+
+    def on(self, hosts: Collection[int]) -> Sequence[Running]:
+        """At least those on these hosts."""
+        if 2 * len(hosts) > len(self._on):
+            return self.all
+        found = {one.job: one for host in hosts for one in self._on.get(host, ())}
+        return sorted(found.values(), key=by_end)
+
+    def of(self, project: int) -> Sequence[Running]:
+        return self._of.get(project, ())
+
+    def add(self, one: Running) -> None:
+        for each in self._lists(one):
+            insort(each, one, key=by_end)
+
+    def remove(self, one: Running) -> None:
+        for each in self._lists(one):
+            each.remove(one)
+
+    def _lists(self, one: Running) -> list[list[Running]]:
+        return [self.all, self._of[one.project], *(self._on[host] for host in {c.host for c in one.claims})]
+
+    @cached_property
+    def _on(self) -> defaultdict[int, list[Running]]:
+        found: defaultdict[int, list[Running]] = defaultdict(list)
+        for one in self.all:
+            for host in {claim.host for claim in one.claims}:
+                found[host].append(one)
+        return found
+
+    @cached_property
+    def _of(self) -> defaultdict[int, list[Running]]:
+        found: defaultdict[int, list[Running]] = defaultdict(list)
+        for one in self.all:
+            found[one.project].append(one)
+        return found
+
+
+def by_end(running: Running) -> tuple[float, int]:
+    return running.ends, running.job

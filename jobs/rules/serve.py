@@ -2,7 +2,12 @@
 
 The jobs are offered in their order (order.py). The first that has no room, of those that want the same kind of GPUs in
 the same place, gets a reservation (backfill.py); those behind it get what does not delay it. Before it waits, SPOT jobs
-may be asked to make room (preempt.py). A job whose project or owner is over quota holds nobody up.
+may be asked to make room (preempt.py). A job whose project or owner is over quota holds up nobody else's; of its own
+project, those behind it get what does not delay it either (pledges.py).
+
+Searches for reservations cost what there is to look at. The first of a kind has searches of its own; when a pass has
+looked at as much as it may, the hosts of a kind whose first job was not looked at are closed to those behind it, which
+delays nobody who is before them and lasts for this pass.
 
 Jobs that ask for the same are searched a place for once: within a pass room only shrinks. So a pass over n waiting jobs
 grows with n log n, for their order, and is over soon where nothing is free.
@@ -13,7 +18,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from jobs.rules import asks
 from jobs.rules.backfill import Reservation, reservation
@@ -22,31 +26,25 @@ from jobs.rules.hosts import HostView, Seat
 from jobs.rules.moments import moment, whole_minute
 from jobs.rules.order import Waiting, in_order
 from jobs.rules.placement import Placer
+from jobs.rules.pledges import Pledges
 from jobs.rules.preempt import victims
-from jobs.rules.running import Claim, Running
+from jobs.rules.quota import Book
+from jobs.rules.running import Claim, Occupants, Running
 
 BEHIND = "Waits for its turn: earlier jobs wait for the same hosts."
+KEPT = "Waits for its turn: what it needs of the quota is kept for an earlier job."
 MAKING_ROOM = "Its place is being made free"
 # How far from the ports of one attempt those of the next are tried: a stranger may have taken a row of them.
 PORTS_APART = 101
 # After its timeout a job may take this long to be over: the stop, its grace, the proof.
 AFTER_TIMEOUT_S = 120.0
 MOST_PLACED = 200
-MOST_RESERVED = 8
-# How many searches for victims and for reservations one pass may make.
-MOST_LOOKS = 12
+# So many hosts and jobs on them may the searches of a pass look at; and so many those for jobs behind the first.
+MOST_WORK, MOST_WORK_BEHIND = 60_000, 30_000
+MOST_LOOKS_BEHIND = 12
+# So many jobs of a kind of which nobody can know when they start (a host that they need is away) are looked at.
+MOST_UNKNOWN = 4
 NAMED_HOSTS = 3
-
-
-class Book(Protocol):
-    """Who may have how much (quota.py). Who is not among the members has no limit but the project's."""
-
-    @property
-    def members(self) -> Mapping[tuple[int, int], object]: ...
-
-    def refusal(self, project_id: int, owner_id: int | None, gpus: Mapping[str, int]) -> str | None: ...
-
-    def take(self, project_id: int, owner_id: int | None, gpus: Mapping[str, int]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,22 +92,38 @@ def serve(
     return server.served
 
 
+# What is wanted where: the jobs of a family wait for the same GPUs.
+Family = tuple[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Area:
+    """The hosts on which a job may find a place, when somebody will have one there, and what was refused for room."""
+
+    hosts: frozenset[int]
+    moments: list[float]
+    full: set[tuple[str, int]] = field(default_factory=set)
+
+
 class _Server:
     def __init__(self, ground: Ground, book: Book, now: float) -> None:
         self.ground, self.book, self.now = ground, book, now
         self.served = Served()
         self.placer = Placer(ground.hosts, ground.ports)
-        self.running = sorted(ground.running, key=_by_end)
-        self.stopping = [each for each in self.running if each.stopping]
-        self.spots = [each for each in self.running if each.spot and not each.stopping]
-        self.looks = 0
+        self.occupants = Occupants(ground.running)
+        self.pledges = Pledges(book, self.occupants)
+        self.stopping = [each for each in self.occupants.all if each.stopping]
+        self.spots = [each for each in self.occupants.all if each.spot and not each.stopping]
+        self.work = 0
+        self.looks_behind = 0
+        self.unknown: dict[Family, int] = {}
         self.names = {host.id: host.name for host in ground.hosts}
-        # What was asked for before: within quota, over quota, and refused for room.
+        # What was asked for before: within quota, and over quota.
         self.within: dict[int, set[tuple[int | None, str]]] = {}
         self.over: dict[tuple[int, int | None, str], str] = {}
-        self.full: set[tuple[str, str, int]] = set()
-        self.moments: list[float] = []
-        self.families: set[tuple[str, tuple[str, ...]]] = set()
+        self.areas: dict[Family, _Area] = {}
+        self.area_of: dict[tuple[str, str], _Area] = {}
+        self.families: set[Family] = set()
         # Where somebody waits for whom nobody can make room: what is freed there is theirs first.
         self.stuck: set[tuple[str, str]] = set()
 
@@ -124,18 +138,37 @@ class _Server:
                 self.served.over_quota.add(each.job)
                 return
         ends = self.now + each.timeout_s + AFTER_TIMEOUT_S
+        area = self._area(each)
         # How many of the reservations it would outlive.
-        outlives = bisect_left(self.moments, ends)
-        key = (each.asks, each.location, outlives)
-        if key in self.full:
+        outlives = bisect_left(area.moments, ends)
+        if (each.asks, outlives) in area.full:
             self.served.reasons[each.job] = BEHIND
             return
-        blocked = self._place(each, ends, backfill=bool(self.moments) and not outlives)
+        if self.pledges.kept(each.project, owner, each.read.gpus, ends):
+            self.served.reasons[each.job] = KEPT
+            self.served.over_quota.add(each.job)
+            return
+        blocked = self._place(each, ends, backfill=bool(area.moments) and not outlives)
         if blocked is None:
             self.within.pop(each.project, None)
             return
         self.served.reasons[each.job] = blocked
-        self.full.add((each.asks, each.location, bisect_left(self.moments, ends)))
+        area.full.add((each.asks, bisect_left(area.moments, ends)))
+
+    def _area(self, each: Waiting) -> _Area:
+        short = (each.asks, each.location)
+        area = self.area_of.get(short)
+        if area is None:
+            area = self.area_of[short] = self._new_area(each)
+        return area
+
+    def _new_area(self, each: Waiting) -> _Area:
+        key = (each.location, each.read.hosts_with)
+        if key not in self.areas:
+            hosts = self.placer.house.having(each.read.hosts_with, each.location)
+            at = [one.at for one in self.served.reserved if not hosts.isdisjoint(one.seats)]
+            self.areas[key] = _Area(hosts, sorted(at))
+        return self.areas[key]
 
     def _over_quota(self, project: int, owner: int | None, asked: str) -> str:
         """What a project holds only grows within a pass: a refusal holds until its end."""
@@ -145,6 +178,7 @@ class _Server:
             if why is None:
                 self.within.setdefault(project, set()).add((owner, asked))
                 return ""
+            self.pledges.wait(project, owner, asks.read(asked).gpus)
             self.over[key] = f"Waits for quota: {why}."
         return self.over[key]
 
@@ -156,6 +190,7 @@ class _Server:
         if seats is None:
             return self._blocked(each, ends)
         self.book.take(each.project, each.owner, wanted.gpus)
+        self.pledges.take(each.project, each.owner, wanted.gpus, ends)
         self.served.placed.append((each, seats))
         needs = {ask.replica: ask.needs for ask in wanted.each()}
         claims = tuple(
@@ -163,7 +198,9 @@ class _Server:
             for seat in seats
             for of in (needs[seat.replica],)
         )
-        insort(self.running, Running(each.job, ends, claims, each.spot, self.now), key=_by_end)
+        self.occupants.add(
+            Running(each.job, ends, claims, each.spot, self.now, False, each.project, each.owner)
+        )
         return None
 
     # -- blocked --
@@ -175,8 +212,7 @@ class _Server:
             return BEHIND
         kept = None
         soon = False
-        if self.looks < MOST_LOOKS and len(self.served.reserved) < MOST_RESERVED:
-            self.looks += 1
+        if self._may_look(each, family, first):
             stopped = self._make_room(each, ends)
             kept = self._reservation(each) if first or stopped or self.stopping else None
             soon = kept is not None and self._soon(kept)
@@ -184,19 +220,48 @@ class _Server:
             self.stuck |= self._wants(each)
         lacking = self.placer.why(each.read.each(), each.location) if first or soon else BEHIND
         if kept is None or not (first or soon):
+            self._not_known(each, family, first)
             return lacking
         self.families.add(family)
+        self._keep(each, kept)
+        return self._explained(lacking, kept, soon)
+
+    def _may_look(self, each: Waiting, family: Family, first: bool) -> bool:
+        """Counts what the search may have to look at."""
+        most = MOST_WORK if first else MOST_WORK_BEHIND
+        if self.work >= most or not (first or self.looks_behind < MOST_LOOKS_BEHIND):
+            return False
+        self.looks_behind += not first
+        if first:
+            self.unknown[family] = self.unknown.get(family, 0) + 1
+        hosts = self._area(each).hosts
+        self.work += len(hosts) + len(self.occupants.on(hosts))
+        return True
+
+    def _not_known(self, each: Waiting, family: Family, first: bool) -> None:
+        """It may be the next one whose start can be known; or there was no time to look, and nobody may be first."""
+        looked = self.unknown.get(family, 0)
+        if not first or 0 < looked < MOST_UNKNOWN:
+            return
+        self.families.add(family)
+        if not looked:
+            self.placer.house.close(self._area(each).hosts, self.now)
+
+    def _keep(self, each: Waiting, kept: Reservation) -> None:
+        """From now on those who come behind get only what does not delay it."""
         self.served.reserved.append(kept)
-        insort(self.moments, kept.at)
-        self.full.clear()
+        for area in self.areas.values():
+            if not area.hosts.isdisjoint(kept.seats):
+                insort(area.moments, kept.at)
+                area.full.clear()
         self.served.starts[each.job] = whole_minute(kept.at)
         self.placer.house.guard(kept.spare, kept.at)
-        return self._explained(lacking, kept, soon)
+        self.pledges.reserve(each.project, each.owner, each.read.gpus, kept.at)
 
     def _reservation(self, each: Waiting) -> Reservation | None:
         return reservation(
             self.placer.house,
-            self.running,
+            self.occupants,
             self.served.reserved,
             each.job,
             each.read,
@@ -225,9 +290,9 @@ class _Server:
         stopping = [one._replace(ends=self.now + self.ground.grace_s, stopping=True) for one in chosen]
         self.spots = [one for one in self.spots if one.job not in gone]
         self.stopping += stopping
-        self.running = [one for one in self.running if one.job not in gone]
-        for one in stopping:
-            insort(self.running, one, key=_by_end)
+        for before, after in zip(chosen, stopping, strict=True):
+            self.occupants.remove(before)
+            self.occupants.add(after)
         return True
 
     def _soon(self, kept: Reservation) -> bool:
@@ -250,7 +315,3 @@ class _Server:
         frees = "frees" if len(names) == 1 else "free"
         at = moment(kept.at, self.now)
         return f"{text}; {hosts}; {told} {frees} by {at}. It starts by then at the latest."
-
-
-def _by_end(running: Running) -> tuple[float, int]:
-    return running.ends, running.job

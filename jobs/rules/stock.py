@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from jobs.rules.asks import Asks
-from jobs.rules.hosts import ANYWHERE
 from jobs.rules.machines import Needs
 from jobs.rules.rooms import Amounts, Guard, House
 from jobs.rules.running import Claim
@@ -18,7 +17,8 @@ class Stock:
         self.sizes = sorted(asks.sizes, key=lambda size: (-size[0].gpus, -size[0].cpus, -size[0].memory_mb))
         self.free: dict[int, Amounts] = {}
         self.guards: dict[int, list[Guard]] = {}
-        self._house, self._location, self._ends = house, location, ends
+        self._house, self._ends = house, ends
+        self._there = house.having(asks.hosts_with, location)
         self._slots: list[dict[int, int]] = [{} for _ in self.sizes]
         self._total = [0] * len(self.sizes)
         # Hosts on which nothing is free now are looked at when something of them is given back.
@@ -27,12 +27,12 @@ class Stock:
                 self.knows(room.host.id)
 
     def knows(self, host: int) -> bool:
-        """Is it one of the location's hosts?"""
+        """Is it one of the location's hosts that have what the job is made of?"""
         if host in self.free:
             return True
-        room = self._house.rooms.get(host)
-        if room is None or self._location not in (*ANYWHERE, room.host.location):
+        if host not in self._there:
             return False
+        room = self._house.rooms[host]
         self.free[host] = room.amounts()
         if self._ends is not None and room.guards:
             self.guards[host] = [

@@ -14,6 +14,7 @@ from jobs import quotas, services
 from jobs.models import AuditEntry, DefaultQuota, Job, Project, Run
 from jobs.quotas import Target
 from jobs.rules.quota import Metric
+from jobs.rules.serve import KEPT
 from tests.jobs.conftest import spec
 from tests.jobs.paper import settle
 
@@ -205,3 +206,21 @@ def test_new_projects_begin_with_the_default(project):
     assert quotas.limits_of(Target(vision)).gpu_hours is None and DefaultQuota.objects.count() == 2
     assert quotas.limits_of(Target(project)) == quotas.NO_LIMITS
     assert User.objects.count() == 0
+
+
+def test_a_large_job_over_quota_is_not_passed_by_small_ones_that_would_stay(add_host, submit, desk, limit):
+    host = add_host(gpus=4, cpus=16)
+    limit(Metric.GPUS, 2, L4)
+    first = submit(spec(gpus=1))
+    settle(desk, host)
+    large, small = submit(spec(gpus=2)), submit(spec(gpus=1))
+    assert large.reason == f"Waits for quota: project default uses 1 of 2 {L4}, and this job needs 2."
+    assert (small.state, small.reason) == ("QUEUED", KEPT)
+    short = spec(gpus=1)
+    short["jobSpec"]["scheduling"] = {"timeout": "60s"}
+    assert submit(short).state == "PENDING"
+    settle(desk, host)
+    for job in (first, Job.objects.latest("pk")):
+        host.end(desk, Run.objects.get(job=job).pk, exit_code=0)
+    large.refresh_from_db()
+    assert large.state == "PENDING"

@@ -75,7 +75,15 @@ class Yard:
 
     def running(self):
         return [
-            Running(each.job, ends, claims(each, seats), each.spot, self.started[each.job])
+            Running(
+                each.job,
+                ends,
+                claims(each, seats),
+                each.spot,
+                self.started[each.job],
+                project=each.project,
+                owner=each.owner,
+            )
             for each, seats, ends in self.seated.values()
         ]
 

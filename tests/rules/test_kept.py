@@ -1,0 +1,141 @@
+"""What is kept for those who wait is not taken by those behind them: of every kind of GPU, and of quotas."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.rules import serve as serving
+from jobs.rules.hosts import GpuView, HostView
+from jobs.rules.order import Waiting
+from jobs.rules.quota import Account, Book, Limits
+from jobs.rules.running import Claim, Running
+from jobs.rules.serve import KEPT, Ground, serve
+from tests.rules.cast import examples
+from tests.rules.yard import KIND, NOW, PORTS, Yard, host, job, jobs, wants, yards
+
+DAY = 86_400.0
+KINDS = [f"NVIDIA_K{number:02}" for number in range(30)]
+
+
+def of_kind(number, kind, taken):
+    gpus = tuple(GpuView(f"GPU-{number}-{index}", kind, index) for index in range(4))
+    used = frozenset(gpu.uuid for gpu in gpus[:taken])
+    return HostView(number, f"h{number}", "lab", "a", 64.0, 0, gpus, float(taken), 0, used)
+
+
+def one(number, kind, gpus, timeout_s=3_600.0, replicas=1, **more):
+    asks = wants((replicas, gpus)).replace(KIND, kind)
+    return Waiting(number, 1, 1, "lab", asks, timeout_s, **more)
+
+
+def many_kinds(stopping=True):
+    """Of each kind one host, half taken until tomorrow by somebody; and a job of the first kind is being stopped."""
+    hosts = [of_kind(number, kind, 2) for number, kind in enumerate(KINDS, 1)]
+    running = [
+        Running(number, NOW + DAY, (Claim(number, 2.0, 0, kind, 2),), stopping=stopping and number == 1)
+        for number, kind in enumerate(KINDS, 1)
+    ]
+    return Ground(hosts, PORTS, running)
+
+
+@pytest.mark.parametrize("work", [serving.MOST_WORK, 0])
+def test_the_first_of_every_kind_is_kept_for_however_many_wait_before_it(work, monkeypatch):
+    """Also where a pass had no time to look at all of them."""
+    monkeypatch.setattr(serving, "MOST_WORK", work)
+    before = [one(100 + number, KINDS[0], 4, DAY, 2 + number) for number in range(20)]
+    firsts = [one(200 + number, kind, 4, DAY) for number, kind in enumerate(KINDS[1:])]
+    behind = [one(300 + number, kind, 1, 9 * DAY) for number, kind in enumerate(KINDS[1:])]
+    served = serve(many_kinds(), [*before, *firsts, *behind], Book(), NOW)
+    assert served.placed == [], "each would be there when the first of its kind could start"
+    assert len(served.reserved) == (29 if work else 0)
+    short = [each._replace(timeout_s=600.0) for each in behind]
+    served = serve(many_kinds(), [*before, *firsts, *short], Book(), NOW)
+    assert len(served.placed) == (29 if work else 0)
+
+
+def test_whose_start_nobody_can_know_closes_nothing():
+    """Hosts that they need are away: what comes behind them starts."""
+    away = [one(100 + number, KINDS[1], 4, DAY, 9 + number) for number in range(20)]
+    fits = one(500, KINDS[1], 1, 9 * DAY)
+    assert [each.job for each, _ in serve(many_kinds(), [*away, fits], Book(), NOW).placed] == [500]
+
+
+def test_a_spot_job_makes_room_for_the_first_of_a_kind_behind_many_others():
+    ground = many_kinds()
+    spot = [each._replace(spot=each.job == 2) for each in ground.running]
+    before = [one(100 + number, KINDS[0], 4, DAY, 2 + number) for number in range(20)]
+    served = serve(Ground(ground.hosts, PORTS, spot), [*before, one(200, KINDS[1], 4, DAY)], Book(), NOW)
+    assert [(each.job, each.by) for each in served.preempted] == [(2, 200)]
+
+
+# -- quotas --
+
+
+def test_the_quota_of_a_reserved_start_is_not_given_away_behind_it():
+    yard = Yard([host(1, 4), host(2, 4), host(3, 4)], limit=8)
+    for each in (
+        job(1, (1, 3), timeout_s=9 * DAY),
+        job(2, (1, 3), timeout_s=3_600, project=2),
+        job(6, (1, 2), timeout_s=9 * DAY, project=2),
+    ):
+        yard.submit(each)
+    yard.step()
+    # Three are held, and four more will be when job 2 is over: one is left for job 4, and none for job 5.
+    for each in (job(3, (1, 4)), job(4, (1, 1), timeout_s=9 * DAY), job(5, (1, 1), timeout_s=9 * DAY)):
+        yard.submit(each)
+    served = yard.decide()
+    assert [each.job for each, _ in served.placed] == [4] and served.reasons[5] == KEPT
+    assert served.reserved[0].job == 3 and 5 in served.over_quota
+
+
+def test_whoever_is_over_quota_is_not_passed_for_ever_by_those_of_its_project():
+    yard = Yard([host(number, 4) for number in (1, 2, 3)], limit=4)
+    for number in range(4):
+        yard.submit(job(number + 1, (1, 1), timeout_s=600 + 300 * number))
+    yard.step()
+    yard.submit(job(50, (1, 4), timeout_s=600))
+    last = max(ends for _, _, ends in yard.seated.values())
+    for number in range(60):
+        yard.submit(job(100 + number, (1, 1), timeout_s=400 + 50 * (number % 7)))
+        yard.step()
+        if 50 in yard.started or not yard.next_end():
+            break
+    assert yard.started[50] <= last
+    assert any(number >= 100 for number in yard.started), "who is over by then does pass"
+
+
+def test_a_full_person_keeps_nothing_from_the_others_of_the_project():
+    accounts = {(1, 1): Account("alice", Limits({KIND: 2}))}
+    book = Book({1: Account("project one", Limits({KIND: 8}))}, accounts)
+    book.take(1, 1, {KIND: 1})
+    held = Running(9, NOW + DAY, (Claim(1, 1.0, 0, KIND, 1),), project=1, owner=1)
+    ground = Ground([host(1, 4, used_gpus=frozenset({"GPU-1-0"})), host(2, 4)], PORTS, [held])
+    mine, behind, short = job(20, (1, 2)), job(21, (1, 1), timeout_s=9 * DAY), job(22, (1, 1), timeout_s=60)
+    bobs = job(23, (1, 4), timeout_s=9 * DAY, owner=2)
+    served = serve(ground, [mine, behind, short, bobs], book, NOW)
+    assert [each.job for each, _ in served.placed] == [22, 23]
+    assert served.reasons[20].startswith("Waits for quota: alice uses 1 of 2") and served.reasons[21] == KEPT
+
+
+@examples(20)
+@given(yards(limit=st.sampled_from([2, 4, 6])), jobs(6, first=50, spot=st.just(False)))
+def test_within_a_quota_nobody_starves_either(yard, waiting):
+    """Small jobs of the project keep coming; every job that its quota and its hosts could ever hold starts."""
+    for each in list(yard.seated.values()):
+        yard.seated[each[0].job] = (each[0]._replace(spot=False), *each[1:])
+    able = set()
+    for each in waiting:
+        yard.submit(each._replace(project=1, priority=0))
+        alone = Yard(yard.hosts, limit=yard.limit)
+        alone.submit(yard.waiting[each.job])
+        able |= {placed.job for placed, _ in alone.decide().placed}
+    for number in range(60):
+        if not any(each >= 1_000 for each in yard.waiting):
+            yard.submit(job(1_000 + number, (1, 1), timeout_s=30_000.0 + 997 * (number % 5)))
+        yard.step()
+        able -= set(yard.started)
+        if not able or not yard.next_end():
+            break
+    assert not able
