@@ -3,7 +3,8 @@
 A viewer sees jobs, logs, quotas and usage. A submitter also submits, and cancels, deletes and opens shells on jobs of
 their own. An admin of a project does that on every job of it, puts jobs first, and manages members and their limits.
 The deployment's admins (`is_superuser`) do everything; they alone make projects, set their quotas and weights, manage
-people, and manage hosts, which belong to no project. To a stranger a thing does not exist: 404, never 403.
+people, and manage hosts, which belong to no project. To a stranger a thing does not exist: 404, never 403; and so it is
+with a kind of thing (people, the audit) for whoever may see none of it.
 """
 
 from __future__ import annotations
@@ -134,6 +135,15 @@ def get_or_404(user: type_of_user, verb: Verb, rows: QuerySet[Row], **lookup: An
     if verb not in allowed:
         raise PermissionDenied
     return row
+
+
+def demand(user: type_of_user, verb: Verb, kind: type[Model]) -> None:
+    """The same for a kind of thing as a whole: its list, its form. 404 where they may see nothing of the kind."""
+    allowed = verbs(user, kind)  # type: ignore[arg-type]
+    if "see" not in allowed:
+        raise Http404
+    if verb not in allowed:
+        raise PermissionDenied
 
 
 def _on_job(user: User, job: Job) -> frozenset[Verb]:

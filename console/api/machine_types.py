@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
 from django.http import Http404
 from django.utils import timezone
 from rest_framework.request import Request
@@ -26,8 +25,7 @@ class MachineTypesView(OurView):
     """`GET /api/v1/machineTypes?location=`: all that may be asked for there."""
 
     def get(self, request: Request) -> Response:
-        if not access.can(request.user, "see", MachineType):
-            raise Http404
+        access.demand(request.user, "see", MachineType)
         location = request.query_params.get("location", enrol.DEFAULT_LOCATION)
         return Response({"machineTypes": [_offer(offer) for offer in preview.machine_offers(location)]})
 
@@ -105,7 +103,4 @@ def _offer(offer: preview.MachineOffer) -> dict[str, Any]:
 
 
 def _only_managers(request: Request) -> None:
-    if not access.can(request.user, "see", MachineType):
-        raise Http404
-    if not access.can(request.user, "manage", MachineType):
-        raise PermissionDenied
+    access.demand(request.user, "manage", MachineType)

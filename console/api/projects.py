@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import Http404
 from django.utils import timezone
@@ -31,8 +30,7 @@ class ProjectsView(OurView):
         return Response({"projects": [document(row, roles.get(row.pk)) for row in rows]})
 
     def post(self, request: Request) -> Response:
-        if not access.can(request.user, "configure", Project):
-            raise PermissionDenied
+        access.demand(request.user, "configure", Project)
         name, title = text(request, "name"), text(request, "title", "")
         with transaction.atomic():
             row = projects.create(name, title, person(request).username, timezone.now())

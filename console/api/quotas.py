@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.utils import timezone
 from rest_framework.request import Request
@@ -81,8 +80,7 @@ class DefaultsView(OurView):
     """`GET /api/v1/defaultQuotas`: what a new project begins with."""
 
     def get(self, request: Request) -> Response:
-        if not access.can(request.user, "set_quotas", Project):
-            raise PermissionDenied
+        access.demand(request.user, "set_quotas", Project)
         return Response(defaults())
 
 
@@ -92,8 +90,7 @@ class DefaultView(OneQuota):
     each = False
 
     def target(self, request: Request, **names: str) -> Target:
-        if not access.can(request.user, "set_quotas", Project):
-            raise PermissionDenied
+        access.demand(request.user, "set_quotas", Project)
         return Target(None, each=self.each)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.http import Http404
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -50,7 +48,4 @@ class ConfirmView(OurView):
 
 
 def _only_managers(request: Request) -> None:
-    if not access.can(request.user, "see", Host):
-        raise Http404
-    if not access.can(request.user, "manage", Host):
-        raise PermissionDenied
+    access.demand(request.user, "manage", Host)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import date, datetime
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
@@ -51,8 +50,7 @@ class AuditView(OurView):
     """`GET /api/v1/audit?project=&subject=&actor=&what=&before=<id>`: the newest first."""
 
     def get(self, request: Request) -> Response:
-        if not access.can(request.user, "see", AuditEntry):
-            raise PermissionDenied
+        access.demand(request.user, "see", AuditEntry)
         rows = found(request.user, request.query_params.dict())
         page = list(rows[: MOST_ENTRIES + 1])
         entries = [entry(row) for row in page[:MOST_ENTRIES]]

@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from django.contrib.auth.models import User
-from django.core.exceptions import PermissionDenied
 
 from agents.models import Host
 from console import access, presenters, registry
@@ -98,8 +97,7 @@ class HostListSocket(LiveSocket):
     topics = ("hosts",)
 
     def authorise(self, user: User) -> None:
-        if not access.can(user, "see", Host):
-            raise PermissionDenied
+        access.demand(user, "see", Host)
 
     def stamp(self) -> str:
         return presenters.hosts_stamp()

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -138,8 +137,7 @@ def gpu_act(request: HttpRequest, host_id: int, gpu_id: int, what: str) -> HttpR
 
 
 def _only_managers(request: HttpRequest) -> None:
-    if not access.can(request.user, "manage", Host):
-        raise PermissionDenied
+    access.demand(request.user, "manage", Host)
 
 
 def _add(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -23,8 +22,7 @@ from jobs.refusals import Refused
 @require_http_methods(["GET", "POST"])
 @login_required
 def machines(request: HttpRequest) -> HttpResponse:
-    if not access.can(request.user, "see", MachineType):
-        raise PermissionDenied
+    access.demand(request.user, "see", MachineType)
     form = DefineType(request.POST or None)
     if request.method == "POST":
         _only_managers(request)
@@ -73,5 +71,4 @@ def _define(request: HttpRequest, form: DefineType) -> bool:
 
 
 def _only_managers(request: HttpRequest) -> None:
-    if not access.can(request.user, "manage", MachineType):
-        raise PermissionDenied
+    access.demand(request.user, "manage", MachineType)

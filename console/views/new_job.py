@@ -195,8 +195,9 @@ def _fresh(project: str = "") -> Chosen:
 
 
 def _only_submitters(request: HttpRequest) -> None:
-    if not access.can(request.user, "submit", Job) or not _projects(request):
-        raise PermissionDenied
+    access.demand(request.user, "submit", Job)
+    if not _projects(request):
+        raise PermissionDenied  # those that are left are archived
 
 
 def _projects(request: HttpRequest) -> list[str]:

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.contrib import auth, messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -111,8 +111,7 @@ def set_admin(request: HttpRequest, user_id: int) -> HttpResponse:
 @require_safe
 @login_required
 def audit(request: HttpRequest) -> HttpResponse:
-    if not access.can(request.user, "see", AuditEntry):
-        raise PermissionDenied
+    access.demand(request.user, "see", AuditEntry)
     page = audit_log.page(person(request), request.GET.dict())
     return render(request, "admin/audit.html", {"page": page})
 
@@ -148,8 +147,7 @@ def complain(form: NewPerson | NewPassword, refused: ValidationError) -> None:
 
 
 def _only_admins(request: HttpRequest) -> None:
-    if not access.can(request.user, "manage", User):
-        raise PermissionDenied
+    access.demand(request.user, "manage", User)
 
 
 def _one(request: HttpRequest, user_id: int) -> User:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -36,8 +35,7 @@ def projects(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @login_required
 def new(request: HttpRequest) -> HttpResponse:
-    if not access.can(request.user, "configure", Project):
-        raise PermissionDenied
+    access.demand(request.user, "configure", Project)
     form = NewProject(request.POST or None)
     if request.method == "POST" and form.is_valid():
         who, now = person(request).username, timezone.now()
@@ -133,8 +131,7 @@ def set_quota(request: HttpRequest, project: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @login_required
 def default_quotas(request: HttpRequest) -> HttpResponse:
-    if not access.can(request.user, "set_quotas", Project):
-        raise PermissionDenied
+    access.demand(request.user, "set_quotas", Project)
     form = LimitForm(request.POST or None, initial=request.GET.dict())
     form.offer(True, ())
     if request.method == "POST" and form.is_valid():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -40,5 +39,4 @@ def confirm(request: HttpRequest) -> HttpResponse:
 
 
 def _only_managers(request: HttpRequest) -> None:
-    if not access.can(request.user, "manage", Host):
-        raise PermissionDenied
+    access.demand(request.user, "manage", Host)

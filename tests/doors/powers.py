@@ -65,11 +65,11 @@ MAY = {
 def outcome(person: str | None, thing: str, verb: str) -> str:
     """What a door does with this person: in, refused (403), absent (404), or unknown (no login: 401, the login page).
 
-    A thing with a small letter can be absent for a stranger; a class, with a capital, is there for everybody.
+    What a person may see nothing of is absent for them, a kind of thing as well as one of it.
     """
     if person in (None, "nobody", "gone"):
         return "unknown"
     may = MAY[person].get(thing, ())
     if verb in may:
         return "in"
-    return "refused" if thing[0].isupper() or "see" in may else "absent"
+    return "refused" if "see" in may else "absent"

@@ -25,7 +25,10 @@ EVERYBODY = row(200, 200, 200, 200, 200, 200, 200)
 SEES_JOB = row(200, 200, 200, 200, 200, 404, 404)
 SEES_HOST = row(200, 200, 200, 200, 200, 200, 404)
 MANAGES_NOTICES = row(200, 200, 403, 403, 403, 404, 404)
-ROOT_ONLY = row(200, 403, 403, 403, 403, 403, 403)
+# Whoever is in no project sees no kind of thing; people are nobody's but root's.
+ROOT_ONLY = row(200, 403, 403, 403, 403, 403, 404)
+ROOT_AND_NO_OTHER = row(200, 404, 404, 404, 404, 404, 404)
+ACTS_ON_PEOPLE = row(302, 404, 404, 404, 404, 404, 404)
 
 # Charlie and Alice may submit, each in their own project.
 GET = {
@@ -33,10 +36,10 @@ GET = {
     "help-training": EVERYBODY,
     "account": EVERYBODY,
     "jobs": EVERYBODY,
-    "new-job": row(200, 200, 200, 200, 403, 200, 403),
+    "new-job": row(200, 200, 200, 200, 403, 200, 404),
     "job": SEES_JOB,
     "job-history": SEES_JOB,
-    "clone-job": row(200, 200, 200, 200, 403, 404, 403),
+    "clone-job": row(200, 200, 200, 200, 403, 404, 404),
     "log": SEES_JOB,
     "shell": row(200, 200, 200, 403, 403, 404, 404),
     "projects": EVERYBODY,
@@ -44,19 +47,19 @@ GET = {
     "usage": EVERYBODY,
     "usage-csv": EVERYBODY,
     "new-project": ROOT_ONLY,
-    "people": ROOT_ONLY,
+    "people": ROOT_AND_NO_OTHER,
     "default-quotas": ROOT_ONLY,
     "notices": EVERYBODY,
     "notice-log": EVERYBODY,
     "project-notices": MANAGES_NOTICES,
     "project-notice-log": MANAGES_NOTICES,
-    "audit": row(200, 200, 403, 403, 403, 200, 403),
+    "audit": row(200, 200, 404, 404, 404, 200, 404),
     "hosts": EVERYBODY,
     "add-host": ROOT_ONLY,
     "host": SEES_HOST,
     "host-live": SEES_HOST,
     "maintain-host": row(200, 403, 403, 403, 403, 403, 404),
-    "machines": row(200, 200, 200, 200, 200, 200, 403),
+    "machines": row(200, 200, 200, 200, 200, 200, 404),
     "recovery": ROOT_ONLY,
 }
 MANAGES_HOST = row(302, 403, 403, 403, 403, 403, 404)
@@ -71,11 +74,11 @@ POST = {
     "remove-member": MANAGES_MEMBERS,
     "set-quota": row(200, 200, 403, 403, 403, 404, 404),
     "default-quotas": ROOT_ONLY,
-    "add-person": ROOT_ONLY,
-    "invite-person": ROOT_ONLY,
-    "disable-person": row(302, 403, 403, 403, 403, 403, 403),
-    "enable-person": row(302, 403, 403, 403, 403, 403, 403),
-    "set-admin": row(302, 403, 403, 403, 403, 403, 403),
+    "add-person": ROOT_AND_NO_OTHER,
+    "invite-person": ROOT_AND_NO_OTHER,
+    "disable-person": ACTS_ON_PEOPLE,
+    "enable-person": ACTS_ON_PEOPLE,
+    "set-admin": ACTS_ON_PEOPLE,
     "add-notice": EVERYBODY,
     "add-project-notice": MANAGES_NOTICES,
     "idle-rule": MANAGES_MEMBERS,
@@ -85,20 +88,20 @@ POST = {
     "remove-notice": row(302, 404, 404, 404, 404, 404, 404),
     "cancel-job": row(302, 302, 302, 403, 403, 404, 404),
     "delete-job": row(302, 302, 302, 403, 403, 404, 404),
-    "sample-job": row(302, 302, 302, 302, 403, 302, 403),
-    "new-job": row(200, 200, 200, 200, 403, 200, 403),
+    "sample-job": row(302, 302, 302, 302, 403, 302, 404),
+    "new-job": row(200, 200, 200, 200, 403, 200, 404),
     "add-host": ROOT_ONLY,
     "paste-hosts": ROOT_ONLY,
     "accept-key": MANAGES_HOST,
     "check-host": MANAGES_HOST,
     "remove-host": MANAGES_HOST,
     "cordon-host": MANAGES_HOST,
-    "confirm-recovery": row(302, 403, 403, 403, 403, 403, 403),
+    "confirm-recovery": row(302, 403, 403, 403, 403, 403, 404),
     "uncordon-host": MANAGES_HOST,
     "drain-host": MANAGES_HOST,
     "declare-gone": row(200, 403, 403, 403, 403, 403, 404),
-    "machines": row(200, 403, 403, 403, 403, 403, 403),
-    "remove-machine-type": row(302, 403, 403, 403, 403, 403, 403),
+    "machines": row(200, 403, 403, 403, 403, 403, 404),
+    "remove-machine-type": row(302, 403, 403, 403, 403, 403, 404),
     "gpu-act": MANAGES_HOST,
     "new-token": EVERYBODY,
     "password": EVERYBODY,
