@@ -196,6 +196,7 @@ def _write_job(job: Job, plan: Plan, now: datetime) -> None:
         ]
     if plan.next_attempt:
         columns |= {"attempt": job.attempt + 1, "queued_at": now, "reason": ""}
+        columns |= {"quota_since": None, "quota_s": 0.0}
         columns |= {"outcome": "", "error_code": None, "error_message": "", "preempted_by": ""}
     if plan.take:
         columns["reason"] = ""

@@ -83,6 +83,7 @@ def columns_of(spec: CustomJobSpec, labels: Mapping[str, str], types: Types = NO
     return {
         "asks": asks.text(spec, types),
         "timeout_s": spec.timeout_s,
+        "wait_limit_s": spec.wait_limit_s,
         "priority": priority_of(labels),
         "spot": spec.strategy == "SPOT",
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.db.models import QuerySet
@@ -39,6 +39,8 @@ _WAITING = (
     "started_at",
     "reason",
     "earliest_start_at",
+    "wait_limit_s",
+    "quota_since",
 )
 _RUNNING = (
     "job",
@@ -66,6 +68,10 @@ class Queue:
 
     waiting: list[Waiting]
     told: dict[int, tuple[str, datetime | None]]
+    limited: set[int] = field(default_factory=set)
+    """Those that wait for capacity only so long."""
+    paused: dict[int, datetime] = field(default_factory=dict)
+    """Of these, those that wait for quota, since when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +91,8 @@ def queue(ground: Floor, now: datetime) -> Queue:
     where: dict[str, str] = {}
     unread = []
     for row in waiting().values_list(*_WAITING):
-        pk, project, owner, named, text, timeout_s, priority, spot, attempt, started_at, reason, earliest = (
-            row
-        )
+        pk, project, owner, named, text, timeout_s, priority, spot, attempt, *row_of_waiting = row
+        started_at, reason, earliest, wait_limit_s, quota_since = row_of_waiting
         if not text:
             unread.append(pk)
             continue
@@ -96,6 +101,10 @@ def queue(ground: Floor, now: datetime) -> Queue:
         if started_at is not None:
             timeout_s -= (now - started_at).total_seconds()
         found.told[pk] = (reason, earliest)
+        if wait_limit_s is not None:
+            found.limited.add(pk)
+        if quota_since is not None:
+            found.paused[pk] = quota_since
         found.waiting.append(
             Waiting(pk, project, owner, where[named], text, timeout_s, priority, spot, attempt)
         )

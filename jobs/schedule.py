@@ -149,6 +149,7 @@ def _pass(now: datetime) -> Pass:
     _seat(placed, here, done, now)
     _make_room(served, done, now)
     _tell(done, queue, served, now)
+    _stop_clocks(queue, served, now)
     return done
 
 
@@ -231,20 +232,40 @@ def _make_room(served: Served, done: Pass, now: datetime) -> None:
     """SPOT jobs whose place somebody else gets: the row says so, and what follows is decided by advance.py."""
     if not served.preempted:
         return
-    others = Job.every.in_bulk([one.by for one in served.preempted])
+    jobs = Job.every.in_bulk({pk for one in served.preempted for pk in (one.job, one.by)})
     may = Job.every.filter(
         state__in=(JobState.PENDING, JobState.RUNNING), outcome="", cancel_requested_at=None, preempted_by=""
     )
     for one in sorted(served.preempted, key=lambda each: each.job):
-        by = others[one.by]
         why = (
-            f"Makes room for job {by.pk}, {by.display_name}, of {by.owner_name}: a SPOT job runs while nobody else "
-            "needs its place. It counts against nothing."
+            f"Makes room for {_named(jobs[one.by], jobs[one.job])}: a SPOT job runs while nobody else needs its place. "
+            "It counts against nothing."
         )
         if may.filter(pk=one.job).update(
             preempted_by=why, version=F("version") + 1, updated_at=now, due_at=now
         ):
             done.preempted.add(one.job)
+
+
+def _stop_clocks(queue: ground.Queue, served: Served, now: datetime) -> None:
+    """Who waits for quota does not wait for capacity: the time for that stands still meanwhile (rules/verdict.py)."""
+    waiting = Job.every.filter(state=JobState.QUEUED)
+    begin = (served.over_quota & queue.limited) - queue.paused.keys()
+    if begin:
+        waiting.filter(pk__in=begin, quota_since=None).update(quota_since=now)
+    for pk, since in sorted(queue.paused.items()):
+        if pk in served.reasons and pk not in served.over_quota:
+            stood = max((now - since).total_seconds(), 0.0)
+            waiting.filter(pk=pk, quota_since=since).update(
+                quota_since=None, quota_s=F("quota_s") + stood, due_at=now
+            )
+
+
+def _named(job: Job, to: Job) -> str:
+    """What people of another project are not told: which job it is, and whose."""
+    if job.project_id != to.project_id:
+        return "a job of another project"
+    return f"job {job.pk}, {job.display_name}, of {job.owner_name}"
 
 
 def _tell(done: Pass, queue: ground.Queue, served: Served, now: datetime) -> None:

@@ -89,6 +89,8 @@ def view_of(rows: Rows) -> JobView:
         flags=flags_of(job),
         due_at=job.due_at,
         queued_at=job.queued_at,
+        quota_since=job.quota_since,
+        quota_s=job.quota_s,
         location=job.location_name,
         start_limit_s=settings.TRAINYARD.start_s,
         preempted=job.preempted_by,

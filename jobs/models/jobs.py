@@ -43,6 +43,9 @@ class Job(models.Model):
         default="", db_default="", blank=True, help_text="rules.asks.text; empty: not read yet"
     )
     timeout_s = models.FloatField(default=DEFAULT_TIMEOUT_S, db_default=DEFAULT_TIMEOUT_S)
+    wait_limit_s = models.FloatField(
+        null=True, blank=True, help_text="how long an attempt may wait for capacity; null: for ever"
+    )
     priority = models.IntegerField(default=0, db_default=0)
     spot = models.BooleanField(default=False, db_default=False, help_text="others may take its place")
 
@@ -77,6 +80,13 @@ class Job(models.Model):
         blank=True, default="", db_default="", help_text="told as its error, where no person asked for it"
     )
     queued_at = models.DateTimeField(help_text="when the current attempt began to wait")
+    # Waiting for quota is not waiting for capacity. Kept where there is a limit on that.
+    quota_since = models.DateTimeField(
+        null=True, blank=True, help_text="since when it waits for quota, if it does"
+    )
+    quota_s = models.FloatField(
+        default=0.0, db_default=0.0, help_text="how long the attempt has waited for quota before that"
+    )
     due_at = models.DateTimeField(null=True, blank=True, help_text="when to look again, whatever happens")
     deleted_at = models.DateTimeField(null=True, blank=True)
     deleted_by = models.CharField(max_length=150, blank=True)

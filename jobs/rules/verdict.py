@@ -287,12 +287,14 @@ def deadline(spec: CustomJobSpec, started_at: datetime | None) -> datetime | Non
 def wait_deadline(view: JobView) -> datetime | None:
     """When this attempt has waited for capacity as long as it may; None when it may for ever.
 
+    While it waits for quota it does not wait for capacity: over quota a job is never failed, and the clock stands.
     Where nobody noted when the attempt began to wait, only a job that never ran can be judged: it has done nothing but
     wait since it was created.
     """
     limit_s = view.spec.wait_limit_s
-    if view.state != JobState.QUEUED or limit_s is None:
+    if view.state != JobState.QUEUED or limit_s is None or view.quota_since is not None:
         return None
+    limit_s += view.quota_s
     if view.queued_at is not None:
         return view.queued_at + timedelta(seconds=limit_s)
     if view.started_at is None:

@@ -110,6 +110,9 @@ class JobView:
     flags: tuple[Flag, ...] = ()
     due_at: datetime | None = None
     queued_at: datetime | None = None
+    # Since when it waits for quota, if it does, and how long this attempt has done so before.
+    quota_since: datetime | None = None
+    quota_s: float = 0.0
     location: str = ""
     # How long hosts have to start what was placed on them; None for ever.
     start_limit_s: float | None = None

@@ -11,10 +11,12 @@ from django.db.utils import DatabaseError
 from django.utils import timezone
 
 from jobs import quotas, services
+from jobs.advance import advance
 from jobs.models import AuditEntry, DefaultQuota, Job, Project, Run
 from jobs.quotas import Target
 from jobs.rules.quota import Metric
-from jobs.rules.serve import KEPT
+from jobs.rules.serve import BEHIND, KEPT
+from jobs.schedule import schedule
 from tests.jobs.conftest import spec
 from tests.jobs.paper import settle
 
@@ -206,6 +208,40 @@ def test_new_projects_begin_with_the_default(project):
     assert quotas.limits_of(Target(vision)).gpu_hours is None and DefaultQuota.objects.count() == 2
     assert quotas.limits_of(Target(project)) == quotas.NO_LIMITS
     assert User.objects.count() == 0
+
+
+def test_the_time_that_a_job_may_wait_for_capacity_stands_still_while_it_waits_for_quota(
+    add_host, submit, desk, limit, project, alice
+):
+    """S0-04 and S0-36: over quota is never a stockout."""
+    host = add_host(gpus=1)
+    limit(Metric.GPUS, 1, L4)
+    submit(spec(gpus=1))
+    settle(desk, host)
+    patient = spec(gpus=1)
+    patient["jobSpec"]["scheduling"] = {"strategy": "FLEX_START", "maxWaitDuration": "100s"}
+    job = submit(patient)
+    other = Project.objects.create(name="other", created_at=timezone.now(), weight=100)
+    services.submit(other, alice, spec(gpus=1), "default", None, timezone.now())
+    began = job.queued_at
+
+    def look(seconds):
+        at = began + timedelta(seconds=seconds)
+        schedule(at)
+        advance([job.pk], at)
+        job.refresh_from_db()
+        return job.job_retries, job.due_at and round((job.due_at - began).total_seconds())
+
+    assert look(1_000) == (0, None) and job.reason.startswith("Waits for quota")
+    limit(Metric.GPUS, 2, L4)
+    # From the first moment at which there was quota, 1,000 s after it was submitted.
+    assert look(1_000) == (0, 1_100) and job.reason == BEHIND
+    limit(Metric.GPUS, 1, L4)
+    assert look(1_060) == (0, None)
+    limit(Metric.GPUS, 2, L4)
+    assert look(1_560) == (0, 1_600)
+    assert look(1_599)[0] == 0 and look(1_601)[0] == 1
+    assert (job.quota_s, job.quota_since) == (0.0, None)
 
 
 def test_a_large_job_over_quota_is_not_passed_by_small_ones_that_would_stay(add_host, submit, desk, limit):

@@ -184,6 +184,21 @@ def test_a_spot_job_makes_room_with_a_grace_and_waits_again_counting_against_not
     assert state_of(spot) == "PENDING"
 
 
+def test_for_a_job_of_another_project_room_is_made_without_naming_it(add_host, submit, bob, desk):
+    host = add_host(gpus=1)
+    spot = submit(timed(spec(gpus=1), 3_600, strategy="SPOT"))
+    settle(desk, host)
+    secret = bob({**spec(gpus=1), "displayName": "takeover-of-acme"})
+    pass_now()
+    settle(desk, host)
+    assert state_of(secret) == "RUNNING"
+    told = str(list(Transition.objects.filter(job=spot).values())) + str(
+        Run.objects.filter(job=spot).values()
+    )
+    assert "Makes room for a job of another project" in told
+    assert not [word for word in ("takeover", "bob", str(secret.pk)) if word in told]
+
+
 def test_nobody_makes_room_for_a_spot_job_or_in_vain(add_host, submit, desk):
     host = add_host(gpus=2, cpus=8)
     spot, firm = (submit(timed(spec(gpus=1), 3_600, strategy=word)) for word in ("SPOT", "STANDARD"))
