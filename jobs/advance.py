@@ -148,7 +148,8 @@ def _apply(rows: Rows, plan: Plan, changes: Changes) -> None:
     for restart in plan.restart:
         old = runs[restart.after]
         old.replica = replicas[restart.replica]
-        changes.runs.append(seating.again(job, snapshot.spec_of(job), old, changes.now, addresses))
+        number = _next_number(rows, old)
+        changes.runs.append(seating.again(job, snapshot.spec_of(job), old, number, changes.now, addresses))
         changes.released.append(old.pk)
         changes.restarted += [old.replica_id] if restart.counts else []
         changes.hosts.add(old.host_id)
@@ -164,6 +165,16 @@ def _apply(rows: Rows, plan: Plan, changes: Changes) -> None:
     _release(rows, plan, changes)
     if visible(plan):
         changes.topics |= {f"job:{job.pk}", f"jobs:{job.project.name}"}
+
+
+def _next_number(rows: Rows, old: Run) -> int:
+    """A place that was held for the replica and given back has taken its number with it."""
+    return 1 + max(run.number for run in _of_replica(rows, old))
+
+
+def _of_replica(rows: Rows, run: Run) -> list[Run]:
+    """The runs of its replica in its attempt, places that are or were held among them."""
+    return [each for each in rows.runs if (each.replica_id, each.attempt) == (run.replica_id, run.attempt)]
 
 
 def _new_addresses(rows: Rows, plan: Plan) -> dict[str, str]:
@@ -234,7 +245,7 @@ def _comes_back(rows: Rows, plan: Plan, run: Run) -> bool:
         return False
     if run.declared_lost_at is not None:
         return False
-    latest = max(each.number for each in rows.runs if each.replica_id == run.replica_id)
+    latest = max((each.number for each in _of_replica(rows, run) if not each.held), default=run.number)
     replica = next(each for each in rows.replicas if each.pk == run.replica_id)
     state = plan.replica_states.get(replica.name, ReplicaState(replica.state))
     return run.number == latest and state == ReplicaState.STARTING

@@ -98,7 +98,12 @@ def take(run: Run, spec: CustomJobSpec, addresses: Mapping[str, str], now: datet
 
 
 def again(
-    job: Job, spec: CustomJobSpec, old: Run, now: datetime, addresses: Mapping[str, str] | None = None
+    job: Job,
+    spec: CustomJobSpec,
+    old: Run,
+    number: int,
+    now: datetime,
+    addresses: Mapping[str, str] | None = None,
 ) -> Run:
     """The next run of a replica: same host, same address, and the claims move over in this transaction.
 
@@ -106,11 +111,11 @@ def again(
     """
     order: Mapping[str, Any] = Run.objects.values_list("order", flat=True).get(pk=old.pk)
     new = Run(
-        id=run_id(job, old.replica.name, old.attempt, old.number + 1),
+        id=run_id(job, old.replica.name, old.attempt, number),
         job=job,
         replica=old.replica,
         attempt=old.attempt,
-        number=old.number + 1,
+        number=number,
         host=old.host,
         created_at=now,
         cpus=old.cpus,

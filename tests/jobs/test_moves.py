@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents.models import HostEvent, HostStatus
+from agents.models import Host, HostEvent, HostStatus
 from jobs import maintenance, schedule, services
 from jobs.advance import advance
 from jobs.models import GpuClaim, Job, Run, Transition
@@ -79,7 +79,7 @@ def test_a_gang_moves_off_one_host_under_its_names(desk, add_host, submit):
 
 def newest(job):
     rows = Run.objects.filter(job=job).order_by("number")
-    return {run.replica_id: run.pk for run in rows}.values()
+    return list({run.replica_id: run.pk for run in rows}.values())
 
 
 def test_without_room_it_goes_on_and_says_why_until_there_is_room(desk, add_host, submit):
@@ -196,3 +196,22 @@ def test_moving_twice_in_a_row_never_counts(desk, add_host, submit):
         here = there
     job.refresh_from_db()
     assert (job.state, job.attempt, Job.objects.get().replicas.get().restarts) == ("RUNNING", 1, 0)
+
+
+def test_a_place_that_is_lost_before_anybody_came_leaves_its_number_to_nobody(desk, add_host, submit):
+    """The new host is declared gone while the old run still stops: the replica starts again where it was."""
+    one, two = add_host("one", gpus=2), add_host("two", gpus=0)
+    job = submit(spec(gpus=2))
+    settle(desk, one, two)
+    three = add_host("three", gpus=2)
+    drain(one)
+    schedule.schedule_quietly(timezone.now())
+    assert held(three) == 1
+    Host.objects.filter(pk=three.row.pk).update(status=HostStatus.UNREACHABLE, status_since=timezone.now())
+    maintenance.declare_gone(three.row, "three", "root", timezone.now())
+    maintenance.uncordon(one.row, "root", timezone.now())
+    settle(desk, one, two)
+    job.refresh_from_db()
+    assert places(job) == {"workerpool0-0": ("one", 2, "running")} and one.ledger[1:] == [newest(job)[0]]
+    assert (job.state, job.attempt, job.replicas.get().restarts) == ("RUNNING", 1, 0)
+    assert GpuClaim.objects.filter(released_at=None).count() == 2
