@@ -17,6 +17,7 @@ LOOK = """
 SELECT run.log_size, run.log_stored, run.phase, run.log_complete_at IS NOT NULL,
     run.log_digest_here, run.log_digest_host,
     (SELECT newest.id FROM jobs_run newest WHERE newest.replica_id = run.replica_id
+       AND newest.held = %s
      ORDER BY newest.attempt DESC, newest.number DESC LIMIT 1),
     piece.start, piece."end", piece.z, piece.data
 FROM jobs_run run
@@ -47,7 +48,7 @@ def look(run_id: str, start: int) -> tuple[Status | None, list[Block]]:
     was joined with what came before: logs.read finds it.
     """
     with connection.cursor() as cursor:
-        cursor.execute(LOOK, (start, run_id, PIECES_AT_ONCE))
+        cursor.execute(LOOK, (False, start, run_id, PIECES_AT_ONCE))
         rows = cursor.fetchall()
     if not rows:
         return None, []

@@ -156,6 +156,21 @@ async def test_last_bytes_that_never_come_do_not_hold_up_the_restart(visit, job,
     await viewer.leave()
 
 
+async def test_a_place_that_is_only_held_for_a_move_takes_nobody_away_from_the_run_that_lives(
+    visit, job, run
+):
+    held = {"created_at": timezone.now() - timedelta(minutes=1), "phase": "created", "held": True}
+    await ask(a_run, job, run.replica, run.host, number=1, **held)
+    viewer = await visit(path(job))
+    await viewer.tell(tail=100)
+    await viewer.until(lambda v: v.told)
+    await viewer.quiet(1.5)  # time enough to go elsewhere
+    await grow(run, b"saving a checkpoint\n")
+    await viewer.until(lambda v: v.bytes == b"saving a checkpoint\n")
+    assert {told["run"] for told in viewer.told} == {told["newest_run"] for told in viewer.told} == {run.pk}
+    await viewer.leave()
+
+
 async def test_a_replica_that_waits_says_so_and_then_shows(visit, cast, project):
     job = await ask(a_job, project, cast.bob, state="QUEUED")
     viewer = await visit(path(job))
