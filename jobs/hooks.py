@@ -15,6 +15,7 @@ import http.client
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ CONNECT_S = 10.0
 # The whole of it: who sends one byte a second is left.
 WHOLE_S = 20.0
 MOST_ANSWER = 2_000
+TOO_SLOW = "it took too long"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,24 +96,41 @@ class _Pinned(http.client.HTTPConnection):
     def __init__(self, place: Place) -> None:
         super().__init__(place.host, place.port, timeout=CONNECT_S)
         self.place = place
+        self._until = time.monotonic() + WHOLE_S
+        self._late = False
 
     def connect(self) -> None:
+        sock = self._reach()
+        if self.place.tls:
+            context = ssl.create_default_context()
+            # The handshake comes later: by then there is something that can be cut.
+            sock = context.wrap_socket(sock, server_hostname=self.place.host, do_handshake_on_connect=False)
+        self.sock = sock
+        if self._late:
+            raise TimeoutError(TOO_SLOW)
+        if isinstance(sock, ssl.SSLSocket):
+            sock.do_handshake()
+
+    def _reach(self) -> socket.socket:
         problem: OSError = OSError("it has no address")
         for address in self.place.addresses:
+            left = self._until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(TOO_SLOW)
             try:
-                sock = socket.create_connection((address, self.place.port), CONNECT_S)
-                break
+                return socket.create_connection((address, self.place.port), min(CONNECT_S, left))
             except OSError as error:
                 problem = error
-        else:
-            raise problem
-        if self.place.tls:
-            sock = ssl.create_default_context().wrap_socket(sock, server_hostname=self.place.host)
-        self.sock = sock
+        raise problem
 
     def cut(self) -> None:
-        with suppress(OSError, AttributeError):
-            self.sock.shutdown(socket.SHUT_RDWR)
+        """From another thread: whatever waits for the other side waits no longer."""
+        self._late = True
+        sock = self.sock
+        if sock is not None:
+            with suppress(OSError):
+                # Not TLS's own way of ending, which would wait for the other side.
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Sequence[Network]) -> Answer:
@@ -128,19 +147,23 @@ def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Sequence[Ne
         connection.request("POST", connection.place.path, body, {**headers, "User-Agent": "Trainyard"})
         response = connection.getresponse()
         return _read(response.status, response.reason, response.read(MOST_ANSWER))
-    except (OSError, http.client.HTTPException) as problem:
-        return Answer(False, f"No answer: {problem or type(problem).__name__}"[:500])
+    except (OSError, ValueError, http.client.HTTPException) as problem:
+        return Answer(False, f"No answer: {_plain(str(problem)) or type(problem).__name__}"[:500])
     finally:
         watch.cancel()
         connection.close()
 
 
 def _read(status: int, reason: str, body: bytes) -> Answer:
-    text = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in body.decode("utf-8", "replace"))
-    words = f"{status} {reason}\n{text.strip()}".strip()
+    words = _plain(f"{status} {reason}\n{body.decode('utf-8', 'replace').strip()}")
     if 300 <= status < 400:
         return Answer(False, f"{words}\nIt leads elsewhere, and that is not followed.", final=True)
     return Answer(200 <= status < 300, words, final=status in FINAL_ANSWERS)
+
+
+def _plain(text: str) -> str:
+    """Whatever a receiver said, as text that can be stored and shown."""
+    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text).strip()
 
 
 def signed(secret: str, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:

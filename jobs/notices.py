@@ -13,10 +13,11 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Max, Q, QuerySet
+from django.db.models import F, Max, Q, QuerySet, Window
+from django.db.models.functions import RowNumber
 
-from jobs import hints
-from jobs.models import Job, Notice, NoticeTarget, Tick, Transition
+from jobs import facts, hints
+from jobs.models import Job, Membership, Notice, NoticeTarget, Tick, Transition
 from jobs.rules import kinds
 from jobs.rules.notices import EVENTS, FLAGS, KINDS, TEST, delay_s, event_of
 from jobs.rules.states import TERMINAL, JobState
@@ -29,18 +30,43 @@ SEEN_FOR = timedelta(seconds=60)
 AHEAD = timedelta(minutes=2)
 KEPT = timedelta(days=30)
 MOST_AT_ONCE = 500
+MOST_OF_ONE = 10
+# Of one target: whoever has more jobs that wait knows by then.
+MOST_WAITING = 500
 LOW, HIGH = "notices-low", "notices-high"
+
+# (person, project)
+Members = frozenset[tuple[int, int]]
 
 
 def gather(now: datetime) -> None:
     """Make the notices of what happened since."""
     low = _cursor(now)
-    targets = list(NoticeTarget.objects.filter(Q(user=None) | Q(user__is_active=True)))
+    targets = _active()
     if not targets:
         return
-    told = _lines(low, targets)
-    made = [notice for line in told for notice in _for_targets(line, targets, now)]
+    told, members = _lines(low, targets), _members(targets)
+    made = [notice for line in told for notice in _for_targets(line, targets, members, now)]
     _save(made)
+
+
+def _active() -> list[NoticeTarget]:
+    rows = NoticeTarget.objects.filter(Q(user=None) | Q(user__is_active=True))
+    return list(rows.select_related("user"))
+
+
+def _members(targets: Sequence[NoticeTarget]) -> Members:
+    """Who of those who are told is in which project."""
+    people = {target.user_id for target in targets if target.user_id}
+    return frozenset(Membership.objects.filter(user__in=people).values_list("user", "project"))
+
+
+def _about(target: NoticeTarget, job: Job, members: Members) -> bool:
+    """A project is told of all its jobs; a person of his own, where he may still see them."""
+    if target.user is None:
+        return target.project_id == job.project_id
+    may_see = target.user.is_superuser or (target.user.pk, job.project_id) in members
+    return target.user.pk == job.owner_id and may_see
 
 
 def _cursor(now: datetime) -> int:
@@ -66,13 +92,13 @@ def _lines(low: int, targets: Sequence[NoticeTarget]) -> QuerySet[Transition]:
     return rows.select_related("job", "job__project").order_by("pk")
 
 
-def _for_targets(line: Transition, targets: Iterable[NoticeTarget], now: datetime) -> Iterable[Notice]:
+def _for_targets(
+    line: Transition, targets: Iterable[NoticeTarget], members: Members, now: datetime
+) -> Iterable[Notice]:
     event = event_of(line.kind, line.subject, line.to_state)
     for target in targets:
-        mine = target.project_id == line.job.project_id or (
-            target.user_id is not None and target.user_id == line.job.owner_id
-        )
-        if mine and event in target.events and line.at >= target.created_at:
+        asked = event in target.events and line.at >= target.created_at
+        if asked and _about(target, line.job, members):
             # All replicas that one decision restarts are one telling.
             key = f"{event}:{line.job_id}:{line.at.isoformat()}"
             yield _notice(target, key, event, line.job, line.attempt, line.cause, line.at, now)
@@ -80,21 +106,25 @@ def _for_targets(line: Transition, targets: Iterable[NoticeTarget], now: datetim
 
 def gather_waits(now: datetime) -> None:
     """Jobs that have waited for longer than a target wants to know."""
-    for target in NoticeTarget.objects.filter(Q(user=None) | Q(user__is_active=True)):
+    targets = _active()
+    members = _members(targets)
+    for target in targets:
         if "waiting" in target.events:
-            waits = Job.objects.filter(
-                state=JobState.QUEUED, queued_at__lte=now - timedelta(hours=target.wait_hours)
-            )
-            own = Q(project=target.project_id) if target.project_id else Q(owner=target.user_id)
-            known = Notice.objects.filter(target=target, event="waiting").values_list("key", flat=True)
-            jobs = waits.filter(own).select_related("project")[:MOST_AT_ONCE]
-            made = []
-            for job in jobs:
-                cause = f"It has waited for {target.wait_hours:g} hours. {job.reason}"
-                key = f"waiting:{job.pk}:{job.attempt}:{target.wait_hours:g}"
-                if key not in known:
-                    made.append(_notice(target, key, "waiting", job, job.attempt, cause, now, now))
-            _save(made)
+            _save(list(_waits(target, members, now)))
+
+
+def _waits(target: NoticeTarget, members: Members, now: datetime) -> Iterable[Notice]:
+    long_ago = now - timedelta(hours=target.wait_hours)
+    own = Q(project=target.project_id) if target.project_id else Q(owner=target.user_id)
+    waiting = Job.objects.filter(own, state=JobState.QUEUED, queued_at__lte=long_ago).select_related(
+        "project"
+    )
+    known = set(Notice.objects.filter(target=target, event="waiting").values_list("key", flat=True))
+    for job in waiting.order_by("queued_at")[:MOST_WAITING]:
+        key = f"waiting:{job.pk}:{job.attempt}:{target.wait_hours:g}"
+        if key not in known and _about(target, job, members):
+            cause = f"It has waited for {target.wait_hours:g} hours. {job.reason}"
+            yield _notice(target, key, "waiting", job, job.attempt, cause, now, now)
 
 
 def _notice(
@@ -165,8 +195,17 @@ def post_due(now: datetime) -> None:
 
 
 def due(now: datetime) -> list[int]:
+    """The oldest of each target come first: however many one has, it keeps nobody else's away."""
     rows = Notice.objects.filter(due_at__lte=now).exclude(target__rest_until__gt=now)
-    return list(rows.order_by("due_at").values_list("pk", flat=True)[:MOST_AT_ONCE])
+    place = Window(RowNumber(), partition_by="target", order_by=["due_at", "pk"])
+    rows = rows.annotate(place=place).filter(place__lte=MOST_OF_ONE).order_by("place", "due_at", "pk")
+    return list(rows.values_list("pk", flat=True)[:MOST_AT_ONCE])
+
+
+def owners(ids: Sequence[int]) -> dict[int, str]:
+    """Whose these are: a person's or a project's."""
+    rows = Notice.objects.filter(pk__in=ids).values_list("pk", "target__user", "target__project").order_by()
+    return {pk: f"user {user}" if user else f"project {project}" for pk, user, project in rows}
 
 
 def take(notice_id: int, now: datetime) -> Notice | None:
@@ -183,7 +222,7 @@ def take(notice_id: int, now: datetime) -> Notice | None:
 def note(notice: Notice, taken: bool, words: str, final: bool, now: datetime) -> None:
     """What became of it. Its job's history says when somebody was told, or could not be."""
     wait = None if taken or final else delay_s(notice.tries)
-    changes: dict[str, object] = {"answer": words[:2000], "due_at": None}
+    changes: dict[str, object] = {"answer": facts.text(words, 2000), "due_at": None}
     if taken:
         changes["sent_at"] = now
     elif wait is None or notice.event == TEST:

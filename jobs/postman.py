@@ -1,4 +1,4 @@
-"""Sending notices, in threads of the worker: a receiver that does not answer holds up its own notices only.
+"""Sending notices, in threads of the worker: a receiver that does not answer holds up those of its owner only.
 
 Nothing that people wrote is read or rendered here: what goes out is JSON and plain text made of rows, and of what comes
 back the first two thousand bytes are shown as they are.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
-import queue
 import smtplib
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -29,41 +29,70 @@ from jobs.sealed import Unreadable, unseal
 
 log = logging.getLogger(__name__)
 
-THREADS = 4
+THREADS = 8
 NO_MAIL = "This deployment sends no e-mail: its operator has not set TRAINYARD_SMTP_URL."
+BROKEN = "Trainyard could not send it. Its operator finds the reason in the worker's log."
 
 
 class Postman:
-    """A queue without doubles, and daemon threads that start with the first notice."""
+    """A line of notices for each owner, without doubles, and daemon threads that start with the first notice.
+
+    Owners take turns, and each has one notice under way: who gives twenty addresses that never answer waits for them
+    himself.
+    """
 
     def __init__(self) -> None:
-        self.waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self.lines: dict[str, deque[int]] = {}  # of owners who wait, or whose notice is under way
+        self.ready: deque[str] = deque()
         self.known: set[int] = set()
-        self.lock = threading.Lock()
+        self.changed = threading.Condition()
         self.started = False
 
     def put(self, ids: list[int]) -> None:
-        with self.lock:
+        owners = notices.owners(ids)
+        with self.changed:
             for notice_id in ids:
-                if notice_id not in self.known:
+                if notice_id in owners and notice_id not in self.known:
                     self.known.add(notice_id)
-                    self.waiting.put(notice_id)
+                    self._line_up(owners[notice_id], notice_id)
             if not self.started:
                 self.started = True
                 for _ in range(THREADS):
                     threading.Thread(target=self.work, name="postman", daemon=True).start()
 
+    def _line_up(self, owner: str, notice_id: int) -> None:
+        if owner not in self.lines:
+            self.lines[owner] = deque()
+            self.ready.append(owner)
+            self.changed.notify()
+        self.lines[owner].append(notice_id)
+
     def work(self) -> None:
         while True:
-            notice_id = self.waiting.get()
+            owner, notice_id = self.next()
             try:
                 deliver(notice_id, timezone.now())
             except Exception:
                 log.exception("notice %s could not be sent; it is tried again", notice_id)
             finally:
-                with self.lock:
-                    self.known.discard(notice_id)
                 close_old_connections()
+                self.done(owner, notice_id)
+
+    def next(self) -> tuple[str, int]:
+        with self.changed:
+            while not self.ready:
+                self.changed.wait()
+            owner = self.ready.popleft()
+            return owner, self.lines[owner].popleft()
+
+    def done(self, owner: str, notice_id: int) -> None:
+        with self.changed:
+            self.known.discard(notice_id)
+            if self.lines[owner]:
+                self.ready.append(owner)
+                self.changed.notify()
+            else:
+                del self.lines[owner]
 
 
 def deliver(notice_id: int, now: datetime) -> None:
@@ -75,6 +104,10 @@ def deliver(notice_id: int, now: datetime) -> None:
         answer = send(notice, unseal(notice.target.sealed))
     except Unreadable as problem:
         answer = Answer(False, str(problem), final=True)
+    except Exception:
+        # Counted like any try: what can never be sent is given up one day, and says so.
+        log.exception("notice %s could not be sent", notice_id)
+        answer = Answer(False, BROKEN)
     notices.note(notice, answer.taken, answer.words, answer.final, timezone.now())
 
 

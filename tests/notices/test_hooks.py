@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import socket
+import threading
+import time
+from contextlib import suppress
 from ipaddress import ip_network
 
 import pytest
@@ -124,6 +127,74 @@ def test_who_speaks_too_slowly_is_left(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         answer = hooks.post(f"http://127.0.0.1:{silent.getsockname()[1]}/", b"{}", {}, LOOPBACK)
     assert not answer.taken and not answer.final and answer.words.startswith("No answer")
+
+
+class Dripping(threading.Thread):
+    """Accepts one connection, and sends a byte of what never ends every 50 ms, until it is left or 30 s are over."""
+
+    def __init__(self, begin):
+        super().__init__(daemon=True)
+        self.listener, self.begin, self.left = socket.create_server(("127.0.0.1", 0)), begin, False
+        self.port = self.listener.getsockname()[1]
+        self.start()
+
+    def run(self):
+        line, _ = self.listener.accept()
+        with self.listener, line, suppress(OSError):
+            line.sendall(self.begin)
+            for _ in range(600):
+                line.sendall(b"x")
+                time.sleep(0.05)
+            return
+        self.left = True
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "when the time is over"])
+def test_who_keeps_the_line_alive_byte_by_byte_is_left_too(monkeypatch, late):
+    monkeypatch.setattr(hooks, "WHOLE_S", 0.3)
+    connect, receiver = socket.create_connection, Dripping(b"HTTP/1.1 ")
+
+    def slowly(address, timeout):
+        line = connect(address, timeout)
+        time.sleep(0.6 if late else 0)
+        return line
+
+    monkeypatch.setattr(socket, "create_connection", slowly)
+    answer = hooks.post(f"http://127.0.0.1:{receiver.port}/", b"{}", {}, LOOPBACK)
+    receiver.join(60)
+    assert receiver.left and not answer.taken and not answer.final and answer.words.startswith("No answer")
+
+
+def test_a_name_with_a_hundred_dead_addresses_takes_no_longer_than_one(monkeypatch, names):
+    monkeypatch.setattr(hooks, "WHOLE_S", 0.1)
+    names["many.example"] = [[f"127.0.1.{n}" for n in range(1, 101)]]
+    tried = []
+
+    def dead(address, timeout):
+        tried.append(address)
+        time.sleep(0.05)
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(socket, "create_connection", dead)
+    answer = hooks.post("http://many.example:9/", b"{}", {}, LOOPBACK)
+    assert not answer.final and 0 < len(tried) < 100
+
+
+@pytest.mark.parametrize("said", [b"HTTP/1.1 200 o\0k\r\nContent-Length: 2\r\n\r\n\0!", b"\0what?\r\n\r\n"])
+def test_whatever_is_answered_can_be_stored(said):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def speak():
+            line, _ = listener.accept()
+            asked = b""
+            with line:
+                while not asked.endswith(b"{}"):
+                    asked += line.recv(65536)
+                line.sendall(said)
+
+        threading.Thread(target=speak, daemon=True).start()
+        answer = hooks.post(f"http://127.0.0.1:{listener.getsockname()[1]}/", b"{}", {}, LOOPBACK)
+    assert "\0" not in answer.words and "\ufffd" in answer.words
 
 
 def test_waiting_grows_and_ends():

@@ -257,3 +257,59 @@ def test_the_sweep_makes_and_posts_them(submit, hook, tell, monkeypatch):
     monkeypatch.setattr(notices.hints, "notices", posted.append)
     sweep.tell(Clock(timezone.now()))
     assert posted == [[Notice.objects.get().pk]]
+
+
+def test_who_lost_the_project_is_told_nothing_more_of_it(alice, project, submit, hook, tell):
+    tell("slack", hook.url(), hours=1.0)
+    job, waits = submit(spec()), submit(spec())
+    Membership.objects.filter(user=alice, project=project).delete()
+    cancel(job)
+    Job.objects.filter(pk=waits.pk).update(queued_at=timezone.now() - timedelta(hours=2))
+    notices.gather_waits(timezone.now())
+    deliver()
+    assert hook.heard == [] and not Notice.objects.exists()
+    Membership.objects.create(user=alice, project=project, role="viewer")
+    notices.gather_waits(timezone.now())
+    deliver()
+    assert len(hook.heard) == 2
+
+
+def test_a_crowd_of_notices_for_one_keeps_nobody_elses_away(alice, project, tell):
+    many, few = tell("slack", "https://many.example/"), tell("slack", "https://few.example/", owner=project)
+    now = timezone.now()
+    rows = [(many, n) for n in range(2 * notices.MOST_AT_ONCE)] + [(few, 0)]
+    Notice.objects.bulk_create(
+        Notice(target=row, key=str(n), event="test", text={}, made_at=now, due_at=now) for row, n in rows
+    )
+    due = notices.due(now)
+    assert Notice.objects.get(target=few).pk in due and len(due) == notices.MOST_OF_ONE + 1
+
+
+def test_each_owner_has_one_notice_under_way_and_they_take_turns(alice, project, tell):
+    rows = [tell("slack", f"https://{n}.example/") for n in range(3)]
+    rows.append(tell("slack", "https://ours.example/", owner=project))
+    now = timezone.now()
+    ids = [
+        Notice.objects.create(target=row, key="k", event="test", text={}, made_at=now, due_at=now).pk
+        for row in rows
+    ]
+    sending = postman.Postman()
+    sending.started = True  # the test itself is its threads
+    sending.put(ids)
+    sending.put(ids)
+    first, second = sending.next(), sending.next()
+    assert [first[1], second[1]] == [ids[0], ids[3]] and not sending.ready
+    sending.done(*second)
+    assert not sending.ready, "her other notices wait for the one that is under way"
+    sending.done(*first)
+    assert [sending.next()[1], sending.ready] == [ids[1], type(sending.ready)()]
+
+
+def test_what_cannot_be_sent_for_a_reason_of_our_own_is_given_up_as_well(submit, hook, tell, monkeypatch):
+    tell("slack", hook.url(), events=["cancelled"])
+    cancel(submit(spec()))
+    monkeypatch.setattr(postman, "send", lambda *_: 1 / 0)
+    for later in range(0, 20 * 28_800, 28_800):
+        deliver(later)
+    row = Notice.objects.get()
+    assert row.given_up_at and row.answer == postman.BROKEN and row.tries == 10
