@@ -9,7 +9,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.models import Gpu
+from agents.models import Gpu, Host
 from console.api import errors, resources
 from console.api.hosts import host_of
 from console.api.views import OurView, person
@@ -22,7 +22,7 @@ class GpusView(OurView):
 
     def get(self, request: Request, host: str) -> Response:
         row = host_of(request, "see", host)
-        held = set(GpuClaim.objects.filter(released_at=None, gpu__host=row).values_list("gpu_id", flat=True))
+        held = _held(row)
         return Response({"gpus": [document(gpu, gpu.pk in held) for gpu in row.gpus.all()]})
 
 
@@ -40,7 +40,11 @@ class GpuActView(OurView):
         except gpus.Refused as refused:
             return errors.response(400, str(refused))
         gpu.refresh_from_db()
-        return Response(document(gpu, False))
+        return Response(document(gpu, gpu.pk in _held(row)))
+
+
+def _held(host: Host) -> set[int]:
+    return set(GpuClaim.objects.filter(released_at=None, gpu__host=host).values_list("gpu_id", flat=True))
 
 
 def document(gpu: Gpu, held: bool) -> dict[str, Any]:

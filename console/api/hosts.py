@@ -72,11 +72,8 @@ class Body:
         value = self._left.pop(name, None)
         if value is None:
             return None
-        try:
-            moment = datetime.fromisoformat(value)
-        except (TypeError, ValueError):
-            moment = None
-        if moment is None or moment.tzinfo is None:
+        moment = resources.moment(value)
+        if moment is None:
             raise Refused(name, f"{name} must be a time such as 2026-11-21T18:00:00Z.")
         return moment
 

@@ -20,6 +20,15 @@ def stamp(when: datetime) -> str:
     return when.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
+def moment(value: object) -> datetime | None:
+    """A time as a script writes it; None for what is none, has no zone, or is none any more in UTC."""
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else None
+        return None if found is None or found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
 def job_name(job: Job) -> str:
     return f"projects/{job.project.name}/locations/{job.location_name}/customJobs/{job.pk}"
 

@@ -5,9 +5,9 @@ Bounded: of more than `MOST` samples the newest are given, and `truncated` says 
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
-from django.utils.dateparse import parse_datetime
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -60,11 +60,8 @@ def document(row: RunSample) -> dict[str, Any]:
     }
 
 
-def _time(value: str) -> Any:
-    try:
-        found = parse_datetime(value.replace(" ", "+"))  # a plus that nobody escaped
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
+def _time(value: str) -> datetime:
+    found = resources.moment(value.replace(" ", "+"))  # a plus that nobody escaped
+    if found is None:
         raise Refused("after", "is a time such as 2026-11-21T20:00:00Z.")
     return found

@@ -203,7 +203,7 @@ def live(host: Host, user: User) -> HostLive:
         cordon_message=host.cordon_message,
         cordoned_by=host.cordoned_by,
         cordoned_at=host.cordoned_at,
-        progress=_progress(host, running),
+        progress=_progress(host, running, user),
         gone_by=host.gone_by if host.gone_at else "",
         gone_at=host.gone_at,
         draining=host.drain_at is not None,
@@ -240,7 +240,7 @@ def closed_words(host: Host, runs: int) -> str:
     return "being emptied" if runs else "drained: nothing runs here"
 
 
-def _progress(host: Host, running: int) -> str:
+def _progress(host: Host, running: int, user: User) -> str:
     """How far it is emptied, and for whom it waits."""
     if host.drain_at is None:
         return ""
@@ -253,9 +253,20 @@ def _progress(host: Host, running: int) -> str:
     if not late:
         after = ", then what is left goes back to the queue" if host.drain_force else ""
         return f"{words}Until {until}{after}."
-    left = Run.objects.filter(host=host, released_at=None, held=False).values_list("job", flat=True)
-    names = ", ".join(str(pk) for pk in sorted(set(left.order_by()))[:8])
-    return f"{words}Overdue since {until}: waits for job {names}."
+    return f"{words}Overdue since {until}: waits for {_left(host, user)}."
+
+
+def _left(host: Host, user: User) -> str:
+    """The jobs that are still there: by name for whoever may see them, by number of the others."""
+    here = Run.objects.filter(host=host, released_at=None, held=False).order_by()
+    seen = set(access.visible(user, here).values_list("job", flat=True))
+    others = here.exclude(job__in=seen).values("job").distinct().count()
+    told = [f"job {', '.join(str(pk) for pk in sorted(seen)[:8])}"] if seen else []
+    if others:
+        told.append(
+            f"{others} job{'s' if others > 1 else ''} of {'other projects' if seen else 'a project that is not yours'}"
+        )
+    return " and ".join(told)
 
 
 def append_command() -> str:

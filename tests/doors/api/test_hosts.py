@@ -93,6 +93,7 @@ def test_a_host_is_drained_by_a_script(script):
         True,
         "2090-01-01T00:00:00.000000Z",
     )
-    for wrong in ({"deadline": "soon"}, {"deadline": "2000-01-01T00:00:00Z"}, {"force": True}):
+    beyond = {"deadline": "9999-12-31T23:59:59-12:00"}
+    for wrong in ({"deadline": "soon"}, {"deadline": "2000-01-01T00:00:00Z"}, {"force": True}, beyond):
         answer = script("root").post("/api/v1/hosts/gpu-03:drain", json.dumps(wrong), content_type=JSON)
         assert answer.status_code == 400, wrong

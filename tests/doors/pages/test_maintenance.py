@@ -73,10 +73,21 @@ def test_a_host_is_emptied_and_its_page_says_how_far_it_is(browser, project, cas
     assert "then what is left goes back to the queue" in words
     Host.objects.filter(pk=host.pk).update(drain_until=timezone.now() - timedelta(minutes=1))
     assert f"waits for job {job.pk}" in root.get(f"/hosts/{host.pk}/").content.decode()
+    theirs = browser("charlie").get(f"/hosts/{host.pk}/").content.decode()
+    assert "waits for 1 job of a project that is not yours" in theirs and str(job.pk) not in theirs
     job.runs.update(released_at=timezone.now())
     words = root.get(f"/hosts/{host.pk}/").content.decode()
     assert "Drained: nothing runs here" in words and "2 of 2 replicas have left." in words
     assert "drained: nothing runs here" in browser("bob").get("/hosts/").content.decode()
+
+
+def test_a_deadline_beyond_all_dates_is_refused_at_its_field(browser):
+    host = a_host("gpu-03")
+    for typed in ("9999999999d", "9" * 400 + "h"):
+        page = browser("root").post(f"/hosts/{host.pk}/drain", {"message": "disk", "deadline": typed})
+        assert "longer than a hundred years" in page.context["drain"].errors["deadline"][0]
+    host.refresh_from_db()
+    assert host.drain_at is None
 
 
 def test_only_a_silent_host_is_declared_gone_and_only_by_its_typed_name(browser, project, cast):

@@ -58,7 +58,8 @@ def test_scripts_read_samples(browser, busy):
     half = run["samples"][30]["time"]
     later = ask(f"/api/v1/jobs/{busy.pk}/samples", {"run": run["run"], "after": half}).json()
     assert later["runs"][0]["samples"] == run["samples"][31:]
-    assert ask(f"/api/v1/jobs/{busy.pk}/samples?after=yesterday").status_code == 400
+    for wrong in ("yesterday", "0001-01-01T00:00:00%2B12:00"):
+        assert ask(f"/api/v1/jobs/{busy.pk}/samples?after={wrong}").status_code == 400
     assert browser("charlie").get(f"/api/v1/jobs/{busy.pk}/samples").status_code == 404
 
 
