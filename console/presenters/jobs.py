@@ -19,7 +19,7 @@ from console import access
 from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.last_words import LastWords, last_words
-from console.presenters.timeline import Chosen, Timeline, timeline
+from console.presenters.timeline import Again, Chosen, Timeline, started_again, timeline
 from console.presenters.use import Use, use
 from jobs import directories
 from jobs.models import Job, Replica, Run
@@ -100,6 +100,7 @@ class JobLive:
     attempt: int
     reason: str
     starts_by: datetime | None
+    again: Again | None
     error: str
     flags: tuple[FlagLine, ...]
     cancelled: bool
@@ -161,6 +162,7 @@ def live(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobLive:
         attempt=job.attempt,
         reason=job.reason,
         starts_by=job.earliest_start_at,
+        again=started_again(job),
         error=error_words(job.state, job.error_message),
         flags=tuple(_flag(flag) for flag in job.flags),
         cancelled=job.state == JobState.CANCELLED and job.cancel_requested_at is not None,

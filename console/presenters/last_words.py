@@ -13,7 +13,8 @@ BYTES = 8192
 LINES = 12
 COLUMNS = 300
 # Escapes that colour or move, window titles and links, and every control character that is no line of text.
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b.?", re.DOTALL)
+# One that its line does not finish must not swallow the next.
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b.?", re.MULTILINE)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -27,15 +28,27 @@ def last_words(job: Job) -> LastWords | None:
     """Of the replica that failed first. None where nothing failed or nothing was printed."""
     if job.state != JobState.FAILED:
         return None
-    failed = Run.objects.filter(job=job, attempt=job.attempt, replica__state=ReplicaState.FAILED)
+    failed = Run.objects.filter(job=job, attempt=job.attempt, held=False, replica__state=ReplicaState.FAILED)
     run = failed.select_related("replica").defer("order").order_by("ended_at", "pk").first()
     if run is None:
         return None
     # A replica that was restarted failed with its latest run.
     run = failed.select_related("replica").defer("order").filter(replica=run.replica).latest("number")
-    chunk = logs.read(run, max(run.log_stored - BYTES, 0), BYTES)
-    text = tail(chunk.data, whole=chunk.start == 0)
+    text = tail(*_end(run))
     return LastWords(run.replica.name, text) if text else None
+
+
+def _end(run: Run) -> tuple[bytes, bool]:
+    """The last bytes of its log, and whether they begin at the first one. What lies before a gap is left out."""
+    at, data, whole = max(run.log_stored - BYTES, 0), b"", run.log_stored <= BYTES
+    while at < run.log_stored:
+        chunk = logs.read(run, at, BYTES)
+        if chunk.end == at:
+            break
+        if chunk.gaps and chunk.data:
+            data, whole = b"", False
+        at, data = chunk.end, data + chunk.data
+    return data, whole
 
 
 def tail(data: bytes, whole: bool = False) -> str:

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.db.models import Count, Max
 from django.template.loader import render_to_string
 
-from agents.models import Gpu, Host, HostEvent
+from agents.models import Gpu, GpuState, Host, HostEvent
 from console import access
 from console.presenters import hosts, job_list, jobs
 from console.presenters.timeline import Chosen
@@ -66,8 +66,9 @@ def hosts_stamp() -> str:
     )
     held = Run.objects.filter(released_at=None).aggregate(Count("pk"), Max("created_at"))
     claims = GpuClaim.objects.filter(released_at=None).aggregate(Count("pk"), Max("pk"))
-    gpus = Gpu.objects.filter(present=True).count()
-    return _digest([list(Host.objects.values_list(*columns)), held, claims, gpus])
+    gpus = Gpu.objects.filter(present=True).order_by("state")
+    states = list(gpus.values_list("state").annotate(Count("pk")))
+    return _digest([list(Host.objects.values_list(*columns)), held, claims, states])
 
 
 def hosts_live(user: User) -> str:
@@ -77,10 +78,14 @@ def hosts_live(user: User) -> str:
 def host_stamp(host_id: int) -> str:
     """Everything of the row but what every contact changes."""
     row: Mapping[str, object] = Host.every.filter(pk=host_id).values().first() or {}
-    shown = {name: value for name, value in row.items() if not name.startswith(("lease_", "due_", "seen_"))}
+    unseen = ("lease_", "due_", "seen_", "mark")
+    shown = {name: value for name, value in row.items() if not name.startswith(unseen)}
     event = HostEvent.objects.filter(host_id=host_id).aggregate(Max("pk"))
+    kept_out = list(
+        Gpu.objects.filter(host_id=host_id).exclude(state=GpuState.OK).values_list("pk", "holders")
+    )
     held = Run.objects.filter(host_id=host_id, released_at=None).values_list("pk", "phase")
-    return _digest([shown, event, sorted(held)])
+    return _digest([shown, event, kept_out, sorted(held)])
 
 
 def host_live(user: User, host_id: int) -> str:

@@ -14,10 +14,12 @@ from django.utils.http import urlencode
 from console.presenters import badges
 from jobs.models import Job, Transition
 from jobs.rules.kinds import ABOUT_THE_JOB, JOB, Kind
+from jobs.rules.states import TERMINAL
 
 SHOWN = 60
 # Less than this is the time that a message takes, and the second that a clock may be off anywhere.
 CLOCK_IS_OFF_S = 2.0
+AGAIN = (Kind.RESTART, Kind.RETRY, Kind.PREEMPT, Kind.DRAIN)
 WORDS: Mapping[str, tuple[str, str]] = {
     Kind.STATE: ("State", "play"),
     Kind.REPLICA: ("Replica", "ring"),
@@ -138,6 +140,22 @@ def by_attempt(lines: Iterable[Line]) -> tuple[Attempt, ...]:
 def older(job: Job, chosen: Chosen, before: int) -> str:
     query = "&".join(part for part in (chosen.query, f"before={before}") if part)
     return f"{reverse('job-history', args=[job.pk])}?{query}"
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Why something of it was started again the last time."""
+
+    at: datetime
+    cause: str
+
+
+def started_again(job: Job) -> Again | None:
+    """What a person wants to know who finds his job in another attempt, or younger than it should be."""
+    if job.state in TERMINAL:
+        return None
+    row = job.transitions.filter(kind__in=AGAIN).order_by("-id").only("at", "cause").first()
+    return Again(row.at, row.cause) if row else None
 
 
 def clock_note(offset_s: float | None) -> str:

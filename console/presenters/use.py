@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from agents.models import Gpu
 from jobs.models import Job, Run, RunSample
+from jobs.rules.states import RunPhase
 
 WIDTH, HEIGHT = 600.0, 90.0
 # A line is drawn with so many points at most: more cannot be seen.
@@ -27,10 +28,11 @@ Point = tuple[datetime, float]
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """What a replica uses at the moment; empty words where nobody knows."""
+    """What a replica uses at the moment; where that is nothing, or nobody knows, `silence` says so."""
 
     replica: str
     chosen: bool
+    silence: str = ""
     cpu: str = ""
     cpu_share: int | None = None
     memory: str = ""
@@ -71,7 +73,7 @@ def use(job: Job, replicas: Sequence[tuple[str, str]], replica: str, span: str) 
 
 
 def _now(replicas: Sequence[tuple[str, str]], chosen: str, at: datetime) -> tuple[Now, ...]:
-    runs = Run.objects.in_bulk([run for _, run in replicas if run])
+    runs = Run.objects.only("cpus", "phase", "started_at").in_bulk([run for _, run in replicas if run])
     fresh = RunSample.objects.filter(run__in=runs, step=10, at__gte=at - NOW).order_by("at")
     latest = {row.run_id: row for row in fresh}
     return tuple(_line(name, name == chosen, runs.get(run), latest.get(run)) for name, run in replicas)
@@ -79,7 +81,7 @@ def _now(replicas: Sequence[tuple[str, str]], chosen: str, at: datetime) -> tupl
 
 def _line(name: str, chosen: bool, run: Run | None, row: RunSample | None) -> Now:
     if run is None or row is None:
-        return Now(name, chosen)
+        return Now(name, chosen, silence=_silence(run))
     percents = [load[0] for load in row.gpus if load[0] is not None]
     held = [load[1] for load in row.gpus if load[1] is not None]
     share = round(100 * row.cpu / run.cpus) if run.cpus else None
@@ -93,6 +95,12 @@ def _line(name: str, chosen: bool, run: Run | None, row: RunSample | None) -> No
         gpu_share=round(sum(percents) / len(percents)) if percents else None,
         gpu_memory=gib(sum(held)) if held else "",
     )
+
+
+def _silence(run: Run | None) -> str:
+    if run is None or run.started_at is None and not RunPhase(run.phase).over:
+        return "not started yet"
+    return "not running any more" if RunPhase(run.phase).over else "nothing is known at the moment"
 
 
 def _rows(job: Job, replica: str, span: timedelta | None, now: datetime) -> list[RunSample]:

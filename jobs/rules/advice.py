@@ -64,7 +64,7 @@ def _checkpoints(spec: CustomJobSpec) -> Iterator[Advice]:
     none = "" if spec.base_output_directory else " Without an output directory AIP_CHECKPOINT_DIR is not set."
     yield Advice(
         HINT,
-        f"It may run for {duration(spec.timeout_s)}: save a checkpoint {where} at least every 4 hours, and begin from "
+        f"It may run for {_long(spec.timeout_s)}: save a checkpoint {where} at least every 4 hours, and begin from "
         f"the latest one, so that a restart or a retry loses little.{none}",
     )
 
@@ -98,6 +98,15 @@ def _storage(spec: CustomJobSpec, storage: Mapping[str, str] | None) -> Iterator
             f"{spec.base_output_directory} is not the same storage on all hosts ({', '.join(sorted(held))}): "
             "what is saved there may not be found after a retry or a move to another host.",
         )
+
+
+def _long(seconds: float) -> str:
+    """`7 days`, `12 hours`: nobody counts seconds of a day."""
+    for size, word in ((86400, "day"), (3600, "hour")):
+        if seconds >= size:
+            count = f"{seconds / size:.1f}".removesuffix(".0")
+            return f"{count} {word}{'' if count == '1' else 's'}"
+    return duration(seconds)
 
 
 def _pool(spec: CustomJobSpec, number: int) -> Pool | None:

@@ -119,9 +119,10 @@ def a_run(job, replica, host, number=0, phase="running", gpus=(), **changes):
     return run
 
 
-def moved(job, before, after, subject="job", cause="submitted", actor="bob"):
+def moved(job, before, after, subject="job", cause="submitted", actor="bob", kind="state"):
     return Transition.objects.create(
         job=job,
+        kind=kind,
         at=timezone.now(),
         subject=subject,
         from_state=before,

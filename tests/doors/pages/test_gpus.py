@@ -6,7 +6,8 @@ import pytest
 from django.utils import timezone
 
 from agents import gpus
-from agents.models import Gpu
+from agents.models import Gpu, Host
+from console.presenters import host_stamp, hosts_stamp
 from jobs.models import AuditEntry
 from tests.doors.pages.rows import a_host, a_job, a_run
 
@@ -53,6 +54,23 @@ def test_a_gpu_whose_run_is_over_but_not_proved_gone_is_being_cleaned(browser, p
     a_run(job, job.replicas.get(), host, gpus=[host.gpus.first()], phase="ended")
     [gpu] = browser("vera").get(f"/hosts/{host.pk}/").context["host"].gpus
     assert gpu.badge.word == "Cleaning"
+
+
+def test_open_pages_of_hosts_are_sent_again_for_a_gpu_and_not_for_every_contact(host):
+    def stamps():
+        return host_stamp(host.pk), hosts_stamp()
+
+    before, gpu = stamps(), host.gpus.first()
+    Host.objects.filter(pk=host.pk).update(
+        mark=host.mark + 5, seen_at=timezone.now(), lease_until=timezone.now()
+    )
+    assert stamps() == before
+    # Another stranger beside the first is no event; that it is free again is one.
+    gpus.quarantine(host.pk, {gpu.uuid: [STRANGER, {**STRANGER, "pid": 4712}]}, "", timezone.now())
+    after = stamps()
+    assert after[0] != before[0]
+    Gpu.objects.filter(pk=gpu.pk).update(state="ok")
+    assert stamps()[1] != after[1]
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import pytest
 from django.utils import timezone
 
 from console.presenters.last_words import tail
-from jobs.models import LogPiece, Replica, Run, Transition
-from tests.doors.pages.rows import a_host, a_job, moved
+from jobs.models import Job, LogPiece, Replica, Run, Transition
+from tests.doors.pages.rows import a_host, a_job, a_run, moved
+from tests.doors.rows_of_logs import lose, write
 
 
 @pytest.fixture
@@ -113,6 +114,7 @@ def test_a_failure_shows_the_last_words_of_who_failed_first(browser, project, ca
         (b"", ""),
         (b"half of a line\nwhole\n", "whole"),
         (b"\x1b]0;title\x07a\x1b[2Kb\n\x1b]8;;http://x\x1b\\link\n", "link"),
+        (b"a\n\x1b]0;no end of this title\nKeyError: 'x'\n", "\nKeyError: 'x'"),
         (b"a\n\xe2\x80\xaeevil\n", "evil"),
         (b"a\n" + b"y" * 400, "y" * 300 + "…"),
         (b"\n".join(b"%d" % n for n in range(40)), "\n".join(str(n) for n in range(28, 40))),
@@ -120,3 +122,28 @@ def test_a_failure_shows_the_last_words_of_who_failed_first(browser, project, ca
 )
 def test_last_lines_are_plain_and_bounded(printed, shown):
     assert tail(printed) == shown
+
+
+def test_the_last_words_are_those_behind_a_gap(browser, project, cast):
+    job = a_job(project, cast.bob, state="FAILED", host=a_host(), phase="closed", error_message="It failed.")
+    Replica.objects.filter(job=job).update(state="FAILED")
+    run = job.runs.get()
+    for data in (b"long ago\n", None, b"of a line\nOSError: disk\n"):
+        lose(run, 100) if data is None else write(run, data)
+    # A place that was held for it and given back is no start of it.
+    a_run(job, run.replica, run.host, number=1, phase="closed", held=True)
+    page = browser("vera").get(f"/jobs/{job.pk}/").content.decode()
+    shown = page[page.index('class="last-words"') : page.index("</pre>")]
+    assert "OSError: disk" in shown and "long ago" not in shown and "of a line" not in shown
+
+
+def test_a_job_that_was_started_again_says_why_above_everything_else(browser, project, cast):
+    job = a_job(project, cast.bob, host=a_host())
+    why = "workerpool0-0 was killed by SIGKILL on gpu-a; restart 2 of 5."
+    page = browser("vera").get(f"/jobs/{job.pk}/").content.decode()
+    assert "Started again" not in page
+    moved(job, "RUNNING", "STARTING", "workerpool0-0", why, "trainyard", kind="restart")
+    page = browser("vera").get(f"/jobs/{job.pk}/").content.decode()
+    assert "Started again" in page and why in page[: page.index('id="job-replicas"')]
+    Job.objects.filter(pk=job.pk).update(state="SUCCEEDED")
+    assert "Started again" not in browser("vera").get(f"/jobs/{job.pk}/").content.decode()
