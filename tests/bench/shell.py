@@ -11,6 +11,7 @@ import subprocess
 import time
 import tty
 
+from tests.bench.door import Door
 from tests.bench.figures import Figure, percentile, short, spread
 from tests.bench.stage import stage
 from tests.harness.product import job_spec
@@ -28,7 +29,7 @@ class Socket:
     """Our shell, as the page's script speaks to it."""
 
     def __init__(self, product, run):
-        self.socket = product.client.socket(f"/ws/shell/{run}")
+        self.socket = Door(product.client, f"/ws/shell/{run}")
         self.socket.send(json.dumps({"resize": [80, 24]}))
         self.taken = self.acked = 0
         while "ready" not in json.loads(self.socket.recv(timeout=30)):
