@@ -27,7 +27,7 @@ from jobs.rules.states import RunPhase
 MOST_ENDS = 10_000
 
 # The lease's row and then the runs, by id, are locked as everybody does it, and all is one commit.
-POSTGRES = """
+POSTGRES = f"""
 WITH lease AS (
     SELECT id FROM agents_host WHERE id = %(host)s AND lease_token = %(token)s FOR NO KEY UPDATE
 ), ours AS (
@@ -42,10 +42,7 @@ WITH lease AS (
 ), stored AS (
     INSERT INTO jobs_logpiece (run_id, start, "end", z, data, at, wall)
     SELECT piece.run, piece.start, piece.stop, piece.z, piece.data, piece.at, piece.wall
-    FROM moved JOIN unnest(
-        %(run)s::text[], %(start)s::bigint[], %(stop)s::bigint[], %(z)s::boolean[], %(data)b::bytea[],
-        %(at)s::jsonb[], %(wall)s::float8[]
-    ) AS piece(run, start, stop, z, data, at, wall) ON moved.id = piece.run
+    FROM moved JOIN {segments.PIECES} ON moved.id = piece.run
 )
 SELECT id, log_rolled FROM moved
 """
@@ -132,17 +129,10 @@ def _write_at_once(host_id: int, token: int, grown: Sequence[Growth]) -> dict[st
         "runs": [each.run for each in grown],
         "before": [Int8(each.before) for each in grown],
         "after": [Int8(each.after) for each in grown],
-        "run": [run for run, _ in blocks],
-        "start": [Int8(block.start) for _, block in blocks],
-        "stop": [Int8(block.end) for _, block in blocks],
-        "z": [block.z for _, block in blocks],
-        "data": [block.payload for _, block in blocks],
-        "at": [json.dumps(block.at) for _, block in blocks],
-        "wall": [block.wall for _, block in blocks],
+        **segments.columns(blocks),
     }
     with connection.wrap_database_errors:
         connection.ensure_connection()
-        # A cursor of the driver's own, which sends bytes as they are; Django's would spell them out as text.
         with psycopg.Cursor(connection.connection) as cursor:
             return dict(cursor.execute(POSTGRES, values).fetchall())
 

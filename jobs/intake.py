@@ -21,8 +21,8 @@ from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample, Ta
 from agents.failpoints import failpoint
 from agents.models import Host
 from jobs import facts, samples, segments, storage, strays
-from jobs.models import Job, LogGap, LogPiece, Run, RunSample
-from jobs.pieces import Tail
+from jobs.models import Job, LogGap, Run, RunSample
+from jobs.pieces import Block, Tail
 from jobs.rules.states import TERMINAL, RunPhase
 
 # A payload that cannot be read is asked for again so often; then its range is a gap like any other.
@@ -153,13 +153,13 @@ class Store:
 
     now: datetime
     changed: list[tuple[Run, set[str]]] = field(default_factory=list)
-    pieces: list[LogPiece] = field(default_factory=list)
+    blocks: list[tuple[str, Block]] = field(default_factory=list)
     gaps: list[LogGap] = field(default_factory=list)
     samples: list[RunSample] = field(default_factory=list)
 
     def save(self) -> None:
         failpoint("log.before")
-        LogPiece.objects.bulk_create(self.pieces)
+        segments.keep(self.blocks)
         LogGap.objects.bulk_create(self.gaps)
         samples.save(self.samples)
         for run, columns in self.changed:
@@ -239,7 +239,7 @@ def _append(
     told.acks[run.pk] = tail.stored
     if tail.stored == run.log_stored:
         return set()
-    store.pieces += [segments.piece_of(run.pk, block) for block in tail.blocks]
+    store.blocks += [(run.pk, block) for block in tail.blocks]
     store.gaps += [
         LogGap(run=run, start=gap.start, end=gap.end, reason=facts.text(gap.reason, 500)) for gap in tail.gaps
     ]

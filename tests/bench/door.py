@@ -41,7 +41,9 @@ class Door:
         events = self.protocol.events_received()
         for event in events:
             if isinstance(event, Frame) and event.opcode in (Opcode.TEXT, Opcode.BINARY):
-                self.messages.append(event.data.decode() if event.opcode is Opcode.TEXT else bytes(event.data))
+                self.messages.append(
+                    event.data.decode() if event.opcode is Opcode.TEXT else bytes(event.data)
+                )
         return events
 
     def flush(self):
