@@ -163,7 +163,7 @@ def live(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobLive:
         reason=job.reason,
         starts_by=job.earliest_start_at,
         again=started_again(job),
-        error=error_words(job.state, job.error_message),
+        error=error_words(job),
         flags=tuple(_flag(flag) for flag in job.flags),
         cancelled=job.state == JobState.CANCELLED and job.cancel_requested_at is not None,
         cancel_by=job.cancel_requested_by,
@@ -295,9 +295,11 @@ def _since(job: Job) -> datetime:
     return at or job.created_at
 
 
-def error_words(state: str, message: str) -> str:
-    """Vertex's one-word message of a cancelled job says what the state says already."""
-    return "" if state == JobState.CANCELLED and message == CANCELLED_TEXT else message
+def error_words(job: Job) -> str:
+    """Vertex's one-word message of a cancelled job says what the state says already; that a job is to be run again is
+    no error, and why is said by its flag."""
+    said = job.state == JobState.CANCELLED and job.error_message == CANCELLED_TEXT
+    return "" if said or job.outcome == JobState.QUEUED else job.error_message
 
 
 def _kill_at(job: Job) -> datetime | None:

@@ -45,7 +45,8 @@ def _unreachable(case: Case) -> str:
 def _stopping(case: Case, outcome: Outcome | None) -> str:
     if outcome is None or not case.open:
         return ""
-    return f"{_DECIDED[outcome.state]}; {_count(len(case.open))} still to be stopped and proved clean."
+    why = f" {outcome.message}" if outcome.state == JobState.QUEUED else ""
+    return f"{_DECIDED[outcome.state]}; {_count(len(case.open))} still to be stopped and proved clean.{why}"
 
 
 def _restarting(case: Case, states: Mapping[str, ReplicaState]) -> str:

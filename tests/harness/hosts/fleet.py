@@ -41,6 +41,11 @@ class Fleet:
         self.dir = leftovers.scratch("fleet")
         self.key = self.dir / "key"
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "tests", "-f", self.key)
+        self.shared_dir = (
+            self.dir / "shared"
+        )  # each host has it at `host.shared`, as all have a file server's disk
+        self.shared_dir.mkdir()
+        self.shared_dir.chmod(0o1777)
         self.programs = {"nvidia-smi": HERE / "fake_nvidia_smi.py"}
         self.programs.update({path.stem.replace("_", "-"): path for path in sorted(PROGRAMS.glob("*.py"))})
         if self.tier == "namespaces":

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Process 1 of a test host in namespaces. Environment: DIR (DIR/disk is its root) NAME ADDRESS GATEWAY BOOT_ID BINDS. Reads "go" when eth0 is there.
+# Process 1 of a test host in namespaces. Environment: DIR (DIR/disk is its root) SHARED NAME ADDRESS GATEWAY BOOT_ID BINDS. Reads "go" when eth0 is there.
 set -e
 read -r OUTER _ < /proc/self/stat
 echo "$OUTER" > "$DIR/pid"
@@ -8,6 +8,8 @@ mount --rbind /usr "$ROOT/usr"
 mount -o remount,bind,ro "$ROOT/usr"
 mount --bind "$ROOT/local-bin" "$ROOT/usr/local/bin"
 mount --bind "$DIR/ledger" "$ROOT/var/ledger"
+mkdir -p "$ROOT/mnt/shared"
+mount --bind "$SHARED" "$ROOT/mnt/shared"
 printf %s "$BINDS" | while read -r SOURCE TARGET; do
   mkdir -p "$ROOT$TARGET"
   mount --bind "$SOURCE" "$ROOT$TARGET"

@@ -47,6 +47,7 @@ class LoopbackHost(Host):
         for name in ("home", "bin", "etc", "failpoints"):
             (self.dir / name).mkdir()
         self.home = str(self.dir / "home")
+        self.shared = str(fleet.shared_dir)
         self.failpoints = str(self.dir / "failpoints")
         for program, source in fleet.programs.items():
             shutil.copy(source, self.dir / "bin" / program)

@@ -39,6 +39,7 @@ class NamespacedHost(Host):
     port = 22
     user = USER
     home = f"/home/{USER}"
+    shared = "/mnt/shared"
     failpoints = "/var/failpoints"
     gpu_state_path = "/etc/fake-gpus.json"
 
@@ -130,6 +131,7 @@ class NamespacedHost(Host):
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "LANG": "C.UTF-8",
             "DIR": str(self.dir),
+            "SHARED": str(self.fleet.shared_dir),
             "NAME": self.name,
             "ADDRESS": self.address,
             "GATEWAY": GATEWAY,

@@ -1,0 +1,244 @@
+"""What a program saves is found wherever it comes back: after a restart, a retry, a move, and when it made room.
+
+The hosts share a disk here. Beside these, a job that does nothing on its GPU is told of, and stopped if so chosen.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+
+import pytest
+
+from tests.behaviour.story import Story, finish, host_of, kill_replica, nothing_lives
+from tests.flows.test_walks import Browser
+from tests.harness.product.product import PASSWORD
+from tests.harness.shell import wait_for
+
+pytestmark = pytest.mark.needs_namespaces
+P, ALL = "workerpool0-0", ("workerpool0-0", "workerpool1-0", "workerpool1-1")
+# Longer than the grace that everybody else has (1 s in these tests).
+SAVING_S = 2
+
+
+@pytest.fixture(scope="module")
+def browser(yard):
+    browser = Browser(yard.url)
+    browser.send("/login", "/login", username="ada", password=PASSWORD, next="")
+    return browser
+
+
+def begun(story, run, name=P):
+    """At which step a run began."""
+    return int(re.search(r"begins at step (\d+)", story.wait_for_line("begins at", name, run["id"]))[1])
+
+
+def saved(story, run, name=P):
+    """The last step that it said to have saved."""
+    return max(int(step) for step in re.findall(r"saved step (\d+)", story.log(name, run["id"])))
+
+
+@pytest.fixture(scope="module")
+def still(yard):
+    """A job that holds a GPU, prints nothing and computes nothing. It is begun first, for stillness takes its time."""
+    return Story(yard, {"command": ["sleep", "1000"], "gpus": 1}, name="still").running()
+
+
+class Kept:
+    """Killed, aborted, and moved away from its host by an admin, one after the other."""
+
+    def __init__(self, yard):
+        self.base = f"{yard.fleet[0].shared}/kept"
+        command = ["trainer", "--until", "~/finish-kept"]
+        self.story = story = Story(
+            yard,
+            {"command": command, "gpus": 1},
+            name="kept",
+            baseOutputDirectory={"outputUriPrefix": self.base},
+        ).running()
+        story.wait_for_line("saved step 10")
+        kill_replica(yard, self.newest(), "trainer")
+        self.trains_on(1)
+        aborted = host_of(yard, self.newest())
+        self.act(aborted, "cordon")
+        kill_replica(yard, self.newest(), "trainer", "ABRT")
+        self.trains_on(2)
+        drained = host_of(yard, self.newest())
+        self.act(drained, "drain")
+        self.trains_on(3)
+        self.while_running = story.ours
+        for host in (aborted, drained):
+            self.act(host, "uncordon")
+        finish(yard, "finish-kept")
+        story.over("SUCCEEDED")
+        self.runs = story.runs()
+
+    def newest(self):
+        return self.story.run()
+
+    def trains_on(self, number):
+        """Until the run of that number, of all, has saved something."""
+        wait_for(lambda: len(self.story.runs()) > number, f"run {number}", dump=self.story.yard.tail)
+        self.story.wait_for_line("saved step", run=self.story.runs()[number]["id"])
+
+    def act(self, host, verb):
+        self.story.yard.client.call("POST", f"{self.story.yard.url}/api/v1/hosts/{host.name}:{verb}", json={})
+
+
+@pytest.fixture(scope="module")
+def kept(yard, still):
+    return Kept(yard)
+
+
+def test_S0_19_S0_20_a_checkpoint_on_shared_storage_outlives_restart_retry_and_move(kept):
+    runs = kept.runs
+    places = [(run["attempt"], run["number"]) for run in runs]
+    assert places == [(1, 0), (1, 1), (2, 0), (2, 1)], kept.story.moves(P)
+    hosts = [run["host"] for run in runs]
+    assert hosts[0] == hosts[1] != hosts[2] != hosts[3], "restarted there, retried and moved elsewhere"
+    for before, after in zip(runs, runs[1:], strict=False):
+        assert begun(kept.story, after) >= saved(kept.story, before) >= 5
+    assert kept.story.ours["retries"] == 1 and kept.while_running["replicas"][0]["restarts"] == 0
+
+
+def test_S0_11_S0_20_whoever_is_moved_has_the_time_to_save(kept):
+    """Told to leave, it saved the very step at which the next run began."""
+    left, last = kept.runs[-2:]
+    assert "is told to leave" in kept.story.log(run=left["id"])
+    assert begun(kept.story, last) == saved(kept.story, left)
+
+
+def age(yard, story, minutes):
+    """So long ago is what the host told of its GPUs: nobody waits for minutes here."""
+    run = story.run()["id"]
+    back = f"strftime('%Y-%m-%d %H:%M:%f', gpu_active_at, '-{minutes} minutes')"
+    with sqlite3.connect(yard.database, timeout=30) as database:
+        database.execute(f"UPDATE jobs_run SET gpu_active_at = {back} WHERE id = ?", (run,))
+        database.execute("UPDATE jobs_job SET due_at = datetime('now') WHERE id = ?", (story.id,))
+    database.close()
+
+
+def flag(story, name):
+    return next((each["text"] for each in story.ours["flags"] if each["flag"] == name), None)
+
+
+def idle_rule(browser, **rule):
+    page = "/projects/default/notifications"
+    answer = browser.send(page, f"{page}/idle", **rule).text
+    assert "The idle rule is changed." in answer or "There is no idle rule any more." in answer
+
+
+class Watched:
+    """Flagged as stalled; then idle by a rule that only tells; then stopped by one that stops."""
+
+    def __init__(self, yard, still, browser):
+        self.stalled = wait_for(lambda: flag(still, "STALLED"), "the stall to be told", dump=yard.tail)
+        self.page = browser.get(f"/jobs/{still.id}/")
+        self.idle_before = flag(still, "IDLE")
+        idle_rule(browser, minutes="20")
+        age(yard, still, 21)
+        self.idle = wait_for(lambda: flag(still, "IDLE"), "the idleness to be told", dump=yard.tail)
+        self.state = still.state
+        idle_rule(browser, minutes="20", stops="1")
+        still.over("CANCELLED")
+        self.last_page = browser.get(f"/jobs/{still.id}/")
+        idle_rule(browser, minutes="")
+
+
+@pytest.fixture(scope="module")
+def watched(yard, still, kept, browser):
+    return Watched(yard, still, browser)
+
+
+def test_a_replica_that_does_nothing_is_flagged_and_goes_on(watched, still):
+    assert watched.stalled.startswith("No output, and no CPU or GPU in use: workerpool0-0 since ")
+    assert watched.stalled in watched.page and "Stalled" in watched.page
+    told = [(row["from_state"], row["to_state"]) for row in still.moves("flag")]
+    assert ("", "STALLED") in told and watched.idle_before is None
+
+
+def test_a_gpu_at_rest_is_told_and_its_job_stopped_only_where_that_was_chosen(watched, still, yard):
+    assert watched.idle.startswith("All its GPUs have been at 0 % since ") and watched.state == "RUNNING"
+    assert still.error["message"].startswith(
+        "The job was stopped by the idle rule of project default. All its GPUs"
+    )
+    assert "The job was stopped by the idle rule of project default." in watched.last_page
+    assert still.moves()[-1]["actor"] == "idle rule of project default"
+    assert nothing_lives(yard, still.id)
+
+
+class Spot:
+    """A SPOT job has all GPUs; somebody comes who wants one; it leaves, waits, and comes back."""
+
+    def __init__(self, yard, browser):
+        command = ["trainer", "--until", "~/finish-spot", "--saving", str(SAVING_S)]
+        self.story = spot = Story(
+            yard,
+            {"command": command, "gpus": 8},
+            {"command": command, "gpus": 8, "replicas": 2},
+            name="spot",
+            scheduling={"strategy": "SPOT"},
+            baseOutputDirectory={"outputUriPrefix": f"{yard.fleet[0].shared}/spot"},
+        ).running()
+        for name in ALL:
+            spot.wait_for_line("saved step 5", name)
+        self.normal = Story(
+            yard, {"command": ["replica", "--until", "~/finish-normal"], "gpus": 1}, name="normal"
+        )
+        self.leaving = wait_for(lambda: flag(spot, "STOPPING"), "it to be told to leave", dump=yard.tail)
+        self.page_leaving = browser.get(f"/jobs/{spot.id}/")
+        self.waits_for_it = wait_for(lambda: self.normal.ours["reason"], "the other to say why it waits")
+        self.normal.running()
+        self.waiting = wait_for(lambda: spot.ours["reason"] and spot.ours, "the reason why it waits")
+        self.page_waiting = browser.get(f"/jobs/{spot.id}/")
+        finish(yard, "finish-normal")
+        self.normal.over("SUCCEEDED")
+        spot.running()
+        self.runs = {name: spot.runs(name) for name in ALL}
+        for name in ALL:
+            begun(spot, self.runs[name][-1], name)
+        finish(yard, "finish-spot")
+        spot.over("SUCCEEDED")
+        self.page = browser.get(f"/jobs/{spot.id}/")
+        events = f"{yard.url}/api/v1/jobs/{spot.id}/events"
+        self.events = yard.client.call("GET", events).json()["events"]
+
+
+@pytest.fixture(scope="module")
+def spot(yard, watched, browser):
+    return Spot(yard, browser)
+
+
+def why(spot):
+    return (
+        f"Makes room for job {spot.normal.id}, normal, of ada: a SPOT job runs while nobody else needs its place."
+        " It counts against nothing."
+    )
+
+
+def test_a_spot_job_makes_room_and_comes_back_at_its_own_cost(spot):
+    ours = spot.story.ours
+    assert spot.story.states() == ["QUEUED", "PENDING", "RUNNING"] * 2 + ["SUCCEEDED"]
+    assert (ours["attempt"], ours["retries"]) == (2, 0)
+    assert [replica["restarts"] for replica in ours["replicas"]] == [0, 0, 0]
+    for name in ALL:
+        assert [(run["attempt"], run["number"]) for run in spot.runs[name]] == [(1, 0), (2, 0)]
+
+
+def test_a_spot_job_saves_within_its_grace_and_goes_on_from_there(spot):
+    """Saving takes longer than the grace of a cancelled job; none is killed, and none repeats a step."""
+    for name in ALL:
+        first, second = spot.runs[name]
+        assert (first["exitCode"], first["exitSignal"]) == (0, None)
+        log = spot.story.log(name, first["id"])
+        assert "is told to leave" in log and log.endswith(f"saved step {saved(spot.story, first, name)}\n")
+        assert begun(spot.story, second, name) == saved(spot.story, first, name)
+
+
+def test_a_spot_job_says_for_whom_it_leaves_and_for_what_it_waits(spot):
+    assert why(spot) in spot.leaving and spot.leaving in spot.page_leaving
+    assert "others are being stopped" in spot.waits_for_it
+    assert spot.waiting["reason"] in spot.page_waiting and "H100" in spot.waiting["reason"]
+    assert spot.waiting["spot"] and why(spot) in spot.page
+    [left] = [event for event in spot.events if event["kind"] == "preempt"]
+    assert (left["to"], left["cause"]) == ("QUEUED", why(spot))

@@ -1,0 +1,94 @@
+"""G12 on real hosts: one host of a gang is lost while the gang starts, whichever it is. None lives twice, all start."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.flows.scenes import LongJob, replica_process, stopped_on
+from tests.harness.shell import wait_for
+
+pytestmark = pytest.mark.needs_namespaces
+NAMES = ("workerpool0-0", "workerpool1-0", "workerpool1-1")
+
+
+@pytest.fixture(autouse=True)
+def mended(yard):
+    yield
+    for host in yard.fleet:
+        host.disarm()
+        host.heal()
+        let_go(host)
+
+
+def let_go(host):
+    for pid in stopped_on(host):
+        host.run_inside("kill", "-CONT", str(pid), check=False)
+
+
+class Starting(LongJob):
+    """A gang of three, the k-th replica of which stands still on its host just before its program is executed."""
+
+    def __init__(self, yard, k, gpus):
+        for host in yard.fleet:
+            host.arm("before_gate", "stop")
+        super().__init__(yard, replicas=3, gpus=gpus, name=f"gang {k}")
+        for host in yard.fleet:
+            wait_for(lambda host=host: stopped_on(host), f"a keeper of {host.name} to stand still")
+        self.k = NAMES[k]
+        self.first = self.run(self.k)
+        self.lost = self.host(self.k)
+        for host in yard.fleet:
+            if host is not self.lost:
+                let_go(host)
+        for name in NAMES:
+            if name != self.k:
+                yard.client.wait_for_log(self.id, "line 0 at", name)
+        assert yard.client.state(self.id) == "PENDING"
+
+    def judged(self):
+        """To the end, with every invariant; then what was started, by replica."""
+        for name in NAMES:
+            self.yard.client.wait_for_log(self.id, "line 0 at", name)
+        self.succeeded()
+        self.yard.check()
+        starts = [start.removeprefix(f"{self.id}-") for start in self.starts()]
+        assert len(starts) == len(set(starts))
+        return sorted(starts)
+
+
+@pytest.mark.parametrize("k", range(3))
+def test_a_host_that_dies_while_its_gang_starts_begins_again_with_what_it_lost(yard, k):
+    """Its first process is killed: all of it is gone, nobody is told. The others wait where they are."""
+    job = Starting(yard, k, gpus=5)
+    job.lost.reboot(hard=True)
+    job.running()
+    told = yard.query(f"SELECT cause FROM jobs_transition WHERE job_id = {job.id} AND subject = '{job.k}'")
+    assert any("restart 1 of 5" in row["cause"] for row in told), told
+    [old] = [run for run in yard.runs(job.id) if run["id"] == job.first["id"]]
+    assert (old["why"], old["started_at"]) == ("reboot", None)
+    again = [f"{job.k}-a1-r1" if name == job.k else f"{name}-a1-r0" for name in NAMES]
+    assert job.judged() == sorted(again)
+
+
+def test_a_host_that_falls_silent_while_its_gang_starts_is_waited_for_or_declared_gone(yard, client):
+    """Its order had arrived: the replica lives over there unheard. No other begins before that one is proved over."""
+    job = Starting(yard, 1, gpus=5)
+    lost, old = job.lost, job.first["id"]
+    lost.blackhole()
+    let_go(lost)
+    yard.wait_for_hosts("unreachable", lost.name)
+    wait_for(lambda: "UNREACHABLE" in job.flags(), "the job to say so", dump=yard.tail)
+    wait_for(lambda: replica_process(lost, old), "the replica to live unheard")
+    assert client.state(job.id) == "PENDING" and len(yard.runs(job.id)) == 3
+    client.call("POST", f"{yard.url}/api/v1/hosts/{lost.name}:declareGone", json={"name": lost.name})
+    client.wait(job.id, "QUEUED")
+    [row] = yard.query(f"SELECT attempt, job_retries, internal_tries FROM jobs_job WHERE id = {job.id}")
+    assert (row["attempt"], row["job_retries"], row["internal_tries"]) == (2, 0, 0)
+    assert replica_process(lost, old), "nobody has told the lost host yet"
+    lost.heal()
+    job.running()
+    ledger = yard.ledger(job.id)
+    last = max(line["wall"] for line in ledger if line["run"] == old)
+    again = min(line["wall"] for line in ledger if line["run"] == f"{job.id}-{job.k}-a2-r0")
+    assert last < again, "two lives of one replica at the same time"
+    assert job.judged() == sorted(f"{name}-a{attempt}-r0" for name in NAMES for attempt in (1, 2))
