@@ -1,7 +1,7 @@
 # Everything runs from a fresh clone, on a machine with python3 and nothing else done before.
 PY := .venv/bin/python
 
-.PHONY: help install install-run up test bench campaign simulate behaviour programs lint
+.PHONY: help install install-run up test bench campaign soak simulate behaviour programs lint
 
 help:
 	@echo "make up       start Trainyard (TRAINYARD_PORT, TRAINYARD_BIND, TRAINYARD_DATA; see README.md)"
@@ -13,6 +13,7 @@ help:
 	@echo "make behaviour  write docs/behaviour.md: which rows of the service's documents are shown by which tests"
 	@echo "make simulate a month of a cluster by the scheduler's rules, drawn into docs/scheduling.svg"
 	@echo "make campaign the seeded fault campaign, longer than in the tests (CAMPAIGN_S=600 SEED=)"
+	@echo "make soak     ten minutes of everything at once: nothing is lost, nothing grows (SOAK_S=600 SEED=)"
 
 install:
 	@tools/install all
@@ -41,6 +42,10 @@ simulate: install
 campaign: install
 	@tools/test-machine
 	@CAMPAIGN_S=$(or $(CAMPAIGN_S),600) SEED=$(SEED) $(PY) -m pytest -q -s --timeout 0 tests/flows/test_campaign.py
+
+soak: install
+	@tools/test-machine
+	@SOAK_S=$(or $(SOAK_S),600) SEED=$(SEED) $(PY) -m pytest -q -s --timeout 0 tests/flows/test_soak.py
 
 behaviour: install
 	@$(PY) -m tests.behaviour.page

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.flows.stage import THE_STAGE
@@ -10,6 +12,9 @@ from tests.harness.fixtures import enter_network_of_hosts, leave_private_network
 # A flow waits for conditions, each with its own deadline; this one is for a harness that hangs.
 TIMEOUT_S = 400
 FAILED = pytest.StashKey[bool]()
+
+# What `make soak` runs.
+collect_ignore = [] if os.environ.get("SOAK_S") else ["test_soak.py"]
 
 
 def pytest_collection_modifyitems(items):
