@@ -1,0 +1,57 @@
+"""A machine type's memory, on hosts whose administrator has given the login a memory cgroup of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.behaviour.story import GRPC_INVALID, Story
+from tests.harness.hosts import memory
+
+pytestmark = pytest.mark.needs_namespaces
+EATS = "food = []\nwhile True: food.append(bytearray(8 << 20))"
+
+
+class Fed:
+    """One job that eats more than its machine type has, beside one that does not."""
+
+    def __init__(self, yard):
+        small = f"{yard.client.url}/api/v1/machineTypes/small-memory"
+        yard.client.call("PUT", small, json={"cpus": 0.5, "memoryMb": 128})
+        beside = Story(
+            yard, {"command": ["replica", "--seconds", "2"], "machine": "small-memory"}, name="modest"
+        ).running()
+        self.limit = beside.run()
+        self.hungry = Story(
+            yard, {"command": ["python3", "-c", EATS], "machine": "small-memory"}, name="hungry"
+        )
+        self.hungry.over("FAILED")
+        self.beside = beside.over("SUCCEEDED")
+
+
+@pytest.fixture(scope="module")
+def fed(yard):
+    try:
+        for host in yard.fleet:
+            memory.give(host)
+        yard.wait_for_hosts("up")
+        yield Fed(yard)
+    finally:
+        for host in yard.fleet:
+            memory.take_back(host)
+        yard.wait_for_hosts("up")
+
+
+def test_S0_32_out_of_memory_is_told_in_the_documents_words_and_for_certain(fed):
+    assert fed.hungry.error == {
+        "code": GRPC_INVALID,
+        "message": "The replica workerpool0-0 ran out of memory and exited with a non-zero status of 137.",
+    }
+    [run] = fed.hungry.runs()
+    assert (run["outOfMemory"], run["outOfMemorySure"]) == (True, "certain")
+    assert fed.hungry.ours["retries"] == 0
+
+
+def test_the_memory_of_a_machine_type_is_a_limit_where_the_host_allows_it(fed):
+    """Of 128 MB, what is left beside the share that is kept for the host."""
+    assert (fed.limit["memoryLimitMb"], fed.limit["memoryLimitEnforced"]) == (77, True)
+    assert fed.beside.run()["outOfMemory"] is False

@@ -1,0 +1,55 @@
+"""A memory cgroup of the login's own, as the administrator of a host may give one: limits are then enforced there.
+
+Of version 1, below the cgroup of the tests themselves, so that whatever bounds these bounds the hosts as well.
+"""
+
+from __future__ import annotations
+
+import pathlib
+
+from tests.harness.leftovers import identity
+
+MOUNTED = pathlib.Path("/sys/fs/cgroup")
+GIVE = """
+set -e
+mountpoint -q "$1" || mount -t cgroup -o memory cgroup "$1"
+mkdir -p "$1$2"
+chown -R "$3" "$1$2"
+cat /run/sshd.pid > "$1$2/cgroup.procs"
+"""
+TAKE = """
+for pid in $(cat "$1$2/cgroup.procs"); do echo $pid > "$1$3/cgroup.procs"; done 2>/dev/null
+rmdir "$1$2"
+umount "$1"
+"""
+
+
+def own():
+    """Where in the hierarchy these tests are."""
+    for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            return path.rstrip("/")
+    raise AssertionError("these tests make memory cgroups (v1), which this machine must allow")
+
+
+def group(host):
+    return f"{own()}/trainyard-{identity()}-{host.name}"
+
+
+def give(host):
+    """From the next login on."""
+    host.run_inside("sh", "-c", GIVE, "sh", MOUNTED, group(host), host.user)
+    end_logins(host)
+
+
+def take_back(host):
+    end_logins(host)
+    host.run_inside("sh", "-c", TAKE, "sh", MOUNTED, group(host), own(), check=False)
+
+
+def end_logins(host):
+    """What was logged in before is where it was."""
+    for pid, command in host.processes(f"sshd: {host.user}"):
+        if command.startswith("sshd"):
+            host.run_inside("kill", "-9", str(pid), check=False)
