@@ -18,9 +18,14 @@ chown -R "$3" "$1$2"
 cat /run/sshd.pid > "$1$2/cgroup.procs"
 """
 TAKE = """
-for pid in $(cat "$1$2/cgroup.procs"); do echo $pid > "$1$3/cgroup.procs"; done 2>/dev/null
-rmdir "$1$2"
-umount "$1"
+for again in $(seq 200); do
+  for pid in $(cat "$1$2/cgroup.procs"); do echo $pid > "$1$3/cgroup.procs"; done 2>/dev/null
+  rmdir "$1$2"/trainyard.* "$1$2" 2>/dev/null
+  [ -d "$1$2" ] || exec umount -l "$1"
+  sleep 0.05
+done
+ls -R "$1$2" >&2
+exit 1
 """
 
 
@@ -45,7 +50,7 @@ def give(host):
 
 def take_back(host):
     end_logins(host)
-    host.run_inside("sh", "-c", TAKE, "sh", MOUNTED, group(host), own(), check=False)
+    host.run_inside("sh", "-c", TAKE, "sh", MOUNTED, group(host), own())
 
 
 def end_logins(host):
