@@ -12,6 +12,9 @@ from django.conf import settings
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
+# `trainyard up` runs Django's checks once; each worker would read every page and form for them, and keep those.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
+
 # Root in a container is usual, and nothing but JSON is accepted from the broker.
 warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
 

@@ -24,7 +24,7 @@ class Story:
         self.yard.client.wait(self.id, "RUNNING")
         return self
 
-    def over(self, state=None, timeout=150):
+    def over(self, state=None, timeout=300):
         try:
             self.yard.client.wait(self.id, *([state] if state else TERMINAL), timeout=timeout)
         except AssertionError as problem:

@@ -26,7 +26,7 @@ WIDE, NARROW = {"width": 1200, "height": 800}, {"width": 375, "height": 800}
 # A job that says so when it runs, and stays until it is stopped.
 WAITING = "echo ready to wait\nsleep 3600"
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +45,8 @@ def yard(machine):
 @pytest.fixture
 def page(page):
     """Patient, because the machine may be busy; and the browser tells what the policy refused."""
-    page.set_default_timeout(60_000)
-    expect.set_options(timeout=60_000)
+    page.set_default_timeout(120_000)
+    expect.set_options(timeout=120_000)
     page.on(
         "console",
         lambda said: page.problems.append(said.text) if "Content Security Policy" in said.text else None,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 
@@ -46,3 +49,17 @@ def test_without_beat_the_worker_sweeps_by_its_own_timer_and_outlives_a_failure(
 
 def test_every_worker_has_the_timer():
     assert SweepTimer in app.steps["worker"]
+
+
+START = """
+import sys
+from console.worker import app
+app.loader.init_worker()  # as Celery does before its first step
+sys.exit("console.urls" in sys.modules)
+"""
+
+
+def test_a_worker_starts_without_reading_every_page():
+    """Half a second of each start, and of each restart; `trainyard up` has made Django's checks before."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CELERY_")}
+    assert subprocess.run([sys.executable, "-c", START], env=environment, timeout=120).returncode == 0

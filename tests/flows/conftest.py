@@ -10,7 +10,7 @@ from tests.flows.stage import THE_STAGE
 from tests.harness.fixtures import enter_network_of_hosts, leave_private_network
 
 # A flow waits for conditions, each with its own deadline; this one is for a harness that hangs.
-TIMEOUT_S = 400
+TIMEOUT_S = 1200
 FAILED = pytest.StashKey[bool]()
 
 # What `make soak` runs.

@@ -27,8 +27,9 @@ POINTS = [point for point in failpoints.NAMES if point not in {*IN_WEB, *RARE, "
 # Cuts off what it has written, so that its host has a gap to tell of.
 CUTTER = "echo begin; sleep 0.5; : > /proc/self/fd/1; echo again; sleep 0.3"
 MOST_JOBS_AT_ONCE = 6
-AT_ONCE = 4
-WALK_S = 240
+AT_ONCE = 8
+WALK_S = 400
+CROWD, ALONE = {"dispatcher": 5, "worker": 2}, {"dispatcher": 1, "worker": 1}  # beside those of `up`
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +37,19 @@ def shape():
     return "apart"
 
 
+@pytest.fixture(scope="module")
+def alone_again(stage):
+    """The next file finds as many processes as it expects."""
+    yield
+    if stage.product:
+        stage.product.keep_extras(**ALONE)
+
+
 @pytest.fixture
-def crowd(yard):
+def crowd(yard, alone_again):
     """Six dispatchers and three workers, so that some go on while others are dead or asleep."""
     yard.settle()
-    for role in ("dispatcher",) * 4 + ("worker",):
-        yard.start_extra(role)
+    yard.keep_extras(**CROWD)
     yield yard
     yard.disarm()
     yard.processes.resume()
@@ -63,17 +71,21 @@ class Passers:
         return job_spec(["sh", "-c", CUTTER], name="cutter")
 
     def short(self):
-        return job_spec(["replica", "--seconds", "0.3"], name="short")
+        return job_spec({"command": ["replica", "--seconds", "0.3"], "gpus": 3}, name="short")
 
     def gang(self):
         pool = {"command": ["replica", "--seconds", "0.3"], "gpus": 3}
         return job_spec(pool, {**pool, "replicas": 2}, name="gang")
 
     def stubborn(self):
-        return job_spec(["replica", "--ignore-term", "--seconds", "900"], name="to be cancelled")
+        pool = {"command": ["replica", "--ignore-term", "--seconds", "900"], "gpus": 3}
+        return job_spec(pool, name="to be cancelled")
 
     def send_more(self):
-        states = {job_id: self.yard.client.state(job_id, patience=60) for job_id in self.running}
+        known = {
+            row["id"]: row["state"] for row in self.yard.query("SELECT id, state FROM jobs_job")
+        }  # a look at the rows: the door has enough to do
+        states = {job_id: known[job_id] for job_id in self.running}
         self.running = {
             job_id: name for job_id, name in self.running.items() if states[job_id] not in TERMINAL
         }

@@ -152,7 +152,7 @@ def test_a_slow_and_lossy_link_is_only_slow(yard, client):
         host.shape(rate="1mbit", loss_percent=3)
     try:
         job_id = yard.submit(job_spec(["replica", "--mb", "0.5", "--seconds", "0.5"], name="slow link"))
-        client.wait(job_id, "SUCCEEDED", timeout=90)
+        client.wait(job_id, "SUCCEEDED", timeout=180)
         yard.settle()
     finally:
         for host in yard.fleet:

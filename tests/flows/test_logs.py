@@ -42,7 +42,7 @@ def test_a_flood_through_a_small_disk(yard, client):
     """Failure mode 26: more than the host's disk holds comes through it, byte for byte or as a gap that says so."""
     assert yard.fleet.disk_mb < 300
     job_id = yard.submit(job_spec(["replica", "--mb", "400", "--seconds", "0.2"], name="flood"))
-    client.wait(job_id, "SUCCEEDED", timeout=120)
+    client.wait(job_id, "SUCCEEDED", timeout=240)
     web = yard.processes.of("web")[0]
     yard.check()
     [run] = yard.runs(job_id)

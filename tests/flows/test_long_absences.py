@@ -30,7 +30,7 @@ def test_a_timeout_is_kept_by_the_host_while_the_console_is_away(yard, client):
     yard.kill()
     for each in yard.fleet:
         each.skew(86400)
-    wait_for(lambda: not host.processes(run), "the host to end the run by itself", timeout=90)
+    wait_for(lambda: not host.processes(run), "the host to end the run by itself", timeout=180)
     for each in yard.fleet:
         each.unskew()
     yard.start().wait_for_hosts("up")
@@ -53,7 +53,7 @@ def test_workers_are_stopped_cold_again_and_again(yard, client):
         old = yard.processes.of("worker")
         wait_for(lambda old=old: yard.processes.of("worker") != old or old, "workers")
     for job_id in jobs:
-        client.wait(job_id, "SUCCEEDED", timeout=120)
+        client.wait(job_id, "SUCCEEDED", timeout=240)
     yard.check()
 
 
@@ -69,7 +69,7 @@ def hanging(hosts):
         yield host, daemon
     finally:
         end(host)
-        daemon.wait(30)
+        daemon.wait(60)
         daemon.stdout.close()
 
 

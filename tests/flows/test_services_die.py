@@ -76,7 +76,7 @@ def test_redis_and_postgres_die_under_a_running_job(yard, client):
         time.sleep(random.uniform(0.1, 0.8))
         yard.postgres.start()
         after = yard.submit(job_spec(["replica", "--seconds", "0.2"], name="after postgres"), patience=60)
-        client.wait(after, "SUCCEEDED", timeout=90)
+        client.wait(after, "SUCCEEDED", timeout=180)
     job.succeeded()
     yard.check()
     assert len(job.starts()) == 3
@@ -111,7 +111,7 @@ def test_messages_come_again_and_late(yard, client):
     hosts = [f"h{row['id']}" for row in yard.query("SELECT id FROM agents_host")]
     words = [sys.executable, "-c", REPLAY, *map(str, over), str(job.id), *hosts]
     environment = {**yard.environment(), "DJANGO_SETTINGS_MODULE": "console.settings"}
-    subprocess.run(words, cwd=ROOT, env=environment, check=True, timeout=60)
+    subprocess.run(words, cwd=ROOT, env=environment, check=True, timeout=120)
     wait_for(lambda: not int(yard.redis.cli("LLEN", "default")), "the queue to be empty")
     job.grows()
     assert yard.query("SELECT id, state, version FROM jobs_job ORDER BY id") == before

@@ -30,7 +30,7 @@ class Browser:
         self.session.trust_env = False
 
     def get(self, path):
-        answer = self.session.get(self.url + path, timeout=60)
+        answer = self.session.get(self.url + path, timeout=120)
         assert answer.status_code == 200, answer.text[:2000]
         return answer.text
 
@@ -38,7 +38,7 @@ class Browser:
         token = TOKEN.search(self.get(page))[1]
         headers = {"Referer": self.url + page, "Origin": self.url}
         fields["csrfmiddlewaretoken"] = token
-        answer = self.session.post(self.url + path, data=fields, headers=headers, timeout=60)
+        answer = self.session.post(self.url + path, data=fields, headers=headers, timeout=120)
         assert answer.status_code == 200, answer.text[:2000]
         return answer
 
@@ -131,9 +131,9 @@ def test_a_crash_and_the_restart_that_follows(yard, client, hosts):
     )
     pid = replica_process(host, victim["id"])
     with client.socket(f"/ws/jobs/{job_id}") as page:
-        before = json.loads(page.recv(timeout=60))
+        before = json.loads(page.recv(timeout=120))
         host.run_inside("kill", f"-{signal.SIGKILL.value}", str(pid))
-        wait_for(lambda: "SIGKILL" in json.loads(page.recv(timeout=60))["html"], "the page to say SIGKILL")
+        wait_for(lambda: "SIGKILL" in json.loads(page.recv(timeout=120))["html"], "the page to say SIGKILL")
         assert "SIGKILL" not in before["html"]
     again = wait_for(lambda: running(yard, job_id, "workerpool1-0", after=victim["id"]), "the second run")
     job_log = client.log(job_id, "workerpool1-0", again["id"])

@@ -40,6 +40,7 @@ class Evidence:
     usage: list = field(default_factory=list)  # dicts: run_id, began_at, ended_at
     gaps: list = field(default_factory=list)  # dicts: run_id, start, end, reason
     logs: dict = field(default_factory=dict)  # run id -> stored bytes
+    compared: set = field(default_factory=set)  # runs whose logs were found right before, and lie as they lay
     silences: list = field(
         default_factory=list
     )  # dicts: host, at, kind: each status that a host came to have

@@ -9,6 +9,7 @@ import pytest
 
 from tests.harness.invariants import WHEN_QUIET, check, violations
 from tests.harness.ledger import Evidence
+from tests.harness.product.logs import StoredLogs
 
 OUTPUT = b"line 0\nline 1\n"
 EARLY, LATE = "77-workerpool0-0-a1-r0", "78-workerpool0-0-a1-r0"
@@ -222,3 +223,30 @@ def test_a_gap_explains_missing_bytes_and_no_more():
     assert violations(evidence) == []
     evidence.gaps[0]["end"] = 13
     assert [text[:2] for text in violations(evidence)] == ["I5"]
+
+
+class FakeProduct:
+    """One log of one run, which is asked for by its reader."""
+
+    def __init__(self):
+        self.row = {"id": EARLY, "job_id": 77, "replica": "workerpool0-0", "pieces": 2, "segments": 0}
+        self.asked = 0
+        self.client = self
+
+    def query(self, statement):
+        return [dict(self.row)]
+
+    def log(self, *_, **__):
+        self.asked += 1
+        return OUTPUT
+
+
+def test_a_log_is_compared_once_and_again_when_it_was_stored_otherwise():
+    product = FakeProduct()
+    logs = StoredLogs(product)
+    assert logs.read() == ({EARLY: OUTPUT}, set())
+    assert logs.read() == ({EARLY: OUTPUT}, set()), "nobody said that it was right"
+    logs.were_right()
+    assert logs.read() == ({}, {EARLY}) and product.asked == 2
+    product.row.update(pieces=0, segments=1)
+    assert logs.read() == ({EARLY: OUTPUT}, set())

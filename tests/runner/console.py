@@ -17,7 +17,7 @@ from agents import runner
 from agents.runner import Decoder, encode
 
 RUNNER = Path(runner.__file__)
-PATIENCE_S = 40.0
+PATIENCE_S = 90.0
 
 
 def wait_for(condition, what="a condition", patience=PATIENCE_S):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import sqlite3
+import threading
 
 import psycopg
 from psycopg.rows import dict_row
@@ -12,19 +14,41 @@ from psycopg.rows import dict_row
 JSON_COLUMNS = ("flags", "spec", "order", "survivors", "gpu_uuids", "facts", "checklist")
 
 
-def query(url, statement):
-    """Rows as dicts, the same for both databases: datetimes as seconds, JSON decoded."""
-    if url.startswith("postgres"):
-        with psycopg.connect(url, row_factory=dict_row, connect_timeout=10) as connection:
-            rows = connection.execute(statement).fetchall()
-    else:
-        connection = sqlite3.connect(f"file:{url}?mode=ro", uri=True, timeout=30)
-        try:
+class Look:
+    """One connection for all looks: a new one costs PostgreSQL a process. SQLite's file may be replaced."""
+
+    def __init__(self, url):
+        self.url = url
+        self.connection = None
+        self.lock = threading.Lock()
+
+    def query(self, statement):
+        """Rows as dicts, the same for both databases: datetimes as seconds, JSON decoded."""
+        rows = self.postgres(statement) if self.url.startswith("postgres") else self.sqlite(statement)
+        return [{name: plain(name, value) for name, value in row.items()} for row in rows]
+
+    def sqlite(self, statement):
+        with contextlib.closing(
+            sqlite3.connect(f"file:{self.url}?mode=ro", uri=True, timeout=30)
+        ) as connection:
             connection.row_factory = sqlite3.Row
-            rows = [dict(row) for row in connection.execute(statement)]
-        finally:
-            connection.close()
-    return [{name: plain(name, value) for name, value in row.items()} for row in rows]
+            return [dict(row) for row in connection.execute(statement)]
+
+    def postgres(self, statement):
+        with self.lock:
+            if self.connection is not None:
+                with contextlib.suppress(psycopg.OperationalError):  # the server was killed since
+                    return self.connection.execute(statement).fetchall()
+                self.close()
+            self.connection = psycopg.connect(
+                self.url, row_factory=dict_row, connect_timeout=10, autocommit=True
+            )
+            return self.connection.execute(statement).fetchall()
+
+    def close(self):
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
 
 
 def plain(name, value):

@@ -16,12 +16,27 @@ from console.celery import app
 from jobs import desk, sweep, tasks
 
 PR_SET_PDEATHSIG = 1
+# What they read besides when they start.
+MORE = (
+    "agents.fleet",
+    "celery.apps.worker",
+    "celery.bin.celery",
+    "celery.concurrency.thread",
+    "celery.contrib.django.task",
+    "celery.worker.autoscale",
+    "celery.worker.consumer",
+    "celery.worker.strategy",
+    "jobs.bell",
+    "kombu.transport.redis",
+)
 QUEUES = {"dispatcher": "dispatch", "worker": "default"}
 IMPORTED = (desk, sweep, tasks)  # what both roles need, so that a child does not have to read it again
 
 
 def main():
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead are not kept as zombies
+    for name in MORE:
+        importlib.import_module(name)
     print("ready", flush=True)
     for line in sys.stdin:
         role = line.strip()

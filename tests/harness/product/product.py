@@ -16,7 +16,8 @@ from tests.harness import leftovers
 from tests.harness.invariants import ALWAYS, SILENT, WHEN_QUIET, check
 from tests.harness.ledger import HOST_STATE, Evidence
 from tests.harness.product.client import TERMINAL, Client
-from tests.harness.product.database import query
+from tests.harness.product.database import Look
+from tests.harness.product.logs import StoredLogs
 from tests.harness.product.processes import Processes
 from tests.harness.services import Postgres, Redis
 from tests.harness.shell import command_of, environment_of, process_alive, run, wait_for
@@ -71,6 +72,8 @@ class Product:
         self.database = (
             self.postgres.create_database("yard") if self.postgres else str(self.data / "trainyard.sqlite3")
         )
+        self.look = Look(self.database)
+        self.logs = StoredLogs(self)
 
     # life
 
@@ -94,7 +97,7 @@ class Product:
                 raise AssertionError(f"trainyard up ended with {self.up.returncode}:\n{self.tail()}")
             return ready.search(self.output.read_text(errors="replace")[begin:])
 
-        self.url = wait_for(announced, "Trainyard to be ready", timeout=90, dump=self.tail)[1]
+        self.url = wait_for(announced, "Trainyard to be ready", timeout=240, dump=self.tail)[1]
         if self.shape == "apart":
             self.start_extra("dispatcher")
             self.start_extra("worker")
@@ -155,6 +158,17 @@ class Product:
                 self.extras.remove((role, pid))
                 self.start_extra(role)
 
+    def keep_extras(self, **wanted):
+        """So many of each role, beside those of `up`: more are started, the newest too many are killed."""
+        self.replace_dead_extras()
+        for role, number in wanted.items():
+            pids = [pid for kind, pid in self.extras if kind == role]
+            for _ in pids[number:]:
+                self.extras.remove((role, pids[-1]))
+                leftovers.kill(pids.pop())
+            for _ in range(number - len(pids)):
+                self.start_extra(role)
+
     def end_extras(self):
         for _, pid in self.extras:
             leftovers.kill(pid)
@@ -171,7 +185,7 @@ class Product:
         if self.up and self.up.poll() is None:
             self.processes.resume()
             self.up.send_signal(signal.SIGINT)
-            self.up.wait(60)
+            self.up.wait(120)
         self.end_extras()
 
     def kill(self):
@@ -185,6 +199,7 @@ class Product:
         if self.up:
             self.up.wait()
         self.end_extras()
+        self.look.close()
         for service in filter(None, (self.redis, self.postgres)):
             service.close()
         run("umount", "--lazy", self.data, check=False)
@@ -213,7 +228,7 @@ class Product:
             input=stdin,
             text=True,
             capture_output=True,
-            timeout=120,
+            timeout=240,
         )
         if check and done.returncode:
             raise AssertionError(
@@ -226,7 +241,7 @@ class Product:
         words = [sys.executable, "-c", SEVERAL, json.dumps(commands)]
         environment = self.environment()
         done = subprocess.run(
-            words, cwd=self.root, env=environment, input=stdin, text=True, capture_output=True, timeout=120
+            words, cwd=self.root, env=environment, input=stdin, text=True, capture_output=True, timeout=240
         )
         if done.returncode:
             raise AssertionError(f"{commands}: exit {done.returncode}: {done.stdout}{done.stderr}")
@@ -246,7 +261,7 @@ class Product:
         self.wait_for_hosts("up")
         return self
 
-    def wait_for_hosts(self, status, *names, timeout=90):
+    def wait_for_hosts(self, status, *names, timeout=240):
         wanted = names or [host.name for host in self.fleet]
 
         def all_so():
@@ -256,7 +271,7 @@ class Product:
         wait_for(all_so, f"{', '.join(wanted)} to be {status}", timeout, dump=self.tail)
 
     def query(self, statement):
-        return query(self.database, statement)
+        return self.look.query(statement)
 
     # jobs
 
@@ -298,7 +313,7 @@ class Product:
 
     # the end
 
-    def settle(self, timeout=120):
+    def settle(self, timeout=300):
         """Until every job is over, every run is closed and released, and its log is complete and proved."""
         self.disarm()
         self.processes.resume()
@@ -338,12 +353,8 @@ class Product:
         evidence.gaps = self.query(gaps)
         evidence.silences = self.query(HOSTS_STATUSES)
         if logs:
-            evidence.logs = {row["id"]: self.stored_log(row) for row in evidence.runs if row["log_stored"]}
+            evidence.logs, evidence.compared = self.logs.read()
         return evidence
-
-    def stored_log(self, run):
-        replica = self.query(f"SELECT name FROM jobs_replica WHERE id = {run['replica_id']}")[0]["name"]
-        return self.client.log(run["job_id"], replica, run["id"], patience=30)
 
     def processes_on(self, host):
         """(pid, command, run) of what carries a run's name, in its environment or in its command line."""
@@ -357,7 +368,7 @@ class Product:
 
     def state_of(self, host):
         done = subprocess.run(
-            host.as_user("python3", "-c", HOST_STATE), capture_output=True, text=True, timeout=60
+            host.as_user("python3", "-c", HOST_STATE), capture_output=True, text=True, timeout=120
         )
         if done.returncode:
             raise AssertionError(f"{host.name}: {done.stderr}")
@@ -370,6 +381,7 @@ class Product:
             lambda: not any(self.processes_on(host) for host in self.fleet), "runs' processes to be gone"
         )
         check(self.evidence(), WHEN_QUIET, context)
+        self.logs.were_right()
 
     def check_always(self, context=""):
         """Those invariants that hold at every moment."""
