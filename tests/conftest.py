@@ -4,8 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-# Files of these wait for whole products. Begun first, they overlap with the quick ones instead of following them.
-LONG = ("tests/flows/", "tests/behaviour/", "tests/browser/", "tests/runner/", "tests/console_infra/")
+# Files of these wait for whole products. Begun first, they overlap with the quick ones instead of following them: the
+# longest before all others, and first those with everything apart, so that what one file has started the next one uses.
+LONG = (
+    "tests/flows/test_crash_points.py",
+    "tests/flows/test_campaign.py",
+    "tests/flows/test_crash_points_on_hosts.py",
+    "tests/flows/test_services_die.py",
+    "tests/flows/test_walks.py",
+    "tests/flows/",
+    "tests/behaviour/",
+    "tests/browser/test_first_run.py",
+    "tests/console_infra/test_up.py",
+    "tests/runner/",
+    "tests/agents/",
+    "tests/browser/",
+    "tests/console_infra/",
+)
 
 
 @pytest.hookimpl(trylast=True)
