@@ -14,16 +14,19 @@ import logging
 from datetime import UTC, datetime
 
 from agents.models import Host, Recovery
+from agents.statements import Read
 
 log = logging.getLogger(__name__)
 
 # Two rows of one machine, or the moment between telling and writing: no reason to stop the world.
 SLACK_S = 30
 
+_unconfirmed = Read(lambda: Recovery.objects.filter(confirmed_at=None).order_by().values_list("pk")[:1])
+
 
 def observing() -> bool:
     """Asked before anything is decided or sent."""
-    return Recovery.objects.filter(confirmed_at=None).exists()
+    return bool(_unconfirmed())
 
 
 def begin(why: str, now: datetime) -> None:

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from django.conf import settings
@@ -23,6 +24,7 @@ from django.db.models.functions import Coalesce
 
 from agents import recovery
 from agents.failpoints import failpoint
+from agents.statements import Change, Given
 from jobs import announce, events, hints, seating, snapshot
 from jobs.clock import Clock
 from jobs.models import Job, Replica, Run, Transition
@@ -39,6 +41,19 @@ POISON_REST = timedelta(minutes=1)
 SOON = timedelta(seconds=1)
 # A job that waits is first looked at after this: its deadlines are known then.
 QUEUED_LOOK = timedelta(seconds=5)
+
+_stop = Change(
+    lambda: Run.objects.filter(pk=Given("run")),
+    "stop_grace_s",
+    "stop_reason",
+    stop_wanted_at=Coalesce(F("stop_wanted_at"), Given("now")),
+)
+_replicas = Change(lambda: Replica.objects.filter(pk__among=Given("ids")), "state")
+
+
+@lru_cache(maxsize=256)
+def _writing(columns: frozenset[str]) -> Change:
+    return Change(lambda: Job.every.filter(pk=Given("job"), version=Given("before")), *sorted(columns))
 
 
 @dataclass(slots=True)
@@ -222,7 +237,7 @@ def _write_job(job: Job, plan: Plan, now: datetime) -> None:
         due_at = None
     if due_at != job.due_at:
         columns["due_at"] = due_at
-    if columns and not Job.every.filter(pk=job.pk, version=job.version).update(**columns):
+    if columns and not _writing(frozenset(columns))(job=job.pk, before=job.version, **columns):
         raise RuntimeError(f"Job {job.pk} was changed under its lock.")
 
 
@@ -256,13 +271,9 @@ def _write(changes: Changes) -> None:
     if changes.stops or changes.released or changes.taken:
         # In the order in which everybody locks them.
         ids = [stop.run for stop in changes.stops] + changes.released + [run.pk for run, _ in changes.taken]
-        list(Run.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk").values_list("pk"))
+        snapshot.lock_runs(ids=ids)
     for stop in changes.stops:
-        Run.objects.filter(pk=stop.run).update(
-            stop_wanted_at=Coalesce(F("stop_wanted_at"), now),
-            stop_grace_s=stop.grace_s,
-            stop_reason=stop.reason,
-        )
+        _stop(run=stop.run, now=now, stop_grace_s=stop.grace_s, stop_reason=stop.reason)
     if changes.released:
         failpoint("release.before")
         seating.release(changes.released, now)
@@ -272,7 +283,7 @@ def _write(changes: Changes) -> None:
     for run, addresses in changes.taken:
         seating.take(run, snapshot.spec_of(run.job), addresses, now)
     for state, ids_of in changes.replicas.items():
-        Replica.objects.filter(pk__in=ids_of).update(state=state)
+        _replicas(ids=ids_of, state=state)
     if changes.restarted:
         Replica.objects.filter(pk__in=changes.restarted).update(restarts=F("restarts") + 1)
     if changes.fresh:

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db.models.fields.json import KT
 
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
+from agents.statements import Columns, Given, Read
 from jobs import closing
 from jobs.beginnings import DEFAULT
 from jobs.models import GpuClaim, Run
@@ -24,6 +25,42 @@ from jobs.rules.placement import Ask, GpuView, HostView, never_fits, words
 MOST_CLOSED = 3
 MOST_KINDS = 6
 NO_HOST = "No host is in service. Add one under Hosts."
+
+_HOST = Columns(
+    Host,
+    only=(
+        "id",
+        "name",
+        "location",
+        "address",
+        "status",
+        "cordoned",
+        "cordoned_by",
+        "cordon_message",
+        "drain_at",
+        "gone_at",
+        "cpus",
+        "memory_mb",
+    ),
+)
+_LOCATION = Columns(Location)
+_hosts = Read(lambda: Host.objects.order_by("name").values_list(*_HOST.names))
+_locations = Read(lambda: Location.objects.order_by("name").values_list(*_LOCATION.names))
+_gpus_of = Read(
+    lambda: (
+        Gpu.objects.filter(host__among=Given("hosts"), present=True)
+        .order_by("host", "index")
+        .values_list("host", "uuid", "accelerator_type", "index")
+    )
+)
+_unfit = Read(lambda: Gpu.objects.exclude(state=GpuState.OK).order_by().values_list("host", "uuid"))
+_holding = Read(
+    lambda: Run.objects.filter(released_at=None).order_by().values_list("host", "cpus", "memory_mb", "port")
+)
+# By the rows that the constraint is on: what they hold is held, whatever a run says.
+_claims = Read(
+    lambda: GpuClaim.objects.filter(released_at=None).order_by().values_list("gpu__host", "gpu__uuid")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +127,13 @@ def columns_of(spec: CustomJobSpec, labels: Mapping[str, str], types: Types = NO
 
 
 def look() -> Floor:
-    rows = list(Host.objects.select_related("location").defer("checklist", "facts"))
+    locations = {row[0]: _LOCATION.of(row) for row in _locations()}
+    rows = [_HOST.of(row) for row in _hosts()]
+    for host in rows:
+        host.location = locations[host.location_id]
     up = [host for host in rows if host.status == HostStatus.UP and not host.cordoned and not host.gone_at]
-    locations = frozenset(Location.objects.values_list("name", flat=True))
-    return Floor({host.pk: host for host in up}, tuple(_views(up)), locations, bool(rows), _closed(rows))
+    names = frozenset(location.name for location in locations.values())
+    return Floor({host.pk: host for host in up}, tuple(_views(up)), names, bool(rows), _closed(rows))
 
 
 def _closed(rows: Sequence[Host]) -> dict[str, str]:
@@ -175,20 +215,17 @@ def _views(hosts: Sequence[Host]) -> list[HostView]:
     gpus = _gpus(hosts)
     near = _topologies(gpus)
     unfit: dict[int, set[str]] = defaultdict(set)
-    for pk, uuid in Gpu.objects.exclude(state=GpuState.OK).values_list("host", "uuid"):
+    for pk, uuid in _unfit():
         unfit[pk].add(uuid)
     cpus: dict[int, float] = defaultdict(float)
     memory_mb: dict[int, int] = defaultdict(int)
     used_ports: dict[int, set[int]] = defaultdict(set)
-    held = Run.objects.filter(released_at=None).values_list("host", "cpus", "memory_mb", "port").order_by()
-    for pk, run_cpus, run_memory_mb, port in held:
+    for pk, run_cpus, run_memory_mb, port in _holding():
         cpus[pk] += run_cpus
         memory_mb[pk] += run_memory_mb
         used_ports[pk].add(port)
     used_gpus: dict[int, set[str]] = defaultdict(set)
-    # By the rows that the constraint is on: what they hold is held, whatever a run says.
-    claims = GpuClaim.objects.filter(released_at=None).values_list("gpu__host", "gpu__uuid")
-    for pk, uuid in claims:
+    for pk, uuid in _claims():
         used_gpus[pk].add(uuid)
     return [
         _view(
@@ -221,8 +258,7 @@ def _topologies(gpus: Mapping[int, Sequence[GpuView]]) -> dict[int, Topology]:
 def _gpus(hosts: Sequence[Host]) -> dict[int, list[GpuView]]:
     found: dict[int, list[GpuView]] = defaultdict(list)
     # Plain columns: a hundred hosts have a thousand of them, and this is asked at each submission.
-    columns = ("host", "uuid", "accelerator_type", "index")
-    for host, uuid, kind, index in Gpu.objects.filter(host__in=hosts, present=True).values_list(*columns):
+    for host, uuid, kind, index in _gpus_of(hosts=[host.pk for host in hosts]):
         found[host].append(GpuView(uuid, kind, index))
     return found
 

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from django.db.models import QuerySet
 
+from agents.statements import Read
 from jobs import floor, snapshot
 from jobs.floor import Floor
 from jobs.models import Job, Run
@@ -73,6 +74,11 @@ class Queue:
     paused: dict[int, datetime] = field(default_factory=dict)
     """Of these, those that wait for quota, since when."""
 
+    @property
+    def several(self) -> bool:
+        """Are they of several projects? Of one, the shares are of no account (rules/order.py)."""
+        return len({each.project for each in self.waiting}) > 1
+
 
 @dataclass(frozen=True, slots=True)
 class Occupied:
@@ -86,11 +92,20 @@ def waiting() -> QuerySet[Job]:
     return Job.every.filter(state=JobState.QUEUED, outcome="", cancel_requested_at=None).order_by("pk")
 
 
+def wants_a_place(job: Job) -> bool:
+    """The same of a row that was read."""
+    return job.state == JobState.QUEUED and not job.outcome and job.cancel_requested_at is None
+
+
+_queue = Read(lambda: waiting().values_list(*_WAITING))
+_holding = Read(lambda: Run.objects.filter(released_at=None).order_by().values_list(*_RUNNING))
+
+
 def queue(ground: Floor, now: datetime) -> Queue:
     found = Queue([], {})
     where: dict[str, str] = {}
     unread = []
-    for row in waiting().values_list(*_WAITING):
+    for row in _queue():
         pk, project, owner, named, text, timeout_s, priority, spot, attempt, *row_of_waiting = row
         started_at, reason, earliest, wait_limit_s, quota_since = row_of_waiting
         if not text:
@@ -130,7 +145,7 @@ def occupied(kinds: Mapping[str, str], now: datetime) -> Occupied:
     """`kinds`: the accelerator type of each GPU, by UUID."""
     jobs: dict[int, list[tuple[object, ...]]] = defaultdict(list)
     held: dict[int, float] = defaultdict(float)
-    for row in Run.objects.filter(released_at=None).order_by().values_list(*_RUNNING):
+    for row in _holding():
         jobs[row[0]].append(row)
         held[row[1]] += len(row[12]) or row[10] / asks.CPUS_PER_GPU
     return Occupied([_running(rows, kinds, now.timestamp()) for rows in jobs.values()], held)

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from django.db import transaction
@@ -20,6 +21,7 @@ from agents import gpus
 from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample, Taken
 from agents.failpoints import failpoint
 from agents.models import Host
+from agents.statements import Change, Columns, Given, Read
 from jobs import facts, samples, segments, storage, strays
 from jobs.models import Job, LogGap, Run, RunSample
 from jobs.pieces import Block, Tail
@@ -29,6 +31,38 @@ from jobs.rules.states import TERMINAL, RunPhase
 MOST_TRIES = 3
 BUSY = "gpu_busy"
 LOST = "The host was restarted and holds nothing of this run any more."
+
+_RUN = Columns(Run, but=("order", "log_proof", "stop_reason"))
+_lease = Read(
+    lambda: (
+        Host.every.select_for_update(no_key=True)
+        .filter(pk=Given("host"), lease_token=Given("token"))
+        .order_by()
+        .values_list("pk")
+    )
+)
+_lock = Read(
+    lambda: (
+        Job.every.select_for_update(no_key=True)
+        .filter(pk__among=Given("ids"))
+        .order_by("pk")
+        .values_list("pk")
+    )
+)
+_runs = Read(
+    lambda: (
+        Run.objects.select_for_update(no_key=True)
+        .filter(pk__among=Given("runs"), host=Given("host"))
+        .order_by("pk")
+        .values_list(*_RUN.names)
+    )
+)
+_are_due = Change(lambda: Job.every.filter(pk__among=Given("ids")), "due_at")
+
+
+@lru_cache(maxsize=256)
+def _writing(columns: frozenset[str]) -> Change:
+    return Change(lambda: Run.objects.filter(pk=Given("run")), *sorted(columns))
 
 
 @dataclass(slots=True)
@@ -105,27 +139,22 @@ def sorted_by_run(arrivals: Sequence[Arrival]) -> dict[str, Mail]:
 
 def _hold_lease(host_id: int, token: int) -> bool:
     """The row stays locked: the token cannot change before this transaction is over."""
-    rows = Host.every.select_for_update(no_key=True).filter(pk=host_id, lease_token=token)
-    return bool(rows.order_by().values_list("pk"))
+    return bool(_lease(host=host_id, token=token))
 
 
 def _write(host_id: int, mail: dict[str, Mail], full: bool, now: datetime, tries: Tries) -> Told:
     speaks = [run for run, each in mail.items() if each.facts or each.end or each.forgotten]
     _lock_jobs(speaks)
-    runs = (
-        Run.objects.select_for_update(no_key=True)
-        .filter(pk__in=mail, host=host_id)
-        .order_by("pk")
-        .defer("order", "log_proof", "stop_reason")
-    )
     told = Told()
     store = Store(now)
-    found = list(runs)
+    found = [_RUN.of(row) for row in _runs(runs=mail, host=host_id)]
     unknown = {run: each for run, each in mail.items() if each.facts}
     # Asked when the runs are locked, as they are while their job is deleted: what comes of its logs now is let go.
     over = [run.pk for run in found if run.phase == RunPhase.CLOSED and mail[run.pk].log]
-    for run_id in Run.objects.filter(pk__in=over).exclude(job__deleted_at=None).values_list("pk", flat=True):
-        mail[run_id].log.clear()
+    if over:
+        gone = Run.objects.filter(pk__in=over).exclude(job__deleted_at=None)
+        for run_id in gone.values_list("pk", flat=True):
+            mail[run_id].log.clear()
     for run in found:
         unknown.pop(run.pk, None)
         _learn(run, mail[run.pk], full, store, told, tries)
@@ -133,7 +162,8 @@ def _write(host_id: int, mail: dict[str, Mail], full: bool, now: datetime, tries
     if unknown:
         read = {run: facts.read(each.facts[-1].document) for run, each in unknown.items()}
         strays.meet(host_id, {run: each for run, each in read.items() if each}, now)
-    Job.every.filter(pk__in=told.jobs).update(due_at=now)
+    if told.jobs:
+        _are_due(ids=told.jobs, due_at=now)
     if told.check:
         Host.every.filter(pk=host_id).update(due_at=now)
     return told
@@ -143,8 +173,7 @@ def _lock_jobs(runs: Sequence[str]) -> None:
     """Jobs before runs, as everybody does. A run's id begins with its job's."""
     ids = {int(head) for run in runs if (head := run.partition("-")[0]).isascii() and head.isdigit()}
     if ids:
-        known = Job.every.filter(pk__in=[pk for pk in ids if pk < 2**63])
-        list(known.select_for_update(no_key=True).order_by("pk").values_list("pk"))
+        _lock(ids=[pk for pk in ids if pk < 2**63])
 
 
 @dataclass(slots=True)
@@ -163,7 +192,7 @@ class Store:
         LogGap.objects.bulk_create(self.gaps)
         samples.save(self.samples)
         for run, columns in self.changed:
-            run.save(update_fields=columns)
+            _writing(frozenset(columns))(run=run.pk, **{name: getattr(run, name) for name in columns})
         failpoint("log.after")
 
 

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from django.db.models import F
+
+from agents.statements import Change, Columns, Given, Read
 from jobs.models import Tick
 
 TICK = "schedule"
 EPOCH = datetime.fromtimestamp(0, UTC)
 
+_TICK = Columns(Tick)
+_claim = Read(lambda: Tick.objects.select_for_update().filter(name=TICK).order_by().values_list(*_TICK.names))
+_done = Change(lambda: Tick.objects.filter(pk=Given("tick")), "at", serial=F("serial") + 1)
+
 
 def claim() -> Tick:
     """No pass runs while this lock is held."""
-    rows = Tick.objects.select_for_update().filter(name=TICK)
-    tick = rows.first()
-    if tick is None:
+    if not (rows := _claim()):
         serial()
-        tick = rows.get()
-    return tick
+        rows = _claim()
+    return _TICK.of(rows[0])
+
+
+def done(tick: Tick, now: datetime) -> None:
+    """One more."""
+    _done(tick=tick.pk, at=now)
 
 
 def serial() -> int:

@@ -11,6 +11,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import Count, Q, QuerySet
 
+from agents.statements import Read
 from jobs import audit, hints, usage
 from jobs.models import DefaultQuota, GpuClaim, Job, Project, Quota
 from jobs.models.quotas import Limit
@@ -31,6 +32,8 @@ WORDS = {
 
 Key = tuple[int, int | None]
 
+_of_passes = Read(lambda: Quota.objects.exclude(metric=Metric.QUEUED).order_by().values_list("pk")[:1])
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -50,9 +53,9 @@ class Target:
 
 def book(now: datetime) -> Book:
     """What everybody holds against their limits now. A handful of queries, however many jobs there are."""
-    rows = list(Quota.objects.exclude(metric=Metric.QUEUED).select_related("project", "user"))
-    if not rows:
+    if not _of_passes():
         return Book()
+    rows = Quota.objects.exclude(metric=Metric.QUEUED).select_related("project", "user")
     limits: dict[tuple[int, bool, int | None], list[Limit]] = defaultdict(list)
     for row in rows:
         limits[row.project_id, row.each, row.user_id].append(row)

@@ -21,12 +21,13 @@ from django.db.models import Exists, F
 
 from agents.failpoints import failpoint
 from agents.models import Recovery
+from agents.statements import Change, Given, Read
 from jobs import announce, events, floor, ground, hints, moves, quotas, seating, snapshot, usage
 from jobs.advance import advance_quietly
 from jobs.clock import Clock
 from jobs.floor import Floor
 from jobs.models import Job, Replica, Tick, Transition
-from jobs.passes import TICK, claim, serial
+from jobs.passes import TICK, claim, done, serial
 from jobs.rules.customjob import CustomJobSpec
 from jobs.rules.decide import LOOK_AGAIN_S
 from jobs.rules.hosts import Seat
@@ -41,6 +42,31 @@ MOST_TOLD = 2_000
 SHORT_QUEUE = 100
 REST_PER_JOB, MOST_REST = timedelta(milliseconds=5), timedelta(seconds=30)
 NONE_UP = "No host is up: those in service do not answer, are being checked, or are closed to new jobs."
+
+_questions = Read(
+    lambda: (
+        Tick.objects.filter(name=TICK)
+        .order_by()
+        .values_list(
+            "serial",
+            Exists(ground.waiting().order_by()),
+            Exists(moves.hosts_to_leave().order_by()),
+            Exists(Recovery.objects.filter(confirmed_at=None).order_by()),
+        )
+    )
+)
+_placed = Change(
+    lambda: Job.every.filter(pk__among=Given("jobs"), state=JobState.QUEUED),
+    "updated_at",
+    "due_at",
+    state=JobState.PENDING,
+    version=F("version") + 1,
+    reason="",
+    earliest_start_at=None,
+)
+_starting = Change(
+    lambda: Replica.objects.filter(job__among=Given("jobs")), state=ReplicaState.STARTING, restarts=0
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +116,11 @@ def schedule_quietly(now: datetime) -> frozenset[int]:
             tick = claim()
             if tick.serial < asked + 2:
                 now = clock.now()
-                done = _pass(now)
-                hosts |= done.hosts
-                preempted = done.preempted
-                more = done.more
-                Tick.objects.filter(pk=tick.pk).update(serial=F("serial") + 1, at=now)
+                passed = _pass(now)
+                hosts |= passed.hosts
+                preempted = passed.preempted
+                more = passed.more
+                done(tick, now)
             failpoint("schedule.before")
         failpoint("schedule.after")
         if preempted:
@@ -108,13 +134,9 @@ def _asked() -> tuple[int | None, bool]:
 
     One query, for nearly every call ends with it.
     """
-    left = moves.hosts_to_leave()
-    held_back = Recovery.objects.filter(confirmed_at=None)
-    questions = Exists(ground.waiting().order_by()), Exists(left.order_by()), Exists(held_back.order_by())
-    row = Tick.objects.filter(name=TICK).values_list("serial", *questions).first()
-    if row is None:
-        return (serial() if ground.waiting().exists() else None), left.exists()
-    before, somebody, leaving, observing = row
+    if not (rows := _questions()):
+        return (serial() if ground.waiting().exists() else None), moves.hosts_to_leave().exists()
+    before, somebody, leaving, observing = rows[0]
     if observing:
         return None, False
     return (before if somebody else None), leaving
@@ -134,7 +156,7 @@ def _pass(now: datetime) -> Pass:
             here.views,
             floor.ports(),
             occupied.running,
-            usage.shares(now),
+            usage.shares(now) if queue.several else {},
             occupied.held,
             settings.TRAINYARD.preempt_grace_s + ground.AFTER_STOP_S,
         ),
@@ -163,8 +185,7 @@ def _add_what_is_closed(here: Floor, queue: ground.Queue, served: Served) -> Non
 def _locked(placed: Sequence[tuple[Waiting, tuple[Seat, ...]]], done: Pass) -> list[Placed]:
     """The rows, held from here on. Who was cancelled meanwhile is left out, and so is who cannot be read."""
     ids = [each.job for each, _ in placed]
-    rows = ground.waiting().filter(pk__in=ids).select_for_update(no_key=True, of=("self",))
-    jobs = {job.pk: job for job in rows.select_related("project")}
+    jobs = {job.pk: job for job in snapshot.lock_jobs(ids) if ground.wants_a_place(job)}
     found = []
     for each, seats in placed:
         job = jobs.get(each.job)
@@ -199,9 +220,7 @@ def _seat(placed: Sequence[Placed], here: Floor, done: Pass, now: datetime) -> N
 
 def _write(placed: Sequence[Placed], here: Floor, now: datetime) -> set[int]:
     ids = [each.job.pk for each in placed]
-    replicas: dict[int, dict[str, Replica]] = defaultdict(dict)
-    for replica in Replica.objects.filter(job__in=ids):
-        replicas[replica.job_id][replica.name] = replica
+    replicas = {pk: {each.name: each for each in of} for pk, of in snapshot.replicas_of(ids).items()}
     runs, transitions = [], []
     for each in placed:
         chairs = [
@@ -210,17 +229,9 @@ def _write(placed: Sequence[Placed], here: Floor, now: datetime) -> set[int]:
         ]
         runs += seating.seat(each.job, each.spec, chairs, now)
         transitions += events.of_placement(each.job, chairs, now)
-    changed = Job.every.filter(pk__in=ids, state=JobState.QUEUED).update(
-        state=JobState.PENDING,
-        version=F("version") + 1,
-        reason="",
-        earliest_start_at=None,
-        updated_at=now,
-        due_at=now + timedelta(seconds=LOOK_AGAIN_S),
-    )
-    if changed != len(ids):
+    if _placed(jobs=ids, updated_at=now, due_at=now + timedelta(seconds=LOOK_AGAIN_S)) != len(ids):
         raise IntegrityError("A job was changed under its lock.")
-    Replica.objects.filter(job__in=ids).update(state=ReplicaState.STARTING, restarts=0)
+    _starting(jobs=ids)
     seating.save(runs, now)
     Transition.objects.bulk_create(transitions)
     for each in placed:
@@ -285,4 +296,5 @@ def _tell(done: Pass, queue: ground.Queue, served: Served, now: datetime) -> Non
             updated_at=now,
         )
         announce.hints(f"job:{pk}" for pk in ids)
-    Transition.objects.bulk_create(events.of_waiting(words, now))
+    if words:
+        Transition.objects.bulk_create(events.of_waiting(words, now))

@@ -10,12 +10,18 @@ from typing import Any
 from django.conf import settings
 
 from agents.models import Gpu, Host
+from agents.statements import Change, Given
 from jobs import snapshot, usage
 from jobs.models import GpuClaim, Job, Replica, Run
 from jobs.rules.cluster import environment
 from jobs.rules.customjob import CustomJobSpec, Pool
 from jobs.rules.decide import timeout_left_s
 from jobs.rules.machines import needs
+
+_release_gpus = Change(
+    lambda: GpuClaim.objects.filter(run__among=Given("runs"), released_at=None), "released_at"
+)
+_release_runs = Change(lambda: Run.objects.filter(pk__among=Given("runs"), released_at=None), "released_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +138,8 @@ def again(
 def release(run_ids: Collection[str], now: datetime) -> None:
     """Give back what these runs hold. Only for runs whose host has proved that nothing of them is left."""
     usage.record(run_ids, now)
-    GpuClaim.objects.filter(run__in=run_ids, released_at=None).update(released_at=now)
-    Run.objects.filter(pk__in=run_ids, released_at=None).update(released_at=now)
+    _release_gpus(runs=run_ids, released_at=now)
+    _release_runs(runs=run_ids, released_at=now)
 
 
 def address(host: Host, port: int) -> str:

@@ -17,8 +17,9 @@ from django.conf import settings
 from django.db.models import F, Q
 
 from agents.models import Host, HostStatus
+from agents.statements import Columns, Given, Read
 from jobs import closing
-from jobs.models import Job, Replica, Run
+from jobs.models import Job, Project, Replica, Run
 from jobs.rules.customjob import CustomJobSpec
 from jobs.rules.machines import NO_TYPES, Needs, Types
 from jobs.rules.spec import parse_spec
@@ -27,8 +28,61 @@ from jobs.rules.views import Flag, JobView, Outcome, ReplicaView, RunView
 
 # Nothing is known about what runs on such a host, and nothing may be concluded.
 SILENT = frozenset({HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED})
-# Columns of a run that no decision looks at; the order alone can be a megabyte.
-_NOT_DECIDED_FROM = ("order", "log_proof", "log_digest_host", "log_digest_here")
+_JOB, _PROJECT, _REPLICA = Columns(Job), Columns(Project), Columns(Replica)
+# Without what no decision looks at; the order alone can be a megabyte.
+_RUN = Columns(Run, but=("order", "log_proof", "log_digest_host", "log_digest_here"))
+_HOST = Columns(
+    Host,
+    only=(
+        "id",
+        "name",
+        "address",
+        "status",
+        "status_since",
+        "clock_offset_s",
+        "cordoned_by",
+        "cordon_message",
+        "drain_at",
+        "drain_until",
+        "drain_force",
+    ),
+)
+_lock = Read(
+    lambda: (
+        Job.every.select_for_update(no_key=True)
+        .filter(pk__among=Given("ids"))
+        .order_by("pk")
+        .values_list(*_JOB.names)
+    )
+)
+lock_runs = Read(
+    lambda: (
+        Run.objects.select_for_update(no_key=True)
+        .filter(pk__among=Given("ids"))
+        .order_by("pk")
+        .values_list("pk")
+    )
+)
+_projects = Read(
+    lambda: Project.objects.filter(pk__among=Given("ids")).order_by().values_list(*_PROJECT.names)
+)
+_replicas = Read(
+    lambda: (
+        Replica.objects.filter(job__among=Given("jobs"))
+        .order_by("job", "pool", "index")
+        .values_list(*_REPLICA.names)
+    )
+)
+_runs = Read(
+    lambda: (
+        Run.objects.filter(
+            Q(attempt=F("job__attempt")) | ~Q(phase=RunPhase.CLOSED) | Q(released_at=None),
+            job__among=Given("jobs"),
+        )
+        .order_by("attempt", "number", "pk")
+        .values_list(*_RUN.names, *(f"host__{name}" for name in _HOST.names))
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,29 +96,35 @@ class Rows:
 
 def lock(ids: Collection[int]) -> list[Rows]:
     """These jobs, locked until the transaction ends. Those that do not exist are left out."""
-    jobs = list(
-        Job.every.select_for_update(no_key=True, of=("self",))
-        .select_related("project")
-        .filter(pk__in=ids)
-        .order_by("pk")
-    )
-    return read(jobs)
+    return read(lock_jobs(ids))
+
+
+def lock_jobs(ids: Collection[int]) -> list[Job]:
+    jobs = [_JOB.of(row) for row in _lock(ids=ids)]
+    projects = {row[0]: _PROJECT.of(row) for row in _projects(ids={job.project_id for job in jobs})}
+    for job in jobs:
+        job.project = projects[job.project_id]
+    return jobs
 
 
 def read(jobs: Sequence[Job]) -> list[Rows]:
     """What belongs to these jobs now, by two queries."""
     by_id = {job.pk: job for job in jobs}
-    replicas: dict[int, list[Replica]] = defaultdict(list)
-    for replica in Replica.objects.filter(job__in=by_id).order_by("job", "pool", "index"):
-        replicas[replica.job_id].append(replica)
+    replicas = replicas_of(by_id)
     runs: dict[int, list[Run]] = defaultdict(list)
-    of_now = Q(attempt=F("job__attempt")) | ~Q(phase=RunPhase.CLOSED) | Q(released_at=None)
-    rows = (
-        Run.objects.filter(of_now, job__in=by_id).select_related("host").order_by("attempt", "number", "pk")
-    )
-    for run in rows.defer(*_NOT_DECIDED_FROM, "host__checklist", "host__facts"):
+    for row in _runs(jobs=by_id):
+        run = _RUN.of(row[: len(_RUN.names)])
+        run.host = _HOST.of(row[len(_RUN.names) :])
         runs[run.job_id].append(run)
     return [Rows(job, tuple(replicas[job.pk]), tuple(runs[job.pk])) for job in jobs]
+
+
+def replicas_of(jobs: Collection[int]) -> dict[int, list[Replica]]:
+    found: dict[int, list[Replica]] = defaultdict(list)
+    for row in _replicas(jobs=jobs):
+        replica = _REPLICA.of(row)
+        found[replica.job_id].append(replica)
+    return found
 
 
 def view_of(rows: Rows) -> JobView:

@@ -18,6 +18,7 @@ from django.db import transaction
 from django.db.models import F
 
 from agents.models import Gpu
+from agents.statements import Given, Read
 from jobs.models import MonthlyUse, Project, Run, Usage
 from jobs.rules.fairness import Share, decayed, used
 from jobs.rules.usage import GPUS_OF_A_CPU, begin, by_month, following, in_month, month_of
@@ -50,7 +51,16 @@ class Held:
         return used(self.gpus + self.cpus * GPUS_OF_A_CPU, *ago)
 
 
-_OF_RUN = ("pk", "job", "job__project", "job__owner", "job__owner_name")
+_OF_RUN = (
+    "pk",
+    "job",
+    "job__project",
+    "job__owner",
+    "job__owner_name",
+    "gpu_uuids",
+    "cpus",
+    "created_at",
+)
 OF_USAGE = (
     "run",
     "job",
@@ -64,10 +74,19 @@ OF_USAGE = (
     "ended_at",
 )
 
+_all_holding = Read(lambda: Run.objects.filter(released_at=None).order_by().values_list(*_OF_RUN))
+_unfolded = Read(lambda: Usage.objects.filter(folded=False).order_by().values_list(*OF_USAGE))
+_projects = Read(lambda: Project.objects.order_by().values_list("pk", "weight", "share_used", "share_at"))
+_kinds = Read(
+    lambda: Gpu.objects.filter(uuid__among=Given("uuids")).order_by().values_list("uuid", "accelerator_type")
+)
+_holding = Read(
+    lambda: Run.objects.filter(pk__among=Given("runs"), released_at=None).order_by("pk").values_list(*_OF_RUN)
+)
+
 
 def record(run_ids: Collection[str], now: datetime) -> None:
     """These runs give back what they hold, now. Those that have done so before are left alone."""
-    runs = Run.objects.filter(pk__in=run_ids, released_at=None)
     Usage.objects.bulk_create(
         Usage(
             run_id=held.run,
@@ -81,24 +100,22 @@ def record(run_ids: Collection[str], now: datetime) -> None:
             began_at=held.began_at,
             ended_at=held.ended_at,
         )
-        for held in _of_runs(
-            runs.order_by("pk").values_list(*_OF_RUN, "gpu_uuids", "cpus", "created_at"), now
-        )
+        for held in _of_runs(_holding(runs=run_ids), now)
     )
 
 
 def live(now: datetime, projects: Iterable[int] | None = None) -> list[Held]:
     """What is held at this moment."""
-    runs = Run.objects.filter(released_at=None)
-    if projects is not None:
-        runs = runs.filter(job__project__in=list(projects))
-    return list(_of_runs(runs.order_by().values_list(*_OF_RUN, "gpu_uuids", "cpus", "created_at"), now))
+    if projects is None:
+        return list(_of_runs(_all_holding(), now))
+    runs = Run.objects.filter(released_at=None, job__project__in=list(projects))
+    return list(_of_runs(runs.order_by().values_list(*_OF_RUN), now))
 
 
 def unfolded(projects: Iterable[int] | None = None) -> list[Held]:
-    rows = Usage.objects.filter(folded=False)
-    if projects is not None:
-        rows = rows.filter(project__in=list(projects))
+    if projects is None:
+        return [Held(*row) for row in _unfolded()]
+    rows = Usage.objects.filter(folded=False, project__in=list(projects))
     return [Held(*row) for row in rows.order_by().values_list(*OF_USAGE)]
 
 
@@ -146,10 +163,7 @@ def _past(amount: float, at: datetime | None, now: datetime) -> float:
 
 def shares(now: datetime) -> dict[int, Share]:
     """What each project has used lately, what it holds now included, and its weight."""
-    found = {
-        pk: [weight, _past(amount, at, now)]
-        for pk, weight, amount, at in Project.objects.values_list("pk", "weight", "share_used", "share_at")
-    }
+    found = {pk: [weight, _past(amount, at, now)] for pk, weight, amount, at in _projects()}
     for held in (*unfolded(), *live(now)):
         found[held.project][1] += held.remembered(now)
     return {pk: Share(*figures) for pk, figures in found.items()}
@@ -236,9 +250,7 @@ def _of_runs(rows: Iterable[tuple[Any, ...]], now: datetime) -> Iterator[Held]:
     read = list(rows)
     firsts = {row[5][0] for row in read if row[5]}
     # All GPUs of a run are of one type: a replica asks for one.
-    kinds = (
-        dict(Gpu.objects.filter(uuid__in=firsts).values_list("uuid", "accelerator_type")) if firsts else {}
-    )
+    kinds = dict(_kinds(uuids=firsts)) if firsts else {}
     for run, job, project, owner, name, uuids, cpus, began in read:
         kind = kinds.get(uuids[0], "") if uuids else ""
         yield Held(run, job, project, owner, name, kind, len(uuids), cpus, began, max(began, now))

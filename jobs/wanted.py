@@ -11,6 +11,7 @@ from django.conf import settings
 
 from agents import recovery
 from agents.desk import Want
+from agents.statements import Given, Read
 from jobs import recovering, storage
 from jobs.models import Run, Stray
 from jobs.rules.states import TERMINAL, RunPhase
@@ -29,6 +30,31 @@ _COLUMNS = (
     "log_digest_host",
     "job__state",
     "job__deleted_at",
+)
+
+_on_host = Read(
+    lambda: (
+        Run.objects.filter(host=Given("host"), forgotten_at=None)
+        # A place that is only held is not started yet; when it is not needed any more, its name is closed on the host.
+        .exclude(held=True, stop_wanted_at=None)
+        .order_by("created_at", "pk")
+        .values_list(*_COLUMNS)
+    )
+)
+_strays = Read(
+    lambda: (
+        Stray.objects.filter(host=Given("host"), stop_wanted_at__isnull=False)
+        .exclude(phase=RunPhase.CLOSED)
+        .order_by()
+        .values_list("run")
+    )
+)
+_to_start = Read(
+    lambda: (
+        Run.objects.filter(pk__among=Given("runs"), phase=RunPhase.CREATED, stop_wanted_at=None)
+        .order_by()
+        .values_list("pk", "order")
+    )
 )
 
 
@@ -52,20 +78,16 @@ class Row:
 
 
 def wanted(host_id: int) -> dict[str, Want]:
-    runs = Run.objects.filter(host=host_id, forgotten_at=None).order_by("created_at", "pk")
-    # A place that is only held is not started yet; when it is not needed any more, its name is closed on the host.
-    runs = runs.exclude(held=True, stop_wanted_at=None)
     full: bool | None = None
     found: dict[str, Want] = {}
-    for columns in runs.values_list(*_COLUMNS):
+    for columns in _on_host(host=host_id):
         row = Row(*columns)
         if row.log_complete_at is None and full is None:
             full = storage.low()
         found[row.run] = want(row, bool(full))
     if recovery.observing():
         return recovering.only_pull(found)
-    strays = Stray.objects.filter(host=host_id, stop_wanted_at__isnull=False).exclude(phase=RunPhase.CLOSED)
-    for run in strays.values_list("run", flat=True):
+    for run in _strays.column(host=host_id):
         found[run] = Want(stop=True, grace_s=settings.TRAINYARD.grace_s)
     return found
 
@@ -99,5 +121,4 @@ def forgettable(row: Row) -> bool:
 
 def orders(host_runs: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     """The start orders of those that were never started and are not to be stopped. What is missing is not to start."""
-    rows = Run.objects.filter(pk__in=host_runs, phase=RunPhase.CREATED, stop_wanted_at=None)
-    return dict(rows.values_list("pk", "order"))
+    return dict(_to_start(runs=host_runs))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from django.db import connection
@@ -20,6 +21,7 @@ from tests.jobs.conftest import gang, pool_of
 from tests.jobs.paper import frame
 
 pytestmark = pytest.mark.django_db
+STATEMENTS = str(Path(__file__).parents[1] / "agents" / "test_statements.py")
 RUNNING = {"phase": "running", "boot_id": "b", "claimed_at": 1e9, "started_at": 1e9}
 
 
@@ -107,13 +109,14 @@ def test_the_last_bytes_of_a_run_that_is_closed_complete_its_log(two):
 
 
 def test_it_is_the_same_on_postgresql():
-    """The statement is written twice, once for each database: everything above, there too."""
+    """The statement is written twice, once for each database: everything above, there too. So are those that are
+    spelt out once (agents/statements.py)."""
     if connection.vendor == "postgresql":
         return  # that is here
     server = Postgres().start()
     try:
         environment = os.environ | {"TRAINYARD_TEST_DATABASE_URL": server.create_database("appending")}
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__]
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, STATEMENTS]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     finally:
         server.close()

@@ -1,0 +1,127 @@
+"""Statements that are spelt out once say what the ORM says, whatever is given, in whatever thread.
+
+On PostgreSQL too: tests/jobs/test_appending.py runs this file there.
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.db.models import Exists, F, OuterRef
+from django.utils import timezone
+
+from agents.models import Gpu, GpuState, Host, HostStatus, Location
+from agents.statements import Change, Columns, Given, Read
+
+pytestmark = pytest.mark.django_db
+NOW = timezone.now()
+
+
+@pytest.fixture
+def hosts():
+    place = Location.objects.get_or_create(name="default")[0]
+    rows = [
+        Host(name=f"h{n}", location=place, address="a", created_at=NOW, status_since=NOW + timedelta(hours=n),
+             status=HostStatus.UP, cpus=n, facts={"n": n}, checklist=["é"])
+        for n in range(4)
+    ]  # fmt: skip
+    return Host.objects.bulk_create(rows)
+
+
+def test_what_is_given_selects_as_in_the_orm(hosts):
+    columns = ("pk", "name", "status_since", "facts", "location__name", "cordoned", "clock_offset_s")
+    among = Read(
+        lambda: (
+            Host.objects.filter(pk__among=Given("ids"), status=Given("status"))
+            .order_by("-pk")
+            .values_list(*columns)
+        )
+    )
+    since = Read(lambda: Host.objects.filter(status_since__gte=Given("at")).order_by("pk").values_list("pk"))
+    for ids in ([], [hosts[2].pk], {hosts[0].pk, hosts[3].pk, 2**62}, dict.fromkeys(h.pk for h in hosts)):
+        expected = list(Host.objects.filter(pk__in=ids).order_by("-pk").values_list(*columns))
+        assert among(ids=ids, status=HostStatus.UP) == expected and len(expected) == len(set(ids) - {2**62})
+        assert among(ids=ids, status="new") == []
+    assert since.column(at=NOW + timedelta(hours=2)) == [hosts[2].pk, hosts[3].pk]
+
+
+def test_questions_and_relations_are_converted_too(hosts):
+    Gpu.objects.create(host=hosts[1], uuid="GPU-1", index=0, model="m", memory_mb=1, state=GpuState.CLEANING)
+    has = Exists(Gpu.objects.filter(host=OuterRef("pk")))
+    asked = Read(lambda: Host.objects.filter(pk__among=Given("ids")).order_by("pk").values_list("pk", has))
+    assert asked(ids=[hosts[0].pk, hosts[1].pk]) == [(hosts[0].pk, False), (hosts[1].pk, True)]
+    of_hosts = Read(lambda: Gpu.objects.filter(host__among=Given("hosts")).values_list("uuid"))
+    assert of_hosts.column(hosts=[hosts[0].pk]) == [] and of_hosts.column(hosts=[hosts[1].pk]) == ["GPU-1"]
+
+
+def test_a_change_writes_what_is_given_where_it_is_meant_and_counts(hosts):
+    rename = Change(
+        lambda: Host.objects.filter(pk__among=Given("ids"), cpus__gt=Given("least")),
+        "facts",
+        "status_since",
+        "status",
+        "clock_offset_s",
+        cpus=F("cpus") + 10,
+        seen_at=Given("now"),
+        cordoned=True,
+    )
+    given = {
+        "facts": {"a": [1, None]},
+        "status_since": NOW,
+        "status": HostStatus.BLOCKED,
+        "clock_offset_s": None,
+    }
+    for round_ in (1, 2):
+        ids = [host.pk for host in hosts]
+        assert rename(ids=ids, least=1 + 10 * (round_ - 1), now=NOW, **given) == 2
+    before, changed = Host.objects.get(name="h1"), Host.objects.get(name="h3")
+    assert (before.cpus, before.cordoned, before.status) == (1, False, "up")
+    assert (changed.cpus, changed.cordoned, changed.status, changed.seen_at) == (23, True, "blocked", NOW)
+    assert (changed.facts, changed.status_since, changed.clock_offset_s) == ({"a": [1, None]}, NOW, None)
+
+
+def test_objects_have_the_columns_that_were_asked_for_and_fetch_the_others(hosts, django_assert_num_queries):
+    some, most = Columns(Host, only=("id", "name", "location")), Columns(Host, but=("facts",))
+    read = Read(lambda: Host.objects.filter(name=Given("name")).values_list(*some.names))
+    (host,) = [some.of(row) for row in read(name="h2")]
+    with django_assert_num_queries(0):
+        assert (host.pk, host.name, host.location_id) == (hosts[2].pk, "h2", hosts[2].location_id)
+    with django_assert_num_queries(1):
+        assert host.cpus == 2
+    assert "facts" not in most.names and {"location_id", "cpus"} < set(most.names)
+
+
+def test_many_threads_ask_the_same(hosts):
+    """As the dispatcher's do, each by a connection of its own. (Their rows are not committed here: they see none.)"""
+    read = Read(lambda: Location.objects.filter(name__among=Given("names")).values_list("name"))
+    found, together = [], threading.Barrier(4)
+
+    def ask():
+        try:
+            together.wait(30)
+            found.extend(len(read(names=["nobody", "no\"one'"])) for _ in range(20))
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == [0] * 80 and read.column(names=["default"]) == ["default"]
+
+
+def test_errors_are_djangos_and_leave_the_transaction_as_djangos_do(hosts):
+    clash = Change(lambda: Host.objects.filter(pk=Given("pk")), "name")
+    with pytest.raises(IntegrityError), transaction.atomic():
+        clash(pk=hosts[0].pk, name="h1")
+    assert clash(pk=hosts[0].pk, name="other") == 1
+    with pytest.raises(DatabaseError), transaction.atomic():
+        transaction.set_rollback(True)
+        clash(pk=hosts[0].pk, name="third")
+    assert Host.objects.get(pk=hosts[0].pk).name == "other"
+    with pytest.raises(KeyError):
+        clash(pk=hosts[0].pk)
