@@ -8,7 +8,8 @@ plan it. Here the ORM spells it out once for all, PostgreSQL keeps the plan, and
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+import threading
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from enum import Enum
 from functools import cached_property
@@ -31,7 +32,7 @@ class Given(Expression):
         super().__init__(output_field=column)
         self.name, self.column = name, column
 
-    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
         return "%s", [self]
 
     def of(self, values: dict[str, Any]) -> Any:
@@ -48,12 +49,12 @@ class Given(Expression):
 
 @ForeignObject.register_lookup
 @Field.register_lookup
-class Among(Lookup):  # type: ignore[type-arg]
+class Among(Lookup):
     """`pk__among=Given("ids")`: like `in`, but one statement whatever the number of values."""
 
     lookup_name = "among"
 
-    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
         left, of_left = self.process_lhs(compiler, connection)
         right, of_right = self.process_rhs(compiler, connection)
         one_of = (
@@ -62,6 +63,23 @@ class Among(Lookup):  # type: ignore[type-arg]
             else f"IN (SELECT value FROM json_each{right})"
         )
         return f"{left} {one_of}", [*of_left, *of_right]
+
+
+class _Prepared(psycopg.Cursor[Any]):
+    """The driver's own. Django's writes the values into the text, which then cannot be prepared."""
+
+    def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
+        return super().execute(query, params, **{**options, "prepare": True})
+
+
+def _prepared() -> Any:
+    connection.ensure_connection()
+    with connection.wrap_database_errors:
+        return connection._prepare_cursor(_Prepared(connection.connection))  # type: ignore[attr-defined]
+
+
+# One thread at a time spells: the ORM's compiler is not made for two.
+_SPELLING = threading.RLock()
 
 
 class _Statement:
@@ -76,21 +94,16 @@ class _Statement:
 
     @cached_property
     def _spelt(self) -> tuple[str, Sequence[Any]]:
-        return self._compiler.as_sql()  # type: ignore[no-any-return]
+        with _SPELLING:
+            return self._compiler.as_sql()  # type: ignore[no-any-return]
 
     def _run(self, values: dict[str, Any]) -> Any:
         """The cursor, with the answer."""
         sql, parameters = self._spelt
         bound = [each.of(values) if isinstance(each, Given) else each for each in parameters]
-        if connection.vendor != "postgresql":
-            cursor = connection.cursor()
-            cursor.execute(sql, bound)
-            return cursor
-        connection.ensure_connection()
-        connection.validate_no_broken_transaction()
-        with connection.wrap_database_errors:
-            # A cursor of the driver's own: Django's writes the values into the text, which then cannot be prepared.
-            return psycopg.Cursor(connection.connection).execute(sql, bound, prepare=True)
+        cursor = _prepared() if connection.vendor == "postgresql" else connection.cursor()
+        cursor.execute(sql, bound)
+        return cursor
 
 
 class Read(_Statement):
@@ -134,7 +147,7 @@ class Change(_Statement):
     @cached_property
     def _compiler(self) -> Any:
         rows = self._make()
-        query = rows.query.chain(UpdateQuery)
+        query: Any = rows.query.chain(UpdateQuery)
         query.clear_ordering(force=True)
         field = rows.model._meta.get_field
         given = {name: Given(name, field(name)) for name in self._columns}
@@ -151,5 +164,5 @@ class Columns(Generic[M]):
         self.names = [each.attname for each in fields if not only or each.name in only]
         self._known = frozenset(self.names)
 
-    def of(self, row: Iterable[Any]) -> M:
+    def of(self, row: Collection[Any]) -> M:
         return self._model.from_db(DEFAULT_DB_ALIAS, self._known, row)

@@ -45,6 +45,13 @@ _HOST = Columns(
 )
 _LOCATION = Columns(Location)
 _hosts = Read(lambda: Host.objects.order_by("name").values_list(*_HOST.names))
+_known = Read(
+    lambda: (
+        Host.objects.filter(location__name=Given("location"), cpus__gt=0)
+        .order_by("name")
+        .values_list(*_HOST.names)
+    )
+)
 _locations = Read(lambda: Location.objects.order_by("name").values_list(*_LOCATION.names))
 _gpus_of = Read(
     lambda: (
@@ -106,6 +113,11 @@ def resolved(named: str, locations: Iterable[str]) -> str:
     return named if named in locations else DEFAULT
 
 
+def locations() -> list[str]:
+    """The names of those that somebody defined."""
+    return [location.name for location in map(_LOCATION.of, _locations())]
+
+
 def ports() -> range:
     low, high = settings.TRAINYARD.ports
     return range(low, high + 1)
@@ -155,7 +167,7 @@ def refusal(spec: CustomJobSpec, named: str, types: Types = NO_TYPES) -> Never |
 
     Hosts that nobody has looked at yet could be anything, so without a known one a job waits.
     """
-    location = resolved(named, Location.objects.values_list("name", flat=True))
+    location = resolved(named, locations())
     views = empty(location)
     if not views:
         return None
@@ -205,10 +217,10 @@ def fits(view: HostView, wanted: Needs) -> bool:
 
 def empty(location: str) -> list[HostView]:
     """The location's hosts as far as they are known, as if nothing ran there."""
-    known = Host.objects.filter(location__name=location, cpus__gt=0).select_related("location")
-    rows = list(known.defer("checklist", "facts"))
+    place = Location(name=location)
+    rows = [_HOST.of(row) for row in _known(location=location)]
     gpus = _gpus(rows)
-    return [_view(host, gpus[host.pk]) for host in rows]
+    return [_view(host, place, gpus[host.pk]) for host in rows]
 
 
 def _views(hosts: Sequence[Host]) -> list[HostView]:
@@ -230,6 +242,7 @@ def _views(hosts: Sequence[Host]) -> list[HostView]:
     return [
         _view(
             host,
+            host.location,
             gpus[host.pk],
             cpus[host.pk],
             memory_mb[host.pk],
@@ -265,6 +278,7 @@ def _gpus(hosts: Sequence[Host]) -> dict[int, list[GpuView]]:
 
 def _view(
     host: Host,
+    place: Location,
     gpus: Sequence[GpuView],
     used_cpus: float = 0.0,
     used_memory_mb: int = 0,
@@ -276,7 +290,7 @@ def _view(
     return HostView(
         id=host.pk,
         name=host.name,
-        location=host.location.name,
+        location=place.name,
         address=host.address,
         cpus=float(host.cpus),
         memory_mb=host.memory_mb,

@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 
 from agents.models import Location
+from agents.statements import Columns, Given, Read
 from jobs import audit, floor
 from jobs.models import MachineType
 from jobs.refusals import Refused
@@ -25,6 +27,15 @@ MOST_CPUS = 4_096
 MOST_MEMORY_MB = 1 << 26
 MOST_GPUS = 64
 
+_TYPE = Columns(MachineType)
+_types = Read(
+    lambda: (
+        MachineType.objects.filter(Q(location=None) | Q(location__name=Given("location")))
+        .order_by("name")
+        .values_list(*_TYPE.names)
+    )
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Defined:
@@ -38,9 +49,8 @@ class Defined:
 
 def of_location(named: str) -> Types:
     """The admins' own types in this location, by name. One for the location wins over one for all."""
-    location = floor.resolved(named, Location.objects.values_list("name", flat=True))
-    rows = MachineType.objects.filter(location=None) | MachineType.objects.filter(location__name=location)
-    everywhere_first = sorted(rows.distinct(), key=lambda row: row.location_id is not None)
+    rows = [_TYPE.of(row) for row in _types(location=floor.resolved(named, floor.locations()))]
+    everywhere_first = sorted(rows, key=lambda row: row.location_id is not None)
     return {row.name: _needs(row) for row in everywhere_first}
 
 

@@ -14,7 +14,7 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 
 _TICK = Columns(Tick)
 _claim = Read(lambda: Tick.objects.select_for_update().filter(name=TICK).order_by().values_list(*_TICK.names))
-_done = Change(lambda: Tick.objects.filter(pk=Given("tick")), "at", serial=F("serial") + 1)
+_one_more = Change(lambda: Tick.objects.filter(pk=Given("tick")), "at", serial=F("serial") + 1)
 
 
 def claim() -> Tick:
@@ -25,9 +25,9 @@ def claim() -> Tick:
     return _TICK.of(rows[0])
 
 
-def done(tick: Tick, now: datetime) -> None:
-    """One more."""
-    _done(tick=tick.pk, at=now)
+def one_more(tick: Tick, now: datetime) -> None:
+    """Another pass was made."""
+    _one_more(tick=tick.pk, at=now)
 
 
 def serial() -> int:

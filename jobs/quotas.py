@@ -11,7 +11,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import Count, Q, QuerySet
 
-from agents.statements import Read
+from agents.statements import Given, Read
 from jobs import audit, hints, usage
 from jobs.models import DefaultQuota, GpuClaim, Job, Project, Quota
 from jobs.models.quotas import Limit
@@ -32,6 +32,11 @@ WORDS = {
 
 Key = tuple[int, int | None]
 
+_of_queues = Read(
+    lambda: (
+        Quota.objects.filter(project=Given("project"), metric=Metric.QUEUED).order_by().values_list("pk")[:1]
+    )
+)
 _of_passes = Read(lambda: Quota.objects.exclude(metric=Metric.QUEUED).order_by().values_list("pk")[:1])
 
 
@@ -168,6 +173,8 @@ def give_defaults(project: Project) -> None:
 
 def check_queue(project: Project, user: User) -> None:
     """Raises Exhausted when one more job may not even wait. Holds the project, so that two cannot both be the last."""
+    if not _of_queues(project=project.pk):
+        return
     rows = list(Quota.objects.filter(Q(user=user) | Q(user=None), project=project, metric=Metric.QUEUED))
     if not rows:
         return

@@ -27,7 +27,7 @@ from jobs.advance import advance_quietly
 from jobs.clock import Clock
 from jobs.floor import Floor
 from jobs.models import Job, Replica, Tick, Transition
-from jobs.passes import TICK, claim, done, serial
+from jobs.passes import TICK, claim, one_more, serial
 from jobs.rules.customjob import CustomJobSpec
 from jobs.rules.decide import LOOK_AGAIN_S
 from jobs.rules.hosts import Seat
@@ -120,7 +120,7 @@ def schedule_quietly(now: datetime) -> frozenset[int]:
                 hosts |= passed.hosts
                 preempted = passed.preempted
                 more = passed.more
-                done(tick, now)
+                one_more(tick, now)
             failpoint("schedule.before")
         failpoint("schedule.after")
         if preempted:

@@ -250,7 +250,7 @@ def _of_runs(rows: Iterable[tuple[Any, ...]], now: datetime) -> Iterator[Held]:
     read = list(rows)
     firsts = {row[5][0] for row in read if row[5]}
     # All GPUs of a run are of one type: a replica asks for one.
-    kinds = dict(_kinds(uuids=firsts)) if firsts else {}
+    kinds: dict[str, str] = dict(_kinds(uuids=firsts)) if firsts else {}
     for run, job, project, owner, name, uuids, cpus, began in read:
         kind = kinds.get(uuids[0], "") if uuids else ""
         yield Held(run, job, project, owner, name, kind, len(uuids), cpus, began, max(began, now))
