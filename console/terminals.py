@@ -70,10 +70,12 @@ class Terminal:
             self._credit.notify()
 
     def write(self, data: bytes) -> bool:
-        """False when the other end sends without waiting for us."""
+        """False, and not taken, when the other end sends without waiting for us."""
+        if self._accepted + len(data) - self.written > INPUT_MOST:
+            return False
         self._accepted += len(data)
         self._input.put(data)
-        return self._accepted - self.written <= INPUT_MOST
+        return True
 
     def resize(self, cols: int, rows: int) -> None:
         self._input.put((cols, rows))

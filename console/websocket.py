@@ -1,7 +1,8 @@
-"""uvicorn's WebSocket protocol, with a short way out for what goes to many sockets at once.
+"""uvicorn's WebSocket protocol, with a short way out for what goes to many sockets at once, and one in for keys.
 
 A piece of a log that 200 people watch is the same frame for each of them. Through ASGI it costs each of their tasks a
 turn of the loop, a message and a frame of its own; as an extension of the scope it is one call, with the same bytes.
+A key that is typed into a shell would wait for a queue, a task, and for reading to be paused and begun again.
 """
 
 from __future__ import annotations
@@ -13,18 +14,24 @@ from typing import Any
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 EXTENSION = "trainyard.frames"
+KEYS = "trainyard.keys"
 
 # False where the frame cannot be written now: the other end does not keep up, or goes.
 Write = Callable[[bytes], bool]
+# False where these bytes are to come by ASGI, as all else does.
+Take = Callable[[bytes], bool]
 
 
 class Protocol(WebSocketsSansIOProtocol):
+    take: Take | None = None
+
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
         # Its task has not begun yet. With an extension of the protocol (compression) a frame is not what it was.
         if hasattr(self, "scope") and not self.conn.extensions:
             extensions: dict[str, Any] = self.scope["extensions"]
             extensions[EXTENSION] = self.write_frame
+            extensions[KEYS] = self.hand_to
 
     def write_frame(self, frame: bytes) -> bool:
         ready = self.handshake_complete and self.writable.is_set()
@@ -32,6 +39,22 @@ class Protocol(WebSocketsSansIOProtocol):
             return False
         self.transport.write(frame)
         return True
+
+    def hand_to(self, take: Take) -> None:
+        self.take = take
+
+    def handle_bytes(self, event: Any) -> None:
+        # Never past what still waits for the application: bytes keep their order.
+        at_once = self.take is not None and event.fin and self.queue.empty() and not self.close_sent
+        if not (at_once and self.take(bytes(event.data))):  # type: ignore[misc]
+            super().handle_bytes(event)
+
+
+def hand(scope: Mapping[str, Any], take: Take) -> None:
+    """Let whole binary messages come to `take`, on the event loop, where the server can do so."""
+    hand_to = scope.get("extensions", {}).get(KEYS)
+    if hand_to is not None:
+        hand_to(take)
 
 
 def write_of(scope: Mapping[str, Any]) -> Write | None:

@@ -39,6 +39,7 @@ class ShellSocket(Socket):
         self._terminal: Terminal | None = None
         self._session: ShellSession | None = None
         self._write = websocket.write_of(scope)
+        websocket.hand(scope, self._keys)
         self._told_open = self._sending = False
 
     def enter(self, user: User) -> None:
@@ -68,6 +69,10 @@ class ShellSocket(Socket):
             raise BadMessage("The shell is not open yet.")
         if not self._terminal.write(data):
             raise BadMessage("More was typed than the host can take.")
+
+    def _keys(self, data: bytes) -> bool:
+        """What is typed, at once. What there is no terminal or no room for comes to `take_bytes`, which complains."""
+        return self._terminal is not None and self._terminal.write(data)
 
     async def work(self) -> None:
         run = self.run_row

@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.db import connections
 from django.utils import timezone
 from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
 
 from agents import keys, pty
 from agents.dial import Unreachable
@@ -208,6 +209,38 @@ async def test_output_comes_in_its_order_through_our_server(server, cast, run, s
                     came += message
                     await page.send(json.dumps({"ack": len(came)}))
     assert came == b"".join(blocks) and 0 < went.count(True) < len(blocks)
+
+
+async def test_keys_arrive_in_their_order_through_our_server(server, cast, run, shell, monkeypatch):
+    """Some of them at once, some by the task that takes all else; too many of them end it, as they do there."""
+    went = []
+    honest = consumer.ShellSocket._keys
+    monkeypatch.setattr(
+        consumer.ShellSocket,
+        "_keys",
+        lambda self, data: went.append(len(went) % 3 < 2 and honest(self, data)) or went[-1],
+    )
+    token = (await ask(tokens.create, cast.bob, "test", timezone.now()))[1]
+    headers = {"Authorization": f"Bearer {token}"}
+    keys = [b"%06d " % number * 20 for number in range(300)]
+    async with connect(f"{server}/ws/shell/{run.pk}", additional_headers=headers, proxy=None) as page:
+        await page.send(json.dumps({"resize": [80, 24]}))
+        async with asyncio.timeout(60):
+            while "ready" not in json.loads(await page.recv()):
+                pass
+        for key in keys:
+            await page.send(key)
+        assert await ask(lambda: wait(lambda: len(shell.typed) >= len(b"".join(keys))))
+        assert shell.typed == b"".join(keys) and 0 < went.count(True) < len(keys)
+        shell.takes.clear()
+        with pytest.raises(ConnectionClosed) as closed:
+            async with asyncio.timeout(60):
+                for _ in range(100):
+                    await page.send(b"y" * 16384)
+                while True:
+                    await page.recv()
+        assert closed.value.rcvd.code == 4400
+        shell.takes.set()
 
 
 @pytest.mark.parametrize(
