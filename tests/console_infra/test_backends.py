@@ -9,9 +9,11 @@ from django.db import connection, transaction
 from kombu import Connection, Queue
 from kombu.exceptions import ContentDisallowed
 
-from console import backends
+from agents.host_thread import FleetSettings
+from console import backends, handler, processes, reads
 from console.celery import app
 from console.environment import BadSetting, Environment
+from jobs import checks, postman
 from jobs.models import Tick
 
 
@@ -40,6 +42,15 @@ def test_addresses_switch_to_servers_and_nothing_else_changes():
     rabbit = Environment(redis_url="redis://r", broker_url="amqp://u:p@m//")
     assert backends.broker_url(rabbit) == "amqp://u:p@m//"
     assert backends.celery_settings(rabbit)["broker_transport_options"] == {}
+
+
+def test_every_thread_that_asks_the_database_finds_a_connection():
+    """Threads that stay, by process. Any other gives back what it borrows before it ends (console/reads.py)."""
+    most = backends.database(Environment(database_url="postgresql://db/yard"))["OPTIONS"]["pool"]["max_size"]
+    beside = 2  # a sweep timer, a steward, a thinker
+    assert handler.THREADS + reads.THREADS + beside <= most
+    assert processes.WORKER_THREADS + checks.THREADS + postman.THREADS + beside <= most
+    assert processes.DISPATCHER_THREADS + FleetSettings("x").clerks + beside <= most
 
 
 def test_an_address_without_a_database_is_refused():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pathlib
 import shutil
@@ -100,6 +101,21 @@ def lay_out(disk, name, size_mb, user, hosts_file, programs):
     for program, source in programs.items():
         shutil.copy(source, disk / "local-bin" / program)
         (disk / "local-bin" / program).chmod(0o755)
+
+
+def fill(directory, leave_kb):
+    """Take all free space but leave_kb. Whoever writes meanwhile makes it less than it was a moment ago."""
+    for tries_left in reversed(range(100)):
+        space = os.statvfs(directory)
+        size = space.f_bavail * space.f_bsize - leave_kb * 1024
+        try:
+            if size > 0:
+                with open(directory / "filler", "wb") as filler:
+                    os.posix_fallocate(filler.fileno(), 0, size)
+            return
+        except OSError as problem:
+            if problem.errno != errno.ENOSPC or not tries_left:
+                raise
 
 
 def accounts(disk, user):

@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 
-from tests.harness.hosts.disk import lay_out
+from tests.harness.hosts.disk import fill, lay_out
 from tests.harness.hosts.host import USER, Host
 from tests.harness.hosts.network import BRIDGE, GATEWAY, SUBNET
 from tests.harness.shell import run, succeeds
@@ -222,11 +222,7 @@ class NamespacedHost(Host):
 
     def fill_disk(self, leave_kb=0):
         """Take all free space of the host's disk but leave_kb."""
-        space = os.statvfs(self.disk)
-        size = space.f_bavail * space.f_bsize - leave_kb * 1024
-        if size > 0:
-            with open(self.disk / "filler", "wb") as filler:
-                os.posix_fallocate(filler.fileno(), 0, size)
+        fill(self.disk, leave_kb)
 
     def free_disk(self):
         (self.disk / "filler").unlink(missing_ok=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -13,6 +12,7 @@ import sys
 import uuid
 
 from tests.harness import leftovers
+from tests.harness.hosts.disk import fill
 from tests.harness.invariants import ALWAYS, SILENT, WHEN_QUIET, check
 from tests.harness.ledger import HOST_STATE, Evidence
 from tests.harness.product.client import TERMINAL, Client
@@ -290,9 +290,7 @@ class Product:
     # its disk, where it has one of its own
 
     def fill_disk(self, leave_kb=0):
-        space = os.statvfs(self.data)
-        with open(self.data / "filler", "wb") as filler:
-            os.posix_fallocate(filler.fileno(), 0, space.f_bavail * space.f_bsize - leave_kb * 1024)
+        fill(self.data, leave_kb)
 
     def free_disk(self):
         (self.data / "filler").unlink(missing_ok=True)
