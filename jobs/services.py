@@ -33,6 +33,7 @@ __all__ = [
     "Refused",
     "Unavailable",
     "cancel",
+    "check_priority",
     "delete",
     "new_id",
     "remove_host",
@@ -63,10 +64,7 @@ def submit(
             return _unchanged(before, asked, location)
     if project.archived_at is not None:
         raise Refused("project", f"Project {project.name} is archived: it takes no jobs any more.")
-    if priority_of(asked.labels) > NORMAL and not may_prioritize:
-        raise Refused(
-            f"labels.{LABEL}", "high is for admins of the project. Leave it out, or ask one of them."
-        )
+    check_priority(asked, may_prioritize)
     if storage.low():
         raise Unavailable("The disk of this console is nearly full. Nothing is accepted until there is room.")
     never = floor.refusal(asked.job_spec, location, types)
@@ -79,6 +77,14 @@ def submit(
     hints.schedule()
     announce.hint(f"jobs:{project.name}")
     return job
+
+
+def check_priority(asked: CustomJob, may_prioritize: bool) -> None:
+    """Raises rules' Refused when the word means nothing, and Refused when it is not theirs to say."""
+    if priority_of(asked.labels) > NORMAL and not may_prioritize:
+        raise Refused(
+            f"labels.{LABEL}", "high is for admins of the project. Leave it out, or ask one of them."
+        )
 
 
 def cancel(job: Job, actor: str, now: datetime, reason: str = "") -> None:

@@ -26,47 +26,22 @@ from console.forms.fields import (
 )
 from jobs.rules import spec
 from jobs.rules.customjob import HOST_IMAGE
+from jobs.rules.order import LABEL, PRIORITIES
 from jobs.rules.spec import Violation
 
 POOLS = 4
 ROLES = ("Primary", "Workers", "Parameter servers", "Evaluators")
 KINDS = (("bash", "Bash script"), ("python3", "Python script"), ("argv", "Command, one argument a line"))
+NORMAL, SPOT = "normal", "SPOT"
 SHOWN_IN_SPEC = ("workerPoolSpecs", "scheduling", "baseOutputDirectory", "enableWebAccess")
-
-SAMPLE = {
-    "displayName": "hello",
-    "jobSpec": {
-        "workerPoolSpecs": [
-            {
-                "replicaCount": "1",
-                "machineSpec": {},
-                "containerSpec": {
-                    "imageUri": HOST_IMAGE,
-                    "command": list(
-                        spec.script_command(
-                            'echo "Hello from $(hostname)."\n'
-                            'echo "My GPUs: ${CUDA_VISIBLE_DEVICES:-none asked for}."\n'
-                            "for step in $(seq 1 10); do\n"
-                            '  echo "step $step of 10"\n'
-                            "  sleep 1\n"
-                            "done\n"
-                            "echo 'Done.'\n",
-                            "bash",
-                        )
-                    ),
-                },
-            }
-        ],
-        "scheduling": {"timeout": "600s"},
-        "enableWebAccess": True,
-    },
-}
 
 # Where the parts of a violation's path are in the form.
 JOB_FIELDS = {
     "display_name": "display_name",
     "location": "location",
     "labels": "labels",
+    f"labels.{LABEL}": "priority",
+    "job_spec.scheduling.strategy": "spot",
     "job_spec.scheduling.timeout": "timeout",
     "job_spec.scheduling.disable_retries": "disable_retries",
     "job_spec.scheduling.restart_job_on_worker_restart": "restart_job_on_worker_restart",
@@ -86,6 +61,8 @@ NO_JOB: dict[str, Any] = {
     "display_name": "",
     "timeout": None,
     "labels": {},
+    "priority": NORMAL,
+    "spot": False,
     "web_access": False,
     "disable_retries": False,
     "restart_job_on_worker_restart": False,
@@ -133,6 +110,14 @@ class JobFields(forms.Form):
         help_text="key=value, one a line",
         widget=forms.Textarea(attrs={"rows": 2}),
     )
+    priority = forms.ChoiceField(
+        label="Priority",
+        required=False,
+        choices=[(word, word.capitalize()) for word in PRIORITIES],
+        initial=NORMAL,
+        help_text="Who is served first. High is for admins of the project.",
+    )
+    spot = forms.BooleanField(label="Make room for others (SPOT)", required=False)
     web_access = forms.BooleanField(label="Allow shells", required=False)
     disable_retries = forms.BooleanField(label="Never run it again", required=False)
     restart_job_on_worker_restart = forms.BooleanField(
@@ -148,6 +133,14 @@ class JobFields(forms.Form):
 
     def clean_base(self) -> dict[str, Any]:
         return _carried(self.cleaned_data["base"])
+
+    def clean(self) -> dict[str, Any]:
+        """The priority is a label: it may be written as one too, but not as two."""
+        typed = super().clean() or {}
+        labels, chosen = typed.get("labels") or {}, typed.get("priority") or NORMAL
+        if LABEL in labels and chosen not in (NORMAL, labels[LABEL]):
+            self.add_error("priority", f"Labels say {LABEL}={labels[LABEL][:64]}. Say it in one place.")
+        return typed
 
 
 class PoolFields(forms.Form):
@@ -259,8 +252,10 @@ class Draft:
         while used and not used[-1]:
             used.pop()
         base = typed["base"]
+        priority = typed["priority"] or NORMAL
         scheduling = {
             **_object(base.get("scheduling")),
+            **({"strategy": SPOT} if typed["spot"] else {}),
             "disableRetries": typed["disable_retries"],
             "restartJobOnWorkerRestart": typed["restart_job_on_worker_restart"],
         }
@@ -269,7 +264,7 @@ class Draft:
         output = typed["base_output_directory"]
         return {
             "displayName": typed["display_name"],
-            "labels": typed["labels"],
+            "labels": {**({} if priority == NORMAL else {LABEL: priority}), **typed["labels"]},
             "jobSpec": {
                 **{name: value for name, value in base.items() if name not in SHOWN_IN_SPEC},
                 "workerPoolSpecs": used,
@@ -368,11 +363,20 @@ def _job_initial(document: Mapping[str, Any]) -> dict[str, Any]:
     timeout = scheduling.pop("timeout", "")
     base = {name: value for name, value in job_spec.items() if name not in SHOWN_IN_SPEC}
     shown = ("disableRetries", "restartJobOnWorkerRestart")
-    rest = {name: value for name, value in scheduling.items() if name not in shown}
+    spot = scheduling.get("strategy") == SPOT
+    rest = {
+        name: value
+        for name, value in scheduling.items()
+        if name not in shown and not (spot and name == "strategy")
+    }
+    labels = dict(document.get("labels", {}))
+    priority = labels.pop(LABEL) if labels.get(LABEL) in PRIORITIES else NORMAL
     return {
         "display_name": document.get("displayName", ""),
         "timeout": duration_text(float(timeout[:-1])) if timeout else "",
-        "labels": "\n".join(f"{key}={value}" for key, value in document.get("labels", {}).items()),
+        "labels": "\n".join(f"{key}={value}" for key, value in labels.items()),
+        "priority": priority,
+        "spot": spot,
         "web_access": job_spec.get("enableWebAccess", False),
         "disable_retries": scheduling.get("disableRetries", False),
         "restart_job_on_worker_restart": scheduling.get("restartJobOnWorkerRestart", False),

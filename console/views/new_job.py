@@ -18,7 +18,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from agents import enrol
 from agents.models import Location
 from console import access, preview
-from console.forms.jobs import SAMPLE, AnyDraft, Chosen, Draft, JsonDraft
+from console.forms.jobs import AnyDraft, Chosen, Draft, JsonDraft
+from console.forms.sample import SAMPLE
 from console.views.people import person
 from jobs import machine_types, services
 from jobs.models import Job
@@ -122,9 +123,12 @@ def _check(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     try:
         types = machine_types.of_location(draft.chosen.location)
         job = spec.parse(draft.document(), types)
+        project = access.project_or_404(request.user, "submit", draft.chosen.project)
+        services.check_priority(job, access.can(request.user, "prioritize", project))
     except spec.Refused as refused:
         return _show(request, draft, violations=refused.violations)
-    project = access.project_or_404(request.user, "submit", draft.chosen.project)
+    except services.Refused as refused:
+        return _show(request, draft, violations=[spec.Violation(refused.field, refused.message)])
     seen = preview.of(job.job_spec, draft.chosen.location, types, project, person(request))
     return _show(request, draft, preview=seen)
 

@@ -11,7 +11,8 @@ from django.http import QueryDict
 
 from agents.models import HostStatus
 from console.forms.fields import duration_text, read_arguments, write_arguments
-from console.forms.jobs import SAMPLE, Chosen, Draft
+from console.forms.jobs import Chosen, Draft
+from console.forms.sample import SAMPLE
 from jobs import services
 from jobs.models import Job
 from jobs.rules import spec
@@ -34,7 +35,7 @@ DOCUMENTS = [
     document("with pools", replicas=3, scheduling={"timeout": "5400s", "disableRetries": True}),
     {
         "displayName": "  spaces and <b>marks</b>  ",
-        "labels": {"team": "vision", "empty": ""},
+        "labels": {"team": "vision", "empty": "", "trainyard-priority": "low"},
         "jobSpec": {
             "workerPoolSpecs": [
                 {
@@ -73,6 +74,7 @@ DOCUMENTS = [
         },
     },
     SAMPLE,
+    {**document(scheduling={"strategy": "FLEX_START"}), "labels": {"trainyard-priority": "no-such-word"}},
 ]
 
 
@@ -174,6 +176,8 @@ WRONG = [
     ({"display_name": "x" * 129}, "display_name", "129 characters"),
     ({"timeout": "soon"}, "timeout", "Write a duration"),
     ({"timeout": "0s"}, "timeout", "more than 0s"),
+    ({"priority": "urgent"}, "priority", "urgent is not one of"),
+    ({"priority": "high", "labels": "trainyard-priority=low"}, "priority", "in one place"),
     ({"labels": "Team"}, "labels", "no “=”"),
     ({"labels": "Team=x"}, "labels", "lowercase"),
     ({"pool0-program": ""}, "pool0-program", "Program is required."),
@@ -341,3 +345,23 @@ def test_nobody_submits_to_a_project_of_others(browser, cast):
     answer = browser("charlie").post("/jobs/new", FORM)
     assert answer.status_code == 200 and not Job.objects.exists()
     assert "not one of the available choices" in str(answer.context["draft"].job.errors["project"])
+
+
+def test_priority_and_spot_are_chosen_and_high_is_for_those_who_may(browser, cast, project):
+    asked = {**FORM, "priority": "high", "spot": "on", "action": "submit"}
+    assert (
+        "high is for admins"
+        in browser("bob").post("/jobs/new", {**asked, "action": "check"}).content.decode()
+    )
+    refused = browser("bob").post("/jobs/new", asked)
+    page = refused.content.decode()
+    assert refused.status_code == 200 and "high is for admins of the project" in page
+    assert '<option value="high" selected>' in page and not Job.objects.exists()
+    assert browser("alice").post("/jobs/new", asked).status_code == 302
+    job = Job.objects.get()
+    assert (job.priority, job.spot, job.labels) == (100, True, {"trainyard-priority": "high"})
+    shown = browser("alice").get(f"/jobs/{job.pk}/clone").content.decode()
+    assert '<option value="high" selected>' in shown and re.search(r'name="spot"[^>]* checked', shown)
+    assert "trainyard-priority" not in shown
+    browser("bob").post("/jobs/new", {**asked, "priority": "low", "spot": ""})
+    assert Job.objects.latest("pk").priority == -100

@@ -1,0 +1,35 @@
+"""The job that a new person starts with one click."""
+
+from __future__ import annotations
+
+from jobs.rules import spec
+from jobs.rules.customjob import HOST_IMAGE
+
+SAMPLE = {
+    "displayName": "hello",
+    "jobSpec": {
+        "workerPoolSpecs": [
+            {
+                "replicaCount": "1",
+                "machineSpec": {},
+                "containerSpec": {
+                    "imageUri": HOST_IMAGE,
+                    "command": list(
+                        spec.script_command(
+                            'echo "Hello from $(hostname)."\n'
+                            'echo "My GPUs: ${CUDA_VISIBLE_DEVICES:-none asked for}."\n'
+                            "for step in $(seq 1 10); do\n"
+                            '  echo "step $step of 10"\n'
+                            "  sleep 1\n"
+                            "done\n"
+                            "echo 'Done.'\n",
+                            "bash",
+                        )
+                    ),
+                },
+            }
+        ],
+        "scheduling": {"timeout": "600s"},
+        "enableWebAccess": True,
+    },
+}
