@@ -1,13 +1,14 @@
-"""Addresses for scripts about projects: their members, quotas, usage, and the audit."""
+"""Addresses for scripts about projects and people: members, quotas, usage, who is told what, and the audit."""
 
 from __future__ import annotations
 
 from django.urls import re_path
 
-from console.api import projects, quotas, usage
+from console.api import notifications, people, projects, quotas, usage
 
 PROJECT = r"projects/(?P<project>[^/:]{1,63})"
 USER = r"(?P<user>[\w.@+-]{1,150})"
+TARGET = r"(?P<target>[0-9]{1,18})"
 KEY = r"(?P<key>[A-Za-z0-9_]{1,63})"
 
 urlpatterns = [
@@ -34,6 +35,14 @@ urlpatterns = [
         name="api-default-quota-each",
     ),
     re_path(rf"^/*api/v1/defaultQuotas/{KEY}$", quotas.DefaultView.as_view(), name="api-default-quota"),
+    re_path(rf"^/*api/v1/{PROJECT}/notifications/?$", notifications.TargetsView.as_view()),
+    re_path(rf"^/*api/v1/{PROJECT}/idleRule$", notifications.IdleRuleView.as_view()),
+    re_path(r"^/*api/v1/notifications/?$", notifications.TargetsView.as_view()),
+    re_path(rf"^/*api/v1/notifications/{TARGET}$", notifications.TargetView.as_view()),
+    re_path(rf"^/*api/v1/notifications/{TARGET}:test$", notifications.TestView.as_view()),
+    re_path(r"^/*api/v1/people/?$", people.PeopleView.as_view()),
+    re_path(rf"^/*api/v1/people/{USER}$", people.PersonView.as_view()),
+    re_path(rf"^/*api/v1/people/{USER}:invite$", people.InviteView.as_view()),
     re_path(rf"^/*api/v1/{PROJECT}/usage/?$", usage.UsageView.as_view(), name="api-usage-of-project"),
     re_path(r"^/*api/v1/usage/?$", usage.UsageView.as_view(), name="api-usage"),
     re_path(r"^/*api/v1/audit/?$", usage.AuditView.as_view(), name="api-audit"),

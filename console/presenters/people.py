@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.contrib.auth.models import User
+from django.db.models import QuerySet
 
 from console.models import Invitation
 from jobs.models import Membership
@@ -23,9 +24,12 @@ class PersonRow:
     last_login: datetime | None
 
 
-def people() -> list[PersonRow]:
+def people(only: QuerySet[User] | None = None) -> list[PersonRow]:
+    """All of them, unless only some are asked for."""
+    users = User.objects.all() if only is None else only
     roles = defaultdict(list)
-    for row in Membership.objects.select_related("project").order_by("project__name"):
+    of = Membership.objects.filter(user__in=users).select_related("project").order_by("project__name")
+    for row in of:
         roles[row.user_id].append((row.project.name, str(row.role)))
     invited = set(Invitation.objects.values_list("user", flat=True))
     return [
@@ -38,5 +42,5 @@ def people() -> list[PersonRow]:
             roles=tuple(roles[user.pk]),
             last_login=user.last_login,
         )
-        for user in User.objects.order_by("-is_active", "username")
+        for user in users.order_by("-is_active", "username")
     ]

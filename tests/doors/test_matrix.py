@@ -19,6 +19,7 @@ from console.api.urls import urlpatterns as rest_urls
 from console.api.views import Nothing
 from console.consumers.routes import websocket_urlpatterns
 from console.views.urls import urlpatterns as page_urls
+from jobs import targets
 from jobs.models import Membership
 from tests.doors.pages import test_page_matrix as pages
 from tests.doors.pages.conftest import cast, project
@@ -147,6 +148,21 @@ REST = [
     ("DELETE", "/api/v1/defaultQuotas/running", ("Project", "set_quotas"), None),
     ("PUT", "/api/v1/defaultQuotas/eachMember/running", ("Project", "set_quotas"), LIMIT),
     ("DELETE", "/api/v1/defaultQuotas/eachMember/running", ("Project", "set_quotas"), None),
+    ("GET", f"{P}/notifications", ("project", "manage"), None),
+    ("POST", f"{P}/notifications", ("project", "manage"), {"way": "pigeon"}),
+    ("GET", f"{P}/idleRule", ("project", "manage"), None),
+    ("PUT", f"{P}/idleRule", ("project", "manage"), {"minutes": 30}),
+    ("GET", "/api/v1/notifications", ANYBODY, None),
+    ("POST", "/api/v1/notifications", ANYBODY, {"way": "pigeon"}),
+    ("GET", "/api/v1/notifications/{target}", ("project", "manage"), None),
+    ("PATCH", "/api/v1/notifications/{target}", ("project", "manage"), {"waitHours": 2}),
+    ("DELETE", "/api/v1/notifications/{target}", ("project", "manage"), None),
+    ("POST", "/api/v1/notifications/{target}:test", ("project", "manage"), {}),
+    ("GET", "/api/v1/people", ("User", "manage"), None),
+    ("POST", "/api/v1/people", ("User", "manage"), {"name": "zoe"}),
+    ("GET", "/api/v1/people/yves", ("User", "manage"), None),
+    ("PATCH", "/api/v1/people/yves", ("User", "manage"), {"active": False}),
+    ("POST", "/api/v1/people/yves:invite", ("User", "manage"), {}),
     ("GET", f"{P}/usage", ("project", "see_usage"), None),
     ("GET", "/api/v1/usage", ANYBODY, None),
     ("GET", "/api/v1/audit", ("AuditEntry", "see"), None),
@@ -194,7 +210,7 @@ def test_every_socket_follows_from_the_table():
 
 
 def test_every_address_for_scripts_has_a_row(db):
-    example = {"job": 1, "host": 1}
+    example = {"job": 1, "host": 1, "target": 1}
     rows = {(resolve(path.format(**example)).route, method) for method, path, _, _ in REST}
     there = set()
     for pattern in rest_urls:
@@ -219,7 +235,8 @@ def scene(cast, project):
         if person != "nobody":
             token = tokens.create(getattr(cast, person), "test", now)[1]
             clients[person] = Client(headers={"authorization": f"Bearer {token}"})
-    return clients, {"job": job.pk, "host": host.pk}
+    target = targets.add(project, "slack", "https://x.example/", ["failed"], 1.0, "alice", now)[0]
+    return clients, {"job": job.pk, "host": host.pk, "target": target.pk}
 
 
 def test_every_address_for_scripts_follows_from_the_table(scene):

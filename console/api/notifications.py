@@ -1,0 +1,173 @@
+"""Who is told what, for scripts: one's own targets, a project's, and its idle rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.http import Http404
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console import access
+from console.api.errors import Refused
+from console.api.projects import body
+from console.api.resources import stamp
+from console.api.views import OurView, person
+from console.forms.notices import Events, NewTarget
+from jobs import idle, notices, targets
+from jobs.models import NoticeTarget, Project
+from jobs.models.notices import Way
+from jobs.rules.notices import USUAL
+
+Document = dict[str, Any]
+# What a field is called here, by its name in the form.
+NAMES = {"wait_hours": "waitHours"}
+
+
+class TargetsView(OurView):
+    """`GET, POST /api/v1/notifications` (one's own) and `/api/v1/projects/<p>/notifications`.
+
+    `{"way": "mail" | "slack" | "hook", "address", "events": [...], "waitHours"}`. The answer to the POST of a hook is
+    the only place where its secret is ever seen.
+    """
+
+    def get(self, request: Request, project: str | None = None) -> Response:
+        rows = NoticeTarget.objects.select_related("project")
+        owner = self.owner(request, project)
+        of = rows.filter(project=owner) if isinstance(owner, Project) else rows.filter(user=owner)
+        return Response({"notifications": [document(row) for row in of]})
+
+    def post(self, request: Request, project: str | None = None) -> Response:
+        owner = self.owner(request, project)
+        given = read(request, ("way", "address", "events", "waitHours"))
+        typed = checked(
+            NewTarget(
+                {
+                    "way": given.get("way", ""),
+                    "address": given.get("address", ""),
+                    "events": given.get("events", list(USUAL)),
+                    "wait_hours": given.get("waitHours", 4),
+                }
+            )
+        )
+        row, secret = targets.add(
+            owner,
+            typed["way"],
+            typed["address"],
+            typed["events"],
+            typed["wait_hours"],
+            person(request).username,
+            timezone.now(),
+        )
+        told = {**document(row), **({"secret": secret} if secret else {})}
+        return Response(told, headers={"Cache-Control": "no-store"})
+
+    def owner(self, request: Request, project: str | None) -> User | Project:
+        return person(request) if project is None else access.project_or_404(request.user, "manage", project)
+
+
+class TargetView(OurView):
+    """`GET`, `PATCH {"events", "waitHours"}`, `DELETE /api/v1/notifications/<id>`."""
+
+    def get(self, request: Request, target: str) -> Response:
+        return Response(document(target_of(request, target)))
+
+    def patch(self, request: Request, target: str) -> Response:
+        row = target_of(request, target)
+        given = read(request, ("events", "waitHours"))
+        kept = {
+            "events": given.get("events", row.events),
+            "wait_hours": given.get("waitHours", row.wait_hours),
+        }
+        typed = checked(Events(kept))
+        targets.change(row, typed["events"], typed["wait_hours"], person(request).username, timezone.now())
+        return Response(document(row))
+
+    def delete(self, request: Request, target: str) -> Response:
+        targets.remove(target_of(request, target), person(request).username, timezone.now())
+        return Response({})
+
+
+class TestView(OurView):
+    """`POST /api/v1/notifications/<id>:test`: a notice that says nothing but that it arrives."""
+
+    def post(self, request: Request, target: str) -> Response:
+        row = target_of(request, target)
+        read(request, ())
+        notices.test(row, person(request).username, timezone.now())
+        notices.post_due(timezone.now())
+        return Response({})
+
+
+class IdleRuleView(OurView):
+    """`GET, PUT /api/v1/projects/<p>/idleRule`: `{"minutes": 30, "stops": true}`; no minutes: no rule."""
+
+    def get(self, request: Request, project: str) -> Response:
+        row = access.project_or_404(request.user, "manage", project)
+        return Response({"minutes": row.idle_minutes, "stops": row.idle_stops})
+
+    def put(self, request: Request, project: str) -> Response:
+        row = access.project_or_404(request.user, "manage", project)
+        given = read(request, ("minutes", "stops"))
+        minutes, stops = given.get("minutes"), given.get("stops", False)
+        if minutes is not None and (isinstance(minutes, bool) or not isinstance(minutes, int)):
+            raise Refused("minutes", "minutes must be a whole number, or null for no rule.")
+        if minutes is not None and not idle.LEAST <= minutes <= idle.MOST:
+            raise Refused("minutes", f"minutes must be from {idle.LEAST} to {idle.MOST}.")
+        if not isinstance(stops, bool):
+            raise Refused("stops", "stops must be true or false.")
+        idle.set_rule(row, minutes, stops, person(request).username, timezone.now())
+        row.refresh_from_db()
+        return Response({"minutes": row.idle_minutes, "stops": row.idle_stops})
+
+
+def target_of(request: Request, target: str) -> NoticeTarget:
+    """404 for everybody else's."""
+    row = NoticeTarget.objects.select_related("project").filter(pk=int(target)).first()
+    if row is None or (row.project is None and row.user_id != person(request).pk):
+        raise Http404
+    if row.project is not None:
+        access.get_or_404(request.user, "manage", Project.objects.all(), pk=row.project.pk)
+    return row
+
+
+def document(row: NoticeTarget) -> Document:
+    """`address` is as much of it as is ever shown again."""
+    return {
+        "id": str(row.pk),
+        "project": row.project.name if row.project else None,
+        "way": row.way,
+        "address": row.shown,
+        "events": row.events,
+        "waitHours": row.wait_hours,
+        "createTime": stamp(row.created_at),
+        "createdBy": row.created_by,
+    }
+
+
+def read(request: Request, names: tuple[str, ...]) -> Document:
+    given = body(request)
+    unknown = sorted(str(name)[:60] for name in given.keys() - set(names))
+    if unknown:
+        known = f"There are {', '.join(names)}." if names else "The body must be empty."
+        raise Refused(unknown[0], f"{unknown[0]} is not a field of this. {known}")
+    for name, kinds, words in (
+        ("way", str, f"one of {', '.join(Way.values)}"),
+        ("address", str, "a text"),
+        ("events", list, "a list of events"),
+        ("waitHours", (int, float), "a number"),
+    ):
+        if name in given and (isinstance(given[name], bool) or not isinstance(given[name], kinds)):  # type: ignore[arg-type]
+            raise Refused(name, f"{name} must be {words}.")
+    return given
+
+
+def checked(form: Events) -> Document:
+    """By the form of the pages: what an address or an event may be is decided there."""
+    if not form.is_valid():
+        field, problems = next(iter(form.errors.items()))
+        name = NAMES.get(field, field)
+        raise Refused(name, f"{name}: {' '.join(str(problem) for problem in problems)}")
+    return form.cleaned_data

@@ -1,0 +1,133 @@
+"""The people of this Trainyard, for scripts of its admins. A password is never told: a link lets its person set one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.http import Http404
+from django.urls import reverse
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console import access, accounts
+from console.api.custom_jobs import absolute
+from console.api.errors import Refused
+from console.api.hosts import Body
+from console.api.projects import body
+from console.api.resources import stamp
+from console.api.views import OurView, person
+from console.presenters import people as presenter
+from jobs import refusals
+
+Document = dict[str, Any]
+MOST_NAME, MOST_PASSWORD = 150, 4096
+
+
+class PeopleView(OurView):
+    """`GET /api/v1/people`; `POST {"name", "admin", "member", "password"}`: without a password, a link is made."""
+
+    def get(self, request: Request) -> Response:
+        access.demand(request.user, "manage", User)
+        return Response({"people": [document(row) for row in presenter.people()]})
+
+    def post(self, request: Request) -> Response:
+        access.demand(request.user, "manage", User)
+        given = Body({"member": True, **body(request)})
+        name, password = given.text("name", MOST_NAME), given.text("password", MOST_PASSWORD)
+        admin, member = given.switch("admin"), given.switch("member")
+        given.close()
+        actor, now = person(request).username, timezone.now()
+        try:
+            with transaction.atomic():
+                user = accounts.add(
+                    name, admin=admin, actor=actor, now=now, password=password or None, member=member
+                )
+                token = "" if password else accounts.invite(user, actor, now)
+        except ValidationError as problem:
+            raise refused(problem) from problem
+        told = document(one(user))
+        return unseen({**told, **({"invitation": invitation(request, token)} if token else {})})
+
+
+class PersonView(OurView):
+    """`GET /api/v1/people/<name>`; `PATCH {"admin": false}`, `{"active": false}`: who is shut out loses all tokens."""
+
+    def get(self, request: Request, user: str) -> Response:
+        return Response(document(one(found(request, user))))
+
+    def patch(self, request: Request, user: str) -> Response:
+        row = found(request, user)
+        sent = body(request)
+        given = Body({"admin": row.is_superuser, "active": row.is_active, **sent})
+        admin, active = given.switch("admin"), given.switch("active")
+        given.close()
+        actor, now = person(request).username, timezone.now()
+        try:
+            with transaction.atomic():
+                accounts.set_admin(row, admin, actor, now)
+                row.refresh_from_db()
+                if active != row.is_active:
+                    (accounts.enable if active else accounts.disable)(row, actor, now)
+        except refusals.Refused as problem:
+            raise Refused("active" if "active" in sent else "admin", problem.message) from problem
+        row.refresh_from_db()
+        return Response(document(one(row)))
+
+
+class InviteView(OurView):
+    """`POST /api/v1/people/<name>:invite`: a link with which the person sets a password, once; an older one dies."""
+
+    def post(self, request: Request, user: str) -> Response:
+        row = found(request, user)
+        Body(body(request)).close()
+        if not row.is_active:
+            raise Refused("active", f"{row.username} is shut out. Let them in again first.")
+        with transaction.atomic():
+            token = accounts.invite(row, person(request).username, timezone.now())
+        return unseen(invitation(request, token))
+
+
+def found(request: Request, name: str) -> User:
+    access.demand(request.user, "manage", User)
+    row = User.objects.filter(username=name).first()
+    if row is None:
+        raise Http404
+    return row
+
+
+def one(user: User) -> presenter.PersonRow:
+    return presenter.people(User.objects.filter(pk=user.pk))[0]
+
+
+def document(row: presenter.PersonRow) -> Document:
+    return {
+        "name": row.name,
+        "admin": row.admin,
+        "active": row.active,
+        "invited": row.invited,
+        "projects": [{"project": project, "role": role} for project, role in row.roles],
+        **({"lastLoginTime": stamp(row.last_login)} if row.last_login else {}),
+    }
+
+
+def invitation(request: Request, token: str) -> Document:
+    until: timedelta = accounts.INVITED_FOR
+    path = reverse("invited", args=[token])
+    return {"url": absolute(request, path), "expireTime": stamp(timezone.now() + until)}
+
+
+def unseen(told: Document) -> Response:
+    """Who has the link is that person: nothing on the way keeps it."""
+    return Response(told, headers={"Cache-Control": "no-store"})
+
+
+def refused(problem: ValidationError) -> Refused:
+    """Complaints about the name carry their field; those about a password come without one."""
+    if hasattr(problem, "error_dict"):
+        return Refused("name", " ".join(problem.messages))
+    return Refused("password", " ".join(problem.messages))
