@@ -65,6 +65,9 @@ class NewPerson(forms.Form):
         help_text="Empty: you get a link with which they set one themselves.",
         widget=forms.PasswordInput(attrs=NEW),
     )
+    member = forms.BooleanField(
+        required=False, initial=True, label="Submitter of the project default, and sees its jobs"
+    )
     admin = forms.BooleanField(required=False, label="Admin of this Trainyard: may do everything")
 
 

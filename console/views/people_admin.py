@@ -51,6 +51,7 @@ def add(request: HttpRequest) -> HttpResponse:
                 actor=who,
                 now=now,
                 password=typed["password"] or None,
+                member=typed["member"],
             )
             if not typed["password"]:
                 token = accounts.invite(user, who, now)

@@ -157,7 +157,7 @@ def test_a_renamed_project_is_found_under_its_new_name_and_its_number(browser, c
 
 
 def test_a_link_lets_a_person_in_once(browser, cast):
-    answer = browser("root").post("/admin/people/add", {"username": "zoe"})
+    answer = browser("root").post("/admin/people/add", {"username": "zoe", "member": "on"})
     assert "no-store" in answer["Cache-Control"]
     link = re.search(r"/invited/[\w-]+", answer.content.decode())[0]
     assert link.rsplit("/")[-1] not in str(list(Invitation.objects.values()))
@@ -170,6 +170,8 @@ def test_a_link_lets_a_person_in_once(browser, cast):
     for again in (visitor.get(link), Client().post(link, {"password": NEW, "again": NEW})):
         assert again.status_code == 404 and "does not work any more" in text(again)
     assert User.objects.get(username="zoe").check_password(NEW)
+    browser("root").post("/admin/people/add", {"username": "max"})
+    assert not Membership.objects.filter(user__username="max").exists()
 
 
 def test_a_link_gets_old_is_replaced_and_dies_with_the_person(browser, cast):
