@@ -10,14 +10,16 @@ from datetime import datetime
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
-from agents.models import Location
+from agents.models import Gpu, Location
 from agents.statements import Columns, Given, Read
 from jobs import audit, floor
 from jobs.models import MachineType
 from jobs.refusals import Refused
 from jobs.rules import machines
-from jobs.rules.customjob import ACCELERATORS, CustomJobSpec
+from jobs.rules.customjob import ACCELERATORS, CustomJob, CustomJobSpec
+from jobs.rules.fields import Refused as Refusals
 from jobs.rules.machines import Needs, Types, allocatable_mb
+from jobs.rules.spec import parse
 
 NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 ACCELERATOR = re.compile(r"(?:NVIDIA|AMD|INTEL)_[A-Z0-9_]{1,56}", re.ASCII)
@@ -52,6 +54,27 @@ def of_location(named: str) -> Types:
     rows = [_TYPE.of(row) for row in _types(location=floor.resolved(named, floor.locations()))]
     everywhere_first = sorted(rows, key=lambda row: row.location_id is not None)
     return {row.name: _needs(row) for row in everywhere_first}
+
+
+def read(document: object, named: str) -> tuple[CustomJob, Types]:
+    """The job that a document asks for in this location, and the types that it may name. Raises rules' Refused.
+
+    Whoever names a GPU type that is none is told which there are.
+    """
+    types = of_location(named)
+    try:
+        return parse(document, types), types
+    except Refusals as refused:
+        if any(each.field.endswith(".accelerator_type") for each in refused.violations):
+            parse(document, types, gpus_of(named))
+        raise
+
+
+def gpus_of(named: str) -> set[str]:
+    """The types of GPUs that the hosts of a location have."""
+    location = floor.resolved(named, Location.objects.values_list("name", flat=True))
+    there = Gpu.objects.filter(present=True, host__retired_at=None, host__location__name=location)
+    return set(there.values_list("accelerator_type", flat=True).distinct())
 
 
 def frozen(spec: CustomJobSpec, types: Types) -> dict[str, object]:

@@ -24,7 +24,6 @@ from jobs.refusals import Conflict, Exhausted, Refused, Unavailable
 from jobs.rules.customjob import CustomJob, to_document
 from jobs.rules.machines import Types
 from jobs.rules.order import LABEL, NORMAL, priority_of
-from jobs.rules.spec import parse
 from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase
 
 __all__ = [
@@ -55,8 +54,7 @@ def submit(
 ) -> Job:
     """A new job, or the one that the same request made before. Raises rules' Refused, and all of refusals.py."""
     location = (location or DEFAULT)[:63]
-    types = machine_types.of_location(location)
-    asked = parse(document, types)
+    asked, types = machine_types.read(document, location)
     if request_id is not None:
         _check_request_id(request_id)
         before = _same_request(project, user, request_id)

@@ -113,7 +113,7 @@ def _further(draft: AnyDraft) -> Iterable[Violation]:
     """What else is wrong with a form that Django's own looks have refused: all is told in one round."""
     if isinstance(draft, Draft):
         try:
-            spec.parse(draft.document(), machine_types.of_location(draft.location))
+            machine_types.read(draft.document(), draft.location)
         except spec.Refused as refused:
             return refused.violations
     return ()
@@ -121,8 +121,7 @@ def _further(draft: AnyDraft) -> Iterable[Violation]:
 
 def _check(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     try:
-        types = machine_types.of_location(draft.chosen.location)
-        job = spec.parse(draft.document(), types)
+        job, types = machine_types.read(draft.document(), draft.chosen.location)
         project = access.project_or_404(request.user, "submit", draft.chosen.project)
         services.check_priority(job, access.can(request.user, "prioritize", project))
     except spec.Refused as refused:
@@ -137,7 +136,7 @@ def _to_json(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     """What is typed, as JSON, right or wrong: the canonical spelling where it is right."""
     document = draft.document()
     try:
-        document = spec.to_document(spec.parse(document, machine_types.of_location(draft.chosen.location)))
+        document = spec.to_document(machine_types.read(document, draft.chosen.location)[0])
     except spec.Refused as refused:
         return _show(request, JsonDraft.of(document, draft.chosen), violations=refused.violations)
     return _show(request, JsonDraft.of(document, draft.chosen))
@@ -146,8 +145,7 @@ def _to_json(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
 def _to_form(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     """Only a right document can be shown as a form without losing some of it."""
     try:
-        types = machine_types.of_location(draft.chosen.location)
-        document = spec.to_document(spec.parse(draft.document(), types))
+        document = spec.to_document(machine_types.read(draft.document(), draft.chosen.location)[0])
     except spec.Refused as refused:
         return _show(request, draft, violations=refused.violations)
     return _show(request, Draft.of(document, draft.chosen))

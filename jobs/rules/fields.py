@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 # A hostile document must not make us build a hostile answer: nobody reads more than this.
@@ -138,8 +138,18 @@ class Fields:
         self.complain(name, f"must be true or false, not {shown(value)}.")
         return False
 
-    def choice(self, name: str, names: Mapping[int, str], *, also: re.Pattern[str] | None = None) -> str:
-        """The name of an enum value given by name or by number; names[0] when absent or wrong."""
+    def choice(
+        self,
+        name: str,
+        names: Mapping[int, str],
+        *,
+        also: re.Pattern[str] | None = None,
+        here: Collection[str] = (),
+    ) -> str:
+        """The name of an enum value given by name or by number; names[0] when absent or wrong.
+
+        `also`: what else is taken; `here`: such values as there are, to be told to whoever names another.
+        """
         value = self.take(name)
         if value is None:
             return names[0]
@@ -148,7 +158,7 @@ class Fields:
         number = None if isinstance(value, str) else _integer(value)
         if number is not None and number in names:
             return names[number]
-        self.complain(name, f"is not a known value: {shown(value)}. {_known(value, names)}")
+        self.complain(name, f"is not a known value: {shown(value)}. {_known(value, names, here)}")
         return names[0]
 
     def seconds(self, name: str) -> float | None:
@@ -273,13 +283,16 @@ def _integer(value: object) -> int | None:
     return None
 
 
-def _known(value: object, names: Mapping[int, str]) -> str:
-    """What was meant, most likely. A list of dozens helps nobody."""
-    known = list(names.values())[1:]
+def _known(value: object, names: Mapping[int, str], here: Collection[str]) -> str:
+    """What was meant, most likely, and what there is. A list of dozens helps nobody."""
+    there = f" Hosts here have {', '.join(sorted(here)[:FEW])}." if here else ""
+    known = list(dict.fromkeys([*sorted(here), *list(names.values())[1:]]))
     typed = value[:64].upper() if isinstance(value, str) else ""
     near = [name for name in known if len(typed) > 1 and typed in name][:3]
     near = near or difflib.get_close_matches(typed, known, n=3, cutoff=0.5)
     if near and len(known) > FEW:
-        return f"Did you mean {' or '.join(near)}?"
+        return f"Did you mean {' or '.join(near)}?{there}"
+    if there:
+        return there.strip()
     more = f" and {len(known) - FEW} more" if len(known) > FEW else ""
     return f"Known are {', '.join(known[:FEW])}{more}."

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from jobs.rules.customjob import (
     ACCELERATORS,
@@ -81,10 +81,10 @@ _KEPT = (
 )
 
 
-def parse(document: object, types: Types = NO_TYPES) -> CustomJob:
+def parse(document: object, types: Types = NO_TYPES, gpus_here: Collection[str] = ()) -> CustomJob:
     """The job that a CustomJob document asks for. Raises `Refused` with all violations, and nothing else.
 
-    `types` are the machine types that the admins have defined where it is to run.
+    `types` are the machine types that the admins have defined where it is to run, `gpus_here` the types of GPUs there.
     """
     complaints = Complaints()
     fields = Fields(document, "", complaints)
@@ -94,7 +94,7 @@ def parse(document: object, types: Types = NO_TYPES) -> CustomJob:
         fields.complain("display_name", "is required.")
     labels = _labels(fields)
     fields.unsupported("encryption_spec", "customer-managed keys are not supported.")
-    job_spec = _job_spec(fields.message("job_spec"), types)
+    job_spec = _job_spec(fields.message("job_spec"), types, gpus_here)
     _check_directory(job_spec.base_output_directory, complaints)
     fields.close()
     complaints.raise_if_any()
@@ -104,17 +104,17 @@ def parse(document: object, types: Types = NO_TYPES) -> CustomJob:
 def parse_spec(document: object, types: Types = NO_TYPES) -> CustomJobSpec:
     """The same for a CustomJobSpec alone, as it is kept with a job."""
     complaints = Complaints()
-    job_spec = _job_spec(Fields(document, "job_spec", complaints), types)
+    job_spec = _job_spec(Fields(document, "job_spec", complaints), types, ())
     complaints.raise_if_any()
     return job_spec
 
 
-def _job_spec(fields: Fields, types: Types) -> CustomJobSpec:
+def _job_spec(fields: Fields, types: Types, gpus_here: Collection[str]) -> CustomJobSpec:
     fields.unsupported("persistent_resource_id", "persistent resources are not supported; leave it out.")
     fields.unsupported("psc_interface_config", "Private Service Connect is not supported; leave it out.")
     fields.unsupported("reserved_ip_ranges", "reserved IP ranges are not supported; leave it out.")
     fields.unsupported("models", "models are not supported; leave it out.")
-    pools = _pools(fields, types)
+    pools = _pools(fields, types, gpus_here)
     scheduling = fields.message("scheduling")
     spec = CustomJobSpec(
         pools=pools,
@@ -187,14 +187,15 @@ def _is_label(text: str) -> bool:
     )
 
 
-def _pools(fields: Fields, types: Types) -> tuple[Pool | None, ...]:
+def _pools(fields: Fields, types: Types, gpus_here: Collection[str]) -> tuple[Pool | None, ...]:
     name = "worker_pool_specs"
     messages = fields.messages(name, most=MOST_POOLS)
     if not messages and not fields.complained(name):
         fields.complain(name, "is required: 1 to 4 pools, of which the first is the primary's.")
         return ()
     pools = tuple(
-        None if message.empty else _pool(message, number, types) for number, message in enumerate(messages)
+        None if message.empty else _pool(message, number, types, gpus_here)
+        for number, message in enumerate(messages)
     )
     if messages and messages[0].empty:
         fields.complain(f"{name}[0]", "is the primary's pool and must not be empty.")
@@ -210,7 +211,7 @@ def _pools(fields: Fields, types: Types) -> tuple[Pool | None, ...]:
     return pools
 
 
-def _pool(fields: Fields, number: int, types: Types) -> Pool:
+def _pool(fields: Fields, number: int, types: Types, gpus_here: Collection[str]) -> Pool:
     fields.unsupported(
         "python_package_spec", 'is not supported yet: use container_spec with image_uri "host" and a command.'
     )
@@ -221,7 +222,7 @@ def _pool(fields: Fields, number: int, types: Types) -> Pool:
         fields.complain("replica_count", "must be 1 in the first pool: it holds the primary alone.")
     disk = fields.message("disk_spec")
     pool = Pool(
-        machine=_machine(fields.message("machine_spec"), types),
+        machine=_machine(fields.message("machine_spec"), types, gpus_here),
         replica_count=count,
         container=_container(fields),
         disk=Disk(
@@ -234,8 +235,8 @@ def _pool(fields: Fields, number: int, types: Types) -> Pool:
     return pool
 
 
-def _machine(fields: Fields, types: Types) -> Machine:
-    accelerator = _accelerator(fields)
+def _machine(fields: Fields, types: Types, gpus_here: Collection[str]) -> Machine:
+    accelerator = _accelerator(fields, gpus_here)
     count = fields.whole("accelerator_count", default=0, least=0, most=64)
     if accelerator and not count and not fields.complained("accelerator_count"):
         fields.complain("accelerator_count", f"must be at least 1 when {accelerator} is asked for.")
@@ -258,8 +259,8 @@ def _machine(fields: Fields, types: Types) -> Machine:
     return machine
 
 
-def _accelerator(fields: Fields) -> str:
-    name = fields.choice("accelerator_type", ACCELERATORS, also=OWN_ACCELERATOR)
+def _accelerator(fields: Fields, here: Collection[str]) -> str:
+    name = fields.choice("accelerator_type", ACCELERATORS, also=OWN_ACCELERATOR, here=here)
     if name.startswith("TPU_"):
         fields.complain("accelerator_type", "TPUs are not supported.")
     return _unless_unspecified(name, ACCELERATORS)

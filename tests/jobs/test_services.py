@@ -189,3 +189,14 @@ def test_cancelling_what_is_over_changes_nothing(add_host, submit, desk):
     before = Job.objects.values().get()
     services.cancel(job, "alice", timezone.now())
     assert Job.objects.values().get() == before and before["state"] == "SUCCEEDED"
+
+
+def test_who_names_a_gpu_that_is_none_is_told_which_there_are(add_host, submit):
+    add_host(gpus=1, kind="NVIDIA_GEFORCE_RTX_4090")
+    add_host("elsewhere", gpus=1, location="lab", kind="NVIDIA_B300")
+    for typed, near in (("rtx_4090", "Did you mean NVIDIA_GEFORCE_RTX_4090? "), ("zzz", "")):
+        with pytest.raises(Refused) as refused:
+            submit(spec(gpus=1, kind=typed))
+        (violation,) = refused.value.violations
+        assert violation.field == "job_spec.worker_pool_specs[0].machine_spec.accelerator_type"
+        assert violation.description.endswith(f"{near}Hosts here have NVIDIA_GEFORCE_RTX_4090.")
