@@ -159,7 +159,7 @@ def read(request: Request, names: tuple[str, ...]) -> Document:
         ("events", list, "a list of events"),
         ("waitHours", (int, float), "a number"),
     ):
-        if name in given and (isinstance(given[name], bool) or not isinstance(given[name], kinds)):  # type: ignore[arg-type]
+        if name in given and (isinstance(given[name], bool) or not isinstance(given[name], kinds)):
             raise Refused(name, f"{name} must be {words}.")
     return given
 
