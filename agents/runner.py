@@ -2149,6 +2149,7 @@ WINDOW_BYTES = 4 * 1024 * 1024
 KEEP_BYTES = 64 * 1024
 MOST_MARKS = 100_000
 PUNCH_STEP = 1024 * 1024
+CUT_PAUSE_S, MOST_CUT_PAUSE_S = 0.02, 5.0
 QUIET_S = (
     0.004  # a small frame goes at once, but not more often than this: a busy writer's lines are gathered
 )
@@ -2172,6 +2173,7 @@ class Tail:
         self._noted = 0  # blocks whose digest is on disk
         self._can_punch = True
         self._cut_stamp: Tuple[int, int] | None = None
+        self._cuts = 0
         self._holes: List[List[int]] = []
         self._digest = LogDigest()
         self._marks: List[Tuple[int, float]] = []
@@ -2255,8 +2257,10 @@ class Tail:
             return self._end()
         size = os.fstat(self.fd).st_size
         self._watch_cuts(size)
-        lost = self._lost_at(self.sent)
+        lost = self._lost_at(self.sent, size)
         if lost is not None:
+            # Who cuts his log again and again is told about ever less often: each cut is a row at the console.
+            self.not_before = now + min(CUT_PAUSE_S * self._cuts, MOST_CUT_PAUSE_S)
             return self._gap(*lost)
         start = self.sent - self._shift
         self._seen = max(self._seen, size + self._shift)
@@ -2352,16 +2356,18 @@ class Tail:
             self._shift = max(self._seen, self.sent) + 1
             self._seen, self._shipped = self._shift, 0
             self._generation = max(generation, self._generation + 1)
+            self._cuts += 1
             self._cut_stamp = (0, 0)
             self._save()
 
-    def _lost_at(self, offset: int) -> Tuple[int, str] | None:
-        """(to, reason) when the byte at this wire offset is gone."""
+    def _lost_at(self, offset: int, size: int) -> Tuple[int, str] | None:
+        """(to, reason) when the byte at this wire offset is gone. A hole is never punched up to the end of the file:
+        one that reaches beyond it is of a log that the program has cut since, or nonsense."""
         if offset < self._shift:
             return self._shift, "truncated"
         place = offset - self._shift
         for start, end in self._holes:
-            if start <= place < end:
+            if start <= place < end <= size:
                 return end + self._shift, "budget"
         if place < self._shipped:
             return self._shipped + self._shift, "shipped"

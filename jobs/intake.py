@@ -269,13 +269,26 @@ def _append(
     if tail.stored == run.log_stored:
         return set()
     store.blocks += [(run.pk, block) for block in tail.blocks]
-    store.gaps += [
-        LogGap(run=run, start=gap.start, end=gap.end, reason=facts.text(gap.reason, 500)) for gap in tail.gaps
-    ]
+    for gap in tail.gaps:
+        _lose(run, gap, store)
     run.log_stored = tail.stored
     if run.log_stored - run.log_rolled >= segments.size():
         told.long_tails.add(run.pk)
     return {"log_stored"} | _grow(run)
+
+
+def _lose(run: Run, gap: Gap, store: Store) -> None:
+    """One more gap, or one that goes on: however often a program cuts its log, nothing between is one row."""
+    reason = facts.text(gap.reason, 500)
+    told = [each for each in store.gaps if each.run_id == run.pk]
+    known = LogGap.objects.filter(run=run, start__lt=gap.start).order_by("-start")
+    before = told[-1] if told else known.first()
+    if before is None or (before.end, before.reason) != (gap.start, reason):
+        store.gaps.append(LogGap(run=run, start=gap.start, end=gap.end, reason=reason))
+        return
+    before.end = gap.end
+    if not told:
+        LogGap.objects.filter(pk=before.pk).update(end=gap.end)
 
 
 def _grow(run: Run) -> set[str]:

@@ -277,6 +277,17 @@ def first_raw(frame):
     return zlib.decompress(frame.data)
 
 
+def test_a_log_that_is_cut_again_and_again_is_one_gap_for_as_long_as_nothing_comes_between(logged):
+    run, give = logged
+    [first] = lines(0, 1)
+    give(first, Gap(100, 101, "truncated"), Gap(101, 102, "truncated"))
+    give(Gap(102, 110, "truncated"))
+    give(Gap(110, 120, "budget"), Gap(120, 200, "budget"))
+    told = [(gap.start, gap.end, gap.reason) for gap in run.gaps.all()]
+    assert told == [(100, 110, "truncated"), (110, 200, "budget")]
+    assert logs.size(run) == 200 and len(b"".join(logs.stream(run, 0, 200))) == 100
+
+
 def test_a_file_that_is_gone_is_a_gap_that_says_so(logged):
     run, give = logged
     give(*lines(0, 14))

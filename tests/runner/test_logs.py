@@ -190,6 +190,37 @@ def test_what_is_punched_between_look_and_read_is_not_taken_for_text(tmp_path, m
     assert found[0][0]["reason"] == "budget"
 
 
+@pytest.mark.parametrize("hole", [[0, 400_000], [0, 2**53], [250_000, 300_001]])
+def test_a_hole_beyond_the_end_of_its_file_is_none(tmp_path, hole):
+    """Of a log that was cut since, or nonsense that the replica wrote there: it was told again and again."""
+    (tmp_path / "log").write_bytes(b"x" * 300_000)
+    (tmp_path / "log.cut").write_text(json.dumps({"generation": 0, "holes": [hole]}))
+    tail = runner.Tail("r1", str(tmp_path))
+    tail.pull(0)
+    decoder, found, now = runner.Decoder(), [], 0.0
+    while len(found) < 100 and (frame := tail.frame(now)) is not None:
+        found += decoder.feed(frame)
+        now += 1.0
+    tail.close()
+    assert {message["t"] for message, _ in found} == {"log"} and found[-1][0]["to"] == 300_000
+
+
+def test_who_cuts_the_log_again_and_again_is_told_about_ever_less_often(tmp_path):
+    (tmp_path / "log").write_bytes(b"x" * 100)
+    tail = runner.Tail("r1", str(tmp_path))
+    tail.pull(0)
+    pauses = []
+    for turn in range(300):
+        now = 1000.0 * turn
+        tail.frame(now)
+        os.truncate(tmp_path / "log", 50 + turn % 2 * -25)
+        assert b'"truncated"' in tail.frame(now)
+        pauses.append(tail.not_before - now)
+        (tmp_path / "log").write_bytes(b"y" * 100)
+    tail.close()
+    assert pauses[0] < 0.05 and pauses == sorted(pauses) and pauses[-1] == 5.0
+
+
 def test_a_program_that_cuts_its_own_log_leaves_a_visible_gap(console, host):
     console.start("r1", command("import os, time", "print('one')",
                                 "while not os.path.exists('go'): time.sleep(0.01)",
