@@ -80,9 +80,12 @@ def resolve(place: Place, allowed: Sequence[Network]) -> Place:
     found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
     addresses = tuple(dict.fromkeys(str(each[4][0]) for each in found))
     for address in addresses:
-        why = refusal(address, allowed)
-        if why:
-            raise Refused(f"{place.host}: {why}. An admin can allow it (TRAINYARD_NOTIFY_PRIVATE).")
+        if refusal(address, allowed):
+            # Not which one: what names of our own network resolve to is nobody's business.
+            raise Refused(
+                f"{place.host} leads to a private, loopback or otherwise local address. "
+                "An admin can allow it (TRAINYARD_NOTIFY_PRIVATE)."
+            )
         if not place.tls and refusal(address, ()) == "":
             raise Refused(
                 "Give an address that begins with https://: anybody on the way could read the other kind."

@@ -75,6 +75,12 @@ def test_every_way_to_this_machine_is_closed(url, names):
         assert "local address" in answer.words
 
 
+def test_nobody_learns_what_a_name_of_our_own_network_resolves_to(names):
+    names["inside.example"] = [["10.7.7.7"]]
+    answer = hooks.post("https://inside.example/", b"{}", {}, ())
+    assert "inside.example" in answer.words and "10.7" not in answer.words
+
+
 def test_a_name_that_changes_its_mind_leads_nowhere(names):
     """Rebinding: allowed when it is asked about, this machine when it would be asked again."""
     names["rebind.example"] = [["127.0.0.2"], ["127.0.0.1"]]

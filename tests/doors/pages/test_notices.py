@@ -61,7 +61,7 @@ def test_what_a_target_is_told_of_can_be_changed_tested_and_ended(browser):
     [
         ({"way": "mail", "address": "nobody"}, "address", "valid email"),
         ({"address": "ftp://example.org/"}, "address", "https://"),
-        ({"address": "http://10.0.0.1/hook"}, "address", "10.0.0.1 is a private"),
+        ({"address": "http://10.0.0.1/hook"}, "address", "10.0.0.1 leads to a private"),
         ({"address": "https://[::1]/hook"}, "address", "TRAINYARD_NOTIFY_PRIVATE"),
         ({"address": "https://no-such-host.invalid/x"}, "address", "cannot be resolved"),
         ({"events": ["gossip"]}, "events", "not one of the available choices"),
