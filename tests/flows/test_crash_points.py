@@ -29,6 +29,7 @@ CUTTER = "echo begin; sleep 0.5; : > /proc/self/fd/1; echo again; sleep 0.3"
 MOST_JOBS_AT_ONCE = 6
 AT_ONCE = 8
 WALK_S = 400
+UNINSTALL_EVERY_S = 6.0
 CROWD, ALONE = {"dispatcher": 5, "worker": 2}, {"dispatcher": 1, "worker": 1}  # beside those of `up`
 
 
@@ -153,21 +154,19 @@ def walk(yard, points, how, *kinds, meanwhile=lambda: None):
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_at_each_point_that_only_trouble_leads_to(crowd, how):
     """Runners are missing on their hosts, logs are cut by their programs, and rolled into files."""
-    host = crowd.fleet.hosts[0]
+    host, due = crowd.fleet.hosts[0], [0.0]
 
     def uninstall():
-        if any(point.startswith("install") for point in crowd.armed()):
+        """The link ends with its runner, and finds none when it is dialled again; then it has time to put one there."""
+        if time.monotonic() > due[0] and any(point.startswith("install") for point in crowd.armed()):
             host.run_inside("sh", "-c", f"rm -rf {host.home}/.trainyard/bin")
-            host.cut()
-            time.sleep(0.5)
-            host.restore()
+            serving = [str(pid) for pid, command in host.processes(" serve") if command.endswith(" serve")]
+            host.run_inside("kill", "-9", *serving, check=False)
+            due[0] = time.monotonic() + UNINSTALL_EVERY_S
 
-    try:
-        with Waker(crowd) as waker:
-            walk(crowd, RARE, how, "long", "cutter", meanwhile=uninstall)
-            waker.wait_until_all_are_awake()
-    finally:
-        host.restore()
+    with Waker(crowd) as waker:
+        walk(crowd, RARE, how, "long", "cutter", meanwhile=uninstall)
+        waker.wait_until_all_are_awake()
     crowd.check(f"after a {how} where trouble leads")
 
 
