@@ -14,6 +14,7 @@ from django.db import connection
 from django.utils import timezone
 
 from agents import leases
+from agents.away import NO_DATABASE
 from agents.desk import Desk
 from agents.host_thread import FleetSettings, HostThread
 from agents.leases import Lease
@@ -114,8 +115,11 @@ class Fleet:
             while not self._stopping.is_set():
                 try:
                     self._share()
-                except Exception:
-                    logger.exception("leases could not be renewed")
+                except Exception as problem:
+                    if isinstance(problem, NO_DATABASE):
+                        logger.warning("leases could not be renewed: %s", problem)
+                    else:
+                        logger.exception("leases could not be renewed")
                     connection.close()
                 self._stopping.wait(LEAST_BETWEEN_SHARES_S)
                 self._share_soon.wait(self._settings.lease_s / RENEWALS)

@@ -14,6 +14,8 @@ from weakref import WeakSet
 
 from django.db import connection
 
+from agents.away import NO_DATABASE
+
 logger = logging.getLogger(__name__)
 
 
@@ -76,9 +78,11 @@ class Turns:
                 try:
                     more = taker.turn()
                     self._failing.discard(taker)
-                except Exception:
-                    # A database that is away, most likely. The taker kept its work; its next tick asks again.
-                    if taker not in self._failing:
+                except Exception as problem:
+                    # The taker kept its work; its next tick asks again.
+                    if taker not in self._failing and isinstance(problem, NO_DATABASE):
+                        logger.warning("a host's turn waits for the database: %s", problem)
+                    elif taker not in self._failing:
                         logger.exception("a host's turn failed; it is tried again until it does not")
                     self._failing.add(taker)
                     connection.close()

@@ -9,8 +9,8 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 
+from agents.away import NO_DATABASE
 from console.views import errors
-from jobs.away import NO_DATABASE
 
 log = logging.getLogger(__name__)
 

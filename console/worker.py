@@ -10,6 +10,7 @@ from celery import bootsteps
 from django.conf import settings
 from django.db import close_old_connections
 
+from agents.away import NO_DATABASE
 from console.celery import app
 
 __all__ = ["SweepTimer", "app"]
@@ -43,6 +44,8 @@ class SweepTimer(bootsteps.StartStopStep):
         while not self.stopping.wait(settings.TRAINYARD.tick_s * TICKS_BETWEEN):
             try:
                 app.tasks["jobs.tasks.sweep"]()
+            except NO_DATABASE as problem:
+                log.warning("The database did not answer the sweep: %s", problem)
             except Exception:  # a sweep that fails is tried again; the timer must outlive it
                 log.exception("the sweep failed")
             finally:

@@ -23,6 +23,7 @@ from django.db.models import F
 from django.db.models.functions import Coalesce
 
 from agents import recovery
+from agents.away import NO_DATABASE
 from agents.failpoints import failpoint
 from agents.statements import Change, Given
 from jobs import announce, events, hints, seating, snapshot
@@ -102,8 +103,10 @@ def advance_quietly(ids: Collection[int], now: datetime) -> Advanced:
             failpoint("advance.before")
         failpoint("advance.after")
         return done
-    except Exception:
+    except Exception as problem:
         if len(ids) == 1:
+            if isinstance(problem, NO_DATABASE):
+                raise  # the job is not to blame, and stays due
             log.exception("Job %s could not be advanced; it rests for %s.", *ids, POISON_REST)
             Job.every.filter(pk__in=ids).update(due_at=now + POISON_REST)
             return Advanced()

@@ -18,11 +18,11 @@ from django.db import connection
 from django.utils import timezone
 
 from agents import recovery
+from agents.away import NO_DATABASE
 from agents.desk import Arrival, Taken, Want
 from jobs import announce, hints, intake, recovering, wanted
 from jobs.advance import Advanced, advance_quietly
 from jobs.appending import Appender
-from jobs.away import NO_DATABASE
 from jobs.intake import Told, Tries
 from jobs.schedule import schedule_quietly
 
@@ -155,6 +155,9 @@ class Thinker:
                     with borrowed():
                         self._decide(jobs, anew)
                         self._roll(tails)
+                except NO_DATABASE as problem:
+                    log.warning("Jobs %s wait for the database: %s", sorted(jobs), problem)
+                    time.sleep(REST_S)
                 except Exception:
                     log.exception("Jobs %s could not be advanced here; the sweep finds them.", sorted(jobs))
                     time.sleep(REST_S)

@@ -16,10 +16,10 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import F, Q
 
+from agents.away import NO_DATABASE
 from agents.models import Host
 from jobs import hints, idle, notices, proving, samples, schedule, segments, shells, usage
 from jobs.advance import advance
-from jobs.away import NO_DATABASE
 from jobs.clock import Clock
 from jobs.intake import mark_jobs_of
 from jobs.models import Job, Tick

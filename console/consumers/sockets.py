@@ -13,9 +13,9 @@ from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
 
+from agents.away import NO_DATABASE
 from console.consumers import door, questions
 from console.reads import ask
-from jobs.away import NO_DATABASE
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]

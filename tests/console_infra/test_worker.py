@@ -10,9 +10,11 @@ from dataclasses import replace
 
 import pytest
 from django.conf import settings
+from django.db import InterfaceError, InternalError, OperationalError
 from django.utils import timezone
 
 from console.worker import SweepTimer, app
+from jobs import sweep as sweeping
 from jobs import tasks
 from jobs.models import Tick
 from tests.harness.shell import wait_for
@@ -45,6 +47,22 @@ def test_without_beat_the_worker_sweeps_by_its_own_timer_and_outlives_a_failure(
         timer.thread.join(30)
     assert not timer.thread.is_alive() and set(calls) == {"sweep-timer"}
     assert "the sweep failed" in caplog.text
+
+
+@pytest.mark.parametrize("problem", [OperationalError, InterfaceError, InternalError])
+def test_a_database_that_is_away_is_no_error_of_a_task(problem, monkeypatch, caplog):
+    """One that gave us up for dead says InternalError. A traceback a second would bury what is wrong."""
+
+    def away(now):
+        raise problem("terminating connection due to idle-in-transaction timeout")
+
+    monkeypatch.setattr(sweeping, "sweep", away)
+    for _ in range(2):
+        assert app.tasks[tasks.sweep.name].apply().failed()
+    assert [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
+    monkeypatch.setattr(sweeping, "sweep", lambda now: 1 / 0)
+    app.tasks[tasks.sweep.name].apply()
+    assert "ZeroDivisionError" in caplog.text and "ERROR" in caplog.text
 
 
 def test_every_worker_has_the_timer():

@@ -7,6 +7,7 @@ import threading
 from datetime import timedelta
 
 import pytest
+from django.db import InternalError
 from django.utils import timezone
 
 from agents.models import Host, HostStatus
@@ -88,6 +89,21 @@ def test_a_poison_row_rests_and_the_others_go_on(poison, add_host, submit, monke
     rests = now_of(bad).due_at - at
     assert advance.POISON_REST <= rests < 2 * advance.POISON_REST and str(bad.pk) in caplog.text
     assert sweep.take_due(at + timedelta(seconds=5)) == []
+
+
+@pytest.mark.parametrize("together", [1, 2])
+def test_no_job_rests_because_the_database_went_away(together, submit, monkeypatch):
+    """A process that stood still finds its connection ended. The job is not to blame: whoever comes next decides."""
+    jobs = [submit() for _ in range(together)]
+    due = [job.due_at for job in jobs]
+
+    def ended(batch, now):
+        raise InternalError("terminating connection due to idle-in-transaction timeout")
+
+    monkeypatch.setattr(advance, "_advance", ended)
+    with pytest.raises(InternalError):
+        advance.advance_quietly([job.pk for job in jobs], timezone.now())
+    assert [now_of(job).due_at for job in jobs] == due
 
 
 def test_what_is_due_is_pushed_ahead_before_it_is_tried(add_host, submit):
