@@ -40,8 +40,9 @@ def add(
     user.validate_unique()
     user.save()
     if member:
-        role = Role.ADMIN if admin else Role.SUBMITTER
-        Membership.objects.create(project=default_project(now), user=user, role=role)
+        role, project = Role.ADMIN if admin else Role.SUBMITTER, default_project(now)
+        Membership.objects.create(project=project, user=user, role=role)
+        audit.note(actor, "member.set", "user", username, None, str(role), now, project)
     audit.note(actor, "user.add", "user", username, None, "admin" if admin else "user", now)
     return user
 

@@ -175,13 +175,10 @@ def refusal(spec: CustomJobSpec, named: str, types: Types = NO_TYPES) -> Never |
         wanted = needs(pool.machine, types) if pool else None
         if wanted is not None and pool is not None and not any(holds(view, wanted) for view in views):
             # A type of its own asks for more than it names: say what that is.
-            asked = (
-                f"{pool.machine.machine_type} is {words(wanted)}"
-                if pool.machine.machine_type
-                else words(wanted)
-            )
+            named = pool.machine.machine_type if pool.machine.machine_type != "host" else ""
+            asked = f"{named} is {words(wanted)}" if named else words(wanted)
             where = f"job_spec.worker_pool_specs[{number}].machine_spec"
-            about = "machine_type" if pool.machine.machine_type else "accelerator_type"
+            about = "machine_type" if named else "accelerator_type"
             text = f"No host of {location} can ever hold one replica: {asked}. {what_exists(views)}"
             return Never(f"{where}.{about}", text)
     never = never_fits(asks_of(spec, types), views, location)

@@ -77,7 +77,10 @@ def place_of(url: str) -> Place:
 
 def resolve(place: Place, allowed: Sequence[Network]) -> Place:
     """Where it leads now. Refused unless each of its addresses may be told; OSError where the name is not known."""
-    found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+    try:
+        found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+    except UnicodeError:  # a part of the name is empty, or longer than the 63 characters of any name
+        raise Refused("This is not the name of a host.") from None
     addresses = tuple(dict.fromkeys(str(each[4][0]) for each in found))
     for address in addresses:
         if refusal(address, allowed):

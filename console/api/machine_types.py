@@ -13,11 +13,16 @@ from agents import enrol
 from console import access, preview
 from console.api.errors import Refused
 from console.api.views import OurView, person
-from jobs import machine_types
+from jobs import machine_types, refusals
 from jobs.models import MachineType
 from jobs.rules.machines import allocatable_mb
 
 NUMBERS = {"cpus": (float, int), "memoryMb": (int,), "acceleratorCount": (int,)}
+CALLED = {
+    "memory_mb": "memoryMb",
+    "accelerator_type": "acceleratorType",
+    "accelerator_count": "acceleratorCount",
+}
 TEXTS = ("acceleratorType", "note")
 
 
@@ -36,17 +41,21 @@ class MachineTypeView(OurView):
     def put(self, request: Request, name: str) -> Response:
         _only_managers(request)
         given = _read(request.data)
-        row = machine_types.define(
-            name,
-            request.query_params.get("location", ""),
-            given.get("cpus", 0),
-            given.get("memoryMb", 0),
-            given.get("acceleratorType", ""),
-            given.get("acceleratorCount", 0),
-            given.get("note", ""),
-            person(request).username,
-            timezone.now(),
-        )
+        try:
+            row = machine_types.define(
+                name,
+                request.query_params.get("location", ""),
+                given.get("cpus", 0),
+                given.get("memoryMb", 0),
+                given.get("acceleratorType", ""),
+                given.get("acceleratorCount", 0),
+                given.get("note", ""),
+                person(request).username,
+                timezone.now(),
+            )
+        except refusals.Refused as refused:
+            field = CALLED.get(refused.field, refused.field)
+            raise Refused(field, f"{field}: {refused.message}") from refused
         return Response(_own(row))
 
     def delete(self, request: Request, name: str) -> Response:

@@ -31,6 +31,7 @@ class ProjectsView(OurView):
 
     def post(self, request: Request) -> Response:
         access.demand(request.user, "configure", Project)
+        only(request, "name", "title")
         name, title = text(request, "name"), text(request, "title", "")
         with transaction.atomic():
             row = projects.create(name, title, person(request).username, timezone.now())
@@ -48,12 +49,8 @@ class ProjectView(OurView):
         row = access.project_or_404(request.user, "configure", project)
         actor, now = person(request).username, timezone.now()
         columns: Document = {}
+        only(request, "name", "title", "weight", "archived")
         given = body(request)
-        unknown = sorted(given.keys() - {"name", "title", "weight", "archived"})
-        if unknown:
-            raise Refused(
-                unknown[0], f"{unknown[0]} cannot be changed; name, title, weight and archived can."
-            )
         for name in given.keys() & {"name", "title"}:
             columns[name] = text(request, name)
         if "weight" in given:
@@ -83,6 +80,7 @@ class MemberView(OurView):
 
     def put(self, request: Request, project: str, user: str) -> Response:
         row = access.project_or_404(request.user, "manage_members", project)
+        only(request, "role")
         role = text(request, "role")
         with transaction.atomic():
             members.set_role(row, members.person_named(user), role, person(request).username, timezone.now())
@@ -122,6 +120,13 @@ def body(request: Request) -> Document:
     if not isinstance(request.data, dict):
         raise Refused("", "The body must be a JSON object.")
     return dict(request.data)
+
+
+def only(request: Request, *names: str) -> None:
+    """What is sent and not read would be lost without a word."""
+    unknown = sorted(str(name)[:60] for name in body(request).keys() - set(names))
+    if unknown:
+        raise Refused(unknown[0], f"{unknown[0]} cannot be set here; {', '.join(names)} can.")
 
 
 def text(request: Request, field: str, default: str | None = None) -> str:

@@ -17,6 +17,7 @@ from jobs import quotas
 from jobs.models import Membership, Project, Quota
 from jobs.quotas import Target
 from jobs.rules.quota import Limits, Metric, Use
+from jobs.rules.spec import OWN_ACCELERATOR
 
 Document = dict[str, Any]
 KEYS = {"running": Metric.RUNNING, "queued": Metric.QUEUED, "gpuHours": Metric.GPU_HOURS}
@@ -49,6 +50,11 @@ class OneQuota(OurView):
 
     def change(self, request: Request, target: Target, key: str, value: float | None) -> Response:
         metric, kind = (KEYS[key], "") if key in KEYS else (Metric.GPUS, key)
+        if metric == Metric.GPUS and not OWN_ACCELERATOR.fullmatch(kind):
+            raise Refused(
+                "accelerator_type",
+                f"{kind} is no limit: name an accelerator type, such as NVIDIA_H100_80GB, or {', '.join(KEYS)}.",
+            )
         with transaction.atomic():
             quotas.set_limit(target, metric, kind, value, person(request).username, timezone.now())
         return Response(document(target.project) if target.project else defaults())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -9,6 +10,7 @@ from django.http import Http404
 from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.exceptions import AuthenticationFailed, MethodNotAllowed, NotAuthenticated
+from rest_framework.parsers import JSONParser
 from rest_framework.permissions import IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -16,6 +18,8 @@ from rest_framework.views import APIView
 
 from console import tokens
 from console.api import errors
+
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 class Bearer(BaseAuthentication):
@@ -68,10 +72,39 @@ class GoogleView(APIView):
         return given
 
 
+class Texts(JSONParser):
+    """JSON whose strings are text: half of a surrogate pair can be spelt in JSON, and stored nowhere."""
+
+    def parse(self, *arguments: Any, **named: Any) -> Any:
+        document = super().parse(*arguments, **named)
+        field = _not_text(document)
+        if field is not None:
+            raise errors.Refused(
+                field, f"{field or 'The body'} holds half of a surrogate pair, which is not text."
+            )
+        return document
+
+
+def _not_text(document: object) -> str | None:
+    """The field of a document in which there is something that is no text."""
+    left = [("", document)]
+    while left:
+        field, value = left.pop()
+        if isinstance(value, dict):
+            left += [(field or str(name), each) for name, each in value.items()]
+            left += [(field, str(name)) for name in value]
+        elif isinstance(value, list):
+            left += [(field, each) for each in value]
+        elif isinstance(value, str) and not value.isascii() and _HALF.search(value):
+            return _HALF.sub("?", field)[:60]
+    return None
+
+
 class OurView(GoogleView):
     """For scripts and for our own pages."""
 
     authentication_classes = [Bearer, SessionAuthentication]
+    parser_classes = [Texts]
 
 
 class Nothing(GoogleView):

@@ -32,6 +32,21 @@ WORDS = {
     "user.disable": "Person disabled",
     "user.enable": "Person enabled",
     "user.admin": "Admin rights",
+    "host.cordon": "Host closed to new jobs",
+    "host.uncordon": "Host opened to jobs",
+    "host.drain": "Host to be emptied",
+    "host.declare_gone": "Host declared gone",
+    "gpu.recheck": "GPU looked at again",
+    "gpu.evict": "Strangers on a GPU ended",
+    "gpu.use": "GPU used all the same",
+    "recovery.confirm": "Recovery confirmed",
+    "machine_type.define": "Machine type made",
+    "machine_type.change": "Machine type changed",
+    "machine_type.remove": "Machine type removed",
+    "notice.add": "Notification added",
+    "notice.set": "Notification changed",
+    "notice.remove": "Notification removed",
+    "project.idle_rule": "Idle rule",
 }
 
 

@@ -24,6 +24,7 @@ from console.presenters.use import Use, use
 from jobs import directories
 from jobs.models import Job, Replica, Run
 from jobs.rules.advice import Advice
+from jobs.rules.order import PRIORITIES
 from jobs.rules.retry import CANCELLED_TEXT
 from jobs.rules.states import TERMINAL, FlagName, JobState, RunPhase
 
@@ -137,6 +138,8 @@ class JobPage:
     location: str
     labels: tuple[tuple[str, str], ...]
     timeout: timedelta | None
+    priority: str
+    spot: bool
     pools: tuple[PoolLine, ...]
     advice: tuple[Advice, ...]
     document: str
@@ -193,6 +196,8 @@ def page(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobPage:
         location=job.location_name,
         labels=tuple(sorted(job.labels.items())),
         timeout=_timeout(job),
+        priority=next((word for word, worth in PRIORITIES.items() if worth == job.priority), "normal"),
+        spot=job.spot,
         pools=tuple(_pools(job)),
         advice=directories.advice_of(job),
         document=json.dumps(document, indent=2, ensure_ascii=False),

@@ -200,3 +200,10 @@ def test_who_names_a_gpu_that_is_none_is_told_which_there_are(add_host, submit):
         (violation,) = refused.value.violations
         assert violation.field == "job_spec.worker_pool_specs[0].machine_spec.accelerator_type"
         assert violation.description.endswith(f"{near}Hosts here have NVIDIA_GEFORCE_RTX_4090.")
+
+
+def test_a_share_of_a_host_is_no_machine_type_to_complain_about(add_host, submit):
+    add_host(gpus=1)
+    with pytest.raises(services.Refused) as refused:
+        submit(spec(gpus=2, machine="host"))
+    assert refused.value.field.endswith("accelerator_type") and "host is" not in refused.value.message

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
@@ -36,6 +38,10 @@ def test_a_person_is_added_with_a_link_and_shut_out_and_let_in(script, cast):
     strict = root.post(PEOPLE, {"name": "max", "member": False, "password": "a fine long password"}, **JSON)
     assert strict.json()["projects"] == [] and "invitation" not in strict.json()
     assert Client().login(username="max", password="a fine long password")
+    told = script("root").get("/api/v1/audit?subject=zoe&what=member.set").json()["entries"]
+    assert [(one["project"], one["to"]) for one in told] == [("default", "submitter")]
+    smile = "\U0001f600 and \u00e9"
+    assert script("root").patch("/api/v1/projects/default", {"title": smile}, **JSON).json()["title"] == smile
     assert "a fine long" not in str(list(AuditEntry.objects.values())) + strict.content.decode()
 
 
@@ -59,13 +65,22 @@ def test_a_person_is_added_with_a_link_and_shut_out_and_let_in(script, cast):
         ("post", MINE, {**SLACK, "events": "failed"}, "events"),
         ("post", MINE, {**SLACK, "waitHours": -1}, "waitHours"),
         ("post", OURS, {**SLACK, "who": "me"}, "who"),
+        ("post", MINE, {**SLACK, "address": f"https://{'a' * 70}.example/x"}, "address"),
+        ("post", PEOPLE, {"name": "\ud800"}, "name"),
+        ("put", "/api/v1/machineTypes/big", {"cpus": 4, "note": ["\udfff"]}, "note"),
+        ("put", "/api/v1/machineTypes/big", {"cpus": 4, "note": "x\ud83d"}, "note"),
+        ("put", "/api/v1/machineTypes/big", {"cpus": 4, "memoryMb": -1}, "memoryMb"),
+        ("put", "/api/v1/projects/default/quotas/runing", {"limit": 1}, "accelerator_type"),
+        ("post", "/api/v1/projects", {"name": "x", "weight": 3}, "weight"),
+        ("put", "/api/v1/projects/default/members/bob", {"role": "admin", "until": "friday"}, "until"),
         ("put", "/api/v1/projects/default/idleRule", {"minutes": 0}, "minutes"),
         ("put", "/api/v1/projects/default/idleRule", {"minutes": 1.5}, "minutes"),
         ("put", "/api/v1/projects/default/idleRule", {"minutes": 5, "stops": 1}, "stops"),
     ],
 )
 def test_what_is_wrong_is_named(script, method, path, body, field):
-    answer = getattr(script("root"), method)(path, body, **JSON)
+    sent = json.dumps(body)  # which spells half of a pair, as any client can
+    answer = getattr(script("root"), method)(path, sent, **JSON)
     assert answer.status_code == 400 and violation(answer)[1] == field, answer.content
     assert not AuditEntry.objects.exists() and not NoticeTarget.objects.exists()
 

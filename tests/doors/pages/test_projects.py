@@ -212,7 +212,7 @@ def test_the_report_of_a_month_and_its_csv(browser, cast, project):
     seating.release([Run.objects.get().pk], month + timedelta(hours=1))
     before = f"{month - timedelta(days=1):%Y-%m}"
     page = text(browser("vera").get(f"/usage/?month={before}&project=default"))
-    assert "bob" in page and "6.0" in page and "CPUs only" in page
+    assert "bob" in page and "6.00" in page and "CPUs only" in page
     answer = browser("root").get(f"/usage/report.csv?month={before}")
     (row,) = csv.DictReader(io.StringIO(answer.content.decode()))
     assert (row["job"], float(row["cpu_seconds"])) == (str(job.pk), 6 * 3600)
