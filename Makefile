@@ -1,5 +1,7 @@
 # Everything runs from a fresh clone, on a machine with python3 and nothing else done before.
 PY := .venv/bin/python
+# Where the machine forbids compiled modules, each process of ours would take half as long again to start.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install install-run up test bench campaign soak simulate behaviour programs lint
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 from django.utils import timezone
 from google.api_core import exceptions
-from google.cloud import aiplatform
 from google.oauth2.credentials import Credentials
 
 from console import tokens
@@ -26,8 +27,14 @@ POOLS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def aiplatform():
+    """Read here and not on top: it takes seconds, and every test process collects this file."""
+    return importlib.import_module("google.cloud.aiplatform")
+
+
 @pytest.fixture
-def sdk(live_server, cast, monkeypatch):
+def sdk(aiplatform, live_server, cast, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "*")
 
     def init(who="bob", token=""):
@@ -44,7 +51,7 @@ def sdk(live_server, cast, monkeypatch):
     return init
 
 
-def test_the_unmodified_sdk_submits_lists_gets_cancels_and_deletes(sdk, cast, project):
+def test_the_unmodified_sdk_submits_lists_gets_cancels_and_deletes(aiplatform, sdk, cast, project):
     sdk()
     job = aiplatform.CustomJob(display_name="from-sdk", worker_pool_specs=POOLS, labels={"team": "vision"})
     job.submit(timeout=3600, enable_web_access=True)
@@ -66,7 +73,7 @@ def test_the_unmodified_sdk_submits_lists_gets_cancels_and_deletes(sdk, cast, pr
     assert running.web_access_uris["workerpool0-0"].startswith("http://") and running.start_time
 
 
-def test_the_sdk_shows_our_words(sdk):
+def test_the_sdk_shows_our_words(aiplatform, sdk):
     sdk()
     wrong = [{**POOLS[0], "container_spec": {"image_uri": "pytorch", "command": ["true"]}}]
     with pytest.raises(exceptions.BadRequest, match="image_uri"):
