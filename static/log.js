@@ -1,6 +1,7 @@
 // The log viewer: a window of rows over a log of any size. At the live end it follows a socket; elsewhere it stands
 // still and fetches what lies above and below as one scrolls there. It never holds more than MOST_ROWS rows.
 
+import { Found } from "./found.js";
 import { Lines, Row } from "./lines.js";
 import { Marks } from "./marks.js";
 import { Runs } from "./runs.js";
@@ -25,6 +26,7 @@ export class LogView {
     for (const part of root.querySelectorAll("[data-part]")) this[part.dataset.part] = part;
     this.marks = new Marks(this);
     this.choice = new Runs(this);
+    this.finder = new Found(this);
     this.#listen();
     this.show(root.dataset.replica, root.dataset.run || "");
   }
@@ -33,6 +35,7 @@ export class LogView {
 
   show(replica, run = "") {
     this.wire?.end();
+    this.finder.close();
     this.replica = replica;
     this.namedRun = run;
     this.raw = `${this.api}/replicas/${replica}/log`;

@@ -56,15 +56,25 @@ export class Marks {
   step(by) {
     if (!this.hits.length) return;
     if (this.view.following) this.view.pause();
-    this.now?.node.classList.remove("now");
     const at = this.now ? this.hits.indexOf(this.now) + by : by > 0 ? 0 : -1;
-    this.now = this.hits.at(at % this.hits.length);
+    this.#show(this.hits.at(at % this.hits.length));
+  }
+
+  #show(row) {
+    this.now?.node.classList.remove("now");
+    this.now = row;
     this.now.node.classList.add("now");
     // Only the log scrolls, not the page around it.
     const { body } = this.view;
     const { top, height } = this.now.node.getBoundingClientRect();
     body.scrollTop += top + height / 2 - body.getBoundingClientRect().top - body.clientHeight / 2;
     this.#tell();
+  }
+
+  // To the line that holds the byte at `offset`.
+  at(offset) {
+    const found = this.view.rows.filter((row) => row.offset <= offset).at(-1);
+    if (found) this.#show(found);
   }
 
   #order(a, b) {

@@ -52,7 +52,7 @@ class LogView(OurView):
         job = access.get_or_404(
             request.user, "see_log", Job.objects.select_related("project"), pk=int(job_id)
         )
-        run = _run(job, replica, request.query_params.get("run", ""))
+        run = run_of(job, replica, request.query_params.get("run", ""))
         if run is None:
             return _nothing()
         low, high = _window(request, run)
@@ -121,7 +121,7 @@ async def blocks(run_id: str, parts: Sequence[Part]) -> AsyncIterator[bytes]:
             at = piece.end
 
 
-def _run(job: Job, replica: str, run_id: str) -> Run | None:
+def run_of(job: Job, replica: str, run_id: str) -> Run | None:
     """The run that is asked for, or the newest. None where the replica has not been started yet."""
     row = job.replicas.filter(name=replica).first()
     if row is None:
@@ -146,18 +146,18 @@ def _nothing() -> HttpResponseBase:
 def _window(request: Request, run: Run) -> tuple[int, int]:
     """The part of the log that is asked for: all that is here, or [from, to), or what begins at a time."""
     asked = request.query_params
-    low = _number(asked.get("from", "0"), "from")
-    high = min(_number(asked.get("to", str(run.log_stored)), "to"), run.log_stored)
+    low = number(asked.get("from", "0"), "from")
+    high = min(number(asked.get("to", str(run.log_stored)), "to"), run.log_stored)
     if "at" in asked:
         if not re.fullmatch(r"\d{1,10}(\.\d{1,6})?", asked["at"]):
             raise Refused("at", "at must be a time in seconds since 1970.")
         low = min(logs.offset_at(run, float(asked["at"])), run.log_stored)
     if "limit" in asked:
-        high = min(high, low + _number(asked["limit"], "limit"))
+        high = min(high, low + number(asked["limit"], "limit"))
     return min(low, run.log_stored), max(high, min(low, run.log_stored))
 
 
-def _number(text: str, name: str) -> int:
+def number(text: str, name: str) -> int:
     if not re.fullmatch(r"\d{1,18}", text):
         raise Refused(name, f"{name} must be a whole number.")
     return int(text)

@@ -59,3 +59,8 @@ def tail(data: bytes, whole: bool = False) -> str:
         lines = lines[1:]  # it begins in the middle of a line
     shown = [_CONTROL.sub("", line.rpartition("\r")[2].replace("\t", "    ")) for line in lines[-LINES:]]
     return "\n".join(f"{line[:COLUMNS]}…" if len(line) > COLUMNS else line for line in shown)
+
+
+def plain(line: bytes) -> str:
+    """One line, or a part of it, as plain text."""
+    return _CONTROL.sub("", _ESCAPES.sub("", line.decode("utf-8", "replace")).replace("\t", "    "))

@@ -8,6 +8,7 @@ import random
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.static_site import served, viewer_page
 
@@ -374,3 +375,30 @@ def test_a_hidden_tab_takes_nothing_and_catches_up(page, viewer):
     # Far behind, it shows the end at once, and what lies between when one scrolls there.
     assert page.locator(ROWS).count() < 4000
     assert [message for message in product.messages if message.get("tail")][-1]["id"] == 2
+
+
+def test_the_whole_log_is_looked_through_piece_by_piece_and_a_line_leads_to_its_place(page, viewer):
+    data = numbered(0, 20_000)
+    viewer(data)
+    wait_for_text(page, "step 0019999")
+    asked = []
+
+    def search(route):
+        what = {name: values[0] for name, values in parse_qs(urlsplit(route.request.url).query).items()}
+        asked.append((what["q"], int(what["from"])))
+        start, end = (0, len(data) // 2) if what["from"] == "0" else (len(data) // 2, len(data))
+        line = data.index(b"step 0000300" if start == 0 else b"step 0015300")
+        hits = [{"offset": line + 5, "line": line, "text": data[line : line + 20].decode() + "<b>"}]
+        route.fulfill(json={"run": what["run"], "hits": hits, "searchedTo": end, "stored": len(data)})
+
+    page.route("**/log/search?**", search)
+    page.get_by_placeholder("Search in what is loaded").fill("5300 loss")
+    page.get_by_role("button", name="Whole log").click()
+    page.get_by_text("2 lines", exact=True).wait_for()
+    assert asked == [("5300 loss", 0), ("5300 loss", len(data) // 2)]
+    lines = page.locator(".log-found li button")
+    assert lines.all_inner_texts() == ["step 0000300 loss 0.<b>", "step 0015300 loss 0.<b>"]
+    lines.last.click()
+    expect(page.locator(".log-body .row.now").filter(has_text="step 0015300")).to_be_in_viewport()
+    page.get_by_role("button", name="Close").click()
+    assert page.locator(".log-found").is_hidden()

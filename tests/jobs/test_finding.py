@@ -1,0 +1,87 @@
+"""Looking for a text in all of a log: what a look at all of its lines would find, wherever they are stored."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from jobs import finding, logs, segments
+from jobs.finding import find
+from tests.doors.rows_of_logs import lose, write
+from tests.jobs.conftest import spec
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def run(add_host, submit):
+    add_host()
+    return submit(spec()).runs.get()
+
+
+def found_in_turns(run, needle, most=200):
+    """As whoever asks again from where the last answer ended."""
+    hits, at = [], 0
+    for _ in range(most):
+        found = find(run, needle, at, logs.size(run))
+        hits += found.hits
+        if found.end == at or found.end + len(needle) > logs.size(run):
+            return hits
+        at = found.end
+    raise AssertionError("it never comes to the end")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_line_that_has_it_is_found_once_in_whatever_pieces_it_is_read(run, monkeypatch, seed):
+    dice = random.Random(seed)
+    monkeypatch.setattr(finding, "STEP", dice.choice([7, 50, 1000]))
+    monkeypatch.setattr(finding, "MOST_READ", dice.choice([100, 5000]) + 60)
+    monkeypatch.setattr(finding, "MOST_HITS", dice.choice([1, 3, 1000]))
+    monkeypatch.setattr(finding, "LONGEST_LINE", 1600)
+    words = [b"loss", b"LOSS ", b"lo", b"ss", b"los", b"\xc3\xa9", b" ", b"x" * 5]
+    lines = [b"".join(dice.choices(words, k=dice.randrange(6))) + b"\n" for _ in range(150)]
+    data = b"".join(lines)
+    cuts = sorted(dice.sample(range(1, len(data)), 12))
+    for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
+        write(run, data[start:end], z=dice.random() < 0.5)
+    expected, at = [], 0
+    for line in lines:
+        if (place := line.lower().find(b"loss")) >= 0:
+            expected.append((at + place, at, line.rstrip(b"\n")))
+        at += len(line)
+    found = [(hit.offset, hit.line, hit.text) for hit in found_in_turns(run, b"Loss")]
+    assert found == expected and expected
+
+
+def test_nothing_is_found_over_a_gap_and_what_is_behind_it_is(run):
+    write(run, b"one los")
+    lose(run, 1000)
+    write(run, b"s two\nloss three, not ended")
+    assert [(hit.offset, hit.text) for hit in find(run, b"loss", 0, logs.size(run)).hits] == [
+        (1013, b"loss three, not ended")
+    ]
+
+
+def test_a_line_without_an_end_is_searched_in_parts_and_shown_in_part(run, monkeypatch):
+    monkeypatch.setattr(finding, "STEP", 4000)
+    monkeypatch.setattr(finding, "LONGEST_LINE", 1600)
+    write(run, b"." * 3998 + b"loss" + b"." * 9000)
+    [hit] = find(run, b"loss", 0, logs.size(run)).hits
+    assert hit.offset == 3998 and 3998 - 1600 <= hit.line <= 3998
+    assert hit.text == b"." * finding.BEFORE + b"loss" + b"." * finding.BEHIND
+
+
+def test_one_question_reads_no_more_than_it_may(run, monkeypatch):
+    monkeypatch.setattr(finding, "STEP", 1000)
+    monkeypatch.setattr(finding, "MOST_READ", 3000)
+    monkeypatch.setattr(segments, "SMALL_TAIL", 100)
+    for _ in range(10):
+        write(run, b"some line or other\n" * 100)
+    asked = []
+    read = logs.read
+    monkeypatch.setattr(
+        logs, "read", lambda row, start, limit: asked.append(limit) or read(row, start, limit)
+    )
+    found = find(run, b"nothing like it", 0, logs.size(run))
+    assert sum(asked) == 3000 and 2900 < found.end <= 3000 and not found.hits
