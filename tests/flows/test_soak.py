@@ -228,7 +228,7 @@ class Soak:
                 seen.setdefault(run, []).append(text)
         for run in self.yard.query("SELECT * FROM jobs_run"):
             if run["id"] in seen and run["log_stored"] < 2_000_000:
-                stored = self.yard.stored_log(run)
+                stored = self.yard.client.log(run["job_id"], run=run["id"], patience=30)
                 assert all(stored.startswith(text) for text in seen[run["id"]]), run["id"]
 
     def judge_growth(self):
