@@ -172,6 +172,7 @@ class Spot:
 
     def __init__(self, yard, browser):
         command = ["trainer", "--until", "~/finish-spot", "--saving", str(SAVING_S)]
+        command += ["--saving-until", "~/saved-spot"]
         self.story = spot = Story(
             yard,
             {"command": command, "gpus": 8},
@@ -188,9 +189,9 @@ class Spot:
         self.leaving = wait_for(lambda: flag(spot, "STOPPING"), "it to be told to leave", dump=yard.tail)
         self.page_leaving = browser.get(f"/jobs/{spot.id}/")
         self.waits_for_it = wait_for(lambda: self.normal.ours["reason"], "the other to say why it waits")
+        finish(yard, "saved-spot")
         self.normal.running()
-        self.waiting = wait_for(lambda: spot.ours["reason"] and spot.ours, "the reason why it waits")
-        self.page_waiting = browser.get(f"/jobs/{spot.id}/")
+        self.waiting = wait_for(lambda: self.told_on_page(browser), "the reason why it waits", dump=yard.tail)
         finish(yard, "finish-normal")
         self.normal.over("SUCCEEDED")
         spot.running()
@@ -202,6 +203,11 @@ class Spot:
         self.page = browser.get(f"/jobs/{spot.id}/")
         events = f"{yard.url}/api/v1/jobs/{spot.id}/events"
         self.events = yard.client.call("GET", events).json()["events"]
+
+    def told_on_page(self, browser):
+        """The job, as soon as its page says the reason for which it waits."""
+        ours = self.story.ours
+        return ours if ours["reason"] and ours["reason"] in browser.get(f"/jobs/{self.story.id}/") else None
 
 
 @pytest.fixture(scope="module")
@@ -238,7 +244,6 @@ def test_a_spot_job_saves_within_its_grace_and_goes_on_from_there(spot):
 def test_a_spot_job_says_for_whom_it_leaves_and_for_what_it_waits(spot):
     assert why(spot) in spot.leaving and spot.leaving in spot.page_leaving
     assert "others are being stopped" in spot.waits_for_it
-    assert spot.waiting["reason"] in spot.page_waiting and "H100" in spot.waiting["reason"]
-    assert spot.waiting["spot"] and why(spot) in spot.page
+    assert "H100" in spot.waiting["reason"] and spot.waiting["spot"] and why(spot) in spot.page
     [left] = [event for event in spot.events if event["kind"] == "preempt"]
     assert (left["to"], left["cause"]) == ("QUEUED", why(spot))

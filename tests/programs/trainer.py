@@ -45,11 +45,18 @@ class Checkpoint:
         say("saved step", step)
 
 
+def save_slowly(options):
+    until, enough = time.monotonic() + options.saving, os.path.expanduser(options.saving_until)
+    while time.monotonic() < until or (enough and not os.path.exists(enough)):
+        time.sleep(STEP_S)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--until", required=True, help="train until this file exists")
     parser.add_argument("--every", type=int, default=5, help="steps between checkpoints")
-    parser.add_argument("--saving", type=float, default=0, help="seconds that the last one takes")
+    parser.add_argument("--saving", type=float, default=0, help="seconds that the last one takes at least")
+    parser.add_argument("--saving-until", default="", help="and it is not done before this file exists")
     options = parser.parse_args()
     leave = []
     signal.signal(signal.SIGTERM, lambda number, frame: leave.append(number))
@@ -62,9 +69,7 @@ def main():
         say("step", step)
         if leave:
             say("is told to leave")
-            until = time.monotonic() + options.saving
-            while time.monotonic() < until:
-                time.sleep(STEP_S)
+            save_slowly(options)
             checkpoint.save(step)
             sys.exit(0)
         if step % options.every == 0:
