@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, F, Q, QuerySet
 
 from agents.statements import Given, Read
 from jobs import audit, hints, usage
@@ -18,7 +18,7 @@ from jobs.models.quotas import Limit
 from jobs.refusals import Exhausted, Refused
 from jobs.rules.quota import NO_LIMITS, Account, Book, Limits, Metric, Use, queue_refusal
 from jobs.rules.spec import OWN_ACCELERATOR
-from jobs.rules.states import JobState
+from jobs.rules.states import TERMINAL, JobState
 
 # A job that has a place, until all of it is over.
 PLACED = (JobState.PENDING, JobState.RUNNING, JobState.CANCELLING)
@@ -215,7 +215,10 @@ def _use(names: Iterable[int], hours_until: datetime | None) -> dict[Key, Use]:
     """By project and owner; the hours of the month only up to a given time."""
     found: dict[Key, Use] = defaultdict(Use)
     ids = list(names)
-    claims = GpuClaim.objects.filter(released_at=None, run__job__project__in=ids)
+    # What hosts that do not answer still hold of an attempt or a job that is over is nobody's use of it.
+    claims = GpuClaim.objects.filter(
+        released_at=None, run__job__project__in=ids, run__attempt=F("run__job__attempt")
+    ).exclude(run__job__state__in=TERMINAL)
     by_kind = claims.values_list("run__job__project", "run__job__owner", "gpu__accelerator_type")
     for project, owner, kind, count in by_kind.annotate(Count("pk")).order_by():
         found[project, owner].gpus[kind] += count

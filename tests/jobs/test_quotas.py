@@ -210,6 +210,17 @@ def test_new_projects_begin_with_the_default(project):
     assert User.objects.count() == 0
 
 
+def test_what_a_silent_host_still_holds_of_what_is_over_keeps_nobody_waiting(add_host, submit, limit):
+    """Least of all the job itself, which is to start elsewhere."""
+    add_host(gpus=2)
+    limit(Metric.GPUS, 2, L4)
+    job = submit(spec(gpus=2))
+    assert refusal(job, {L4: 2})
+    for later in ({"attempt": 2, "state": "QUEUED"}, {"attempt": 1, "state": "CANCELLED"}):
+        Job.every.filter(pk=job.pk).update(**later)
+        assert refusal(job, {L4: 2}) is None
+
+
 def test_the_time_that_a_job_may_wait_for_capacity_stands_still_while_it_waits_for_quota(
     add_host, submit, desk, limit, project, alice
 ):

@@ -88,8 +88,7 @@ def rows(add_host, submit):
     add_host(cpus=64, gpus=24)
     base = datetime(2026, 11, 30, 12, tzinfo=UTC)
     for number in range(12):
-        submit(spec(gpus=number % 4))
-        run = Run.objects.latest("created_at")
+        run = Run.objects.get(job=submit(spec(gpus=number % 4)))
         began = base + timedelta(hours=5 * number - 20)
         Run.objects.filter(pk=run.pk).update(created_at=began)
         if number % 5:
@@ -125,6 +124,39 @@ def test_months_sum_up_to_what_was_held(rows, monkeypatch, project):
     assert usage.gpu_seconds_this_month([project.pk], rows)[project.pk, Job.every.first().owner_id] == (
         pytest.approx(want[month_of(rows)])
     )
+
+
+@pytest.mark.parametrize("meanwhile", ["fold", "release", "release and fold"])
+def test_what_ends_or_is_folded_while_somebody_reads_is_counted_once(rows, project, monkeypatch, meanwhile):
+    now = rows
+    month = month_of(Run.objects.filter(released_at=None).order_by("created_at").last().created_at)
+
+    def told():
+        report, by_job = (tell(month, [project.pk], now) for tell in (usage.report, usage.report_by_job))
+        return sum(line.gpu_seconds for line in report), sum(line.gpu_seconds for line in by_job)
+
+    before = told()
+    assert before[0] > 0
+    read = usage.live
+
+    def live(*arguments):
+        found = read(*arguments)
+        running = Run.objects.filter(released_at=None, pk__in=[held.run for held in found if held.gpus])
+        if "release" in meanwhile and running:
+            seating.release([running.order_by("pk").first().pk], now)
+        return found
+
+    def unfolded(*arguments):
+        found = fresh(*arguments)
+        if "fold" in meanwhile:
+            usage.fold(now)
+        return found
+
+    fresh = usage.unfolded
+    monkeypatch.setattr(usage, "live", live)
+    monkeypatch.setattr(usage, "unfolded", unfolded)
+    assert told() == pytest.approx(before)
+    assert Usage.objects.filter(folded=True).exists() is ("fold" in meanwhile)
 
 
 def test_a_share_is_what_was_used_lately_and_is_held_now(rows, project):
