@@ -78,6 +78,18 @@ class Appender:
             self._ends.clear()
         self._ends.update(ends)
 
+    def expect(self, ends: dict[str, int]) -> None:
+        """Logs that are about to be pulled from there, so that their first bytes come by the short way too."""
+        self.learn({run: end for run, end in ends.items() if run not in self._ends})
+
+    def sort(self, arrivals: Sequence[Arrival]) -> tuple[list[Arrival], list[Arrival]]:
+        """Bytes of known logs, and all the rest."""
+        frames: list[Arrival] = []
+        rest: list[Arrival] = []
+        for each in arrivals:
+            (frames if isinstance(each.what, Frame) and each.run in self._ends else rest).append(each)
+        return frames, rest
+
     def take(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Told | None:
         """None: not all of it is stored, and intake is to look."""
         grown = self._growths(arrivals)

@@ -65,7 +65,11 @@ class JobsDesk:
 
     def wanted(self, host_id: int) -> Mapping[str, Want]:
         with borrowed():
-            return wanted.wanted(host_id)
+            found = wanted.wanted(host_id)
+        self._appender.expect(
+            {run: want.pull_from for run, want in found.items() if want.pull_from is not None}
+        )
+        return found
 
     def orders(self, runs: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         with borrowed():
@@ -87,12 +91,12 @@ class JobsDesk:
 
     def _take(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Told:
         try:
-            appended = self._appender.take(host_id, token, arrivals)
-            if appended is not None:
+            appended, rest = self._append(host_id, token, arrivals)
+            if not rest:
                 return appended
-            told = intake.take(host_id, token, arrivals, timezone.now(), self._tries)
+            told = intake.take(host_id, token, rest, timezone.now(), self._tries)
             self._appender.learn(told.acks)
-            return told
+            return appended.and_(told)
         except NO_DATABASE:
             raise  # the database is away, or gave us up for dead: the link keeps the batch and tries again
         except Exception:
@@ -102,14 +106,20 @@ class JobsDesk:
         # Something in it cannot be written. The rest must not suffer from that.
         told = Told()
         for arrival in arrivals:
-            one = self._take(host_id, token, [arrival])
-            told.current &= one.current
-            told.acks |= one.acks
-            told.pulls |= one.pulls
-            told.jobs |= one.jobs
-            told.logs |= one.logs
-            told.long_tails |= one.long_tails
+            told = told.and_(self._take(host_id, token, [arrival]))
         return told
+
+    def _append(
+        self, host_id: int, token: int, arrivals: Sequence[Arrival]
+    ) -> tuple[Told, Sequence[Arrival]]:
+        """The next bytes first, and told at once: nobody who reads a log waits for facts to be understood."""
+        frames, rest = self._appender.sort(arrivals)
+        appended = self._appender.take(host_id, token, frames) if frames else None
+        if appended is None:
+            return Told(), arrivals
+        announce.ring(f"log:{run}" for run in appended.logs)
+        appended.logs = set()
+        return appended, rest
 
     def host_changed(self, host_id: int) -> None:
         with borrowed():
@@ -125,6 +135,9 @@ class Thinker:
         self._jobs: set[int] = set()
         self._tails: set[str] = set()
         self._anew = False
+        # After a decision, and after a placement, it rests from the same for as long as that took: half of the time is
+        # left to the links, and more gathers meanwhile. Who waits for a place does not wait for a rest from facts.
+        self._decides_at = self._places_at = 0.0
         self._rolled_at: dict[str, float] = {}
         self._changed = threading.Condition()
         self._stopping = False
@@ -150,7 +163,6 @@ class Thinker:
         try:
             while (batch := self._next()) is not None:
                 jobs, tails, anew = batch
-                began = time.monotonic()
                 try:
                     with borrowed():
                         self._decide(jobs, anew)
@@ -161,28 +173,42 @@ class Thinker:
                 except Exception:
                     log.exception("Jobs %s could not be advanced here; the sweep finds them.", sorted(jobs))
                     time.sleep(REST_S)
-                # Half of the time is left to the links, and more gathers meanwhile.
-                time.sleep(min(MOST_PAUSE_S, time.monotonic() - began))
         finally:
             connection.close()
 
     def _next(self) -> tuple[list[int], set[str], bool] | None:
         with self._changed:
-            while not (self._jobs or self._tails or self._anew or self._stopping):
-                self._changed.wait()
+            while (pause := self._pause()) != 0.0 and not self._stopping:
+                self._changed.wait(pause)
             if self._stopping:
                 return None
-            jobs = sorted(self._jobs)[:BATCH]
-            self._jobs.difference_update(jobs)
-            tails, self._tails = self._tails, set()
-            anew, self._anew = self._anew, False
-            return jobs, tails, anew
+            return self._taken()
+
+    def _taken(self) -> tuple[list[int], set[str], bool]:
+        anew, self._anew = self._anew, False
+        if time.monotonic() < self._decides_at:
+            return [], set(), anew
+        jobs = sorted(self._jobs)[:BATCH]
+        self._jobs.difference_update(jobs)
+        tails, self._tails = self._tails, set()
+        return jobs, tails, anew
+
+    def _pause(self) -> float | None:
+        """How long nothing is to be done yet; None until somebody brings something."""
+        due = [self._decides_at] if self._jobs or self._tails else []
+        due += [self._places_at] if self._anew else []
+        return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _decide(self, jobs: list[int], anew: bool) -> None:
+        began = time.monotonic()
         advanced = advance_quietly(jobs, timezone.now()) if jobs else Advanced()
         self._tell(advanced.hosts)
+        if jobs:
+            self._decides_at = _after_rest(began)
         if advanced.freed or anew:
+            began = time.monotonic()
             self._tell(schedule_quietly(timezone.now()))
+            self._places_at = _after_rest(began)
 
     def _tell(self, hosts: Collection[int]) -> None:
         """Our own links directly; those of other dispatchers by message."""
@@ -197,6 +223,11 @@ class Thinker:
             self._rolled_at.clear()
         self._rolled_at.update(dict.fromkeys(due, now))
         hints.roll(due)
+
+
+def _after_rest(began: float) -> float:
+    now = time.monotonic()
+    return now + min(MOST_PAUSE_S, now - began)
 
 
 @contextmanager

@@ -77,6 +77,18 @@ class Told:
     long_tails: set[str] = field(default_factory=set)
     check: bool = False
 
+    def and_(self, more: Told) -> Told:
+        """Both; what was told later counts."""
+        return Told(
+            self.current and more.current,
+            self.acks | more.acks,
+            self.pulls | more.pulls,
+            self.jobs | more.jobs,
+            self.logs | more.logs,
+            self.long_tails | more.long_tails,
+            self.check or more.check,
+        )
+
     @property
     def taken(self) -> Taken:
         return Taken(self.acks, self.pulls, self.current)
@@ -203,7 +215,8 @@ def _learn(run: Run, mail: Mail, full: bool, store: Store, told: Told, tries: Tr
         known = facts.read(fact.document)
         if known is not None:
             changed |= facts.learn(run, known, store.now) | _proved(run, known, store.now)
-    if changed - {"log_size"} or run.phase != phase:
+    # Nothing is decided from a claim alone: what comes of it follows, or its deadline does.
+    if run.phase != RunPhase.CLAIMED and (changed - {"log_size"} or run.phase != phase):
         told.jobs.add(run.job_id)
     if run.phase == RunPhase.CLOSED != phase:
         _keep_gpus_out(run, mail, store.now)

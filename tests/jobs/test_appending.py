@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from agents.desk import Arrival, Fact, Frame, Gap
 from agents.models import Host
-from jobs import intake, logs
+from jobs import announce, intake, logs
 from jobs.intake import Tries
 from jobs.models import LogPiece, Run
 from tests.harness.services import Postgres
@@ -106,6 +106,37 @@ def test_the_last_bytes_of_a_run_that_is_closed_complete_its_log(two):
     assert Run.objects.get(pk=first).log_complete_at is None
     tell((first, frame(4, b"last")))
     assert Run.objects.get(pk=first).log_complete_at is not None and log(first) == b"one last"
+
+
+def test_the_first_bytes_are_shown_before_the_facts_beside_them_are_understood(
+    add_host, submit, desk, monkeypatch
+):
+    host, job = add_host(), submit()
+    (run,) = desk.wanted(host.row.pk)
+    rung, honest = [], intake.take
+    monkeypatch.setattr(announce, "ring", lambda topics: rung.extend(topics))
+
+    def take(host_id, token, arrivals, *more):
+        assert rung == [f"log:{run}"] and log(run) == b"one " and len(arrivals) == 1
+        return honest(host_id, token, arrivals, *more)
+
+    monkeypatch.setattr(intake, "take", take)
+    batch = [Arrival(run, Fact(RUNNING)), Arrival(run, frame(0, b"one "))]
+    assert desk.take(host.row.pk, 7, batch).acks == {run: 4}
+    job.refresh_from_db()
+    assert job.state == "RUNNING" and rung.count(f"log:{run}") == 1
+
+
+def test_bytes_whose_facts_cannot_be_written_are_stored_once(add_host, submit, desk, monkeypatch):
+    host, _ = add_host(), submit()
+    (run,) = desk.wanted(host.row.pk)
+    batch = [Arrival(run, Fact(RUNNING)), Arrival(run, frame(0, b"one "))]
+    with monkeypatch.context() as broken:
+        broken.setattr(intake, "take", lambda *args: 1 / 0)
+        desk.take(host.row.pk, 7, batch)
+    assert (log(run), Run.objects.get(pk=run).phase) == (b"one ", "created")
+    desk.take(host.row.pk, 7, batch)  # the link asks again
+    assert (log(run), Run.objects.get(pk=run).phase) == (b"one ", "running")
 
 
 def test_it_is_the_same_on_postgresql():

@@ -185,3 +185,17 @@ def test_a_database_that_is_away_is_told_to_the_link(paper, desk, monkeypatch):
     monkeypatch.setattr(intake, "_write", away)
     with pytest.raises(OperationalError):
         paper.tell(desk, [Arrival("x", Fact(CLOSED))])
+
+
+def test_from_a_claim_alone_nothing_is_decided(add_host, submit, desk):
+    host, job = add_host(), submit()
+    (run,) = desk.wanted(host.row.pk)
+    due = Job.objects.get(pk=job.pk).due_at
+    claimed = {"phase": "claimed", "boot_id": "b", "claimed_at": 1e9, "containment": "cgroup"}
+    told = intake.take(host.row.pk, 7, [Arrival(run, Fact(claimed))], timezone.now(), Tries())
+    assert not told.jobs and Job.objects.get(pk=job.pk).due_at == due
+    assert Run.objects.get(pk=run).phase == "claimed"
+    told = intake.take(
+        host.row.pk, 7, [Arrival(run, Fact(claimed | {"phase": "running"}))], timezone.now(), Tries()
+    )
+    assert told.jobs == {job.pk} and Job.objects.get(pk=job.pk).due_at <= timezone.now()
