@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from django.db import transaction
+from django.db.models import Min
 
 from agents.desk import Sample
 from jobs.models import Job, Run, RunSample
@@ -77,7 +78,9 @@ def roll(now: datetime) -> None:
     for step, kept, coarser in LEVELS:
         until = floor(now - kept, coarser)
         due = RunSample.objects.filter(step=step, at__lt=until)
-        for run_id in due.order_by().values_list("run", flat=True).distinct()[:RUNS_AT_ONCE]:
+        # Who has waited for longest first: of very many runs, the first ones are due again each time.
+        oldest = due.order_by().values("run").annotate(oldest=Min("at")).order_by("oldest", "run")
+        for run_id in oldest.values_list("run", flat=True)[:RUNS_AT_ONCE]:
             with transaction.atomic():
                 rows = list(due.filter(run=run_id).order_by("at"))
                 save(joined(rows, coarser))

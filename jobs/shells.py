@@ -19,6 +19,8 @@ from jobs.snapshot import spec_of
 # How often the process that holds a shell says so, and when silence means that it is gone.
 SAY_SO = timedelta(seconds=10)
 SILENT = timedelta(seconds=45)
+# Of one person at once.
+MOST_OPEN = 20
 
 
 def why_not(run: Run) -> str | None:
@@ -29,6 +31,14 @@ def why_not(run: Run) -> str | None:
     if not spec_of(row.job).enable_web_access:
         return "The job was submitted without enableWebAccess."
     return _over(row)
+
+
+def too_many(user: User) -> str | None:
+    """Each holds a connection to a host and threads of a web process."""
+    open_ones = ShellSession.objects.filter(user=user, closed_at=None).count()
+    return (
+        f"{MOST_OPEN} shells of yours are open already. Close one first." if open_ones >= MOST_OPEN else None
+    )
 
 
 def opened(run: Run, user: User, address: str, now: datetime) -> ShellSession:

@@ -107,7 +107,7 @@ class ShellSocket(Socket):
         All that the database is asked for, here: a terminal's own threads would keep a connection for as long as they
         live, and PostgreSQL's pool would never get it back.
         """
-        reason = shells.why_not(self.run_row)
+        reason = shells.why_not(self.run_row) or shells.too_many(self.user)
         if reason:
             raise Closed(RIGHT_LOST, reason)
         try:

@@ -57,6 +57,23 @@ def test_what_ages_is_averaged_and_nothing_is_counted_twice(scene):
     assert list(rows) == [(600, 110), (600, 0), (600, 100)]
 
 
+def test_of_more_runs_than_are_rolled_at_once_none_waits_for_ever(add_host, desk, submit, monkeypatch):
+    monkeypatch.setattr(samples, "RUNS_AT_ONCE", 1)
+    host, now = add_host(), samples.floor(timezone.now(), 600)
+    for _ in range(2):
+        submit(spec("sleep 9"))
+    settle(desk, host)
+    RunSample.objects.bulk_create(
+        RunSample(run=run, step=10, at=now - timedelta(seconds=back), cpu=1.0, gpus=[])
+        for run in Run.objects.all()
+        for back in range(0, 7200, 10)
+    )
+    for minute in range(3):
+        samples.roll(now + timedelta(minutes=minute))
+    old = RunSample.objects.filter(step=10, at__lt=now - timedelta(hours=1))
+    assert not old.exists()
+
+
 def test_still_since_is_when_it_last_did_anything(scene):
     run, tell = scene
     start = timezone.now()

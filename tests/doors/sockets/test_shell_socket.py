@@ -21,6 +21,7 @@ from console.consumers import shell as consumer
 from console.consumers import sockets
 from console.reads import ask
 from console.terminals import WINDOW
+from jobs import shells
 from jobs.models import Job, Run, ShellSession
 
 
@@ -306,6 +307,19 @@ async def test_who_may_not_have_one_is_told_why(visit, run, shell):
     code, reason = await page.until_closed()
     assert code == 4403 and "enableWebAccess" in reason
     assert not await ask(ShellSession.objects.exists) and shell.sizes == []
+
+
+async def test_nobody_has_more_open_than_a_person_can_look_at(opened, visit, run, shell, monkeypatch):
+    monkeypatch.setattr(shells, "MOST_OPEN", 1)
+    first = await opened()
+    second = await visit(f"/ws/shell/{run.pk}", "bob")
+    await second.tell(resize=[80, 24])
+    code, reason = await second.until_closed()
+    assert (code, reason) == (sockets.RIGHT_LOST, "1 shells of yours are open already. Close one first.")
+    assert await ask(ShellSession.objects.count) == 1
+    other = await opened("alice")
+    for page in (first, other):
+        await page.leave()
 
 
 async def test_what_goes_wrong_on_the_way_is_told_word_for_word(visit, run, monkeypatch):
