@@ -41,6 +41,8 @@ AFTER_TIMEOUT_S = 120.0
 MOST_PLACED = 200
 # So many hosts and jobs on them may the searches of a pass look at; and so many those for jobs behind the first.
 MOST_WORK, MOST_WORK_BEHIND = 60_000, 30_000
+# On a very large floor more: so many looks at all of it.
+MOST_WHOLE_LOOKS = 8
 MOST_LOOKS_BEHIND = 12
 # So many jobs of a kind of which nobody can know when they start (a host that they need is away) are looked at.
 MOST_UNKNOWN = 4
@@ -115,6 +117,7 @@ class _Server:
         self.stopping = [each for each in self.occupants.all if each.stopping]
         self.spots = [each for each in self.occupants.all if each.spot and not each.stopping]
         self.work = 0
+        self.most_work = max(MOST_WORK, MOST_WHOLE_LOOKS * (len(ground.hosts) + len(self.occupants.all)))
         self.looks_behind = 0
         self.unknown: dict[Family, int] = {}
         self.names = {host.id: host.name for host in ground.hosts}
@@ -228,7 +231,7 @@ class _Server:
 
     def _may_look(self, each: Waiting, family: Family, first: bool) -> bool:
         """Counts what the search may have to look at."""
-        most = MOST_WORK if first else MOST_WORK_BEHIND
+        most = self.most_work if first else MOST_WORK_BEHIND
         if self.work >= most or not (first or self.looks_behind < MOST_LOOKS_BEHIND):
             return False
         self.looks_behind += not first

@@ -44,6 +44,7 @@ def many_kinds(stopping=True):
 def test_the_first_of_every_kind_is_kept_for_however_many_wait_before_it(work, monkeypatch):
     """Also where a pass had no time to look at all of them."""
     monkeypatch.setattr(serving, "MOST_WORK", work)
+    monkeypatch.setattr(serving, "MOST_WHOLE_LOOKS", 0)
     before = [one(100 + number, KINDS[0], 4, DAY, 2 + number) for number in range(20)]
     firsts = [one(200 + number, kind, 4, DAY) for number, kind in enumerate(KINDS[1:])]
     behind = [one(300 + number, kind, 1, 9 * DAY) for number, kind in enumerate(KINDS[1:])]
