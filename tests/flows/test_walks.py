@@ -53,7 +53,8 @@ def browser(yard):
 
 def causes(yard, job_id):
     rows = yard.query(
-        f"SELECT to_state, cause, actor FROM jobs_transition WHERE job_id = {job_id} AND subject = 'job'"
+        "SELECT to_state, cause, actor FROM jobs_transition"
+        f" WHERE job_id = {job_id} AND subject = 'job' ORDER BY id"
     )
     assert all(row["cause"] and row["actor"] for row in rows), rows
     return [row["to_state"] for row in rows]
