@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
+
 import pytest
 
 # Files of these wait for whole products. Begun first, they overlap with the quick ones instead of following them: the
@@ -30,3 +34,11 @@ def pytest_collection_modifyitems(items):
 
 def place(item):
     return next((place for place, start in enumerate(LONG) if item.nodeid.startswith(start)), len(LONG))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """For tools/run-tests: all that failed. Who took its process along is among them, although xdist tries it again."""
+    if told := os.environ.get("TRAINYARD_FAILED_TESTS"):
+        stats = terminalreporter.stats
+        failed = {report.nodeid for report in (*stats.get("failed", ()), *stats.get("error", ()))}
+        Path(told).write_text(json.dumps(sorted(failed)))
