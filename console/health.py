@@ -73,8 +73,12 @@ def ask_broker() -> str:
 
 @lru_cache(maxsize=1)
 def _client(url: str) -> redis.Redis:
-    """One connection for all who ask: load balancers ask every second, and strangers may."""
-    return redis.Redis.from_url(url, socket_connect_timeout=2, socket_timeout=2, max_connections=4)
+    """A few connections for all who ask: load balancers ask every second, and strangers may. Whoever finds none free
+    waits for one; that many ask at the same moment does not make the broker broken."""
+    pool = redis.BlockingConnectionPool.from_url(
+        url, socket_connect_timeout=2, socket_timeout=2, max_connections=4, timeout=2
+    )
+    return redis.Redis(connection_pool=pool)
 
 
 @never_cache

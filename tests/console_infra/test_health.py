@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 
 import pytest
@@ -10,6 +11,7 @@ from django.utils import timezone
 from agents.models import Dispatcher
 from console import health
 from jobs.models import Tick
+from tests.harness.services import Redis
 
 pytestmark = pytest.mark.django_db
 
@@ -34,3 +36,23 @@ def test_silence_of_a_worker_or_dispatcher_is_late(monkeypatch, sweep_s, seen_s,
     seen = health.look(now)
     assert [line.partition(":")[0] for line in seen.late] == late
     assert seen.word == ("late" if late else "ok")
+
+
+def test_many_who_ask_at_once_wait_for_each_other(settings):
+    """They are answered, not told that the broker is broken, which would take the door away from everybody."""
+    server = Redis().start()
+    try:
+        settings.REDIS_URL = server.url
+        pool = health._client(server.url).connection_pool
+        taken = [pool.get_connection() for _ in range(4)]
+        with ThreadPoolExecutor(1) as visitor:
+            answer = visitor.submit(health.ask_broker)
+            wait([answer], timeout=0.3)
+            pool.release(taken.pop())
+            assert answer.result(30) == ""
+        for each in taken:
+            pool.release(each)
+        pool.disconnect()
+    finally:
+        health._client.cache_clear()
+        server.close()
