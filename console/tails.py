@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
+from agents.statements import Given, Read
 from console import registry, websocket
 from console.reads import ask
 from jobs import logs, tips
@@ -44,6 +45,15 @@ PACE_S, PACE_MOST_S = 0.00005, 0.05
 FRAME = 1 << 16
 
 
+_newest = Read(
+    lambda: (
+        Run.objects.filter(replica=Given("replica"), held=False)
+        .order_by("-attempt", "-number")
+        .values_list("pk")[:1]
+    )
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """Bytes [start, end), or the reason why they are missing."""
@@ -69,8 +79,8 @@ def status(run_id: str) -> Status | None:
 
 
 def newest_run(replica_id: int) -> str | None:
-    rows = Run.objects.filter(replica_id=replica_id, held=False).order_by("-attempt", "-number")
-    return rows.values_list("pk", flat=True).first()
+    found: list[str] = _newest.column(replica=replica_id)
+    return found[0] if found else None
 
 
 def read(run_id: str, start: int, limit: int) -> Piece:

@@ -19,6 +19,7 @@ from django.contrib.auth.models import User
 from django.http import Http404
 from django.utils import timezone
 
+from agents.statements import Given, Read
 from console import access, registry, tails, websocket
 from console.consumers.sockets import GONE, BadMessage, Closed, Receive, Send, Socket
 from console.reads import ask
@@ -30,6 +31,13 @@ from jobs.tips import Status
 WINDOW = 256 * 1024
 # The last bytes of a run that ended may come after its restart has begun. Then they are waited for, but not for ever.
 LAST_BYTES_S = 10.0
+
+_label = Read(
+    lambda: Run.objects.filter(pk=Given("run")).order_by().values_list("attempt", "number", "host__name")
+)
+_of_replica = Read(
+    lambda: Run.objects.filter(pk=Given("run"), replica=Given("replica")).order_by().values_list("pk")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +135,7 @@ class LogSocket(Socket):
                 restarted = self._place is None
 
     def _is_ours(self, run_id: str) -> bool:
-        return Run.objects.filter(pk=run_id, replica_id=self._replica_id).exists()
+        return bool(_of_replica(run=run_id, replica=self._replica_id))
 
     async def _newest(self) -> str:
         told = False
@@ -231,8 +239,8 @@ def document(status: Status) -> dict[str, object]:
 
 def describe(run_id: str) -> dict[str, object]:
     """What tells this run from the other runs of its replica."""
-    run = Run.objects.select_related("host").get(pk=run_id)
-    return {"attempt": run.attempt, "number": run.number, "host": run.host.name}
+    ((attempt, number, host),) = _label(run=run_id)
+    return {"attempt": attempt, "number": number, "host": host}
 
 
 def _age_s(run_id: str, now: datetime) -> float:
