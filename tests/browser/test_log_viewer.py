@@ -400,5 +400,10 @@ def test_the_whole_log_is_looked_through_piece_by_piece_and_a_line_leads_to_its_
     assert lines.all_inner_texts() == ["step 0000300 loss 0.<b>", "step 0015300 loss 0.<b>"]
     lines.last.click()
     expect(page.locator(".log-body .row.now").filter(has_text="step 0015300")).to_be_in_viewport()
+    page.set_viewport_size({"width": 390, "height": 800})
+    wide, there = page.evaluate(
+        "(() => { const bar = document.querySelector('.log-bar'); return [bar.scrollWidth, bar.clientWidth]; })()"
+    )
+    assert wide <= there < 390
     page.get_by_role("button", name="Close").click()
     assert page.locator(".log-found").is_hidden()
