@@ -3144,11 +3144,10 @@ class Serve:
 
     def check_owner(self) -> None:
         try:
-            with open(self.at_home().owner) as file:
-                current = file.read()
+            current = read_plain(self.at_home().owner, 200)
         except OSError:
-            current = ""
-        if current != self.token:
+            current = b""
+        if current != self.token.encode():
             self.say({"t": "error", "about": "serve", "message": "a newer connection has taken over"})
             self.last_words()
             raise Hangup("superseded")
@@ -3414,8 +3413,7 @@ _MARKS_APART = 10
 
 def _stored_number(path: str) -> int:
     try:
-        with open(path) as file:
-            return int(file.read())
+        return int(read_plain(path, 64))
     except (OSError, ValueError):
         return 0
 
@@ -3427,8 +3425,7 @@ _REMEMBERED = 20000
 
 def read_forgotten(home: Home) -> Set[str]:
     try:
-        with open(home.forgotten) as file:
-            names = file.read().split("\n")
+        names = read_plain(home.forgotten, 1 << 24).decode("utf-8", "replace").split("\n")
     except OSError:
         return set()
     if len(names) > 2 * _REMEMBERED:
@@ -3438,8 +3435,12 @@ def read_forgotten(home: Home) -> Set[str]:
 
 
 def remember(home: Home, run: str) -> None:
-    with open(home.forgotten, "a") as file:
-        file.write(run + "\n")
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    fd = os.open(home.forgotten, flags, 0o600)
+    try:
+        os.write(fd, run.encode() + b"\n")
+    finally:
+        os.close(fd)
 
 
 def throw_away(home: Home, path: str) -> None:

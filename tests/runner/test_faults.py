@@ -112,6 +112,10 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(host, console):
         os.mkfifo(path)
     console.say("pull", run="r1", **{"from": 0})
     console.drop()
+    for name in ("epoch", "mark", "owner", "forgotten"):
+        path = host.run_dir("r1").parents[1] / name
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
     again = host.connect()
     again.hello()
     again.say("ping", id=3)
