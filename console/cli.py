@@ -90,6 +90,7 @@ def add_people(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
     add = user.add_parser("add", parents=[shared], help="add a person")
     add.add_argument("name")
     add.add_argument("--admin", action="store_true", help="may do everything")
+    add.add_argument("--no-project", action="store_true", help="no member of the project default")
     add.add_argument(
         "--password-stdin", action="store_true", help="read the password from the first line of stdin"
     )

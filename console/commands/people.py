@@ -24,7 +24,14 @@ def add_user(words: argparse.Namespace) -> int:
     password = None if words.invite else read_password(words.password_stdin)
     try:
         with transaction.atomic():
-            user = accounts.add(words.name, password=password, admin=words.admin, actor=COMMAND_LINE, now=now)
+            user = accounts.add(
+                words.name,
+                password=password,
+                admin=words.admin,
+                actor=COMMAND_LINE,
+                now=now,
+                member=not words.no_project,
+            )
     except ValidationError as problem:
         raise Refused(accounts.words(problem)) from problem
     print(f"Added {words.name}{' (admin)' if words.admin else ''}.")

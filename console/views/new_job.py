@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
@@ -63,6 +64,10 @@ def clone(request: HttpRequest, job_id: int) -> HttpResponse:
     job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=job_id)
     document = {"displayName": job.display_name, "labels": job.labels, "jobSpec": job.spec}
     chosen = Chosen(job.project.name, job.location_name, _fresh().request_id)
+    projects = _projects(request)
+    if chosen.project not in projects:
+        why = "is archived" if job.project.archived_at else "takes no jobs from you"
+        messages.warning(request, f"Project {chosen.project} {why}: this is a job of {projects[0]} now.")
     return _show(request, Draft.of(document, chosen), cloned=job)
 
 

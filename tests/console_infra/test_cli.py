@@ -97,6 +97,8 @@ def test_roles_are_set_and_listed(trainyard):
         trainyard("user", "add", name, "--password-stdin", stdin=PASSWORD)
     assert trainyard("member", "set", "bob", "viewer").code == 0
     assert trainyard("user", "list").out == "ada\tuser\tdefault:submitter\nbob\tuser\tdefault:viewer\n"
+    trainyard("user", "add", "eva", "--no-project", "--password-stdin", stdin=PASSWORD)
+    assert "eva\tuser\t\n" in trainyard("user", "list").out
     trainyard("member", "set", "bob", "none")
     assert "bob\tuser\t\n" in trainyard("user", "list").out
     assert (

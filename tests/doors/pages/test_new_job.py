@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import pytest
 from django.http import QueryDict
+from django.utils import timezone
 
 from agents.models import HostStatus
 from console.forms.fields import duration_text, read_arguments, write_arguments
 from console.forms.jobs import Chosen, Draft
 from console.forms.sample import SAMPLE
 from jobs import services
-from jobs.models import Job
+from jobs.models import Job, Membership, Project
 from jobs.rules import spec
 from tests.doors.pages.rows import a_host, a_job, a_run, document
 
@@ -365,3 +366,16 @@ def test_priority_and_spot_are_chosen_and_high_is_for_those_who_may(browser, cas
     assert "trainyard-priority" not in shown
     browser("bob").post("/jobs/new", {**asked, "priority": "low", "spot": ""})
     assert Job.objects.latest("pk").priority == -100
+
+
+def test_a_clone_that_cannot_be_a_job_of_the_same_project_says_of_which_it_is(browser, cast, project):
+    Membership.objects.create(project=cast.elsewhere, user=cast.vera, role="submitter")
+    path = f"/jobs/{a_job(project, cast.bob).pk}/clone"
+    told = "takes no jobs from you: this is a job of elsewhere now."
+    assert told in browser("vera").get(path).content.decode()
+    assert told not in browser("bob").get(path).content.decode()
+    Project.objects.filter(pk=project.pk).update(archived_at=timezone.now())
+    assert (
+        "Project default is archived: this is a job of elsewhere now."
+        in browser("root").get(path).content.decode()
+    )
