@@ -87,8 +87,7 @@ def test_a_host_that_falls_silent_while_its_gang_starts_is_waited_for_or_declare
     assert replica_process(lost, old), "nobody has told the lost host yet"
     lost.heal()
     job.running()
-    ledger = yard.ledger(job.id)
-    last = max(line["wall"] for line in ledger if line["run"] == old)
-    again = min(line["wall"] for line in ledger if line["run"] == f"{job.id}-{job.k}-a2-r0")
-    assert last < again, "two lives of one replica at the same time"
+    walls = lambda run: [line["wall"] for line in yard.ledger(job.id) if line["run"] == run]  # noqa: E731
+    again = wait_for(lambda: walls(f"{job.id}-{job.k}-a2-r0"), "the next life to begin")
+    assert max(walls(old)) < min(again), "two lives of one replica at the same time"
     assert job.judged() == sorted(f"{name}-a{attempt}-r0" for name in NAMES for attempt in (1, 2))
