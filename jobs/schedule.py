@@ -19,6 +19,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import Exists, F
 
+from agents.away import NO_DATABASE
 from agents.failpoints import failpoint
 from agents.models import Recovery
 from agents.statements import Change, Given, Read
@@ -41,6 +42,7 @@ log = logging.getLogger(__name__)
 MOST_TOLD = 2_000
 SHORT_QUEUE = 100
 REST_PER_JOB, MOST_REST = timedelta(milliseconds=5), timedelta(seconds=30)
+OUR_FAULT = "Its place could not be prepared, by a fault of Trainyard. The server's log says more."
 NONE_UP = "No host is up: those in service do not answer, are being checked, or are closed to new jobs."
 
 _questions = Read(
@@ -168,7 +170,7 @@ def _pass(now: datetime) -> Pass:
     if here.closed:
         _add_what_is_closed(here, queue, served)
     placed = _locked(served.placed, done)
-    _seat(placed, here, done, now)
+    _seat(placed, here, served, done, now)
     _make_room(served, done, now)
     _tell(done, queue, served, now)
     _stop_clocks(queue, served, now)
@@ -202,20 +204,31 @@ def _locked(placed: Sequence[tuple[Waiting, tuple[Seat, ...]]], done: Pass) -> l
     return found
 
 
-def _seat(placed: Sequence[Placed], here: Floor, done: Pass, now: datetime) -> None:
-    """All of them at once; if a constraint refuses, one by one, so that only the job concerned waits."""
+def _seat(placed: Sequence[Placed], here: Floor, served: Served, done: Pass, now: datetime) -> None:
+    """All of them at once; if that fails, one by one, so that only the job concerned waits."""
     if not placed:
         return
     try:
         with transaction.atomic():
             done.hosts |= _write(placed, here, now)
-    except IntegrityError:
+    except NO_DATABASE:
+        raise
+    except Exception:
         for each in placed:
-            try:
-                with transaction.atomic():
-                    done.hosts |= _write([each], here, now)
-            except IntegrityError as problem:
-                log.warning("Job %s was refused its place and is offered again: %s", each.job.pk, problem)
+            _seat_alone(each, here, served, done, now)
+
+
+def _seat_alone(each: Placed, here: Floor, served: Served, done: Pass, now: datetime) -> None:
+    try:
+        with transaction.atomic():
+            done.hosts |= _write([each], here, now)
+    except IntegrityError as problem:
+        log.warning("Job %s was refused its place and is offered again: %s", each.job.pk, problem)
+    except NO_DATABASE:
+        raise
+    except Exception:
+        log.exception("Job %s cannot be given its place, and waits.", each.job.pk)
+        served.reasons[each.job.pk] = OUR_FAULT
 
 
 def _write(placed: Sequence[Placed], here: Floor, now: datetime) -> set[int]:

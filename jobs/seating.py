@@ -155,6 +155,7 @@ def _environment(run: Run, spec: CustomJobSpec, addresses: Mapping[str, str]) ->
         replica=run.replica.name,
         addresses=addresses,
         host_name=run.host.name,
+        gpus=len(run.gpu_uuids),
     )
 
 

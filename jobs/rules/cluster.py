@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from jobs.rules.customjob import CustomJobSpec, Pool, to_document
-from jobs.rules.machines import needs
+from jobs.rules.customjob import CustomJobSpec, to_document
 
 # Linux takes at most 128 KiB for one variable. Rather than fail the start, the job's own description is left out then:
 # the part that programs read is the cluster.
@@ -54,8 +53,11 @@ def environment(
     replica: str,
     addresses: Mapping[str, str],
     host_name: str,
+    gpus: int,
 ) -> dict[str, str]:
-    """The variables of one replica, the user's own included. `addresses` is "address:port" by replica name."""
+    """The variables of one replica, the user's own included. `addresses` is "address:port" by replica name, `gpus` how
+    many this one has.
+    """
     cluster = _cluster(spec, tuple(addresses.items()))
     place = cluster.places[replica]
     task = {"type": f"workerpool{place.pool}", "index": place.index}
@@ -71,7 +73,7 @@ def environment(
         task = {"type": _TF_TASKS[place.pool], "index": place.index, "cloud": job_id}
         variables["TF_CONFIG"] = _document(cluster.tf_pools, task, cluster.job)
         variables |= _rendezvous(cluster, place, job_id)
-        variables |= _processes(spec.pools[place.pool])
+        variables |= _processes(gpus)
     pool = spec.pools[place.pool]
     return variables | dict(pool.container.env if pool else ())
 
@@ -126,9 +128,8 @@ def _rendezvous(cluster: _Cluster, place: _Place, job_id: str) -> dict[str, str]
     }
 
 
-def _processes(pool: Pool | None) -> dict[str, str]:
+def _processes(gpus: int) -> dict[str, str]:
     """torchrun starts one process for each GPU of a replica, where it has any."""
-    gpus = needs(pool.machine).gpus if pool else 0
     return {"PET_NPROC_PER_NODE": str(gpus)} if gpus else {}
 
 

@@ -7,7 +7,7 @@ from django.db import IntegrityError
 from django.utils import timezone
 
 from agents.models import Gpu, Host, HostStatus
-from jobs import floor, schedule, seating, services
+from jobs import floor, machine_types, schedule, seating, services
 from jobs.models import GpuClaim, Job, Run, Tick, Transition
 from jobs.rules.placement import HostView
 from jobs.rules.serve import BEHIND
@@ -157,3 +157,29 @@ def test_only_a_pass_that_began_after_the_hint_spares_another(passes, placed, ad
     monkeypatch.setattr(schedule, "claim", claim)
     pass_now()
     assert (state_of(job) == "PENDING") == placed
+
+
+def test_a_gang_runs_on_an_admins_own_machine_type(add_host, submit):
+    """What its replicas find about themselves follows from what they have, not from a name that only admins know."""
+    add_host("h1", gpus=4)
+    machine_types.define("our-own", "", 1, 1_000, "NVIDIA_L4", 2, "", "root", timezone.now())
+    job = submit(gang(pool_of(machine="our-own"), pool_of(machine="our-own")))
+    assert job.state == "PENDING"
+    assert {run.order["env"]["PET_NPROC_PER_NODE"] for run in Run.objects.all()} == {"2"}
+
+
+def test_a_job_that_cannot_be_given_its_place_stands_in_nobodys_way(add_host, submit, monkeypatch):
+    honest = seating.seat
+
+    def seat(job, *rest):
+        if job.display_name == "poison":
+            raise RuntimeError("a fault of ours")
+        return honest(job, *rest)
+
+    monkeypatch.setattr(seating, "seat", seat)
+    poison = submit({**spec(), "displayName": "poison"})
+    other = submit(spec())
+    add_host("h1")
+    pass_now()
+    assert (state_of(poison), poison.reason) == ("QUEUED", schedule.OUR_FAULT)
+    assert state_of(other) == "PENDING"

@@ -10,7 +10,7 @@ from jobs.rules.customjob import Container, to_document
 from tests.rules.cast import pool, spec
 
 
-def told(of, replica="workerpool0-0"):
+def told(of, replica="workerpool0-0", gpus=0):
     addresses = {name: f"10.0.0.{pool}:{23000 + index}" for name, pool, index, _ in of.replicas()}
     return environment(
         of,
@@ -20,6 +20,7 @@ def told(of, replica="workerpool0-0"):
         replica=replica,
         addresses=addresses,
         host_name="gpu01",
+        gpus=gpus,
     )
 
 
@@ -91,14 +92,14 @@ def test_torch_finds_its_group():
         replica="workerpool0-0",
         addresses=addresses,
         host_name="h",
+        gpus=0,
     )
     assert six["MASTER_ADDR"] == "fd00::1"
 
 
 def test_torchrun_starts_a_process_for_each_gpu():
-    of = replace(spec(1, 1), pools=(pool(1), pool(1, accelerator_type="NVIDIA_L4", accelerator_count=4)))
-    assert told(of, "workerpool1-0")["PET_NPROC_PER_NODE"] == "4"
-    assert "PET_NPROC_PER_NODE" not in told(of)
+    assert told(spec(1, 1), "workerpool1-0", gpus=4)["PET_NPROC_PER_NODE"] == "4"
+    assert "PET_NPROC_PER_NODE" not in told(spec(1, 1))
 
 
 def test_directories_end_in_a_slash_and_are_there_only_with_a_base():
