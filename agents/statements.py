@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from functools import cached_property
@@ -153,6 +153,21 @@ class Change(_Statement):
         given = {name: Given(name, field(name)) for name in self._columns}
         query.add_update_values(given | self._values)
         return query.get_compiler(DEFAULT_DB_ALIAS)
+
+
+class Writing:
+    """A `Change` for each set of columns that are written together: `writing({"phase": "closed"}, run=1)`."""
+
+    def __init__(self, make: Callable[[], QuerySet[Any, Any]]) -> None:
+        self._make = make
+        self._changes: dict[frozenset[str], Change] = {}
+
+    def __call__(self, columns: Mapping[str, Any], **values: Any) -> int:
+        names = frozenset(columns)
+        change = self._changes.get(names)
+        if change is None:
+            change = self._changes[names] = Change(self._make, *sorted(names))
+        return change(**columns, **values)
 
 
 class Columns(Generic[M]):

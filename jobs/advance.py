@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import lru_cache
 from typing import Any
 
 from django.conf import settings
@@ -25,7 +24,7 @@ from django.db.models.functions import Coalesce
 from agents import recovery
 from agents.away import NO_DATABASE
 from agents.failpoints import failpoint
-from agents.statements import Change, Given
+from agents.statements import Change, Given, Writing
 from jobs import announce, events, hints, seating, snapshot
 from jobs.clock import Clock
 from jobs.models import Job, Replica, Run, Transition
@@ -52,9 +51,7 @@ _stop = Change(
 _replicas = Change(lambda: Replica.objects.filter(pk__among=Given("ids")), "state")
 
 
-@lru_cache(maxsize=256)
-def _writing(columns: frozenset[str]) -> Change:
-    return Change(lambda: Job.every.filter(pk=Given("job"), version=Given("before")), *sorted(columns))
+_job = Writing(lambda: Job.every.filter(pk=Given("job"), version=Given("before")))
 
 
 @dataclass(slots=True)
@@ -240,7 +237,7 @@ def _write_job(job: Job, plan: Plan, now: datetime) -> None:
         due_at = None
     if due_at != job.due_at:
         columns["due_at"] = due_at
-    if columns and not _writing(frozenset(columns))(job=job.pk, before=job.version, **columns):
+    if columns and not _job(columns, job=job.pk, before=job.version):
         raise RuntimeError(f"Job {job.pk} was changed under its lock.")
 
 

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 from django.db import transaction
@@ -21,7 +20,7 @@ from agents import gpus
 from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample, Taken
 from agents.failpoints import failpoint
 from agents.models import Host
-from agents.statements import Change, Columns, Given, Read
+from agents.statements import Change, Columns, Given, Read, Writing
 from jobs import facts, samples, segments, storage, strays
 from jobs.models import Job, LogGap, Run, RunSample
 from jobs.pieces import Block, Tail
@@ -60,9 +59,7 @@ _runs = Read(
 _are_due = Change(lambda: Job.every.filter(pk__among=Given("ids")), "due_at")
 
 
-@lru_cache(maxsize=256)
-def _writing(columns: frozenset[str]) -> Change:
-    return Change(lambda: Run.objects.filter(pk=Given("run")), *sorted(columns))
+_run = Writing(lambda: Run.objects.filter(pk=Given("run")))
 
 
 @dataclass(slots=True)
@@ -204,7 +201,7 @@ class Store:
         LogGap.objects.bulk_create(self.gaps)
         samples.save(self.samples)
         for run, columns in self.changed:
-            _writing(frozenset(columns))(run=run.pk, **{name: getattr(run, name) for name in columns})
+            _run({name: getattr(run, name) for name in columns}, run=run.pk)
         failpoint("log.after")
 
 
