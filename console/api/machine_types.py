@@ -9,7 +9,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents import enrol
+from agents import adding
 from console import access, preview
 from console.api.errors import Refused
 from console.api.views import OurView, person
@@ -31,7 +31,7 @@ class MachineTypesView(OurView):
 
     def get(self, request: Request) -> Response:
         access.demand(request.user, "see", MachineType)
-        location = request.query_params.get("location", enrol.DEFAULT_LOCATION)
+        location = request.query_params.get("location", adding.DEFAULT_LOCATION)
         return Response({"machineTypes": [_offer(offer) for offer in preview.machine_offers(location)]})
 
 

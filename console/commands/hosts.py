@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from django.utils import timezone
 
-from agents import checklist, enrol, keys
+from agents import adding, checklist, enrol, keys
 from agents.checklist import Item
 from agents.dial import DialError
 from agents.models import Host
@@ -33,7 +33,7 @@ def add(words: argparse.Namespace) -> int:
     database.prepare(timezone.now())
     actor = f"{getpass.getuser()} (command line)"
     try:
-        host = known(words) or enrol.add(
+        host = known(words) or adding.add(
             name=words.name,
             address=words.address,
             port=words.ssh_port,
@@ -45,7 +45,7 @@ def add(words: argparse.Namespace) -> int:
         )
         accept_keys(host, words, actor)
         items = enrol.check(host.pk, timezone.now())
-    except (enrol.Refused, DialError) as problem:
+    except (adding.Refused, DialError) as problem:
         raise Refused(plain(str(problem))) from problem
     show(items)
     if not checklist.usable([item.as_row() for item in items]):

@@ -12,7 +12,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from agents import enrol, keys
+from agents import adding, enrol, keys
 from agents.models import Host, Location
 from console import access
 from console.forms.hosts import AcceptKey, AddHost, PasteHosts
@@ -37,7 +37,7 @@ def add(request: HttpRequest) -> HttpResponse:
         try:
             with transaction.atomic():
                 host = _add(request, **form.cleaned_data)
-        except enrol.Refused as refused:
+        except adding.Refused as refused:
             form.add_error(refused.field if refused.field in form.fields else None, refused.message)
         else:
             return redirect("host", host_id=host.pk)
@@ -54,11 +54,11 @@ def paste(request: HttpRequest) -> HttpResponse:
         typed = form.cleaned_data
         try:
             with transaction.atomic():
-                rows = enrol.parse_many(typed["hosts"], typed["user"])
+                rows = adding.parse_many(typed["hosts"], typed["user"])
                 _add_all(request, rows, typed["location"])
-        except enrol.RefusedLines as refused:
+        except adding.RefusedLines as refused:
             form.add_error("hosts", refused.messages)
-        except enrol.Refused as refused:
+        except adding.Refused as refused:
             form.add_error("location" if refused.field == "location" else "hosts", refused.message)
         else:
             messages.success(request, f"{len(rows)} hosts are added. Each waits for its key to be accepted.")
@@ -88,7 +88,7 @@ def accept(request: HttpRequest, host_id: int) -> HttpResponse:
     form = AcceptKey(request.POST)
     try:
         enrol.accept(row.pk, form.data.get("fingerprint", ""), person(request).username, timezone.now())
-    except enrol.Refused as refused:
+    except adding.Refused as refused:
         messages.error(request, refused.message)
     else:
         hints.enrol(row.pk)
@@ -144,7 +144,7 @@ def _add(
     request: HttpRequest, name: str, address: str, port: int, user: str, location: str, jump: str
 ) -> Host:
     who, now = person(request).username, timezone.now()
-    host = enrol.add(name, address, port, user, location, jump, who, now)
+    host = adding.add(name, address, port, user, location, jump, who, now)
     hints.enrol(host.pk)
     return host
 
@@ -162,14 +162,14 @@ def _add_page(
     return render(request, "hosts/add.html", context)
 
 
-def _add_all(request: HttpRequest, rows: Sequence[enrol.Row], location: str) -> None:
+def _add_all(request: HttpRequest, rows: Sequence[adding.Row], location: str) -> None:
     wrong = []
     for row in rows:
         try:
             _add(request, row.name, row.address, row.port, row.user, location, row.jump)
-        except enrol.Refused as refused:
+        except adding.Refused as refused:
             if refused.field == "location":
                 raise
             wrong.append(refused.message)
     if wrong:
-        raise enrol.RefusedLines(wrong[: enrol.MOST_TOLD])
+        raise adding.RefusedLines(wrong[: adding.MOST_TOLD])

@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
-from agents import enrol
+from agents import adding
 from agents.models import Location
 from console import access, preview
 from console.forms.machines import DefineType
@@ -30,7 +30,7 @@ def machines(request: HttpRequest) -> HttpResponse:
             return redirect("machines")
     names = [*Location.objects.values_list("name", flat=True)]
     chosen = request.GET.get("location", "")
-    location = chosen if chosen in names else enrol.DEFAULT_LOCATION
+    location = chosen if chosen in names else adding.DEFAULT_LOCATION
     context = {
         "form": form,
         "offers": preview.machine_offers(location),

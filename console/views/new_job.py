@@ -16,7 +16,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from agents import enrol
+from agents import adding
 from agents.models import Location
 from console import access, preview
 from console.forms.jobs import AnyDraft, Chosen, Draft, JsonDraft
@@ -188,7 +188,7 @@ def _machines(draft: AnyDraft) -> list[preview.MachineOffer]:
     """Those that some host of the chosen location could hold."""
     if isinstance(draft, JsonDraft):
         return []
-    location = str(draft.job["location"].value() or enrol.DEFAULT_LOCATION)
+    location = str(draft.job["location"].value() or adding.DEFAULT_LOCATION)
     return [offer for offer in preview.machine_offers(location) if offer.ever]
 
 
@@ -214,6 +214,6 @@ def _projects(request: HttpRequest) -> list[str]:
 def _locations() -> list[str]:
     """The default one first; it exists even before the first host does."""
     names = [
-        name for name in Location.objects.values_list("name", flat=True) if name != enrol.DEFAULT_LOCATION
+        name for name in Location.objects.values_list("name", flat=True) if name != adding.DEFAULT_LOCATION
     ]
-    return [enrol.DEFAULT_LOCATION, *names]
+    return [adding.DEFAULT_LOCATION, *names]

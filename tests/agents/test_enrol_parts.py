@@ -9,7 +9,8 @@ from django.utils import timezone
 
 from agents import checklist, probe
 from agents.accelerators import accelerator_type
-from agents.enrol import Refused, RefusedLines, _keep_facts, add, parse_many
+from agents.adding import Refused, RefusedLines, add, parse_many
+from agents.inventory import keep_facts
 from agents.models import Gpu, Host, HostEvent
 from agents.targets import Jump, parse_jumps, split_place
 from agents.words import clean
@@ -196,11 +197,11 @@ def test_a_gpu_that_is_found_in_another_machine_is_in_the_books_of_both():
     """A machine that is added anew brings its GPUs along; where they were before is not forgotten."""
     now = timezone.now()
     old = add("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
-    _keep_facts(old.pk, facts(), 0.0, now)
+    keep_facts(old.pk, facts(), 0.0, now)
     Host.every.filter(pk=old.pk).update(retired_at=now)
     new = add("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
     for _ in range(2):
-        _keep_facts(new.pk, facts(), 0.0, now)
+        keep_facts(new.pk, facts(), 0.0, now)
     [gpu] = Gpu.objects.all()
     assert gpu.host_id == new.pk
     told = (
@@ -220,8 +221,8 @@ def test_an_nvidia_smi_that_does_not_answer_takes_no_gpu_away():
     """Else a moment's fault would refuse jobs for ever, and let another host say that it has them."""
     now = timezone.now()
     host = add("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
-    _keep_facts(host.pk, facts(), 0.0, now)
-    _keep_facts(host.pk, facts(gpus=[], gpu_error="nvidia-smi: timed out"), 0.0, now)
+    keep_facts(host.pk, facts(), 0.0, now)
+    keep_facts(host.pk, facts(gpus=[], gpu_error="nvidia-smi: timed out"), 0.0, now)
     assert [gpu.present for gpu in host.gpus.all()] == [True]
-    _keep_facts(host.pk, facts(gpus=[]), 0.0, now)
+    keep_facts(host.pk, facts(gpus=[]), 0.0, now)
     assert [gpu.present for gpu in host.gpus.all()] == [False]

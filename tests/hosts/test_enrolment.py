@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents import checklist, enrol, keys
+from agents import adding, checklist, enrol, keys
 from agents.dial import DialError
 from agents.models import Gpu, Host, HostStatus
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 def added(host):
     line = keys.public_line()
     host.authorize(line)
-    yield enrol.add(host.name, host.address, host.port, host.user, "", "", "ada", timezone.now())
+    yield adding.add(host.name, host.address, host.port, host.user, "", "", "ada", timezone.now())
     host.revoke(line)
 
 
@@ -37,7 +37,7 @@ def test_nothing_is_sent_before_a_person_accepts_the_key(host, added):
     before = logins(host)
     shown = enrol.offer(added.pk, timezone.now())
     assert shown == host.fingerprint()
-    with pytest.raises(enrol.Refused):
+    with pytest.raises(adding.Refused):
         enrol.accept(added.pk, "SHA256:other", "ada", timezone.now())
     items = enrol.check(added.pk, timezone.now())
     assert [(i.name, i.ok) for i in items] == [("Reachable", True), ("Host key", False)]
@@ -81,7 +81,7 @@ def test_a_refused_login_shows_the_line_that_is_missing(host, added):
 
 
 def test_a_host_that_is_not_there_says_so_word_for_word(db):
-    nowhere = enrol.add("nowhere", "127.0.0.1", 1, "gpu", "", "", "ada", timezone.now())
+    nowhere = adding.add("nowhere", "127.0.0.1", 1, "gpu", "", "", "ada", timezone.now())
     with pytest.raises(DialError):
         enrol.offer(nowhere.pk, timezone.now())
     nowhere.refresh_from_db()
@@ -91,7 +91,7 @@ def test_a_host_that_is_not_there_says_so_word_for_word(db):
 @pytest.mark.parametrize(("seen_s_ago", "status"), [(3, HostStatus.UP), (120, HostStatus.UNREACHABLE)])
 def test_a_check_that_gets_no_connection_says_nothing_against_a_link_that_lives(db, seen_s_ago, status):
     """A host that is too busy for a second login is not silent; a job on it must not be taken for out of reach."""
-    busy = enrol.add("busy", "127.0.0.1", 1, "gpu", "", "", "ada", timezone.now())
+    busy = adding.add("busy", "127.0.0.1", 1, "gpu", "", "", "ada", timezone.now())
     good = [{"name": name, "ok": True, "text": "", "fix": ""} for name in checklist.NEEDED]
     now = timezone.now()
     seen_at = now - timedelta(seconds=seen_s_ago)
@@ -107,7 +107,7 @@ def test_a_check_that_gets_no_connection_says_nothing_against_a_link_that_lives(
 def test_a_host_behind_another_is_accepted_key_by_key(fleet, added):
     gate, inner = fleet[0], fleet[1]
     inner.authorize(keys.public_line())
-    far = enrol.add(
+    far = adding.add(
         "far",
         inner.address,
         inner.port,
@@ -128,7 +128,7 @@ def test_a_host_behind_another_is_accepted_key_by_key(fleet, added):
 
 def test_gpus_that_another_host_reports_are_not_taken_over(host, added):
     uuid = host.gpu_uuids()[0]
-    other = enrol.add("other", "10.9.9.9", 22, "gpu", "", "", "ada", timezone.now())
+    other = adding.add("other", "10.9.9.9", 22, "gpu", "", "", "ada", timezone.now())
     Gpu.objects.create(host=other, uuid=uuid, index=0, model="x", memory_mb=1, accelerator_type="X")
     items = in_service(added)
     assert Gpu.objects.get(uuid=uuid).host == other
@@ -151,8 +151,8 @@ def test_gpus_that_another_host_reports_are_not_taken_over(host, added):
 )
 def test_bad_input_names_the_field(db, field, changes):
     good = {"name": "a", "address": "h", "port": 22, "user": "u", "location": "", "jump": "", "actor": "ada"}
-    enrol.add(**{**good, "name": "taken"}, now=timezone.now())
-    with pytest.raises(enrol.Refused) as refused:
-        enrol.add(**{**good, **changes}, now=timezone.now())
+    adding.add(**{**good, "name": "taken"}, now=timezone.now())
+    with pytest.raises(adding.Refused) as refused:
+        adding.add(**{**good, **changes}, now=timezone.now())
     assert refused.value.field == field
     assert Host.objects.count() == 1

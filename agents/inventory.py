@@ -1,0 +1,69 @@
+"""What a check found in a host, kept: its facts, and its GPUs, each of which is in one machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+
+from django.db import transaction
+
+from agents import book, probe
+from agents.checklist import Item
+from agents.models import Gpu, Host
+
+
+@transaction.atomic
+def keep_facts(host_id: int, facts: probe.Facts, offset: float, now: datetime) -> list[Item]:
+    """All but the boot id: a changed one is proof of a reboot, so only the holder of the lease writes it, in order."""
+    Host.every.filter(pk=host_id).update(
+        facts=json.loads(json.dumps(asdict(facts))),
+        cpus=facts.cpus,
+        memory_mb=facts.memory_mb,
+        free_disk_mb=facts.disk.free_mb,
+        clock_offset_s=offset,
+    )
+    if facts.gpu_error:
+        return []  # it was not told which there are
+    return [_claimed_elsewhere(gpu) for gpu in _keep_gpus(host_id, facts.gpus, now)]
+
+
+def _keep_gpus(host_id: int, devices: Sequence[probe.Device], now: datetime) -> list[Gpu]:
+    """Write the host's GPUs; returns those that another host in service says it has: one device is in one machine.
+
+    A GPU that moved moves with its row once its old host is checked without it; nobody takes it by saying so.
+    """
+    Gpu.objects.filter(host_id=host_id).exclude(uuid__in=[d.uuid for d in devices]).update(present=False)
+    others = Gpu.objects.filter(uuid__in=[d.uuid for d in devices], present=True, host__retired_at=None)
+    clashes = {gpu.uuid: gpu for gpu in others.exclude(host_id=host_id).select_related("host")}
+    _note_moves(host_id, [d.uuid for d in devices if d.uuid not in clashes], now)
+    for device in devices:
+        if device.uuid not in clashes:
+            Gpu.objects.update_or_create(uuid=device.uuid, defaults=_columns(host_id, device))
+    return list(clashes.values())
+
+
+def _note_moves(host_id: int, uuids: Sequence[str], now: datetime) -> None:
+    """A row moves with its device; that it was elsewhere before stays in the books of both."""
+    moved = Gpu.objects.filter(uuid__in=uuids).exclude(host_id=host_id).select_related("host")
+    for gpu in moved:
+        book.note(gpu.host_id, "gpu_left", f"{gpu.uuid} was found in another machine.", "trainyard", now)
+        came = f"{gpu.uuid} came from host {gpu.host.name} (added {gpu.host.created_at:%Y-%m-%d})."
+        book.note(host_id, "gpu_came", came, "trainyard", now)
+
+
+def _columns(host_id: int, device: probe.Device) -> dict[str, object]:
+    return {
+        "host_id": host_id,
+        "index": device.index,
+        "model": device.model,
+        "memory_mb": device.memory_mb,
+        "accelerator_type": device.accelerator_type,
+        "present": True,
+    }
+
+
+def _claimed_elsewhere(gpu: Gpu) -> Item:
+    text = f"{gpu.uuid} is reported by host {gpu.host.name} too."
+    return Item("GPUs", False, text, f"Check {gpu.host.name} again if the GPU was moved here.")
