@@ -126,3 +126,23 @@ def _argument(line: str) -> str:
     except ValueError:
         return line
     return value if isinstance(value, str) else line
+
+
+def line_of_text(**attrs: object) -> forms.TextInput:
+    """For names and the like, which no browser should mend."""
+    return forms.TextInput(attrs={"autocapitalize": "none", "autocomplete": "off", **attrs})
+
+
+def area_of_text(kind: str, rows: int) -> forms.Textarea:
+    return forms.Textarea(
+        attrs={"class": kind, "rows": rows, "spellcheck": "false", "autocapitalize": "none"}
+    )
+
+
+def carried(text: str) -> dict[str, Any]:
+    """What a hidden field brings back of a document. It is the browser's to change: anything may stand in it."""
+    try:
+        value = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return dict(value) if isinstance(value, dict) else {}

@@ -177,6 +177,9 @@ WRONG = [
     ({"display_name": "x" * 129}, "display_name", "129 characters"),
     ({"timeout": "soon"}, "timeout", "Write a duration"),
     ({"timeout": "0s"}, "timeout", "more than 0s"),
+    ({"max_wait_duration": "a while"}, "max_wait_duration", "Write a duration"),
+    ({"max_wait_duration": "9000d"}, "max_wait_duration", "0s (for ever)"),
+    ({"strategy": "LOTTERY"}, "strategy", "not one of the available choices"),
     ({"priority": "urgent"}, "priority", "urgent is not one of"),
     ({"priority": "high", "labels": "trainyard-priority=low"}, "priority", "in one place"),
     ({"labels": "Team"}, "labels", "no “=”"),
@@ -349,7 +352,7 @@ def test_nobody_submits_to_a_project_of_others(browser, cast):
 
 
 def test_priority_and_spot_are_chosen_and_high_is_for_those_who_may(browser, cast, project):
-    asked = {**FORM, "priority": "high", "spot": "on", "action": "submit"}
+    asked = {**FORM, "priority": "high", "strategy": "SPOT", "action": "submit"}
     assert (
         "high is for admins"
         in browser("bob").post("/jobs/new", {**asked, "action": "check"}).content.decode()
@@ -362,10 +365,32 @@ def test_priority_and_spot_are_chosen_and_high_is_for_those_who_may(browser, cas
     job = Job.objects.get()
     assert (job.priority, job.spot, job.labels) == (100, True, {"trainyard-priority": "high"})
     shown = browser("alice").get(f"/jobs/{job.pk}/clone").content.decode()
-    assert '<option value="high" selected>' in shown and re.search(r'name="spot"[^>]* checked', shown)
+    assert '<option value="high" selected>' in shown and '<option value="SPOT" selected>' in shown
     assert "trainyard-priority" not in shown
-    browser("bob").post("/jobs/new", {**asked, "priority": "low", "spot": ""})
+    browser("bob").post("/jobs/new", {**asked, "priority": "low", "strategy": ""})
     assert Job.objects.latest("pk").priority == -100
+
+
+def test_all_of_scheduling_is_set_in_the_form_and_kept_by_a_clone(browser):
+    scheduling = {
+        "timeout": "5400s",
+        "maxWaitDuration": "0s",
+        "strategy": "FLEX_START",
+        "disableRetries": True,
+        "restartJobOnWorkerRestart": True,
+    }
+    typed = {"timeout": "90m", "max_wait_duration": "0s", "strategy": "FLEX_START"}
+    flags = {"disable_retries": "on", "restart_job_on_worker_restart": "on"}
+    bob = browser("bob")
+    assert bob.post("/jobs/new", {**FORM, **typed, **flags}).status_code == 302
+    job = Job.objects.get()
+    assert job.spec["scheduling"] == scheduling
+    cloned = bob.get(f"/jobs/{job.pk}/clone").context["draft"]
+    assert cloned.job.scheduling_shown and not cloned.job.more_shown
+    shown = posted(cloned)
+    assert bob.post("/jobs/new", {**shown.dict(), "mode": "form", "request_id": "2"}).status_code == 302
+    assert Job.objects.latest("pk").spec["scheduling"] == scheduling
+    assert not Draft.of(document(), CHOSEN).job.scheduling_shown
 
 
 def test_a_clone_that_cannot_be_a_job_of_the_same_project_says_of_which_it_is(browser, cast, project):

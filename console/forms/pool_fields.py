@@ -1,0 +1,117 @@
+"""The fields of one pool of the new-job form, to and from its part of the CustomJob document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+
+from console.forms.fields import (
+    EnvField,
+    PlainText,
+    area_of_text,
+    carried,
+    line_of_text,
+    read_arguments,
+    write_arguments,
+)
+from jobs.rules import spec
+from jobs.rules.customjob import HOST_IMAGE
+
+ROLES = ("Primary", "Workers", "Parameter servers", "Evaluators")
+KINDS = (("bash", "Bash script"), ("python3", "Python script"), ("argv", "Command, one argument a line"))
+# What a field counts for while what is typed in it cannot be read.
+NO_POOL: dict[str, Any] = {
+    "replica_count": None,
+    "accelerator_type": "",
+    "accelerator_count": None,
+    "machine_type": "",
+    "kind": "bash",
+    "program": "",
+    "env": (),
+    "base": {},
+}
+
+
+class PoolFields(forms.Form):
+    on = forms.BooleanField(label="Use this pool", required=False)
+    replica_count = forms.IntegerField(label="Replicas", required=False, initial=1)
+    accelerator_type = forms.CharField(
+        label="GPU type",
+        required=False,
+        help_text="Of one host; the list says what is free.",
+        widget=line_of_text(list="gpu-types"),
+    )
+    accelerator_count = forms.IntegerField(label="GPUs for each replica", required=False)
+    machine_type = forms.CharField(
+        label="Machine type",
+        required=False,
+        help_text="Empty: one CPU, and the GPUs.",
+        widget=line_of_text(list="machine-types", placeholder="any host"),
+    )
+    kind = forms.ChoiceField(label="What runs", choices=KINDS, widget=forms.RadioSelect, initial="bash")
+    program = PlainText(label="Program", required=False, widget=area_of_text("program", rows=8))
+    env = EnvField(label="Environment", required=False)
+    base = forms.CharField(required=False, widget=forms.HiddenInput)
+
+    number: int
+
+    @property
+    def role(self) -> str:
+        return ROLES[self.number]
+
+    @property
+    def used(self) -> bool:
+        """Whether the pool is part of the job: the first always is."""
+        return self.number == 0 or bool(self["on"].value())
+
+    def clean_base(self) -> dict[str, Any]:
+        return carried(self.cleaned_data["base"])
+
+    def document(self) -> dict[str, Any]:
+        typed = {**NO_POOL, **self.cleaned_data}
+        kind, program = typed["kind"], typed["program"]
+        command = read_arguments(program) if kind == "argv" else _script(kind, program)
+        machine = {
+            "machineType": typed["machine_type"],
+            "acceleratorType": typed["accelerator_type"],
+            "acceleratorCount": typed["accelerator_count"],
+        }
+        count = typed["replica_count"]
+        return {
+            **typed["base"],
+            "machineSpec": {name: value for name, value in machine.items() if value},
+            "replicaCount": str(1 if count is None else count),
+            "containerSpec": {
+                "imageUri": HOST_IMAGE,
+                "command": command,
+                "env": [{"name": name, "value": value} for name, value in typed["env"]],
+            },
+        }
+
+
+def initial(pool: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a pool of a document that spec.parse has read and written."""
+    if not pool:
+        return {"on": False, "replica_count": 1, "kind": "bash", "base": "{}"}
+    machine, container = pool.get("machineSpec", {}), pool.get("containerSpec", {})
+    argv = [*container.get("command", []), *container.get("args", [])]
+    kind = argv[0] if len(argv) == 3 and argv[1] == "-c" and argv[0] in ("bash", "python3") else "argv"
+    shown = ("machineSpec", "containerSpec", "replicaCount")
+    return {
+        "on": True,
+        "replica_count": int(pool.get("replicaCount", 1)),
+        "machine_type": machine.get("machineType", ""),
+        "accelerator_type": machine.get("acceleratorType", ""),
+        "accelerator_count": machine.get("acceleratorCount") or None,
+        "kind": kind,
+        "program": write_arguments(argv) if kind == "argv" else argv[2],
+        "env": tuple((pair["name"], pair.get("value", "")) for pair in container.get("env", [])),
+        "base": json.dumps({name: value for name, value in pool.items() if name not in shown}),
+    }
+
+
+def _script(kind: str, program: str) -> list[str]:
+    return list(spec.script_command(program, kind)) if program.strip() else []
