@@ -1,9 +1,12 @@
 """Frames that continue what is stored, and nothing else: the common case of intake, with one statement for a batch.
 
 A replica that prints is told about fifty times a second and more. Where everything that a host told is log bytes of
-runs that live, nothing has to be decided: no row has to be read first. How far each log is stored is remembered, and
+logs that go on, nothing has to be decided: no row has to be read first. How far each log is stored is remembered, and
 the statement compares: the host's lease token, the run's host, its phase and its end. Whatever is not exactly as it
 was thought to be is left to intake.py, which locks, reads and sorts it out; it may be given the same batch again.
+
+A run that is closed is no other case while more of its log is to come: a program that prints fast is over long before
+its log is here. What ends the log is left to intake.py, which says that it is complete.
 """
 
 from __future__ import annotations
@@ -32,12 +35,13 @@ WITH lease AS (
     SELECT id FROM agents_host WHERE id = %(host)s AND lease_token = %(token)s FOR NO KEY UPDATE
 ), ours AS (
     SELECT run.id FROM jobs_run run JOIN lease ON run.host_id = lease.id
-    WHERE run.id = ANY(%(runs)s) AND run.phase <> %(closed)s
+    WHERE run.id = ANY(%(runs)s)
     ORDER BY run.id FOR NO KEY UPDATE OF run
 ), moved AS (
     UPDATE jobs_run run SET log_stored = tail.after, log_size = GREATEST(run.log_size, tail.after)
     FROM ours, unnest(%(runs)s::text[], %(before)s::bigint[], %(after)s::bigint[]) AS tail(id, before, after)
     WHERE run.id = ours.id AND run.id = tail.id AND run.log_stored = tail.before
+      AND (run.phase <> %(closed)s OR (run.log_complete_at IS NULL AND tail.after < run.log_size))
     RETURNING run.id, run.log_rolled
 ), stored AS (
     INSERT INTO jobs_logpiece (run_id, start, "end", z, data, at, wall)
@@ -48,7 +52,7 @@ SELECT id, log_rolled FROM moved
 """
 SQLITE_MOVE = """
 UPDATE jobs_run SET log_stored = %s, log_size = MAX(log_size, %s)
-WHERE id = %s AND log_stored = %s AND phase <> %s
+WHERE id = %s AND log_stored = %s AND (phase <> %s OR (log_complete_at IS NULL AND %s < log_size))
   AND host_id = (SELECT id FROM agents_host WHERE id = %s AND lease_token = %s)
 RETURNING log_rolled
 """
@@ -153,7 +157,8 @@ def _write_in_turn(host_id: int, token: int, grown: Sequence[Growth]) -> dict[st
     rolled: dict[str, int] = {}
     with transaction.atomic(), connection.cursor() as cursor:
         for run in grown:
-            place = (run.after, run.after, run.run, run.before, RunPhase.CLOSED.value, host_id, token)
+            closed = (RunPhase.CLOSED.value, run.after)
+            place = (run.after, run.after, run.run, run.before, *closed, host_id, token)
             row = cursor.execute(SQLITE_MOVE, place).fetchone()
             if row is not None:
                 rolled[run.run] = row[0]

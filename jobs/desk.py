@@ -90,22 +90,22 @@ class JobsDesk:
         return told.taken
 
     def _take(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Told:
+        told, rest = Told(), arrivals
         try:
-            appended, rest = self._append(host_id, token, arrivals)
+            told, rest = self._append(host_id, token, arrivals)
             if not rest:
-                return appended
-            told = intake.take(host_id, token, rest, timezone.now(), self._tries)
-            self._appender.learn(told.acks)
-            return appended.and_(told)
+                return told
+            learnt = intake.take(host_id, token, rest, timezone.now(), self._tries)
+            self._appender.learn(learnt.acks)
+            return told.and_(learnt)
         except NO_DATABASE:
             raise  # the database is away, or gave us up for dead: the link keeps the batch and tries again
         except Exception:
-            if len(arrivals) == 1:
-                log.exception("What a host told about %s was left out.", arrivals[0].run)
-                return Told()
+            if len(rest) == 1:
+                log.exception("What a host told about %s was left out.", rest[0].run)
+                return told
         # Something in it cannot be written. The rest must not suffer from that.
-        told = Told()
-        for arrival in arrivals:
+        for arrival in rest:
             told = told.and_(self._take(host_id, token, [arrival]))
         return told
 

@@ -56,6 +56,13 @@ _runs = Read(
         .values_list(*_RUN.names)
     )
 )
+_deleted = Read(
+    lambda: (
+        Run.objects.filter(pk__among=Given("runs"), job__deleted_at__isnull=False)
+        .order_by()
+        .values_list("pk")
+    )
+)
 _are_due = Change(lambda: Job.every.filter(pk__among=Given("ids")), "due_at")
 
 
@@ -161,8 +168,7 @@ def _write(host_id: int, mail: dict[str, Mail], full: bool, now: datetime, tries
     # Asked when the runs are locked, as they are while their job is deleted: what comes of its logs now is let go.
     over = [run.pk for run in found if run.phase == RunPhase.CLOSED and mail[run.pk].log]
     if over:
-        gone = Run.objects.filter(pk__in=over).exclude(job__deleted_at=None)
-        for run_id in gone.values_list("pk", flat=True):
+        for run_id in _deleted.column(runs=over):
             mail[run_id].log.clear()
     for run in found:
         unknown.pop(run.pk, None)

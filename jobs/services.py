@@ -123,6 +123,8 @@ def delete(job: Job, actor: str, now: datetime) -> None:
         Job.every.filter(pk=row.pk, deleted_at=None).update(
             deleted_at=now, deleted_by=actor[:150], version=F("version") + 1, updated_at=now, due_at=None
         )
+        # Nothing more of their logs is wanted: whoever waits for one of these rows to store bytes sees it there.
+        runs.filter(log_complete_at=None).update(log_complete_at=now)
         segments.purge(list(runs.values_list("pk", flat=True)))
         samples.purge(row)
         hints.hosts(set(runs.filter(forgotten_at=None).values_list("host", flat=True)))

@@ -13,9 +13,9 @@ from django.utils import timezone
 
 from agents.desk import Arrival, Fact, Frame, Gap
 from agents.models import Host
-from jobs import announce, intake, logs
+from jobs import announce, intake, logs, services
 from jobs.intake import Tries
-from jobs.models import LogPiece, Run
+from jobs.models import Job, LogPiece, Run
 from tests.harness.services import Postgres
 from tests.jobs.conftest import gang, pool_of
 from tests.jobs.paper import frame
@@ -100,12 +100,25 @@ def test_what_is_not_simply_the_next_bytes_takes_the_long_way(two):
     assert tell((first, frame(9, b"on"))).acks == {first: 11} and log(first) == b"one on"
 
 
-def test_the_last_bytes_of_a_run_that_is_closed_complete_its_log(two):
+def test_what_is_still_to_come_of_a_closed_run_goes_the_short_way_but_for_its_last_bytes(two, monkeypatch):
     first, _, tell = two
-    tell((first, Fact(RUNNING | {"phase": "closed", "log": {"size": 8, "final": True}})))
+    tell((first, Fact(RUNNING | {"phase": "closed", "log": {"size": 12, "final": True}})))
     assert Run.objects.get(pk=first).log_complete_at is None
-    tell((first, frame(4, b"last")))
-    assert Run.objects.get(pk=first).log_complete_at is not None and log(first) == b"one last"
+    with monkeypatch.context() as here:
+        here.setattr(intake, "take", lambda *args: pytest.fail("the long way was taken"))
+        assert tell((first, frame(4, b"two "))).acks == {first: 8}
+    assert Run.objects.get(pk=first).log_complete_at is None
+    tell((first, frame(8, b"last")))
+    assert Run.objects.get(pk=first).log_complete_at is not None and log(first) == b"one two last"
+
+
+def test_nothing_more_is_stored_of_a_deleted_job_by_the_short_way(two):
+    first, second, tell = two
+    closed = Fact(RUNNING | {"phase": "closed", "exit_code": 0, "log": {"size": 99, "final": True}})
+    tell((first, closed), (second, closed))
+    services.delete(Job.objects.get(), "alice", timezone.now())
+    assert not tell((first, frame(4, b"two ")), (second, frame(2, b"2 "))).acks
+    assert not LogPiece.objects.exists() and Run.objects.get(pk=first).log_stored == 4
 
 
 def test_the_first_bytes_are_shown_before_the_facts_beside_them_are_understood(
@@ -137,6 +150,20 @@ def test_bytes_whose_facts_cannot_be_written_are_stored_once(add_host, submit, d
     assert (log(run), Run.objects.get(pk=run).phase) == (b"one ", "created")
     desk.take(host.row.pk, 7, batch)  # the link asks again
     assert (log(run), Run.objects.get(pk=run).phase) == (b"one ", "running")
+
+
+def test_what_is_stored_already_is_not_handed_over_again_when_the_rest_cannot_be_written(two, monkeypatch):
+    first, second, tell = two
+    seen = []
+
+    def take(host_id, token, arrivals, *more):
+        seen.append(list(arrivals))
+        raise ValueError("this cannot be written")
+
+    monkeypatch.setattr(intake, "take", take)
+    facts = [Arrival(first, Fact(RUNNING)), Arrival(second, Fact(RUNNING))]
+    assert tell((first, frame(4, b"two ")), *[(each.run, each.what) for each in facts]).acks == {first: 8}
+    assert seen == [facts, facts[:1], facts[1:]]
 
 
 def test_it_is_the_same_on_postgresql():
