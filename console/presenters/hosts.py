@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
 from agents import checklist, keys
 from agents.hostkeys import fingerprint
-from agents.models import Gpu, GpuState, Host, HostStatus
+from agents.models import Host, HostStatus
 from console import access
-from console.presenters import badges
+from console.presenters import badges, host_gpus
 from console.presenters.badges import Badge
-from jobs.models import GpuClaim, Run
-from jobs.rules.states import RunPhase
+from console.presenters.host_list import closed_words
+from jobs.models import Run
 
 SHOWN_EVENTS = 30
 SSH_ERROR = "The last SSH error, word for word"
@@ -33,38 +30,6 @@ APPEND = (
 
 
 @dataclass(frozen=True, slots=True)
-class HostRow:
-    id: int
-    url: str
-    name: str
-    badge: Badge
-    since: datetime
-    cordoned: bool
-    closed: str
-    cordon_message: str
-    location: str
-    address: str
-    cpus: int
-    memory_mb: int
-    gpus_used: int
-    gpus: int
-    gpus_out: int
-    models: str
-    free_disk_mb: int | None
-    runs: int
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class HostList:
-    rows: tuple[HostRow, ...]
-    up: int
-    gpus: int
-    gpus_used: int
-    may_manage: bool
-
-
-@dataclass(frozen=True, slots=True)
 class CheckLine:
     """`tone` and `icon` as of a badge; `word` says the same to those who do not see them."""
 
@@ -74,37 +39,6 @@ class CheckLine:
     icon: str
     text: str
     fix: str
-
-
-@dataclass(frozen=True, slots=True)
-class GpuHolder:
-    """Somebody whom we did not start, on a GPU."""
-
-    pid: int
-    user: str
-    name: str
-    since: datetime | None
-    how: str
-
-
-@dataclass(frozen=True, slots=True)
-class GpuLine:
-    """`badge`: it is kept out of use, or a run that is over is still being proved to be gone."""
-
-    id: int
-    index: int
-    uuid: str
-    model: str
-    memory_mb: int
-    accelerator_type: str
-    present: bool
-    held: bool
-    run: str
-    job_url: str
-    badge: Badge | None
-    since: datetime | None
-    text: str
-    holders: tuple[GpuHolder, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +92,7 @@ class HostLive:
     command: str
     checks: tuple[CheckLine, ...]
     checking: bool
-    gpus: tuple[GpuLine, ...]
+    gpus: tuple[host_gpus.GpuLine, ...]
     runs: tuple[RunLine, ...]
     events: tuple[EventLine, ...]
     seen_at: datetime | None
@@ -166,22 +100,6 @@ class HostLive:
     memory_mb: int
     free_disk_mb: int | None
     may_manage: bool
-
-
-def host_list(user: User) -> HostList:
-    """Four queries, whatever the number of hosts."""
-    hosts = access.visible(user, Host.objects.select_related("location").defer("checklist", "facts"))
-    gpus = list(Gpu.objects.filter(present=True).values_list("host_id", "pk", "model", "state"))
-    held = set(GpuClaim.objects.filter(released_at=None).values_list("gpu_id", flat=True))
-    runs = Counter(Run.objects.filter(released_at=None).values_list("host_id", flat=True))
-    rows = tuple(_row(host, [g for g in gpus if g[0] == host.pk], held, runs) for host in hosts)
-    return HostList(
-        rows=rows,
-        up=sum(row.badge is badges.HOST[HostStatus.UP] for row in rows),
-        gpus=sum(row.gpus for row in rows),
-        gpus_used=sum(row.gpus_used for row in rows),
-        may_manage=access.can(user, "manage", Host),
-    )
 
 
 def live(host: Host, user: User) -> HostLive:
@@ -222,7 +140,7 @@ def live(host: Host, user: User) -> HostLive:
         command=append_command() if host.status in LOCKED_OUT else "",
         checks=tuple(_checks(host, known)),
         checking=host.status == HostStatus.CHECKING,
-        gpus=tuple(_gpus(host, user)),
+        gpus=tuple(host_gpus.gpus(host, user)),
         runs=runs,
         events=tuple(EventLine(e.at, e.kind.replace("_", " "), e.text, e.actor) for e in events),
         seen_at=host.seen_at,
@@ -231,13 +149,6 @@ def live(host: Host, user: User) -> HostLive:
         free_disk_mb=host.free_disk_mb,
         may_manage="manage" in allowed and host.retired_at is None,
     )
-
-
-def closed_words(host: Host, runs: int) -> str:
-    """What it means that this host takes no new jobs."""
-    if host.drain_at is None:
-        return "takes no new jobs"
-    return "being emptied" if runs else "drained: nothing runs here"
 
 
 def _progress(host: Host, running: int, user: User) -> str:
@@ -282,31 +193,6 @@ def _fingerprint(line: str) -> str:
     return fingerprint(line) if line else ""
 
 
-def _row(host: Host, gpus: list[tuple[int, int, str, str]], held: set[int], runs: Counter[int]) -> HostRow:
-    kinds = Counter(model for _, _, model, _ in gpus)
-    return HostRow(
-        id=host.pk,
-        url=reverse("host", args=[host.pk]),
-        name=host.name,
-        badge=badges.HOST[host.status],
-        since=host.status_since,
-        cordoned=host.cordoned,
-        closed=closed_words(host, runs[host.pk]),
-        cordon_message=host.cordon_message,
-        location=host.location.name,
-        address=f"{host.user}@{host.address}" + (f":{host.port}" if host.port != 22 else ""),
-        cpus=host.cpus,
-        memory_mb=host.memory_mb,
-        gpus_used=sum(pk in held for _, pk, _, _ in gpus),
-        gpus=len(gpus),
-        gpus_out=sum(state != GpuState.OK for _, _, _, state in gpus),
-        models=", ".join(f"{count} × {model}" for model, count in kinds.items()),
-        free_disk_mb=host.free_disk_mb,
-        runs=runs[host.pk],
-        error=host.last_error,
-    )
-
-
 def _checks(host: Host, known: Mapping[str, Mapping[str, object]]) -> Iterable[CheckLine]:
     """Every line of the list, those too that the check has not come to yet."""
     going = host.status == HostStatus.CHECKING
@@ -326,44 +212,8 @@ def _checks(host: Host, known: Mapping[str, Mapping[str, object]]) -> Iterable[C
         yield CheckLine(name, word, tone, icon, str(row["text"]), str(row["fix"]))
 
 
-def _gpus(host: Host, user: User) -> Iterable[GpuLine]:
-    claims = GpuClaim.objects.filter(released_at=None, gpu__host=host)
-    held = {gpu: (run, phase) for gpu, run, phase in claims.values_list("gpu_id", "run_id", "run__phase")}
-    jobs = dict(_held(host, user).values_list("pk", "job_id"))
-    for gpu in host.gpus.all():
-        run, phase = held.get(gpu.pk, ("", ""))
-        cleaning = phase == RunPhase.ENDED and gpu.state == GpuState.OK
-        yield GpuLine(
-            id=gpu.pk,
-            index=gpu.index,
-            uuid=gpu.uuid,
-            model=gpu.model,
-            memory_mb=gpu.memory_mb,
-            accelerator_type=gpu.accelerator_type,
-            present=gpu.present,
-            held=bool(run),
-            run=run if run in jobs else "",
-            job_url=reverse("job", args=[jobs[run]]) if run in jobs else "",
-            badge=badges.GPU_CLEANING if cleaning else badges.GPU.get(gpu.state),
-            since=gpu.state_since,
-            text=gpu.state_text,
-            holders=tuple(_gpu_holder(row) for row in gpu.holders),
-        )
-
-
-def _gpu_holder(row: Mapping[str, Any]) -> GpuHolder:
-    since = datetime.fromisoformat(row["since"]) if row["since"] else None
-    how = {"open": "has its device open", "lock": "holds its lock", "compute": "computes"}.get(row["how"], "")
-    return GpuHolder(row["pid"], row["user"], row["name"], since, how)
-
-
 def _runs(host: Host, user: User) -> Iterable[RunLine]:
-    held = _held(host, user).select_related("job", "replica")
+    held = host_gpus.held_runs(host, user).select_related("job", "replica")
     for run in held.only("id", "phase", "started_at", "replica__name", "job__display_name"):
         url = reverse("job", args=[run.job_id])
         yield RunLine(run.pk, run.replica.name, run.job.display_name, url, run.phase, run.started_at)
-
-
-def _held(host: Host, user: User) -> QuerySet[Run]:
-    """Hosts belong to no project, what runs on them does: others see that something is held, never by whom."""
-    return access.visible(user, Run.objects.filter(host=host, released_at=None))

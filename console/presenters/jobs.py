@@ -4,77 +4,29 @@ a thousand."""
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db.models import Prefetch
 from django.urls import reverse
 
-from agents.models import HostStatus
 from console import access
-from console.presenters import badges
+from console.presenters import asked, badges
 from console.presenters.badges import Badge
 from console.presenters.last_words import LastWords, last_words
+from console.presenters.replicas import ReplicaLine, replica_lines, tally
 from console.presenters.timeline import Again, Chosen, Timeline, started_again, timeline
 from console.presenters.use import Use, use
 from jobs import directories
-from jobs.models import Job, Replica, Run
+from jobs.models import Job
 from jobs.rules.advice import Advice
 from jobs.rules.order import PRIORITIES
 from jobs.rules.retry import CANCELLED_TEXT
-from jobs.rules.states import TERMINAL, FlagName, JobState, RunPhase
+from jobs.rules.states import TERMINAL, FlagName, JobState
 
 EVERYTHING = Chosen()
-SILENT = frozenset({HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED})
-LOST = {
-    "lost": "lost: the host no longer had the process",
-    "reboot": "lost: the host was restarted",
-    "tombstone": "never started",
-}
-REFUSALS = {
-    "gpu_busy": "not started: a GPU was in use",
-    "port_taken": "not started: its port was taken",
-    "disk_full": "not started: the host's disk is full",
-    "exec_failed": "not started: the command could not be executed",
-    "bad_order": "not started: the host did not understand the order",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class RunLine:
-    id: str
-    label: str
-    host: str
-    end: str
-    started_at: datetime | None
-    ended_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaLine:
-    """One replica with its latest run. `badge` says Unreachable while its host does not answer."""
-
-    name: str
-    state: str
-    badge: Badge
-    host: str
-    host_url: str
-    run: str
-    runs: tuple[RunLine, ...]
-    restarts: int
-    end: str
-    message: str
-    memory: str
-    started_at: datetime | None
-    ended_at: datetime | None
-    unreachable_since: datetime | None
-    log_url: str
-    raw_url: str
-    shell_url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +72,6 @@ class JobLive:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolLine:
-    name: str
-    count: int
-    machine: str
-    command: str
-    env: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class JobPage:
     """The parts that never change, around the live one."""
 
@@ -140,7 +83,7 @@ class JobPage:
     timeout: timedelta | None
     priority: str
     spot: bool
-    pools: tuple[PoolLine, ...]
+    pools: tuple[asked.PoolLine, ...]
     advice: tuple[Advice, ...]
     document: str
     live: JobLive
@@ -149,7 +92,8 @@ class JobPage:
 def live(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobLive:
     """So many queries for one replica as for a thousand; of a failed job, three more for its last words."""
     allowed = access.verbs(user, job)
-    replicas = tuple(_replica_lines(job, "shell" in allowed))
+    shells = "shell" in allowed and _web_access(job) and job.state not in TERMINAL
+    replicas = tuple(replica_lines(job, shells))
     terminal = job.state in TERMINAL
     return JobLive(
         id=job.pk,
@@ -177,7 +121,7 @@ def live(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobLive:
         may_clone="submit" in allowed,
         web_access=_web_access(job),
         replicas=replicas,
-        tally=_tally(replicas),
+        tally=tally(replicas),
         timeline=timeline(job, (line.name for line in replicas), chosen),
         last_words=last_words(job) if "see_log" in allowed else None,
         use=use(job, [(line.name, line.run) for line in replicas], chosen.use, chosen.span),
@@ -195,89 +139,13 @@ def page(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobPage:
         resource=f"projects/{job.project.name}/locations/{job.location_name}/customJobs/{job.pk}",
         location=job.location_name,
         labels=tuple(sorted(job.labels.items())),
-        timeout=_timeout(job),
+        timeout=asked.timeout(job),
         priority=next((word for word, worth in PRIORITIES.items() if worth == job.priority), "normal"),
         spot=job.spot,
-        pools=tuple(_pools(job)),
+        pools=tuple(asked.pools(job)),
         advice=directories.advice_of(job),
         document=json.dumps(document, indent=2, ensure_ascii=False),
         live=live(job, user, chosen),
-    )
-
-
-OOM_SURE = {
-    "certain": " (certain: its own cgroup counted it)",
-    "likely": " (likely: its host counted a kill just then)",
-}
-
-
-def memory_limit(run: Run) -> str:
-    """What its machine type allows it to use, and whether its host holds it to that."""
-    if not run.memory_mb or run.memory_enforced is None:
-        return ""
-    held = "enforced" if run.memory_enforced else "not enforced on this host"
-    return f"{run.memory_mb / 1024:.1f} GiB of memory, {held}"
-
-
-def ending(run: Run) -> str:
-    """How a run ended, in words; empty while it goes on."""
-    if not RunPhase(run.phase).over:
-        return ""
-    if run.refusal:
-        return REFUSALS.get(run.refusal, f"not started: {run.refusal.replace('_', ' ')}")
-    if run.oom:
-        return f"ran out of memory{OOM_SURE.get(run.oom_sure, '')}"
-    if run.exit_code is not None:
-        return f"exit code {run.exit_code}"
-    if run.exit_signal is not None:
-        return f"killed by {_signal_name(run.exit_signal)}"
-    return LOST.get(run.why, "ended; exit code unknown")
-
-
-def _replica_lines(job: Job, may_shell: bool) -> Iterable[ReplicaLine]:
-    # A place to which a replica is about to move is no run of it yet.
-    runs = (
-        Run.objects.filter(held=False)
-        .select_related("host")
-        .defer("order", "gpu_uuids", "survivors", "host__checklist", "host__facts")
-    )
-    rows = job.replicas.prefetch_related(Prefetch("runs", runs.order_by("-attempt", "-number")))
-    shells = may_shell and _web_access(job) and job.state not in TERMINAL
-    for replica in rows.order_by("pool", "index"):
-        yield _replica_line(job, replica, list(replica.runs.all()), shells)
-
-
-def _replica_line(job: Job, replica: Replica, runs: list[Run], shells: bool) -> ReplicaLine:
-    run = runs[0] if runs else None
-    # A replica that waits for its next attempt still has the run of the last one; its host and end belong to that.
-    current = run if run is not None and run.attempt == job.attempt else None
-    silent = current is not None and current.phase != RunPhase.CLOSED and current.host.status in SILENT
-    running = current is not None and current.phase == RunPhase.RUNNING
-    return ReplicaLine(
-        name=replica.name,
-        state=replica.state,
-        badge=badges.UNREACHABLE if silent else badges.REPLICA[replica.state],
-        host=current.host.name if current else "",
-        host_url=reverse("host", args=[current.host_id]) if current else "",
-        run=run.pk if run else "",
-        runs=tuple(_run_line(row) for row in runs),
-        restarts=replica.restarts,
-        end=ending(current) if current else "",
-        message=current.message if current else "",
-        memory=memory_limit(current) if current else "",
-        started_at=current.started_at if current else None,
-        ended_at=current.ended_at if current else None,
-        unreachable_since=current.host.status_since if current and silent else None,
-        log_url=reverse("log", args=[job.pk, replica.name]),
-        raw_url=f"/api/v1/jobs/{job.pk}/replicas/{replica.name}/log",
-        shell_url=reverse("shell", args=[job.pk, current.pk]) if current and running and shells else "",
-    )
-
-
-def _run_line(run: Run) -> RunLine:
-    restart = f", restart {run.number}" if run.number else ""
-    return RunLine(
-        run.pk, f"attempt {run.attempt}{restart}", run.host.name, ending(run), run.started_at, run.ended_at
     )
 
 
@@ -286,13 +154,6 @@ def _flag(flag: Mapping[str, str]) -> FlagLine:
     since = flag.get("since")
     word = FlagName(name).value.capitalize() if name in FlagName.__members__ else name
     return FlagLine(word, str(flag.get("text", "")), datetime.fromisoformat(since) if since else None)
-
-
-def _tally(replicas: tuple[ReplicaLine, ...]) -> tuple[tuple[Badge, int], ...]:
-    counts: dict[Badge, int] = {}
-    for replica in replicas:
-        counts[replica.badge] = counts.get(replica.badge, 0) + 1
-    return tuple(counts.items())
 
 
 def _since(job: Job) -> datetime:
@@ -316,46 +177,3 @@ def _kill_at(job: Job) -> datetime | None:
 
 def _web_access(job: Job) -> bool:
     return bool(job.spec.get("enableWebAccess"))
-
-
-def _timeout(job: Job) -> timedelta | None:
-    written = str((job.spec.get("scheduling") or {}).get("timeout", ""))
-    return timedelta(seconds=float(written[:-1])) if written.endswith("s") else None
-
-
-def _pools(job: Job) -> Iterable[PoolLine]:
-    for number, pool in enumerate(job.spec.get("workerPoolSpecs", [])):
-        if not pool:
-            continue
-        container = pool.get("containerSpec", {})
-        argv = [*container.get("command", []), *container.get("args", [])]
-        yield PoolLine(
-            name=f"workerpool{number}",
-            count=int(pool.get("replicaCount", 1)),
-            machine=_machine(pool.get("machineSpec", {})),
-            command=_command(argv),
-            env=tuple((pair["name"], pair.get("value", "")) for pair in container.get("env", [])),
-        )
-
-
-def _machine(machine: Mapping[str, object]) -> str:
-    parts = []
-    if machine.get("acceleratorCount"):
-        parts.append(f"{machine['acceleratorCount']} × {machine.get('acceleratorType')}")
-    if machine.get("machineType"):
-        parts.append(str(machine["machineType"]))
-    return ", ".join(parts) or "any host"
-
-
-def _command(argv: list[str]) -> str:
-    """A script as it was typed; anything else one argument a line, as JSON, so that spaces show."""
-    if len(argv) == 3 and argv[0] in ("bash", "python3") and argv[1] == "-c":
-        return f"# {argv[0]}\n{argv[2]}"
-    return " ".join(arg if arg.isprintable() and " " not in arg and arg else json.dumps(arg) for arg in argv)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -11,7 +11,7 @@ from django.template.loader import render_to_string
 
 from agents.models import Gpu, GpuState, Host, HostEvent
 from console import access
-from console.presenters import hosts, job_list, jobs
+from console.presenters import host_list, hosts, job_list, jobs
 from console.presenters.timeline import Chosen
 from jobs.models import GpuClaim, Job, Membership, Run, Transition
 
@@ -72,7 +72,7 @@ def hosts_stamp() -> str:
 
 
 def hosts_live(user: User) -> str:
-    return render_to_string("hosts/_list.html", {"list": hosts.host_list(user)})
+    return render_to_string("hosts/_list.html", {"list": host_list.host_list(user)})
 
 
 def host_stamp(host_id: int) -> str:

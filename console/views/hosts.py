@@ -16,7 +16,7 @@ from agents import adding, enrol, keys
 from agents.models import Host, Location
 from console import access
 from console.forms.hosts import AcceptKey, AddHost, PasteHosts
-from console.presenters import host_live
+from console.presenters import host_list, host_live
 from console.presenters import hosts as presenter
 from console.views.people import person
 from jobs import gpus, hints, services
@@ -25,7 +25,7 @@ from jobs import gpus, hints, services
 @require_safe
 @login_required
 def hosts(request: HttpRequest) -> HttpResponse:
-    return render(request, "hosts/list.html", {"list": presenter.host_list(person(request))})
+    return render(request, "hosts/list.html", {"list": host_list.host_list(person(request))})
 
 
 @require_http_methods(["GET", "POST"])

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from agents import keys
 from agents.hostkeys import fingerprint
 from agents.models import Host, HostStatus
-from console.presenters import hosts as presenter
+from console.presenters import host_list
 from tests.doors.pages.rows import KEY, OTHER_KEY, a_host, a_job, a_run
 
 ONE = {
@@ -203,8 +203,8 @@ def test_a_stranger_to_the_project_sees_that_something_is_held_and_not_by_whom(b
 def test_the_list_costs_the_same_for_many_hosts(browser, project, cast, django_assert_num_queries):
     a_host(gpus=1)
     with CaptureQueriesContext(connection) as few:
-        presenter.host_list(cast.vera)
+        host_list.host_list(cast.vera)
     for _ in range(10):
         a_job(project, cast.bob, host=a_host(gpus=3))
     with django_assert_num_queries(len(few)):
-        assert len(presenter.host_list(cast.vera).rows) == 11
+        assert len(host_list.host_list(cast.vera).rows) == 11

@@ -12,6 +12,7 @@ from django.utils import timezone
 from agents.models import HostStatus
 from console import presenters
 from console.presenters import jobs as presenter
+from console.presenters import replicas
 from jobs import services
 from jobs.models import Job, Replica, Run, Transition
 from jobs.rules.states import JobState
@@ -190,8 +191,8 @@ ENDS = [
 
 @pytest.mark.parametrize(("facts", "words"), ENDS)
 def test_how_a_run_ended_is_said_in_words(facts, words):
-    assert presenter.ending(Run(phase="closed", **facts)) == words
-    assert presenter.ending(Run(phase="running", **facts)) == ""
+    assert replicas.ending(Run(phase="closed", **facts)) == words
+    assert replicas.ending(Run(phase="running", **facts)) == ""
 
 
 @pytest.mark.parametrize("state", list(JobState))

@@ -1,0 +1,86 @@
+"""The GPUs of a host, and who is on each, as frozen values for the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+from django.urls import reverse
+
+from agents.models import GpuState, Host
+from console import access
+from console.presenters import badges
+from console.presenters.badges import Badge
+from jobs.models import GpuClaim, Run
+from jobs.rules.states import RunPhase
+
+
+@dataclass(frozen=True, slots=True)
+class GpuHolder:
+    """Somebody whom we did not start, on a GPU."""
+
+    pid: int
+    user: str
+    name: str
+    since: datetime | None
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLine:
+    """`badge`: it is kept out of use, or a run that is over is still being proved to be gone."""
+
+    id: int
+    index: int
+    uuid: str
+    model: str
+    memory_mb: int
+    accelerator_type: str
+    present: bool
+    held: bool
+    run: str
+    job_url: str
+    badge: Badge | None
+    since: datetime | None
+    text: str
+    holders: tuple[GpuHolder, ...]
+
+
+def gpus(host: Host, user: User) -> Iterable[GpuLine]:
+    claims = GpuClaim.objects.filter(released_at=None, gpu__host=host)
+    held = {gpu: (run, phase) for gpu, run, phase in claims.values_list("gpu_id", "run_id", "run__phase")}
+    jobs = dict(held_runs(host, user).values_list("pk", "job_id"))
+    for gpu in host.gpus.all():
+        run, phase = held.get(gpu.pk, ("", ""))
+        cleaning = phase == RunPhase.ENDED and gpu.state == GpuState.OK
+        yield GpuLine(
+            id=gpu.pk,
+            index=gpu.index,
+            uuid=gpu.uuid,
+            model=gpu.model,
+            memory_mb=gpu.memory_mb,
+            accelerator_type=gpu.accelerator_type,
+            present=gpu.present,
+            held=bool(run),
+            run=run if run in jobs else "",
+            job_url=reverse("job", args=[jobs[run]]) if run in jobs else "",
+            badge=badges.GPU_CLEANING if cleaning else badges.GPU.get(gpu.state),
+            since=gpu.state_since,
+            text=gpu.state_text,
+            holders=tuple(_gpu_holder(row) for row in gpu.holders),
+        )
+
+
+def held_runs(host: Host, user: User) -> QuerySet[Run]:
+    """Hosts belong to no project, what runs on them does: others see that something is held, never by whom."""
+    return access.visible(user, Run.objects.filter(host=host, released_at=None))
+
+
+def _gpu_holder(row: Mapping[str, Any]) -> GpuHolder:
+    since = datetime.fromisoformat(row["since"]) if row["since"] else None
+    how = {"open": "has its device open", "lock": "holds its lock", "compute": "computes"}.get(row["how"], "")
+    return GpuHolder(row["pid"], row["user"], row["name"], since, how)

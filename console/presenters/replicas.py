@@ -1,0 +1,151 @@
+"""The replicas of a job with their runs, as frozen values for the pages."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Prefetch
+from django.urls import reverse
+
+from agents.models import HostStatus
+from console.presenters import badges
+from console.presenters.badges import Badge
+from jobs.models import Job, Replica, Run
+from jobs.rules.states import RunPhase
+
+SILENT = frozenset({HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED})
+LOST = {
+    "lost": "lost: the host no longer had the process",
+    "reboot": "lost: the host was restarted",
+    "tombstone": "never started",
+}
+REFUSALS = {
+    "gpu_busy": "not started: a GPU was in use",
+    "port_taken": "not started: its port was taken",
+    "disk_full": "not started: the host's disk is full",
+    "exec_failed": "not started: the command could not be executed",
+    "bad_order": "not started: the host did not understand the order",
+}
+OOM_SURE = {
+    "certain": " (certain: its own cgroup counted it)",
+    "likely": " (likely: its host counted a kill just then)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunLine:
+    id: str
+    label: str
+    host: str
+    end: str
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLine:
+    """One replica with its latest run. `badge` says Unreachable while its host does not answer."""
+
+    name: str
+    state: str
+    badge: Badge
+    host: str
+    host_url: str
+    run: str
+    runs: tuple[RunLine, ...]
+    restarts: int
+    end: str
+    message: str
+    memory: str
+    started_at: datetime | None
+    ended_at: datetime | None
+    unreachable_since: datetime | None
+    log_url: str
+    raw_url: str
+    shell_url: str
+
+
+def memory_limit(run: Run) -> str:
+    """What its machine type allows it to use, and whether its host holds it to that."""
+    if not run.memory_mb or run.memory_enforced is None:
+        return ""
+    held = "enforced" if run.memory_enforced else "not enforced on this host"
+    return f"{run.memory_mb / 1024:.1f} GiB of memory, {held}"
+
+
+def ending(run: Run) -> str:
+    """How a run ended, in words; empty while it goes on."""
+    if not RunPhase(run.phase).over:
+        return ""
+    if run.refusal:
+        return REFUSALS.get(run.refusal, f"not started: {run.refusal.replace('_', ' ')}")
+    if run.oom:
+        return f"ran out of memory{OOM_SURE.get(run.oom_sure, '')}"
+    if run.exit_code is not None:
+        return f"exit code {run.exit_code}"
+    if run.exit_signal is not None:
+        return f"killed by {_signal_name(run.exit_signal)}"
+    return LOST.get(run.why, "ended; exit code unknown")
+
+
+def replica_lines(job: Job, shells: bool) -> Iterable[ReplicaLine]:
+    # A place to which a replica is about to move is no run of it yet.
+    runs = (
+        Run.objects.filter(held=False)
+        .select_related("host")
+        .defer("order", "gpu_uuids", "survivors", "host__checklist", "host__facts")
+    )
+    rows = job.replicas.prefetch_related(Prefetch("runs", runs.order_by("-attempt", "-number")))
+    for replica in rows.order_by("pool", "index"):
+        yield _replica_line(job, replica, list(replica.runs.all()), shells)
+
+
+def _replica_line(job: Job, replica: Replica, runs: list[Run], shells: bool) -> ReplicaLine:
+    run = runs[0] if runs else None
+    # A replica that waits for its next attempt still has the run of the last one; its host and end belong to that.
+    current = run if run is not None and run.attempt == job.attempt else None
+    silent = current is not None and current.phase != RunPhase.CLOSED and current.host.status in SILENT
+    running = current is not None and current.phase == RunPhase.RUNNING
+    return ReplicaLine(
+        name=replica.name,
+        state=replica.state,
+        badge=badges.UNREACHABLE if silent else badges.REPLICA[replica.state],
+        host=current.host.name if current else "",
+        host_url=reverse("host", args=[current.host_id]) if current else "",
+        run=run.pk if run else "",
+        runs=tuple(_run_line(row) for row in runs),
+        restarts=replica.restarts,
+        end=ending(current) if current else "",
+        message=current.message if current else "",
+        memory=memory_limit(current) if current else "",
+        started_at=current.started_at if current else None,
+        ended_at=current.ended_at if current else None,
+        unreachable_since=current.host.status_since if current and silent else None,
+        log_url=reverse("log", args=[job.pk, replica.name]),
+        raw_url=f"/api/v1/jobs/{job.pk}/replicas/{replica.name}/log",
+        shell_url=reverse("shell", args=[job.pk, current.pk]) if current and running and shells else "",
+    )
+
+
+def _run_line(run: Run) -> RunLine:
+    restart = f", restart {run.number}" if run.number else ""
+    return RunLine(
+        run.pk, f"attempt {run.attempt}{restart}", run.host.name, ending(run), run.started_at, run.ended_at
+    )
+
+
+def tally(replicas: tuple[ReplicaLine, ...]) -> tuple[tuple[Badge, int], ...]:
+    counts: dict[Badge, int] = {}
+    for replica in replicas:
+        counts[replica.badge] = counts.get(replica.badge, 0) + 1
+    return tuple(counts.items())
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
