@@ -7,7 +7,7 @@ import json
 import sys
 import time
 
-from tests.bench import decide, first_start, idle, jobs, lifecycle, logs, shell, viewers
+from tests.bench import decide, first_start, giant, idle, jobs, lifecycle, logs, shell, viewers
 from tests.bench.figures import Figure, table
 
 PARTS = {
@@ -16,6 +16,7 @@ PARTS = {
     "jobs": jobs.throughput,
     "lines": logs.line_latency,
     "bulk": logs.bulk,
+    "giant": giant.giant,
     "viewers": viewers.viewers,
     "shell": shell.shell,
     "idle": idle.idle_links,
