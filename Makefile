@@ -29,25 +29,25 @@ up: install-run
 test: install
 	@tools/test-machine
 	@$(MAKE) --no-print-directory lint
-	@$(PY) tools/run-tests
+	@tools/with-hosts $(PY) tools/run-tests
 
 lint: install
 	@tools/lint
 
 bench: install
 	@tools/test-machine
-	@$(PY) -m tests.bench $(PARTS)
+	@tools/with-hosts $(PY) -m tests.bench $(PARTS)
 
 simulate: install
 	@$(PY) -m tests.bench.simulate --plot docs/scheduling.svg
 
 campaign: install
 	@tools/test-machine
-	@CAMPAIGN_S=$(or $(CAMPAIGN_S),600) SEED=$(SEED) $(PY) -m pytest -q -s --timeout 0 tests/flows/test_campaign.py
+	@CAMPAIGN_S=$(or $(CAMPAIGN_S),600) SEED=$(SEED) tools/with-hosts $(PY) -m pytest -q -s --timeout 0 tests/flows/test_campaign.py
 
 soak: install
 	@tools/test-machine
-	@SOAK_S=$(or $(SOAK_S),600) SEED=$(SEED) $(PY) -m pytest -q -s --timeout 0 tests/flows/test_soak.py
+	@SOAK_S=$(or $(SOAK_S),600) SEED=$(SEED) tools/with-hosts $(PY) -m pytest -q -s --timeout 0 tests/flows/test_soak.py
 
 behaviour: install
 	@$(PY) -m tests.behaviour.page
@@ -55,4 +55,4 @@ behaviour: install
 programs: install
 	@tools/test-machine
 	@tools/install-programs
-	@PROGRAMS=1 $(PY) -m pytest -q tests/behaviour/test_frameworks.py
+	@PROGRAMS=1 tools/with-hosts $(PY) -m pytest -q tests/behaviour/test_frameworks.py

@@ -19,8 +19,9 @@ class NeedsNamespaces(AssertionError):
 
     def __init__(self, fault):
         super().__init__(
-            f"{fault} needs hosts in namespaces, and these are on loopback ports. Run the tests as root on Linux with"
-            " `unshare --net --mount --pid` working; in a container that means --privileged."
+            f"{fault} needs hosts in namespaces, and these are on loopback ports. `make test` and `tools/with-hosts"
+            " COMMAND` make them: for root where `unshare --net --mount --pid` works (in a container that means"
+            " --privileged), for others where users may have namespaces (uidmap, a line in /etc/subuid)."
         )
 
 
