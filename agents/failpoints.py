@@ -15,8 +15,11 @@ import time
 from pathlib import Path
 
 # What the console says to a runner, and what it hears: each has a point before and after.
-SAID = ("hello", "start", "stop", "pull", "ack", "forget", "ping")
-HEARD = ("hello", "inventory", "fact", "log", "gap", "log_end", "forgotten", "pong", "error")
+SAID = ("hello", "start", "stop", "pull", "ack", "forget", "watch", "evict", "ping")
+HEARD = (
+    *("hello", "inventory", "fact", "log", "gap", "log_end", "forgotten"),
+    *("gpus", "evicted", "sample", "pong", "error"),
+)
 NAMES = (
     "submit.before",  # the job's rows are written, not committed
     "submit.after",

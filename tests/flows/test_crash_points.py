@@ -6,6 +6,7 @@ until somebody has arrived at each, and in the end every invariant holds.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -14,22 +15,33 @@ import pytest
 
 from agents import failpoints
 from tests.harness.product import job_spec
-from tests.harness.product.client import TERMINAL
+from tests.harness.product.client import TERMINAL, Refused
 from tests.harness.shell import wait_for
 
 pytestmark = pytest.mark.needs_namespaces
 
 IN_WEB = ("submit.before", "submit.after", "cancel.before")
 # Passed only by what is done to hosts and logs beside jobs that all go well.
-RARE = ("receive.gap", "install.before", "install.after", "roll.written", "roll.after")
-# A host's complaint is only written into our log; the agents' own tests stand there.
-POINTS = [point for point in failpoints.NAMES if point not in {*IN_WEB, *RARE, "receive.error"}]
+RARE = (
+    "receive.gap",
+    "receive.error",
+    "receive.sample",
+    "install.before",
+    "install.after",
+    "roll.written",
+    "roll.after",
+)
+# Passed only where strangers are on GPUs.
+STRANGE = (*(f"send.{kind}.{when}" for kind in ("watch", "evict") for when in ("before", "after")),)
+STRANGE += ("receive.gpus", "receive.evicted")
+POINTS = [point for point in failpoints.NAMES if point not in {*IN_WEB, *RARE, *STRANGE}]
 # Cuts off what it has written, so that its host has a gap to tell of.
 CUTTER = "echo begin; sleep 0.5; : > /proc/self/fd/1; echo again; sleep 0.3"
 MOST_JOBS_AT_ONCE = 6
 AT_ONCE = 8
 WALK_S = 400
 UNINSTALL_EVERY_S = 6.0
+SHUT_EVERY_S = 2.0
 CROWD, ALONE = {"dispatcher": 5, "worker": 2}, {"dispatcher": 1, "worker": 1}  # beside those of `up`
 
 
@@ -67,6 +79,10 @@ class Passers:
     def long(self):
         """Its log is rolled into a file when it is over."""
         return job_spec(["replica", "--mb", "0.3", "--seconds", "0.2"], name="long")
+
+    def steady(self):
+        """A host tells every ten seconds how busy it is."""
+        return job_spec(["replica", "--seconds", "15"], name="steady")
 
     def cutter(self):
         return job_spec(["sh", "-c", CUTTER], name="cutter")
@@ -151,22 +167,82 @@ def walk(yard, points, how, *kinds, meanwhile=lambda: None):
     passers.finish()
 
 
+class Trouble:
+    """What is done to hosts while one of the points that it leads to is armed, a little at a time."""
+
+    def __init__(self, yard):
+        self.yard = yard
+        self.due = dict.fromkeys(("uninstall", "shut", "trespass"), 0.0)
+        self.strangers = {}
+
+    def __call__(self):
+        armed = self.yard.armed()
+        if any(point.startswith("install") for point in armed) and self.is_time(
+            "uninstall", UNINSTALL_EVERY_S
+        ):
+            self.uninstall(self.yard.fleet[0])
+        if self.is_time("shut", SHUT_EVERY_S):
+            self.shut(self.yard.fleet[1], "receive.error" in armed and not self.is_shut)
+        if armed & set(STRANGE) and self.is_time("trespass", 1.0):
+            for host in self.yard.fleet:
+                self.trespass(host)
+
+    def is_time(self, what, every):
+        due = self.due[what] <= time.monotonic()
+        if due:
+            self.due[what] = time.monotonic() + every
+        return due
+
+    def uninstall(self, host):
+        """The link ends with its runner, and finds none when it is dialled again; then it has time to put one there."""
+        host.run_inside("sh", "-c", f"rm -rf {host.home}/.trainyard/bin")
+        serving = [str(pid) for pid, command in host.processes(" serve") if command.endswith(" serve")]
+        host.run_inside("kill", "-9", *serving, check=False)
+
+    is_shut = False
+
+    def shut(self, host, shut):
+        """Where no directory can be made, a start is answered with an error, and asked for again."""
+        self.is_shut = shut
+        host.run_inside(
+            "sh", "-c", f"chmod {'500' if shut else '700'} {host.home}/.trainyard/*/runs", check=False
+        )
+
+    def trespass(self, host):
+        """Somebody is on its first GPU until an admin has him killed; then somebody else."""
+        if host not in self.strangers or not process_alive_on(host, self.strangers[host]):
+            pid = int(host.run_inside("sh", "-c", "sleep 3600 >/dev/null 2>&1 & echo $!").stdout)
+            self.strangers[host] = pid
+            host.gpus(apps=[{"gpu": 0, "pid": pid}])
+        url = f"{self.yard.url}/api/v1/hosts/{host.name}/gpus"
+        for gpu in self.yard.client.call("GET", url, patience=60).json()["gpus"]:
+            if gpu["state"] == "quarantined" and gpu["holders"]:
+                with contextlib.suppress(Refused):
+                    self.yard.client.call("POST", f"{url}/{gpu['uuid']}:evict", patience=60)
+
+    def end(self):
+        self.shut(self.yard.fleet[1], False)
+        for host, pid in self.strangers.items():
+            host.run_inside("kill", "-9", str(pid), check=False)
+            host.gpus(apps=[])
+        kept_out = "SELECT uuid FROM agents_gpu WHERE state <> 'ok'"
+        wait_for(lambda: not self.yard.query(kept_out), "all GPUs to be free again", dump=self.yard.tail)
+
+
+def process_alive_on(host, pid):
+    return host.path(f"/proc/{pid}").exists()
+
+
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_at_each_point_that_only_trouble_leads_to(crowd, how):
-    """Runners are missing on their hosts, logs are cut by their programs, and rolled into files."""
-    host, due = crowd.fleet.hosts[0], [0.0]
-
-    def uninstall():
-        """The link ends with its runner, and finds none when it is dialled again; then it has time to put one there."""
-        if time.monotonic() > due[0] and any(point.startswith("install") for point in crowd.armed()):
-            host.run_inside("sh", "-c", f"rm -rf {host.home}/.trainyard/bin")
-            serving = [str(pid) for pid, command in host.processes(" serve") if command.endswith(" serve")]
-            host.run_inside("kill", "-9", *serving, check=False)
-            due[0] = time.monotonic() + UNINSTALL_EVERY_S
-
+    """Runners are missing or cannot write, strangers are on GPUs, logs are cut, and rolled into files."""
+    trouble = Trouble(crowd)
     with Waker(crowd) as waker:
-        walk(crowd, RARE, how, "long", "cutter", meanwhile=uninstall)
-        waker.wait_until_all_are_awake()
+        try:
+            walk(crowd, (*RARE, *STRANGE), how, "steady", "long", "cutter", "short", meanwhile=trouble)
+            waker.wait_until_all_are_awake()
+        finally:
+            trouble.end()
     crowd.check(f"after a {how} where trouble leads")
 
 

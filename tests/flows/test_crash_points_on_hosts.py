@@ -14,6 +14,7 @@ from tests.harness.product import job_spec
 from tests.harness.product.client import TERMINAL
 from tests.harness.shell import wait_for
 
+POINTS = RUNNER_FAILPOINTS
 # A stop that arrives before its start makes the directory that stands in the start's way.
 TOMBSTONE = "after_tombstone"
 ARMED_PER_HOST = 2
@@ -107,7 +108,7 @@ class Gangs:
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_the_runner_dies_at_each_point(yard, how):
     sleepers = Sleepers(yard.fleet.hosts, float(yard.settings["LINK_DEAD_S"]) + 1)
-    gangs, waiting, hosts = Gangs(yard), list(RUNNER_FAILPOINTS), itertools.cycle(yard.fleet.hosts)
+    gangs, waiting, hosts = Gangs(yard), list(POINTS), itertools.cycle(yard.fleet.hosts)
     deadline = time.monotonic() + WALK_S
     while waiting or any(host.armed() for host in yard.fleet) or sleepers.any():
         host = next(hosts)
