@@ -7,7 +7,7 @@ import pytest
 from tests.behaviour.story import GRPC_INVALID, Story
 from tests.harness.hosts import memory
 
-pytestmark = pytest.mark.needs_namespaces
+pytestmark = [pytest.mark.needs_namespaces, pytest.mark.needs_cgroups]
 # Three times what it may have, and no more: where nothing is enforced it does no harm.
 EATS = "food = [bytearray(8 << 20) for _ in range(30)]"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
+import pwd
 import subprocess
 import sys
 
@@ -14,6 +14,7 @@ from agents import runner
 from tests.runner.console import Host, command
 from tests.runner.fake_gpus import FakeGpus
 
+USER = pwd.getpwuid(os.getuid()).pw_name
 SLEEPER = command("import time", "print('up')", "time.sleep(600)")
 
 
@@ -61,9 +62,9 @@ def test_a_gpu_that_a_stranger_uses_is_refused_with_his_name(console, gpus, how)
     assert (facts["why"], facts["refusal"], facts["never_started"]) == ("refused", "gpu_busy", True)
     [holder] = facts["busy"].pop(gpus.uuids[0])
     assert not facts["busy"]
-    assert (holder["pid"], holder["user"], holder["how"]) == (stranger.pid, getpass.getuser(), how)
+    assert (holder["pid"], holder["user"], holder["how"]) == (stranger.pid, USER, how)
     assert holder["name"].startswith("python") and 0 <= holder["age_s"] < 600 and "mark" not in holder
-    for words in (gpus.uuids[0], f"PID {stranger.pid}", holder["name"], getpass.getuser()):
+    for words in (gpus.uuids[0], f"PID {stranger.pid}", holder["name"], USER):
         assert words in facts["message"]
     console.start("r2", SLEEPER, gpus=gpus.uuids[1:])
     assert console.running("r2"), "the others are free"

@@ -249,6 +249,7 @@ def test_the_memory_limit_is_enforced_where_the_host_allows_and_said_where_it_do
     assert facts["memory_cgroup"] is None or not os.path.exists(facts["memory_cgroup"])
 
 
+@pytest.mark.needs_cgroups
 def test_without_a_cgroup_the_hosts_count_tells_and_says_that_it_is_likely(host, memory_group):
     """The replica goes into a small cgroup that the runner knows nothing of, as under another's limit."""
     console = host.connect(TRAINYARD_NO_CGROUP="1")
