@@ -124,7 +124,7 @@ def live(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobLive:
         tally=tally(replicas),
         timeline=timeline(job, (line.name for line in replicas), chosen),
         last_words=last_words(job) if "see_log" in allowed else None,
-        use=use(job, [(line.name, line.run) for line in replicas], chosen.use, chosen.span),
+        use=use(job, replicas, chosen.use, chosen.span, chosen.sort),
     )
 
 

@@ -45,12 +45,13 @@ class Chosen:
     kind: str = ""
     use: str = ""
     span: str = ""
+    sort: str = ""
 
     @classmethod
     def asked(cls, query: Mapping[str, str]) -> Chosen:
         kind = query.get("kind", "")
-        of, use, span = (query.get(name, "")[:80] for name in ("of", "use", "span"))
-        return cls(of, kind if kind in WORDS else "", use, span)
+        of, use, span, sort = (query.get(name, "")[:80] for name in ("of", "use", "span", "sort"))
+        return cls(of, kind if kind in WORDS else "", use, span, sort)
 
     @property
     def query(self) -> str:
@@ -63,7 +64,8 @@ class Chosen:
 
     def but(self, **changes: str) -> str:
         """The same with something else chosen."""
-        pairs = {"of": self.of, "kind": self.kind, "use": self.use, "span": self.span, **changes}
+        names = ("of", "kind", "use", "span", "sort")
+        pairs = {**{name: getattr(self, name) for name in names}, **changes}
         return urlencode({name: value for name, value in pairs.items() if value})
 
 

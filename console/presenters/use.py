@@ -1,38 +1,40 @@
-"""How busy replicas are: what each uses now, and charts of one of them. Drawn here, as SVG without script or style."""
+"""How busy replicas are now, and who of them has been silent for how long, so that the odd one stands out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.utils import timezone
 
-from agents.models import Gpu
+from console.presenters.badges import Badge
+from console.presenters.charts import Charts, charts, gib
+from console.presenters.replicas import ReplicaLine
+from jobs import printing
 from jobs.models import Job, Run, RunSample
+from jobs.rules import silence
 from jobs.rules.states import RunPhase
 
-WIDTH, HEIGHT = 600.0, 90.0
-# A line is drawn with so many points at most: more cannot be seen.
-POINTS = 240
-MOST_ROWS = 8_000
 NOW = timedelta(seconds=45)
-SPANS: Mapping[str, tuple[str, timedelta | None]] = {
-    "hour": ("last hour", timedelta(hours=1)),
-    "day": ("last day", timedelta(days=1)),
-    "all": ("all of it", None),
-}
-
-Point = tuple[datetime, float]
+SILENT = "silent"
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """What a replica uses at the moment; where that is nothing, or nobody knows, `silence` says so."""
+    """What a replica uses at the moment; where that is nothing, or nobody knows, `unknown` says so.
+
+    `quiet_since`: of one that runs, since when it has printed nothing. `odd`: for conspicuously longer than the others.
+    """
 
     replica: str
+    badge: Badge
     chosen: bool
-    silence: str = ""
+    printed_at: datetime | None
+    quiet_since: datetime | None
+    odd: bool = False
+    unknown: str = ""
     cpu: str = ""
     cpu_share: int | None = None
     memory: str = ""
@@ -42,162 +44,69 @@ class Now:
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
-    title: str
-    top: str
-    words: str
-    paths: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Use:
-    replica: str
-    span: str
-    spans: tuple[tuple[str, str], ...]
-    start: datetime | None
-    end: datetime | None
+    """`odd`: those of `now` that stand out. `sorted`: by silence, the longest first, or else in the job's own order."""
+
     now: tuple[Now, ...]
-    charts: tuple[Chart, ...]
+    odd: tuple[Now, ...]
+    sorted: bool
+    charts: Charts
 
 
-def use(job: Job, replicas: Sequence[tuple[str, str]], replica: str, span: str) -> Use:
-    """`replicas` with their latest runs. Three queries, however many there are."""
+def use(job: Job, replicas: Sequence[ReplicaLine], replica: str, span: str, sort: str) -> Use:
+    """Five queries, however many replicas there are."""
     at = timezone.now()
-    names = [name for name, _ in replicas]
+    names = [line.name for line in replicas]
     chosen = replica if replica in names else names[0] if names else ""
-    span = span if span in SPANS else "hour"
-    rows = _rows(job, chosen, SPANS[span][1], at)
-    start, end = (rows[0].at, rows[-1].at) if rows else (None, None)
-    spans = tuple((value, word) for value, (word, _) in SPANS.items())
-    return Use(chosen, span, spans, start, end, _now(replicas, chosen, at), _charts(rows))
+    lines = _now(replicas, chosen, at)
+    if sort == SILENT:
+        lines.sort(key=lambda line: (line.quiet_since is None, line.quiet_since or at))
+    odd = tuple(line for line in lines if line.odd)
+    return Use(tuple(lines), odd, sort == SILENT, charts(job, chosen, span, at))
 
 
-def _now(replicas: Sequence[tuple[str, str]], chosen: str, at: datetime) -> tuple[Now, ...]:
-    runs = Run.objects.only("cpus", "phase", "started_at").in_bulk([run for _, run in replicas if run])
-    fresh = RunSample.objects.filter(run__in=runs, step=10, at__gte=at - NOW).order_by("at")
+def _now(replicas: Sequence[ReplicaLine], chosen: str, at: datetime) -> list[Now]:
+    ids = [line.run for line in replicas if line.run]
+    runs = Run.objects.only("cpus", "phase", "started_at").in_bulk(ids)
+    printed = printing.last_printed(ids, at)
+    fresh = RunSample.objects.filter(run__in=ids, step=10, at__gte=at - NOW).order_by("at")
     latest = {row.run_id: row for row in fresh}
-    return tuple(_line(name, name == chosen, runs.get(run), latest.get(run)) for name, run in replicas)
+    quiet = {
+        line.name: printed.get(line.run) or runs[line.run].started_at
+        for line in replicas
+        if line.run in runs and runs[line.run].phase == RunPhase.RUNNING
+    }
+    odd = silence.odd_ones({name: (at - since).total_seconds() for name, since in quiet.items() if since})
+    return [
+        Now(
+            replica=line.name,
+            badge=line.badge,
+            chosen=line.name == chosen,
+            printed_at=printed.get(line.run),
+            quiet_since=quiet.get(line.name),
+            odd=line.name in odd,
+            **_load(runs.get(line.run), latest.get(line.run)),
+        )
+        for line in replicas
+    ]
 
 
-def _line(name: str, chosen: bool, run: Run | None, row: RunSample | None) -> Now:
+def _load(run: Run | None, row: RunSample | None) -> dict[str, Any]:
     if run is None or row is None:
-        return Now(name, chosen, silence=_silence(run))
+        return {"unknown": _unknown(run)}
     percents = [load[0] for load in row.gpus if load[0] is not None]
     held = [load[1] for load in row.gpus if load[1] is not None]
-    share = round(100 * row.cpu / run.cpus) if run.cpus else None
-    return Now(
-        replica=name,
-        chosen=chosen,
-        cpu=f"{row.cpu:.1f} of {run.cpus:g} CPUs" if run.cpus else f"{row.cpu:.1f} CPUs",
-        cpu_share=share,
-        memory=gib(row.memory_mb),
-        gpu=f"{len(row.gpus)} GPU{'s' if len(row.gpus) > 1 else ''}" if row.gpus else "",
-        gpu_share=round(sum(percents) / len(percents)) if percents else None,
-        gpu_memory=gib(sum(held)) if held else "",
-    )
+    return {
+        "cpu": f"{row.cpu:.1f} of {run.cpus:g} CPUs" if run.cpus else f"{row.cpu:.1f} CPUs",
+        "cpu_share": round(100 * row.cpu / run.cpus) if run.cpus else None,
+        "memory": gib(row.memory_mb),
+        "gpu": f"{len(row.gpus)} GPU{'s' if len(row.gpus) > 1 else ''}" if row.gpus else "",
+        "gpu_share": round(sum(percents) / len(percents)) if percents else None,
+        "gpu_memory": gib(sum(held)) if held else "",
+    }
 
 
-def _silence(run: Run | None) -> str:
+def _unknown(run: Run | None) -> str:
     if run is None or run.started_at is None and not RunPhase(run.phase).over:
         return "not started yet"
     return "not running any more" if RunPhase(run.phase).over else "nothing is known at the moment"
-
-
-def _rows(job: Job, replica: str, span: timedelta | None, now: datetime) -> list[RunSample]:
-    rows = RunSample.objects.filter(run__job=job, run__replica__name=replica).order_by("-at")
-    newest = rows.values_list("at", flat=True).first()
-    if newest is None:
-        return []
-    if span is not None:
-        rows = rows.filter(at__gt=min(newest, now) - span)
-    return list(reversed(rows.select_related("run").defer("run__order")[:MOST_ROWS]))
-
-
-def _charts(rows: Sequence[RunSample]) -> tuple[Chart, ...]:
-    if len(rows) < 2:
-        return ()
-    cpus = max(row.run.cpus for row in rows)
-    charts = [
-        _chart(rows, "CPU", [lambda row: row.cpu], cpus, lambda cores: f"{cores:.1f} CPUs"),
-        _chart(
-            rows, "Memory", [lambda row: row.memory_mb], rows[-1].run.memory_mb, lambda mb: gib(round(mb))
-        ),
-    ]
-    gpus = max(len(row.gpus) for row in rows)
-    if gpus:
-        sizes = Gpu.objects.filter(uuid__in=rows[-1].run.gpu_uuids).values_list("memory_mb", flat=True)
-        charts += [
-            _chart(
-                rows,
-                "GPU",
-                [_gpu(index, 0) for index in range(gpus)],
-                100,
-                lambda percent: f"{percent:.0f} %",
-            ),
-            _chart(
-                rows,
-                "GPU memory",
-                [_gpu(index, 1) for index in range(gpus)],
-                max(sizes, default=0),
-                lambda mb: gib(round(mb)),
-            ),
-        ]
-    return tuple(charts)
-
-
-def _gpu(index: int, what: int) -> Callable[[RunSample], float | None]:
-    def value(row: RunSample) -> float | None:
-        found: float | None = row.gpus[index][what] if index < len(row.gpus) else None
-        return found
-
-    return value
-
-
-def _chart(
-    rows: Sequence[RunSample],
-    title: str,
-    values: Sequence[Callable[[RunSample], float | None]],
-    top: float,
-    words: Callable[[float], str],
-) -> Chart:
-    lines = [
-        [(row.at, float(found)) for row in rows if (found := value(row)) is not None] for value in values
-    ]
-    every = [value for line in lines for _, value in line]
-    top = max([top, *every]) or 1.0
-    last = [line[-1][1] for line in lines if line]
-    mean = sum(last) / len(last) if last else 0.0
-    least, most = words(min(every, default=0)), words(max(every, default=0))
-    said = f"{title}: {words(mean)} at the end, between {least} and {most}"
-    gap = timedelta(seconds=3 * max(row.step for row in rows))
-    paths = tuple(path(thin(line), rows[0].at, rows[-1].at, top, gap) for line in lines if line)
-    return Chart(title, words(top), said, paths)
-
-
-def thin(line: Sequence[Point]) -> Sequence[Point]:
-    """As many points as can be seen: of each stretch the highest, so that a peak stays one."""
-    if len(line) <= POINTS:
-        return line
-    size = -(-len(line) // POINTS)
-    stretches = (line[at : at + size] for at in range(0, len(line), size))
-    return [max(stretch, key=lambda point: point[1]) for stretch in stretches]
-
-
-def path(line: Iterable[Point], start: datetime, end: datetime, top: float, gap: timedelta) -> str:
-    """SVG path data. Where nothing was known for long, the line is broken."""
-    span = (end - start).total_seconds() or 1.0
-    steps: list[str] = []
-    before: datetime | None = None
-    for at, value in line:
-        x = WIDTH * (at - start).total_seconds() / span
-        y = HEIGHT - (HEIGHT - 2) * value / top - 1
-        joined = before is not None and at - before <= max(gap, timedelta(seconds=span / POINTS * 3))
-        steps.append(f"{'L' if joined else 'M'}{x:.1f} {y:.1f}")
-        before = at
-    return " ".join(steps)
-
-
-def gib(mb: int | None) -> str:
-    if mb is None:
-        return ""
-    return f"{mb} MiB" if mb < 1024 else f"{mb / 1024:.1f} GiB"

@@ -8,9 +8,11 @@ from xml.etree import ElementTree
 import pytest
 from django.utils import timezone
 
+from console.presenters import jobs
+from console.presenters.charts import HEIGHT, POINTS, WIDTH, path, thin
 from console.presenters.live import job_stamp
-from console.presenters.use import HEIGHT, POINTS, WIDTH, path, thin
-from jobs.models import Run, RunSample
+from console.presenters.timeline import Chosen
+from jobs.models import LogPiece, LogSegment, Run, RunSample
 from tests.doors.pages.rows import a_host, a_job
 
 T0 = datetime(2026, 11, 21, 20, tzinfo=UTC)
@@ -39,12 +41,41 @@ def test_a_stalled_replica_reads_nothing_beside_a_busy_one(browser, busy):
     first, second = part.split('id="use-workerpool')[1:]
     assert "50 %" in first and "2.0 of 4 CPUs" in first and "3.0 GiB" in first
     assert " 0 %" in second and "0.0 of 4 CPUs" in second and "stalled" not in second
-    svg = ElementTree.fromstring(part[part.index("<svg") : part.index("</svg>") + 6])
+    chart = part[part.index("<svg viewBox") :]
+    svg = ElementTree.fromstring(chart[: chart.index("</svg>") + 6])
     assert svg.get("aria-label").startswith("CPU: 0.0 CPUs") and len(svg) == 1
     heights = {float(point.split(" ")[1]) for point in svg[0].get("d")[1:].replace("M", "L").split("L")}
     assert min(heights) > HEIGHT - 2 and "style" not in part
     both = browser("vera").get(f"/jobs/{busy.pk}/").content.decode()
     assert both.count("<path") > both.count("<figure") == 4  # CPU, memory, and both GPUs twice
+
+
+def test_the_one_that_hangs_stands_out(browser, project, cast):
+    """By when each last printed, whether that still lies in rows or in files, by our clock; the odd one comes first."""
+    job = a_job(project, cast.bob, replicas=4, host=a_host(clock_offset_s=300.0))
+    now = timezone.now().timestamp()
+    ages = {"workerpool0-0": 2, "workerpool1-0": 3, "workerpool1-1": 2000, "workerpool1-2": 4}
+    for run in Run.objects.filter(job=job).select_related("replica"):
+        wall = now - ages[run.replica.name] + 300
+        marks = [[0, wall - 50], [10, wall]]
+        if run.replica.name == "workerpool1-1":
+            LogSegment.objects.create(run=run, start=0, end=20, key="k", index=[[0, 20, 0, 9, True, marks]])
+            run.log_rolled = 20
+        else:
+            LogPiece.objects.create(run=run, start=0, end=10, z=False, data=b"x" * 10, at=[[0, wall - 900]])
+            LogPiece.objects.create(run=run, start=10, end=20, z=False, data=b"x" * 10, at=marks)
+        run.log_stored = 20
+        run.save()
+    live = jobs.live(job, cast.vera, Chosen(sort="silent"))
+    assert [line.replica for line in live.use.now][0] == "workerpool1-1"
+    for line in live.use.now:
+        assert abs(now - ages[line.replica] - line.printed_at.timestamp()) < 1
+    assert [line.replica for line in live.use.odd] == ["workerpool1-1"]
+    page = browser("vera").get(f"/jobs/{job.pk}/?sort=silent").content.decode()
+    assert "Much quieter than the others" in page and page.count('class="odd"') == 1
+    assert page.index('id="use-workerpool1-1"') < page.index('id="use-workerpool0-0"')
+    assert "?sort=silent&amp;log=workerpool1-1#job-logs" in page
+    assert [line.replica for line in jobs.live(job, cast.vera).use.now] == list(ages)
 
 
 def test_scripts_read_samples(browser, busy):

@@ -1,0 +1,24 @@
+"""Who is conspicuously silent."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.rules.silence import LEAST_S, odd_ones
+
+
+@pytest.mark.parametrize(
+    ("silent", "odd"),
+    [
+        ({}, set()),
+        ({"a": 1e6}, set()),
+        ({"a": 2.0, "b": 600.0}, {"b"}),
+        ({"a": 2.0, "b": LEAST_S - 1}, set()),
+        ({"a": 30.0, "b": 30.0, "c": 299.0}, set()),
+        ({"a": 30.0, "b": 30.0, "c": 300.0}, {"c"}),
+        ({"a": 600.0, "b": 601.0, "c": 3.0}, set()),
+        ({str(n): 1.0 for n in range(63)} | {"x": 90.0}, {"x"}),
+    ],
+)
+def test_who_is_silent_for_much_longer_than_most_is_odd(silent, odd):
+    assert odd_ones(silent) == odd
