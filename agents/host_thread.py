@@ -22,7 +22,7 @@ from agents.leases import Lease
 from agents.link import Hello, Link, RunnerMissing
 from agents.models import HostStatus
 from agents.orders import CLOSED, Start, busy, orders
-from agents.runner import WireError
+from agents.runner.wire import WireError
 from agents.targets import Target
 from agents.turns import Turns
 

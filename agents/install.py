@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import cache
-from pathlib import Path
 
 import paramiko
 
-from agents import runner
 from agents.dial import DialError
 from agents.dial import run as run_command
 from agents.failpoints import failpoint
+from agents.packing import RUNNER, packed
 
 MODES = frozenset({"serve", "shell", "probe"})
 PUT_TIMEOUT_S = 60.0
@@ -24,7 +23,7 @@ BOOT = 'python3 -c "import sys; exec(eval(sys.stdin.buffer.readline()))"'
 PUT = """
 import hashlib, json, os, sys, tempfile
 head = json.loads(sys.stdin.buffer.readline().decode())
-name = os.path.join(".trainyard", "bin", head["sha"] + ".py")
+name = os.path.join(".trainyard", "bin", head["sha"] + ".pyz")
 def whole():
     try:
         with open(name, "rb") as f:
@@ -64,8 +63,8 @@ class InstallFailed(DialError):
 
 @cache
 def source() -> bytes:
-    """The runner as it is sent. Read once: a newer file belongs to the next start of this process, with its wire."""
-    return Path(runner.__file__).read_bytes()
+    """The runner as it is sent. Packed once: newer files belong to the next start of this process, with their wire."""
+    return packed(RUNNER)
 
 
 @cache
@@ -77,7 +76,7 @@ def command(sha: str, mode: str) -> str:
     """The constant command that starts the runner in the login user's home."""
     if mode not in MODES or len(sha) != 64 or not set(sha) <= set("0123456789abcdef"):
         raise ValueError(f"no such command: {sha!r} {mode!r}")
-    return f"python3 .trainyard/bin/{sha}.py {mode}"
+    return f"python3 .trainyard/bin/{sha}.pyz {mode}"
 
 
 def put_runner(transport: paramiko.Transport, program: bytes | None = None) -> str:

@@ -21,7 +21,7 @@ from agents.dial import ENDS, DialError, open_session
 from agents.failpoints import HEARD, failpoint
 from agents.inbox import Inbox
 from agents.orders import Forget, Order, Pull, Said, Start, Stop
-from agents.runner import PROTOCOL, Message, WireError
+from agents.runner.wire import PROTOCOL, Message, WireError
 from agents.stream import Stream
 from agents.words import clean
 

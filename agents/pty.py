@@ -14,7 +14,7 @@ import paramiko
 
 from agents import install
 from agents.dial import ENDS, Busy, Connection, DialError, dial, open_session
-from agents.runner import MAX_HEADER, MAX_JUNK, SHELL_PREFACE, WireError, decode_object
+from agents.runner.wire import MAX_HEADER, MAX_JUNK, SHELL_PREFACE, WireError, decode_object
 from agents.targets import Target
 from agents.words import clean
 

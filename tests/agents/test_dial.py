@@ -149,7 +149,7 @@ def test_a_command_that_floods_or_never_ends_costs_its_limit_and_no_more(machine
 
 def test_the_runner_is_put_whole_once_and_again_when_it_was_damaged(machine, key):
     program = b"print('hello from the runner')\n# \xff\xfe not text\n" * 1000
-    place = machine.path(f"{machine.home}/.trainyard/bin/{hashlib.sha256(program).hexdigest()}.py")
+    place = machine.path(f"{machine.home}/.trainyard/bin/{hashlib.sha256(program).hexdigest()}.pyz")
     with dialled(target(machine), key) as connection:
         assert put_runner(connection, program) == place.stem
         assert place.read_bytes() == program

@@ -259,7 +259,7 @@ def test_a_run_goes_on_under_the_next_version_of_the_runner(machine, key, desk, 
     first = start_fleet(key, desk, deployment="t-upgrade")
     wait_for(lambda: desk.logs["r"] == b"old\n", "the run to speak")
     first.stop()
-    old, program = Host.objects.get(pk=host.pk).runner_sha, install.source() + b"\n# the next version\n"
+    old, program = Host.objects.get(pk=host.pk).runner_sha, b"# the next version\n" + install.source()
     monkeypatch.setattr(install, "source", lambda: program)
     monkeypatch.setattr(install, "shipped_sha", lambda: hashlib.sha256(program).hexdigest())
     second = start_fleet(key, desk, deployment="t-upgrade")

@@ -20,7 +20,7 @@ from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
 from agents.host_thread import HostThread
 from agents.inbox import Inbox
 from agents.install import command
-from agents.runner import PROTOCOL, WireError, encode
+from agents.runner.wire import PROTOCOL, WireError, encode
 from agents.stream import Stream
 from agents.turns import Turns
 from tests.harness.shell import wait_for

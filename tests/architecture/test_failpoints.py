@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 from agents import failpoints
-from agents.runner import RUNNER_FAILPOINTS
+from agents.runner.failpoints import RUNNER_FAILPOINTS
 from tests.flows import test_crash_points as console_walks
 from tests.flows import test_crash_points_on_hosts as runner_walks
 

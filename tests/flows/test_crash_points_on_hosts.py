@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from agents.runner import RUNNER_FAILPOINTS
+from agents.runner.failpoints import RUNNER_FAILPOINTS
 from tests.flows.scenes import stopped_on
 from tests.harness.product import job_spec
 from tests.harness.product.client import TERMINAL

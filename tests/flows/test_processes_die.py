@@ -95,7 +95,7 @@ def changed_tree(tmp_path):
     for name in ("agents", "console", "jobs", "templates", "static"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "node_modules").symlink_to(ROOT / "node_modules")
-    with open(tmp_path / "agents" / "runner.py", "a") as runner:
+    with open(tmp_path / "agents" / "runner" / "serve.py", "a") as runner:
         runner.write("\n# A later version.\n")
     return tmp_path
 

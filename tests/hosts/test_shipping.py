@@ -60,7 +60,7 @@ def test_a_connection_that_is_cut_in_the_middle_leaves_nothing_and_the_next_ship
     assert found(place) == []
     with connected(host) as connection:
         assert put_runner(connection, PROGRAM) == SHA
-    assert found(place) == [f"{SHA}.py"] and (place / f"{SHA}.py").read_bytes() == PROGRAM
+    assert found(place) == [f"{SHA}.pyz"] and (place / f"{SHA}.pyz").read_bytes() == PROGRAM
 
 
 @pytest.mark.needs_namespaces
@@ -73,4 +73,4 @@ def test_a_full_disk_is_told_in_its_own_words_and_is_no_half_runner(host, place)
         assert len(found(place)) == 1
         host.free_disk()
         assert put_runner(connection, PROGRAM) == SHA
-    assert (place / f"{SHA}.py").read_bytes() == PROGRAM
+    assert (place / f"{SHA}.pyz").read_bytes() == PROGRAM

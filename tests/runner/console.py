@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import zlib
 from pathlib import Path
 
-from agents import runner
-from agents.runner import Decoder, encode
+from agents.packing import RUNNER as PACKAGE
+from agents.packing import packed
+from agents.runner.containment import remove_cgroup
+from agents.runner.facts import load_facts
+from agents.runner.failpoints import RUNNER_FAILPOINTS
+from agents.runner.processes import all_processes, read_process
+from agents.runner.wire import Decoder, encode
 
-RUNNER = Path(runner.__file__)
+
+def put_runner() -> Path:
+    """The runner as hosts get it: one file."""
+    place = Path(tempfile.mkdtemp(prefix="trainyard-runner-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    (place / "runner.pyz").write_bytes(packed(PACKAGE))
+    return place / "runner.pyz"
+
+
+RUNNER = put_runner()
 PATIENCE_S = 90.0
 
 
@@ -42,6 +59,7 @@ class Host:
     def __init__(self, home: Path, python=sys.executable):
         self.home = home
         self.python = python
+        self.runner = RUNNER
         self.env = {
             "HOME": str(home),
             "USER": "gpu",
@@ -58,7 +76,7 @@ class Host:
         return console
 
     def arm(self, point, act="kill"):
-        assert point in runner.RUNNER_FAILPOINTS
+        assert point in RUNNER_FAILPOINTS
         (self.home / "arm" / point).write_text(act)
 
     def fired(self, point):
@@ -68,12 +86,12 @@ class Host:
         return self.home / ".trainyard" / deployment / "runs" / run
 
     def facts(self, run):
-        return runner.load_facts(str(self.run_dir(run)))
+        return load_facts(str(self.run_dir(run)))
 
     def keepers(self, run):
         """Pids of the keepers of a run, the outer one first."""
         found = []
-        for pid in runner.all_processes():
+        for pid in all_processes():
             with contextlib.suppress(OSError):
                 title = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
                 if title in (
@@ -83,13 +101,13 @@ class Host:
                     environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
                     if b"HOME=" + os.fsencode(self.home) in environ:
                         found.append(pid)
-        parents = {pid: process.parent for pid in found if (process := runner.read_process(pid))}
+        parents = {pid: process.parent for pid in found if (process := read_process(pid))}
         return sorted(parents, key=lambda pid: parents[pid] in parents)
 
     def processes(self):
         """Everybody who carries this home in the environment: serves, keepers, replicas, children."""
         found = []
-        for pid in runner.all_processes():
+        for pid in all_processes():
             with contextlib.suppress(OSError):
                 if b"HOME=" + os.fsencode(self.home) in Path(f"/proc/{pid}/environ").read_bytes().split(
                     b"\0"
@@ -110,14 +128,14 @@ class Host:
             time.sleep(0.02)
         for facts in self.home.rglob("facts.json"):
             if group := (json.loads(facts.read_bytes()) or {}).get("cgroup"):
-                runner.remove_cgroup(group)
+                remove_cgroup(group)
 
 
 class Console:
     def __init__(self, host, extra):
         self.host = host
         self.process = subprocess.Popen(
-            [host.python, str(RUNNER), "serve"],
+            [host.python, str(host.runner), "serve"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**host.env, **extra},

@@ -8,7 +8,9 @@ import time
 
 import pytest
 
-from agents import runner
+from agents.runner.containment import cgroup_path
+from agents.runner.facts import load_facts, save_facts
+from agents.runner.processes import all_processes, descendants, read_process
 from tests.runner.console import command, wait_for
 
 # Writes a line per start, then ends with 7 once it is told to.
@@ -71,13 +73,13 @@ def test_both_keepers_killed_is_lost_with_nothing_left(console, host):
                                 "print('up')", "time.sleep(600)"), gpus=["GPU-a"])  # fmt: skip
     console.text("r1", "up")
     pid = console.facts["r1"]["pid"] if console.facts["r1"]["pid"] else console.running("r1")["pid"]
-    tree = runner.descendants({pid}, runner.all_processes()) | {pid}
+    tree = descendants({pid}, all_processes()) | {pid}
     assert len(tree) == 2
     for keeper in host.keepers("r1"):
         os.kill(keeper, signal.SIGKILL)
     facts = console.closed("r1")
     assert (facts["why"], facts["exit_code"], facts["exit_signal"]) == ("lost", None, None)
-    assert not any((p := runner.read_process(pid)) and p.state != "Z" for pid in tree)
+    assert not any((p := read_process(pid)) and p.state != "Z" for pid in tree)
     console.start("r2", ["true"], gpus=["GPU-a"])
     assert console.closed("r2")["exit_code"] == 0
 
@@ -144,7 +146,7 @@ def test_a_kill_at_any_point_of_a_start_is_told_truthfully(console, host, point)
     again.start("r2", ["true"], gpus=["GPU-a"])
     assert again.closed("r2")["exit_code"] == 0
     wait_for(lambda: not host.keepers("r1"), "no keeper left")
-    group = runner.cgroup_path("r1", facts["mark"])
+    group = cgroup_path("r1", facts["mark"])
     assert not (group and os.path.isdir(group))
     assert not [p for p in host.run_dir("r1").iterdir() if p.name in ("order.json", "control", "spare.0")]
 
@@ -187,16 +189,16 @@ def test_a_reboot_closes_what_ran_and_kills_nothing(console, host):
     for run, phase in (("r1", "running"), ("r2", "ended")):
         facts = host.facts(run)
         facts.update(boot_id="another-boot", phase=phase, from_a_newer_version={"kept": [1]})
-        runner.save_facts(str(host.run_dir(run)), facts)
+        save_facts(str(host.run_dir(run)), facts)
     # A process that carries the old run's pid, and even its mark, is not of that boot's run.
-    pid, ticks = facts["pid"], runner.read_process(host.facts("r1")["pid"]).ticks
+    pid, ticks = facts["pid"], read_process(host.facts("r1")["pid"]).ticks
     again = host.connect()
     again.hello()
     lost, kept = again.closed("r1"), again.closed("r2")
     assert (lost["why"], lost["exit_code"], lost["exit_signal"]) == ("reboot", None, None)
     assert (kept["why"], kept["exit_code"]) == ("exit", 4)
     assert lost["from_a_newer_version"] == {"kept": [1]}
-    assert runner.read_process(host.facts("r1")["pid"]).ticks == ticks and pid
+    assert read_process(host.facts("r1")["pid"]).ticks == ticks and pid
 
 
 def test_the_newest_connection_takes_over_and_the_older_one_leaves(console, host):
@@ -243,10 +245,10 @@ def test_runs_go_on_when_the_connection_ends(console, host):
 
 def test_facts_of_any_version_are_read(tmp_path):
     (tmp_path / "facts.json").write_text('{"phase": "running", "schema": 99, "new": {"a": 1}, "log": null}')
-    facts = runner.load_facts(str(tmp_path))
-    runner.save_facts(str(tmp_path), facts, durable=True)
-    again = runner.load_facts(str(tmp_path))
+    facts = load_facts(str(tmp_path))
+    save_facts(str(tmp_path), facts, durable=True)
+    again = load_facts(str(tmp_path))
     assert (again["schema"], again["new"], again["log"]["size"]) == (99, {"a": 1}, 0)
     for broken in ("", "{", "[]", '{"phase": 3}', "\0" * 50):
         (tmp_path / "facts.json").write_text(broken)
-        assert runner.load_facts(str(tmp_path)) is None
+        assert load_facts(str(tmp_path)) is None

@@ -10,7 +10,8 @@ import sys
 
 import pytest
 
-from agents import runner
+from agents.packing import RUNNER as PACKAGE
+from agents.runner.gpus import gpu_minors, words_of_holders
 from tests.runner.console import Host, command
 from tests.runner.fake_gpus import FakeGpus
 
@@ -166,15 +167,15 @@ def test_serve_answers_while_a_look_hangs(console, gpus):
 
 def test_minors_are_not_indexes(gpus, monkeypatch):
     monkeypatch.setenv("TRAINYARD_GPU_ROOT", str(gpus.root))
-    assert runner.gpu_minors() == {gpus.uuids[0]: 2, gpus.uuids[1]: 1, gpus.uuids[2]: 0}
+    assert gpu_minors() == {gpus.uuids[0]: 2, gpus.uuids[1]: 1, gpus.uuids[2]: 0}
 
 
 def test_processes_of_others_are_counted_where_their_files_cannot_be_seen(gpus):
-    program = "import json; from agents import runner; print(json.dumps(runner.open_devices()[1]))"
+    program = "import json; from agents.runner.gpus import open_devices; print(json.dumps(open_devices()[1]))"
     argv = ["setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-c", program]
     if os.getuid() != 0:
         argv = argv[3:]
-    cwd = os.path.dirname(os.path.dirname(runner.__file__))
+    cwd = PACKAGE.parents[1]
     done = subprocess.run(argv, stdout=subprocess.PIPE, check=True, cwd=cwd, timeout=60)
     assert json.loads(done.stdout) >= 1, "at least this test itself, or process 1"
 
@@ -190,6 +191,6 @@ def test_holders_are_told_in_words():
         "run": "",
     }
     unknown = {**row, "user": "", "age_s": None, "name": "", "how": "open"}
-    assert runner.words_of_holders("GPU-1", [row, unknown]) == (
+    assert words_of_holders("GPU-1", [row, unknown]) == (
         "GPU GPU-1 is in use: PID 7 (python3) of alice for 2 h; PID 7 (not to be seen from here), by its open device"
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import ast
+import hashlib
 import json
 import os
 import pty
 import re
 import select
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from agents import runner
+from agents.runner.digest import log_digest
+from agents.runner.linux import boot_id
+from agents.runner.probe import filesystem_type, probe_sshd
+from agents.runner.programs import output_of
+from agents.runner.wire import SHELL_PREFACE
 from tests.runner.console import RUNNER, Host, command, wait_for
 
 # Mounts a small disk over the home in a mount namespace of its own; root needs no user namespace for that.
@@ -124,7 +130,7 @@ def test_a_log_larger_than_the_disk_passes_through_whole(small):
     console.closed("r1")
     found, digest = console.ended_log("r1")
     assert len(found) == 800 * 65536 and "r1" not in console.gaps
-    assert digest == runner.log_digest(found)
+    assert digest == log_digest(found)
 
 
 def test_a_flood_over_the_budget_leaves_the_disk_room(small):
@@ -160,7 +166,7 @@ def shell(host, request, typed=b""):
         return heard
 
     try:
-        read_until(runner.SHELL_PREFACE)
+        read_until(SHELL_PREFACE)
         os.write(fd, json.dumps(request).encode() + b"\n" + typed)
         read_until(b"}\n")
         yield heard
@@ -180,7 +186,7 @@ def test_a_shell_opens_in_the_runs_place_and_environment(console, host):
     typed = b"echo $SECRET-$TRAINYARD_RUN-$EXTRA-$((1+1)); pwd; stty -a\n"
     session = shell(host, {"deployment": "dep", "run": "r1", "env": {"EXTRA": "more"}}, typed)
     heard = next(session)
-    assert heard.startswith(runner.SHELL_PREFACE) and b'{"ok":true}\n' in heard
+    assert heard.startswith(SHELL_PREFACE) and b'{"ok":true}\n' in heard
     read_until = next(session)
     text = read_until(b"-iuclc").decode()
     assert "s3cr3t-r1-more-2\r\n" in text
@@ -221,7 +227,7 @@ def test_a_shell_is_refused_where_there_is_none_to_open(console, host, request_,
         [sys.executable, str(RUNNER), "shell"], input=json.dumps(request_).encode() + b"\n", env=host.env,
         stdout=subprocess.PIPE, timeout=60, check=False,
     )  # fmt: skip
-    answer = json.loads(done.stdout[len(runner.SHELL_PREFACE) :])
+    answer = json.loads(done.stdout[len(SHELL_PREFACE) :])
     assert words in answer["error"] and done.returncode == 1
 
 
@@ -262,7 +268,7 @@ def test_the_probe_tells_what_the_host_is(host, tmp_path, script, gpus, error):
     assert found["nvidia_smi"] is bool(script)
     assert (error is None) == (found["gpu_error"] is None) and (error or "") in (found["gpu_error"] or "")
     assert {"name": "podman", "version": "4.9.3"} in found["runtimes"]
-    assert found["boot_id"] == runner.boot_id() and found["uid"] == os.getuid()
+    assert found["boot_id"] == boot_id() and found["uid"] == os.getuid()
     assert found["cpus"] >= 1 and found["memory_mb"] > 100 and abs(found["wall"] - time.time()) < 60
     assert found["disk"]["writable"] and found["disk"]["free_mb"] > 0
     assert found["containment"] in ("cgroup", "subreaper")
@@ -270,32 +276,52 @@ def test_the_probe_tells_what_the_host_is(host, tmp_path, script, gpus, error):
 
 def test_a_program_that_hangs_does_not_hang_the_probe():
     began = time.monotonic()
-    status, words = runner.output_of(["sleep", "600"], timeout=0.2)
+    status, words = output_of(["sleep", "600"], timeout=0.2)
     assert status == 124 and "did not answer" in words and time.monotonic() - began < 60
 
 
 def test_file_systems_and_sshd_limits_are_told(tmp_path):
-    assert runner.filesystem_type("/proc") == "proc"
-    assert runner.filesystem_type("/proc/self/../1/..") == "proc"
-    assert runner.probe_sshd(str(tmp_path)) == {"max_sessions": None, "max_startups": None}
+    assert filesystem_type("/proc") == "proc"
+    assert filesystem_type("/proc/self/../1/..") == "proc"
+    assert probe_sshd(str(tmp_path)) == {"max_sessions": None, "max_startups": None}
     (tmp_path / "sshd_config").write_text("Include x\nMaxSessions 3 # few\nMatch User a\nMaxStartups 1\n")
-    assert runner.probe_sshd(str(tmp_path)) == {"max_sessions": 3, "max_startups": "10:30:100"}
+    assert probe_sshd(str(tmp_path)) == {"max_sessions": 3, "max_startups": "10:30:100"}
     (tmp_path / "sshd_config.d").mkdir()
     (tmp_path / "sshd_config.d" / "a.conf").write_text("maxsessions=2\nMaxStartups 5:50:9\n")
-    assert runner.probe_sshd(str(tmp_path)) == {"max_sessions": 2, "max_startups": "5:50:9"}
+    assert probe_sshd(str(tmp_path)) == {"max_sessions": 2, "max_startups": "5:50:9"}
 
 
-def test_the_file_is_python_3_7_and_imports_the_standard_library_only():
-    tree = ast.parse(RUNNER.read_text(), feature_version=(3, 7))
-    names = {
-        name.split(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.Import, ast.ImportFrom))
-        for name in (
-            [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-        )
-    }
-    assert names <= set(sys.stdlib_module_names)
+def test_a_runner_whose_file_is_gone_has_all_that_it_needs(host, tmp_path):
+    """It is deleted, or replaced on a damaged disk, while a serve still works from it for months."""
+    program = tmp_path / "runner.pyz"
+    shutil.copy(RUNNER, program)
+    host.runner = program
+    console = host.connect()
+    sha = console.hello()["sha"]
+    program.unlink()
+    assert sha == hashlib.sha256(RUNNER.read_bytes()).hexdigest()
+    console.start("r1", ["sh", "-c", "echo up; sleep 600"], work_key="w", timeout_s=3600, files={"a/b": "c"})
+    console.start("r2", ["no-such-program"])
+    assert console.closed("r2")["refusal"] == "exec_failed"
+    console.text("r1", "up")
+    console.hear("sample", lambda m: m["run"] == "r1")
+    for pid in host.keepers("r1"):
+        os.kill(pid, signal.SIGKILL)
+    assert console.closed("r1")["why"] == "lost"
+    assert console.ended_log("r1")[0] == b"up\n"
+    console.say("watch", gpus=["GPU-none"])
+    console.hear("gpus")
+    for run in ("r1", "r2"):
+        console.say("forget", run=run, work=True)
+        console.hear("forgotten", lambda m, run=run: m["run"] == run)
+    console.stop("never")
+    assert console.closed("never")["why"] == "tombstone"
+    wait_for(lambda: not (host.home / ".trainyard/dep/work/w").exists(), "the work directory to be deleted")
+    console.start("r3", ["sh", "-c", "trap 'exit 7' TERM; echo up; while :; do sleep 0.05; done"])
+    console.text("r3", "up")
+    console.stop("r3", 30)
+    assert console.closed("r3")["exit_code"] == 7
+    assert [path.name for path in host.home.rglob("keeper.err")] == []
 
 
 def other_pythons():
@@ -319,10 +345,7 @@ def test_the_whole_life_of_a_run_on_every_python(tmp_path, python):
     try:
         console = host.connect()
         greeting = console.hello()
-        assert (
-            greeting["v"] == 1
-            and greeting["sha"] == __import__("hashlib").sha256(RUNNER.read_bytes()).hexdigest()
-        )
+        assert greeting["v"] == 1 and greeting["sha"] == hashlib.sha256(RUNNER.read_bytes()).hexdigest()
         console.start(
             "r1", ["sh", "-c", "echo up; trap 'exit 3' TERM; while :; do sleep 0.05; done"], timeout_s=3600
         )

@@ -11,7 +11,12 @@ import time
 
 import pytest
 
-from agents import runner
+from agents.runner import custody
+from agents.runner.custody import Custody
+from agents.runner.digest import LogDigest, log_digest
+from agents.runner.files import SPARES, make_spares
+from agents.runner.tail import Tail
+from agents.runner.wire import Decoder
 from tests.runner.console import command, wait_for
 
 MIB = 1 << 20
@@ -157,21 +162,21 @@ def test_a_flood_that_is_punched_while_it_is_sent_never_shows_zeros(console, hos
 @pytest.mark.parametrize("can_punch", [True, False])
 def test_a_file_system_that_cannot_punch_loses_nothing(tmp_path, monkeypatch, can_punch):
     if not can_punch:
-        monkeypatch.setattr(runner, "punch_hole", lambda fd, start, length: False)
+        monkeypatch.setattr(custody, "punch_hole", lambda fd, start, length: False)
     (tmp_path / "log").write_bytes(random.Random(1).randbytes(4 * MIB))
-    runner.make_spares(str(tmp_path))
+    make_spares(str(tmp_path))
     fd = os.open(tmp_path / "log", os.O_RDWR)
-    runner.Custody(str(tmp_path), fd, budget_mb=1).look()
+    Custody(str(tmp_path), fd, budget_mb=1).look()
     os.close(fd)
     holes = json.loads((tmp_path / "log.cut").read_bytes())["holes"]
     assert holes == ([[MIB // 4, 4 * MIB - MIB // 2]] if can_punch else [])
     assert ((tmp_path / "log").stat().st_blocks * 512 < MIB) == can_punch
-    assert len(list(tmp_path.glob("spare.*"))) == runner.SPARES
+    assert len(list(tmp_path.glob("spare.*"))) == SPARES
 
 
 def test_what_is_punched_between_look_and_read_is_not_taken_for_text(tmp_path, monkeypatch):
     (tmp_path / "log").write_bytes(b"x" * 300_000)
-    tail = runner.Tail("r1", str(tmp_path))
+    tail = Tail("r1", str(tmp_path))
     tail.pull(0)
     read = os.pread
 
@@ -182,7 +187,7 @@ def test_what_is_punched_between_look_and_read_is_not_taken_for_text(tmp_path, m
         return read(fd, length, at)
 
     monkeypatch.setattr(os, "pread", punched_first)
-    decoder = runner.Decoder()
+    decoder = Decoder()
     found = decoder.feed(tail.frame(0.0) + tail.frame(1.0) + tail.frame(2.0))
     tail.close()
     heads = [(message["t"], message["from"], message["to"]) for message, _ in found]
@@ -195,9 +200,9 @@ def test_a_hole_beyond_the_end_of_its_file_is_none(tmp_path, hole):
     """Of a log that was cut since, or nonsense that the replica wrote there: it was told again and again."""
     (tmp_path / "log").write_bytes(b"x" * 300_000)
     (tmp_path / "log.cut").write_text(json.dumps({"generation": 0, "holes": [hole]}))
-    tail = runner.Tail("r1", str(tmp_path))
+    tail = Tail("r1", str(tmp_path))
     tail.pull(0)
-    decoder, found, now = runner.Decoder(), [], 0.0
+    decoder, found, now = Decoder(), [], 0.0
     while len(found) < 100 and (frame := tail.frame(now)) is not None:
         found += decoder.feed(frame)
         now += 1.0
@@ -207,7 +212,7 @@ def test_a_hole_beyond_the_end_of_its_file_is_none(tmp_path, hole):
 
 def test_who_cuts_the_log_again_and_again_is_told_about_ever_less_often(tmp_path):
     (tmp_path / "log").write_bytes(b"x" * 100)
-    tail = runner.Tail("r1", str(tmp_path))
+    tail = Tail("r1", str(tmp_path))
     tail.pull(0)
     pauses = []
     for turn in range(300):
@@ -289,10 +294,10 @@ def test_a_new_pull_starts_there_and_unpull_ends_it(console, host):
 
 def test_a_log_digest_can_be_gone_on_with():
     data = random.Random(3).randbytes(17 * MIB)
-    whole = runner.log_digest(data)
-    half = runner.LogDigest()
+    whole = log_digest(data)
+    half = LogDigest()
     half.update(data[: 9 * MIB])
-    rest = runner.LogDigest(half.blocks)
+    rest = LogDigest(half.blocks)
     rest.update(data[rest.size :])
     assert whole == rest.value() == digest_of(data)
-    assert runner.log_digest(b"") == "sha256:" + hashlib.sha256().hexdigest()
+    assert log_digest(b"") == "sha256:" + hashlib.sha256().hexdigest()

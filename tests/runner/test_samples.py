@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agents import runner
 from agents.arrivals import arrivals
+from agents.runner.programs import output_of
+from agents.runner.samples import SMI, read_load
 from tests.harness import hosts
 from tests.runner.console import command, wait_for
 
@@ -52,7 +53,7 @@ def smi(host, tmp_path):
 def test_the_idle_read_zero_and_orphans_are_counted(host, smi):
     console = host.connect()
     console.hello()
-    uuid = runner.output_of(["env", *(f"{k}={v}" for k, v in host.env.items()), *runner.SMI])[1].split(",")[0]
+    uuid = output_of(["env", *(f"{k}={v}" for k, v in host.env.items()), *SMI])[1].split(",")[0]
     console.start("busy", SPIN, gpus=[uuid])
     console.start("idle", ["sleep", "600"])
     console.text("busy", "at work")
@@ -95,4 +96,4 @@ def cmdline(pid):
     ],
 )
 def test_what_nvidia_smi_says_is_read_with_care(text, load):
-    assert runner.read_load(text) == load
+    assert read_load(text) == load

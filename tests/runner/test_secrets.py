@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agents import runner
+from agents.runner.processes import all_processes
 from tests.runner.console import command, wait_for
 
 CANARY = "canary-7f3a91c2"
@@ -24,7 +24,7 @@ def holding(host):
 
 
 def command_lines():
-    for pid in runner.all_processes():
+    for pid in all_processes():
         with contextlib.suppress(OSError):
             yield Path(f"/proc/{pid}/cmdline").read_bytes()
 

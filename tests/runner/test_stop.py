@@ -10,7 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from agents import runner
+from agents.runner import processes
+from agents.runner.containment import (
+    OomCounts,
+    delegated_cgroup,
+    judge_oom,
+    memory_limits_here,
+    own_oom_kills,
+)
+from agents.runner.facts import load_facts, save_facts
+from agents.runner.home import Home
+from agents.runner.keeper import Keeper
+from agents.runner.processes import Process, freeze_and_kill, read_process, send_exactly
 from tests.runner.console import command, wait_for
 
 # Every hostile child leaves its trace by touching a file again and again: who still lives shows as a fresh file.
@@ -137,15 +148,15 @@ def test_a_shell_in_the_run_ends_with_it(console, host):
 def test_a_stranger_with_a_reused_pid_is_never_signalled():
     stranger = subprocess.Popen(["sleep", "600"])
     try:
-        ticks = runner.read_process(stranger.pid).ticks
-        assert runner.send_exactly(stranger.pid, ticks - 1, signal.SIGKILL) == "gone"
+        ticks = read_process(stranger.pid).ticks
+        assert send_exactly(stranger.pid, ticks - 1, signal.SIGKILL) == "gone"
         assert stranger.poll() is None
-        assert runner.send_exactly(stranger.pid, ticks, signal.SIGTERM) == "sent"
+        assert send_exactly(stranger.pid, ticks, signal.SIGTERM) == "sent"
         assert stranger.wait(30) == -signal.SIGTERM
     finally:
         stranger.kill()
         stranger.wait()
-    assert runner.send_exactly(stranger.pid, ticks, signal.SIGKILL) == "gone"
+    assert send_exactly(stranger.pid, ticks, signal.SIGKILL) == "gone"
 
 
 def test_a_lost_run_whose_pid_now_is_a_strangers_spares_the_stranger(console, host):
@@ -159,7 +170,7 @@ def test_a_lost_run_whose_pid_now_is_a_strangers_spares_the_stranger(console, ho
     try:
         # The same pid on the same boot, only started at another time: what a wrapped pid counter gives.
         facts = host.facts("r1")
-        runner.save_facts(str(host.run_dir("r1")), dict(facts, pid=stranger.pid))
+        save_facts(str(host.run_dir("r1")), dict(facts, pid=stranger.pid))
         again = host.connect()
         again.hello()
         assert again.closed("r1")["why"] == "lost"
@@ -171,27 +182,27 @@ def test_a_lost_run_whose_pid_now_is_a_strangers_spares_the_stranger(console, ho
 
 def test_an_unkillable_survivor_is_named_and_holds_the_run_open(monkeypatch, tmp_path):
     """The keeper asks the kernel; here the kernel denies, as it does for a child that became another user."""
-    home = runner.Home("dep")
+    home = Home("dep")
     monkeypatch.setattr(home, "runs", str(tmp_path))
     (tmp_path / "r1").mkdir()
-    keeper = runner.Keeper(home, "r1")
-    one = runner.Process(os.getpid(), 1, "S", 0)
+    keeper = Keeper(home, "r1")
+    one = Process(os.getpid(), 1, "S", 0)
     monkeypatch.setattr(keeper, "everybody", lambda: [one])
-    monkeypatch.setattr(runner, "send_exactly", lambda pid, ticks, signum: "denied")
-    denied = runner.freeze_and_kill(keeper.everybody)
+    monkeypatch.setattr(processes, "send_exactly", lambda pid, ticks, signum: "denied")
+    denied = freeze_and_kill(keeper.everybody)
     keeper.tell_survivors(denied)
-    saved = runner.load_facts(str(tmp_path / "r1"))
+    saved = load_facts(str(tmp_path / "r1"))
     assert saved["survivors"] == [{"pid": os.getpid(), "why": "not permitted: it runs as another user"}]
     assert saved["phase"] != "closed"
 
 
 def test_nobody_is_killed_before_everybody_stands_still(monkeypatch):
     """A chain that forks and exits shows one new self after the other: it is frozen first, however long that takes."""
-    chain = [runner.Process(pid, 1, "S", 7) for pid in range(5)]
+    chain = [Process(pid, 1, "S", 7) for pid in range(5)]
     passes = iter([chain[:1], chain[1:3], chain[1:4], chain[2:5], chain[2:5]])
     sent = []
-    monkeypatch.setattr(runner, "send_exactly", lambda *what: sent.append(what) or "sent")
-    assert runner.freeze_and_kill(lambda: next(passes)) == []
+    monkeypatch.setattr(processes, "send_exactly", lambda *what: sent.append(what) or "sent")
+    assert freeze_and_kill(lambda: next(passes)) == []
     kinds = [signum for _, _, signum in sent]
     first_kill = kinds.index(signal.SIGKILL)
     assert set(kinds[:first_kill]) == {signal.SIGSTOP} and set(kinds[first_kill:]) == {signal.SIGKILL}
@@ -220,16 +231,16 @@ def test_nobody_is_killed_before_everybody_stands_still(monkeypatch):
     ],
 )
 def test_out_of_memory_is_told_from_a_plain_kill_and_how_sure(own, host, killed, failed, answer):
-    found = runner.judge_oom(own, runner.OomCounts(*host), killed, failed)
+    found = judge_oom(own, OomCounts(*host), killed, failed)
     assert found[:2] == answer and bool(found[2]) == (found[0] is not False)
 
 
 def test_a_cgroup_of_either_version_counts_its_own(tmp_path):
-    assert runner.own_oom_kills(None) is None and runner.own_oom_kills(str(tmp_path)) is None
+    assert own_oom_kills(None) is None and own_oom_kills(str(tmp_path)) is None
     (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
-    assert runner.own_oom_kills(str(tmp_path)) == 3
+    assert own_oom_kills(str(tmp_path)) == 3
     (tmp_path / "memory.events").write_text("low 0\noom 1\noom_kill 0\n")
-    assert runner.own_oom_kills(str(tmp_path)) == 0
+    assert own_oom_kills(str(tmp_path)) == 0
 
 
 EATER = command("import time", "food = bytearray(200 << 20)", "print('ate', len(food), flush=True)")
@@ -240,7 +251,7 @@ def test_the_memory_limit_is_enforced_where_the_host_allows_and_said_where_it_do
     console.start("r2", EATER, memory_mb=4000)
     facts, fed = console.closed("r1"), console.closed("r2")
     assert (facts["memory_mb"], fed["exit_code"]) == (60, 0)
-    assert facts["memory_enforced"] == fed["memory_enforced"] == runner.memory_limits_here()
+    assert facts["memory_enforced"] == fed["memory_enforced"] == memory_limits_here()
     if facts["memory_enforced"]:
         assert (facts["exit_signal"], facts["oom"], facts["oom_sure"]) == (9, True, "certain")
         assert "kernel" in facts["message"]
@@ -263,7 +274,7 @@ def test_without_a_cgroup_the_hosts_count_tells_and_says_that_it_is_likely(host,
 
 @pytest.fixture
 def memory_group():
-    parent = runner.delegated_cgroup("memory")
+    parent = delegated_cgroup("memory")
     assert parent, "this test makes a memory cgroup (v1), which this machine must allow"
     group = Path(parent) / f"trainyard-test-{os.getpid()}"
     group.mkdir()

@@ -1,0 +1,145 @@
+"""Claims: a run's directory is made once, by a start or by a stop that came before it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from typing import Any, Dict
+
+from agents.runner.facts import close_unstarted, new_facts, save_facts
+from agents.runner.failpoints import failpoint
+from agents.runner.files import (
+    disk_floor,
+    free_bytes,
+    fsync_directory,
+    read_deadline,
+    read_json,
+    take_lock,
+    write_file,
+)
+from agents.runner.forks import fork_detached
+from agents.runner.keeper import Keeper
+from agents.runner.orders import Refused, unpack_order
+from agents.runner.outbox import Outbox
+from agents.runner.runs import Run, Runs
+from agents.runner.wire import Message
+
+
+class Claims:
+    def __init__(self, runs: Runs, out: Outbox) -> None:
+        self.runs, self.out = runs, out
+
+    def on_start(self, message: Message, payload: bytes) -> None:
+        name = message["run"]
+        home = self.runs.at_home()
+        directory = home.run(name)
+        self.runs.check_owner()
+        if name in self.runs.forgotten:
+            facts = close_unstarted(
+                new_facts(name), "tombstone", "this run was here before and was forgotten"
+            )
+            self.out.say(dict(facts, t="fact"))
+            return
+        try:
+            os.mkdir(directory, 0o700)
+        except FileExistsError:
+            run = self.runs.find(name)
+            run.refresh()
+            self.runs.tell(run)
+            return
+        failpoint("after_mkdir")
+        lock = take_lock(os.path.join(directory, "lock"))
+        failpoint("after_lock")
+        if lock < 0:
+            return  # a newer serve came by just now and is closing this claim
+        run = self.runs.find(name)
+        if free_bytes(directory) < disk_floor():
+            try:
+                self.refuse_full(run)
+            finally:
+                os.close(lock)
+            return
+        document: Dict[str, Any] | Refused
+        try:
+            order = unpack_order(payload, bool(message.get("z")))
+            document, run.work_key = order, order.get("work_key")
+        except Refused as refused:
+            document = refused
+        keeper = Keeper(home, name, self.runs.umask)
+        try:
+            fork_detached(lambda: keeper.outer(document), directory, {lock}, "trainyard-keeper %s" % name)
+        finally:
+            os.close(lock)
+
+    def refuse_full(self, run: Run) -> None:
+        """Not even the refusal may fit on the disk: then the claim is given back, and an error says why."""
+        message = "less than %d MB are free at %s" % (disk_floor() >> 20, self.runs.at_home().base)
+        try:
+            save_facts(run.directory, close_unstarted(new_facts(run.run), "refused", message, "disk_full"))
+        except OSError:
+            self.runs.unwatch(run)
+            del self.runs.by_name[run.run]
+            shutil.rmtree(run.directory, ignore_errors=True)
+            raise
+        self.runs.look(run)
+
+    def on_stop(self, message: Message, payload: bytes) -> None:
+        grace = message["grace_s"]
+        if isinstance(grace, bool) or not isinstance(grace, (int, float)):
+            raise ValueError("grace_s must be a number")
+        name = message["run"]
+        directory = self.runs.at_home().run(name)
+        self.runs.check_owner()
+        try:
+            os.mkdir(directory, 0o700)
+        except FileExistsError:
+            pass
+        else:
+            self.entomb(name, directory)
+            return
+        run = self.runs.find(name)
+        run.refresh()
+        if run.closed:
+            self.runs.tell(run)
+            return
+        deadline = time.monotonic() + min(max(0.0, grace), 1e7)
+        run.stop = deadline if run.stop is None else min(run.stop, deadline)
+        found = read_json(os.path.join(directory, "stop.json"))
+        if found and found.get("boot_id") == self.runs.boot_id:
+            run.stop = min(run.stop, read_deadline(directory) or run.stop)
+        try:
+            document = {"deadline": run.stop, "boot_id": self.runs.boot_id}
+            write_file(os.path.join(directory, "stop.json"), json.dumps(document).encode())
+        except OSError:
+            pass  # a full disk: the poke says it too, and is repeated
+        self.poke(run)
+
+    def entomb(self, name: str, directory: str) -> None:
+        """A stop came before its start: the directory now stands in the way of that start, for ever."""
+        failpoint("after_tombstone")
+        lock = take_lock(os.path.join(directory, "lock"))
+        try:
+            if lock >= 0:
+                facts = close_unstarted(new_facts(name), "tombstone", "stopped before it was started")
+                save_facts(directory, facts, durable=True)
+                fsync_directory(self.runs.at_home().runs)
+        finally:
+            if lock >= 0:
+                os.close(lock)
+        run = self.runs.find(name)
+        run.refresh()
+        self.runs.tell(run)
+
+    def poke(self, run: Run) -> None:
+        try:
+            fd = os.open(os.path.join(run.directory, "control"), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return  # no keeper listens (yet): stop.json waits for it, the next tick pokes again
+        try:
+            os.write(fd, ("stop %r\n" % run.stop).encode())
+        except OSError:
+            pass
+        finally:
+            os.close(fd)

@@ -1,0 +1,175 @@
+"""Containment: a cgroup of its own where the host has delegated one to us; and who was killed for memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import NamedTuple, Set, Tuple
+
+
+def delegated_cgroup(controller: str = "") -> str | None:
+    """The directory of our own cgroup, of v2 or of a controller of v1, if we may make children in it."""
+    if os.environ.get("TRAINYARD_NO_CGROUP"):
+        return None
+    try:
+        with open("/proc/self/cgroup") as file:
+            rows = [line.rstrip("\n").split(":", 2) for line in file]
+        with open("/proc/self/mountinfo") as file:
+            mounted = [line.split(" - ") for line in file]
+    except OSError:
+        return None
+    own = [row[2] for row in rows if len(row) == 3 and controller in row[1].split(",")]
+    for mount in mounted:
+        kind, _, options = mount[-1].split()[:3]
+        if (
+            own
+            and kind == ("cgroup" if controller else "cgroup2")
+            and (not controller or controller in options.split(","))
+        ):
+            root, point = mount[0].split()[3:5]
+            below = own[0][len(root) :] if root != "/" and own[0].startswith(root) else own[0]
+            path = os.path.normpath(point + "/" + below)
+            if os.access(path, os.W_OK) and os.path.exists(os.path.join(path, "cgroup.procs")):
+                return path
+    return None
+
+
+def cgroup_path(run: str, mark: str, controller: str = "") -> str | None:
+    """Where a run's cgroup is. The mark's random part makes it unique: nobody joins what another run left there."""
+    parent = delegated_cgroup(controller)
+    return os.path.join(parent, "trainyard.%s.%s" % (run, mark[:16])) if parent else None
+
+
+def make_cgroup(path: str | None) -> str | None:
+    try:
+        if path is None:
+            return None
+        # Whether children get the controller is the parent's to say; it can only while it holds no process itself.
+        try_write(os.path.join(os.path.dirname(path), "cgroup.subtree_control"), "+memory")
+        os.mkdir(path)
+    except OSError:
+        return None
+    if not os.access(os.path.join(path, "cgroup.kill"), os.W_OK):  # before Linux 5.14
+        remove_cgroup(path)
+        return None
+    return path
+
+
+def limit_memory(own: str | None, run: str, mark: str, memory_mb: int | None) -> Tuple[str | None, bool]:
+    """(the cgroup that counts this run's memory, is the limit enforced?): its own of v2, or one of v1 beside it."""
+    limit = str((memory_mb or 0) << 20)
+    if own and os.path.exists(os.path.join(own, "memory.events")):
+        try_write(os.path.join(own, "memory.oom.group"), "1")  # a half-killed program only hangs
+        return own, memory_mb is not None and try_write(os.path.join(own, "memory.max"), limit)
+    # To join one of v1 costs a start milliseconds, so it is for limits only.
+    path = cgroup_path(run, mark, "memory") if memory_mb is not None else None
+    try:
+        if path is None:
+            return None, False
+        os.mkdir(path)
+    except OSError:
+        return None, False
+    return path, memory_mb is not None and try_write(os.path.join(path, "memory.limit_in_bytes"), limit)
+
+
+def memory_limits_here() -> bool:
+    """Would a limit be enforced on this host? Found out by trying."""
+    name = "probe-%d" % os.getpid()
+    own = make_cgroup(cgroup_path(name, ""))
+    group, enforced = limit_memory(own, name, "", 1024)
+    for path in {own, group} - {None}:
+        remove_cgroup(str(path))
+    return enforced
+
+
+def try_write(path: str, text: str) -> bool:
+    try:
+        fd = os.open(path, os.O_WRONLY)
+    except OSError:
+        return False
+    try:
+        os.write(fd, text.encode())
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def join_cgroup(path: str) -> bool:
+    """Move this process into the cgroup."""
+    return try_write(os.path.join(path, "cgroup.procs"), "0")
+
+
+def cgroup_pids(path: str | None) -> Set[int]:
+    """Everybody in the cgroup and those below it."""
+    found: Set[int] = set()
+    for directory, _, _ in os.walk(path) if path else ():
+        try:
+            with open(os.path.join(directory, "cgroup.procs")) as file:
+                found.update(int(line) for line in file)
+        except OSError:
+            pass
+    return found - {0}
+
+
+def remove_cgroup(path: str) -> None:
+    for directory, _, _ in os.walk(path, topdown=False):
+        with contextlib.suppress(OSError):
+            os.rmdir(directory)
+
+
+def counter(path: str, word: str) -> int | None:
+    try:
+        with open(path) as file:
+            rows = [line.split() for line in file]
+        return next((int(row[1]) for row in rows if len(row) == 2 and row[0] == word), None)
+    except (OSError, ValueError):
+        return None
+
+
+def host_oom_kills() -> int | None:
+    return counter("/proc/vmstat", "oom_kill")
+
+
+def own_oom_kills(group: str | None) -> int | None:
+    """How many of this cgroup the kernel has killed for want of memory; None where nobody counts."""
+    if group is None:
+        return None
+    found = counter(os.path.join(group, "memory.events"), "oom_kill")
+    return found if found is not None else counter(os.path.join(group, "memory.oom_control"), "oom_kill")
+
+
+class OomCounts(NamedTuple):
+    """The kernel's count of all it has killed for memory: when the run began, and at the last look before it ended."""
+
+    before: int | None
+    lately: int | None
+    after: int | None
+
+
+def judge_oom(own: int | None, host: OomCounts, killed: bool, failed: bool) -> Tuple[bool | None, str, str]:
+    """(out of memory?, how sure: certain, likely or unknown, in words). None: this host cannot tell."""
+    if not failed:
+        return False, "certain", ""
+    if own is not None:
+        words = "the kernel killed it for memory (its own cgroup counted %d)" % own if own else ""
+        return own > 0, "certain", words
+    if not killed:
+        return False, "likely", ""
+    if host.before is None or host.lately is None or host.after is None:
+        return None, "unknown", "this host does not tell whether SIGKILL came for want of memory"
+    if host.after > host.lately:
+        count = host.after - host.lately
+        return (
+            True,
+            "likely",
+            "killed when this host ran out of memory (the kernel counted %d just then)" % count,
+        )
+    if host.after > host.before:
+        return None, "unknown", "this host ran out of memory while it ran, but not when it was killed"
+    return False, "certain", ""
+
+
+def containment_level() -> str:
+    return "cgroup" if delegated_cgroup() else "subreaper"

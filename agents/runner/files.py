@@ -1,0 +1,172 @@
+"""Files: documents that are whole or absent, also when the disk is full, and never more than their reader expects."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import stat
+from typing import Any, Dict, List, Tuple
+
+from agents.runner.wire import refuse_constant
+
+SPARES = 4  # one for each fact that may still have to be told: running, stopping, ended, closed
+SPARE_BYTES = 16 * 1024
+
+
+def read_plain(path: str, most: int) -> bytes:
+    """A plain file's bytes. A pipe or a link that a replica put in its place is an OSError, and never waited for."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a plain file", path)
+        return file.read(most) or b""
+
+
+_STRICT = json.JSONDecoder(parse_constant=refuse_constant)
+
+
+def read_json(path: str) -> Dict[str, Any] | None:
+    """The document, or None when there is none, or none that is whole and could be told again."""
+    try:
+        value = _STRICT.decode(read_plain(path, 1 << 24).decode("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def whole(value: Any, most: int = 1 << 53) -> int:
+    """An offset or a count that was read back. A replica may write into its run's directory: nonsense is lost state."""
+    return value if type(value) is int and 0 <= value <= most else 0
+
+
+def read_cut(directory: str) -> Tuple[int, List[List[int]]]:
+    """(generation, holes) of what the keeper punched out of a log."""
+    found = read_json(os.path.join(directory, "log.cut")) or {}
+    holes = found.get("holes")
+    holes = holes if isinstance(holes, list) and len(holes) < 1000 else []
+    ranges = [[whole(h[0]), whole(h[1])] for h in holes if isinstance(h, list) and len(h) == 2]
+    return whole(found.get("generation")), sorted(r for r in ranges if r[0] < r[1])
+
+
+def read_deadline(directory: str) -> float | None:
+    """When a stop that was asked for is to be over, on this boot's monotonic clock. None: none was asked for."""
+    found = read_json(os.path.join(directory, "stop.json"))
+    if found is None:
+        return None
+    deadline = found.get("deadline")
+    return float(deadline) if isinstance(deadline, (int, float)) and 0 <= deadline < 1e12 else 0.0
+
+
+def fsync_directory(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_file(path: str, data: bytes, durable: bool = False) -> None:
+    """Replace a file as a whole: a reader, or a crash, meets the old content or the new one, never a part."""
+    temporary = "%s.new.%d" % (path, os.getpid())
+    try:
+        _fill(temporary, os.O_CREAT | os.O_TRUNC, data, durable)
+        os.rename(temporary, path)
+    except OSError:
+        unlink(temporary)
+        raise
+
+
+def _fill(path: str, flags: int, data: bytes, durable: bool) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+        if not flags & os.O_TRUNC:
+            os.ftruncate(fd, len(data))
+        if durable:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def unlink(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def make_spares(directory: str) -> None:
+    """Disk space set aside for a run's last words: files that exist already and only have to be overwritten."""
+    for number in range(SPARES):
+        path = os.path.join(directory, "spare.%d" % number)
+        if not os.path.exists(path):
+            _fill(path, os.O_CREAT | os.O_TRUNC, bytes(SPARE_BYTES), False)
+
+
+def write_with_spares(directory: str, name: str, data: bytes, durable: bool) -> None:
+    """write_file, but on a full disk into one of the spares. Raises OSError when not even that helps."""
+    path = os.path.join(directory, name)
+    try:
+        write_file(path, data, durable)
+        return
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        problem = error
+    for number in range(SPARES):
+        spare = os.path.join(directory, "spare.%d" % number)
+        try:
+            _fill(spare, 0, data, durable)
+            os.rename(spare, path)
+            return
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            problem = error
+            unlink(spare)  # a copy-on-write file system wants new blocks: this gives some back
+    raise problem
+
+
+def stored_number(path: str) -> int:
+    try:
+        return int(read_plain(path, 64))
+    except (OSError, ValueError):
+        return 0
+
+
+def take_lock(path: str) -> int:
+    """The lock as an open descriptor, or -1 when somebody living holds it."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return fd
+    except OSError:
+        os.close(fd)
+        return -1
+
+
+def disk_floor() -> int:
+    """A host with less than this free starts nothing: it could not even say how it ended."""
+    return int(os.environ.get("TRAINYARD_FLOOR_MB") or 16) << 20
+
+
+def free_bytes(path: str) -> int:
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
+
+
+SECRETS = ("order.json", "stop.json", "control")
+
+
+def clean_directory(directory: str) -> None:
+    """What a closed run needs no more. Its order goes first of all: the environment in it may hold secrets."""
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return  # already forgotten
+    for name in names:
+        if name in SECRETS or name.startswith("spare.") or ".new." in name:
+            unlink(os.path.join(directory, name))

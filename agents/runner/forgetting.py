@@ -1,0 +1,141 @@
+"""Forgetting: what is left of runs that nobody asks for any more."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import shutil
+import time
+from typing import Any, Dict, List, Set
+
+from agents.runner.errands import Errands
+from agents.runner.failpoints import failpoint
+from agents.runner.files import read_plain, write_file
+from agents.runner.home import Home, is_run_id
+from agents.runner.outbox import Outbox
+from agents.runner.runs import Run, Runs
+from agents.runner.wire import Message
+
+WORK_KEPT_S = 24 * 3600
+DRAFT_KEPT_S = 3600
+
+# Names of forgotten runs, so that a start frame that was long on its way starts nothing twice. Those of the last
+# months are enough; the file stays small.
+_REMEMBERED = 20000
+
+
+def read_forgotten(home: Home) -> Set[str]:
+    try:
+        names = read_plain(home.forgotten, 1 << 24).decode("utf-8", "replace").split("\n")
+    except OSError:
+        return set()
+    if len(names) > 2 * _REMEMBERED:
+        names = names[-_REMEMBERED:]
+        write_file(home.forgotten, "\n".join(names).encode())
+    return set(names) - {""}
+
+
+def remember(home: Home, run: str) -> None:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    fd = os.open(home.forgotten, flags, 0o600)
+    try:
+        os.write(fd, run.encode() + b"\n")
+    finally:
+        os.close(fd)
+
+
+def throw_away(home: Home, path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(path, os.path.join(home.trash, os.urandom(8).hex()))
+
+
+def clear(trash: str) -> None:
+    for name in os.listdir(trash):
+        shutil.rmtree(os.path.join(trash, name), ignore_errors=True)
+
+
+def old_work(home: Home, left: Dict[str, bool]) -> List[str]:
+    """Note when these were left, then name those that nobody has used for a day. Drafts of runners go at once."""
+    for name, keep in left.items():
+        with contextlib.suppress(OSError):
+            os.utime(os.path.join(home.work, name), None if keep else (0, 0))
+    programs = os.path.join(home.root, "bin")
+    for name in os.listdir(programs) if os.path.isdir(programs) else ():
+        if name.startswith(".put-"):  # whoever was writing it died; one that is being written is younger
+            with contextlib.suppress(OSError):
+                if os.lstat(os.path.join(programs, name)).st_mtime < time.time() - DRAFT_KEPT_S:
+                    os.unlink(os.path.join(programs, name))
+    found = []
+    for name in os.listdir(home.work):
+        with contextlib.suppress(OSError):
+            if os.lstat(os.path.join(home.work, name)).st_mtime < time.time() - WORK_KEPT_S:
+                found.append(name)
+    return found
+
+
+class Forgetting:
+    def __init__(self, runs: Runs, out: Outbox, errands: Errands) -> None:
+        self.runs, self.out, self.errands = runs, out, errands
+        self.left_work: Dict[str, bool] = {}  # of forgotten runs: is it to be kept for a day?
+        self.untidy = False
+
+    def tick(self) -> None:
+        if self.untidy:
+            self.tidy()
+
+    def on_forget(self, message: Message, payload: bytes) -> None:
+        name, home = message["run"], self.runs.at_home()
+        directory = home.run(name)
+        self.runs.check_owner()
+        if os.path.isdir(directory):
+            run = self.runs.find(name)
+            run.refresh()
+            if not run.closed:
+                raise ValueError("the run is not closed")
+            failpoint("before_delete")
+            self.drop(run, keep_work=message.get("work") is not True)
+        self.out.say({"t": "forgotten", "run": name})
+
+    def drop(self, run: Run, keep_work: bool) -> None:
+        """Remember the name, move the directory out of the way at once, delete it in a process of its own."""
+        home = self.runs.at_home()
+        remember(home, run.run)
+        self.runs.forgotten.add(run.run)
+        self.runs.unwatch(run)
+        run.tail.close()
+        run.tail.pulled = False
+        del self.runs.by_name[run.run]
+        key = (run.facts or {}).get("work_key")
+        throw_away(home, run.directory)
+        if is_run_id(key):
+            self.left_work[str(key)] = keep_work
+        self.untidy = True
+
+    def tidy(self, look: bool = False) -> None:
+        """Delete shared work directories that no run here uses any more, a day after their last run was forgotten.
+
+        A day, because the restart that wants to find its files there may be ordered after its predecessor is forgotten.
+        A child looks at them, for they may hang; they are moved here, where it is known which run has come since. What
+        is in the trash is deleted by another child, however much it is.
+        """
+        home, left = self.runs.at_home(), dict(self.left_work)
+        self.untidy = False
+        if look or left:
+            if self.errands.send("sweep", lambda: old_work(home, left), self.end_sweep):
+                self.left_work = {}
+            else:
+                self.untidy = True
+        if os.listdir(home.trash):
+            self.untidy |= not self.errands.send(
+                "trash", lambda: clear(home.trash), lambda answer: None, math.inf
+            )
+
+    def end_sweep(self, names: Any) -> None:
+        home = self.runs.at_home()
+        used = {run.work_key or (run.facts or {}).get("work_key") for run in self.runs.by_name.values()}
+        for name in names if isinstance(names, list) else ():
+            if name not in used:
+                with contextlib.suppress(OSError):  # a mount point cannot be moved
+                    throw_away(home, os.path.join(home.work, name))
+                    self.untidy = True

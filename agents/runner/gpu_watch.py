@@ -1,0 +1,76 @@
+"""GPUs that the console keeps out of use until they are proved free."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, List, Set
+
+from agents.runner.errands import Errands
+from agents.runner.gpus import GPU_LOOK_S, evict, report_on_gpus
+from agents.runner.home import is_gpu
+from agents.runner.outbox import Outbox
+from agents.runner.runs import Runs
+from agents.runner.wire import Message
+
+
+def gpu_names(found: Any) -> List[str]:
+    if not isinstance(found, list) or not all(map(is_gpu, found)):
+        raise ValueError("gpus must be a list of GPU UUIDs")
+    return list(found[:256])
+
+
+class GpuWatch:
+    def __init__(self, runs: Runs, out: Outbox, errands: Errands) -> None:
+        self.runs, self.out, self.errands = runs, out, errands
+        self.watched: List[str] = []
+        self.seen_free: Set[str] = set()
+        self.told: Any = None
+        self.look_at = 0.0
+
+    def tick(self, now: float) -> None:
+        if self.watched and now >= self.look_at:
+            self.look()
+
+    def on_watch(self, message: Message, payload: bytes) -> None:
+        """Look at these now and then. Free is who was free in two looks, or in one if the console says `soon`."""
+        self.watched = gpu_names(message["gpus"])
+        self.seen_free &= set(self.watched)
+        self.seen_free |= set(gpu_names(message.get("soon") or []))
+        self.told = None
+        self.look()
+
+    def look(self) -> None:
+        gpus = list(self.watched)
+        self.look_at = time.monotonic() + GPU_LOOK_S
+        if gpus:
+            locks = {uuid: self.runs.at_home().gpu_lock(uuid) for uuid in gpus}
+            self.errands.send("gpus", lambda: report_on_gpus(locks), self.tell)
+
+    def tell(self, report: Any) -> None:
+        if report is None or set(report["gpus"]) != set(self.watched):
+            return  # it hung, or is about others than those that are watched now: the next look is due anyway
+        free = {u for u, held in report["gpus"].items() if not held and not report["error"]}
+        report["free"], self.seen_free = sorted(free & self.seen_free), free
+        # Told again only when somebody came or went: that ages grow is no news.
+        news = [
+            report["error"],
+            sorted((u, sorted(h["pid"] for h in held)) for u, held in report["gpus"].items()),
+        ]
+        if news != self.told or report["free"]:
+            self.told = news
+            self.out.say(dict(report, t="gpus"))
+
+    def on_evict(self, message: Message, payload: bytes) -> None:
+        """A person said that these processes are to go: exactly these, and only if they are on that GPU now."""
+        [gpu] = gpu_names([message["gpu"]])
+        pids = {(int(pid), int(ticks)) for pid, ticks in message["pids"]}
+
+        def act() -> List[str]:
+            return evict(gpu, pids)
+
+        def done(words: Any) -> None:
+            self.out.say({"t": "evicted", "gpu": gpu, "words": words or ["it took too long"]})
+            self.look_at = 0.0
+
+        if not self.errands.send("evict", act, done):
+            raise ValueError("another eviction is going on")

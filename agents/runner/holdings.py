@@ -1,0 +1,139 @@
+"""What a run holds on its host: GPUs, a work directory, cgroups. Taken before its command, released after it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import socket
+from typing import Dict, List
+
+from agents.runner.containment import (
+    cgroup_path,
+    limit_memory,
+    make_cgroup,
+    remove_cgroup,
+)
+from agents.runner.facts import Facts
+from agents.runner.failpoints import failpoint
+from agents.runner.files import take_lock
+from agents.runner.forks import in_time
+from agents.runner.gpus import gpus_in_the_way, told_holders, words_of_holders
+from agents.runner.home import Home
+from agents.runner.orders import Order, Refused
+
+
+def check_port(port: int) -> None:
+    """Refused if somebody on this host listens there. Connections in TIME_WAIT are no obstacle."""
+    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind((address, port))
+                probe.listen(1)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise Refused("port_taken", "port %d is in use on this host" % port) from None
+
+
+def write_files(work: str, files: Dict[str, str]) -> None:
+    for name, content in files.items():
+        path = os.path.join(work, name)
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(path, flags, 0o700), "wb") as file:
+            file.write(os.fsencode(content))
+
+
+STORAGE_S = float(os.environ.get("TRAINYARD_STORAGE_S") or 20)
+
+
+def elsewhere(base: str, path: str) -> bool:
+    """May `path`, below `base`, be on another file system than that? Told without touching what may hang."""
+    with open("/proc/self/mountinfo", "rb") as file:
+        # As names stand there: blanks, tabs, newlines and backslashes are octal numbers.
+        name = re.sub(rb"[ \t\n\\]", lambda found: b"\\%03o" % ord(found.group(0)), os.fsencode(base))
+        if b" " + name + b"/" in file.read():
+            return True
+    return any(os.path.islink(part) for part in (os.path.dirname(path), path))
+
+
+def check_gpus(gpus: List[str], facts: Facts) -> None:
+    """Refused unless every one is proved free of strangers."""
+    if not gpus:
+        return
+    busy, error = gpus_in_the_way(gpus, "")
+    if busy:
+        facts["busy"] = told_holders(busy)
+        raise Refused("gpu_busy", "; ".join(words_of_holders(uuid, busy[uuid]) for uuid in sorted(busy)))
+    if error:
+        facts["busy"] = {gpu: [] for gpu in gpus}
+        raise Refused("gpu_busy", "it cannot be told whether its GPUs are free: %s" % error)
+
+
+def clean_gpus(facts: Facts) -> None:
+    """Nobody of ours may stay on a GPU that is given back. Others are named; the console keeps it out of use."""
+    gpus = [str(gpu) for gpu in facts.get("gpus") or []]
+    if gpus and facts["started_at"]:
+        busy, _ = gpus_in_the_way(gpus, facts["mark"], quick=True)
+        facts["busy"] = told_holders(busy)
+
+
+def leave_cgroups(facts: Facts) -> None:
+    for group in (facts["cgroup"], facts["memory_cgroup"]):
+        if group:
+            remove_cgroup(group)
+
+
+class Holdings:
+    """One run's. What of it others may need to know is said in the run's facts."""
+
+    def __init__(self, home: Home, run: str) -> None:
+        self.home, self.run = home, run
+        self.gpu_locks: List[int] = []
+        self.work = os.path.join(home.run(run), "work")
+
+    def take(self, order: Order, facts: Facts) -> None:
+        """All that the order asks for, or Refused: then what was taken so far is still held."""
+        self.lock_gpus(order.gpus, facts)
+        failpoint("after_gpu_lock")
+        check_gpus(order.gpus, facts)
+        if order.port is not None:
+            check_port(order.port)
+        if order.work_key is not None:
+            self.work = os.path.join(self.home.work, order.work_key)
+        self.make_work(order.files)
+        facts["work"] = self.work
+        facts["cgroup"] = make_cgroup(cgroup_path(self.run, facts["mark"]))
+        group, enforced = limit_memory(facts["cgroup"], self.run, facts["mark"], order.memory_mb)
+        facts.update(memory_cgroup=group, memory_mb=order.memory_mb)
+        facts["memory_enforced"] = enforced if order.memory_mb else None
+        facts["containment"] = "cgroup" if facts["cgroup"] else "subreaper"
+
+    def lock_gpus(self, gpus: List[str], facts: Facts) -> None:
+        for gpu in sorted(gpus):
+            fd = take_lock(self.home.gpu_lock(gpu))
+            if fd < 0:
+                facts["busy"] = {gpu: []}
+                raise Refused("gpu_busy", "GPU %s is held by another run on this host" % gpu)
+            os.set_inheritable(fd, True)  # the replica holds it too, should all keepers die
+            self.gpu_locks.append(fd)
+
+    def make_work(self, files: Dict[str, str]) -> None:
+        """What touches a user's path. Where that may be on a disk of its own, a child with a deadline does it."""
+
+        def act() -> None:
+            os.makedirs(self.work, mode=0o700, exist_ok=True)
+            write_files(self.work, files)
+
+        if not elsewhere(self.home.base, self.work):
+            act()
+        elif not in_time(act, STORAGE_S):
+            raise Refused("storage", "%s does not answer, or cannot be written" % self.work)
+
+    def unlock_gpus(self) -> None:
+        for fd in self.gpu_locks:
+            fcntl.flock(fd, fcntl.LOCK_UN)

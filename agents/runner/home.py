@@ -1,0 +1,54 @@
+"""Names that are safe as names, and where things are on this host."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+
+_RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}\Z")
+_DEPLOYMENT = re.compile(r"[a-z0-9-]{1,40}\Z")
+# MIG devices of older drivers are named MIG-GPU-<uuid>/<instance>/<instance>.
+_GPU = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._:/-]{0,119}\Z")
+
+
+class Home:
+    """Where things are on this host: everything below ~/.trainyard."""
+
+    def __init__(self, deployment: str) -> None:
+        if not _DEPLOYMENT.match(deployment):
+            raise ValueError("a deployment is named by 1 to 40 of a-z, 0-9 and -")
+        self.root = os.path.join(os.path.expanduser("~"), ".trainyard")
+        self.deployment = deployment
+        self.base = os.path.join(self.root, deployment)
+        self.runs = os.path.join(self.base, "runs")
+        self.work = os.path.join(self.base, "work")
+        self.trash = os.path.join(self.base, "trash")
+        self.gpus = os.path.join(self.root, "gpus")
+        self.forgotten = os.path.join(self.base, "forgotten")
+        self.owner = os.path.join(self.base, "owner")
+        self.epoch = os.path.join(self.base, "epoch")
+        self.mark = os.path.join(self.base, "mark")
+
+    def make(self) -> None:
+        """Without a look into what exists already: the work directories may be on a disk that does not answer."""
+        for path in (self.root, self.base, self.runs, self.work, self.trash, self.gpus):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, 0o700)
+
+    def gpu_lock(self, gpu: str) -> str:
+        return os.path.join(self.gpus, re.sub("[/:]", "_", gpu) + ".lock")
+
+    def run(self, run: str) -> str:
+        """A run's directory. The check stands here, where the name becomes a path."""
+        if not is_run_id(run):
+            raise ValueError("not a run id: %.100r" % (run,))
+        return os.path.join(self.runs, run)
+
+
+def is_run_id(value: object) -> bool:
+    return isinstance(value, str) and _RUN_ID.match(value) is not None
+
+
+def is_gpu(value: object) -> bool:
+    return isinstance(value, str) and _GPU.match(value) is not None

@@ -1,0 +1,180 @@
+"""The keeper: everything that happens to one run on its host, with no console needed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import select
+import time
+from typing import Any, Dict, NoReturn
+
+from agents.runner.containment import cgroup_path, host_oom_kills
+from agents.runner.custody import Custody
+from agents.runner.facts import close_unstarted, load_facts, save_facts
+from agents.runner.failpoints import failpoint
+from agents.runner.files import clean_directory, fsync_directory, make_spares, read_deadline, write_file
+from agents.runner.forks import leave_trace
+from agents.runner.life import OOM_LOOK_S, Life
+from agents.runner.linux import become_subreaper, booted_at, retitle
+from agents.runner.orders import Refused, build_env, parse_order
+from agents.runner.processes import read_process
+from agents.runner.replica import Replica, Scene
+
+SYNC_S = 1.0
+
+
+class Keeper(Life):
+    """One run's keeper. `outer` and `inner` are its two lives; `mend` is what is left to do when both were killed.
+
+    Only one process works at a time; when it is killed, the other one goes on.
+    """
+
+    def outer(self, document: Dict[str, Any] | Refused) -> None:
+        """The outer keeper's life, in a fresh fork of serve that holds the run's lock."""
+        failpoint("keeper_born")
+        if os.path.exists(os.path.join(self.directory, "facts.json")):
+            return  # somebody found the claim without a keeper and closed it: never start it now
+        become_subreaper()
+        try:
+            if isinstance(document, Refused):
+                raise document
+            self.prepare(document)
+        except Refused as refused:
+            self.close_unstarted("refused", str(refused), refused.refusal)
+            return
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            self.close_unstarted("refused", "%s" % error, "disk_full" if full else "exec_failed")
+            return
+        failpoint("after_order")
+        inner = os.fork()
+        if inner == 0:
+            self.inner()
+        self.at_gate().leave()
+        with contextlib.suppress(OSError):
+            # Before anything is executed: the claim must survive a power loss. Here, while the other one prepares.
+            fsync_directory(self.home.runs)
+            os.write(self.synced_write, b"s")
+        os.close(self.synced_write)
+        _, status = os.waitpid(inner, 0)
+        if status != 0:
+            self.take_over()
+
+    def prepare(self, document: Dict[str, Any]) -> None:
+        order = self.order = parse_order(document)
+        directory, facts = self.directory, self.facts
+        facts["mark"] = "%s:%s" % (os.urandom(8).hex(), order.mark)
+        facts["work_key"] = order.work_key
+        make_spares(directory)
+        save_facts(directory, facts)
+        write_file(os.path.join(directory, "order.json"), json.dumps(document).encode())
+        self.holdings.take(order, facts)
+        facts.update(grace_s=order.grace_s, gpus=order.gpus, port=order.port, web_access=order.web_access)
+        self.oom_before = self.oom_lately = host_oom_kills()
+        self.oom_look_at = time.monotonic() + OOM_LOOK_S
+        self.open_channels()
+
+    def open_channels(self) -> None:
+        flags = os.O_CLOEXEC
+        path = os.path.join(self.directory, "log")
+        self.log = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | flags, 0o600)
+        control = os.path.join(self.directory, "control")
+        os.mkfifo(control, 0o600)
+        self.control = os.open(control, os.O_RDWR | os.O_NONBLOCK | flags)
+        self.synced, self.synced_write = os.pipe()
+        self.replica = Replica()
+
+    def spawn(self) -> None:
+        assert self.order is not None
+        facts, work = self.facts, self.holdings.work
+        env = build_env(self.order, self.run, work, facts["mark"])
+        scene = Scene(self.log, work, (facts["cgroup"], facts["memory_cgroup"]), self.umask)
+        self.main = self.at_gate().spawn(self.order.command, env, scene)
+
+    def inner(self) -> NoReturn:
+        status = 1
+        try:
+            become_subreaper()
+            self.parent = os.getppid()
+            self.spawn()
+            self.watch_children()
+            self.custody = Custody(self.directory, self.log, self.order.log_budget_mb if self.order else 1)
+            stop = read_deadline(self.directory)
+            self.await_sync()
+            failpoint("before_gate")
+            if stop is None:
+                self.at_gate().let_go()
+                failpoint("after_gate")
+            self.at_gate().close_gate()
+            self.attend()
+            status = 0
+        except BaseException:
+            leave_trace(self.directory)
+        finally:
+            os._exit(status)
+
+    def await_sync(self) -> None:
+        """The outer keeper makes the claim durable meanwhile; if it was killed or stopped, this one does."""
+        os.close(self.synced_write)
+        if not select.select([self.synced], [], [], SYNC_S)[0] or os.read(self.synced, 1) != b"s":
+            fsync_directory(self.home.runs)
+        os.close(self.synced)
+
+    def take_over(self) -> None:
+        """The inner keeper was killed. Its children are ours now; go on from what is written and pinned."""
+        found = load_facts(self.directory)
+        # As long as only the claim is written, we know more than that: all that was prepared since.
+        if found is not None and found["phase"] != "claimed":
+            self.facts = found
+        if self.facts["phase"] == "closed" or not os.path.isdir(self.directory):
+            clean_directory(self.directory)
+            return
+        retitle("trainyard-keeper %s (second)" % self.run)
+        self.watch_children()
+        self.custody = Custody(self.directory, self.log, self.order.log_budget_mb if self.order else 1)
+        self.await_birth()
+        self.main = self.pinned()[0]
+        self.wide = True
+        self.main_over = self.facts["phase"] == "ended" or self.main == 0
+        self.stopping = self.facts.get("stopping")
+        if self.stopping:
+            self.deadline = time.monotonic() + self.facts.get("grace_s", 0)
+        self.attend()
+
+    def await_birth(self) -> None:
+        """The replica's process may be forked, but not yet have come to say so. Without reaping anything."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if self.pinned()[0] or dead is not None:
+                    return
+                time.sleep(0.001)
+
+    def mend(self) -> None:
+        """In a fresh fork that holds the lock of a run whose keepers are both dead: sweep what is left, and close."""
+        found = load_facts(self.directory)
+        if found is None:
+            known = os.stat(self.directory).st_mtime > booted_at()
+            close_unstarted(self.facts, "lost", "the runner died before anything was started")
+            self.facts["never_started"] = True if known else None
+            self.save(durable=True)
+            clean_directory(self.directory)
+            return
+        self.facts, self.wide = found, True
+        if found["phase"] == "closed":
+            return
+        become_subreaper()
+        path = cgroup_path(self.run, found["mark"])
+        if found["cgroup"] is None and path and os.path.isdir(path):
+            found["cgroup"] = path  # made, but its keeper had not come to write so
+        path = cgroup_path(self.run, found["mark"], "memory")
+        if found["memory_cgroup"] is None and path and os.path.isdir(path):
+            found["memory_cgroup"] = path
+        log = os.path.join(self.directory, "log")
+        found["log"] = dict(found["log"], size=os.path.getsize(log) if os.path.exists(log) else 0)
+        orphan = read_process(found["pid"] or 0)
+        if orphan is not None and orphan.ticks == found["ticks"]:
+            self.orphan = orphan
+        self.finish()

@@ -1,0 +1,330 @@
+"""A run's life as whoever keeps it sees it: from a process at its gate to the proof that nobody is left."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import signal
+import time
+from typing import List, Tuple
+
+from agents.runner.containment import (
+    OomCounts,
+    cgroup_pids,
+    host_oom_kills,
+    judge_oom,
+    own_oom_kills,
+    try_write,
+)
+from agents.runner.custody import Custody
+from agents.runner.facts import Facts, close_unstarted, new_facts, save_facts
+from agents.runner.failpoints import failpoint
+from agents.runner.files import SECRETS, clean_directory, read_deadline, unlink
+from agents.runner.holdings import Holdings, clean_gpus, leave_cgroups
+from agents.runner.home import Home
+from agents.runner.orders import Order
+from agents.runner.processes import (
+    Denied,
+    Process,
+    all_processes,
+    descendants,
+    freeze_and_kill,
+    marked,
+    read_process,
+    signal_all,
+)
+from agents.runner.replica import FAILED, GO, Replica
+from agents.runner.wire import finite_float
+
+# How often a run notes what the kernel has counted: an older count says nothing about its end.
+OOM_LOOK_S = 20.0
+
+
+class Life:
+    """One run's life. All that is known is on disk or on the replica's board, so that another process can go on from
+    any point: an exit is written down before the zombie that proves it is reaped.
+    """
+
+    def __init__(self, home: Home, run: str, umask: int = 0o022) -> None:
+        self.home, self.run, self.umask = home, run, umask
+        self.directory = home.run(run)
+        self.facts: Facts = new_facts(run)
+        self.order: Order | None = None
+        self.main = 0
+        self.main_over = False
+        self.childless = False
+        self.wide = False  # must processes outside our own tree be looked for?
+        self.orphan: Process | None = None
+        self.parent = 0
+        self.stopping: str | None = None
+        self.deadline = 0.0
+        self.holdings = Holdings(home, run)
+        self.log = self.control = -1
+        self.custody: Custody
+        self.replica: Replica | None = None
+        self.oom_before: int | None = None
+        self.oom_lately: int | None = None
+        self.oom_look_at = 0.0
+
+    def pinned(self) -> Tuple[int, int, int, str]:
+        """What the replica's process has got to. Where nobody can say: it may have been the command."""
+        return self.replica.pinned() if self.replica else (0, GO, 0, "")
+
+    def at_gate(self) -> Replica:
+        assert self.replica is not None
+        return self.replica
+
+    def watch_children(self) -> None:
+        self.wake, write = os.pipe()
+        for fd in (self.wake, write):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda signum, frame: None)
+
+    def attend(self) -> None:
+        """From the first moment to the closed fact."""
+        poll = select.poll()
+        started = self.at_gate().started
+        for fd in (self.wake, self.control, started, self.custody.fd):
+            if fd >= 0:
+                poll.register(fd, select.POLLIN)
+        look_at = 0.0
+        while True:
+            self.reap()
+            if self.childless and (self.main_over or self.main == 0):
+                break
+            now = time.monotonic()
+            if (
+                now >= self.oom_look_at
+            ):  # after reaping: what was counted just before belongs to an end just seen
+                self.oom_look_at, self.oom_lately = now + OOM_LOOK_S, host_oom_kills()
+            self.check_stop(now)
+            if self.stopping and now >= self.deadline or self.main_over and not self.stopping:
+                break
+            if now >= look_at:
+                look_at = now + self.custody.look()
+                if self.custody.quiet and self.custody.fd >= 0:
+                    poll.register(self.custody.fd, select.POLLIN)  # its next byte wakes us
+            for fd, _ in poll.poll(max(0.0, min(look_at, self.next_deadline(now)) - now) * 1000 + 1):
+                if fd == started:
+                    poll.unregister(fd)
+                    self.note_started()
+                elif fd == self.custody.fd:
+                    self.custody.drain()
+                    poll.unregister(fd)  # busy: from here on by the clock, not by every write
+                    look_at = min(look_at, now + 0.01)
+                elif fd == self.control:
+                    self.obey(os.read(fd, 4096))
+                else:
+                    os.read(fd, 4096)
+        self.finish()
+
+    def next_deadline(self, now: float) -> float:
+        if self.stopping:
+            return self.deadline
+        timeout = self.order.timeout_s if self.order else None
+        started = self.facts["mono_started"]
+        return min(started + timeout if timeout and started else math.inf, now + OOM_LOOK_S)
+
+    def note_started(self) -> None:
+        """The started pipe closed: the replica's process is the command now, or it never will be."""
+        if self.facts["started_at"] is not None or self.main_over or self.pinned()[1] != GO:
+            return
+        process = read_process(self.main)
+        self.facts.update(
+            phase="running",
+            started_at=time.time(),
+            mono_started=time.monotonic(),
+            pid=self.main,
+            ticks=process.ticks if process else None,
+            never_started=False,
+        )
+        if self.pinned()[2] & 1:
+            self.facts["containment"] = "subreaper"
+        if self.pinned()[2] & 2:
+            self.facts.update(memory_enforced=False, memory_cgroup=None)
+        failpoint("before_started")
+        self.save()
+        failpoint("after_started")
+
+    def save(self, durable: bool = False) -> None:
+        """A fact that cannot be written is tried again for ever: as long as this process lives, it is not lost."""
+        while True:
+            try:
+                save_facts(self.directory, self.facts, durable)
+                return
+            except OSError:
+                if not os.path.isdir(self.directory):
+                    return  # somebody deleted the whole run: there is no place left to tell it
+                time.sleep(0.2)
+
+    def reap(self) -> None:
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                self.childless = True
+                return
+            self.childless = False
+            if found is None:
+                return
+            if found.si_pid == self.main and not self.main_over:
+                self.note_ended(found.si_code, found.si_status)
+            os.waitpid(found.si_pid, 0)
+
+    def note_ended(self, code: int, status: int) -> None:
+        """Write how the replica ended, before the zombie that proves it is reaped."""
+        if self.pinned()[1] == GO:
+            self.note_started()
+            self.main_over = True
+            facts = self.facts
+            exited = code == os.CLD_EXITED
+            facts.update(
+                phase="ended",
+                ended_at=time.time(),
+                seconds=time.monotonic() - (facts["mono_started"] or time.monotonic()),
+                exit_code=status if exited else None,
+                exit_signal=None if exited else status,
+                why=self.stopping or "exit",
+            )
+            facts["log"] = dict(facts["log"], size=os.fstat(self.log).st_size)
+            killed = status == signal.SIGKILL if not exited else status == 128 + signal.SIGKILL
+            counts = OomCounts(self.oom_before, self.oom_lately, host_oom_kills() if killed else None)
+            failed = not exited or status != 0
+            own = own_oom_kills(facts["memory_cgroup"])
+            facts["oom"], facts["oom_sure"], words = judge_oom(
+                own, counts, killed and not self.stopping, failed
+            )
+            facts["message"] = facts["message"] or words
+            failpoint("before_ended")
+            self.save(durable=True)
+            failpoint("before_reap")
+        self.main_over = True
+
+    # -- stopping --
+
+    def obey(self, words: bytes) -> None:
+        """A poke from serve. It repeats the deadline, for the disk may be too full for stop.json."""
+        for line in words.split(b"\n"):
+            with contextlib.suppress(ValueError):  # half a line, or somebody else's words
+                if line.startswith(b"stop "):
+                    self.begin_stop("stop", finite_float(line[5:].decode("ascii")))
+
+    def check_stop(self, now: float) -> None:
+        deadline = read_deadline(self.directory)
+        if deadline is not None:
+            self.begin_stop("stop", deadline)
+        timeout = self.order.timeout_s if self.order else None
+        started = self.facts["mono_started"]
+        if timeout and started and now >= started + timeout and not self.stopping:
+            self.facts["message"] = "ran into its timeout of %g s" % timeout
+            self.begin_stop("timeout", now + self.facts.get("grace_s", 0))
+
+    def begin_stop(self, cause: str, deadline: float) -> None:
+        if self.stopping:
+            self.deadline = min(self.deadline, deadline)
+            return
+        if self.main_over:
+            return
+        self.stopping, self.deadline = cause, deadline
+        self.facts.update(stopping=cause, stopping_at=time.time())
+        if self.facts["phase"] == "running":
+            self.save()
+        self.wide = self.wide or bool(self.facts.get("web_access"))
+        signal_all(self.everybody, (signal.SIGTERM, signal.SIGCONT))
+        failpoint("between_term_and_kill")
+
+    def everybody(self) -> List[Process]:
+        """All living processes of this run that can be found: our tree, its cgroup, and who carries its mark."""
+        everyone = all_processes()
+        pids = descendants({os.getpid()}, everyone) | cgroup_pids(self.facts["cgroup"])
+        if self.wide:
+            pids |= marked(self.facts["mark"], everyone)
+        orphan = self.orphan
+        if orphan and orphan.pid in everyone and everyone[orphan.pid].ticks == orphan.ticks:
+            pids |= {orphan.pid} | descendants({orphan.pid}, everyone)
+        return [everyone[pid] for pid in pids if pid in everyone and everyone[pid].state not in "ZX"]
+
+    def finish(self) -> None:
+        """Kill until nobody is left, prove it, and close."""
+        self.wide = self.wide or bool(self.facts.get("web_access")) or os.getppid() != self.parent
+        began, pause = time.monotonic(), 0.002
+        while True:
+            self.reap()
+            if self.nobody_left():
+                break
+            if self.facts["cgroup"]:
+                try_write(os.path.join(self.facts["cgroup"], "cgroup.kill"), "1")
+            denied = freeze_and_kill(self.everybody)
+            self.reap()
+            time.sleep(pause)
+            if time.monotonic() > began + 10:
+                pause = 2.0
+                self.tell_survivors(denied)
+            else:
+                pause = min(0.05, pause * 1.2)
+        self.close()
+
+    def nobody_left(self) -> bool:
+        """The proof: the kernel knows no child of ours, the cgroup is empty, and nobody else carries the mark."""
+        if not self.childless or cgroup_pids(self.facts["cgroup"]):
+            return False
+        # All of /proc is read only where somebody could be elsewhere.
+        return not self.wide or not self.everybody()
+
+    def tell_survivors(self, denied: List[Denied]) -> None:
+        """Somebody cannot be killed. Say who; the run stays open and holds its GPUs until they are gone."""
+        words = {one.pid: one.why for one in denied}
+        rows = [
+            {"pid": p.pid, "why": words.get(p.pid, "does not die (state %s)" % p.state)}
+            for p in self.everybody()
+        ]
+        if rows[:20] != self.facts["survivors"]:
+            self.facts["survivors"] = rows[:20]
+            self.save()
+
+    # -- closing --
+
+    def close(self) -> None:
+        """Nobody is left: release what the run held, then say so. In this order, or the next run meets a busy GPU."""
+        facts = self.facts
+        leave_cgroups(facts)
+        clean_gpus(facts)
+        self.holdings.unlock_gpus()
+        facts["survivors"] = []
+        if facts["phase"] in ("claimed", "running"):
+            self.explain_no_exit()
+        facts.update(phase="closed", closed_at=time.time())
+        size = os.fstat(self.log).st_size if self.log >= 0 else facts["log"].get("size", 0)
+        facts["log"] = dict(facts["log"], size=size, final=True)
+        for name in SECRETS:
+            unlink(os.path.join(self.directory, name))
+        failpoint("before_closed")
+        self.save()
+        failpoint("after_closed")
+        clean_directory(self.directory)
+
+    def explain_no_exit(self) -> None:
+        """The replica is over without an exit status: it never was the command, or nobody saw it end."""
+        facts = self.facts
+        _, state, _, words = self.pinned()
+        if state == FAILED:
+            facts.update(why="refused", refusal="exec_failed", message=words, never_started=True)
+        elif state != GO:
+            why = "stop" if self.stopping or read_deadline(self.directory) is not None else "lost"
+            facts.update(why=why, message=facts["message"] or "it was not started", never_started=True)
+        else:
+            facts["why"] = "lost"
+            facts["ended_at"] = time.time() if facts["started_at"] else None
+            facts["message"] = facts["message"] or "its keepers were killed; how it ended is not known"
+
+    def close_unstarted(self, why: str, message: str, refusal: str | None = None) -> None:
+        self.holdings.unlock_gpus()
+        leave_cgroups(self.facts)
+        close_unstarted(self.facts, why, message, refusal)
+        for name in SECRETS:
+            unlink(os.path.join(self.directory, name))
+        self.save(durable=True)
+        clean_directory(self.directory)

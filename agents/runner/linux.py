@@ -1,0 +1,86 @@
+"""Linux, through ctypes: what the standard library of Python 3.7 does not offer."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import struct
+import time
+from typing import Iterator, Tuple
+
+libc = ctypes.CDLL(None, use_errno=True)
+_PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
+SYS_PIDFD_SEND_SIGNAL, SYS_PIDFD_OPEN = 424, 434  # the same numbers on every architecture
+_PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
+IN_MODIFY, IN_MOVED_TO, IN_DELETE_SELF, IN_Q_OVERFLOW, IN_IGNORED = 0x2, 0x80, 0x400, 0x4000, 0x8000
+
+
+def become_subreaper() -> None:
+    """From now on, orphans below this process become its children instead of init's."""
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def punch_hole(fd: int, start: int, length: int) -> bool:
+    """Give a range's disk blocks back; offsets and size stay. False where the file system cannot."""
+    done: int = libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_long(start), ctypes.c_long(length))
+    return done == 0
+
+
+def retitle(title: str) -> None:
+    """Show `title` in ps. Keepers are forked, and would else all look like the serve that they came from."""
+    libc.prctl(_PR_SET_NAME, ctypes.c_char_p(title.encode()[:15]), 0, 0, 0)
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            fields = file.read().rsplit(b")", 1)[1].split()
+        start, end = int(fields[45]), int(fields[46])  # arg_start, arg_end: our own argv in our own memory
+    except (OSError, ValueError, IndexError):
+        return
+    room = end - start
+    if 0 < room < 1 << 20:
+        ctypes.memmove(start, title.encode()[: room - 1].ljust(room, b"\0"), room)
+
+
+class Inotify:
+    """Directory watches as numbered events, or nothing at all where the kernel gives no more of them."""
+
+    def __init__(self) -> None:
+        self.fd = -1
+        if not os.environ.get("TRAINYARD_NO_INOTIFY"):
+            self.fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def watch(self, path: str, mask: int) -> int:
+        if self.fd < 0:
+            return -1
+        found: int = libc.inotify_add_watch(self.fd, os.fsencode(path), mask)
+        return found
+
+    def unwatch(self, watch: int) -> None:
+        if self.fd >= 0 and watch >= 0:
+            libc.inotify_rm_watch(self.fd, watch)
+
+    def read(self) -> Iterator[Tuple[int, int]]:
+        """(watch, mask) of everything that happened."""
+        while True:
+            try:
+                data = os.read(self.fd, 65536)
+            except (BlockingIOError, InterruptedError):
+                return
+            at = 0
+            while at < len(data):
+                watch, mask, _cookie, length = struct.unpack_from("iIII", data, at)
+                at += 16 + length
+                yield watch, mask
+
+
+@functools.lru_cache(maxsize=None)
+def boot_id() -> str:
+    """No process sees two of them."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+def booted_at() -> float:
+    """Wall time of the boot, as the clock stands now."""
+    return time.time() - time.clock_gettime(7)  # CLOCK_BOOTTIME

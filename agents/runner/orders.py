@@ -1,0 +1,140 @@
+"""Orders: what is to be run, checked to the last character before anything is made of it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import zlib
+from typing import Any, Dict, List, NamedTuple
+
+from agents.runner.home import is_gpu, is_run_id
+from agents.runner.wire import MAX_PAYLOAD, WireError, decode_object
+
+
+class Refused(Exception):
+    """This run cannot be started here; `refusal` is the wire's word for it."""
+
+    def __init__(self, refusal: str, message: str) -> None:
+        super().__init__(message)
+        self.refusal = refusal
+
+
+class Order(NamedTuple):
+    command: List[str]
+    env: Dict[str, str]
+    files: Dict[str, str]
+    gpus: List[str]
+    port: int | None
+    work_key: str | None
+    grace_s: float
+    timeout_s: float | None
+    mark: str
+    memory_mb: int | None
+    log_budget_mb: int
+    web_access: bool
+
+
+def unpack_order(payload: bytes, packed: bool) -> Dict[str, Any]:
+    """The order's document. A small packed payload that unpacks to something huge is refused, not unpacked."""
+    if packed:
+        unpacker = zlib.decompressobj()
+        try:
+            payload = unpacker.decompress(payload, MAX_PAYLOAD)
+        except zlib.error as error:
+            raise Refused("bad_order", "the order cannot be unpacked: %s" % error) from None
+        if unpacker.unconsumed_tail or not unpacker.eof:
+            raise Refused("bad_order", "the order is over %d bytes, or cut" % MAX_PAYLOAD)
+    try:
+        return decode_object(payload)
+    except WireError as error:
+        raise Refused("bad_order", "the order is %s" % error) from None
+
+
+def parse_order(found: Dict[str, Any]) -> Order:
+    """An Order, or Refused naming the field. Unknown keys are a newer console's, and ignored."""
+
+    def bad(field: str, why: str) -> Refused:
+        return Refused("bad_order", "%s: %s" % (field, why))
+
+    def text(field: str, value: Any) -> str:
+        if not isinstance(value, str):
+            raise bad(field, "must be text")
+        if "\0" in value:
+            raise bad(field, "must not contain a NUL character")
+        try:
+            os.fsencode(value)
+        except UnicodeError:
+            raise bad(field, "cannot be encoded") from None
+        return value
+
+    def number(field: str, low: float, high: float, default: float | None) -> float | None:
+        value = found.get(field)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+            raise bad(field, "must be a number from %g to %g" % (low, high))
+        return value
+
+    def whole(field: str, low: int, high: int, default: int | None) -> int | None:
+        value = number(field, low, high, default)
+        return None if value is None else int(value)
+
+    def mapping(field: str) -> Dict[str, str]:
+        value = found.get(field) or {}
+        if not isinstance(value, dict):
+            raise bad(field, "must be an object")
+        return {text(field, key): text("%s[%.80s]" % (field, key), item) for key, item in value.items()}
+
+    command, gpus = found.get("command"), found.get("gpus") or []
+    if not isinstance(command, list) or not command:
+        raise bad("command", "must be a list of at least one text")
+    if not isinstance(gpus, list) or not all(map(is_gpu, gpus)):
+        raise bad("gpus", "must be a list of GPU UUIDs")
+    env = mapping("env")
+    for name in env:
+        if not name or "=" in name:
+            raise bad("env", "%.80r cannot be the name of a variable" % name)
+    files = mapping("files")
+    for name in files:
+        if name.startswith("/") or any(part in ("", ".", "..") for part in name.split("/")):
+            raise bad("files", "%.80r must stay inside the work directory" % name)
+    work_key = found.get("work_key")
+    if work_key is not None and not is_run_id(work_key):
+        raise bad("work_key", "%.80r is not a plain name" % (work_key,))
+    return Order(
+        command=[text("command", part) for part in command],
+        env=env,
+        files=files,
+        gpus=list(dict.fromkeys(gpus)),
+        port=whole("port", 1, 65535, None),
+        work_key=work_key,
+        grace_s=float(number("grace_s", 0, 1e7, 10) or 0),
+        timeout_s=number("timeout_s", 0, 1e9, None),
+        mark=text("mark", found.get("mark") or "")[:200],
+        memory_mb=whole("memory_mb", 1, 1 << 40, None),
+        log_budget_mb=int(number("log_budget_mb", 1, 1 << 40, 4096) or 4096),
+        web_access=found.get("web_access") is True,
+    )
+
+
+# A login's leftovers that would tell a replica lies about itself.
+_NOT_FOR_REPLICAS = {"SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "SSH_ORIGINAL_COMMAND"} | {
+    "OLDPWD", "SHLVL", "_", "TRAINYARD_FAILPOINT", "TRAINYARD_NO_INOTIFY", "TRAINYARD_NO_CGROUP", "TRAINYARD_FLOOR_MB",
+    "TRAINYARD_GPU_ROOT", "TRAINYARD_GPU_LOOK_S", "TRAINYARD_STORAGE_S",
+}  # fmt: skip
+
+
+def build_env(order: Order, run: str, work: str, mark: str) -> Dict[str, str]:
+    """The replica's whole environment: the login's, then the order's, then what only the host knows."""
+    env = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_REPLICAS}
+    user = pwd.getpwuid(os.getuid())
+    env.setdefault("HOME", user.pw_dir)
+    env.setdefault("USER", user.pw_name)
+    env.setdefault("LOGNAME", user.pw_name)
+    env.setdefault("SHELL", user.pw_shell or "/bin/sh")
+    env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    env.setdefault("LANG", "C.UTF-8")
+    env.update({name: value.replace("@WORK@", work) for name, value in order.env.items()})
+    env["CUDA_VISIBLE_DEVICES"] = ",".join(order.gpus)  # last: nobody widens this by an env of their own
+    env.update(PWD=work, TRAINYARD_RUN=run, TRAINYARD_WORK=work, TRAINYARD_MARK=mark)
+    return env

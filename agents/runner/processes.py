@@ -1,0 +1,146 @@
+"""Processes: who is below whom, who carries a run's mark, and how to end them all without missing one."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import signal
+from typing import Callable, Dict, List, NamedTuple, Set, Tuple
+
+from agents.runner.linux import SYS_PIDFD_OPEN, SYS_PIDFD_SEND_SIGNAL, libc
+
+
+class Process(NamedTuple):
+    pid: int
+    parent: int
+    state: str
+    ticks: int  # start time in clock ticks since boot: with the boot id and the pid, an identity
+
+
+def read_process(pid: int) -> Process | None:
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            # The name in parentheses may itself hold spaces and parentheses: count from the last one.
+            fields = file.read().rsplit(b")", 1)[1].split()
+    except (OSError, IndexError):
+        return None
+    return Process(pid, int(fields[1]), fields[0].decode("ascii"), int(fields[19]))
+
+
+def all_processes() -> Dict[int, Process]:
+    found = (read_process(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return {process.pid: process for process in found if process is not None}
+
+
+def descendants(roots: Set[int], everyone: Dict[int, Process]) -> Set[int]:
+    """All below `roots`, without them."""
+    children: Dict[int, List[int]] = {}
+    for process in everyone.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    found: Set[int] = set()
+    todo = list(roots)
+    while todo:
+        for pid in children.get(todo.pop(), ()):
+            if pid not in found:
+                found.add(pid)
+                todo.append(pid)
+    return found
+
+
+def children_of(pid: int) -> List[int]:
+    """Each thread has children of its own. Whoever ends while we look has none any more."""
+    found: List[int] = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir("/proc/%d/task" % pid):
+            with contextlib.suppress(OSError), open("/proc/%d/task/%s/children" % (pid, task)) as file:
+                found += [int(word) for word in file.read().split()]
+    return found
+
+
+def carries(pid: int, mark: str) -> bool:
+    """Was this process started with the run's mark in its environment? Only our own are readable."""
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            return b"TRAINYARD_MARK=" + mark.encode() in file.read().split(b"\0")
+    except OSError:
+        return False
+
+
+def _only_ours(pid: int) -> bool:
+    try:
+        return os.stat("/proc/%d" % pid).st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+def marked(mark: str, everyone: Dict[int, Process]) -> Set[int]:
+    """Processes with the run's mark, and all below them. Never this process or those above it."""
+    if not mark:
+        return set()
+    above, pid = {os.getpid()}, os.getppid()
+    while pid in everyone and pid not in above:
+        above.add(pid)
+        pid = everyone[pid].parent
+    roots = {pid for pid in everyone if pid not in above and _only_ours(pid) and carries(pid, mark)}
+    return (roots | descendants(roots, everyone)) - above
+
+
+def send_exactly(pid: int, ticks: int, signum: int) -> str:
+    """Signal a process, never a stranger who got its number since. Answers "sent", "gone" or "denied".
+
+    The pidfd pins the process down first; only then are its start ticks compared.
+    """
+    fd: int = libc.syscall(SYS_PIDFD_OPEN, pid, 0)
+    if fd < 0 and ctypes.get_errno() == errno.ESRCH:
+        return "gone"
+    try:
+        found = read_process(pid)
+        if found is None or found.ticks != ticks:
+            return "gone"
+        try:
+            if fd < 0:  # a kernel before 5.3, or a filter that forbids it: the window is microseconds wide
+                os.kill(pid, signum)
+            elif libc.syscall(SYS_PIDFD_SEND_SIGNAL, fd, signum, None, 0) != 0:
+                raise OSError(ctypes.get_errno(), "pidfd_send_signal")
+        except OSError as error:
+            return "gone" if error.errno == errno.ESRCH else "denied"
+        return "sent"
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+class Denied(NamedTuple):
+    pid: int
+    why: str
+
+
+def signal_all(find: Callable[[], List[Process]], signums: Tuple[int, ...]) -> None:
+    for process in find():
+        for signum in signums:
+            send_exactly(process.pid, process.ticks, signum)
+
+
+def freeze_and_kill(find: Callable[[], List[Process]]) -> List[Denied]:
+    """One round: stop everybody until a whole pass meets nobody new, then kill. Answers who may not be killed.
+
+    Frozen first, because a chain of processes that fork and exit outruns a killer, but not a frozen self.
+    """
+    live: List[Process] = []
+    before: Set[Process] = set()
+    for _ in range(50):
+        live = find()
+        for process in live:
+            send_exactly(process.pid, process.ticks, signal.SIGSTOP)
+        # Compare identities without the state, which freezing changes.
+        now = {process._replace(state="", parent=0) for process in live}
+        if now <= before:
+            break
+        before = now
+    denied = []
+    for process in live:
+        if send_exactly(process.pid, process.ticks, signal.SIGKILL) == "denied":
+            denied.append(Denied(process.pid, "not permitted: it runs as another user"))
+    return denied

@@ -1,0 +1,235 @@
+"""The runs of this host as serve knows them."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import time
+from typing import Any, Deque, Dict, List, Set, Tuple
+
+from agents.runner.facts import Facts, close_after_reboot, load_facts, new_facts
+from agents.runner.failpoints import failpoint
+from agents.runner.files import read_plain, take_lock, write_file
+from agents.runner.forks import fork_detached
+from agents.runner.home import Home, is_run_id
+from agents.runner.keeper import Keeper
+from agents.runner.linux import IN_MODIFY, IN_MOVED_TO, IN_Q_OVERFLOW, Inotify, boot_id
+from agents.runner.outbox import Hangup, Outbox
+from agents.runner.tail import Tail
+from agents.runner.wire import MAX_HEADER, Message, WireError
+
+OUT_BYTES = 192 * 1024  # log frames waiting for the pipe: few, so that a fact never stands behind megabytes
+
+
+class Run:
+    """What serve knows of one run."""
+
+    def __init__(self, run: str, directory: str) -> None:
+        self.run, self.directory = run, directory
+        self.facts: Facts | None = None
+        self.stamp: Tuple[int, int] = (0, 0)
+        self.told: Tuple[int, int] = (0, 0)  # the stamp of the facts that the console has heard
+        self.tail = Tail(run, directory)
+        self.watch = -1
+        self.stop: float | None = None
+        self.work_key: Any = None  # from its order, until its facts tell it
+
+    def refresh(self) -> None:
+        """Read the facts again if they are another file now."""
+        try:
+            found = os.stat(os.path.join(self.directory, "facts.json"))
+        except OSError:
+            return
+        stamp = (found.st_mtime_ns, found.st_ino)
+        facts = load_facts(self.directory) if stamp != self.stamp else None
+        if facts is not None:
+            self.facts, self.stamp = facts, stamp
+            self.tail.closed = self.closed
+            self.tail.final_size = facts["log"].get("size", 0)
+
+    def renew_tail(self) -> None:
+        self.tail.close()
+        closed, size = self.tail.closed, self.tail.final_size
+        self.tail = Tail(self.run, self.directory)
+        self.tail.closed, self.tail.final_size = closed, size
+
+    @property
+    def closed(self) -> bool:
+        return self.facts is not None and self.facts["phase"] == "closed"
+
+
+class Runs:
+    """All of them: watched, told, and their logs sent in turn."""
+
+    def __init__(self, out: Outbox, umask: int) -> None:
+        self.out, self.umask = out, umask
+        self.home: Home | None = None
+        self.by_name: Dict[str, Run] = {}
+        self.active: Deque[Run] = collections.deque()
+        self.forgotten: Set[str] = set()
+        self.inotify = Inotify()
+        self.watches: Dict[int, Run] = {}
+        self.base_watch = -1
+        self.token = ""
+        self.boot_id = boot_id()
+
+    def settle(self, home: Home, forgotten: Set[str]) -> None:
+        """This connection is the newest one from here on: older ones see its token and leave."""
+        self.home, self.forgotten = home, forgotten
+        self.token = "%d.%s" % (os.getpid(), os.urandom(8).hex())
+        write_file(home.owner, self.token.encode())
+        self.base_watch = self.inotify.watch(home.base, IN_MOVED_TO)
+
+    def at_home(self) -> Home:
+        assert self.home is not None
+        return self.home
+
+    def send_logs(self) -> None:
+        """Log frames, each run in turn, for as long as the pipe takes them, but not for long."""
+        now = began = time.monotonic()
+        for _ in range(len(self.active)):
+            if self.out.bulk_bytes >= OUT_BYTES or now - began > 0.002:
+                return
+            run = self.active.popleft()
+            if now >= run.tail.not_before:
+                try:
+                    frame = run.tail.frame(now, alone=not self.active)
+                except (ArithmeticError, LookupError, OSError, TypeError, ValueError, WireError) as error:
+                    # Its files may hold anything. Asked for again, it begins with what is left of them.
+                    frame = None
+                    if not isinstance(error, OSError):
+                        run.renew_tail()
+                    self.out.say(
+                        {
+                            "t": "error",
+                            "about": "log",
+                            "run": run.run,
+                            "message": "%s" % (error or repr(error)),
+                        }
+                    )
+                if frame is None:
+                    continue
+                if frame:
+                    self.out.bulk(frame)
+                now = time.monotonic()
+            self.active.append(run)
+
+    def stir(self, run: Run) -> None:
+        """This run's log may have something to send."""
+        if run.tail.pulled and not run.tail.told_end and run not in self.active:
+            self.active.append(run)
+
+    def notice(self) -> None:
+        """Something happened in a directory that we watch."""
+        touched: Dict[int, int] = {}
+        for watch, mask in self.inotify.read():
+            touched[watch] = touched.get(watch, 0) | mask
+            if mask & IN_Q_OVERFLOW:
+                for run in self.by_name.values():
+                    self.look(run)
+        for watch, mask in touched.items():
+            if watch == self.base_watch:
+                self.check_owner()
+            elif watch in self.watches:
+                run = self.watches[watch]
+                if mask & IN_MOVED_TO:
+                    self.look(run)
+                else:
+                    self.stir(run)
+
+    def look(self, run: Run) -> None:
+        """Tell this run's facts if they are news, and go on with its log."""
+        run.refresh()
+        if run.stamp != run.told:
+            failpoint("before_reply")
+            self.tell(run)
+        self.stir(run)
+
+    def tell(self, run: Run) -> None:
+        if run.facts is not None:
+            run.told = run.stamp
+            self.out.say(dict(run.facts, t="fact"))
+            if run.closed:
+                self.unwatch(run)
+
+    def tell_all(self) -> None:
+        """The inventory: every run that has a directory here, in pages."""
+        page: List[Facts] = []
+        size = 0
+        for name in sorted(os.listdir(self.at_home().runs)):
+            if not is_run_id(name):
+                continue
+            run = self.find(name)
+            run.refresh()
+            self.check_alive(run)
+            run.told = run.stamp
+            facts = run.facts or dict(new_facts(name), claimed_at=None, boot_id=None)
+            length = len(json.dumps(facts)) + 1
+            if size + length > MAX_HEADER - 1024:
+                self.out.say({"t": "inventory", "runs": page, "last": False})
+                page, size = [], 0
+            page.append(facts)
+            size += length
+        self.out.say({"t": "inventory", "runs": page, "last": False})
+        self.out.say({"t": "inventory", "runs": [], "last": True})
+
+    def find(self, name: str) -> Run:
+        """The run of that name, watched while it is not closed. Does not ask whether its directory exists."""
+        if name not in self.by_name:
+            run = self.by_name[name] = Run(name, self.at_home().run(name))
+            run.watch = self.inotify.watch(run.directory, IN_MODIFY | IN_MOVED_TO)
+            if run.watch >= 0:
+                self.watches[run.watch] = run
+            run.refresh()  # after the watch was set, so that no change falls between
+            if run.closed:
+                self.unwatch(run)
+        return self.by_name[name]
+
+    def unwatch(self, run: Run) -> None:
+        if run.watch >= 0:
+            self.inotify.unwatch(run.watch)
+            self.watches.pop(run.watch, None)
+            run.watch = -1
+
+    def known(self, message: Message) -> Run:
+        """The run that a message names; ValueError if the name is not one or nothing of it is here."""
+        directory = self.at_home().run(message["run"])
+        if not os.path.isdir(directory):
+            raise ValueError("there is no such run here")
+        return self.find(message["run"])
+
+    def check_owner(self) -> None:
+        try:
+            current = read_plain(self.at_home().owner, 200)
+        except OSError:
+            current = b""
+        if current != self.token.encode():
+            self.out.say({"t": "error", "about": "serve", "message": "a newer connection has taken over"})
+            self.out.last_words()
+            raise Hangup("superseded")
+
+    def check_alive(self, run: Run) -> None:
+        """Nobody holds the lock of a run that is not closed: its keepers are dead. Close it, once and for all."""
+        if run.closed:
+            return
+        try:
+            lock = take_lock(os.path.join(run.directory, "lock"))
+        except OSError:
+            return  # its directory is gone, or we have no descriptors: the next tick looks again
+        if lock < 0:
+            return
+        try:
+            facts = load_facts(run.directory)
+            if facts is not None and facts["phase"] != "closed" and facts["boot_id"] != self.boot_id:
+                close_after_reboot(run.directory, facts)
+            elif facts is None or facts["phase"] != "closed":
+                keeper = Keeper(self.at_home(), run.run, self.umask)
+                title = "trainyard-mender %s" % run.run
+                fork_detached(keeper.mend, run.directory, {lock}, title)
+                return
+        except OSError:
+            return  # no process, no disk: the next tick tries again
+        finally:
+            os.close(lock)
+        self.look(run)

@@ -1,0 +1,186 @@
+"""Samples: how busy living runs are.
+
+Read by serve while a console listens; nothing is kept here, and nothing is read while nothing runs. A few milliseconds
+at a time, so that no log waits for it.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import time
+from typing import Callable, Dict, Iterator, List, Tuple
+
+from agents.runner.containment import counter
+from agents.runner.facts import Facts
+from agents.runner.files import read_json
+from agents.runner.home import is_gpu
+from agents.runner.processes import all_processes, children_of, descendants, read_process
+from agents.runner.runs import Run
+from agents.runner.wire import Message
+
+SAMPLE_S = 10.0
+SAMPLE_SLICE_S = 0.02
+# nvidia-smi takes a second where it is slow, and for ever where the driver hangs.
+SMI_PATIENCE_S = 8.0
+SMI = ["nvidia-smi", "--query-gpu=uuid,utilization.gpu,memory.used", "--format=csv,noheader,nounits"]
+
+
+class Use:
+    """What a run had used when it was looked at last."""
+
+    def __init__(self, run: Run, now: float) -> None:
+        self.due = now
+        self.at = 0.0
+        self.cpu_s: float | None = None
+        order = read_json(os.path.join(run.directory, "order.json")) or {}
+        gpus = order.get("gpus")
+        self.gpus: List[str] = gpus if isinstance(gpus, list) else []
+
+
+class Samples:
+    def __init__(self) -> None:
+        self.uses: Dict[str, Use] = {}
+        self.load: Dict[str, List[int | None]] = {}
+        self.smi: subprocess.Popen[bytes] | None = None
+        self.smi_at = -SAMPLE_S
+        self.smi_heard = False
+        self.said = b""
+
+    def take(self, runs: List[Run], free_mb: Callable[[], int]) -> Iterator[Message]:
+        """The samples that are due now, as messages."""
+        now = time.monotonic()
+        living = [run for run in runs if run.facts is not None and run.facts["phase"] == "running"]
+        self.uses = {run.run: self.uses.get(run.run) or Use(run, now) for run in living}
+        self.look_at_gpus(now)
+        for run in sorted(living, key=lambda run: self.uses[run.run].due):
+            use = self.uses[run.run]
+            if use.due > now or time.monotonic() - now > SAMPLE_SLICE_S:
+                return
+            if use.gpus and self.smi is not None and not self.smi_heard:
+                continue  # the GPUs of this host are being asked for the first time
+            use.due = now + SAMPLE_S
+            sample = self.sample(run, use)
+            if sample is not None:
+                yield dict(sample, disk_free_mb=free_mb())
+
+    def sample(self, run: Run, use: Use) -> Message | None:
+        found = measured(run.facts or {})
+        if found is None:
+            return None
+        (cpu_s, rss), now = found, time.monotonic()
+        before, since = use.cpu_s, use.at
+        use.cpu_s, use.at = cpu_s, now
+        if before is None or now - since < 0.5:
+            use.due = now + 1.0  # a share needs two looks; the first one comes soon
+            return None
+        return {
+            "t": "sample",
+            "run": run.run,
+            "at": time.time(),
+            "cpu": round(max(cpu_s - before, 0.0) / (now - since), 4),
+            "rss_mb": rss >> 20,
+            "gpus": {uuid: self.load[uuid] for uuid in use.gpus if uuid in self.load},
+        }
+
+    def look_at_gpus(self, now: float) -> None:
+        """One nvidia-smi for all GPUs of all runs, begun now and read later: it is never waited for."""
+        if self.smi is not None:
+            self.hear_smi(now)
+        elif now - self.smi_at >= SAMPLE_S and any(use.gpus for use in self.uses.values()):
+            self.smi_at, self.said = now, b""
+            try:
+                self.smi = subprocess.Popen(
+                    SMI,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            except OSError:
+                return
+            assert self.smi.stdout is not None
+            os.set_blocking(self.smi.stdout.fileno(), False)
+
+    def hear_smi(self, now: float) -> None:
+        assert self.smi is not None and self.smi.stdout is not None
+        try:
+            data = os.read(self.smi.stdout.fileno(), 65536)
+        except BlockingIOError:
+            if now - self.smi_at < SMI_PATIENCE_S:
+                return
+            data, self.said = b"", b""
+            self.close()
+        self.said = (self.said + data)[-65536:]
+        if not data:
+            self.smi.stdout.close()
+            self.smi.poll()
+            self.smi, self.load, self.smi_heard = None, read_load(self.said), True
+
+    def close(self) -> None:
+        if self.smi is not None and self.smi.poll() is None:
+            self.smi.kill()
+
+
+def read_load(text: bytes) -> Dict[str, List[int | None]]:
+    """UUID → [utilisation in percent, memory in MiB]; None for what the card does not tell."""
+    found: Dict[str, List[int | None]] = {}
+    for line in text.decode("utf-8", "replace").splitlines():
+        parts = [part.strip() for part in line.split(",")]
+        if len(parts) == 3 and is_gpu(parts[0]):
+            found[parts[0]] = [int(part) if part.isdigit() else None for part in parts[1:]]
+    return found
+
+
+def measured(facts: Facts) -> Tuple[float, int] | None:
+    """(CPU seconds used so far, bytes of memory) of all of a run."""
+    cgroup, pid = facts.get("cgroup"), facts.get("pid")
+    used = counter(os.path.join(cgroup, "cpu.stat"), "usage_usec") if cgroup else None
+    if cgroup and used is not None:
+        kinds = [counter(os.path.join(cgroup, "memory.stat"), kind) for kind in ("anon", "shmem")]
+        if None not in kinds:
+            return used / 1e6, sum(kind or 0 for kind in kinds)
+    if not isinstance(pid, int) or pid <= 0:
+        return None
+    pids = family(pid)
+    times = [found for found in map(read_use, pids) if found is not None]
+    if not times:
+        return None
+    memory = sum(rss for _, rss in times)
+    return (used / 1e6 if used is not None else sum(cpu for cpu, _ in times)), memory
+
+
+def family(pid: int) -> List[int]:
+    """The replica, its keeper (which inherits orphans, and the CPU time of those it buried), and all below it."""
+    process = read_process(pid)
+    if process is None:
+        return []
+    root = process.parent if _is_keeper(process.parent) else pid
+    if not os.path.exists("/proc/self/task/%d/children" % os.getpid()):  # as the kernel was built
+        return [root, *descendants({root}, all_processes())]
+    found, todo = [root], [root]
+    while todo:
+        below = children_of(todo.pop())
+        found += below
+        todo += below
+    return found
+
+
+def _is_keeper(pid: int) -> bool:
+    try:
+        with open("/proc/%d/cmdline" % pid, "rb") as file:
+            return pid > 1 and file.read(64).startswith(b"trainyard-")
+    except OSError:
+        return False
+
+
+def read_use(pid: int) -> Tuple[float, int] | None:
+    """(CPU seconds of it and of its buried children, resident bytes)."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            fields = file.read().rsplit(b")", 1)[1].split()
+        ticks = sum(int(field) for field in fields[11:15])
+        return ticks / os.sysconf("SC_CLK_TCK"), int(fields[21]) * resource.getpagesize()
+    except (OSError, IndexError, ValueError):
+        return None

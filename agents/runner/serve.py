@@ -1,0 +1,284 @@
+"""Serve: one connection's loop. It never waits for anything but its descriptors, and never works long on one thing."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+import os
+import platform
+import pwd
+import select
+import signal
+import sys
+import time
+from typing import Callable, Dict, NoReturn
+
+from agents.runner.claims import Claims
+from agents.runner.containment import containment_level
+from agents.runner.errands import Errands
+from agents.runner.files import free_bytes, stored_number, write_file
+from agents.runner.forgetting import Forgetting, read_forgotten
+from agents.runner.gpu_watch import GpuWatch
+from agents.runner.home import Home, is_run_id
+from agents.runner.outbox import Hangup, Outbox
+from agents.runner.runs import OUT_BYTES, Runs
+from agents.runner.samples import Samples
+from agents.runner.wire import MAX_HEADER, PREFACE, PROTOCOL, Decoder, Message, WireError
+
+TICK_S = 1.0
+CONTROL_BYTES = 4 * 1024 * 1024
+HELLO_S = 60.0
+# The console's mark grows by one a second; so often it is written down.
+_MARKS_APART = 10
+
+
+class Serve:
+    """The stream on stdin and stdout."""
+
+    def __init__(self, in_fd: int, out_fd: int, umask: int, sha: str) -> None:
+        self.in_fd, self.sha = in_fd, sha
+        self.out = Outbox(out_fd)
+        self.decoder = Decoder()
+        self.runs = Runs(self.out, umask)
+        self.errands = Errands()
+        self.claims = Claims(self.runs, self.out)
+        self.forgetting = Forgetting(self.runs, self.out, self.errands)
+        self.gpus = GpuWatch(self.runs, self.out, self.errands)
+        self.samples = Samples()
+        self.mark = 0
+        self.next_tick = time.monotonic() + TICK_S
+        self.deadline = time.monotonic() + HELLO_S
+        self.handlers: Dict[str, Callable[[Message, bytes], None]] = {
+            "hello": self.on_hello,
+            "start": self.claims.on_start,
+            "stop": self.claims.on_stop,
+            "pull": self.on_pull,
+            "unpull": self.on_unpull,
+            "ack": self.on_ack,
+            "forget": self.forgetting.on_forget,
+            "runs": self.on_runs,
+            "ping": self.on_ping,
+            "watch": self.gpus.on_watch,
+            "evict": self.gpus.on_evict,
+        }
+
+    # -- the loop --
+
+    def run_loop(self) -> None:
+        self.wake, write = os.pipe()
+        for fd in (self.in_fd, self.out.fd, self.wake, write):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda signum, frame: None)
+        self.out.control(PREFACE)
+        gc.freeze()  # forked keepers then share our pages instead of copying them at their first collection
+        try:
+            while True:
+                self.turn()
+        except Hangup:
+            pass
+        except WireError as error:
+            self.out.say({"t": "error", "about": "wire", "message": str(error)})
+            self.out.last_words()
+        finally:
+            self.samples.close()
+
+    def turn(self) -> None:
+        self.runs.send_logs()
+        self.out.flush()
+        poll = select.poll()
+        if self.out.control_bytes < CONTROL_BYTES:  # a console that does not listen is not listened to
+            poll.register(self.in_fd, select.POLLIN)
+        poll.register(self.out.fd, select.POLLOUT if self.out.waiting() else 0)
+        poll.register(self.wake, select.POLLIN)
+        if self.runs.inotify.fd >= 0:
+            poll.register(self.runs.inotify.fd, select.POLLIN)
+        for fd in self.errands.by_fd:
+            poll.register(fd, select.POLLIN)
+        for fd, event in poll.poll(self.patience() * 1000):
+            if fd == self.in_fd:
+                self.listen()
+            elif fd in self.errands.by_fd:
+                self.errands.hear(fd)
+            elif fd == self.runs.inotify.fd:
+                self.runs.notice()
+            elif fd == self.wake:
+                os.read(fd, 4096)
+                self.reap()
+            elif event & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
+                raise Hangup("nobody reads any more")
+        if time.monotonic() >= self.next_tick:
+            self.tick()
+
+    def patience(self) -> float:
+        now = time.monotonic()
+        until = self.next_tick
+        if self.runs.active and self.out.bulk_bytes < OUT_BYTES:
+            until = min(until, min(run.tail.not_before for run in self.runs.active))
+        # Rounded up to poll's millisecond: waking too early would spin until the time has come.
+        return max(0.0, until - now + (0.0009 if until > now else 0.0))
+
+    def listen(self) -> None:
+        try:
+            data = os.read(self.in_fd, 256 * 1024)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            raise Hangup(str(error)) from None
+        if not data:
+            raise Hangup("the console hung up")
+        found = self.decoder.feed(data)
+        while found:
+            for message, payload in found:
+                self.hear(message, payload)
+            found = self.decoder.feed(b"")  # raises now if what followed was broken
+
+    def hear(self, message: Message, payload: bytes) -> None:
+        kind = message["t"]
+        handler = self.handlers.get(kind)
+        try:
+            if handler is None:
+                raise ValueError("this runner knows no %.40r" % kind)
+            if self.runs.home is None and kind not in ("hello", "ping"):
+                self.out.say({"t": "error", "about": kind[:40], "message": "hello comes first"})
+                self.out.last_words()
+                raise Hangup("no hello")
+            handler(message, payload)
+        except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+            run = message.get("run")
+            answer = {"t": "error", "about": kind[:40], "message": ("%s" % (error or repr(error)))[:1000]}
+            if isinstance(error, KeyError):
+                answer["message"] = "%s is missing" % error
+            if is_run_id(run):
+                answer["run"] = run
+            self.out.say(answer)
+
+    def reap(self) -> None:
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                pid = 0
+            if pid == 0:
+                break
+        for run in list(self.runs.by_name.values()):
+            if not run.closed:
+                self.runs.check_alive(run)
+
+    def tick(self) -> None:
+        self.next_tick = time.monotonic() + (TICK_S if self.runs.inotify.fd >= 0 else 0.05)
+        if self.runs.home is None:
+            if time.monotonic() > self.deadline:
+                raise Hangup("no hello")
+            return
+        self.runs.check_owner()
+        self.errands.hurry()
+        self.forgetting.tick()
+        self.gpus.tick(time.monotonic())
+        for run in list(self.runs.by_name.values()):
+            if not run.closed:
+                self.runs.look(run)
+                if run.stop is not None:
+                    self.claims.poke(run)
+                self.runs.check_alive(run)
+        self.sample()
+
+    def sample(self) -> None:
+        """Worth nothing a minute later: while the console does not listen, none is taken."""
+        if self.out.control_bytes < MAX_HEADER:
+            base = self.runs.at_home().base
+            for message in self.samples.take(
+                list(self.runs.by_name.values()), lambda: free_bytes(base) >> 20
+            ):
+                self.out.say(message)
+
+    # -- hello, inventory --
+
+    def on_hello(self, message: Message, payload: bytes) -> None:
+        epoch = message["epoch"]
+        if message["v"] != PROTOCOL or type(epoch) is not int or self.runs.home is not None:
+            self.refuse("this runner speaks version %d, once, with a whole number as epoch" % PROTOCOL)
+        try:
+            home = Home(message["deployment"])
+            home.make()
+        except (OSError, TypeError, ValueError) as error:
+            self.refuse(str(error))
+        stored = stored_number(home.epoch)
+        if epoch < stored:
+            self.refuse(
+                "epoch %d is over, this host has seen %d: was the console restored?" % (epoch, stored)
+            )
+        if epoch > stored:
+            write_file(home.epoch, b"%d" % epoch, durable=True)
+        self.mark = stored_number(home.mark)
+        self.errands.directory = home.base
+        self.runs.settle(home, read_forgotten(home))
+        self.out.say(self.greeting(home))
+        self.runs.tell_all()
+        self.forgetting.tidy(look=True)
+
+    def refuse(self, why: str) -> NoReturn:
+        self.out.say({"t": "error", "about": "hello", "message": why})
+        self.out.last_words()
+        raise Hangup(why)
+
+    def greeting(self, home: Home) -> Message:
+        user = pwd.getpwuid(os.getuid()).pw_name
+        return {
+            "t": "hello",
+            "v": PROTOCOL,
+            "sha": self.sha,
+            "boot_id": self.runs.boot_id,
+            "python": platform.python_version(),
+            "wall": time.time(),
+            "mono": time.monotonic(),
+            "uid": os.getuid(),
+            "user": user,
+            "home": os.path.dirname(home.root),
+            "free_mb": free_bytes(home.base) >> 20,
+            "containment": containment_level(),
+            "mark": self.mark,
+        }
+
+    def on_runs(self, message: Message, payload: bytes) -> None:
+        self.runs.tell_all()
+
+    # -- logs --
+
+    def on_pull(self, message: Message, payload: bytes) -> None:
+        start = message["from"]
+        run = self.runs.known(message)
+        if type(start) is not int or start < 0:
+            raise ValueError("from must be an offset")
+        run.tail.pull(start)
+        self.runs.look(run)
+
+    def on_unpull(self, message: Message, payload: bytes) -> None:
+        run = self.runs.known(message)
+        run.tail.pulled = False
+        run.tail.close()
+
+    def on_ack(self, message: Message, payload: bytes) -> None:
+        to = message["to"]
+        run = self.runs.known(message)
+        if type(to) is not int or to < 0:
+            raise ValueError("to must be an offset")
+        run.tail.ack(to)
+        self.runs.stir(run)
+
+    def on_ping(self, message: Message, payload: bytes) -> None:
+        self.out.say({"t": "pong", "id": message.get("id"), "wall": time.time(), "mono": time.monotonic()})
+        mark = message.get("mark")
+        if self.runs.home is not None and type(mark) is int and mark >= self.mark + _MARKS_APART:
+            # A database that was restored from before this is known by it. A full disk may leave it out.
+            with contextlib.suppress(OSError):
+                write_file(self.runs.at_home().mark, b"%d" % mark)
+                self.mark = mark
+
+
+def main() -> None:
+    with open(sys.argv[0], "rb") as file:  # now, while it is certain to be there
+        sha = hashlib.sha256(file.read()).hexdigest()
+    umask = os.umask(0o077)
+    Serve(0, 1, umask, sha).run_loop()

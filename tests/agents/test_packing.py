@@ -1,0 +1,34 @@
+"""The runner's one file: the same from the same sources, whenever and wherever it is packed, and nothing else in it."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import zipfile
+
+from agents.packing import RUNNER, packed
+
+
+def test_the_same_sources_are_the_same_bytes(tmp_path):
+    copy = tmp_path / "another place"
+    shutil.copytree(RUNNER, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for number, path in enumerate(sorted(copy.iterdir(), reverse=True)):
+        os.utime(path, (1e9 + number, 1e9 + number))
+        path.chmod(0o755)
+    (copy / "__pycache__").mkdir()
+    (copy / "__pycache__" / "wire.cpython-311.pyc").write_bytes(b"left by somebody")
+    assert packed(copy) == packed(RUNNER)
+    with open(copy / "tail.py", "a") as file:
+        file.write("# another version\n")
+    assert packed(copy) != packed(RUNNER)
+
+
+def test_it_holds_the_package_under_its_own_name_and_nothing_of_ours_besides():
+    with zipfile.ZipFile(io.BytesIO(packed(RUNNER))) as archive:
+        names = archive.namelist()
+        assert archive.read("agents/__init__.py") == b""
+        assert archive.read("__main__.py") == (RUNNER / "__main__.py").read_bytes()
+        assert archive.read("agents/runner/wire.py") == (RUNNER / "wire.py").read_bytes()
+    modules = {f"agents/runner/{path.name}" for path in RUNNER.glob("*.py")} - {"agents/runner/__main__.py"}
+    assert set(names) == modules | {"__main__.py", "agents/__init__.py"} and len(names) == len(set(names))
