@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import transaction
 
 from agents.models import Host, HostEvent, HostStatus
 from agents.words import clean
 
+DAY = timedelta(days=1)
+
 
 def note(host_id: int, kind: str, text: str, actor: str, now: datetime) -> None:
     HostEvent.objects.create(host_id=host_id, at=now, kind=kind, text=clean(text), actor=actor[:150])
+
+
+def note_daily(host_id: int, kind: str, text: str, actor: str, now: datetime) -> None:
+    """What a host can bring about as often as it likes is told once a day."""
+    if not HostEvent.objects.filter(host_id=host_id, kind=kind, at__gt=now - DAY).exists():
+        note(host_id, kind, text, actor, now)
 
 
 @transaction.atomic

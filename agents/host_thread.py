@@ -23,6 +23,7 @@ from agents.link import Hello, Link, RunnerMissing
 from agents.models import HostStatus
 from agents.orders import CLOSED, Start, busy, orders
 from agents.runner.wire import WireError
+from agents.seals import Bearer
 from agents.targets import Target
 from agents.turns import Turns
 
@@ -67,6 +68,7 @@ class HostThread:
         dice: Callable[[], float],
     ) -> None:
         self.host_id, self.target, self.lease = host_id, target, lease
+        self._bearer = Bearer(host_id, target.user, target.pinned_key)
         self._desk, self._turns, self._key, self._settings = desk, turns, key, settings
         self._console = console
         self._backoff = Backoff(dice)
@@ -236,7 +238,7 @@ class HostThread:
         }
         self._greeting = GREETINGS.acquire(timeout=GREETING_TURN_S)
         try:
-            link = Link(transport, self.target.name, greeting, self._may_send, self._told)
+            link = Link(transport, self.target.name, greeting, self._may_send, self._told, self._bearer)
             self._compared = False
             self._link, self._look, self._busy = link, True, True
             self._watch, self._watched_at = gpus.Watch(), 0.0

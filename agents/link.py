@@ -14,7 +14,7 @@ from typing import Any
 
 import paramiko
 
-from agents import install
+from agents import install, seals
 from agents.arrivals import KINDS, arrivals
 from agents.desk import Fact, Forgotten
 from agents.dial import ENDS, DialError, open_session
@@ -22,6 +22,7 @@ from agents.failpoints import HEARD, failpoint
 from agents.inbox import Inbox
 from agents.orders import Forget, Order, Pull, Said, Start, Stop
 from agents.runner.wire import PROTOCOL, Message, WireError
+from agents.seals import Bearer
 from agents.stream import Stream
 from agents.words import clean
 
@@ -36,6 +37,7 @@ PLAIN_ORDER_BYTES = 512
 MOST_RUNS = 100_000
 MOST_FREE_MB = 1 << 40
 MOST_MARK = 1 << 40
+MOST_SEAL = 100
 # What it complains of is written into our log, which is on our disk.
 MOST_COMPLAINTS = 100
 # About the host itself, no run of it. A newer one says it all again.
@@ -60,6 +62,7 @@ class Hello:
     wall_offset_s: float
     free_mb: int | None
     mark: int = 0
+    seal: str = ""
 
     @classmethod
     def of(cls, message: Message, now: float) -> Hello:
@@ -72,6 +75,7 @@ class Hello:
             wall_offset_s=float(wall) - now if isinstance(wall, int | float) else 0.0,
             free_mb=int(free) if isinstance(free, int | float) and 0 <= free <= MOST_FREE_MB else None,
             mark=mark if type(mark) is int and 0 <= mark <= MOST_MARK else 0,
+            seal=clean(message.get("seal", ""), MOST_SEAL),
         )
 
 
@@ -88,8 +92,10 @@ class Link:
         greeting: Mapping[str, Any],
         may_send: Callable[[], bool],
         tell: Callable[[float], None],
+        bearer: Bearer,
     ) -> None:
         self._transport = transport
+        self._bearer = bearer
         self._tell = tell
         self._lock = threading.Lock()
         self._phases: dict[str, str] = {}
@@ -160,12 +166,15 @@ class Link:
         match order:
             case Start(run):
                 data = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+                start = {"t": "start", "run": run, "seal": seals.of_run(self._bearer, run)}
                 if len(data) > PLAIN_ORDER_BYTES:
-                    self.send({"t": "start", "run": run, "z": 1}, zlib.compress(data, 1))
+                    self.send(start | {"z": 1}, zlib.compress(data, 1))
                 else:
-                    self.send({"t": "start", "run": run}, data)
+                    self.send(start, data)
             case Stop(run, grace_s):
-                self.send({"t": "stop", "run": run, "grace_s": grace_s})
+                # A stop that comes first takes the start's place, and its seal.
+                seal = seals.of_run(self._bearer, run)
+                self.send({"t": "stop", "run": run, "grace_s": grace_s, "seal": seal})
             case Pull(run, start):
                 self.send({"t": "pull", "run": run, "from": start})
             case Forget(run):
@@ -186,7 +195,9 @@ class Link:
             return True
         if self.hello is not None and now - self.pinged_at >= ping_s:
             self.pinged_at = now
-            self.send({"t": "ping", "id": int(now * 1000), "mark": self.mark})
+            mark = self.mark
+            seal = seals.of_mark(self._bearer, mark)
+            self.send({"t": "ping", "id": int(now * 1000), "mark": mark, "seal": seal})
         return False
 
     def close(self) -> None:

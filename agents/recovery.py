@@ -6,6 +6,10 @@ the host afterwards, so that in a world without restored backups no host knows a
 
 From then on the product only observes: hosts report, logs are fetched, and nothing is decided, started, stopped or
 forgotten until a person has seen what differs and has confirmed (jobs/recovering.py).
+
+Both count only under the console's seal (seals.py): without it any job could stop all of us by writing a file on its
+host. What is sealed proves something about the database, not about one host, so all is stopped; what is not proves
+nothing, is written into its host's book, and stops nobody.
 """
 
 from __future__ import annotations
@@ -13,13 +17,21 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime
 
+from agents import book, seals
 from agents.models import Host, Recovery
+from agents.seals import Bearer
 from agents.statements import Read
 
 log = logging.getLogger(__name__)
 
 # Two rows of one machine, or the moment between telling and writing: no reason to stop the world.
 SLACK_S = 30
+FORGED_MARK = "forged_mark"
+NOT_OURS = (
+    "It says that it was spoken to at {there}, later than the database knows, and not under our seal: it is not "
+    "believed. A program of its login wrote that, or the deployment's field key was replaced. If the database was "
+    "restored from a backup, put Trainyard into recovery mode yourself (page Recovery)."
+)
 
 _unconfirmed = Read(lambda: Recovery.objects.filter(confirmed_at=None).order_by().values_list("pk")[:1])
 
@@ -29,16 +41,34 @@ def observing() -> bool:
     return bool(_unconfirmed())
 
 
-def begin(why: str, now: datetime) -> None:
-    if not observing():
-        log.error("Recovery mode: %s Nothing is started or stopped until an admin confirms.", why)
-        Recovery.objects.create(since=now, why=why)
+def begin(why: str, now: datetime) -> bool:
+    if observing():
+        return False
+    log.error("Recovery mode: %s Nothing is started or stopped until an admin confirms.", why)
+    Recovery.objects.create(since=now, why=why)
+    return True
 
 
-def compare(host: Host, mark: int, now: datetime) -> None:
-    """The host greeted, and remembers this mark. One that never had a mark from this row proves nothing."""
-    if host.mark and mark > host.mark + SLACK_S:
-        there, here = (
-            f"{datetime.fromtimestamp(each, UTC):%Y-%m-%d %H:%M:%S UTC}" for each in (mark, host.mark)
-        )
+def compare(host: Host, mark: int, seal: str, now: datetime) -> int:
+    """The host greeted, and remembers this mark. The one that the row is to go on from: that of a forger is not it.
+
+    A host that never had a mark from this row proves nothing. A late one does not either: it is what we gave before.
+    """
+    if mark <= host.mark:
+        return host.mark
+    late = bool(host.mark) and mark > host.mark + SLACK_S
+    if not seals.is_of_mark(Bearer.of(host), mark, seal):
+        if late:
+            book.note_daily(host.pk, FORGED_MARK, NOT_OURS.format(there=_told(mark)), "trainyard", now)
+        return host.mark
+    if late:
+        there, here = _told(mark), _told(host.mark)
         begin(f"{host.name} was spoken to at {there}, of which the database knows nothing after {here}.", now)
+    return mark
+
+
+def _told(mark: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(mark, UTC):%Y-%m-%d %H:%M:%S UTC}"
+    except (ValueError, OverflowError, OSError):
+        return "a time that no calendar has"

@@ -17,7 +17,7 @@ def up(host_id: int, token: int, hello: Hello, now: datetime) -> bool:
     host = _host(host_id, token)
     if host is None:
         return False
-    recovery.compare(host, hello.mark, now)
+    mark = recovery.compare(host, hello.mark, hello.seal, now)
     rebooted = bool(host.boot_id) and host.boot_id != hello.boot_id
     if rebooted:
         book.note(host_id, "rebooted", f"boot {hello.boot_id}", "trainyard", now)
@@ -26,7 +26,7 @@ def up(host_id: int, token: int, hello: Hello, now: datetime) -> bool:
         boot_id=hello.boot_id,
         clock_offset_s=hello.wall_offset_s,
         runner_sha=hello.sha,
-        mark=max(host.mark, hello.mark),
+        mark=mark,
         free_disk_mb=host.free_disk_mb if hello.free_mb is None else hello.free_mb,
     )
     return _welcome(host, now) or rebooted

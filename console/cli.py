@@ -180,6 +180,13 @@ def add_recovery(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
     )
     show = verbs.add_parser("show", parents=[shared], help="what hosts know and the database does not")
     show.set_defaults(command="maintenance.show_recovery")
+    begin = verbs.add_parser(
+        "begin",
+        parents=[shared],
+        help="only observe from now on: a backup was restored, and no host can prove it",
+    )
+    begin.add_argument("--why", required=True, help="everybody reads it")
+    begin.set_defaults(command="maintenance.begin_recovery")
     confirm = verbs.add_parser("confirm", parents=[shared], help="go on")
     confirm.add_argument(
         "--stop", metavar="RUN", action="append", default=[], help="an unknown run to be stopped"
@@ -227,6 +234,13 @@ def add_hosts(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
     gone.add_argument("name")
     gone.add_argument("--confirm", default="", metavar="NAME", help="its name once more")
     gone.set_defaults(command="maintenance.declare_gone")
+    for verb, what in (("stop-run", "end"), ("dismiss-run", "do not show any more")):
+        act = host.add_parser(
+            verb, parents=[shared], help=f"{what} a run that is there and not known as ours"
+        )
+        act.add_argument("name")
+        act.add_argument("run")
+        act.set_defaults(command="maintenance.act_on_run", what=verb.partition("-")[0])
     uncordon = host.add_parser("uncordon", parents=[shared], help="open it to jobs again")
     uncordon.add_argument("name")
     uncordon.set_defaults(command="maintenance.uncordon")

@@ -61,6 +61,7 @@ class Told:
     survivors: tuple[dict[str, Any], ...]
     log_size: int | None
     log_digest: str
+    seal: str
 
 
 def read(document: Mapping[str, Any]) -> Told | None:
@@ -92,6 +93,7 @@ def read(document: Mapping[str, Any]) -> Told | None:
         survivors=_survivors(document.get("survivors")),
         log_size=whole(log.get("size"), 0, MOST_BYTES),
         log_digest=text(log.get("digest"), 100),
+        seal=text(document.get("seal"), 100),
     )
 
 

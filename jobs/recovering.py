@@ -14,28 +14,34 @@ from datetime import datetime
 
 from django.db import transaction
 
+from agents import recovery
 from agents.desk import Want
 from agents.models import Host, HostStatus, Recovery
 from jobs import announce, audit, hints, intake, passes
-from jobs.models import Job, Run, Stray
+from jobs.models import Job, Proof, Run, Stray
 from jobs.refusals import Refused
 from jobs.rules.states import TERMINAL, RunPhase
+
+MOST_WHY = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What differs, and of whom nothing was heard yet."""
+    """What differs, and of whom nothing was heard yet. `doubted`: not under our seal, whatever they are."""
 
     recovery: Recovery | None
     strays: tuple[Stray, ...]
+    doubted: tuple[Stray, ...]
     missing: tuple[Run, ...]
     unheard: tuple[Host, ...]
 
 
 def found() -> Found:
+    strays = Stray.objects.select_related("host")
     return Found(
         Recovery.objects.filter(confirmed_at=None).first(),
-        tuple(Stray.objects.select_related("host")),
+        tuple(strays.filter(proof=Proof.SEALED)),
+        tuple(strays.exclude(proof=Proof.SEALED).filter(dismissed_at=None, host__retired_at=None)),
         tuple(Run.objects.filter(missing_at__isnull=False).select_related("host", "job").defer("order")),
         tuple(Host.objects.exclude(status__in=(HostStatus.UP, HostStatus.NEW))),
     )
@@ -49,6 +55,19 @@ def only_pull(wanted: Mapping[str, Want]) -> dict[str, Want]:
 def miss(runs: Sequence[str], now: datetime) -> None:
     """These would be started now: their host has not got them."""
     Run.objects.filter(pk__in=runs, missing_at=None).exclude(phase=RunPhase.CLOSED).update(missing_at=now)
+
+
+def begin(why: str, actor: str, now: datetime) -> None:
+    """An admin knows what no host can prove: this database is older than what was done with it."""
+    why = why.strip()
+    if not why or len(why) > MOST_WHY:
+        raise Refused("why", f"Say in 1 to {MOST_WHY} characters why; everybody reads it.")
+    with transaction.atomic():
+        passes.claim()
+        if not recovery.begin(f"{actor} says: {why}", now):
+            raise Refused("recovery", "Trainyard is in recovery mode already.")
+        audit.note(actor, "recovery.begin", "deployment", "recovery", None, {"why": why}, now)
+        announce.hint("hosts")
 
 
 def confirm(stop: Collection[str], actor: str, now: datetime) -> None:

@@ -1,35 +1,132 @@
-"""Runs that hosts have and no row explains: what was done after the backup that this database was restored from."""
+"""Runs that hosts have and no row explains: what was done after the backup that this database was restored from.
+
+Only a run under our seal is such a one (agents/seals.py). Rows of runs are never deleted, so an old seal proves nothing
+about a run that we still know; a copy of it under another name, or on another host, is false. What is not under a true
+seal was written by somebody on that host: it is shown to admins, and changes nothing.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from agents import recovery
+from django.db.models import QuerySet
+
+from agents import book, recovery, seals
 from agents.models import Host
-from jobs import facts
-from jobs.models import Run, Stray
+from agents.seals import Bearer
+from jobs import audit, facts, hints
+from jobs.models import Proof, Run, Stray
+from jobs.refusals import Refused
 from jobs.rules.states import RunPhase
 
 OURS = re.compile(r"[0-9]{10,}-workerpool[0-9]-[0-9]+-a[0-9]+-r[0-9]+", re.ASCII)
 MOST_STRAYS = 1_000
+# Of one host, without a true seal. A program there can make up as many as it likes.
+MOST_DOUBTED = 50
+TRAINYARD = "trainyard"
+WHY = {
+    Proof.UNSEALED: "it carries no seal of ours",
+    Proof.FALSE: "its seal is not ours for this run on this host",
+}
 
 
 def meet(host_id: int, told: Mapping[str, facts.Told], now: datetime) -> None:
     """Runs that a host has told about and that are not known as its own."""
     ours = {run: each for run, each in list(told.items())[:MOST_STRAYS] if OURS.fullmatch(run)}
     known = set(Run.objects.filter(pk__in=ours).values_list("pk", flat=True))  # of a host that was removed
-    for run, each in ours.items():
-        if run in known:
-            continue
-        row, new = Stray.objects.get_or_create(
-            host_id=host_id,
-            run=run,
-            defaults={"phase": each.phase, "started_at": each.started_at, "found_at": now},
+    unknown = {run: each for run, each in ours.items() if run not in known}
+    if not unknown:
+        return
+    host = Host.every.get(pk=host_id)
+    rows = {row.run: row for row in Stray.objects.filter(host=host, run__in=unknown)}
+    doubted = []
+    for run, each in unknown.items():
+        proof = _proof(Bearer.of(host), run, each.seal)
+        if run in rows:
+            _learn(rows[run], each, proof)
+        elif proof is Proof.SEALED:
+            _write(host, run, each, proof, now)
+        else:
+            doubted.append((run, each, proof))
+        if proof is Proof.SEALED and (run not in rows or rows[run].proof != proof):
+            recovery.begin(f"{host.name} has the run {run}, of which the database knows nothing.", now)
+    if doubted:
+        _doubt(host, doubted, now)
+
+
+def _proof(bearer: Bearer, run: str, seal: str) -> Proof:
+    if seals.is_of_run(bearer, run, seal):
+        return Proof.SEALED
+    return Proof.FALSE if seal else Proof.UNSEALED
+
+
+def _write(host: Host, run: str, told: facts.Told, proof: Proof, now: datetime) -> None:
+    known = {"phase": told.phase, "started_at": told.started_at, "found_at": now, "proof": proof}
+    Stray.objects.get_or_create(host=host, run=run, defaults=known)
+
+
+def _learn(row: Stray, told: facts.Told, proof: Proof) -> None:
+    changed: dict[str, object] = {}
+    if told.phase.rank > RunPhase(row.phase).rank:
+        changed["phase"] = told.phase
+    if proof is Proof.SEALED and row.proof != proof:
+        changed["proof"] = proof
+    if changed:
+        Stray.objects.filter(pk=row.pk).update(**changed)
+
+
+def _doubt(host: Host, doubted: Sequence[tuple[str, facts.Told, Proof]], now: datetime) -> None:
+    room = MOST_DOUBTED - Stray.objects.filter(host=host).exclude(proof=Proof.SEALED).count()
+    for run, told, proof in doubted[: max(room, 0)]:
+        _write(host, run, told, proof, now)
+        words = (
+            f"It has the run {run}, of which the database knows nothing, and {WHY[proof]}. It is left alone."
         )
-        if not new and each.phase.rank > RunPhase(row.phase).rank:
-            Stray.objects.filter(pk=row.pk).update(phase=each.phase)
-        if new:
-            name = Host.every.values_list("name", flat=True).get(pk=host_id)
-            recovery.begin(f"{name} has the run {run}, of which the database knows nothing.", now)
+        book.note(host.pk, "unknown_run", words, TRAINYARD, now)
+    if len(doubted) > room:
+        words = (
+            f"It has more than {MOST_DOUBTED} unknown runs that are not under our seal. No more are listed."
+        )
+        book.note_daily(host.pk, "unknown_runs", words, TRAINYARD, now)
+
+
+def doubted(host: Host) -> QuerySet[Stray]:
+    """What an admin has not dismissed yet."""
+    return Stray.objects.filter(host=host, dismissed_at=None).exclude(proof=Proof.SEALED)
+
+
+def stop(host: Host, run: str, actor: str, now: datetime) -> None:
+    """An admin's word: whatever this is, end it there."""
+    row = _row(host, run)
+    if row.phase == RunPhase.CLOSED:
+        raise Refused("run", f"{run} is over.")
+    if recovery.observing():
+        raise Refused(
+            "run", "Nothing is stopped in recovery mode. Choose what is to be stopped as you confirm."
+        )
+    if row.stop_wanted_at is None:
+        Stray.objects.filter(pk=row.pk).update(stop_wanted_at=now, stop_by=actor[:150])
+        audit.note(actor, "stray.stop", "host", host.name, None, {"run": run}, now)
+    hints.hosts([host.pk])
+
+
+def dismiss(host: Host, run: str, actor: str, now: datetime) -> None:
+    """An admin has seen it, and does not want to see it any more."""
+    row = _row(host, run)
+    if row.proof == Proof.SEALED:
+        raise Refused("run", f"{run} was started by this deployment. Stop it, or let it go on.")
+    if row.dismissed_at is None:
+        Stray.objects.filter(pk=row.pk).update(dismissed_at=now, dismissed_by=actor[:150])
+        audit.note(actor, "stray.dismiss", "host", host.name, None, {"run": run}, now)
+
+
+ACTS = {"stop": stop, "dismiss": dismiss}
+
+
+def _row(host: Host, run: str) -> Stray:
+    row = Stray.objects.select_for_update().filter(host=host, run=run[:80]).first()
+    if row is None:
+        raise Refused("run", f"{host.name} has no run {run[:80]} that the database does not know.")
+    return row

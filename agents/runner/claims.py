@@ -24,7 +24,7 @@ from agents.runner.keeper import Keeper
 from agents.runner.orders import Refused, unpack_order
 from agents.runner.outbox import Outbox
 from agents.runner.runs import Run, Runs
-from agents.runner.wire import Message
+from agents.runner.wire import Message, seal_of
 
 
 class Claims:
@@ -57,7 +57,7 @@ class Claims:
         run = self.runs.find(name)
         if free_bytes(directory) < disk_floor():
             try:
-                self.refuse_full(run)
+                self.refuse_full(run, seal_of(message))
             finally:
                 os.close(lock)
             return
@@ -67,17 +67,18 @@ class Claims:
             document, run.work_key = order, order.get("work_key")
         except Refused as refused:
             document = refused
-        keeper = Keeper(home, name, self.runs.umask)
+        keeper = Keeper(home, name, self.runs.umask, seal_of(message))
         try:
             fork_detached(lambda: keeper.outer(document), directory, {lock}, "trainyard-keeper %s" % name)
         finally:
             os.close(lock)
 
-    def refuse_full(self, run: Run) -> None:
+    def refuse_full(self, run: Run, seal: str) -> None:
         """Not even the refusal may fit on the disk: then the claim is given back, and an error says why."""
         message = "less than %d MB are free at %s" % (disk_floor() >> 20, self.runs.at_home().base)
         try:
-            save_facts(run.directory, close_unstarted(new_facts(run.run), "refused", message, "disk_full"))
+            facts = close_unstarted(new_facts(run.run, seal), "refused", message, "disk_full")
+            save_facts(run.directory, facts)
         except OSError:
             self.runs.unwatch(run)
             del self.runs.by_name[run.run]
@@ -97,7 +98,7 @@ class Claims:
         except FileExistsError:
             pass
         else:
-            self.entomb(name, directory)
+            self.entomb(name, directory, seal_of(message))
             return
         run = self.runs.find(name)
         run.refresh()
@@ -116,13 +117,14 @@ class Claims:
             pass  # a full disk: the poke says it too, and is repeated
         self.poke(run)
 
-    def entomb(self, name: str, directory: str) -> None:
+    def entomb(self, name: str, directory: str, seal: str) -> None:
         """A stop came before its start: the directory now stands in the way of that start, for ever."""
         failpoint("after_tombstone")
         lock = take_lock(os.path.join(directory, "lock"))
         try:
             if lock >= 0:
-                facts = close_unstarted(new_facts(name), "tombstone", "stopped before it was started")
+                words = "stopped before it was started"
+                facts = close_unstarted(new_facts(name, seal), "tombstone", words)
                 save_facts(directory, facts, durable=True)
                 fsync_directory(self.runs.at_home().runs)
         finally:

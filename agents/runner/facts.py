@@ -17,7 +17,7 @@ SCHEMA = 1
 Facts = Dict[str, Any]
 
 
-def new_facts(run: str, mark: str = "") -> Facts:
+def new_facts(run: str, seal: str = "") -> Facts:
     return {
         "schema": SCHEMA,
         "run": run,
@@ -45,7 +45,8 @@ def new_facts(run: str, mark: str = "") -> Facts:
         "memory_mb": None,
         "memory_enforced": None,
         "oom_sure": None,
-        "mark": mark,
+        "mark": "",
+        "seal": seal,
         "work_key": None,
         "log": {"size": 0, "final": False, "digest": None},
         "survivors": [],
@@ -68,7 +69,7 @@ _NONE, _NUMBER = type(None), (int, float, type(None))
 _KINDS: Dict[str, Any] = dict(
     dict.fromkeys(("claimed_at", "started_at", "ended_at", "closed_at", "seconds", "mono_started"), _NUMBER),
     **dict.fromkeys(("exit_code", "exit_signal", "pid", "ticks"), (int, _NONE)),
-    **dict.fromkeys(("boot_id", "message", "mark", "work"), str),
+    **dict.fromkeys(("boot_id", "message", "mark", "seal", "work"), str),
     **dict.fromkeys(("cgroup", "memory_cgroup", "work_key"), (str, _NONE)),
     **dict.fromkeys(("survivors", "gpus"), list),
     **dict.fromkeys(("log", "busy"), dict),

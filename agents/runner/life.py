@@ -47,10 +47,10 @@ class Life:
     any point: an exit is written down before the zombie that proves it is reaped.
     """
 
-    def __init__(self, home: Home, run: str, umask: int = 0o022) -> None:
+    def __init__(self, home: Home, run: str, umask: int = 0o022, seal: str = "") -> None:
         self.home, self.run, self.umask = home, run, umask
         self.directory = home.run(run)
-        self.facts: Facts = new_facts(run)
+        self.facts: Facts = new_facts(run, seal)
         self.order: Order | None = None
         self.main = 0
         self.main_over = False

@@ -12,19 +12,19 @@ import select
 import signal
 import sys
 import time
-from typing import Callable, Dict, NoReturn
+from typing import Callable, Dict, NoReturn, Tuple
 
 from agents.runner.claims import Claims
 from agents.runner.containment import containment_level
 from agents.runner.errands import Errands
-from agents.runner.files import free_bytes, stored_number, write_file
+from agents.runner.files import free_bytes, read_plain, stored_number, write_file
 from agents.runner.forgetting import Forgetting, read_forgotten
 from agents.runner.gpu_watch import GpuWatch
 from agents.runner.home import Home, is_run_id
 from agents.runner.outbox import Hangup, Outbox
 from agents.runner.runs import OUT_BYTES, Runs
 from agents.runner.samples import Samples
-from agents.runner.wire import MAX_HEADER, PREFACE, PROTOCOL, Decoder, Message, WireError
+from agents.runner.wire import MAX_HEADER, PREFACE, PROTOCOL, Decoder, Message, WireError, seal_of
 
 TICK_S = 1.0
 CONTROL_BYTES = 4 * 1024 * 1024
@@ -46,7 +46,7 @@ class Serve:
         self.forgetting = Forgetting(self.runs, self.out, self.errands)
         self.gpus = GpuWatch(self.runs, self.out, self.errands)
         self.samples = Samples()
-        self.mark = 0
+        self.mark = 0  # what this connection was told and has written down
         self.next_tick = time.monotonic() + TICK_S
         self.deadline = time.monotonic() + HELLO_S
         self.handlers: Dict[str, Callable[[Message, bytes], None]] = {
@@ -211,7 +211,6 @@ class Serve:
             )
         if epoch > stored:
             write_file(home.epoch, b"%d" % epoch, durable=True)
-        self.mark = stored_number(home.mark)
         self.errands.directory = home.base
         self.runs.settle(home, read_forgotten(home))
         self.out.say(self.greeting(home))
@@ -225,6 +224,7 @@ class Serve:
 
     def greeting(self, home: Home) -> Message:
         user = pwd.getpwuid(os.getuid()).pw_name
+        mark, seal = read_mark(home.mark)
         return {
             "t": "hello",
             "v": PROTOCOL,
@@ -238,7 +238,8 @@ class Serve:
             "home": os.path.dirname(home.root),
             "free_mb": free_bytes(home.base) >> 20,
             "containment": containment_level(),
-            "mark": self.mark,
+            "mark": mark,
+            "seal": seal,
         }
 
     def on_runs(self, message: Message, payload: bytes) -> None:
@@ -271,10 +272,21 @@ class Serve:
         self.out.say({"t": "pong", "id": message.get("id"), "wall": time.time(), "mono": time.monotonic()})
         mark = message.get("mark")
         if self.runs.home is not None and type(mark) is int and mark >= self.mark + _MARKS_APART:
+            # Over whatever stands there: the console has seen it, and gives out no lower one than what it believes.
             # A database that was restored from before this is known by it. A full disk may leave it out.
             with contextlib.suppress(OSError):
-                write_file(self.runs.at_home().mark, b"%d" % mark)
+                told = "%d %s" % (mark, seal_of(message))
+                write_file(self.runs.at_home().mark, told.encode("ascii"))
                 self.mark = mark
+
+
+def read_mark(path: str) -> Tuple[int, str]:
+    """What a console has told, with its seal; or what somebody else has written there."""
+    try:
+        mark, _, seal = read_plain(path, 200).decode("ascii").partition(" ")
+        return int(mark), seal.strip()
+    except (OSError, ValueError):
+        return 0, ""
 
 
 def main() -> None:

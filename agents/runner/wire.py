@@ -6,6 +6,7 @@ The console imports this too, so that both ends always speak the same language.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Dict, List, Tuple
 
 PROTOCOL = 1
@@ -15,6 +16,8 @@ MAX_PAYLOAD = 8 * 1024 * 1024
 MAX_JUNK = 64 * 1024
 PREFACE = b"TRAINYARD-RUNNER 1\n"
 SHELL_PREFACE = b"TRAINYARD-SHELL 1\n"
+
+_SEAL = re.compile(r"[0-9a-f]{1,100}\Z")
 
 Message = Dict[str, Any]
 
@@ -152,3 +155,9 @@ class Decoder:
         self._junk += len(line) + 1
         if self._junk > MAX_JUNK:
             raise WireError("%d bytes of other output, but no runner" % self._junk)
+
+
+def seal_of(message: Message) -> str:
+    """The console's proof that this came from it. Runners cannot read it: they keep it, and show it again."""
+    seal = message.get("seal")
+    return seal if isinstance(seal, str) and _SEAL.match(seal) else ""

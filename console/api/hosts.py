@@ -16,7 +16,7 @@ from console import access
 from console.api import resources
 from console.api.errors import Refused
 from console.api.views import OurView, person
-from jobs import maintenance
+from jobs import maintenance, strays
 from jobs.models import Run
 
 Document = dict[str, Any]
@@ -107,11 +107,26 @@ def declare_gone(host: Host, body: Body, actor: str, now: datetime) -> None:
     maintenance.declare_gone(host, name, actor, now)
 
 
+def stop_run(host: Host, body: Body, actor: str, now: datetime) -> None:
+    """`run`: one that the host has and no job explains."""
+    run = body.text("run")
+    body.close()
+    strays.stop(host, run, actor, now)
+
+
+def dismiss_run(host: Host, body: Body, actor: str, now: datetime) -> None:
+    run = body.text("run")
+    body.close()
+    strays.dismiss(host, run, actor, now)
+
+
 ACTS: dict[str, Callable[[Host, Body, str, datetime], None]] = {
     "cordon": cordon,
     "uncordon": uncordon,
     "drain": drain,
     "declareGone": declare_gone,
+    "stopRun": stop_run,
+    "dismissRun": dismiss_run,
 }
 
 

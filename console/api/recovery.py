@@ -29,10 +29,27 @@ class RecoveryView(OurView):
                 "strays": [
                     {"run": each.run, "host": each.host.name, "phase": each.phase} for each in found.strays
                 ],
+                "doubted": [
+                    {"run": each.run, "host": each.host.name, "phase": each.phase, "proof": each.proof}
+                    for each in found.doubted
+                ],
                 "missing": [{"run": each.pk, "host": each.host.name} for each in found.missing],
                 "unheard": [each.name for each in found.unheard],
             }
         )
+
+
+class BeginView(OurView):
+    """`POST /api/v1/recovery:begin` with `{"why": "…"}`."""
+
+    def post(self, request: Request) -> Response:
+        _only_managers(request)
+        why = request.data.get("why") if isinstance(request.data, dict) else None
+        if not isinstance(why, str):
+            raise Refused("why", "why must be a text.")
+        with transaction.atomic():
+            recovering.begin(why, person(request).username, timezone.now())
+        return Response({})
 
 
 class ConfirmView(OurView):

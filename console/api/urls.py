@@ -38,11 +38,6 @@ urlpatterns = [
         name="api-log",
     ),
     re_path(
-        rf"^/*api/v1/jobs/{JOB}/log/search$",
-        log_search.SearchAllView.as_view(),
-        name="api-search",
-    ),
-    re_path(
         rf"^/*api/v1/jobs/{JOB}/replicas/(?P<replica>[a-z0-9-]{{1,40}})/log/search$",
         log_search.SearchView.as_view(),
         name="api-log-search",
@@ -59,6 +54,7 @@ urlpatterns = [
     ),
     *project_urls.urlpatterns,
     re_path(r"^/*api/v1/recovery/?$", recovery.RecoveryView.as_view()),
+    re_path(r"^/*api/v1/recovery:begin$", recovery.BeginView.as_view()),
     re_path(r"^/*api/v1/recovery:confirm$", recovery.ConfirmView.as_view()),
     re_path(r"^/*(?:v1|ui|api)/", views.Nothing.as_view()),
 ]

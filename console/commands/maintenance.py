@@ -14,7 +14,7 @@ from agents.models import Host
 from console import database
 from console.commands import Refused
 from console.forms.fields import DurationText
-from jobs import maintenance, recovering, refusals
+from jobs import maintenance, recovering, refusals, strays
 
 
 def cordon(words: argparse.Namespace) -> int:
@@ -52,6 +52,18 @@ def declare_gone(words: argparse.Namespace) -> int:
     return 0
 
 
+def act_on_run(words: argparse.Namespace) -> int:
+    """A run that the host has and no job explains."""
+    host = find(words.name)
+    try:
+        with transaction.atomic():
+            strays.ACTS[words.what](host, words.run, actor(), timezone.now())
+    except refusals.Refused as refused:
+        raise Refused(refused.message) from refused
+    print(f"{words.run} is {'to end' if words.what == 'stop' else 'not shown any more'}.")
+    return 0
+
+
 def uncordon(words: argparse.Namespace) -> int:
     host = find(words.name)
     with transaction.atomic():
@@ -67,10 +79,23 @@ def show_recovery(words: argparse.Namespace) -> int:
     print(f"observing: {found.recovery.why}" if found.recovery else "nothing waits to be confirmed")
     for stray in found.strays:
         print(f"unknown\t{stray.run}\t{stray.host.name}\t{stray.phase}")
+    for stray in found.doubted:
+        print(f"not ours\t{stray.run}\t{stray.host.name}\t{stray.phase}")
     for run in found.missing:
         print(f"missing\t{run.pk}\t{run.host.name}\t{run.phase}")
     for host in found.unheard if found.recovery else ():
         print(f"not heard\t{host.name}")
+    return 0
+
+
+def begin_recovery(words: argparse.Namespace) -> int:
+    database.prepare(timezone.now())
+    try:
+        with transaction.atomic():
+            recovering.begin(words.why, actor(), timezone.now())
+    except refusals.Refused as refused:
+        raise Refused(refused.message) from refused
+    print("Trainyard only observes now. See: trainyard recovery show")
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django import forms
 
 from console.forms.fields import DurationText, PlainText
+from jobs import recovering
 
 
 class AddHost(forms.Form):
@@ -65,3 +66,11 @@ class Drain(Cordon):
 
 class DeclareGone(forms.Form):
     name = forms.CharField(max_length=63, label="The host's name, to confirm")
+
+
+class BeginRecovery(forms.Form):
+    why = forms.CharField(
+        max_length=recovering.MOST_WHY,
+        label="Why",
+        help_text="Everybody reads it. For example: restored from the backup of Friday.",
+    )

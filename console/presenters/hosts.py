@@ -17,7 +17,9 @@ from console import access
 from console.presenters import badges, host_gpus
 from console.presenters.badges import Badge
 from console.presenters.host_list import closed_words
-from jobs.models import Run
+from jobs import strays
+from jobs.models import Proof, Run
+from jobs.rules.states import RunPhase
 
 SHOWN_EVENTS = 30
 SSH_ERROR = "The last SSH error, word for word"
@@ -49,6 +51,19 @@ class RunLine:
     job_url: str
     phase: str
     started_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class DoubtedLine:
+    """A run that the host says it has, and that we do not believe to be ours."""
+
+    id: int
+    run: str
+    why: str
+    phase: str
+    open: bool
+    stopped_by: str
+    found_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +109,7 @@ class HostLive:
     checking: bool
     gpus: tuple[host_gpus.GpuLine, ...]
     runs: tuple[RunLine, ...]
+    doubted: tuple[DoubtedLine, ...]
     events: tuple[EventLine, ...]
     seen_at: datetime | None
     cpus: int
@@ -142,6 +158,7 @@ def live(host: Host, user: User) -> HostLive:
         checking=host.status == HostStatus.CHECKING,
         gpus=tuple(host_gpus.gpus(host, user)),
         runs=runs,
+        doubted=tuple(_doubted(host)) if "manage" in allowed else (),
         events=tuple(EventLine(e.at, e.kind.replace("_", " "), e.text, e.actor) for e in events),
         seen_at=host.seen_at,
         cpus=host.cpus,
@@ -217,3 +234,9 @@ def _runs(host: Host, user: User) -> Iterable[RunLine]:
     for run in held.only("id", "phase", "started_at", "replica__name", "job__display_name"):
         url = reverse("job", args=[run.job_id])
         yield RunLine(run.pk, run.replica.name, run.job.display_name, url, run.phase, run.started_at)
+
+
+def _doubted(host: Host) -> Iterable[DoubtedLine]:
+    for row in strays.doubted(host):
+        why, closed = strays.WHY[Proof(row.proof)], row.phase == RunPhase.CLOSED
+        yield DoubtedLine(row.pk, row.run, why, row.phase, not closed, row.stop_by, row.found_at)

@@ -13,7 +13,7 @@ from agents.models import Gpu, GpuState, Host, HostEvent
 from console import access
 from console.presenters import host_list, hosts, job_list, jobs
 from console.presenters.timeline import Chosen
-from jobs.models import GpuClaim, Job, Membership, Run, Transition
+from jobs.models import GpuClaim, Job, Membership, Proof, Run, Stray, Transition
 
 CHARTS_EVERY_S = 10
 
@@ -85,7 +85,9 @@ def host_stamp(host_id: int) -> str:
         Gpu.objects.filter(host_id=host_id).exclude(state=GpuState.OK).values_list("pk", "holders")
     )
     held = Run.objects.filter(host_id=host_id, released_at=None).values_list("pk", "phase")
-    return _digest([shown, event, kept_out, sorted(held)])
+    strays = Stray.objects.filter(host_id=host_id, dismissed_at=None)
+    doubted = list(strays.exclude(proof=Proof.SEALED).values_list("pk", "phase", "stop_by"))
+    return _digest([shown, event, kept_out, sorted(held), doubted])
 
 
 def host_live(user: User, host_id: int) -> str:

@@ -19,7 +19,8 @@ from console.forms.hosts import AcceptKey, AddHost, PasteHosts
 from console.presenters import host_list, host_live
 from console.presenters import hosts as presenter
 from console.views.people import person
-from jobs import gpus, hints, services
+from jobs import gpus, hints, services, strays
+from jobs.refusals import Refused
 
 
 @require_safe
@@ -133,6 +134,22 @@ def gpu_act(request: HttpRequest, host_id: int, gpu_id: int, what: str) -> HttpR
             messages.success(request, gpus.act(gpu, what, person(request).username, timezone.now()))
     except gpus.Refused as refused:
         messages.error(request, str(refused))
+    return redirect("host", host_id=host_id)
+
+
+@require_POST
+@login_required
+def stray_act(request: HttpRequest, host_id: int, stray_id: int, act: str) -> HttpResponse:
+    """A run that the host has and that is not known to be ours: end it there, or see it no more."""
+    row = access.get_or_404(request.user, "manage", Host.objects.all(), pk=host_id)
+    stray = strays.doubted(row).filter(pk=stray_id).first()
+    if stray is None or act not in strays.ACTS:
+        raise Http404
+    try:
+        with transaction.atomic():
+            strays.ACTS[act](row, stray.run, person(request).username, timezone.now())
+    except Refused as refused:
+        messages.error(request, refused.message)
     return redirect("host", host_id=host_id)
 
 

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from agents.models import Host
 from console import access
+from console.forms.hosts import BeginRecovery
 from console.views.people import person
 from jobs import recovering
 from jobs.refusals import Refused
@@ -21,7 +22,26 @@ from jobs.refusals import Refused
 @login_required
 def recovery(request: HttpRequest) -> HttpResponse:
     _only_managers(request)
-    return render(request, "recovery.html", {"found": recovering.found()})
+    return _page(request)
+
+
+@require_POST
+@login_required
+def begin(request: HttpRequest) -> HttpResponse:
+    _only_managers(request)
+    form = BeginRecovery(request.POST)
+    if not form.is_valid():
+        return _page(request, form)
+    try:
+        with transaction.atomic():
+            recovering.begin(form.cleaned_data["why"], person(request).username, timezone.now())
+    except Refused as refused:
+        form.add_error("why" if refused.field == "why" else None, refused.message)
+        return _page(request, form)
+    messages.success(
+        request, "Trainyard only observes now. Nothing is started or stopped before you confirm."
+    )
+    return redirect("recovery")
 
 
 @require_POST
@@ -36,6 +56,11 @@ def confirm(request: HttpRequest) -> HttpResponse:
         return redirect("recovery")
     messages.success(request, "Confirmed. Jobs go on.")
     return redirect("hosts")
+
+
+def _page(request: HttpRequest, form: BeginRecovery | None = None) -> HttpResponse:
+    context = {"found": recovering.found(), "begin": form or BeginRecovery()}
+    return render(request, "recovery.html", context)
 
 
 def _only_managers(request: HttpRequest) -> None:

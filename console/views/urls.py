@@ -89,8 +89,10 @@ urlpatterns = [
     path("audit/", people_admin.audit, name="audit"),
     path("invited/<str:token>", people_admin.invited, name="invited"),
     path("recovery/", recovery.recovery, name="recovery"),
+    path("recovery/begin", recovery.begin, name="begin-recovery"),
     path("recovery/confirm", recovery.confirm, name="confirm-recovery"),
     path("machines/", machines.machines, name="machines"),
     path("machines/<int:type_id>/remove", machines.remove, name="remove-machine-type"),
     path("hosts/<int:host_id>/gpus/<int:gpu_id>/<slug:what>", hosts.gpu_act, name="gpu-act"),
+    path("hosts/<int:host_id>/strays/<int:stray_id>/<slug:act>", hosts.stray_act, name="stray-act"),
 ]

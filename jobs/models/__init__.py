@@ -19,7 +19,7 @@ from jobs.models.projects import Membership, Project, Role
 from jobs.models.quotas import DefaultQuota, Quota
 from jobs.models.runs import GpuClaim, Run
 from jobs.models.samples import RunSample
-from jobs.models.strays import Stray
+from jobs.models.strays import Proof, Stray
 from jobs.models.usage import MonthlyUse, Usage
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "Notice",
     "NoticeTarget",
     "Project",
+    "Proof",
     "Quota",
     "Replica",
     "Role",

@@ -7,16 +7,25 @@ from django.db import models
 from agents.models import Host
 
 
+class Proof(models.TextChoices):
+    SEALED = "sealed", "Started by this deployment"
+    UNSEALED = "unsealed", "Without a seal"
+    FALSE = "false", "With a false seal"
+
+
 class Stray(models.Model):
-    """A run that a host has and the database does not: what it did was lost with a restored backup."""
+    """A run that a host has and the database does not. Under our seal, what it did was lost with a restored backup."""
 
     run = models.CharField(max_length=80)
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="strays")
     phase = models.CharField(max_length=16, help_text="as the host last told")
     started_at = models.DateTimeField(null=True, blank=True, help_text="by the host's clock")
     found_at = models.DateTimeField()
+    proof = models.CharField(max_length=10, choices=Proof, default=Proof.SEALED, db_default=Proof.SEALED)
     stop_wanted_at = models.DateTimeField(null=True, blank=True)
     stop_by = models.CharField(max_length=150, blank=True)
+    dismissed_at = models.DateTimeField(null=True, blank=True)
+    dismissed_by = models.CharField(max_length=150, blank=True, db_default="")
 
     class Meta:
         ordering = ["host__name", "run"]

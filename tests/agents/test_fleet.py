@@ -13,12 +13,13 @@ import pytest
 from django.db.models import F
 from django.utils import timezone
 
-from agents import inbox, install
+from agents import inbox, install, seals
 from agents.desk import Frame
 from agents.dial import dial
 from agents.hostkeys import fingerprint
 from agents.link import Link, LinkBroken
 from agents.models import Host, HostEvent, HostStatus
+from agents.seals import Bearer
 from tests.agents.conftest import key_of, ready, row, target
 from tests.agents.memory_desk import MemoryDesk
 from tests.harness.shell import wait_for
@@ -43,6 +44,7 @@ def test_a_run_is_started_followed_proved_and_forgotten(machine, key, desk, star
     assert desk.changes == 1
     assert set(desk.tokens) == {host.lease_token}
     assert Host.objects.get().lease_owner == "one"
+    assert seals.is_of_run(Bearer.of(host), "r-1", desk.facts["r-1"]["seal"])
 
 
 def test_a_stop_that_comes_first_closes_the_run_and_one_that_comes_later_ends_it(
@@ -58,6 +60,7 @@ def test_a_stop_that_comes_first_closes_the_run_and_one_that_comes_later_ends_it
     fleet.poke([host.pk])
     wait_for(lambda: desk.done("never") and desk.done("long"), "both to be done with")
     assert desk.facts["never"]["never_started"] is True
+    assert seals.is_of_run(Bearer.of(host), "never", desk.facts["never"]["seal"])
     assert desk.facts["long"]["why"] == "stop"
 
 
@@ -302,7 +305,7 @@ def test_words_before_the_greeting_are_skipped_and_a_stale_epoch_is_refused(mach
         connection = dial(target(machine), key)
         install.put_runner(connection)
         greeting = {"deployment": "t-epoch", "epoch": epoch, "console": "test"}
-        link = Link(connection, "test", greeting, lambda: True, lambda within_s: None)
+        link = Link(connection, "test", greeting, lambda: True, lambda within_s: None, Bearer(1, "u", "k"))
 
         def greeted(hello, link=link):
             answers.append(hello.boot_id)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from django.utils import timezone
 
-from agents import leases, recovery, standing
+from agents import leases, recovery, seals, standing
 from agents.leases import share_out
 from agents.link import Hello
 from agents.models import Dispatcher, Host, HostEvent, HostStatus, Location, Recovery
+from agents.seals import Bearer
 from tests.agents.conftest import row
 
 pytestmark = pytest.mark.django_db
@@ -145,24 +147,69 @@ def test_a_stale_token_writes_nothing_about_a_host():
     assert (host.status, host.boot_id, host.last_error) == (HostStatus.UP, "", "")
 
 
-def hello(mark=0):
-    return Hello(boot_id="b", sha="s", wall_offset_s=0.0, free_mb=1, mark=mark)
+def hello(mark=0, seal=""):
+    return Hello(boot_id="b", sha="s", wall_offset_s=0.0, free_mb=1, mark=mark, seal=seal)
+
+
+def sealed(pk, mark, **other):
+    return hello(mark, seals.of_mark(replace(Bearer.of(Host.objects.get(pk=pk)), **other), mark))
 
 
 def test_a_host_that_remembers_a_later_mark_than_the_database_tells_of_a_restored_backup():
     [pk] = hosts(1)
     token = share("one", fresh=True).held[pk]
-    standing.up(pk, token, hello(mark=10**9), NOW)
+    standing.up(pk, token, sealed(pk, 10**9), NOW)
     assert not recovery.observing(), "the first greeting of a row proves nothing"
     told = leases.seen("one", [pk], NOW)[pk]
     later = leases.seen("one", [pk], NOW - timedelta(hours=1))[pk]
     assert told >= int(NOW.timestamp()) and later == told + 1, "it grows, whatever the clock does"
-    standing.up(pk, token, hello(mark=later), NOW)
+    standing.up(pk, token, sealed(pk, later), NOW)
     assert not recovery.observing()
     Host.objects.filter(pk=pk).update(mark=later - 3600)  # the backup was an hour old
-    standing.up(pk, token, hello(mark=later), NOW)
+    standing.up(pk, token, sealed(pk, later), NOW)
     assert recovery.observing() and "knows nothing after" in Recovery.objects.get().why
     assert Host.objects.get(pk=pk).mark == later, "from now on it gives out higher ones"
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda pk, mark: hello(mark),
+        lambda pk, mark: hello(mark, seals.of_mark(Bearer.of(Host.objects.get(pk=pk)), mark - 1)),
+        lambda pk, mark: sealed(pk, mark, host_id=pk + 1),
+        lambda pk, mark: sealed(pk, mark, key="ssh-ed25519 BBBB"),
+        lambda pk, mark: sealed(pk, mark, user="other"),
+        lambda pk, mark: hello(mark, seals.of_run(Bearer.of(Host.objects.get(pk=pk)), str(mark))),
+        lambda pk, mark: hello(1 << 40),
+    ],
+    ids=[
+        "no seal",
+        "an old seal",
+        "another row",
+        "another machine",
+        "another login",
+        "another kind",
+        "absurd",
+    ],
+)
+def test_a_mark_without_its_seal_stops_nobody_and_is_told_once_a_day(forge):
+    [pk] = hosts(1)
+    token = share("one", fresh=True).held[pk]
+    told = leases.seen("one", [pk], NOW)[pk]
+    for hours in (0, 1, 25):
+        standing.up(pk, token, forge(pk, told + 7200), NOW + timedelta(hours=hours))
+    assert not recovery.observing()
+    assert Host.objects.get(pk=pk).mark == told, "what it says is not what we go on from"
+    assert HostEvent.objects.filter(host=pk, kind="forged_mark").count() == 2
+
+
+def test_a_mark_of_before_there_were_seals_is_no_news():
+    [pk] = hosts(1)
+    token = share("one", fresh=True).held[pk]
+    told = leases.seen("one", [pk], NOW)[pk]
+    standing.up(pk, token, hello(told), NOW)
+    standing.up(pk, token, hello(told + 20), NOW)  # told, and not yet written
+    assert not recovery.observing() and not HostEvent.objects.filter(host=pk, kind="forged_mark").exists()
 
 
 def test_marks_are_told_to_hosts_that_this_dispatcher_holds():

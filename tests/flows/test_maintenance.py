@@ -9,6 +9,7 @@ import sqlite3
 import pytest
 
 from tests.flows.scenes import LongJob, replica_process
+from tests.harness.product import job_spec
 from tests.harness.shell import wait_for
 
 pytestmark = pytest.mark.needs_namespaces
@@ -89,6 +90,55 @@ def test_a_host_that_was_declared_gone_ends_what_it_still_runs_when_it_comes_bac
     yard.check()
     restarts = yard.query(f"SELECT name, restarts FROM jobs_replica WHERE job_id = {job.id} ORDER BY name")
     assert [(row["name"], row["restarts"]) for row in restarts] == [(P, 0), (W, 1)]
+
+
+FORGED = tuple(f"179500000000000000{number}-workerpool0-0-a1-r0" for number in (1, 2))
+FORGER = """
+import json, os, pathlib, signal, sys, time
+base = pathlib.Path(os.environ["TRAINYARD_WORK"]).parents[1]
+mine = json.loads((base / "runs" / os.environ["TRAINYARD_RUN"] / "facts.json").read_text())
+assert len(mine["seal"]) == 64
+for run, seal in zip(sys.argv[1:], ("", mine["seal"])):
+    (base / "runs" / run).mkdir()
+    (base / "runs" / run / "facts.json").write_text(json.dumps(dict(mine, run=run, seal=seal)))
+(base / "mark").write_text(str(int(time.time()) + 86400) + " " + mine["seal"])
+for each in pathlib.Path("/proc").glob("[0-9]*"):
+    try:
+        words = (each / "cmdline").read_bytes().split(b"\\0")
+    except OSError:
+        continue
+    if b"serve" in words and any(b".trainyard/bin/" in word for word in words):
+        os.kill(int(each.name), signal.SIGKILL)
+"""
+
+
+def test_what_a_job_forges_on_its_host_is_told_and_stops_nobody(yard, client):
+    """It is the same Unix user as the runner: what it writes there is only worth something under the console's seal."""
+    job = yard.submit(job_spec(["python3", "-c", FORGER, *FORGED], name="forger"))
+    client.wait(job, "SUCCEEDED")
+    told = "SELECT kind, text FROM agents_hostevent WHERE kind IN ('unknown_run', 'forged_mark')"
+    wait_for(lambda: len(yard.query(told)) == 3, "the host's book to tell of all three", dump=yard.tail)
+    [host_id] = {row["host_id"] for row in yard.runs(job)}
+    host = next(
+        each
+        for each in yard.fleet
+        if yard.query(f"SELECT 1 FROM agents_host WHERE id = {host_id} AND name = '{each.name}'")
+    )
+    shown = yard.command("recovery", "show").stdout
+    assert shown.startswith("nothing waits to be confirmed") and shown.count("not ours\t1795") == 2
+    other = LongJob(yard, name="goes on").running()
+    other.succeeded()
+    for run in FORGED:
+        yard.command("host", "dismiss-run", host.name, run)
+    assert "not ours" not in yard.command("recovery", "show").stdout
+    [base] = host.path(f"{host.home}/.trainyard").glob("*/mark")
+    true = f"SELECT mark FROM agents_host WHERE id = {host_id}"
+    wait_for(
+        lambda: int(base.read_text().split()[0]) <= yard.query(true)[0]["mark"],
+        "the forged mark to be written over",
+        dump=yard.tail,
+    )
+    yard.check()
 
 
 def test_after_an_old_backup_nothing_is_started_or_killed_before_an_admin_confirms(yard, stage, client):

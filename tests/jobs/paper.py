@@ -52,10 +52,11 @@ class PaperRun:
     log: bytes = b""
     exit: dict = field(default_factory=dict)
     never_started: bool = False
+    seal: str = ""
 
     def fact(self, boot_id):
         now = time.time()
-        known = {"phase": self.phase, "boot_id": boot_id, "survivors": [], **self.exit}
+        known = {"phase": self.phase, "boot_id": boot_id, "survivors": [], "seal": self.seal, **self.exit}
         if self.order is not None:
             known |= {"claimed_at": now}
             if self.phase != "claimed" and not self.never_started:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from cryptography.fernet import Fernet
 from django.utils import timezone
 
-from agents import recovery
+from agents import recovery, seals
 from agents.desk import Arrival
-from agents.models import Recovery
-from jobs import recovering, schedule, services
-from jobs.models import AuditEntry, Job, Run, Stray
+from agents.models import HostEvent, Recovery
+from agents.seals import Bearer
+from jobs import recovering, schedule, services, strays
+from jobs.models import AuditEntry, Job, Proof, Run, Stray
 from jobs.refusals import Refused
 from tests.jobs.conftest import spec
 from tests.jobs.paper import PaperRun, settle
@@ -22,6 +26,12 @@ def inventory(host, desk):
     host.tell(desk, [Arrival(run, paper.fact(host.boot_id)) for run, paper in host.runs.items()])
 
 
+def stray(host, log=b"", run=LOST):
+    """A run that the console started on this host, as its seal says."""
+    order = {"gpus": [], "port": 29_999}
+    return PaperRun(order, log=log, seal=seals.of_run(Bearer.of(host.row), run))
+
+
 @pytest.fixture
 def restored(desk, add_host, submit):
     """Host one runs a job of after the backup, and has forgotten one of before; another job waits."""
@@ -29,7 +39,7 @@ def restored(desk, add_host, submit):
     known, forgotten = submit(spec("known")), submit(spec("forgotten"))
     settle(desk, one)
     del one.runs[f"{forgotten.pk}-workerpool0-0-a1-r0"]
-    one.runs[LOST] = PaperRun({"gpus": [], "port": 29_999}, log=b"hello\n")
+    one.runs[LOST] = stray(one, log=b"hello\n")
     one.ledger.append(LOST)
     waiting = submit(spec("waiting"), place=False)
     inventory(one, desk)
@@ -80,7 +90,7 @@ def test_a_stop_that_was_ordered_before_waits_for_the_word_too(desk, add_host, s
     settle(desk, one)
     run = job.runs.get().pk
     services.cancel(job, "alice", timezone.now())
-    one.runs[LOST] = PaperRun({"gpus": [], "port": 29_999})
+    one.runs[LOST] = stray(one)
     inventory(one, desk)
     settle(desk, one)
     assert one.runs[run].phase == "running"
@@ -126,3 +136,128 @@ def test_the_log_of_what_is_known_is_fetched_meanwhile(desk, restored):
     run.refresh_from_db()
     assert settle_once and run.log_stored == len(one.runs[run.pk].log)
     schedule.schedule_quietly(timezone.now())
+
+
+OTHER = "1795000000000000002-workerpool0-0-a1-r0"
+
+
+@pytest.mark.parametrize(
+    ("sealed_for", "proof", "why"),
+    [
+        (None, Proof.UNSEALED, "it carries no seal of ours"),
+        ("another run", Proof.FALSE, "its seal is not ours for this run on this host"),
+        ("another host", Proof.FALSE, "its seal is not ours for this run on this host"),
+        ("another login", Proof.FALSE, "its seal is not ours for this run on this host"),
+        ("another kind", Proof.FALSE, "its seal is not ours for this run on this host"),
+        ("another deployment", Proof.FALSE, "its seal is not ours for this run on this host"),
+        ("a key that is gone", Proof.FALSE, "its seal is not ours for this run on this host"),
+    ],
+)
+def test_a_run_that_is_not_under_our_seal_for_it_is_told_once_and_stops_nobody(
+    desk, add_host, submit, settings, sealed_for, proof, why
+):
+    one = add_host("one", cpus=4)
+    bearer = Bearer(one.row.pk, "gpu", "ssh-ed25519 AAAA")
+    type(one.row).objects.filter(pk=one.row.pk).update(pinned_key=bearer.key)
+    seal = {
+        None: lambda: "",
+        "another run": lambda: seals.of_run(bearer, OTHER),
+        "another host": lambda: seals.of_run(replace(bearer, key="ssh-ed25519 BBBB"), LOST),
+        "another login": lambda: seals.of_run(replace(bearer, user="other"), LOST),
+        "another kind": lambda: seals.of_mark(bearer, 1),
+        "another deployment": lambda: seals.of_run(bearer, LOST),
+        "a key that is gone": lambda: seals.of_run(bearer, LOST),
+    }[sealed_for]()
+    if sealed_for == "another deployment":
+        settings.DEPLOYMENT = "ty-other"
+    if sealed_for == "a key that is gone":
+        settings.FIELD_KEYS = [Fernet.generate_key().decode()]
+    one.runs[LOST] = PaperRun({"gpus": [], "port": 29_999}, seal=seal)
+    for _ in range(2):
+        inventory(one, desk)
+    assert not recovery.observing()
+    [event] = HostEvent.objects.filter(host=one.row)
+    assert event.kind == "unknown_run" and LOST in event.text and why in event.text
+    found = recovering.found()
+    assert [each.proof for each in found.doubted] == [proof] and not found.strays
+    job = submit(spec())
+    settle(desk, one)
+    assert states(job) == ["RUNNING"] and one.runs[LOST].phase == "running", (
+        "all goes on, and it is left alone"
+    )
+
+
+def test_what_the_database_knows_needs_no_seal(desk, add_host, submit):
+    """Runs of before there were seals are adopted as ever, and never started twice."""
+    one = add_host("one")
+    job = submit(spec())
+    settle(desk, one)
+    run = job.runs.get()
+    assert one.runs[run.pk].seal == ""
+    inventory(one, desk)
+    settle(desk, one)
+    assert states(job) == ["RUNNING"] and one.ledger == [run.pk] and not HostEvent.objects.exists()
+
+
+def test_a_run_of_a_host_that_was_added_after_the_backup_is_known_by_its_seal(desk, add_host):
+    """The row is another one then, the machine is the same."""
+    one = add_host("one")
+    seal = seals.of_run(replace(Bearer.of(one.row), host_id=one.row.pk + 1000), LOST)
+    one.runs[LOST] = PaperRun({"gpus": [], "port": 1}, seal=seal)
+    inventory(one, desk)
+    assert recovery.observing()
+
+
+def test_an_older_field_key_still_proves(desk, add_host, settings):
+    one = add_host("one")
+    one.runs[LOST] = stray(one)
+    settings.FIELD_KEYS = [Fernet.generate_key().decode(), *settings.FIELD_KEYS]
+    inventory(one, desk)
+    assert recovery.observing()
+
+
+def test_a_flood_of_forged_runs_is_bounded(desk, add_host):
+    one = add_host("one")
+    for number in range(strays.MOST_DOUBTED + 20):
+        run = f"17950000000000{number:05}-workerpool0-0-a1-r0"
+        one.runs[run] = PaperRun({"gpus": [], "port": 1})
+    inventory(one, desk)
+    inventory(one, desk)
+    assert Stray.objects.count() == strays.MOST_DOUBTED
+    kinds = list(HostEvent.objects.values_list("kind", flat=True))
+    assert kinds.count("unknown_run") == strays.MOST_DOUBTED and kinds.count("unknown_runs") == 1
+    assert len(kinds) == strays.MOST_DOUBTED + 1
+
+
+def test_an_admin_ends_or_dismisses_what_is_not_ours(desk, add_host):
+    one, now = add_host("one"), timezone.now()
+    one.runs |= {LOST: PaperRun({"gpus": [], "port": 1}), OTHER: PaperRun({"gpus": [], "port": 2})}
+    inventory(one, desk)
+    strays.stop(one.row, LOST, "root", now)
+    strays.dismiss(one.row, OTHER, "root", now)
+    settle(desk, one)
+    inventory(one, desk)
+    assert (one.runs[LOST].phase, one.runs[OTHER].phase) == ("closed", "running")
+    assert [each.run for each in recovering.found().doubted] == [LOST]
+    assert list(AuditEntry.objects.order_by("id").values_list("what", "subject")) == [
+        ("stray.stop", "one"),
+        ("stray.dismiss", "one"),
+    ]
+    with pytest.raises(Refused, match="is over"):
+        strays.stop(one.row, LOST, "root", now)
+    with pytest.raises(Refused, match="has no run nothing"):
+        strays.stop(one.row, "nothing", "root", now)
+
+
+def test_an_admin_may_say_what_no_host_can_prove(desk, add_host, submit):
+    one = add_host("one")
+    with pytest.raises(Refused, match="why"):
+        recovering.begin("  ", "root", timezone.now())
+    recovering.begin("restored from Friday", "root", timezone.now())
+    job = submit(spec())
+    settle(desk, one)
+    assert recovery.observing() and states(job) == ["QUEUED"]
+    with pytest.raises(Refused, match="already"):
+        recovering.begin("again", "root", timezone.now())
+    recovering.confirm([], "root", timezone.now())
+    assert AuditEntry.objects.get(what="recovery.begin").after == {"why": "restored from Friday"}

@@ -34,8 +34,6 @@ def put_runner() -> Path:
 
 
 RUNNER = put_runner()
-# Of the runners. The tests themselves, and what they let run as replicas, are of this one.
-PYTHON = os.environ.get("RUNNER_PYTHON") or sys.executable
 PATIENCE_S = 90.0
 
 
@@ -58,7 +56,7 @@ def command(*lines):
 class Host:
     """One login's home on this machine, and all runners that were ever started in it."""
 
-    def __init__(self, home: Path, python=PYTHON):
+    def __init__(self, home: Path, python=sys.executable):
         self.home = home
         self.python = python
         self.runner = RUNNER

@@ -274,6 +274,42 @@ def test_a_taken_port_is_refused(console):
     assert console.closed("r2")["exit_code"] == 0
 
 
+def test_what_is_under_the_consoles_seal_is_shown_again_with_it(host):
+    """Of a start, of a stop that came first, of a refused order, and of the mark: whatever is asked later."""
+    console = host.connect()
+    console.hello()
+    for run, order in (("r1", b'{"command": ["true"]}'), ("r2", b"{}")):
+        console.say("start", order, run=run, seal=f"5ea1{run[1:]}")
+    console.say("stop", run="r3", grace_s=0, seal="5ea13")
+    console.say("start", b'{"command": ["true"]}', run="r4", seal='../"x')
+    for number in range(1, 5):
+        console.closed(f"r{number}")
+    console.say("ping", id=1, mark=1_000, seal="abc")
+    console.hear("pong")
+    console.drop()
+    again = host.connect()
+    greeting = again.hello()
+    assert (greeting["mark"], greeting["seal"]) == (1_000, "abc")
+    assert [again.facts[f"r{number}"]["seal"] for number in range(1, 5)] == ["5ea11", "5ea12", "5ea13", ""]
+    assert again.facts["r2"]["refusal"] == "bad_order"
+
+
+def test_a_mark_that_somebody_wrote_is_written_over(host):
+    """By the first one that a console gives out: it has seen what stood there, and did not believe it."""
+    console = host.connect()
+    console.hello()
+    mark = host.run_dir("r1").parents[1] / "mark"
+    mark.write_text("9000 forged")
+    console.drop()
+    again = host.connect()
+    assert again.hello()["mark"] == 9000
+    again.say("ping", id=1, mark=2_000, seal="abc")
+    again.hear("pong")
+    again.say("ping", id=2, mark=2_005, seal="def")
+    again.hear("pong")
+    wait_for(lambda: mark.read_text() == "2000 abc", "the true mark")
+
+
 def test_an_older_epoch_is_turned_away(host):
     host.connect().hello(epoch=5)
     late = host.connect()

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from agents.checklist import NEEDED
 from agents.models import Gpu, Host, HostEvent, HostStatus, Location
-from jobs.models import GpuClaim, Job, MachineType, Replica, Run, Transition
+from jobs.models import GpuClaim, Job, MachineType, Proof, Replica, Run, Stray, Transition
 from jobs.rules import spec
 
 numbers = count(1)
@@ -56,6 +56,16 @@ def a_host(name=None, status=HostStatus.UP, gpus=0, **changes):
         host=host, at=timezone.now(), kind="added", text="train@10.0.0.11:22", actor="root"
     )
     return host
+
+
+def a_doubted_run(host, proof=Proof.UNSEALED):
+    return Stray.objects.create(
+        host=host,
+        run=f"17950000000000{next(numbers):05}-workerpool0-0-a1-r0",
+        phase="running",
+        proof=proof,
+        found_at=timezone.now(),
+    )
 
 
 def a_machine_type(name="lab-8", **changes):

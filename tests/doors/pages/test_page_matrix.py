@@ -10,7 +10,7 @@ from agents.models import Host
 from console.views.urls import urlpatterns
 from jobs import targets
 from jobs.models import Job
-from tests.doors.pages.rows import a_host, a_job, a_machine_type
+from tests.doors.pages.rows import a_doubted_run, a_host, a_job, a_machine_type
 
 PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", None)
 LOGIN = "login"
@@ -96,6 +96,7 @@ POST = {
     "check-host": MANAGES_HOST,
     "remove-host": MANAGES_HOST,
     "cordon-host": MANAGES_HOST,
+    "begin-recovery": ROOT_ONLY,
     "confirm-recovery": row(302, 403, 403, 403, 403, 403, 404),
     "uncordon-host": MANAGES_HOST,
     "drain-host": MANAGES_HOST,
@@ -103,6 +104,7 @@ POST = {
     "machines": row(200, 403, 403, 403, 403, 403, 404),
     "remove-machine-type": row(302, 403, 403, 403, 403, 403, 404),
     "gpu-act": MANAGES_HOST,
+    "stray-act": MANAGES_HOST,
     "new-token": EVERYBODY,
     "password": EVERYBODY,
     "revoke-token": row(404, 404, 404, 404, 404, 404, 404),
@@ -121,6 +123,8 @@ def addresses(cast, project):
         "host_id": host.pk,
         "gpu_id": host.gpus.get().pk,
         "what": "recheck",
+        "stray_id": a_doubted_run(host).pk,
+        "act": "stop",
         "token_id": 1,
         "type_id": a_machine_type().pk,
         "replica": "workerpool0-0",
