@@ -15,6 +15,8 @@ import django
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
+from jobs.rules.order import PRIORITIES
+
 PROCESSES = ("web", "worker", "dispatcher", "beat")
 
 
@@ -139,11 +141,14 @@ def add_projects(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
     add.add_argument("name")
     add.add_argument("--title", default="")
     add.set_defaults(command="projects.add_project")
-    change = project.add_parser("set", parents=[shared], help="rename, title or weigh a project")
+    change = project.add_parser(
+        "set", parents=[shared], help="rename, title or weigh a project, or cap its priority"
+    )
     change.add_argument("name")
     change.add_argument("--rename", metavar="NAME")
     change.add_argument("--title")
     change.add_argument("--weight", type=float, help="its part of the machines against others; 1 is usual")
+    change.add_argument("--highest-priority", choices=tuple(PRIORITIES), help="what its jobs may ask for")
     change.set_defaults(command="projects.change_project")
     archive = project.add_parser("archive", parents=[shared], help="no new jobs in it any more")
     archive.add_argument("name")

@@ -127,13 +127,15 @@ def asks_of(spec: CustomJobSpec, types: Types = NO_TYPES) -> tuple[Ask, ...]:
     return tuple(Ask(name, needs(pool.machine, types)) for name, _, _, pool in spec.replicas())
 
 
-def columns_of(spec: CustomJobSpec, labels: Mapping[str, str], types: Types = NO_TYPES) -> dict[str, Any]:
+def columns_of(
+    spec: CustomJobSpec, labels: Mapping[str, str], types: Types = NO_TYPES, highest: str = "high"
+) -> dict[str, Any]:
     """What the scheduler asks of a job, as its row keeps it."""
     return {
         "asks": asks.text(spec, types),
         "timeout_s": spec.timeout_s,
         "wait_limit_s": spec.wait_limit_s,
-        "priority": priority_of(labels),
+        "priority": priority_of(labels, highest),
         "spot": spec.strategy == "SPOT",
     }
 

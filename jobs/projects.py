@@ -12,12 +12,14 @@ from django.db import IntegrityError, transaction
 from jobs import announce, audit, hints, quotas
 from jobs.models import Project
 from jobs.refusals import Refused
+from jobs.rules.order import PRIORITIES
 
 NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 # Addresses of pages that stand where a project's name would.
 TAKEN = frozenset({"new"})
 MOST_WEIGHT = 1_000_000
 MOST_TITLE = 100
+CHANGED = ("name", "title", "weight", "highest_priority")
 
 
 def create(name: str, title: str, actor: str, now: datetime) -> Project:
@@ -35,7 +37,7 @@ def create(name: str, title: str, actor: str, now: datetime) -> Project:
 
 
 def change(project: Project, actor: str, now: datetime, **columns: Any) -> Project:
-    """`name`, `title` and `weight`, those that are given. A new name stands in addresses from now on."""
+    """Those of `CHANGED` that are given. A new name stands in addresses from now on; jobs keep their priority."""
     row = Project.objects.select_for_update().get(pk=project.pk)
     before = _shown(row)
     if "name" in columns and columns["name"] != row.name:
@@ -44,11 +46,13 @@ def change(project: Project, actor: str, now: datetime, **columns: Any) -> Proje
         _check_title(columns["title"])
     if "weight" in columns:
         _check_weight(columns["weight"])
-    for name in columns.keys() & {"name", "title", "weight"}:
+    if "highest_priority" in columns:
+        _check_priority(columns["highest_priority"])
+    for name in columns.keys() & set(CHANGED):
         setattr(row, name, columns[name])
     try:
         with transaction.atomic():
-            row.save(update_fields=["name", "title", "weight"])
+            row.save(update_fields=CHANGED)
     except IntegrityError:
         raise _in_use(row.name) from None
     if _shown(row) != before:
@@ -70,7 +74,7 @@ def restore(project: Project, actor: str, now: datetime) -> None:
 
 
 def _shown(project: Project) -> dict[str, Any]:
-    return {"name": project.name, "title": project.title, "weight": project.weight}
+    return {name: getattr(project, name) for name in CHANGED}
 
 
 def _check_name(name: str) -> None:
@@ -95,3 +99,8 @@ def _check_title(title: str) -> None:
 def _check_weight(weight: float) -> None:
     if not math.isfinite(weight) or not 0.01 <= weight <= MOST_WEIGHT:
         raise Refused("weight", f"The weight must be a number from 0.01 to {MOST_WEIGHT}; 1 is usual.")
+
+
+def _check_priority(word: str) -> None:
+    if word not in PRIORITIES:
+        raise Refused("highest_priority", f"The highest priority must be {', '.join(PRIORITIES)}.")

@@ -23,7 +23,7 @@ from jobs.models import Job, Project, Replica, Run, Transition
 from jobs.refusals import Conflict, Exhausted, Refused, Unavailable
 from jobs.rules.customjob import CustomJob, to_document
 from jobs.rules.machines import Types
-from jobs.rules.order import LABEL, NORMAL, priority_of
+from jobs.rules.order import LABEL, NORMAL, PRIORITIES, priority_of
 from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase
 
 __all__ = [
@@ -62,7 +62,7 @@ def submit(
             return _unchanged(before, asked, location)
     if project.archived_at is not None:
         raise Refused("project", f"Project {project.name} is archived: it takes no jobs any more.")
-    check_priority(asked, may_prioritize)
+    check_priority(asked, project, may_prioritize)
     if storage.low():
         raise Unavailable("The disk of this console is nearly full. Nothing is accepted until there is room.")
     never = floor.refusal(asked.job_spec, location, types)
@@ -77,9 +77,17 @@ def submit(
     return job
 
 
-def check_priority(asked: CustomJob, may_prioritize: bool) -> None:
-    """Raises rules' Refused when the word means nothing, and Refused when it is not theirs to say."""
-    if priority_of(asked.labels) > NORMAL and not may_prioritize:
+def check_priority(asked: CustomJob, project: Project, may_prioritize: bool) -> None:
+    """Rules' Refused when the word means nothing, Refused when it is not theirs, or their project's, to say."""
+    highest = project.highest_priority
+    wanted = priority_of(asked.labels, highest)
+    if wanted > PRIORITIES[highest]:
+        raise Refused(
+            f"labels.{LABEL}",
+            f"Jobs of project {project.name} have priority {highest} at most. Say {highest}, or leave it out; "
+            "an admin of the deployment may allow more.",
+        )
+    if wanted > NORMAL and not may_prioritize:
         raise Refused(
             f"labels.{LABEL}", "high is for admins of the project. Leave it out, or ask one of them."
         )
@@ -217,7 +225,7 @@ def _rows(
         labels=dict(asked.labels),
         machine_types=machine_types.frozen(asked.job_spec, types),
         replica_count=len(seats),
-        **floor.columns_of(asked.job_spec, asked.labels, types),
+        **floor.columns_of(asked.job_spec, asked.labels, types, project.highest_priority),
         state=JobState.QUEUED,
         reason="Waits to be placed.",
         created_at=now,

@@ -17,6 +17,7 @@ from console.api.resources import stamp
 from console.api.views import OurView, person
 from jobs import members, projects
 from jobs.models import Membership, Project
+from jobs.rules.order import PRIORITIES
 
 Document = dict[str, Any]
 
@@ -49,12 +50,16 @@ class ProjectView(OurView):
         row = access.project_or_404(request.user, "configure", project)
         actor, now = person(request).username, timezone.now()
         columns: Document = {}
-        only(request, "name", "title", "weight", "archived")
+        only(request, "name", "title", "weight", "highestPriority", "archived")
         given = body(request)
         for name in given.keys() & {"name", "title"}:
             columns[name] = text(request, name)
         if "weight" in given:
             columns["weight"] = number(given["weight"], "weight")
+        if "highestPriority" in given:
+            columns["highest_priority"] = text(request, "highestPriority")
+            if columns["highest_priority"] not in PRIORITIES:
+                raise Refused("highestPriority", f"highestPriority must be one of {', '.join(PRIORITIES)}.")
         archived = given.get("archived")
         if archived not in (None, True, False):
             raise Refused("archived", "archived must be true or false.")
@@ -100,6 +105,7 @@ def document(project: Project, role: str | None) -> Document:
         "title": project.title,
         "role": role,
         "weight": project.weight,
+        "highestPriority": project.highest_priority,
         "archived": project.archived_at is not None,
         "createTime": stamp(project.created_at),
     }

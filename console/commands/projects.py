@@ -33,11 +33,18 @@ def add_project(words: argparse.Namespace) -> int:
 def change_project(words: argparse.Namespace) -> int:
     now = timezone.now()
     database.prepare(now)
-    asked = {"name": words.rename, "title": words.title, "weight": words.weight}
+    asked = {
+        "name": words.rename,
+        "title": words.title,
+        "weight": words.weight,
+        "highest_priority": words.highest_priority,
+    }
     columns: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     with said(), transaction.atomic():
         row = projects.change(project_named(words.name), COMMAND_LINE, now, **columns)
-    print(f"Project {row.name}: title {row.title!r}, weight {row.weight:g}.")
+    print(
+        f"Project {row.name}: title {row.title!r}, weight {row.weight:g}, priority {row.highest_priority} at most."
+    )
     return 0
 
 

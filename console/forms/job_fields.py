@@ -66,7 +66,7 @@ class JobFields(forms.Form):
         required=False,
         choices=[(word, word.capitalize()) for word in PRIORITIES],
         initial=NORMAL,
-        help_text="Who is served first. High is for admins of the project.",
+        help_text="Who is served first. High is for admins of a project that may.",
     )
     strategy = forms.ChoiceField(label="Strategy", required=False, choices=STRATEGIES)
     web_access = forms.BooleanField(label="Allow shells in its running replicas", required=False)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from django import forms
 
 from jobs.members import ROLES
 from jobs.quotas import WORDS
 from jobs.refusals import Refused
+from jobs.rules.order import PRIORITIES
 from jobs.rules.quota import Metric
 
 # Neither can be the name of a person.
@@ -30,7 +32,20 @@ class Settings(NewProject):
         widget=forms.NumberInput(attrs={"step": "any", "min": "0.01"}),
     )
 
-    field_order = ("name", "title", "weight")
+    highest_priority = forms.ChoiceField(
+        required=False,
+        label="Highest priority of its jobs",
+        choices=[(word, word) for word in PRIORITIES],
+        help_text="What its admins may ask for. Jobs that are there keep theirs.",
+    )
+
+    field_order = ("name", "title", "weight", "highest_priority")
+
+    def changes(self) -> dict[str, Any]:
+        """What is not sent stays as it is."""
+        return {
+            name: value for name, value in self.cleaned_data.items() if name != "highest_priority" or value
+        }
 
 
 class Member(forms.Form):

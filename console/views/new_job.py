@@ -128,7 +128,7 @@ def _check(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     try:
         job, types = machine_types.read(draft.document(), draft.chosen.location)
         project = access.project_or_404(request.user, "submit", draft.chosen.project)
-        services.check_priority(job, access.can(request.user, "prioritize", project))
+        services.check_priority(job, project, access.can(request.user, "prioritize", project))
     except spec.Refused as refused:
         return _show(request, draft, violations=refused.violations)
     except services.Refused as refused:

@@ -65,7 +65,7 @@ def settings(request: HttpRequest, project: str) -> HttpResponse:
         return _page(request, row, settings=form)
     try:
         with transaction.atomic():
-            changed = service.change(row, person(request).username, timezone.now(), **form.cleaned_data)
+            changed = service.change(row, person(request).username, timezone.now(), **form.changes())
     except Refused as refused:
         complain(form, refused)
         return _page(request, row, settings=form)
@@ -181,7 +181,7 @@ def _page(
     limit: LimitForm | None = None,
 ) -> HttpResponse:
     page = presenter.page(row, person(request))
-    known = {"name": row.name, "title": row.title, "weight": f"{row.weight:g}"}
+    known = {name: getattr(row, name) for name in service.CHANGED} | {"weight": f"{row.weight:g}"}
     context = {
         "page": page,
         "project": row,

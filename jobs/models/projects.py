@@ -7,6 +7,8 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
 
+from jobs.rules.order import PRIORITIES
+
 
 class Project(models.Model):
     """The tenant. Its id is the number that stands for its name in addresses too; an archived one takes no jobs."""
@@ -16,6 +18,11 @@ class Project(models.Model):
     created_at = models.DateTimeField()
     archived_at = models.DateTimeField(null=True, blank=True)
     weight = models.FloatField(default=1.0, validators=[MinValueValidator(0.01)])
+
+    # What its jobs may ask for at most: who is served first is between projects, and not for one of them to say.
+    highest_priority = models.CharField(
+        max_length=8, choices=[(word, word) for word in PRIORITIES], default="normal", db_default="normal"
+    )
 
     # Fair share: what was used, decayed to that moment (jobs/usage.py folds the usage rows into it).
     share_used = models.FloatField(default=0.0)

@@ -45,8 +45,11 @@ class Waiting(NamedTuple):
         return asking.read(self.asks)
 
 
-def priority_of(labels: Mapping[str, str]) -> int:
-    word = labels.get(LABEL, "normal")
+def priority_of(labels: Mapping[str, str], highest: str = "high") -> int:
+    """`highest`: what the job's project may ask for. A job that says nothing is normal, or that if it is less."""
+    word = labels.get(LABEL)
+    if word is None:
+        return min(NORMAL, PRIORITIES[highest])
     if word not in PRIORITIES:
         known = "high, normal or low"
         raise Refused((Violation(f"labels.{LABEL}", f"must be {known}, not {word!r}."),))

@@ -18,8 +18,13 @@ __all__ = ["trainyard"]
 
 def test_a_project_is_made_weighed_renamed_and_archived(trainyard):
     assert trainyard("project", "add", "vision", "--title", "Vision lab").code == 0
-    done = trainyard("project", "set", "vision", "--weight", "2", "--rename", "sight")
-    assert (done.code, done.out) == (0, "Project sight: title 'Vision lab', weight 2.\n")
+    done = trainyard(
+        "project", "set", "vision", "--weight", "2", "--rename", "sight", "--highest-priority", "high"
+    )
+    assert (done.code, done.out) == (
+        0,
+        "Project sight: title 'Vision lab', weight 2, priority high at most.\n",
+    )
     assert trainyard("project", "archive", "sight").code == 0
     assert "sight\tarchived\tweight 2\tVision lab\n" in trainyard("project", "list").out
     assert trainyard("project", "archive", "sight", "--undo").code == 0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from importlib import import_module
 
 import pytest
+from django.apps import apps
 from django.contrib.auth.models import User
 from django.utils import timezone
 
@@ -48,13 +50,16 @@ def bob(db):
     Membership.objects.create(project=vision, user=user, role=Role.ADMIN)
 
     def submit(document, **options):
-        return services.submit(vision, user, document, "default", None, timezone.now(), **options)
+        return services.submit(
+            Project.objects.get(pk=vision.pk), user, document, "default", None, timezone.now(), **options
+        )
 
     return submit
 
 
 def test_priority_goes_before_age(add_host, submit, bob):
     add_host(gpus=1, cpus=8)
+    Project.objects.update(highest_priority="high")
     low = submit(labelled(spec(gpus=1), "low"), place=False)
     normal = submit(spec(gpus=1), place=False)
     high = bob(labelled(spec(gpus=1), "high"), may_prioritize=True)
@@ -63,7 +68,32 @@ def test_priority_goes_before_age(add_host, submit, bob):
     assert normal.reason.startswith("Needs 1 x 1 NVIDIA_L4") and low.reason == BEHIND
 
 
+@pytest.mark.parametrize(
+    ("highest", "said", "priority"),
+    [
+        ("high", "high", 100),
+        ("normal", "high", None),
+        ("normal", None, 0),
+        ("low", "normal", None),
+        ("low", None, -100),
+        ("low", "low", -100),
+    ],
+)
+def test_a_project_asks_for_no_more_than_it_may(add_host, bob, highest, said, priority):
+    add_host()
+    Project.objects.update(highest_priority=highest)
+    document = labelled(spec(), said) if said else spec()
+    if priority is not None:
+        assert bob(document, may_prioritize=True).priority == priority
+        return
+    with pytest.raises(services.Refused) as refused:
+        bob(document, may_prioritize=True)
+    assert refused.value.field == f"labels.{LABEL}"
+    assert f"have priority {highest} at most" in refused.value.message
+
+
 def test_high_is_for_those_who_may_and_other_words_are_refused(add_host, bob):
+    Project.objects.update(highest_priority="high")
     with pytest.raises(services.Refused) as refused:
         bob(labelled(spec(), "high"))
     assert refused.value.field == f"labels.{LABEL}" and "admins" in refused.value.message
@@ -206,3 +236,13 @@ def test_nobody_makes_room_for_a_spot_job_or_in_vain(add_host, submit, desk):
     submit(timed(spec(gpus=1), 3_600, strategy="SPOT")), submit(spec(gpus=2))
     assert (state_of(spot), state_of(firm)) == ("RUNNING", "RUNNING")
     assert not Run.objects.exclude(stop_wanted_at=None).exists()
+
+
+def test_projects_that_have_said_high_go_on_saying_so(submit, bob, project):
+    """The migration, on rows of before."""
+    submit(spec(), place=False)
+    theirs = bob(spec())
+    Job.objects.filter(pk=theirs.pk).update(priority=100)
+    import_module("jobs.migrations.0020_highest_priority").keep_what_is_used(apps, None)
+    found = dict(Project.objects.values_list("name", "highest_priority"))
+    assert found == {"default": "normal", "vision": "high"}

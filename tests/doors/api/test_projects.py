@@ -41,8 +41,11 @@ def test_a_project_is_made_named_weighed_and_archived(script):
     made = root.post(P[:-8], {"name": "vision", "title": "Vision"}, content_type="application/json").json()
     assert (made["name"], made["title"], made["weight"]) == ("vision", "Vision", 1.0)
     path = "/api/v1/projects/vision"
-    changed = root.patch(path, {"name": "sight", "weight": 2.5}, content_type="application/json").json()
+    changed = root.patch(
+        path, {"name": "sight", "weight": 2.5, "highestPriority": "low"}, content_type="application/json"
+    ).json()
     assert (changed["name"], changed["weight"], changed["number"]) == ("sight", 2.5, made["number"])
+    assert (made["highestPriority"], changed["highestPriority"]) == ("normal", "low")
     by_number = f"/api/v1/projects/{made['number']}"
     assert root.get(by_number).json() == changed and root.get(path).status_code == 404
     assert root.patch(by_number, {"archived": True}, content_type="application/json").json()["archived"]
@@ -74,6 +77,7 @@ def test_a_project_is_made_named_weighed_and_archived(script):
         ({"weight": 0}, "weight"),
         ({"weight": "much"}, "weight"),
         ({"weight": True}, "weight"),
+        ({"highestPriority": "urgent"}, "highestPriority"),
         ({"archived": 1.5}, "archived"),
         ({"owner": "me"}, "owner"),
     ],

@@ -353,6 +353,7 @@ def test_nobody_submits_to_a_project_of_others(browser, cast):
 
 def test_priority_and_spot_are_chosen_and_high_is_for_those_who_may(browser, cast, project):
     asked = {**FORM, "priority": "high", "strategy": "SPOT", "action": "submit"}
+    Project.objects.filter(pk=project.pk).update(highest_priority="high")
     assert (
         "high is for admins"
         in browser("bob").post("/jobs/new", {**asked, "action": "check"}).content.decode()
@@ -361,6 +362,10 @@ def test_priority_and_spot_are_chosen_and_high_is_for_those_who_may(browser, cas
     page = refused.content.decode()
     assert refused.status_code == 200 and "high is for admins of the project" in page
     assert '<option value="high" selected>' in page and not Job.objects.exists()
+    Project.objects.filter(pk=project.pk).update(highest_priority="normal")
+    capped = browser("alice").post("/jobs/new", asked).content.decode()
+    assert "Jobs of project default have priority normal at most" in capped and not Job.objects.exists()
+    Project.objects.filter(pk=project.pk).update(highest_priority="high")
     assert browser("alice").post("/jobs/new", asked).status_code == 302
     job = Job.objects.get()
     assert (job.priority, job.spot, job.labels) == (100, True, {"trainyard-priority": "high"})

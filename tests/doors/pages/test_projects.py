@@ -154,6 +154,13 @@ def test_a_renamed_project_is_found_under_its_new_name_and_its_number(browser, c
     assert root.get(f"/projects/{project.pk}/").status_code == 200
     project.refresh_from_db()
     assert (project.name, project.title, project.weight) == ("lab", "Lab", 2.0)
+    assert project.highest_priority == "normal"
+    root.post("/projects/lab/settings", {"name": "lab", "weight": "2", "highest_priority": "high"})
+    project.refresh_from_db()
+    assert project.highest_priority == "high"
+    changed = AuditEntry.objects.latest("id")
+    assert (changed.before["highest_priority"], changed.after["highest_priority"]) == ("normal", "high")
+    assert '<option value="high" selected>' in root.get("/projects/lab/").content.decode()
 
 
 def test_a_link_lets_a_person_in_once(browser, cast):
