@@ -43,6 +43,7 @@ class GpuLine:
     present: bool
     held: bool
     run: str
+    holder: str
     job_url: str
     badge: Badge | None
     since: datetime | None
@@ -53,7 +54,8 @@ class GpuLine:
 def gpus(host: Host, user: User) -> Iterable[GpuLine]:
     claims = GpuClaim.objects.filter(released_at=None, gpu__host=host)
     held = {gpu: (run, phase) for gpu, run, phase in claims.values_list("gpu_id", "run_id", "run__phase")}
-    jobs = dict(held_runs(host, user).values_list("pk", "job_id"))
+    seen = held_runs(host, user).values_list("pk", "job_id", "job__display_name", "replica__name")
+    jobs = {run: (job, f"{name} {replica}") for run, job, name, replica in seen}
     for gpu in host.gpus.all():
         run, phase = held.get(gpu.pk, ("", ""))
         cleaning = phase == RunPhase.ENDED and gpu.state == GpuState.OK
@@ -67,7 +69,8 @@ def gpus(host: Host, user: User) -> Iterable[GpuLine]:
             present=gpu.present,
             held=bool(run),
             run=run if run in jobs else "",
-            job_url=reverse("job", args=[jobs[run]]) if run in jobs else "",
+            holder=jobs[run][1] if run in jobs else "",
+            job_url=reverse("job", args=[jobs[run][0]]) if run in jobs else "",
             badge=badges.GPU_CLEANING if cleaning else badges.GPU.get(gpu.state),
             since=gpu.state_since,
             text=gpu.state_text,

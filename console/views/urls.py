@@ -6,6 +6,7 @@ from django.urls import path
 
 from console.views import (
     account,
+    gpus,
     help,
     home,
     hosts,
@@ -57,6 +58,7 @@ urlpatterns = [
     path("jobs/<int:job_id>/log/<str:replica>", logs.log, name="log"),
     path("jobs/<int:job_id>/shell/<str:run_id>", shells.shell, name="shell"),
     path("hosts/", hosts.hosts, name="hosts"),
+    path("hosts/gpus", gpus.gpus, name="gpus"),
     path("hosts/add", hosts.add, name="add-host"),
     path("hosts/paste", hosts.paste, name="paste-hosts"),
     path("hosts/<int:host_id>/", hosts.host, name="host"),

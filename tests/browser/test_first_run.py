@@ -88,6 +88,7 @@ def test_from_an_empty_yard_to_a_shell(page, yard, machine):
     for name, path in {
         "jobs": "/jobs/",
         "hosts": "/hosts/",
+        "GPUs": "/hosts/gpus",
         "account": "/account",
         "projects": "/projects/",
         "a project": "/projects/default/",

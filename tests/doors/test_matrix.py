@@ -42,6 +42,7 @@ PAGES = {
     "usage": (),
     "usage-csv": (),
     "hosts": (),
+    "gpus": (("Host", "see"),),
     "machines": (("MachineType", "see"),),
     "new-job": (("Job", "submit"),),
     "sample-job": (("Job", "submit"),),

@@ -55,6 +55,7 @@ GET = {
     "project-notice-log": MANAGES_NOTICES,
     "audit": row(200, 200, 404, 404, 404, 200, 404),
     "hosts": EVERYBODY,
+    "gpus": SEES_HOST,
     "add-host": ROOT_ONLY,
     "host": SEES_HOST,
     "host-live": SEES_HOST,

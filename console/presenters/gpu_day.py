@@ -1,0 +1,130 @@
+"""GPUs over the last day, hour by hour: which part of them was held by jobs, and how busy they were.
+
+Held is counted from the facts of runs, as usage is. Busy comes from samples, of which three minutes of each hour are
+looked at: the mean over all GPUs, where one that nobody held counts as idle.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Q
+
+from console.presenters.charts import path
+from jobs.models import GpuClaim, RunSample, Usage
+from jobs.samples import STEP, floor
+
+HOURS = 24
+HOUR = timedelta(hours=1)
+LOOKED_AT = (10, 30, 50)  # minutes of each hour
+MINUTE_S, HOUR_S = 60, 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """Percent of all GPUs. `busy` is None where no sample is kept. The last one has only begun."""
+
+    start: datetime
+    held: int
+    busy: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Drawn as the charts of a job are; `words` for whoever does not see it."""
+
+    title: str
+    words: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    hours: tuple[Hour, ...]
+    lines: tuple[Line, ...]
+
+
+def day(gpus: Mapping[str, int], kind: str, now: datetime) -> Day | None:
+    """Of these GPUs, by UUID: all, or those of one type. Three queries; None where there is no GPU."""
+    if not gpus:
+        return None
+    starts = [floor(now, HOUR_S) - HOUR * back for back in range(HOURS - 1, -1, -1)]
+    held = _held_s(set(gpus.values()), kind, starts, now)
+    busy = _busy(set(gpus), starts, now)
+    hours = tuple(
+        Hour(
+            start, _percent(held[start], len(gpus) * min(HOUR, now - start).total_seconds()), busy.get(start)
+        )
+        for start in starts
+    )
+    of_held = _line("Held by jobs", [(hour.start, hour.held) for hour in hours])
+    of_busy = _line("Busy", [(hour.start, hour.busy) for hour in hours if hour.busy is not None])
+    return Day(hours, tuple(line for line in (of_held, of_busy) if line))
+
+
+def _line(title: str, points: Sequence[tuple[datetime, int]]) -> Line | None:
+    if not points:
+        return None
+    values = [value for _, value in points]
+    words = f"{title}: {round(sum(values) / len(values))} % on average, {values[-1]} % in this hour"
+    drawn = [(at, float(value)) for at, value in points]
+    start = points[-1][0] - HOUR * (HOURS - 1)
+    return Line(title, words, path(drawn, start, points[-1][0], 100.0, 1.5 * HOUR))
+
+
+def _held_s(gpus: set[int], kind: str, starts: list[datetime], now: datetime) -> dict[datetime, float]:
+    """GPU-seconds by hour: from when a run got its place until it gave it back."""
+    over = Usage.objects.filter(
+        ended_at__gt=starts[0], gpus__gt=0, **({"accelerator_type": kind} if kind else {})
+    )
+    spans = list(over.order_by().values_list("gpus", "began_at", "ended_at"))
+    claims = GpuClaim.objects.filter(released_at=None).values_list("gpu", "run__created_at")
+    spans += [(1, begun, now) for gpu, begun in claims if gpu in gpus]
+    held: defaultdict[datetime, float] = defaultdict(float)
+    for count, begun, end in spans:
+        for start in starts[max(0, int((begun - starts[0]) / HOUR)) :]:
+            if start >= end:
+                break
+            held[start] += count * (min(end, start + HOUR) - max(begun, start)).total_seconds()
+    return held
+
+
+def _busy(gpus: set[str], starts: list[datetime], now: datetime) -> dict[datetime, int]:
+    moments = [start + timedelta(minutes=minute) for start in starts for minute in LOOKED_AT]
+    moments = [moment for moment in moments if moment < now]
+    sums: defaultdict[datetime, float] = defaultdict(float)
+    for at, percent in _percents(gpus, moments):
+        sums[at] += percent
+    hours: dict[datetime, int] = {}
+    for start in starts:
+        of = [moment for moment in moments if start <= moment < start + HOUR]
+        if of and any(moment in sums for moment in of):
+            hours[start] = _percent(sum(sums[moment] for moment in of), 100.0 * len(gpus) * len(of))
+    return hours
+
+
+def _percents(gpus: set[str], moments: list[datetime]) -> Iterable[tuple[datetime, float]]:
+    """What was sampled at these moments: a minute's mean, or, of the last hour, the ten seconds that begin there."""
+    fine = [
+        Q(step=STEP, at__gte=at, at__lt=at + timedelta(seconds=STEP)) for at in moments[-len(LOOKED_AT) * 2 :]
+    ]
+    asked = Q(step=MINUTE_S, at__in=moments)
+    for one in fine:
+        asked |= one
+    seen: set[tuple[str, datetime]] = set()
+    rows = RunSample.objects.filter(asked).order_by().values_list("run", "run__gpu_uuids", "at", "gpus")
+    for run, uuids, at, loads in rows.iterator():
+        moment = floor(at, MINUTE_S)
+        if (run, moment) in seen:
+            continue
+        seen.add((run, moment))
+        for uuid, (percent, _) in zip(uuids, loads, strict=False):
+            if uuid in gpus and percent is not None:
+                yield moment, percent
+
+
+def _percent(part: float, whole: float) -> int:
+    return min(100, round(100 * part / whole)) if whole > 0 else 0

@@ -1,0 +1,160 @@
+"""All hosts' GPUs at a glance: what each does now, and whose it is, as far as the person may see."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.urls import reverse
+from django.utils import timezone
+
+from agents.models import Gpu, GpuState, Host, HostStatus
+from console import access
+from console.presenters import badges
+from console.presenters.badges import Badge
+from console.presenters.gpu_day import Day, day
+from jobs.models import GpuClaim, Run
+from jobs.rules.states import RunPhase
+
+FREE = Badge("free", "Free", "good", "dash")
+HELD = Badge("held", "Held by a job", "live", "play")
+# Nobody started by us is on it, or nobody can tell.
+STRANGERS = Badge("strangers", "Held by somebody else", "bad", "stop")
+PROVING = badges.GPU[GpuState.CLEANING]
+CLOSED = Badge("closed", "On a host that takes no jobs", "still", "slash")
+LEGEND = (HELD, FREE, badges.GPU_CLEANING, PROVING, STRANGERS, CLOSED)
+SOMEBODY = "a job of a project that is not yours"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A job with some GPUs of a host; without an address where the person may not see it."""
+
+    job: str
+    project: str
+    url: str
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One GPU. `words` say all of it: what it is, what it does, for whom."""
+
+    index: int
+    state: Badge
+    words: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostGpus:
+    name: str
+    url: str
+    badge: Badge
+    location: str
+    models: str
+    cells: tuple[Cell, ...]
+    holders: tuple[Holder, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMap:
+    hosts: tuple[HostGpus, ...]
+    total: int
+    tally: tuple[tuple[Badge, int], ...]
+    types: tuple[str, ...]
+    type: str
+    at: datetime
+    day: Day | None
+
+
+def gpu_map(user: User, kind: str) -> GpuMap:
+    """Of all types, or of one. Eight queries, whatever the number of GPUs."""
+    now = timezone.now()
+    hosts = access.visible(user, Host.objects.select_related("location").defer("checklist", "facts"))
+    present = list(
+        Gpu.objects.filter(present=True, host__in=hosts).defer("holders").order_by("host", "index")
+    )
+    types = sorted({gpu.accelerator_type for gpu in present if gpu.accelerator_type})
+    kind = kind if kind in types else ""
+    by_host: defaultdict[int, list[Gpu]] = defaultdict(list)
+    for gpu in present:
+        if not kind or gpu.accelerator_type == kind:
+            by_host[gpu.host_id].append(gpu)
+    claims = _claims(user)
+    rows = tuple(_host(host, by_host[host.pk], claims) for host in hosts if by_host[host.pk])
+    shown = [gpu for gpus in by_host.values() for gpu in gpus]
+    counts = Counter(cell.state for row in rows for cell in row.cells)
+    return GpuMap(
+        hosts=rows,
+        total=len(shown),
+        tally=tuple((state, counts[state]) for state in LEGEND if counts[state]),
+        types=tuple(types),
+        type=kind,
+        at=now,
+        day=day({gpu.uuid: gpu.pk for gpu in shown}, kind, now),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """`run` is None where the person may not see the job."""
+
+    run: Run | None
+    ended: bool
+
+
+def _claims(user: User) -> Mapping[int, _Claim]:
+    rows = GpuClaim.objects.filter(released_at=None).values_list("gpu", "run", "run__phase")
+    held = Run.objects.filter(released_at=None).select_related("job__project", "replica")
+    light = held.only("job__display_name", "job__project__name", "replica__name")
+    seen = {run.pk: run for run in access.visible(user, light)}
+    return {gpu: _Claim(seen.get(run), phase == RunPhase.ENDED) for gpu, run, phase in rows}
+
+
+def _host(host: Host, gpus: Sequence[Gpu], claims: Mapping[int, _Claim]) -> HostGpus:
+    models = Counter(gpu.model for gpu in gpus)
+    return HostGpus(
+        name=host.name,
+        url=reverse("host", args=[host.pk]),
+        badge=badges.CORDONED if host.cordoned and host.status == HostStatus.UP else badges.HOST[host.status],
+        location=host.location.name,
+        models=", ".join(f"{count} × {model}" for model, count in models.items()),
+        cells=tuple(_cell(host, gpu, claims.get(gpu.pk)) for gpu in gpus),
+        holders=tuple(_holders(claims[gpu.pk] for gpu in gpus if gpu.pk in claims)),
+    )
+
+
+def _cell(host: Host, gpu: Gpu, claim: _Claim | None) -> Cell:
+    state = _state(host, gpu, claim)
+    words = f"GPU {gpu.index} of {host.name}, {gpu.model}: {state.word.lower()}"
+    if claim is None:
+        return Cell(gpu.index, state, words, reverse("host", args=[host.pk]))
+    run = claim.run
+    if run is None:
+        return Cell(gpu.index, state, f"{words}, {SOMEBODY}", "")
+    whose = f"{run.job.display_name} ({run.replica.name}) of {run.job.project.name}"
+    return Cell(gpu.index, state, f"{words}, {whose}", reverse("job", args=[run.job_id]))
+
+
+def _state(host: Host, gpu: Gpu, claim: _Claim | None) -> Badge:
+    """Who is on it comes first; whether its host takes jobs matters for a free one only."""
+    if gpu.state == GpuState.QUARANTINED:
+        return STRANGERS
+    if claim is not None:
+        return badges.GPU_CLEANING if claim.ended else HELD
+    if gpu.state == GpuState.CLEANING:
+        return PROVING
+    return FREE if host.status == HostStatus.UP and not host.cordoned else CLOSED
+
+
+def _holders(claims: Iterable[_Claim]) -> Iterable[Holder]:
+    counts = Counter(claim.run.job if claim.run else None for claim in claims)
+    for job, count in counts.items():
+        if job is None:
+            yield Holder(SOMEBODY, "", "", count)
+        else:
+            yield Holder(job.display_name, job.project.name, reverse("job", args=[job.pk]), count)

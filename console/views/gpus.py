@@ -1,0 +1,20 @@
+"""All GPUs of all hosts on one page."""
+
+from __future__ import annotations
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from agents.models import Host
+from console import access
+from console.presenters.gpu_map import gpu_map
+from console.views.people import person
+
+
+@require_safe
+@login_required
+def gpus(request: HttpRequest) -> HttpResponse:
+    access.demand(request.user, "see", Host)
+    return render(request, "hosts/gpus.html", {"map": gpu_map(person(request), request.GET.get("type", ""))})
