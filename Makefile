@@ -3,7 +3,7 @@ PY := .venv/bin/python
 # Where the machine forbids compiled modules, each process of ours would take half as long again to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install install-run up test bench campaign soak simulate behaviour programs lint
+.PHONY: help install install-run up test bench campaign soak simulate behaviour programs runner-pythons lint
 
 help:
 	@echo "make up       start Trainyard (TRAINYARD_PORT, TRAINYARD_BIND, TRAINYARD_DATA; see README.md)"
@@ -12,6 +12,7 @@ help:
 	@echo "make lint     ruff, mypy, migrations, import direction"
 	@echo "make bench    the measurements of tests/bench/README.md"
 	@echo "make programs  train with TensorFlow and JAX over the tests' hosts; installs 2 GB below var/"
+	@echo "make runner-pythons  the runner's tests, and hosts, with other Pythons (PYTHONS=\"3.7 3.8 3.13\")"
 	@echo "make behaviour  write docs/behaviour.md: which rows of the service's documents are shown by which tests"
 	@echo "make simulate a month of a cluster by the scheduler's rules, drawn into docs/scheduling.svg"
 	@echo "make campaign the seeded fault campaign, longer than in the tests (CAMPAIGN_S=600 SEED=)"
@@ -56,3 +57,7 @@ programs: install
 	@tools/test-machine
 	@tools/install-programs
 	@PROGRAMS=1 tools/with-hosts $(PY) -m pytest -q tests/behaviour/test_frameworks.py
+
+runner-pythons: install
+	@tools/test-machine
+	@tools/runner-pythons $(PYTHONS)

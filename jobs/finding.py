@@ -1,15 +1,18 @@
 """Looking for a text in all that is stored of a log, a bounded piece of it at a time.
 
-Bytes are compared, without a difference between A and a; one hit for each line. Who looks through a long log asks again
-from where the last answer ended, so no question costs more than `MOST_READ` bytes however long the log is.
+One hit for each line. Who looks through a long log asks again from where the last answer ended, so no question costs
+more than `MOST_READ` bytes however long the log is.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from jobs import logs
 from jobs.models import Run
+from jobs.needles import Needle
+from jobs.pieces import Mark
 
 MOST_READ = 8 * 1024 * 1024
 STEP = 1024 * 1024
@@ -22,25 +25,35 @@ BEFORE, BEHIND = 100, 300
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """`offset`: of what was found. `line`: where its line begins, or the part of it that can be looked at."""
+    """`offset`: of what was found. `line`: where its line begins, or the part of it that can be looked at. `wall`: when
+    it was printed, by the host's clock, where the log tells."""
 
     offset: int
     line: int
     text: bytes
+    wall: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
+    """Everything before `end` was looked at: whoever asks on from there misses nothing and finds nothing twice. `over`:
+    nothing more is stored. `read`: what the answer has cost, in bytes."""
+
     hits: tuple[Hit, ...]
-    # Everything before it was looked at. Whoever asks on from here misses nothing and finds nothing twice.
     end: int
+    over: bool
+    read: int
 
 
-def find(run: Run, needle: bytes, start: int, stop: int) -> Found:
-    """Hits in [start, stop), the first ones; `start` should be the beginning of a line, or an `end`."""
-    search = _Search(needle.lower(), start)
+def find(run: Run, needle: Needle, start: int, stop: int, most: int = 0, hits: int = 0) -> Found:
+    """Hits in [start, stop), the first ones; `start` should be the beginning of a line, or an `end`.
+
+    It ends after about `most` bytes or so many `hits`, or after as many as one question may have.
+    """
+    most, hits = most or MOST_READ, hits or MOST_HITS
+    search = _Search(needle, start, hits)
     position = start
-    while position < stop and position - start < MOST_READ:
+    while position < stop and position - start < most:
         chunk = logs.read(run, position, min(STEP, stop - position))
         if chunk.end == position:
             break
@@ -50,52 +63,59 @@ def find(run: Run, needle: bytes, start: int, stop: int) -> Found:
                 break
             search.held, search.at = b"", chunk.start
         search.held += chunk.data
+        search.marks += chunk.at
         position = chunk.end
         search.look(search.whole())
         if search.full:
             break
-    if not search.full and (position >= stop or position - start < MOST_READ):
+    over = not search.full and (position >= stop or position - start < most)
+    if over:
         # No more is stored: what there is of the last line counts.
         search.look(len(search.held), last=True)
-    return Found(tuple(search.hits), search.at)
+    return Found(tuple(search.hits), search.at, over and not search.full, position - start)
 
 
 @dataclass(slots=True)
 class _Search:
-    needle: bytes
+    needle: Needle
     at: int  # the offset of what is held
+    most: int
     held: bytes = b""
+    marks: list[Mark] = field(default_factory=list)
     hits: list[Hit] = field(default_factory=list)
 
     @property
     def full(self) -> bool:
-        return len(self.hits) >= MOST_HITS
+        return len(self.hits) >= self.most
 
     def whole(self) -> int:
         """How much of what is held can be looked at: whole lines, or most of one that is too long to wait for."""
         cut = self.held.rfind(b"\n") + 1
         too_long = len(self.held) - cut > LONGEST_LINE
-        return max(len(self.held) - len(self.needle) + 1 - BEFORE, cut) if too_long else cut
+        return max(len(self.held) - self.needle.reach + 1 - BEFORE, cut) if too_long else cut
 
     def look(self, size: int, last: bool = False) -> None:
         """Through the first `size` bytes, and let them go. Of a last line that may grow, what may begin a hit stays."""
-        part = self.held[: size + len(self.needle) - 1] if not last else self.held
-        folded, place = part.lower(), 0
-        while not self.full and (found := folded.find(self.needle, place)) >= 0:
-            line = part.rfind(b"\n", 0, found) + 1
-            end = part.find(b"\n", found)
+        part = self.held[: size + self.needle.reach - 1] if not last else self.held
+        next_in, place = self.needle.within(part), 0
+        while not self.full and (found := next_in(place)) is not None:
+            line = part.rfind(b"\n", 0, found[0]) + 1
+            end = part.find(b"\n", found[0])
             end = len(part) if end < 0 else end
             self.hits.append(self._hit(part, found, line, end))
-            place = max(end, found + len(self.needle))
+            place = max(end, found[1])
         if self.full:
             size = place
         elif last:
-            size = max(place, len(self.held) - len(self.needle) + 1, 0)
+            size = max(place, len(self.held) - self.needle.reach + 1, 0)
         else:
             size = max(size, min(place, len(self.held)))
         self.at, self.held = self.at + size, self.held[size:]
 
-    def _hit(self, part: bytes, found: int, line: int, end: int) -> Hit:
-        shown = max(line, found - BEFORE)
-        text = part[shown : min(end, found + len(self.needle) + BEHIND)]
-        return Hit(self.at + found, self.at + max(line, found - LONGEST_LINE // 16), text)
+    def _hit(self, part: bytes, found: tuple[int, int], line: int, end: int) -> Hit:
+        shown = max(line, found[0] - BEFORE)
+        text = part[shown : min(end, found[1] + BEHIND)]
+        offset = self.at + found[0]
+        begins = self.at + max(line, found[0] - LONGEST_LINE // 16)
+        mark = bisect_right(self.marks, offset, key=lambda mark: mark[0])
+        return Hit(offset, begins, text, self.marks[mark - 1][1] if mark else None)

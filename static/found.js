@@ -1,46 +1,78 @@
-// Looking through all that is stored of the log, piece by piece, for the text in the search field. What is found stands
-// in a list; choosing a line goes there.
+// Looking through all that is stored for the text in the search field, piece by piece: through this log, or through
+// those of all replicas. What is found stands in a list; choosing a line goes there, in whichever log it is.
 
-const MOST_SHOWN = 1000;
+const AT_ONCE = 200; // lines that are listed before one scrolls on
+const EDGE = 60; // pixels from the list's end at which one does
 
 const number = new Intl.NumberFormat("en");
 const megabytes = (n) => `${number.format(Math.ceil(n / 1e6))} MB`;
+
+// How the answers of one log go on, and how those of all replicas do.
+const ONE = { rest: (a) => (a.searchedTo < a.stored ? { from: a.searchedTo } : null), done: (a) => a.searchedTo };
+const ALL = { rest: (a) => (a.nextPageToken ? { pageToken: a.nextPageToken } : null), done: (a) => a.searched };
 
 export class Found {
   constructor(view) {
     this.view = view;
     this.turn = 0;
-    view.whole.addEventListener("click", () => this.#look(view.search.value));
+    view.whole.addEventListener("click", () => this.#begin(false));
+    view.everywhere?.addEventListener("click", () => this.#begin(true));
+    view.earlier?.addEventListener("change", () => this.all && this.#begin(true));
     view.unfind.addEventListener("click", () => this.close());
+    view.foundMore.addEventListener("click", () => this.#on());
+    view.foundLines.addEventListener("scroll", () => this.#scrolled(), { passive: true });
   }
 
   close() {
     this.turn += 1;
+    this.next = null;
+    this.all = false;
     this.view.found.hidden = true;
     this.view.foundLines.replaceChildren();
   }
 
-  async #look(text) {
+  // Another log is shown: lines of one log are no lines of another, those of all stay.
+  moved() {
+    if (!this.all) this.close();
+  }
+
+  #begin(all) {
     const { view } = this;
     const run = view.bottom.run || view.status?.run;
-    if (!text || !run) return view.search.focus();
+    if (!view.search.value || (!all && !run)) return view.search.focus();
     this.close();
-    const turn = this.turn;
+    this.all = all;
+    this.how = all ? ALL : ONE;
+    this.url = all ? `${view.api}/log/search` : `${view.raw}/search`;
+    this.asked = { q: view.search.value, ...(all ? { runs: view.earlier?.checked ? "all" : "newest" } : { run }) };
+    this.next = all ? {} : { from: 0 };
+    this.count = 0;
     view.found.hidden = false;
-    let count = 0;
-    for (let at = 0, all = 1; at < all && count < MOST_SHOWN; ) {
-      this.#say(`${this.#lines(count)} so far…`);
-      const answer = await this.#ask({ q: text, run, from: at }, turn);
-      if (turn !== this.turn) return undefined;
-      if (!answer) return undefined;
-      for (const hit of answer.hits) view.foundLines.append(this.#line(hit));
-      count += answer.hits.length;
-      if (answer.searchedTo <= at && answer.searchedTo < answer.stored) break;
-      at = answer.searchedTo;
-      all = answer.stored;
-      if (at < all) this.#say(`${this.#lines(count)} in ${megabytes(at)} of ${megabytes(all)}…`);
+    if (view.earlierField) view.earlierField.hidden = !all;
+    return this.#on();
+  }
+
+  // On from where the last answer ended, until there are so many lines more, or no more is stored.
+  async #on() {
+    const turn = this.turn;
+    const enough = this.count + AT_ONCE;
+    this.view.foundMore.hidden = true;
+    if (!this.count) this.#say("Looking…");
+    while (this.next && this.count < enough) {
+      const answer = await this.#ask({ ...this.asked, ...this.next }, turn);
+      if (turn !== this.turn || !answer) return;
+      this.view.foundLines.append(...answer.hits.map((hit) => this.#line(hit)));
+      this.count += answer.hits.length;
+      this.next = this.how.rest(answer);
+      const where = this.next ? ` in ${megabytes(this.how.done(answer))} of ${megabytes(answer.stored)}` : "";
+      this.#say(`${this.#lines(this.count)}${where}${this.next && this.count < enough ? "…" : ""}`);
     }
-    return this.#say(count < MOST_SHOWN ? this.#lines(count) : `The first ${this.#lines(count)}`);
+    this.view.foundMore.hidden = !this.next;
+  }
+
+  #scrolled() {
+    const { scrollTop, scrollHeight, clientHeight } = this.view.foundLines;
+    if (!this.view.foundMore.hidden && scrollHeight - clientHeight - scrollTop < EDGE) this.#on();
   }
 
   #lines(count) {
@@ -49,7 +81,7 @@ export class Found {
 
   async #ask(what, turn) {
     try {
-      const answer = await fetch(`${this.view.raw}/search?${new URLSearchParams(what)}`);
+      const answer = await fetch(`${this.url}?${new URLSearchParams(what)}`);
       if (answer.ok) return await answer.json();
       const { error } = await answer.json();
       throw new Error(error.message);
@@ -63,13 +95,26 @@ export class Found {
     const item = document.createElement("li");
     const button = document.createElement("button");
     button.type = "button";
-    button.textContent = hit.text;
-    button.addEventListener("click", async () => {
-      await this.view.goto({ from: hit.line });
-      this.view.marks.at(hit.offset);
-    });
+    if (hit.replica) {
+      const where = document.createElement("span");
+      where.className = "found-where";
+      const run = hit.attempt > 1 || hit.number ? ` attempt ${hit.attempt}, start ${hit.number + 1}` : "";
+      where.textContent = `${hit.replica}${run}${hit.time ? ` ${hit.time.slice(11, 19)}` : ""}`;
+      where.title = `on ${hit.host}, byte ${number.format(hit.offset)}${hit.time ? `, ${hit.time}` : ""}`;
+      button.append(where, " ");
+    }
+    button.append(hit.text);
+    button.addEventListener("click", () => this.#go(hit));
     item.append(button);
     return item;
+  }
+
+  async #go(hit) {
+    const { view } = this;
+    const shown = view.bottom.run || view.status?.run;
+    if (hit.replica && (hit.replica !== view.replica || hit.run !== shown)) view.show(hit.replica, hit.run);
+    await view.goto({ from: hit.line }, hit.run);
+    view.marks.at(hit.offset);
   }
 
   #say(text) {

@@ -35,8 +35,9 @@ export class LogView {
 
   show(replica, run = "") {
     this.wire?.end();
-    this.finder.close();
     this.replica = replica;
+    this.finder.moved();
+    this.#name();
     this.namedRun = run;
     this.raw = `${this.api}/replicas/${replica}/log`;
     this.status = null;
@@ -56,6 +57,17 @@ export class LogView {
       },
     });
     this.choice.look();
+  }
+
+  // What names the replica: its tab, the title, and what screen readers are told.
+  #name() {
+    for (const tab of document.querySelectorAll("[data-log-tab]")) {
+      if (tab.dataset.logTab === this.replica) tab.setAttribute("aria-current", "true");
+      else tab.removeAttribute("aria-current");
+    }
+    for (const name of document.querySelectorAll("[data-log-name]")) name.textContent = this.replica;
+    this.bar.setAttribute("aria-label", `Log of ${this.replica}`);
+    this.body.setAttribute("aria-label", `Output of ${this.replica}`);
   }
 
   #opened() {
@@ -249,8 +261,7 @@ export class LogView {
     this.body.scrollTop = this.body.scrollHeight;
   }
 
-  async goto(where) {
-    const run = this.top.run || this.status?.run;
+  async goto(where, run = this.top.run || this.status?.run) {
     if (!run) return;
     this.#still();
     const piece = await this.#fetch(run, { ...where, limit: STEP });

@@ -1,44 +1,106 @@
-"""Looking for a text in all of a replica's log: `GET /api/v1/jobs/<id>/replicas/<name>/log/search?q=[&run=&from=]`.
+"""Looking for a text in logs, upper or lower case alike. Each answer looks through some megabytes and says how far.
 
-Each answer looks through some megabytes and says how far (`searchedTo`); asked again `from` there it goes on, until
-`searchedTo` is `stored`. Without `run`, the replica's newest run.
+`GET /api/v1/jobs/<id>/replicas/<name>/log/search?q=[&run=&from=]` in one log: of the replica's newest run, if none is
+named. Asked again `from` its `searchedTo` it goes on, until that is `stored`.
+
+`GET /api/v1/jobs/<id>/log/search?q=[&runs=all&pageToken=]` in the logs of all replicas: of the newest run of each, or
+of all. It goes on from its `nextPageToken`, until there is none.
 """
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
 from typing import Any
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console import access
+from console.api import resources
 from console.api.errors import Refused
 from console.api.log_bytes import number, run_of
 from console.api.views import OurView
 from console.presenters.last_words import plain
-from jobs import finding
+from jobs import finding, searching
 from jobs.models import Job
+from jobs.needles import Needle
+from jobs.searching import START, Place
 
 MOST_TEXT = 200
+TOKEN = re.compile(r"(\d{1,4})-(\d{1,6})-(\d{1,6})-(\d{1,6})-(\d{1,18})")
+
+Document = dict[str, Any]
 
 
 class SearchView(OurView):
+    """In one log."""
+
     def get(self, request: Request, job_id: str, replica: str) -> Response:
-        rows = Job.objects.select_related("project")
-        job = access.get_or_404(request.user, "see_log", rows, pk=int(job_id))
-        asked = request.query_params
-        text, start = asked.get("q", ""), number(asked.get("from", "0"), "from")
-        if not 0 < len(text) <= MOST_TEXT or not text.isprintable():
-            raise Refused("q", f"q must be a text of one line, of 1 to {MOST_TEXT} characters.")
-        run = run_of(job, replica, asked.get("run", ""))
+        job, needle = _asked(request, job_id)
+        start = number(request.query_params.get("from", "0"), "from")
+        run = run_of(job, replica, request.query_params.get("run", ""))
         if run is None:
             return Response({"run": "", "hits": [], "searchedTo": 0, "stored": 0})
-        found = finding.find(run, text.encode("utf-8", "replace"), min(start, run.log_stored), run.log_stored)
-        behind = len(found.hits) < finding.MOST_HITS and found.end + len(text.encode()) > run.log_stored
-        end = run.log_stored if behind else found.end
-        answer: dict[str, Any] = {"run": run.pk, "searchedTo": end, "stored": run.log_stored}
+        found = finding.find(run, needle, min(start, run.log_stored), run.log_stored)
+        end = run.log_stored if found.over else found.end
+        answer: Document = {"run": run.pk, "searchedTo": end, "stored": run.log_stored}
         return Response({**answer, "hits": [document(hit) for hit in found.hits]})
 
 
-def document(hit: finding.Hit) -> dict[str, Any]:
+class SearchAllView(OurView):
+    """In the logs of all replicas of a job."""
+
+    def get(self, request: Request, job_id: str) -> Response:
+        job, needle = _asked(request, job_id)
+        runs = request.query_params.get("runs", "newest")
+        if runs not in ("newest", "all"):
+            raise Refused("runs", "runs must be newest or all.")
+        begin = _place(request.query_params.get("pageToken", ""))
+        page = searching.search(job, needle, begin, earlier=runs == "all")
+        answer: Document = {
+            "hits": [_line(line) for line in page.lines],
+            "searched": page.searched,
+            "stored": page.stored,
+        }
+        return Response({**answer, **({"nextPageToken": _token(page.next)} if page.next else {})})
+
+
+def document(hit: finding.Hit) -> Document:
     return {"offset": hit.offset, "line": hit.line, "text": plain(hit.text)}
+
+
+def _asked(request: Request, job_id: str) -> tuple[Job, Needle]:
+    job = access.get_or_404(request.user, "see_log", Job.objects.select_related("project"), pk=int(job_id))
+    text = request.query_params.get("q", "")
+    if not 0 < len(text) <= MOST_TEXT or not text.isprintable():
+        raise Refused("q", f"q must be a text of one line, of 1 to {MOST_TEXT} characters.")
+    return job, Needle(text)
+
+
+def _line(line: searching.Line) -> Document:
+    run, wall = line.run, line.hit.wall
+    told = {"time": resources.stamp(datetime.fromtimestamp(wall, UTC))} if wall is not None else {}
+    return {
+        "replica": run.replica.name,
+        "run": run.pk,
+        "attempt": run.attempt,
+        "number": run.number,
+        "host": run.host.name,
+        **told,
+        **document(line.hit),
+    }
+
+
+def _token(place: Place) -> str:
+    return "-".join(map(str, (*place.run, place.offset)))
+
+
+def _place(token: str) -> Place:
+    if not token:
+        return START
+    read = TOKEN.fullmatch(token)
+    if read is None:
+        raise Refused("pageToken", "pageToken must be a nextPageToken of an earlier answer.")
+    pool, index, attempt, run, offset = map(int, read.groups())
+    return Place((pool, index, attempt, run), offset)

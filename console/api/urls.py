@@ -38,6 +38,11 @@ urlpatterns = [
         name="api-log",
     ),
     re_path(
+        rf"^/*api/v1/jobs/{JOB}/log/search$",
+        log_search.SearchAllView.as_view(),
+        name="api-search",
+    ),
+    re_path(
         rf"^/*api/v1/jobs/{JOB}/replicas/(?P<replica>[a-z0-9-]{{1,40}})/log/search$",
         log_search.SearchView.as_view(),
         name="api-log-search",

@@ -70,6 +70,11 @@ class JobLive:
     last_words: LastWords | None
     use: Use
 
+    @property
+    def restarted(self) -> bool:
+        """Has any of its replicas more logs than one?"""
+        return any(len(replica.runs) > 1 for replica in self.replicas)
+
 
 @dataclass(frozen=True, slots=True)
 class JobPage:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from jobs.rules.customjob import CustomJobSpec, replica_name
-from jobs.rules.hosts import Ask
+from jobs.rules.hosts import Ask, Gang
 from jobs.rules.machines import NO_TYPES, Needs, Types, needs
 
 # So many CPUs count as one GPU where a job has no GPUs to be counted by.
@@ -21,7 +21,7 @@ CPUS_PER_GPU = 32.0
 class Asks:
     """The replicas of a job, by pool and by what they need."""
 
-    __slots__ = ("gpus", "groups", "hosts_with", "kinds", "replicas", "sizes", "weight")
+    __slots__ = ("_gang", "gpus", "groups", "hosts_with", "kinds", "replicas", "sizes", "weight")
 
     def __init__(self, groups: tuple[tuple[int, int, Needs], ...]) -> None:
         self.groups = groups
@@ -44,12 +44,22 @@ class Asks:
             count * each.cpus / CPUS_PER_GPU for _, count, each in groups
         )
 
+        self._gang: Gang | None = None
+
     def each(self) -> tuple[Ask, ...]:
-        return tuple(
-            Ask(replica_name(pool, index), each)
-            for pool, count, each in self.groups
-            for index in range(count)
-        )
+        return self.gang.asks
+
+    @property
+    def gang(self) -> Gang:
+        if self._gang is None:
+            self._gang = Gang(
+                [
+                    Ask(replica_name(pool, index), each)
+                    for pool, count, each in self.groups
+                    for index in range(count)
+                ]
+            )
+        return self._gang
 
 
 def text(spec: CustomJobSpec, types: Types = NO_TYPES) -> str:

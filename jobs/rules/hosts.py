@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jobs.rules.machines import Needs
@@ -52,6 +52,29 @@ class Ask:
 
     replica: str
     needs: Needs
+
+
+class Gang:
+    """The replicas of a job, sorted for the search of their places. A job is searched for often, and never changes."""
+
+    __slots__ = ("asks", "by_cpus", "by_gpus", "mixed", "sizes", "whole")
+
+    def __init__(self, asks: Sequence[Ask]) -> None:
+        self.asks = tuple(asks)
+        self.by_gpus = sorted(asks, key=lambda ask: (-ask.needs.gpus, -ask.needs.cpus, -ask.needs.memory_mb))
+        self.by_cpus = sorted(asks, key=lambda ask: (-ask.needs.cpus, -ask.needs.memory_mb, -ask.needs.gpus))
+        self.sizes = tuple(dict.fromkeys(ask.needs for ask in self.by_gpus))
+        self.mixed = len(self.sizes) > 1
+        kinds = sorted({needs.accelerator_type for needs in self.sizes if needs.gpus})
+        # All of them on one host; None where no host is looked for that has all.
+        self.whole: Needs | None = None
+        if len(asks) > 1 and len(kinds) <= 1:
+            self.whole = Needs(
+                sum(ask.needs.cpus for ask in asks),
+                sum(ask.needs.memory_mb for ask in asks),
+                kinds[0] if kinds else "",
+                sum(ask.needs.gpus for ask in asks),
+            )
 
 
 @dataclass(frozen=True, slots=True)

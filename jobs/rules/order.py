@@ -12,7 +12,8 @@ The order depends on nothing else, so it does not change with the order in which
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from jobs.rules import asks as asking
@@ -60,25 +61,40 @@ def in_order(
     waiting: Iterable[Waiting], shares: Mapping[int, Share], held: Mapping[int, float]
 ) -> list[Waiting]:
     """`held`: what the jobs of a project hold now, in GPUs."""
-    by_age = sorted(waiting, key=_age)
-    projects = {each.project for each in by_age}
+    classes: dict[tuple[bool, int], list[Waiting]] = {}
+    for each in sorted(waiting, key=attrgetter("job")):
+        key = (each.spot, -each.priority)
+        if key not in classes:
+            classes[key] = []
+        classes[key].append(each)
+    by_class = [classes[key] for key in sorted(classes)]
+    projects = {each.project for one in by_class for each in one}
     if len(projects) <= 1:
-        return by_age
+        return [each for one in by_class for each in one]
     weights = {project: max(shares.get(project, EQUAL).weight, 1e-9) for project in projects}
     charged = {
         project: (shares.get(project, EQUAL).used_gpu_seconds + held.get(project, 0.0) * CHARGE_S)
         / weights[project]
         for project in projects
     }
-    tagged: list[tuple[bool, int, float, int, Waiting]] = []
-    costs = {text: asking.read(text).weight * CHARGE_S for text in {each.asks for each in by_age}}
+    found: list[Waiting] = []
+    for one in by_class:
+        found += _by_charge(one, weights, charged)
+    return found
+
+
+def _by_charge(
+    by_age: Sequence[Waiting], weights: Mapping[int, float], charged: dict[int, float]
+) -> list[Waiting]:
+    """Those of one class, each at what its project is charged with before it."""
+    charges = []
+    costs: dict[str, float] = {}
     for each in by_age:
-        project = each.project
-        tagged.append((each.spot, -each.priority, charged[project], each.job, each))
-        charged[project] += costs[each.asks] / weights[project]
-    tagged.sort()
-    return [each[-1] for each in tagged]
-
-
-def _age(each: Waiting) -> tuple[bool, int, int]:
-    return each.spot, -each.priority, each.job
+        project, asks = each.project, each.asks
+        cost = costs.get(asks)
+        if cost is None:
+            cost = costs[asks] = asking.read(asks).weight * CHARGE_S
+        charge = charged[project]
+        charges.append(charge)
+        charged[project] = charge + cost / weights[project]
+    return [by_age[place] for place in sorted(range(len(charges)), key=charges.__getitem__)]

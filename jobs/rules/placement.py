@@ -17,11 +17,22 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from jobs.rules.hosts import ANYWHERE, Ask, GpuView, HostView, Lacking, Seat, words
+from jobs.rules.hosts import ANYWHERE, Ask, Gang, GpuView, HostView, Lacking, Seat, words
 from jobs.rules.machines import Needs
 from jobs.rules.rooms import CPUS, CPUS_BESIDE_GPUS, NEVER, House, Room
 
-__all__ = ["ANYWHERE", "Ask", "GpuView", "HostView", "Lacking", "Placer", "Seat", "never_fits", "words"]
+__all__ = [
+    "ANYWHERE",
+    "Ask",
+    "Gang",
+    "GpuView",
+    "HostView",
+    "Lacking",
+    "Placer",
+    "Seat",
+    "never_fits",
+    "words",
+]
 
 # How many rooms a search may look at: a pass over the queue must stay quick, a submit may think a little.
 _STEPS_IN_A_PASS = 2_000
@@ -54,38 +65,38 @@ class Placer:
         `spread` varies the port tried first; `ends` is until when the job may stay; `backfill`: it is gone before
         anything that is reserved begins.
         """
-        seats = self.find(asks, location, spread, ends, backfill)
+        seats = self.find(Gang(asks), location, spread, ends, backfill)
         return Lacking(self.why(asks, location)) if seats is None else seats
 
     def find(
-        self, asks: Sequence[Ask], location: str, spread: int, ends: float, backfill: bool
+        self, gang: Gang, location: str, spread: int, ends: float, backfill: bool
     ) -> tuple[Seat, ...] | None:
         """The same, without words."""
         self._spread, self._ends, self._backfill = spread, ends, backfill
-        return self._seats(asks, location, _STEPS_IN_A_PASS)[0]
+        return self._seats(gang, location, _STEPS_IN_A_PASS)[0]
 
     # -- finding --
 
-    def _seats(self, asks: Sequence[Ask], location: str, steps: int) -> tuple[tuple[Seat, ...] | None, bool]:
+    def _seats(self, gang: Gang, location: str, steps: int) -> tuple[tuple[Seat, ...] | None, bool]:
         """Seats if they were found; else None, and whether it is sure that there are none."""
-        by_gpus = sorted(asks, key=lambda ask: (-ask.needs.gpus, -ask.needs.cpus, -ask.needs.memory_mb))
-        mixed = len({ask.needs for ask in asks}) > 1
-        found, sure = self._together(by_gpus, location), True
-        if found is None and mixed:
-            by_cpus = sorted(asks, key=lambda ask: (-ask.needs.cpus, -ask.needs.memory_mb, -ask.needs.gpus))
-            found = self._together(by_cpus, location) or self._one_by_one(by_gpus, location)
-            found = found or self._one_by_one(by_cpus, location)
-        if found is None and mixed and all(self._first(ask.needs, location) for ask in asks):
-            found, sure = self._search(by_gpus, location, steps)
+        if not all(self.house.might_hold(needs, location) for needs in gang.sizes):
+            return None, True
+        found, sure = self._together(gang.by_gpus, gang.whole, location), True
+        if found is None and gang.mixed:
+            found = self._together(gang.by_cpus, gang.whole, location)
+            found = found or self._one_by_one(gang.by_gpus, location)
+            found = found or self._one_by_one(gang.by_cpus, location)
+        if found is None and gang.mixed and all(self._first(needs, location) for needs in gang.sizes):
+            found, sure = self._search(gang.by_gpus, location, steps)
         if found is None:
             return None, sure
-        return tuple(found[ask.replica] for ask in asks), True
+        return tuple(found[ask.replica] for ask in gang.asks), True
 
-    def _together(self, asks: Sequence[Ask], location: str) -> dict[str, Seat] | None:
+    def _together(self, asks: Sequence[Ask], whole: Needs | None, location: str) -> dict[str, Seat] | None:
         """On one host if there is one, else on few: where all that is left fits, or the host that takes the most."""
-        room = self._first(_sum(asks), location, len(asks)) if len(asks) > 1 and _one_kind(asks) else None
+        room = self._first(whole, location, len(asks)) if whole is not None else None
         if room is not None:
-            return self._write([(room, ask, self._seat(room, ask)) for ask in asks])
+            return self._write(self._seat_all(room, asks))
         taken: Taken = []
         for needs, group in groupby(asks, key=lambda ask: ask.needs):
             left = list(group)
@@ -95,7 +106,7 @@ class Placer:
                     self._undo(taken)
                     return None
                 count = max(min(len(left), room.slots(needs, self.ports, self._ends)), 1)
-                taken += [(room, ask, self._seat(room, ask)) for ask in left[:count]]
+                taken += self._seat_all(room, left[:count])
                 del left[:count]
         return self._write(taken)
 
@@ -156,7 +167,11 @@ class Placer:
     # -- taking and giving back --
 
     def _seat(self, room: Room, ask: Ask) -> Seat:
-        return self.house.seat(room, ask, self.ports, self._spread, self._ends)
+        return self.house.seat(room, [ask], self.ports, self._spread, self._ends)[0]
+
+    def _seat_all(self, room: Room, asks: Sequence[Ask]) -> Taken:
+        seats = self.house.seat(room, asks, self.ports, self._spread, self._ends)
+        return [(room, ask, seat) for ask, seat in zip(asks, seats, strict=True)]
 
     def _undo(self, taken: Taken) -> None:
         for room, ask, seat in reversed(taken):
@@ -201,21 +216,6 @@ class Placer:
         return f" ({unfit} {'is' if unfit == 1 else 'are'} quarantined)" if unfit else ""
 
 
-def _one_kind(asks: Sequence[Ask]) -> bool:
-    return len({ask.needs.accelerator_type for ask in asks if ask.needs.gpus}) <= 1
-
-
-def _sum(asks: Sequence[Ask]) -> Needs:
-    """All of them on one host."""
-    kind = next((ask.needs.accelerator_type for ask in asks if ask.needs.gpus), "")
-    return Needs(
-        sum(ask.needs.cpus for ask in asks),
-        sum(ask.needs.memory_mb for ask in asks),
-        kind,
-        sum(ask.needs.gpus for ask in asks),
-    )
-
-
 def _times(needs: Needs, count: int) -> Needs:
     return Needs(needs.cpus * count, needs.memory_mb * count, needs.accelerator_type, needs.gpus * count)
 
@@ -228,7 +228,7 @@ def never_fits(asks: Sequence[Ask], hosts: Sequence[HostView], location: str) ->
     ]
     # As many ports as replicas: ports are no property of hardware.
     placer = Placer(empty, range(1, len(asks) + 1))
-    seats, sure = placer._seats(asks, location, _STEPS_AT_SUBMIT)
+    seats, sure = placer._seats(Gang(asks), location, _STEPS_AT_SUBMIT)
     if seats is not None or not sure:
         return None
     return f"Can never be placed, even with every host free. {placer.why(asks, location)}"

@@ -57,7 +57,9 @@ class Pledges:
 
     def kept(self, project: int, owner: int | None, gpus: Mapping[str, int], ends: float) -> bool:
         """Would a job that may stay until `ends` take what is kept for one before it?"""
-        return any(pledge.then.refusal(gpus) for pledge in self._outlived(project, owner, ends))
+        return bool(self._of) and any(
+            pledge.then.refusal(gpus) for pledge in self._outlived(project, owner, ends)
+        )
 
     def take(self, project: int, owner: int | None, gpus: Mapping[str, int], ends: float) -> None:
         """It was placed."""

@@ -32,6 +32,11 @@ class Limits:
     queued: int | None = None
     gpu_hours: float | None = None
 
+    def concern(self, gpus: Mapping[str, int]) -> bool:
+        """Do they say anything about a job that needs these?"""
+        only_gpus = self.running is None and self.gpu_hours is None
+        return not (only_gpus and self.gpus.keys().isdisjoint(gpus))
+
     def over(self, base: Limits) -> Limits:
         """These where they say something, the others where they do not."""
         return Limits(
@@ -113,6 +118,10 @@ class Book:
             if why:
                 return why
         return None
+
+    def concerns(self, project_id: int, owner_id: int | None, gpus: Mapping[str, int]) -> bool:
+        """Does any limit say anything about jobs that need such GPUs?"""
+        return any(account.limits.concern(gpus) for account in self.accounts(project_id, owner_id))
 
     def take(self, project_id: int, owner_id: int | None, gpus: Mapping[str, int]) -> None:
         """A job was placed."""

@@ -7,7 +7,7 @@ free in them, those with guards apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jobs.rules.hosts import ANYWHERE, Ask, HostView, Seat
@@ -195,6 +195,12 @@ class House:
                     for group in groups:
                         yield from sorted(group.at(level), key=_by_id)
 
+    def might_hold(self, needs: Needs, location: str) -> bool:
+        """Is there a host with enough free of what counts most? If not, no search for a place finds one."""
+        kinds = (needs.accelerator_type,) if needs.gpus else (CPUS, CPUS_BESIDE_GPUS)
+        least = needs.gpus or int(needs.cpus)
+        return any(group.most >= least for kind in kinds for group in self.all_groups(kind, location))
+
     def groups(self, kind: str, location: str, guarded: bool) -> list[Buckets]:
         places = self.locations if location in ANYWHERE else [location]
         found = (self._buckets.get((place, kind, guarded)) for place in places)
@@ -218,19 +224,23 @@ class House:
             self._having[key] = frozenset().union(*found)
         return self._having[key]
 
-    def seat(self, room: Room, ask: Ask, ports: range, spread: int, ends: float) -> Seat:
+    def seat(self, room: Room, asks: Sequence[Ask], ports: range, spread: int, ends: float) -> list[Seat]:
+        """For each the first free port from `spread` on."""
         start, count = spread % len(ports), len(ports)
-        port = next(
-            port for step in range(count) if (port := ports[(start + step) % count]) not in room.ports
-        )
-        gpus: tuple[str, ...] = ()
+        seats: list[Seat] = []
 
         def change() -> None:
-            nonlocal gpus
-            gpus = room.take(ask.needs, port, ends)
+            step = 0
+            for ask in asks:
+                while (port := ports[(start + step) % count]) in room.ports:
+                    step += 1
+                    if step >= count:
+                        raise ValueError("no port is free")
+                gpus = room.take(ask.needs, port, ends)
+                seats.append(Seat(ask.replica, room.host.id, gpus, port))
 
         self._refile(room, change)
-        return Seat(ask.replica, room.host.id, gpus, port)
+        return seats
 
     def unseat(self, room: Room, ask: Ask, seat: Seat, ends: float) -> None:
         self._refile(room, lambda: room.give(ask.needs, seat, ends))
@@ -255,7 +265,9 @@ class House:
     def _file(self, room: Room) -> None:
         for kind, level in _levels(room):
             key = (room.host.location, kind, bool(room.guards))
-            self._buckets.setdefault(key, Buckets()).put(level, room)
+            if key not in self._buckets:
+                self._buckets[key] = Buckets()
+            self._buckets[key].put(level, room)
 
 
 def _by_id(room: Room) -> int:

@@ -115,7 +115,7 @@ class _Server:
         self.occupants = Occupants(ground.running)
         self.pledges = Pledges(book, self.occupants)
         self.stopping = [each for each in self.occupants.all if each.stopping]
-        self.spots = [each for each in self.occupants.all if each.spot and not each.stopping]
+        self.spots = {each.job for each in self.occupants.all if each.spot and not each.stopping}
         self.work = 0
         self.most_work = max(MOST_WORK, MOST_WHOLE_LOOKS * (len(ground.hosts) + len(self.occupants.all)))
         self.looks_behind = 0
@@ -124,6 +124,8 @@ class _Server:
         # What was asked for before: within quota, and over quota.
         self.within: dict[int, set[tuple[int | None, str]]] = {}
         self.over: dict[tuple[int, int | None, str], str] = {}
+        # Whether a limit says anything about jobs of these kinds of GPUs.
+        self.limited: dict[tuple[int, int | None, tuple[str, ...]], bool] = {}
         self.areas: dict[Family, _Area] = {}
         self.area_of: dict[tuple[str, str], _Area] = {}
         self.families: set[Family] = set()
@@ -131,23 +133,26 @@ class _Server:
         self.stuck: set[tuple[str, str]] = set()
 
     def offer(self, each: Waiting) -> None:
+        """Most of a long queue leaves this at the second `return`."""
+        job, project, owner, location, asked, timeout_s, *_ = each
         # People without a limit of their own are all alike, which spares most questions.
-        owner = each.owner if (each.project, each.owner) in self.book.members else None
-        within = self.within.get(each.project)
-        if within is None or (owner, each.asks) not in within:
-            why = self._over_quota(each.project, owner, each.asks)
+        if owner is not None and (project, owner) not in self.book.members:
+            owner = None
+        within = self.within.get(project)
+        if within is None or (owner, asked) not in within:
+            why = self._over_quota(project, owner, asked)
             if why:
-                self.served.reasons[each.job] = why
-                self.served.over_quota.add(each.job)
+                self.served.reasons[job] = why
+                self.served.over_quota.add(job)
                 return
-        ends = self.now + each.timeout_s + AFTER_TIMEOUT_S
-        area = self._area(each)
+        ends = self.now + timeout_s + AFTER_TIMEOUT_S
+        area = self.area_of.get((asked, location)) or self._area(each)
         # How many of the reservations it would outlive.
         outlives = bisect_left(area.moments, ends)
-        if (each.asks, outlives) in area.full:
-            self.served.reasons[each.job] = BEHIND
+        if (asked, outlives) in area.full:
+            self.served.reasons[job] = BEHIND
             return
-        if self.pledges.kept(each.project, owner, each.read.gpus, ends):
+        if self.pledges.kept(project, owner, each.read.gpus, ends):
             self.served.reasons[each.job] = KEPT
             self.served.over_quota.add(each.job)
             return
@@ -155,8 +160,8 @@ class _Server:
         if blocked is None:
             self.within.pop(each.project, None)
             return
-        self.served.reasons[each.job] = blocked
-        area.full.add((each.asks, bisect_left(area.moments, ends)))
+        self.served.reasons[job] = blocked
+        area.full.add((asked, bisect_left(area.moments, ends)))
 
     def _area(self, each: Waiting) -> _Area:
         short = (each.asks, each.location)
@@ -177,9 +182,15 @@ class _Server:
         """What a project holds only grows within a pass: a refusal holds until its end."""
         key = (project, owner, asked)
         if key not in self.over:
-            why = self.book.refusal(project, owner, asks.read(asked).gpus)
+            read = asks.read(asked)
+            of_kinds = (project, owner, read.kinds)
+            if of_kinds not in self.limited:
+                self.limited[of_kinds] = self.book.concerns(project, owner, read.gpus)
+            why = self.book.refusal(project, owner, read.gpus) if self.limited[of_kinds] else None
             if why is None:
-                self.within.setdefault(project, set()).add((owner, asked))
+                if project not in self.within:
+                    self.within[project] = set()
+                self.within[project].add((owner, asked))
                 return ""
             self.pledges.wait(project, owner, asks.read(asked).gpus)
             self.over[key] = f"Waits for quota: {why}."
@@ -189,7 +200,7 @@ class _Server:
         """None when it has its place, else why it has none."""
         wanted = each.read
         spread = each.job + PORTS_APART * each.attempt
-        seats = self.placer.find(wanted.each(), each.location, spread, ends, backfill)
+        seats = self.placer.find(wanted.gang, each.location, spread, ends, backfill)
         if seats is None:
             return self._blocked(each, ends)
         self.book.take(each.project, each.owner, wanted.gpus)
@@ -262,10 +273,11 @@ class _Server:
         self.pledges.reserve(each.project, each.owner, each.read.gpus, kept.at)
 
     def _reservation(self, each: Waiting) -> Reservation | None:
+        hosts = self._area(each).hosts
         return reservation(
             self.placer.house,
             self.occupants,
-            self.served.reserved,
+            [one for one in self.served.reserved if not hosts.isdisjoint(one.seats)],
             each.job,
             each.read,
             each.location,
@@ -285,13 +297,14 @@ class _Server:
         if not self._may_ask(each):
             return False
         house = self.placer.house
-        chosen = victims(house, self.spots, self.stopping, each.read, each.location, self.now, ends)
+        there = self.occupants.on(self._area(each).hosts)
+        spots = [one for one in there if one.job in self.spots]
+        chosen = victims(house, spots, self.stopping, each.read, each.location, self.now, ends)
         if not chosen:
             return False
         self.served.preempted += [Preempted(one.job, each.job) for one in chosen]
-        gone = {one.job for one in chosen}
         stopping = [one._replace(ends=self.now + self.ground.grace_s, stopping=True) for one in chosen]
-        self.spots = [one for one in self.spots if one.job not in gone]
+        self.spots -= {one.job for one in chosen}
         self.stopping += stopping
         for before, after in zip(chosen, stopping, strict=True):
             self.occupants.remove(before)

@@ -219,7 +219,8 @@ class Stockout:
             yard, {"command": command, "gpus": 8}, {"command": command, "gpus": 8, "replicas": 2}, name="all"
         ).running()
         one = {"command": ["replica", "--seconds", "0.1"], "gpus": 1}
-        self.never = Story(yard, one, name="never", scheduling={"maxWaitDuration": "1s"})
+        flexible = {"strategy": "FLEX_START", "maxWaitDuration": "1s"}
+        self.never = Story(yard, one, name="never", scheduling=flexible)
         self.never.over("FAILED")
         self.in_time = Story(yard, one, name="in time", scheduling={"maxWaitDuration": "4s"})
         wait_for(lambda: self.in_time.ours["retries"] == 1, "its first retry")
@@ -241,6 +242,8 @@ def test_S0_35_S0_37_no_room_for_too_long_fails_after_three_retries(stockout):
         "Try a different region or use a different accelerator.",
     }
     assert story.ours["retries"] == 3 and story.runs() == []
+    said = story.job["jobSpec"]["scheduling"]
+    assert (said["strategy"], said["maxWaitDuration"]) == ("FLEX_START", "1s")
     assert [move["to_state"] for move in story.moves()] == ["QUEUED"] * 4 + ["FAILED"]
 
 

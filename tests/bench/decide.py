@@ -21,14 +21,21 @@ HOSTS, GPUS, PROJECTS, PEOPLE = 1_000, 8, 20, 100
 SIZES = (100, 1_000, 10_000)
 TIMEOUTS = (600.0, 3_600.0, 86_400.0, 604_800.0)
 MOST_MS = 100.0
+# How much is taken, and how many kinds of GPUs there are: each kind is a queue of its own.
+MIXES = (
+    ("every GPU taken", 1.0, 1),
+    ("one in eight GPUs free", 0.875, 1),
+    ("40 kinds of GPUs, all taken", 1.0, 40),
+    ("40 kinds, one in eight free", 0.875, 40),
+)
 
 
 def decide(options):
     """Processor time, so that what else the machine does is left out."""
-    for words, busy in (("every GPU taken", 1.0), ("one in eight GPUs free", 0.875)):
+    for words, busy, kinds in MIXES:
         p50 = {}
         for size in SIZES:
-            world = a_world(size, busy)
+            world = a_world(size, busy, kinds)
             p50[size] = percentile([once(world) for _ in range(3 if options.quick else 9)], 0.5)
         told = ", ".join(f"{short(p50[size])} ms" for size in SIZES)
         last, before = SIZES[-1], SIZES[-2]
@@ -53,16 +60,17 @@ def once(world):
     return (time.process_time() - begin) * 1000
 
 
-def a_world(size, busy, seed=1):
+def a_world(size, busy, kinds=1, seed=1):
     dice = random.Random(seed)
     hosts, running = [], []
     for number in range(HOSTS):
-        gpus = tuple(GpuView(f"GPU-{number}-{index}", KIND, index) for index in range(GPUS))
+        kind = kind_of(number % kinds)
+        gpus = tuple(GpuView(f"GPU-{number}-{index}", kind, index) for index in range(GPUS))
         used = 0
         while used < GPUS and dice.random() < (1.0 if busy == 1.0 else busy):
             count = min(dice.choice((1, 1, 2, 4, 8)), GPUS - used)
             ends = NOW + dice.choice(TIMEOUTS) * dice.random()
-            claim = Claim(number, 8.0 * count, 0, KIND, count)
+            claim = Claim(number, 8.0 * count, 0, kind, count)
             running.append(
                 Running(len(running), ends, (claim,), dice.random() < 0.1, NOW - dice.random() * 86_400)
             )
@@ -70,13 +78,18 @@ def a_world(size, busy, seed=1):
         taken = frozenset(gpu.uuid for gpu in gpus[:used])
         hosts.append(HostView(number, f"h{number}", "lab", "a", 96.0, 2_000_000, gpus, 8.0 * used, 0, taken))
     shares = {number: Share(dice.choice((1.0, 2.0)), dice.random() * 1e7) for number in range(PROJECTS)}
-    waiting = [a_job(1_000_000 + number, dice) for number in range(size)]
+    waiting = [a_job(1_000_000 + number, dice, kinds) for number in range(size)]
     return Ground(hosts, range(20_000, 30_000), running, shares), waiting
 
 
-def a_job(number, dice):
+def kind_of(number):
+    return KIND if number == 0 else f"{KIND}_{number}"
+
+
+def a_job(number, dice, kinds=1):
+    kind = kind_of(dice.randrange(kinds) if kinds > 1 else 0)
     gpus, replicas = dice.choice((1, 1, 1, 2, 4, 8, 8)), dice.choice((1, 1, 1, 1, 2, 4, 8, 16, 32))
-    pools = [[0, 1, 8.0, 0, KIND, gpus], *([[1, replicas - 1, 8.0, 0, KIND, gpus]] if replicas > 1 else [])]
+    pools = [[0, 1, 8.0, 0, kind, gpus], *([[1, replicas - 1, 8.0, 0, kind, gpus]] if replicas > 1 else [])]
     return Waiting(
         number,
         dice.randrange(PROJECTS),

@@ -219,7 +219,7 @@ class Cluster:
         served, placer = Served(), Placer(self.views(), PORTS)
         for job in sorted(self.waiting):
             asked = self.waiting[job].asked
-            seats = placer.find(asked.read.each(), "lab", job, float("inf"), False)
+            seats = placer.find(asked.read.gang, "lab", job, float("inf"), False)
             if seats is None:
                 break
             served.placed.append((asked, seats))

@@ -24,7 +24,8 @@ def page_of(title, styles, script, content):
 
 
 def viewer_page():
-    box = render_to_string("jobs/_log.html", {"job_id": 1, "replica": "workerpool0-0", "run": ""})
+    job = {"replicas": [1, 2], "restarted": True}
+    box = render_to_string("jobs/_log.html", {"job_id": 1, "job": job, "replica": "workerpool0-0", "run": ""})
     return page_of("Log", ["log.css"], "log.js", box)
 
 

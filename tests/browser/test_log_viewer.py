@@ -407,3 +407,47 @@ def test_the_whole_log_is_looked_through_piece_by_piece_and_a_line_leads_to_its_
     assert wide <= there < 390
     page.get_by_role("button", name="Close").click()
     assert page.locator(".log-found").is_hidden()
+
+
+def test_a_line_of_another_replica_leads_into_its_log(page, viewer):
+    product = viewer(b"mine\n")
+    wait_for_text(page, "mine")
+    other = numbered(0, 20_000)
+    product.runs["r1"] = other
+    line = other.index(b"step 0015300")
+    asked = []
+
+    def search(route):
+        what = {name: values[0] for name, values in parse_qs(urlsplit(route.request.url).query).items()}
+        asked.append(what)
+        page_number = int(what.get("pageToken", 0))
+        where = {"replica": "workerpool1-0", "run": "r1", "attempt": 2, "number": 0, "host": "gpu-2"}
+        hit = {
+            **where,
+            "time": "2026-11-22T12:01:02Z",
+            "offset": line + 5,
+            "line": line,
+            "text": "step 0015300",
+        }
+        hits = [hit | {"text": f"step {page_number}.{n}"} for n in range(150)] if page_number else [hit]
+        more = {"nextPageToken": str(page_number + 1)} if page_number < 3 else {}
+        route.fulfill(json={"hits": hits, "searched": 5_000_000, "stored": 9_000_000, **more})
+
+    page.route("**/api/v1/jobs/1/log/search?**", search)
+    page.get_by_placeholder("Search in what is loaded").fill("15300")
+    page.get_by_role("button", name="All replicas").click()
+    # Two hundred lines are enough to look at; more come as one scrolls.
+    page.get_by_text("301 lines in 5 MB of 9 MB", exact=True).wait_for()
+    lines = page.locator(".log-found li button")
+    assert [what.get("pageToken") for what in asked] == [None, "1", "2"] and asked[0]["runs"] == "newest"
+    expect(lines.first).to_have_text("workerpool1-0 attempt 2, start 1 12:01:02 step 0015300")
+    page.locator(".log-found ol").evaluate("(list) => { list.scrollTop = list.scrollHeight; }")
+    page.get_by_text("451 lines", exact=True).wait_for()
+    assert page.get_by_role("button", name="Look further").is_hidden()
+    lines.first.click()
+    expect(page.locator(".log-body .row.now").filter(has_text="step 0015300")).to_be_in_viewport()
+    expect(page.get_by_role("log", name="Output of workerpool1-0")).to_be_visible()
+    assert lines.count() == 451
+    page.get_by_label("earlier runs too").check()
+    page.get_by_text("301 lines in 5 MB of 9 MB", exact=True).wait_for()
+    assert asked[-1]["runs"] == "all"

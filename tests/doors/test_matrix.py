@@ -123,6 +123,7 @@ REST = [
     ("GET", "/api/v1/jobs/{job}/replicas/workerpool0-0/log", ("job", "see_log"), None),
     ("GET", "/api/v1/jobs/{job}/samples", ("job", "see"), None),
     ("GET", "/api/v1/jobs/{job}/replicas/workerpool0-0/log/search", ("job", "see_log"), None),
+    ("GET", "/api/v1/jobs/{job}/log/search", ("job", "see_log"), None),
     ("GET", "/api/v1/recovery", ("host", "manage"), None),
     ("POST", "/api/v1/recovery:begin", ("host", "manage"), {"why": "a backup"}),
     ("POST", "/api/v1/recovery:confirm", ("host", "manage"), {}),

@@ -25,6 +25,26 @@ def let_go(host):
         host.run_inside("kill", "-CONT", str(pid), check=False)
 
 
+@pytest.fixture
+def hasty(yard):
+    """hasty(): the console is started anew, and from then on a start has one second. What it gives undoes that."""
+
+    def patient():
+        if yard.settings.pop("START_S", None):
+            yard.stop()
+            yard.start()
+
+    def hurry():
+        yard.settings["START_S"] = "1"
+        yard.stop()
+        yard.start()
+        return patient
+
+    yield hurry
+    patient()
+    yard.wait_for_hosts("up")
+
+
 class Starting(LongJob):
     """A gang of three, the k-th replica of which stands still on its host just before its program is executed."""
 
@@ -87,6 +107,41 @@ def test_a_host_that_falls_silent_while_its_gang_starts_is_waited_for_or_declare
     assert replica_process(lost, old), "nobody has told the lost host yet"
     lost.heal()
     job.running()
+    walls = lambda run: [line["wall"] for line in yard.ledger(job.id) if line["run"] == run]  # noqa: E731
+    again = wait_for(lambda: walls(f"{job.id}-{job.k}-a2-r0"), "the next life to begin")
+    assert max(walls(old)) < min(again), "two lives of one replica at the same time"
+    assert job.judged() == sorted(f"{name}-a{attempt}-r0" for name in NAMES for attempt in (1, 2))
+
+
+def test_a_gang_whose_host_is_silent_past_the_deadline_gives_all_else_back_and_starts_when_it_is_proved_over(
+    yard, client, hasty
+):
+    """The order had arrived: the replica lives over there, so nothing begins anew while nobody knows of it."""
+    job = Starting(yard, 1, gpus=5)
+    lost, old = job.lost, job.first["id"]
+    lost.blackhole()
+    let_go(lost)
+    yard.wait_for_hosts("unreachable", lost.name)
+    wait_for(lambda: replica_process(lost, old), "the replica to live unheard")
+    assert len(yard.runs(job.id)) == 3 and client.state(job.id) == "PENDING"
+    patient = hasty()
+    held = f"SELECT id FROM jobs_run WHERE job_id = {job.id} AND released_at IS NULL"
+    wait_for(
+        lambda: [row["id"] for row in yard.query(held)] == [old], "all else to be given back", dump=yard.tail
+    )
+    for host in yard.fleet:
+        if host is not lost:
+            wait_for(
+                lambda host=host: not yard.processes_on(host), f"{host.name} to be empty", dump=yard.tail
+            )
+    assert {"UNREACHABLE", "STOPPING"} <= set(job.flags()) and client.state(job.id) == "PENDING"
+    assert replica_process(lost, old) and [row["id"] for row in yard.query(held)] == [old]
+    patient()
+    lost.heal()
+    job.running()
+    moves = f"SELECT cause FROM jobs_transition WHERE job_id = {job.id} AND subject = 'job' AND to_state = 'QUEUED'"
+    told = [row["cause"] for row in yard.query(moves)]
+    assert any(f"{lost.name} did not start {job.k} (no answer since " in cause for cause in told), told
     walls = lambda run: [line["wall"] for line in yard.ledger(job.id) if line["run"] == run]  # noqa: E731
     again = wait_for(lambda: walls(f"{job.id}-{job.k}-a2-r0"), "the next life to begin")
     assert max(walls(old)) < min(again), "two lives of one replica at the same time"

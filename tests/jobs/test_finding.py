@@ -8,6 +8,7 @@ import pytest
 
 from jobs import finding, logs, segments
 from jobs.finding import find
+from jobs.needles import Needle
 from tests.doors.rows_of_logs import lose, write
 from tests.jobs.conftest import spec
 
@@ -24,9 +25,9 @@ def found_in_turns(run, needle, most=200):
     """As whoever asks again from where the last answer ended."""
     hits, at = [], 0
     for _ in range(most):
-        found = find(run, needle, at, logs.size(run))
+        found = find(run, Needle(needle), at, logs.size(run))
         hits += found.hits
-        if found.end == at or found.end + len(needle) > logs.size(run):
+        if found.over:
             return hits
         at = found.end
     raise AssertionError("it never comes to the end")
@@ -50,7 +51,7 @@ def test_each_line_that_has_it_is_found_once_in_whatever_pieces_it_is_read(run, 
         if (place := line.lower().find(b"loss")) >= 0:
             expected.append((at + place, at, line.rstrip(b"\n")))
         at += len(line)
-    found = [(hit.offset, hit.line, hit.text) for hit in found_in_turns(run, b"Loss")]
+    found = [(hit.offset, hit.line, hit.text) for hit in found_in_turns(run, "Loss")]
     assert found == expected and expected
 
 
@@ -58,7 +59,7 @@ def test_nothing_is_found_over_a_gap_and_what_is_behind_it_is(run):
     write(run, b"one los")
     lose(run, 1000)
     write(run, b"s two\nloss three, not ended")
-    assert [(hit.offset, hit.text) for hit in find(run, b"loss", 0, logs.size(run)).hits] == [
+    assert [(hit.offset, hit.text) for hit in find(run, Needle("loss"), 0, logs.size(run)).hits] == [
         (1013, b"loss three, not ended")
     ]
 
@@ -67,7 +68,7 @@ def test_a_line_without_an_end_is_searched_in_parts_and_shown_in_part(run, monke
     monkeypatch.setattr(finding, "STEP", 4000)
     monkeypatch.setattr(finding, "LONGEST_LINE", 1600)
     write(run, b"." * 3998 + b"loss" + b"." * 9000)
-    [hit] = find(run, b"loss", 0, logs.size(run)).hits
+    [hit] = find(run, Needle("loss"), 0, logs.size(run)).hits
     assert hit.offset == 3998 and 3998 - 1600 <= hit.line <= 3998
     assert hit.text == b"." * finding.BEFORE + b"loss" + b"." * finding.BEHIND
 
@@ -83,5 +84,5 @@ def test_one_question_reads_no_more_than_it_may(run, monkeypatch):
     monkeypatch.setattr(
         logs, "read", lambda row, start, limit: asked.append(limit) or read(row, start, limit)
     )
-    found = find(run, b"nothing like it", 0, logs.size(run))
+    found = find(run, Needle("nothing like it"), 0, logs.size(run))
     assert sum(asked) == 3000 and 2900 < found.end <= 3000 and not found.hits

@@ -176,6 +176,16 @@ def test_what_a_reservation_leaves_over_is_given_away_once():
     assert set(yard.waiting) == {2, 4} and not yard.decide().placed
 
 
+def test_a_reservation_counts_on_nothing_that_is_promised_to_another_kind_of_job():
+    yard = Yard([host(1, 4)])
+    yard.submit(job(1, (1, 4, 8), timeout_s=3_600))
+    yard.step()
+    yard.submit(job(2, (1, 4, 8), timeout_s=600))
+    yard.submit(job(3, (1, 0, 8)))  # waits for the CPUs alone, which is another family
+    frees, lasts = NOW + 3_600 + AFTER_TIMEOUT_S, 600 + AFTER_TIMEOUT_S
+    assert [(kept.job, kept.at) for kept in yard.decide().reserved] == [(2, frees), (3, frees + lasts)]
+
+
 # -- nobody starves --
 
 

@@ -34,6 +34,8 @@ def put_runner() -> Path:
 
 
 RUNNER = put_runner()
+# Of the runners. The tests themselves, and what they let run as replicas, are of this one.
+PYTHON = os.environ.get("RUNNER_PYTHON") or sys.executable
 PATIENCE_S = 90.0
 
 
@@ -56,7 +58,7 @@ def command(*lines):
 class Host:
     """One login's home on this machine, and all runners that were ever started in it."""
 
-    def __init__(self, home: Path, python=sys.executable):
+    def __init__(self, home: Path, python=PYTHON):
         self.home = home
         self.python = python
         self.runner = RUNNER

@@ -22,7 +22,7 @@ from agents.runner.linux import boot_id
 from agents.runner.probe import filesystem_type, probe_sshd
 from agents.runner.programs import output_of
 from agents.runner.wire import SHELL_PREFACE
-from tests.runner.console import RUNNER, Host, command, wait_for
+from tests.runner.console import PYTHON, RUNNER, Host, command, wait_for
 
 # Mounts a small disk over the home in a mount namespace of its own; root needs no user namespace for that.
 SMALL_DISK = ["unshare", "-m"] if os.getuid() == 0 else ["unshare", "-Urm"]
@@ -47,7 +47,7 @@ class SmallHost(Host):
         self.inside = Path(f"/proc/{self.keeper.pid}/root")
         enter = home / "python-inside"
         user = "" if os.getuid() == 0 else "-U --preserve-credentials"
-        enter.write_text(f'#!/bin/sh\nexec nsenter -t {self.keeper.pid} -m {user} {sys.executable} "$@"\n')
+        enter.write_text(f'#!/bin/sh\nexec nsenter -t {self.keeper.pid} -m {user} {PYTHON} "$@"\n')
         enter.chmod(0o755)
         self.python = str(enter)
 
@@ -150,7 +150,7 @@ def shell(host, request, typed=b""):
     pid, fd = pty.fork()
     if pid == 0:
         env = {**host.env, "TERM": "dumb", "PS1": "$ "}
-        os.execve(sys.executable, [sys.executable, str(RUNNER), "shell"], env)
+        os.execve(PYTHON, [PYTHON, str(RUNNER), "shell"], env)
     heard = b""
 
     def read_until(mark):
@@ -224,7 +224,7 @@ def test_a_shell_is_refused_where_there_is_none_to_open(console, host, request_,
     console.start("no-shells", ["sleep", "600"])
     console.running("no-shells")
     done = subprocess.run(
-        [sys.executable, str(RUNNER), "shell"], input=json.dumps(request_).encode() + b"\n", env=host.env,
+        [PYTHON, str(RUNNER), "shell"], input=json.dumps(request_).encode() + b"\n", env=host.env,
         stdout=subprocess.PIPE, timeout=60, check=False,
     )  # fmt: skip
     answer = json.loads(done.stdout[len(SHELL_PREFACE) :])
@@ -260,7 +260,7 @@ def test_the_probe_tells_what_the_host_is(host, tmp_path, script, gpus, error):
     (tools / "podman").chmod(0o755)
     env = {**host.env, "PATH": f"{tools}:/usr/bin:/bin"}
     done = subprocess.run(
-        [sys.executable, str(RUNNER), "probe"], env=env, stdout=subprocess.PIPE, check=True, timeout=90
+        [PYTHON, str(RUNNER), "probe"], env=env, stdout=subprocess.PIPE, check=True, timeout=90
     )
     found = json.loads(done.stdout)
     assert done.stdout.count(b"\n") == 1 and found["schema"] == 1

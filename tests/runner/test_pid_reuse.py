@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runner.console import Host, command, wait_for
+from tests.runner.console import PYTHON, Host, command, wait_for
 
 SPACES = ["unshare", "--pid", "--mount-proc", "--fork", "--kill-child"]
 AS_ROOT = os.getuid() == 0
@@ -34,7 +34,7 @@ class NumberedHost(Host):
         assert self.init.stdout.readline() == b"ready\n"
         [self.pid1] = children(self.init.pid)
         enter = home / "python-inside"
-        enter.write_text(f'#!/bin/sh\nexec {" ".join(self.inside())} {sys.executable} "$@"\n')
+        enter.write_text(f'#!/bin/sh\nexec {" ".join(self.inside())} {PYTHON} "$@"\n')
         enter.chmod(0o755)
         self.python = str(enter)
 

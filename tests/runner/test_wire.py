@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import subprocess
-import sys
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from agents.runner.outbox import Outbox
 from agents.runner.wire import MAX_HEADER, MAX_JUNK, MAX_PAYLOAD, PREFACE, Decoder, WireError, encode
-from tests.runner.console import RUNNER, wait_for
+from tests.runner.console import PYTHON, RUNNER, wait_for
 
 SOME = [
     ({"t": "a", "x": "é\n"}, b""),
@@ -199,7 +198,7 @@ def test_any_well_framed_nonsense_leaves_a_serve_alive_or_at_an_orderly_end(tmp_
         hello() + b"".join(encode({**fields, "t": kind}, payload) for kind, fields, payload in found) + junk
     )
     process = subprocess.run(
-        [sys.executable, str(RUNNER), "serve"], input=data, capture_output=True, env=env,
+        [PYTHON, str(RUNNER), "serve"], input=data, capture_output=True, env=env,
         timeout=60, check=False,
     )  # fmt: skip
     assert (process.returncode, process.stderr) == (0, b"")

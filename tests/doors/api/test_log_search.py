@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from jobs import finding
 from tests.doors.pages.rows import a_host, a_job, a_run
 from tests.doors.rows_of_logs import write
 
@@ -53,3 +54,37 @@ def test_strangers_find_nothing(script, job, who, status):
     write(job.runs.get(), b"secret\n")
     assert script(who).get(path(job, "q=secret")).status_code == status
     assert script("vera").get(path(job, "q=a&run=1-workerpool0-0-a1-r0")).status_code == 404
+
+
+def test_all_replicas_are_looked_through_at_once(script, cast, project, monkeypatch):
+    job = a_job(project, cast.bob, host=a_host(name="gpu-x"), replicas=3)
+    runs = list(job.runs.select_related("replica").order_by("replica__pool", "replica__index"))
+    for run in runs:
+        write(run, f"hello\nFEHLER in Straße {run.replica.name}\n".encode())
+    newer = a_run(job, runs[0].replica, runs[0].host, number=1)
+    path = f"/api/v1/jobs/{job.pk}/log/search"
+    told = script("vera").get(f"{path}?q=STRA%E1%BA%9EE").json()
+    assert told["searched"] == told["stored"] and "nextPageToken" not in told
+    assert [hit["replica"] for hit in told["hits"]] == ["workerpool1-0", "workerpool1-1"]
+    monkeypatch.setattr(finding, "MOST_HITS", 1)
+    hits, token = [], ""
+    for _ in range(9):
+        told = script("vera").get(f"{path}?q=stra%C3%9Fe&runs=all&pageToken={token}").json()
+        hits += told["hits"]
+        if not (token := told.get("nextPageToken", "")):
+            break
+    assert [hit["run"] for hit in hits] == [run.pk for run in runs] and newer.pk not in str(hits)
+    assert hits[0] | {"time": 0} == {
+        "replica": "workerpool0-0",
+        "run": runs[0].pk,
+        "attempt": 1,
+        "number": 0,
+        "host": "gpu-x",
+        "time": 0,
+        "offset": 16,
+        "line": 6,
+        "text": "FEHLER in Straße workerpool0-0",
+    }
+    for wrong in ("q=", "q=a&pageToken=x", "q=a&runs=some"):
+        assert script("vera").get(f"{path}?{wrong}").status_code == 400
+    assert script("charlie").get(f"{path}?q=a").status_code == 404
