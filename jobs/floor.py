@@ -12,9 +12,10 @@ from django.db.models.fields.json import KT
 
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
 from agents.statements import Columns, Given, Read
-from jobs import closing
+from jobs import closing, holders
 from jobs.beginnings import DEFAULT
-from jobs.models import GpuClaim, Run
+from jobs.holders import Holder
+from jobs.models import GpuClaim
 from jobs.rules import asks, topology
 from jobs.rules.customjob import CustomJobSpec
 from jobs.rules.hosts import Topology
@@ -61,9 +62,6 @@ _gpus_of = Read(
     )
 )
 _unfit = Read(lambda: Gpu.objects.exclude(state=GpuState.OK).order_by().values_list("host", "uuid"))
-_holding = Read(
-    lambda: Run.objects.filter(released_at=None).order_by().values_list("host", "cpus", "memory_mb", "port")
-)
 # By the rows that the constraint is on: what they hold is held, whatever a run says.
 _claims = Read(
     lambda: GpuClaim.objects.filter(released_at=None).order_by().values_list("gpu__host", "gpu__uuid")
@@ -140,14 +138,21 @@ def columns_of(
     }
 
 
-def look() -> Floor:
+def look(held: Sequence[Holder] | None = None) -> Floor:
+    """`held`: what runs hold, where that was read already."""
     locations = {row[0]: _LOCATION.of(row) for row in _locations()}
     rows = [_HOST.of(row) for row in _hosts()]
     for host in rows:
         host.location = locations[host.location_id]
     up = [host for host in rows if host.status == HostStatus.UP and not host.cordoned and not host.gone_at]
     names = frozenset(location.name for location in locations.values())
-    return Floor({host.pk: host for host in up}, tuple(_views(up)), names, bool(rows), _closed(rows))
+    return Floor(
+        {host.pk: host for host in up},
+        tuple(_views(up, holders.read() if held is None else held)),
+        names,
+        bool(rows),
+        _closed(rows),
+    )
 
 
 def _closed(rows: Sequence[Host]) -> dict[str, str]:
@@ -222,7 +227,7 @@ def empty(location: str) -> list[HostView]:
     return [_view(host, place, gpus[host.pk]) for host in rows]
 
 
-def _views(hosts: Sequence[Host]) -> list[HostView]:
+def _views(hosts: Sequence[Host], held: Sequence[Holder]) -> list[HostView]:
     gpus = _gpus(hosts)
     near = _topologies(gpus)
     unfit: dict[int, set[str]] = defaultdict(set)
@@ -231,10 +236,10 @@ def _views(hosts: Sequence[Host]) -> list[HostView]:
     cpus: dict[int, float] = defaultdict(float)
     memory_mb: dict[int, int] = defaultdict(int)
     used_ports: dict[int, set[int]] = defaultdict(set)
-    for pk, run_cpus, run_memory_mb, port in _holding():
-        cpus[pk] += run_cpus
-        memory_mb[pk] += run_memory_mb
-        used_ports[pk].add(port)
+    for run in held:
+        cpus[run.host] += run.cpus
+        memory_mb[run.host] += run.memory_mb
+        used_ports[run.host].add(run.port)
     used_gpus: dict[int, set[str]] = defaultdict(set)
     for pk, uuid in _claims():
         used_gpus[pk].add(uuid)

@@ -21,7 +21,7 @@ from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample, Ta
 from agents.failpoints import failpoint
 from agents.models import Host
 from agents.statements import Change, Columns, Given, Read, Writing
-from jobs import facts, samples, segments, storage, strays
+from jobs import facts, samples, segments, snapshot, storage, strays
 from jobs.models import Job, LogGap, Run, RunSample
 from jobs.pieces import Block, Tail
 from jobs.rules.states import TERMINAL, RunPhase
@@ -37,14 +37,6 @@ _lease = Read(
         Host.every.select_for_update(no_key=True)
         .filter(pk=Given("host"), lease_token=Given("token"))
         .order_by()
-        .values_list("pk")
-    )
-)
-_lock = Read(
-    lambda: (
-        Job.every.select_for_update(no_key=True)
-        .filter(pk__among=Given("ids"))
-        .order_by("pk")
         .values_list("pk")
     )
 )
@@ -188,7 +180,7 @@ def _lock_jobs(runs: Sequence[str]) -> None:
     """Jobs before runs, as everybody does. A run's id begins with its job's."""
     ids = {int(head) for run in runs if (head := run.partition("-")[0]).isascii() and head.isdigit()}
     if ids:
-        _lock(ids=[pk for pk in ids if pk < 2**63])
+        snapshot.hold_jobs(ids=[pk for pk in ids if pk < 2**63])
 
 
 @dataclass(slots=True)

@@ -17,13 +17,26 @@ from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Exists, F
+from django.db.models import Case, Exists, F, FloatField, Value, When
 
 from agents.away import NO_DATABASE
 from agents.failpoints import failpoint
 from agents.models import Recovery
 from agents.statements import Change, Given, Read
-from jobs import announce, events, floor, ground, hints, moves, quotas, seating, snapshot, usage
+from jobs import (
+    announce,
+    events,
+    floor,
+    ground,
+    hints,
+    holders,
+    moves,
+    quotas,
+    resting,
+    seating,
+    snapshot,
+    usage,
+)
 from jobs.advance import advance_quietly
 from jobs.clock import Clock
 from jobs.floor import Floor
@@ -40,6 +53,7 @@ from jobs.seating import Chair
 log = logging.getLogger(__name__)
 
 MOST_TOLD = 2_000
+MOST_AT_ONCE = 500
 SHORT_QUEUE = 100
 REST_PER_JOB, MOST_REST = timedelta(milliseconds=5), timedelta(seconds=30)
 OUR_FAULT = "Its place could not be prepared, by a fault of Trainyard. The server's log says more."
@@ -65,6 +79,7 @@ _placed = Change(
     version=F("version") + 1,
     reason="",
     earliest_start_at=None,
+    fault=None,
 )
 _starting = Change(
     lambda: Replica.objects.filter(job__among=Given("jobs")), state=ReplicaState.STARTING, restarts=0
@@ -91,6 +106,7 @@ class Pass:
 
 def unasked(now: datetime) -> None:
     """The sweep's look, in case a hint was lost. A pass costs what the queue is long, so a long one is let rest."""
+    resting.wake(now)
     waiting = ground.waiting().count()
     if waiting > SHORT_QUEUE and not _asked()[1]:
         at = Tick.objects.filter(name=TICK).values_list("at", flat=True).first()
@@ -146,19 +162,20 @@ def _asked() -> tuple[int | None, bool]:
 
 def _pass(now: datetime) -> Pass:
     done = Pass()
-    here = floor.look()
+    held = holders.read()
+    here = floor.look(held)
     queue = ground.queue(here, now)
     if not here.views:
         why = here.why_none(NONE_UP)
         _tell(done, queue, Served(reasons={each.job: why for each in queue.waiting}), now)
         return done
-    occupied = ground.occupied(here.kinds, now)
+    occupied = ground.occupied(held, here.kinds, now)
     served = serve(
         Ground(
             here.views,
             floor.ports(),
             occupied.running,
-            usage.shares(now) if queue.several else {},
+            usage.shares(now, held) if queue.several else {},
             occupied.held,
             settings.TRAINYARD.preempt_grace_s + ground.AFTER_STOP_S,
         ),
@@ -169,7 +186,7 @@ def _pass(now: datetime) -> Pass:
     done.more = served.more
     if here.closed:
         _add_what_is_closed(here, queue, served)
-    placed = _locked(served.placed, done)
+    placed = _locked(served.placed, done, now)
     _seat(placed, here, served, done, now)
     _make_room(served, done, now)
     _tell(done, queue, served, now)
@@ -184,7 +201,7 @@ def _add_what_is_closed(here: Floor, queue: ground.Queue, served: Served) -> Non
             served.reasons[each.job] = here.why(why, each.location)
 
 
-def _locked(placed: Sequence[tuple[Waiting, tuple[Seat, ...]]], done: Pass) -> list[Placed]:
+def _locked(placed: Sequence[tuple[Waiting, tuple[Seat, ...]]], done: Pass, now: datetime) -> list[Placed]:
     """The rows, held from here on. Who was cancelled meanwhile is left out, and so is who cannot be read."""
     ids = [each.job for each, _ in placed]
     jobs = {job.pk: job for job in snapshot.lock_jobs(ids) if ground.wants_a_place(job)}
@@ -196,10 +213,8 @@ def _locked(placed: Sequence[tuple[Waiting, tuple[Seat, ...]]], done: Pass) -> l
             continue
         try:
             found.append(Placed(job, snapshot.spec_of(job), seats))
-        except Exception:
-            # Without its text it is not offered a place any more, and stands in nobody's way.
-            log.exception("Job %s cannot be read, and waits.", job.pk)
-            Job.every.filter(pk=job.pk).update(asks="")
+        except Exception as problem:
+            resting.rest(job, problem, "Job %s cannot be read, and waits.", now)
             done.more = True
     return found
 
@@ -226,9 +241,10 @@ def _seat_alone(each: Placed, here: Floor, served: Served, done: Pass, now: date
         log.warning("Job %s was refused its place and is offered again: %s", each.job.pk, problem)
     except NO_DATABASE:
         raise
-    except Exception:
-        log.exception("Job %s cannot be given its place, and waits.", each.job.pk)
+    except Exception as problem:
+        resting.rest(each.job, problem, "Job %s cannot be given its place, and waits.", now)
         served.reasons[each.job.pk] = OUR_FAULT
+        done.more = True  # its place is somebody else's
 
 
 def _write(placed: Sequence[Placed], here: Floor, now: datetime) -> set[int]:
@@ -277,12 +293,14 @@ def _stop_clocks(queue: ground.Queue, served: Served, now: datetime) -> None:
     begin = (served.over_quota & queue.limited) - queue.paused.keys()
     if begin:
         waiting.filter(pk__in=begin, quota_since=None).update(quota_since=now)
-    for pk, since in sorted(queue.paused.items()):
-        if pk in served.reasons and pk not in served.over_quota:
-            stood = max((now - since).total_seconds(), 0.0)
-            waiting.filter(pk=pk, quota_since=since).update(
-                quota_since=None, quota_s=F("quota_s") + stood, due_at=now
-            )
+    go_on = [pk for pk in sorted(queue.paused) if pk in served.reasons and pk not in served.over_quota]
+    for first in range(0, len(go_on), MOST_AT_ONCE):
+        ids = go_on[first : first + MOST_AT_ONCE]
+        stood = [(pk, max((now - queue.paused[pk]).total_seconds(), 0.0)) for pk in ids]
+        of_each = Case(*(When(pk=pk, then=Value(s)) for pk, s in stood), output_field=FloatField())
+        waiting.filter(pk__in=ids, quota_since__isnull=False).update(
+            quota_since=None, quota_s=F("quota_s") + of_each, due_at=now
+        )
 
 
 def _named(job: Job, to: Job) -> str:

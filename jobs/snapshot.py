@@ -55,6 +55,15 @@ _lock = Read(
         .values_list(*_JOB.names)
     )
 )
+# The locks alone, for those who write and do not look.
+hold_jobs = Read(
+    lambda: (
+        Job.every.select_for_update(no_key=True)
+        .filter(pk__among=Given("ids"))
+        .order_by("pk")
+        .values_list("pk")
+    )
+)
 lock_runs = Read(
     lambda: (
         Run.objects.select_for_update(no_key=True)

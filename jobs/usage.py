@@ -8,7 +8,7 @@ added live. The sums are made by folding each row once, a while later; readers a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cached_property
@@ -19,6 +19,8 @@ from django.db.models import F
 
 from agents.models import Gpu
 from agents.statements import Given, Read
+from jobs import holders
+from jobs.holders import Holder
 from jobs.models import MonthlyUse, Project, Run, Usage
 from jobs.rules.fairness import Share, decayed, used
 from jobs.rules.usage import GPUS_OF_A_CPU, begin, by_month, following, in_month, month_of
@@ -76,7 +78,6 @@ OF_USAGE = (
     "ended_at",
 )
 
-_all_holding = Read(lambda: Run.objects.filter(released_at=None).order_by().values_list(*_OF_RUN))
 _unfolded = Read(lambda: Usage.objects.filter(folded=False).order_by().values_list(*OF_USAGE))
 _projects = Read(lambda: Project.objects.order_by().values_list("pk", "weight", "share_used", "share_at"))
 _kinds = Read(
@@ -109,7 +110,7 @@ def record(run_ids: Collection[str], now: datetime) -> None:
 def live(now: datetime, projects: Iterable[int] | None = None) -> list[Held]:
     """What is held at this moment."""
     if projects is None:
-        return list(_of_runs(_all_holding(), now))
+        return list(_of_runs(map(_row_of, holders.read()), now))
     runs = Run.objects.filter(released_at=None, job__project__in=list(projects))
     return list(_of_runs(runs.order_by().values_list(*_OF_RUN), now))
 
@@ -169,10 +170,14 @@ def _past(amount: float, at: datetime | None, now: datetime) -> float:
     return decayed(amount, (now - at).total_seconds()) if at is not None else 0.0
 
 
-def shares(now: datetime) -> dict[int, Share]:
-    """What each project has used lately, what it holds now included, and its weight."""
+def shares(now: datetime, holding: Sequence[Holder] | None = None) -> dict[int, Share]:
+    """What each project has used lately, what it holds now included, and its weight.
+
+    `holding`: what is held now, where that was read already, before this.
+    """
     found = {pk: [weight, _past(amount, at, now)] for pk, weight, amount, at in _projects()}
-    for held in _fresh(now):
+    running = [_held(*_row_of(run), now=now) for run in (holders.read() if holding is None else holding)]
+    for held in {held.run: held for held in (*running, *unfolded())}.values():
         found[held.project][1] += held.remembered(now)
     return {pk: Share(*figures) for pk, figures in found.items()}
 
@@ -255,11 +260,34 @@ def gpu_seconds_this_month(projects: Iterable[int], now: datetime) -> dict[tuple
     return found
 
 
+def _row_of(run: Holder) -> tuple[Any, ...]:
+    """As _OF_RUN has it."""
+    whose = (run.job__project, run.job__owner, run.job__owner_name)
+    return (run.pk, run.job, *whose, run.gpu_uuids, run.cpus, run.created_at)
+
+
+def _held(
+    run: str,
+    job: int,
+    project: int,
+    owner: int | None,
+    name: str,
+    uuids: Sequence[str],
+    cpus: float,
+    began: datetime,
+    *,
+    now: datetime,
+    kind: str = "",
+) -> Held:
+    """The shares do not ask of which type its GPUs are."""
+    return Held(run, job, project, owner, name, kind, len(uuids), cpus, began, max(began, now))
+
+
 def _of_runs(rows: Iterable[tuple[Any, ...]], now: datetime) -> Iterator[Held]:
     read = list(rows)
     firsts = {row[5][0] for row in read if row[5]}
     # All GPUs of a run are of one type: a replica asks for one.
     kinds: dict[str, str] = dict(_kinds(uuids=firsts)) if firsts else {}
-    for run, job, project, owner, name, uuids, cpus, began in read:
-        kind = kinds.get(uuids[0], "") if uuids else ""
-        yield Held(run, job, project, owner, name, kind, len(uuids), cpus, began, max(began, now))
+    for row in read:
+        uuids = row[5]
+        yield _held(*row, now=now, kind=kinds.get(uuids[0], "") if uuids else "")

@@ -88,6 +88,13 @@ class Job(models.Model):
         default=0.0, db_default=0.0, help_text="how long the attempt has waited for quota before that"
     )
     due_at = models.DateTimeField(null=True, blank=True, help_text="when to look again, whatever happens")
+    # A fault of ours (resting.py).
+    rests_until = models.DateTimeField(
+        null=True, blank=True, help_text="until then it is offered no place, although it waits for one"
+    )
+    fault = models.JSONField(
+        null=True, blank=True, help_text="{cause, tries} of what made it rest the last time"
+    )
     deleted_at = models.DateTimeField(null=True, blank=True)
     deleted_by = models.CharField(max_length=150, blank=True)
 
@@ -99,6 +106,7 @@ class Job(models.Model):
         base_manager_name = "every"
         indexes = [
             models.Index(fields=["due_at"], name="job_due", condition=Q(due_at__isnull=False)),
+            models.Index(fields=["rests_until"], name="job_rests", condition=Q(rests_until__isnull=False)),
             models.Index(fields=["project", "-id"], name="job_of_project"),
             models.Index(fields=["state", "id"], name="job_by_state"),
         ]

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.utils import DatabaseError
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from jobs import quotas, services
@@ -253,6 +254,26 @@ def test_the_time_that_a_job_may_wait_for_capacity_stands_still_while_it_waits_f
     assert look(1_560) == (0, 1_600)
     assert look(1_599)[0] == 0 and look(1_601)[0] == 1
     assert (job.quota_s, job.quota_since) == (0.0, None)
+
+
+def test_the_clocks_of_many_go_on_by_one_statement(add_host, submit, limit):
+    add_host(gpus=1)
+    limit(Metric.GPUS, 0, L4)
+    patient = spec(gpus=1)
+    patient["jobSpec"]["scheduling"] = {"maxWaitDuration": "900s"}
+    jobs = [submit(patient) for _ in range(4)]
+    now = timezone.now()
+    for number, job in enumerate(jobs):
+        Job.objects.filter(pk=job.pk).update(
+            quota_since=now - timedelta(seconds=number), quota_s=100 * number
+        )
+    limit(Metric.GPUS, 4, L4)
+    with CaptureQueriesContext(connection) as asked:
+        schedule(now)
+    writes = [each["sql"] for each in asked if "UPDATE" in each["sql"] and '"quota_s" =' in each["sql"]]
+    assert len(writes) == 1
+    waited = Job.objects.filter(state="QUEUED").order_by("pk").values_list("quota_since", "quota_s")
+    assert list(waited) == [(None, pytest.approx(101.0 * number, abs=0.9)) for number in (1, 2, 3)]
 
 
 def test_a_large_job_over_quota_is_not_passed_by_small_ones_that_would_stay(add_host, submit, desk, limit):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from django.db import IntegrityError
+from django.db import IntegrityError, connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agents.models import Gpu, Host, HostStatus
 from jobs import floor, machine_types, schedule, seating, services
-from jobs.models import GpuClaim, Job, Run, Tick, Transition
+from jobs.models import GpuClaim, Project, Run, Tick, Transition
 from jobs.rules.placement import HostView
 from jobs.rules.serve import BEHIND
 from tests.jobs.conftest import gang, pool_of, spec
@@ -87,9 +90,9 @@ def test_a_place_that_a_constraint_refuses_is_offered_again(add_host, submit, mo
     stray = GpuClaim.objects.get().gpu
     honest = floor.look
 
-    def blind():
+    def blind(held):
         """As if the claims had been read before another scheduler wrote its own."""
-        ground = honest()
+        ground = honest(held)
         view = HostView(**{name: getattr(ground.views[0], name) for name in ("id", "name", "location", "address")},
                         cpus=9.0, memory_mb=16_000, gpus=ground.views[0].gpus,
                         used_ports=ground.views[0].used_ports)  # fmt: skip
@@ -106,13 +109,6 @@ def test_a_place_that_a_constraint_refuses_is_offered_again(add_host, submit, mo
     assert state_of(clashes) == "PENDING"
 
 
-def test_a_job_that_cannot_be_read_stands_in_nobodys_way(add_host, submit):
-    add_host()
-    broken = submit(place=False)
-    Job.objects.filter(pk=broken.pk).update(spec={"workerPoolSpecs": "none"})
-    assert submit().state == "PENDING" and state_of(broken) == "QUEUED"
-
-
 def test_many_jobs_are_placed_by_few_statements(add_host, submit, django_assert_max_num_queries):
     for number in range(4):
         add_host(f"h{number}", cpus=8)
@@ -122,6 +118,23 @@ def test_many_jobs_are_placed_by_few_statements(add_host, submit, django_assert_
     assert [state_of(job) for job in jobs] == ["PENDING"] * 32 + ["QUEUED"] * 8
     assert {job.reason for job in jobs[33:]} == {BEHIND}
     assert Tick.objects.get(name="schedule").serial == 1
+
+
+def test_a_pass_reads_once_what_runs_hold(add_host, submit, alice, desk):
+    """For what is free, for who runs until when, and for the shares of several projects."""
+    host = add_host(cpus=2)
+    submit()
+    settle(desk, host)
+    other = Project.objects.create(name="other", created_at=timezone.now())
+    waiting = [submit(place=False) for _ in range(2)]
+    services.submit(other, alice, spec(), "default", None, timezone.now())
+    with CaptureQueriesContext(connection) as asked:
+        pass_now()
+    reads = [
+        each["sql"] for each in asked if re.search(r'FROM "?jobs_run"?\b.*released_at"? IS NULL', each["sql"])
+    ]
+    assert len(reads) == 1 and [state_of(job) for job in waiting] == ["QUEUED"] * 2
+    assert Run.objects.filter(job__project=other).count() == 1, "its share is the smaller one"
 
 
 def test_a_port_is_not_given_twice(add_host, submit):
@@ -166,20 +179,3 @@ def test_a_gang_runs_on_an_admins_own_machine_type(add_host, submit):
     job = submit(gang(pool_of(machine="our-own"), pool_of(machine="our-own")))
     assert job.state == "PENDING"
     assert {run.order["env"]["PET_NPROC_PER_NODE"] for run in Run.objects.all()} == {"2"}
-
-
-def test_a_job_that_cannot_be_given_its_place_stands_in_nobodys_way(add_host, submit, monkeypatch):
-    honest = seating.seat
-
-    def seat(job, *rest):
-        if job.display_name == "poison":
-            raise RuntimeError("a fault of ours")
-        return honest(job, *rest)
-
-    monkeypatch.setattr(seating, "seat", seat)
-    poison = submit({**spec(), "displayName": "poison"})
-    other = submit(spec())
-    add_host("h1")
-    pass_now()
-    assert (state_of(poison), poison.reason) == ("QUEUED", schedule.OUR_FAULT)
-    assert state_of(other) == "PENDING"

@@ -1,0 +1,40 @@
+"""The runs that hold something of a host now, read once: for what is free, for who runs until when, for the shares."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from agents.statements import Read
+from jobs.models import Run
+
+
+class Holder(NamedTuple):
+    """A run whose claims are not released, and what of its job counts. Its fields are named as the columns are."""
+
+    pk: str
+    job: int
+    job__project: int
+    job__owner: int | None
+    job__owner_name: str
+    job__spot: bool
+    job__timeout_s: float
+    job__started_at: datetime | None
+    job__outcome: str
+    job__cancel_requested_at: datetime | None
+    job__preempted_by: str
+    host: int
+    cpus: float
+    memory_mb: int
+    port: int
+    gpu_uuids: list[str]
+    created_at: datetime
+    stop_wanted_at: datetime | None
+    stop_grace_s: float
+
+
+_read = Read(lambda: Run.objects.filter(released_at=None).order_by().values_list(*Holder._fields))
+
+
+def read() -> list[Holder]:
+    return [Holder._make(row) for row in _read()]

@@ -1,0 +1,36 @@
+"""A job that Trainyard cannot handle by a fault of its own: it rests, longer each time, and its cause is logged once.
+
+It is offered no place meanwhile, so that it costs no pass anything and stands in nobody's way. Each sweep looks whose
+rest is over (`wake`); what else is due of such a job (`due_at`: a cancel, a limit on its waiting) goes on as ever.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from agents.statements import Change, Given
+from jobs.models import Job
+
+log = logging.getLogger(__name__)
+
+FIRST, LONGEST = timedelta(minutes=1), timedelta(hours=1)
+MOST_WORDS = 500
+
+_wake = Change(lambda: Job.every.filter(rests_until__lte=Given("now")), rests_until=None)
+
+
+def rest(job: Job, problem: Exception, words: str, now: datetime) -> None:
+    """To be called where the problem was caught."""
+    cause = f"{type(problem).__name__}: {problem}"[:MOST_WORDS]
+    before = job.fault or {}
+    tries = int(before.get("tries", 0)) + 1 if before.get("cause") == cause else 1
+    if tries == 1:
+        log.error(words, job.pk, exc_info=problem)
+    until = now + min(FIRST * 2 ** min(tries - 1, 16), LONGEST)
+    Job.every.filter(pk=job.pk).update(fault={"cause": cause, "tries": tries}, rests_until=until)
+
+
+def wake(now: datetime) -> int:
+    """Those whose rest is over are offered places again; how many there were."""
+    return _wake(now=now)
