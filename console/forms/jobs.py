@@ -96,6 +96,12 @@ class Draft:
             elif (id(form), field) not in wrong:
                 form.add_error(field, complaints.words(form[field], violation))
 
+    @property
+    def wrong(self) -> list[forms.BoundField]:
+        """The fields that are complained about, in the form's order."""
+        used = [pool for pool in self.pools if pool.used]
+        return [form[name] for form in (self.job, *used) for name in form.fields if name in form.errors]
+
     def _place(self, path: str) -> tuple[forms.Form, str | None]:
         in_pool = complaints.IN_POOL.match(path)
         if in_pool and int(in_pool[1]) < POOLS:

@@ -5,9 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from typing import Any
 
+from console.forms.fields import duration_text
 from jobs.models import Job
+from jobs.rules.customjob import DAY_S
+from jobs.rules.order import PRIORITIES
+from jobs.rules.retry import MOST_RETRIES
+
+STRATEGIES = {
+    "SPOT": "SPOT: makes room for others",
+    "FLEX_START": "flex start: gives up after its longest wait",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +28,35 @@ class PoolLine:
     env: tuple[tuple[str, str], ...]
 
 
-def timeout(job: Job) -> timedelta | None:
-    written = str((job.spec.get("scheduling") or {}).get("timeout", ""))
-    return timedelta(seconds=float(written[:-1])) if written.endswith("s") else None
+def facts(job: Job) -> Iterable[tuple[str, str]]:
+    """What holds for the job as a whole, defaults included."""
+    scheduling = job.spec.get("scheduling") or {}
+    word = next((word for word, worth in PRIORITIES.items() if worth == job.priority), "normal")
+    retries = "never" if scheduling.get("disableRetries") else f"at most {MOST_RETRIES} times"
+    # Without retries a restart of one never restarts all.
+    all_restart = scheduling.get("restartJobOnWorkerRestart") and not scheduling.get("disableRetries")
+    yield "Location", job.location_name
+    yield "Time limit", _span(scheduling.get("timeout")) or "none"
+    yield "Priority", word
+    yield "Strategy", STRATEGIES.get(scheduling.get("strategy", ""), "standard: nobody may stop it")
+    yield "Longest wait for room", _longest_wait(scheduling)
+    yield "The whole job is run again", retries
+    yield "When one replica restarts", "all restart" if all_restart else "it alone does"
+    yield "Shells", "allowed" if job.spec.get("enableWebAccess") else "not allowed"
+    if output := (job.spec.get("baseOutputDirectory") or {}).get("outputUriPrefix"):
+        yield "Output directory", str(output)
+
+
+def _longest_wait(scheduling: Mapping[str, Any]) -> str:
+    flexible = scheduling.get("strategy") == "FLEX_START"
+    written = scheduling.get("maxWaitDuration") or (f"{DAY_S}s" if flexible else "")
+    return _span(written) or "as long as it takes"
+
+
+def _span(written: str | None) -> str:
+    """`5400s`; zero is Vertex's word for no end."""
+    seconds = float(written.removesuffix("s")) if written else 0.0
+    return duration_text(seconds) if seconds else ""
 
 
 def pools(job: Job) -> Iterable[PoolLine]:
@@ -43,9 +78,10 @@ def _machine(machine: Mapping[str, object]) -> str:
     parts = []
     if machine.get("acceleratorCount"):
         parts.append(f"{machine['acceleratorCount']} × {machine.get('acceleratorType')}")
-    if machine.get("machineType"):
-        parts.append(str(machine["machineType"]))
-    return ", ".join(parts) or "any host"
+    kind = str(machine.get("machineType", ""))
+    if kind:
+        parts.append("any host" if kind == "host" else kind)
+    return " on ".join(parts) or "any host"
 
 
 def _command(argv: list[str]) -> str:

@@ -138,13 +138,15 @@ def _found(user: User, filters: Filters) -> QuerySet[Job]:
 
 
 def _row(job: Job) -> JobRow:
+    # Why it waited is no news of a job that is over.
+    reason = "" if job.state in TERMINAL else job.reason
     flags = [str(flag.get("text", "")) for flag in job.flags]
     return JobRow(
         id=job.pk,
         url=reverse("job", args=[job.pk]),
         name=job.display_name,
         badge=badges.JOB[job.state],
-        note=" ".join(filter(None, [error_words(job), job.reason, *flags])),
+        note=" ".join(filter(None, [error_words(job), reason, *flags])),
         owner=job.owner_name,
         project=job.project.name,
         replicas=job.replica_count,

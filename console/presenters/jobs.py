@@ -22,7 +22,6 @@ from console.presenters.use import Use, use
 from jobs import directories
 from jobs.models import Job
 from jobs.rules.advice import Advice
-from jobs.rules.order import PRIORITIES
 from jobs.rules.retry import CANCELLED_TEXT
 from jobs.rules.states import TERMINAL, FlagName, JobState
 
@@ -83,11 +82,8 @@ class JobPage:
     id: int
     name: str
     resource: str
-    location: str
     labels: tuple[tuple[str, str], ...]
-    timeout: timedelta | None
-    priority: str
-    spot: bool
+    facts: tuple[tuple[str, str], ...]
     pools: tuple[asked.PoolLine, ...]
     advice: tuple[Advice, ...]
     document: str
@@ -142,11 +138,8 @@ def page(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobPage:
         id=job.pk,
         name=job.display_name,
         resource=f"projects/{job.project.name}/locations/{job.location_name}/customJobs/{job.pk}",
-        location=job.location_name,
         labels=tuple(sorted(job.labels.items())),
-        timeout=asked.timeout(job),
-        priority=next((word for word, worth in PRIORITIES.items() if worth == job.priority), "normal"),
-        spot=job.spot,
+        facts=tuple(asked.facts(job)),
         pools=tuple(asked.pools(job)),
         advice=directories.advice_of(job),
         document=json.dumps(document, indent=2, ensure_ascii=False),

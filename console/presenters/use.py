@@ -52,6 +52,11 @@ class Use:
     sorted: bool
     charts: Charts
 
+    @property
+    def gpus(self) -> bool:
+        """Does anybody hold one? Else nothing is said of them."""
+        return any(line.gpu for line in self.now)
+
 
 def use(job: Job, replicas: Sequence[ReplicaLine], replica: str, span: str, sort: str) -> Use:
     """Five queries, however many replicas there are."""

@@ -31,9 +31,13 @@ def machines(request: HttpRequest) -> HttpResponse:
     names = [*Location.objects.values_list("name", flat=True)]
     chosen = request.GET.get("location", "")
     location = chosen if chosen in names else adding.DEFAULT_LOCATION
+    offers = preview.machine_offers(location)
     context = {
         "form": form,
-        "offers": preview.machine_offers(location),
+        "offers": [
+            (True, [one for one in offers if one.ever]),
+            (False, [one for one in offers if not one.ever]),
+        ],
         "own": MachineType.objects.select_related("location"),
         "location": location,
         "locations": names,
