@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from agents.desk import Arrival
 from agents.models import Gpu, Host, HostStatus, Location
-from jobs import schedule, services
-from jobs.models import Membership, Project, Role
+from jobs import intake, schedule, segments, services, storage
+from jobs.intake import Tries
+from jobs.models import Membership, Project, Role, Run
 from tests.jobs.paper import InlineDesk, PaperHost
 
 
@@ -89,3 +93,27 @@ def submit(project, alice):
         return job
 
     return submit_and_place
+
+
+@pytest.fixture
+def small(monkeypatch, settings, request):
+    """Segments of 600 bytes instead of 8 MiB; of 60 for the machine, which likes small things."""
+    segment = getattr(request, "param", 600)
+    monkeypatch.setattr(storage, "MB", 1)
+    monkeypatch.setattr(segments, "SMALL_TAIL", 100)
+    settings.TRAINYARD = replace(settings.TRAINYARD, segment_mb=segment)
+
+
+@pytest.fixture
+def logged(add_host, submit, small):
+    """A run whose log of ten lines is here, a mark on each."""
+    host = add_host()
+    submit()
+    run = Run.objects.get()
+
+    def give(*whats):
+        told = intake.take(host.row.pk, 7, [Arrival(run.pk, what) for what in whats], timezone.now(), Tries())
+        run.refresh_from_db()
+        return told
+
+    return run, give
