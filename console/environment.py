@@ -162,6 +162,7 @@ class Environment:
     mail_from: str = "trainyard@localhost"
     notify_private: tuple[IPv4Network | IPv6Network, ...] = ()
     log_budget_mb: int = 4096
+    host_events_days: int = 90
     segment_mb: int = 8
     failpoint: str = ""
 
@@ -207,6 +208,7 @@ READERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
     ),
     "mail_from": ("TRAINYARD_MAIL_FROM", text(r"[^@\s]{1,64}@[^@\s]{1,255}", "give an e-mail address.")),
     "notify_private": ("TRAINYARD_NOTIFY_PRIVATE", networks),
+    "host_events_days": ("TRAINYARD_HOST_EVENTS_DAYS", whole(1, 36_500, " of days")),
     "log_budget_mb": ("TRAINYARD_LOG_BUDGET_MB", whole(1, 10**9, " of MiB")),
     "segment_mb": ("TRAINYARD_SEGMENT_MB", whole(1, 1024, " of MiB")),
     "failpoint": (

@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import F, Q
 
+from agents import book
 from agents.away import NO_DATABASE
 from agents.models import Host
 from jobs import hints, idle, notices, proving, samples, schedule, segments, shells, usage
@@ -116,6 +117,7 @@ def tidy(clock: Clock) -> None:
     if claim("orphans", EVERY_ORPHANS, clock.now()):
         segments.sweep_orphans(clock.now())
         notices.forget_old(clock.now())
+        book.prune(clock.now() - timedelta(days=settings.TRAINYARD.host_events_days))
 
 
 def close_shells(clock: Clock) -> None:

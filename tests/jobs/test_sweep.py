@@ -10,7 +10,8 @@ import pytest
 from django.db import InternalError
 from django.utils import timezone
 
-from agents.models import Host, HostStatus
+from agents import book
+from agents.models import Host, HostEvent, HostStatus
 from jobs import advance, hints, intake, segments, storage, sweep, tasks
 from jobs.intake import Tries
 from jobs.models import Job, LogPiece, Run, Tick
@@ -266,3 +267,22 @@ def test_a_log_that_cannot_be_rolled_and_a_part_that_fails_stop_nothing_else(
     sweep.sweep(timezone.now())
     assert whole.segments.exists() and not broken.segments.exists()
     assert broken.pk in caplog.text and "'prove' failed" in caplog.text
+
+
+def test_old_events_of_hosts_are_forgotten_but_never_the_newest(add_host, monkeypatch):
+    """By age, by a bound for a flood, and neither for the last ones of a quiet host."""
+    monkeypatch.setattr(book, "ALWAYS_KEPT", 3)
+    monkeypatch.setattr(book, "MOST_KEPT", 6)
+    quiet, loud, busy = (add_host(name).row for name in ("quiet", "loud", "busy"))
+    now = timezone.now()
+    for host, days in ((quiet, [200, 300, 400, 500]), (loud, [0] * 20), (busy, [1, 2, 3, 4, 200])):
+        for number, age in enumerate(days):
+            at = now - timedelta(days=age, seconds=number)
+            HostEvent.objects.create(host=host, at=at, kind="up", text=str(number), actor="test")
+    sweep.sweep(now)
+    left = {host.name: list(host.events.values_list("text", flat=True)) for host in (quiet, loud, busy)}
+    assert left == {
+        "quiet": ["0", "1", "2"],
+        "loud": ["0", "1", "2", "3", "4", "5"],
+        "busy": ["0", "1", "2", "3"],
+    }
