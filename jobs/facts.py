@@ -18,6 +18,7 @@ from jobs.rules.states import RunPhase
 MOST_BYTES = 2**53
 MOST_MESSAGE = 4_000
 MOST_SURVIVORS = 20
+MOST_CPUS, MOST_MEMORY_MB, MOST_GPUS = 100_000.0, 2**31 - 1, 64
 _LAST_MOMENT = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
 
 # Told once and kept: later words about them change nothing.
@@ -94,6 +95,27 @@ def read(document: Mapping[str, Any]) -> Told | None:
         log_size=whole(log.get("size"), 0, MOST_BYTES),
         log_digest=text(log.get("digest"), 100),
         seal=text(document.get("seal"), 100),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """What a run takes of its host, as the host tells it. Asked of runs that we have no row of."""
+
+    cpus: float = 0.0
+    memory_mb: int = 0
+    gpu_uuids: tuple[str, ...] = ()
+    port: int | None = None
+
+
+def holds(document: Mapping[str, Any]) -> Holds:
+    gpus = document.get("gpus")
+    gpus = gpus[:MOST_GPUS] if isinstance(gpus, list) else ()
+    return Holds(
+        cpus=number(document.get("cpus"), MOST_CPUS) or 0.0,
+        memory_mb=whole(document.get("memory_mb"), 0, MOST_MEMORY_MB) or 0,
+        gpu_uuids=tuple(filter(None, (text(uuid, 80) for uuid in gpus))),
+        port=whole(document.get("port"), 1, 65535),
     )
 
 

@@ -15,13 +15,14 @@ from agents.statements import Columns, Given, Read
 from jobs import closing, holders
 from jobs.beginnings import DEFAULT
 from jobs.holders import Holder
-from jobs.models import GpuClaim
+from jobs.models import GpuClaim, Proof, Stray
 from jobs.rules import asks, topology
 from jobs.rules.customjob import CustomJobSpec
 from jobs.rules.hosts import Topology
 from jobs.rules.machines import NO_TYPES, Needs, Types, needs
 from jobs.rules.order import priority_of
 from jobs.rules.placement import Ask, GpuView, HostView, never_fits, words
+from jobs.rules.states import RunPhase
 
 MOST_CLOSED = 3
 MOST_KINDS = 6
@@ -65,6 +66,17 @@ _unfit = Read(lambda: Gpu.objects.exclude(state=GpuState.OK).order_by().values_l
 # By the rows that the constraint is on: what they hold is held, whatever a run says.
 _claims = Read(
     lambda: GpuClaim.objects.filter(released_at=None).order_by().values_list("gpu__host", "gpu__uuid")
+)
+
+
+# What lives on although a restored backup has forgotten it. Only what is under our seal: others could close a host so.
+_strays = Read(
+    lambda: (
+        Stray.objects.filter(proof=Proof.SEALED)
+        .exclude(phase=RunPhase.CLOSED)
+        .order_by()
+        .values_list("host", "cpus", "memory_mb", "port", "gpu_uuids")
+    )
 )
 
 
@@ -243,6 +255,11 @@ def _views(hosts: Sequence[Host], held: Sequence[Holder]) -> list[HostView]:
     used_gpus: dict[int, set[str]] = defaultdict(set)
     for pk, uuid in _claims():
         used_gpus[pk].add(uuid)
+    for pk, stray_cpus, stray_memory_mb, port, uuids in _strays():
+        cpus[pk] += stray_cpus
+        memory_mb[pk] += stray_memory_mb
+        used_gpus[pk].update(uuids)
+        used_ports[pk].update([] if port is None else [port])
     return [
         _view(
             host,

@@ -167,8 +167,7 @@ def _write(host_id: int, mail: dict[str, Mail], full: bool, now: datetime, tries
         _learn(run, mail[run.pk], full, store, told, tries)
     store.save()
     if unknown:
-        read = {run: facts.read(each.facts[-1].document) for run, each in unknown.items()}
-        strays.meet(host_id, {run: each for run, each in read.items() if each}, now)
+        strays.meet(host_id, {run: each.facts[-1].document for run, each in unknown.items()}, now)
     if told.jobs:
         _are_due(ids=told.jobs, due_at=now)
     if told.check:

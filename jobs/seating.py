@@ -166,6 +166,7 @@ def _order(
     return {
         "command": list(pool.container.argv),
         "env": _environment(run, spec, addresses),
+        "cpus": run.cpus,
         "gpus": run.gpu_uuids,
         "port": run.port,
         # One directory for all runs of a replica in an attempt: a restart finds what the run before it wrote.

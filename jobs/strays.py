@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from agents import book, recovery, seals
 from agents.models import Host
@@ -27,29 +29,51 @@ MOST_STRAYS = 1_000
 MOST_DOUBTED = 50
 TRAINYARD = "trainyard"
 WHY = {
+    Proof.SEALED: "it is ours, and was lost with a restored backup",
     Proof.UNSEALED: "it carries no seal of ours",
     Proof.FALSE: "its seal is not ours for this run on this host",
 }
 
 
-def meet(host_id: int, told: Mapping[str, facts.Told], now: datetime) -> None:
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    told: facts.Told
+    holds: facts.Holds
+
+    @property
+    def columns(self) -> dict[str, object]:
+        """What may be known better later."""
+        return {
+            "phase": self.told.phase,
+            "cpus": self.holds.cpus,
+            "memory_mb": self.holds.memory_mb,
+            "gpu_uuids": list(self.holds.gpu_uuids),
+            "port": self.holds.port,
+        }
+
+
+def meet(host_id: int, told: Mapping[str, Document], now: datetime) -> None:
     """Runs that a host has told about and that are not known as its own."""
     ours = {run: each for run, each in list(told.items())[:MOST_STRAYS] if OURS.fullmatch(run)}
     known = set(Run.objects.filter(pk__in=ours).values_list("pk", flat=True))  # of a host that was removed
-    unknown = {run: each for run, each in ours.items() if run not in known}
+    read = {run: (facts.read(each), each) for run, each in ours.items() if run not in known}
+    unknown = {run: Found(each, facts.holds(words)) for run, (each, words) in read.items() if each}
     if not unknown:
         return
     host = Host.every.get(pk=host_id)
     rows = {row.run: row for row in Stray.objects.filter(host=host, run__in=unknown)}
     doubted = []
-    for run, each in unknown.items():
-        proof = _proof(Bearer.of(host), run, each.seal)
+    for run, found in unknown.items():
+        proof = _proof(Bearer.of(host), run, found.told.seal)
         if run in rows:
-            _learn(rows[run], each, proof)
+            _learn(rows[run], found, proof)
         elif proof is Proof.SEALED:
-            _write(host, run, each, proof, now)
+            _write(host, run, found, proof, now)
         else:
-            doubted.append((run, each, proof))
+            doubted.append((run, found, proof))
         if proof is Proof.SEALED and (run not in rows or rows[run].proof != proof):
             recovery.begin(f"{host.name} has the run {run}, of which the database knows nothing.", now)
     if doubted:
@@ -62,25 +86,25 @@ def _proof(bearer: Bearer, run: str, seal: str) -> Proof:
     return Proof.FALSE if seal else Proof.UNSEALED
 
 
-def _write(host: Host, run: str, told: facts.Told, proof: Proof, now: datetime) -> None:
-    known = {"phase": told.phase, "started_at": told.started_at, "found_at": now, "proof": proof}
+def _write(host: Host, run: str, found: Found, proof: Proof, now: datetime) -> None:
+    known = {"started_at": found.told.started_at, "found_at": now, "proof": proof, **found.columns}
     Stray.objects.get_or_create(host=host, run=run, defaults=known)
 
 
-def _learn(row: Stray, told: facts.Told, proof: Proof) -> None:
+def _learn(row: Stray, found: Found, proof: Proof) -> None:
     changed: dict[str, object] = {}
-    if told.phase.rank > RunPhase(row.phase).rank:
-        changed["phase"] = told.phase
+    if found.told.phase.rank > RunPhase(row.phase).rank:
+        changed |= found.columns
     if proof is Proof.SEALED and row.proof != proof:
-        changed["proof"] = proof
+        changed |= {"proof": proof}
     if changed:
         Stray.objects.filter(pk=row.pk).update(**changed)
 
 
-def _doubt(host: Host, doubted: Sequence[tuple[str, facts.Told, Proof]], now: datetime) -> None:
+def _doubt(host: Host, doubted: Sequence[tuple[str, Found, Proof]], now: datetime) -> None:
     room = MOST_DOUBTED - Stray.objects.filter(host=host).exclude(proof=Proof.SEALED).count()
-    for run, told, proof in doubted[: max(room, 0)]:
-        _write(host, run, told, proof, now)
+    for run, found, proof in doubted[: max(room, 0)]:
+        _write(host, run, found, proof, now)
         words = (
             f"It has the run {run}, of which the database knows nothing, and {WHY[proof]}. It is left alone."
         )
@@ -92,9 +116,10 @@ def _doubt(host: Host, doubted: Sequence[tuple[str, facts.Told, Proof]], now: da
         book.note_daily(host.pk, "unknown_runs", words, TRAINYARD, now)
 
 
-def doubted(host: Host) -> QuerySet[Stray]:
-    """What an admin has not dismissed yet."""
-    return Stray.objects.filter(host=host, dismissed_at=None).exclude(proof=Proof.SEALED)
+def shown(host: Host) -> QuerySet[Stray]:
+    """Those about which an admin may want to do something: not dismissed, and, if they are ours, not over yet."""
+    over = Q(proof=Proof.SEALED, phase=RunPhase.CLOSED)
+    return Stray.objects.filter(host=host, dismissed_at=None).exclude(over)
 
 
 def stop(host: Host, run: str, actor: str, now: datetime) -> None:

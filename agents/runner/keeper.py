@@ -71,7 +71,13 @@ class Keeper(Life):
         save_facts(directory, facts)
         write_file(os.path.join(directory, "order.json"), json.dumps(document).encode())
         self.holdings.take(order, facts)
-        facts.update(grace_s=order.grace_s, gpus=order.gpus, port=order.port, web_access=order.web_access)
+        facts.update(
+            cpus=order.cpus,
+            grace_s=order.grace_s,
+            gpus=order.gpus,
+            port=order.port,
+            web_access=order.web_access,
+        )
         self.oom_before = self.oom_lately = host_oom_kills()
         self.oom_look_at = time.monotonic() + OOM_LOOK_S
         self.open_channels()

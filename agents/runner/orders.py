@@ -23,6 +23,7 @@ class Order(NamedTuple):
     command: List[str]
     env: Dict[str, str]
     files: Dict[str, str]
+    cpus: float | None
     gpus: List[str]
     port: int | None
     work_key: str | None
@@ -105,6 +106,7 @@ def parse_order(found: Dict[str, Any]) -> Order:
         command=[text("command", part) for part in command],
         env=env,
         files=files,
+        cpus=number("cpus", 0, 1e6, None),
         gpus=list(dict.fromkeys(gpus)),
         port=whole("port", 1, 65535, None),
         work_key=work_key,

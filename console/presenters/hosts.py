@@ -55,10 +55,11 @@ class RunLine:
 
 @dataclass(frozen=True, slots=True)
 class DoubtedLine:
-    """A run that the host says it has, and that we do not believe to be ours."""
+    """A run that the host says it has, and of which there is no row."""
 
     id: int
     run: str
+    ours: bool
     why: str
     phase: str
     open: bool
@@ -237,6 +238,7 @@ def _runs(host: Host, user: User) -> Iterable[RunLine]:
 
 
 def _doubted(host: Host) -> Iterable[DoubtedLine]:
-    for row in strays.doubted(host):
+    for row in strays.shown(host):
         why, closed = strays.WHY[Proof(row.proof)], row.phase == RunPhase.CLOSED
-        yield DoubtedLine(row.pk, row.run, why, row.phase, not closed, row.stop_by, row.found_at)
+        ours = row.proof == Proof.SEALED
+        yield DoubtedLine(row.pk, row.run, ours, why, row.phase, not closed, row.stop_by, row.found_at)

@@ -13,7 +13,7 @@ from agents.models import Gpu, GpuState, Host, HostEvent
 from console import access
 from console.presenters import host_list, hosts, job_list, jobs
 from console.presenters.timeline import Chosen
-from jobs.models import GpuClaim, Job, Membership, Proof, Run, Stray, Transition
+from jobs.models import GpuClaim, Job, Membership, Run, Stray, Transition
 
 CHARTS_EVERY_S = 10
 
@@ -86,7 +86,7 @@ def host_stamp(host_id: int) -> str:
     )
     held = Run.objects.filter(host_id=host_id, released_at=None).values_list("pk", "phase")
     strays = Stray.objects.filter(host_id=host_id, dismissed_at=None)
-    doubted = list(strays.exclude(proof=Proof.SEALED).values_list("pk", "phase", "stop_by"))
+    doubted = list(strays.values_list("pk", "phase", "stop_by"))
     return _digest([shown, event, kept_out, sorted(held), doubted])
 
 

@@ -142,7 +142,7 @@ def gpu_act(request: HttpRequest, host_id: int, gpu_id: int, what: str) -> HttpR
 def stray_act(request: HttpRequest, host_id: int, stray_id: int, act: str) -> HttpResponse:
     """A run that the host has and that is not known to be ours: end it there, or see it no more."""
     row = access.get_or_404(request.user, "manage", Host.objects.all(), pk=host_id)
-    stray = strays.doubted(row).filter(pk=stray_id).first()
+    stray = strays.shown(row).filter(pk=stray_id).first()
     if stray is None or act not in strays.ACTS:
         raise Http404
     try:

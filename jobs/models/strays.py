@@ -22,6 +22,11 @@ class Stray(models.Model):
     started_at = models.DateTimeField(null=True, blank=True, help_text="by the host's clock")
     found_at = models.DateTimeField()
     proof = models.CharField(max_length=10, choices=Proof, default=Proof.SEALED, db_default=Proof.SEALED)
+    # What it holds there, as the host told. Counted while it is ours and not closed.
+    cpus = models.FloatField(default=0, db_default=0)
+    memory_mb = models.PositiveIntegerField(default=0, db_default=0)
+    gpu_uuids = models.JSONField(default=list, db_default=[])
+    port = models.PositiveIntegerField(null=True, blank=True)
     stop_wanted_at = models.DateTimeField(null=True, blank=True)
     stop_by = models.CharField(max_length=150, blank=True)
     dismissed_at = models.DateTimeField(null=True, blank=True)

@@ -79,6 +79,7 @@ def test_every_setting_can_be_given_and_has_a_default():
         "TRAINYARD_PREEMPT_GRACE_S": "45",
         "TRAINYARD_MIN_FREE_MB": "500",
         "TRAINYARD_PORTS": "30000-30099",
+        "TRAINYARD_HOST_EVENTS_DAYS": "30",
         "TRAINYARD_LOG_BUDGET_MB": "100",
         "TRAINYARD_SEGMENT_MB": "4",
         "TRAINYARD_STALL_S": "600",

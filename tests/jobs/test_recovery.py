@@ -12,7 +12,7 @@ from agents import recovery, seals
 from agents.desk import Arrival
 from agents.models import HostEvent, Recovery
 from agents.seals import Bearer
-from jobs import recovering, schedule, services, strays
+from jobs import floor, recovering, schedule, services, strays
 from jobs.models import AuditEntry, Job, Proof, Run, Stray
 from jobs.refusals import Refused
 from tests.jobs.conftest import spec
@@ -261,3 +261,33 @@ def test_an_admin_may_say_what_no_host_can_prove(desk, add_host, submit):
         recovering.begin("again", "root", timezone.now())
     recovering.confirm([], "root", timezone.now())
     assert AuditEntry.objects.get(what="recovery.begin").after == {"why": "restored from Friday"}
+
+
+def test_what_a_stray_of_ours_holds_is_not_given_to_others(desk, add_host, submit):
+    """Once confirmed, it goes on by itself: its GPU, CPUs and memory are taken until it is closed."""
+    one = add_host("one", cpus=8, gpus=2)
+    lost = PaperRun({"gpus": ["GPU-one-0"], "port": 29_999}, seal=seals.of_run(Bearer.of(one.row), LOST))
+    lost.exit = {"cpus": 5.0, "memory_mb": 9_000, "gpus": ["GPU-one-0"], "port": 29_500}
+    forged = PaperRun({"gpus": [], "port": 1})
+    forged.exit = {"cpus": 8.0, "memory_mb": 16_000, "gpus": ["GPU-one-1"]}
+    one.runs |= {LOST: lost, OTHER: forged}
+    inventory(one, desk)
+    recovering.confirm([], "root", timezone.now())
+    [view] = floor.look().views
+    assert (view.used_cpus, view.used_memory_mb, view.used_gpus) == (5.0, 9_000, {"GPU-one-0"})
+    assert view.used_ports == {29_500}
+    fits, waits = submit(spec(machine="custom-3-6000", gpus=1)), submit(spec(machine="custom-1-1000"))
+    assert states(fits, waits) == ["PENDING", "QUEUED"] and fits.runs.get().gpu_uuids == ["GPU-one-1"]
+    lost.phase = "closed"
+    inventory(one, desk)
+    schedule.schedule(timezone.now())
+    assert states(waits) == ["PENDING"]
+
+
+def test_nonsense_about_what_a_stray_holds_is_left_out(desk, add_host):
+    one = add_host("one")
+    lost = one.runs[LOST] = stray(one)
+    lost.exit = {"cpus": float("inf"), "memory_mb": -1, "gpus": [7, "x" * 200, None], "port": "high"}
+    inventory(one, desk)
+    row = Stray.objects.get()
+    assert (row.cpus, row.memory_mb, row.gpu_uuids, row.port) == (0, 0, ["x" * 80], None)

@@ -24,16 +24,19 @@ def test_an_admin_reads_on_the_hosts_page_what_it_says_and_ends_or_dismisses_it(
     bare, false = a_doubted_run(host), a_doubted_run(host, Proof.FALSE)
     ours = a_doubted_run(host, Proof.SEALED)
     words = root.get(f"/hosts/{host.pk}/").content.decode()
-    assert "2 runs that this database does not know" in words and ours.run not in words
+    assert "3 runs that this database does not know" in words and "it is ours, and was lost" in words
     assert "it carries no seal of ours" in words and "its seal is not ours for this run on this host" in words
     assert bare.run not in browser("bob").get(f"/hosts/{host.pk}/").content.decode()
     words = root.post(f"/hosts/{host.pk}/strays/{bare.pk}/stop", follow=True).content.decode()
     assert "being ended for root" in words
     words = root.post(f"/hosts/{host.pk}/strays/{false.pk}/dismiss", follow=True).content.decode()
-    assert "1 run that this database does not know" in words and false.run not in words
+    assert "2 runs that this database does not know" in words and false.run not in words
     other = a_host("gpu-04")
     assert root.post(f"/hosts/{other.pk}/strays/{bare.pk}/stop").status_code == 404
-    assert root.post(f"/hosts/{host.pk}/strays/{ours.pk}/dismiss").status_code == 404
+    words = root.post(f"/hosts/{host.pk}/strays/{ours.pk}/dismiss", follow=True).content.decode()
+    assert "was started by this deployment" in words and ours.run in words
+    Stray.objects.filter(pk=ours.pk).update(phase="closed")
+    assert ours.run not in root.get(f"/hosts/{host.pk}/").content.decode()
     assert root.post(f"/hosts/{host.pk}/strays/{bare.pk}/adopt").status_code == 404
 
 
