@@ -20,11 +20,12 @@ MARK = struct.Struct("<Qd")
 class Custody:
     """Looks at a growing log now and then: seldom when it is quiet, often when it nears its budget."""
 
-    def __init__(self, directory: str, fd: int, budget_mb: int) -> None:
+    def __init__(self, directory: str, fd: int, budget_mb: int, fresh: bool = False) -> None:
         self._directory = directory
         self._fd = fd
         self._budget = budget_mb << 20
-        self._generation, self._holes = read_cut(directory)
+        # A log that is just being made has not been cut.
+        self._generation, self._holes = (0, []) if fresh else read_cut(directory)
         self._size = 0
         self._used = 0
         self.quiet = False

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+_ARMED = os.environ.get("TRAINYARD_FAILPOINT", "")
+
 RUNNER_FAILPOINTS = (
     "after_mkdir",  # serve: the claim stands, nobody holds its lock yet
     "after_lock",  # serve: before the keeper is forked
@@ -31,12 +33,11 @@ def failpoint(name: str) -> None:
 
     A file is removed before it fires, so that whoever takes over comes through.
     """
-    armed = os.environ.get("TRAINYARD_FAILPOINT", "")
-    if not armed:
+    if not _ARMED:
         return
     act = "kill"
-    if "/" in armed:
-        path = os.path.join(armed, name)
+    if "/" in _ARMED:
+        path = os.path.join(_ARMED, name)
         try:
             with open(path) as file:
                 act = file.read().strip() or "kill"
@@ -44,7 +45,7 @@ def failpoint(name: str) -> None:
         except OSError:
             return
     else:
-        wanted, _, act = armed.partition(":")
+        wanted, _, act = _ARMED.partition(":")
         if wanted != name:
             return
     os.kill(os.getpid(), signal.SIGSTOP if act == "stop" else signal.SIGKILL)

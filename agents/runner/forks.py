@@ -2,16 +2,57 @@
 
 from __future__ import annotations
 
+# `signal` is made of this, and makes a name of each number. In a fresh fork that takes longer than all else does.
+import _signal  # type: ignore[import-not-found]
 import contextlib
+import functools
 import os
 import signal
 import time
 import traceback
-from typing import Callable, Set
+from typing import Callable, Dict, List, NoReturn, Set, Tuple
 
 from agents.runner.linux import retitle
 
-_POLITE = "TERM INT HUP QUIT PIPE USR1 USR2 ALRM TSTP TTIN TTOU"
+_POLITE = [
+    *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
+    *(signal.SIGALRM, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
+]
+
+
+@functools.lru_cache(maxsize=None)
+def ignored_signals() -> Tuple[int, ...]:
+    """Those that this program ignores because Python does (SIGPIPE), or whoever started it."""
+    return tuple(s for s in range(1, signal.NSIG) if signal.getsignal(s) is signal.SIG_IGN)
+
+
+def default_signals() -> None:
+    """Before another program is executed here: none is ignored and none is blocked. Handlers do not survive anyway."""
+    for signum in ignored_signals():
+        _signal.signal(signum, _signal.SIG_DFL)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+
+
+def close_all_but(keep: Set[int]) -> None:
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        if fd not in keep:
+            os.closerange(fd, fd + 1)  # which minds nothing: one was that of the list itself
+
+
+def execute(command: List[str], env: Dict[str, str]) -> NoReturn:
+    """Become `command`, looked for in the PATH of its own environment. What os.execvpe does, but for its detours."""
+    if "/" in command[0]:
+        os.execve(command[0], command, env)
+    problem: OSError | None = None
+    for directory in env.get("PATH", os.defpath).split(":"):
+        try:
+            os.execve(os.path.join(directory, command[0]), command, env)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            missing: OSError = error
+        except OSError as error:
+            problem = problem or error
+    raise problem or missing
 
 
 def detach(keep: Set[int], title: str) -> None:
@@ -20,16 +61,22 @@ def detach(keep: Set[int], title: str) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2 and int(name) not in keep:
-            with contextlib.suppress(OSError):
-                os.close(int(name))
+    close_all_but(keep | {0, 1, 2})
     signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for name in _POLITE.split():
-        signal.signal(getattr(signal, "SIG" + name), signal.SIG_IGN)
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, _POLITE)
     os.chdir("/")
     retitle(title)
+
+
+def wake_at_ends(write: int) -> None:
+    """From now on each end of a child writes to this descriptor. Forks inherit the handler, but not where it writes."""
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    if not _heeded:
+        signal.signal(signal.SIGCHLD, lambda signum, frame: None)
+        _heeded.append(True)
+
+
+_heeded: List[bool] = []
 
 
 def fork_detached(act: Callable[[], None], directory: str, keep: Set[int], title: str) -> int:

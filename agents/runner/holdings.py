@@ -103,9 +103,7 @@ class Holdings:
         check_gpus(order.gpus, facts)
         if order.port is not None:
             check_port(order.port)
-        if order.work_key is not None:
-            self.work = os.path.join(self.home.work, order.work_key)
-        self.make_work(order.files)
+        self.make_work(order.work_key, order.files)
         facts["work"] = self.work
         facts["cgroup"] = make_cgroup(cgroup_path(self.run, facts["mark"]))
         group, enforced = limit_memory(facts["cgroup"], self.run, facts["mark"], order.memory_mb)
@@ -122,14 +120,17 @@ class Holdings:
             os.set_inheritable(fd, True)  # the replica holds it too, should all keepers die
             self.gpu_locks.append(fd)
 
-    def make_work(self, files: Dict[str, str]) -> None:
+    def make_work(self, work_key: str | None, files: Dict[str, str]) -> None:
         """What touches a user's path. Where that may be on a disk of its own, a child with a deadline does it."""
+        if work_key is not None:
+            self.work = os.path.join(self.home.work, work_key)
 
         def act() -> None:
             os.makedirs(self.work, mode=0o700, exist_ok=True)
             write_files(self.work, files)
 
-        if not elsewhere(self.home.base, self.work):
+        # Nothing can be mounted below what was made for this claim.
+        if work_key is None or not elsewhere(self.home.base, self.work):
             act()
         elif not in_time(act, STORAGE_S):
             raise Refused("storage", "%s does not answer, or cannot be written" % self.work)

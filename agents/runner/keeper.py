@@ -106,7 +106,7 @@ class Keeper(Life):
             self.parent = os.getppid()
             self.spawn()
             self.watch_children()
-            self.custody = Custody(self.directory, self.log, self.order.log_budget_mb if self.order else 1)
+            self.custody = self.take_custody(fresh=True)
             stop = read_deadline(self.directory)
             self.await_sync()
             failpoint("before_gate")
@@ -120,6 +120,9 @@ class Keeper(Life):
             leave_trace(self.directory)
         finally:
             os._exit(status)
+
+    def take_custody(self, fresh: bool = False) -> Custody:
+        return Custody(self.directory, self.log, self.order.log_budget_mb if self.order else 1, fresh)
 
     def await_sync(self) -> None:
         """The outer keeper makes the claim durable meanwhile; if it was killed or stopped, this one does."""
@@ -139,7 +142,7 @@ class Keeper(Life):
             return
         retitle("trainyard-keeper %s (second)" % self.run)
         self.watch_children()
-        self.custody = Custody(self.directory, self.log, self.order.log_budget_mb if self.order else 1)
+        self.custody = self.take_custody()
         self.await_birth()
         self.main = self.pinned()[0]
         self.wide = True

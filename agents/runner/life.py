@@ -22,6 +22,7 @@ from agents.runner.custody import Custody
 from agents.runner.facts import Facts, close_unstarted, new_facts, save_facts
 from agents.runner.failpoints import failpoint
 from agents.runner.files import SECRETS, clean_directory, read_deadline, unlink
+from agents.runner.forks import wake_at_ends
 from agents.runner.holdings import Holdings, clean_gpus, leave_cgroups
 from agents.runner.home import Home
 from agents.runner.orders import Order
@@ -80,8 +81,7 @@ class Life:
         self.wake, write = os.pipe()
         for fd in (self.wake, write):
             os.set_blocking(fd, False)
-        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda signum, frame: None)
+        wake_at_ends(write)
 
     def attend(self) -> None:
         """From the first moment to the closed fact."""

@@ -31,15 +31,21 @@ def punch_hole(fd: int, start: int, length: int) -> bool:
 def retitle(title: str) -> None:
     """Show `title` in ps. Keepers are forked, and would else all look like the serve that they came from."""
     libc.prctl(_PR_SET_NAME, ctypes.c_char_p(title.encode()[:15]), 0, 0, 0)
+    start, room = own_argv()
+    if room:
+        ctypes.memmove(start, title.encode()[: room - 1].ljust(room, b"\0"), room)
+
+
+@functools.lru_cache(maxsize=None)
+def own_argv() -> Tuple[int, int]:
+    """Where our own command line is in our own memory, which a fork has in the same place: (address, length)."""
     try:
         with open("/proc/self/stat", "rb") as file:
             fields = file.read().rsplit(b")", 1)[1].split()
-        start, end = int(fields[45]), int(fields[46])  # arg_start, arg_end: our own argv in our own memory
+        start, end = int(fields[45]), int(fields[46])
     except (OSError, ValueError, IndexError):
-        return
-    room = end - start
-    if 0 < room < 1 << 20:
-        ctypes.memmove(start, title.encode()[: room - 1].ljust(room, b"\0"), room)
+        return 0, 0
+    return start, end - start if 0 < end - start < 1 << 20 else 0
 
 
 class Inotify:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pwd
 import zlib
@@ -126,8 +127,8 @@ _NOT_FOR_REPLICAS = {"SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK",
 }  # fmt: skip
 
 
-def build_env(order: Order, run: str, work: str, mark: str) -> Dict[str, str]:
-    """The replica's whole environment: the login's, then the order's, then what only the host knows."""
+@functools.lru_cache(maxsize=None)
+def login_env() -> Dict[str, str]:
     env = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_REPLICAS}
     user = pwd.getpwuid(os.getuid())
     env.setdefault("HOME", user.pw_dir)
@@ -136,6 +137,12 @@ def build_env(order: Order, run: str, work: str, mark: str) -> Dict[str, str]:
     env.setdefault("SHELL", user.pw_shell or "/bin/sh")
     env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
     env.setdefault("LANG", "C.UTF-8")
+    return env
+
+
+def build_env(order: Order, run: str, work: str, mark: str) -> Dict[str, str]:
+    """The replica's whole environment: the login's, then the order's, then what only the host knows."""
+    env = dict(login_env())
     env.update({name: value.replace("@WORK@", work) for name, value in order.env.items()})
     env["CUDA_VISIBLE_DEVICES"] = ",".join(order.gpus)  # last: nobody widens this by an env of their own
     env.update(PWD=work, TRAINYARD_RUN=run, TRAINYARD_WORK=work, TRAINYARD_MARK=mark)

@@ -2,46 +2,119 @@
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
-import tempfile
-from typing import List, Tuple
+import os
+import select
+import signal
+import time
+from typing import List, NoReturn, Tuple
+
+from agents.runner.forks import close_all_but, default_signals, execute
+from agents.runner.processes import read_process, send_exactly
+
+MOST_WORDS = 1 << 20
 
 
 class Program:
-    """A program of this host that is asked something: begun now, heard later, left behind if it hangs."""
+    """A program of this host that is asked something: begun now, heard later, left behind if it hangs.
 
-    def __init__(self, command: List[str]) -> None:
+    By fork and exec alone: `subprocess` brings threads along, and looking after those costs each fork of ours more than
+    all else in it.
+    """
+
+    def __init__(self, command: List[str], complaints: bool = True) -> None:
         self._name = command[0]
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115
+        self._heard = b""
+        self._over = False
         self._failed = ""
+        self._pid, self._ticks = 0, -1
+        self._fd, write = os.pipe()
+        os.set_blocking(self._fd, False)
         try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=self._file,
-                stderr=self._file,
-                start_new_session=True,
-            )
+            self._pid = os.fork()
+            if self._pid == 0:
+                _become(command, write, complaints)
+            process = read_process(self._pid)
+            self._ticks = process.ticks if process else -1
         except OSError as error:
             self._failed = str(error)
+        finally:
+            os.close(write)
+
+    def hear(self) -> bool:
+        """Take what it has said. True when it will say no more."""
+        for _ in range(64):
+            if self._over:
+                break
+            try:
+                data = os.read(self._fd, 65536)
+            except BlockingIOError:
+                break
+            if len(self._heard) < MOST_WORDS:
+                self._heard += data
+            self._over = not data
+        return self._over
+
+    @property
+    def words(self) -> str:
+        return self._heard[:MOST_WORDS].decode("utf-8", "replace")
 
     def answer(self, timeout: float) -> Tuple[int, str]:
         """(status, what it printed). One that hangs, as nvidia-smi can, counts as failed."""
-        with self._file:
-            if self._failed:
-                return 127, self._failed
-            try:
-                status = self._process.wait(timeout)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                with contextlib.suppress(
-                    subprocess.TimeoutExpired
-                ):  # it may hang in the kernel, as drivers do
-                    self._process.wait(1)
+        if self._failed:
+            self.close()
+            return 127, self._failed
+        try:
+            status = self._wait(timeout)
+            if status is None:
+                self.kill()
+                self._wait(1.0)  # it may hang in the kernel, as drivers do
                 return 124, "%s did not answer within %g s" % (self._name, timeout)
-            self._file.seek(0)
-            return status, self._file.read(1 << 20).decode("utf-8", "replace")
+            self.hear()
+            return status, self.words
+        finally:
+            self.close()
+
+    def _wait(self, timeout: float) -> int | None:
+        until = time.monotonic() + timeout
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        while True:
+            over = self.hear()
+            try:
+                done, status = os.waitpid(self._pid, os.WNOHANG)
+            except ChildProcessError:
+                return 0  # buried by somebody else: what it said is here
+            if done:
+                return os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+            left = until - time.monotonic()
+            if left <= 0:
+                return None
+            if over:
+                time.sleep(min(0.002, left))
+            else:
+                poll.poll(min(0.02, left) * 1000)
+
+    def kill(self) -> None:
+        send_exactly(self._pid, self._ticks, signal.SIGKILL)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _become(command: List[str], stdout: int, complaints: bool) -> NoReturn:
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(stdout, 1)
+        os.dup2(stdout if complaints else null, 2)
+        close_all_but({0, 1, 2})
+        default_signals()
+        execute(command, dict(os.environ))
+    except OSError as error:
+        os.write(1, str(error).encode())
+    finally:
+        os._exit(127)
 
 
 def output_of(command: List[str], timeout: float = 10.0) -> Tuple[int, str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
-import signal
 import struct
 from typing import Dict, List, NamedTuple, NoReturn, Tuple
 
 from agents.runner.containment import join_cgroup
+from agents.runner.forks import default_signals, execute
 
 # What the replica's process has got to before it became the command, in memory shared by keepers and replica.
 BORN, GO, NEVER, FAILED = 1, 2, 3, 4
@@ -69,16 +68,13 @@ class Replica:
             os.dup2(scene.log, 1)
             os.dup2(scene.log, 2)
             os.chdir(scene.work)
-            for signum in range(1, 65):
-                with contextlib.suppress(OSError, ValueError):
-                    signal.signal(signum, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            default_signals()
             if os.read(self._gate_read, 1) != b"g":
                 self.pin(NEVER)  # the keeper died before it let us go: this command never was
                 os._exit(0)
             os.umask(scene.umask)
             self.pin(GO, outside)
-            os.execvpe(command[0], command, env)
+            execute(command, env)
         except OSError as error:
             self.pin(FAILED, words="%s: %s" % (error.strerror, command[0]))
         except BaseException as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
 import time
 from typing import Callable, Dict, Iterator, List, Tuple
 
@@ -17,6 +16,7 @@ from agents.runner.facts import Facts
 from agents.runner.files import read_json
 from agents.runner.home import is_gpu
 from agents.runner.processes import all_processes, children_of, descendants, read_process
+from agents.runner.programs import Program
 from agents.runner.runs import Run
 from agents.runner.wire import Message
 
@@ -43,10 +43,9 @@ class Samples:
     def __init__(self) -> None:
         self.uses: Dict[str, Use] = {}
         self.load: Dict[str, List[int | None]] = {}
-        self.smi: subprocess.Popen[bytes] | None = None
+        self.smi: Program | None = None
         self.smi_at = -SAMPLE_S
         self.smi_heard = False
-        self.said = b""
 
     def take(self, runs: List[Run], free_mb: Callable[[], int]) -> Iterator[Message]:
         """The samples that are due now, as messages."""
@@ -89,44 +88,30 @@ class Samples:
         if self.smi is not None:
             self.hear_smi(now)
         elif now - self.smi_at >= SAMPLE_S and any(use.gpus for use in self.uses.values()):
-            self.smi_at, self.said = now, b""
-            try:
-                self.smi = subprocess.Popen(
-                    SMI,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
-            except OSError:
-                return
-            assert self.smi.stdout is not None
-            os.set_blocking(self.smi.stdout.fileno(), False)
+            self.smi_at = now
+            self.smi = Program(SMI, complaints=False)
 
     def hear_smi(self, now: float) -> None:
-        assert self.smi is not None and self.smi.stdout is not None
-        try:
-            data = os.read(self.smi.stdout.fileno(), 65536)
-        except BlockingIOError:
-            if now - self.smi_at < SMI_PATIENCE_S:
-                return
-            data, self.said = b"", b""
-            self.close()
-        self.said = (self.said + data)[-65536:]
-        if not data:
-            self.smi.stdout.close()
-            self.smi.poll()
-            self.smi, self.load, self.smi_heard = None, read_load(self.said), True
+        assert self.smi is not None
+        if self.smi.hear():
+            self.load, self.smi_heard = read_load(self.smi.words), True
+        elif now - self.smi_at < SMI_PATIENCE_S:
+            return
+        else:
+            self.smi.kill()
+            self.load, self.smi_heard = {}, True
+        self.smi.close()
+        self.smi = None
 
     def close(self) -> None:
-        if self.smi is not None and self.smi.poll() is None:
+        if self.smi is not None:
             self.smi.kill()
 
 
-def read_load(text: bytes) -> Dict[str, List[int | None]]:
+def read_load(text: str) -> Dict[str, List[int | None]]:
     """UUID → [utilisation in percent, memory in MiB]; None for what the card does not tell."""
     found: Dict[str, List[int | None]] = {}
-    for line in text.decode("utf-8", "replace").splitlines():
+    for line in text.splitlines():
         parts = [part.strip() for part in line.split(",")]
         if len(parts) == 3 and is_gpu(parts[0]):
             found[parts[0]] = [int(part) if part.isdigit() else None for part in parts[1:]]

@@ -6,21 +6,22 @@ import contextlib
 import gc
 import hashlib
 import os
-import platform
 import pwd
 import select
-import signal
 import sys
 import time
 from typing import Callable, Dict, NoReturn, Tuple
 
 from agents.runner.claims import Claims
-from agents.runner.containment import containment_level
+from agents.runner.containment import containment_level, delegated_cgroup
 from agents.runner.errands import Errands
 from agents.runner.files import free_bytes, read_plain, stored_number, write_file
 from agents.runner.forgetting import Forgetting, read_forgotten
+from agents.runner.forks import ignored_signals, wake_at_ends
 from agents.runner.gpu_watch import GpuWatch
 from agents.runner.home import Home, is_run_id
+from agents.runner.linux import boot_id, own_argv
+from agents.runner.orders import login_env
 from agents.runner.outbox import Hangup, Outbox
 from agents.runner.runs import OUT_BYTES, Runs
 from agents.runner.samples import Samples
@@ -69,8 +70,7 @@ class Serve:
         self.wake, write = os.pipe()
         for fd in (self.in_fd, self.out.fd, self.wake, write):
             os.set_blocking(fd, False)
-        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda signum, frame: None)
+        wake_at_ends(write)
         self.out.control(PREFACE)
         gc.freeze()  # forked keepers then share our pages instead of copying them at their first collection
         try:
@@ -230,7 +230,7 @@ class Serve:
             "v": PROTOCOL,
             "sha": self.sha,
             "boot_id": self.runs.boot_id,
-            "python": platform.python_version(),
+            "python": sys.version.split()[0],
             "wall": time.time(),
             "mono": time.monotonic(),
             "uid": os.getuid(),
@@ -289,8 +289,19 @@ def read_mark(path: str) -> Tuple[int, str]:
         return 0, ""
 
 
+def learn() -> None:
+    """What stays as it is for as long as this process lives: found out once, not again by each fork of it."""
+    boot_id()
+    login_env()
+    own_argv()
+    ignored_signals()
+    for controller in ("", "memory"):
+        delegated_cgroup(controller)
+
+
 def main() -> None:
     with open(sys.argv[0], "rb") as file:  # now, while it is certain to be there
         sha = hashlib.sha256(file.read()).hexdigest()
     umask = os.umask(0o077)
+    learn()
     Serve(0, 1, umask, sha).run_loop()

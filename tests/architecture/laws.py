@@ -26,8 +26,8 @@ RUNNER_STOREYS = (
     *("__main__", "serve", "shell", "probe"),
     *("claims", "forgetting", "gpu_watch", "samples", "runs"),
     *("keeper", "life", "holdings", "gpus", "tail", "custody", "facts", "errands"),
-    *("replica", "orders", "outbox", "forks", "files", "processes"),
-    *("containment", "programs", "home", "linux", "failpoints", "digest", "wire", "__init__"),
+    *("replica", "orders", "outbox", "programs", "forks", "files", "processes"),
+    *("containment", "home", "linux", "failpoints", "digest", "wire", "__init__"),
 )
 NAMELESS = frozenset({"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"})
 STATE_WRITERS = frozenset({"jobs/advance.py", "jobs/schedule.py"})

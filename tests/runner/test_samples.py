@@ -91,8 +91,8 @@ def cmdline(pid):
 @pytest.mark.parametrize(
     ("text", "load"),
     [
-        (b"GPU-a, 5, 1024\nGPU-b, [N/A], 7\n", {"GPU-a": [5, 1024], "GPU-b": [None, 7]}),
-        (b"NVIDIA-SMI has failed, because, it did\n\xff\nGPU-a, 5\n", {}),
+        ("GPU-a, 5, 1024\nGPU-b, [N/A], 7\n", {"GPU-a": [5, 1024], "GPU-b": [None, 7]}),
+        ("NVIDIA-SMI has failed, because, it did\n\ufffd\nGPU-a, 5\n", {}),
     ],
 )
 def test_what_nvidia_smi_says_is_read_with_care(text, load):
