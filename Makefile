@@ -3,7 +3,7 @@ PY := .venv/bin/python
 # Where the machine forbids compiled modules, each process of ours would take half as long again to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install install-run up test bench campaign soak simulate behaviour programs runner-pythons lint
+.PHONY: help install install-run up test bench campaign soak simulate screenshots behaviour programs runner-pythons lint
 
 help:
 	@echo "make up       start Trainyard (TRAINYARD_PORT, TRAINYARD_BIND, TRAINYARD_DATA; see README.md)"
@@ -15,6 +15,7 @@ help:
 	@echo "make runner-pythons  the runner's tests, and hosts, with other Pythons (PYTHONS=\"3.7 3.8 3.13\")"
 	@echo "make behaviour  write docs/behaviour.md: which rows of the service's documents are shown by which tests"
 	@echo "make simulate a month of a cluster by the scheduler's rules, drawn into docs/scheduling.svg"
+	@echo "make screenshots  take the pictures of the README again, of the product with jobs on test hosts"
 	@echo "make campaign the seeded fault campaign, longer than in the tests (CAMPAIGN_S=600 SEED=)"
 	@echo "make soak     ten minutes of everything at once: nothing is lost, nothing grows (SOAK_S=600 SEED=)"
 
@@ -41,6 +42,10 @@ bench: install
 
 simulate: install
 	@$(PY) -m tests.bench.simulate --plot docs/scheduling.svg
+
+screenshots: install
+	@tools/test-machine
+	@$(PY) -m tests.browser.screenshots
 
 campaign: install
 	@tools/test-machine

@@ -362,3 +362,20 @@ def test_the_stamps_move_with_what_is_shown(project, cast):
     assert moved_by(lambda: Run.objects.filter(pk=run.pk).update(released_at=later)) == {"hosts", "host"}
     assert moved_by(lambda: a_run(job, Replica.objects.get(), host, number=1)) == {"job", "hosts", "host"}
     assert moved_by(lambda: a_job(project, cast.bob)) == {"list"}
+
+
+def test_the_logs_of_earlier_runs_are_looked_through_where_there_are_any(browser, project, cast):
+    job = a_job(project, cast.bob, host=a_host())
+    page = f"/jobs/{job.pk}/"
+    assert 'data-part="everywhere"' not in browser("vera").get(page).content.decode()
+    run = job.runs.select_related("replica").get()
+    a_run(job, run.replica, run.host, number=1)
+    for address in (page, f"{page}log/workerpool0-0"):
+        shown = browser("vera").get(address).content.decode()
+        assert "All runs</button>" in shown and 'data-part="earlier" checked' in shown
+    assert (
+        "All replicas</button>"
+        in browser("vera")
+        .get(f"/jobs/{a_job(project, cast.bob, host=run.host, replicas=2).pk}/")
+        .content.decode()
+    )
