@@ -56,11 +56,13 @@ def test_each_line_that_has_it_is_found_once_in_whatever_pieces_it_is_read(run, 
 
 
 def test_nothing_is_found_over_a_gap_and_what_is_behind_it_is(run):
-    write(run, b"one los")
+    write(run, b"one loss\nanother loss, and a los")
     lose(run, 1000)
     write(run, b"s two\nloss three, not ended")
     assert [(hit.offset, hit.text) for hit in find(run, Needle("loss"), 0, logs.size(run)).hits] == [
-        (1013, b"loss three, not ended")
+        (4, b"one loss"),
+        (17, b"another loss, and a los"),
+        (1038, b"loss three, not ended"),
     ]
 
 
@@ -71,6 +73,15 @@ def test_a_line_without_an_end_is_searched_in_parts_and_shown_in_part(run, monke
     [hit] = find(run, Needle("loss"), 0, logs.size(run)).hits
     assert hit.offset == 3998 and 3998 - 1600 <= hit.line <= 3998
     assert hit.text == b"." * finding.BEFORE + b"loss" + b"." * finding.BEHIND
+
+
+@pytest.mark.parametrize("place", range(3892, 3902))  # the first part ends before 3897
+def test_what_lies_across_two_parts_of_a_line_is_found_once(run, monkeypatch, place):
+    monkeypatch.setattr(finding, "STEP", 4000)
+    monkeypatch.setattr(finding, "LONGEST_LINE", 1600)
+    write(run, b"." * place + b"loss" + b"." * 9000)
+    [hit] = find(run, Needle("loss"), 0, logs.size(run)).hits
+    assert hit.offset == place and b"loss" in hit.text and hit.line <= place
 
 
 def test_one_question_reads_no_more_than_it_may(run, monkeypatch):
@@ -86,3 +97,18 @@ def test_one_question_reads_no_more_than_it_may(run, monkeypatch):
     )
     found = find(run, Needle("nothing like it"), 0, logs.size(run))
     assert sum(asked) == 3000 and 2900 < found.end <= 3000 and not found.hits
+
+
+def test_who_has_as_many_as_asked_for_may_ask_on_and_who_has_all_is_told_so(run):
+    write(run, b"loss\nloss\nno end: los")
+    some = find(run, Needle("loss"), 0, logs.size(run), hits=2)
+    assert (len(some.hits), some.over) == (2, False)
+    assert not find(run, Needle("end"), 0, logs.size(run), hits=1).over, "there may be another one behind it"
+    assert find(run, Needle("none"), 0, logs.size(run) + 1000).over, "no more is stored than is stored"
+    rest = find(run, Needle("loss"), some.end, logs.size(run))
+    assert (rest.hits, rest.over) == ((), True)
+    write(run, b"s")
+    grown = find(run, Needle("loss"), rest.end, logs.size(run))
+    assert [hit.offset for hit in grown.hits] == [18], (
+        "what had begun when all was looked through is found when it is there"
+    )

@@ -70,6 +70,9 @@ def test_a_life_is_told_as_json_that_is_signed_and_told_once(add_host, desk, sub
     for later in (0, 1, 200):
         deliver(later)
     assert [json.loads(body)["type"] for _, _, body in hook.heard] == ["job.restarted", "job.failed"]
+    assert json.loads(hook.heard[0][2])["data"]["error"] is None, (
+        "it had failed by then, which is another story"
+    )
     path, headers, body = hook.heard[1]
     told = json.loads(body)["data"]
     assert told["job"]["id"] == str(job.pk) and told["job"]["state"] == "FAILED" and told["error"]["message"]

@@ -120,7 +120,9 @@ def test_a_repeated_stop_shortens_the_grace_and_never_lengthens_it(console):
 def test_a_timeout_is_kept_with_the_console_away(host):
     console = host.connect()
     console.hello()
-    console.start("r1", ["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"], timeout_s=1.5, grace_s=0.2)
+    console.start(
+        "r1", ["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"], timeout_s=1.5, grace_s=0.2
+    )
     console.running("r1")
     console.drop()
     facts = wait_for(lambda: (f := host.facts("r1")) and f["phase"] == "closed" and f, "the timeout")

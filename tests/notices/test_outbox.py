@@ -1,0 +1,99 @@
+"""Which lines of history become notices, which notices are due, and whose word about one counts."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from jobs import notices, targets
+from jobs.advance import advance
+from jobs.models import Job, Notice, NoticeTarget
+from tests.jobs.conftest import alice, project, spec, submit
+
+__all__ = ["alice", "project", "submit"]
+ADDRESS = "https://hook.example/"
+
+
+@pytest.fixture
+def tell(alice):
+    def add(name=""):
+        notices.gather(timezone.now())
+        row, _ = targets.add(alice, "hook", ADDRESS + name, ["cancelled"], 4.0, "alice", timezone.now())
+        return row
+
+    return add
+
+
+def cancel(job):
+    Job.objects.filter(pk=job.pk).update(cancel_requested_at=timezone.now(), cancel_requested_by="alice")
+    advance([job.pk], timezone.now())
+
+
+def gathered():
+    notices.gather(timezone.now())
+    return sorted(Notice.objects.values_list("target", flat=True))
+
+
+@pytest.fixture
+def notice(submit, tell):
+    """One that waits to be sent."""
+    job = submit(spec())
+    tell()
+    cancel(job)
+    notices.gather(timezone.now())
+    return Notice.objects.get()
+
+
+def test_the_very_next_line_is_told(submit, tell):
+    job = submit(spec())
+    row = tell()
+    cancel(job)
+    assert gathered() == [row.pk]
+
+
+def test_whoever_asks_later_is_not_told_of_what_was_before(submit, tell):
+    before = tell("before")
+    cancel(submit(spec()))
+    tell("after")
+    assert gathered() == [before.pk]
+
+
+def test_who_may_not_log_in_any_more_is_told_nothing(alice, submit, tell):
+    tell()
+    alice.is_active = False
+    alice.save()
+    cancel(submit(spec()))
+    assert gathered() == []
+
+
+def test_a_target_that_rests_is_left_alone_until_then(notice):
+    now = timezone.now()
+    NoticeTarget.objects.update(rest_until=now + timedelta(seconds=30))
+    assert notices.due(now) == [] and notices.take(notice.pk, now) is None
+    later = now + timedelta(seconds=31)
+    assert notices.due(later) == [notice.pk] and notices.take(notice.pk, later) is not None
+
+
+def test_the_word_of_one_who_was_too_slow_does_not_count(notice):
+    """Somebody else has it by now, and his word is the one that counts."""
+    now = timezone.now()
+    slow = notices.take(notice.pk, now)
+    later = now + notices.AHEAD + timedelta(seconds=1)
+    quick = notices.take(notice.pk, later)
+    notices.note(slow, True, "the slow one", False, later)
+    notice.refresh_from_db()
+    assert (notice.sent_at, notice.answer) == (None, "")
+    notices.note(quick, True, "the quick one", True, later)
+    notice.refresh_from_db()
+    assert (notice.sent_at, notice.given_up_at, notice.answer) == (later, None, "the quick one")
+
+
+def test_what_is_old_is_forgotten_unless_it_is_still_to_be_sent(notice):
+    now = timezone.now() + notices.KEPT + timedelta(days=1)
+    notices.forget_old(now)
+    assert Notice.objects.filter(pk=notice.pk).exists()
+    Notice.objects.update(due_at=None)
+    notices.forget_old(now)
+    assert not Notice.objects.exists()

@@ -1,0 +1,129 @@
+"""What is kept of a quota for those who wait: who comes behind gets what is left over then, or is over by then."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.rules.pledges import Pledges
+from jobs.rules.quota import Account, Book, Limits, Use
+from jobs.rules.running import Claim, Occupants, Running
+
+VISION, SPEECH, ADA, BOB = 1, 2, 11, 12
+SOON, LATER, FOR_EVER = 100.0, 200.0, 10_000.0
+
+
+def holds(job, gpus, ends, owner=ADA, project=VISION, kind="H100"):
+    return Running(job, ends, (Claim(job, 1.0, 0, kind, gpus),), project=project, owner=owner)
+
+
+def yard(*running, members=(), **limits):
+    """Project vision with these limits, in which these run; so do those of `members` (owner → limits)."""
+
+    def account(who, of_them, own):
+        used = Use(running=0)
+        found = Account(who, own, used)
+        for one in of_them:
+            found.change(one.by_kind, 1)
+        return found
+
+    in_vision = [one for one in running if one.project == VISION]
+    projects = {VISION: account("vision", in_vision, Limits(**limits))}
+    people = {
+        (VISION, owner): account(f"member {owner}", [one for one in in_vision if one.owner == owner], own)
+        for owner, own in dict(members).items()
+    }
+    return Pledges(Book(projects, people), Occupants(running))
+
+
+def need(gpus, kind="H100"):
+    return {kind: gpus}
+
+
+def test_whoever_ends_at_the_very_moment_has_given_back_by_then():
+    pledges = yard(holds(1, 8, SOON), gpus={"H100": 16})
+    pledges.reserve(VISION, ADA, need(8), SOON)
+    assert not pledges.kept(VISION, ADA, need(8), FOR_EVER), "8 are left beside those that are kept"
+    assert pledges.kept(VISION, ADA, need(9), FOR_EVER)
+
+
+def test_whoever_ends_later_still_holds_what_he_has():
+    pledges = yard(holds(1, 8, LATER), gpus={"H100": 16})
+    pledges.reserve(VISION, ADA, need(8), SOON)
+    assert pledges.kept(VISION, ADA, need(1), FOR_EVER)
+
+
+def test_who_is_over_by_then_takes_nothing_and_one_moment_later_it_does():
+    pledges = yard(gpus={"H100": 8})
+    pledges.reserve(VISION, ADA, need(8), SOON)
+    assert not pledges.kept(VISION, ADA, need(8), SOON)
+    assert pledges.kept(VISION, ADA, need(1), SOON + 1)
+    assert not pledges.kept(SPEECH, BOB, need(8), FOR_EVER), "another project is not concerned"
+
+
+def test_what_is_left_over_is_given_away_once():
+    pledges = yard(gpus={"H100": 16})
+    pledges.reserve(VISION, ADA, need(8), SOON)
+    assert not pledges.kept(VISION, BOB, need(8), FOR_EVER)
+    pledges.take(VISION, BOB, need(8), FOR_EVER)
+    assert pledges.kept(VISION, BOB, need(1), FOR_EVER)
+
+
+def test_the_first_who_is_over_quota_is_kept_for_until_enough_comes_back():
+    """Two end one after the other: the first alone does not make room, the second does."""
+    pledges = yard(holds(1, 4, SOON), holds(2, 4, LATER), gpus={"H100": 8})
+    pledges.wait(VISION, ADA, need(8))
+    assert not pledges.kept(VISION, ADA, need(4), LATER)
+    assert pledges.kept(VISION, ADA, need(1), LATER + 1)
+
+
+def test_it_is_kept_from_the_first_moment_at_which_there_is_room_and_only_from_then():
+    pledges = yard(holds(1, 4, SOON), holds(2, 4, LATER), gpus={"H100": 8})
+    pledges.wait(VISION, ADA, need(2))
+    assert not pledges.kept(VISION, ADA, need(4), SOON)
+    assert not pledges.kept(VISION, ADA, need(2), FOR_EVER), "2 of the 4 that come back first are left"
+    assert pledges.kept(VISION, ADA, need(3), SOON + 1) and pledges.kept(VISION, ADA, need(3), FOR_EVER)
+
+
+def test_only_the_first_of_a_kind_is_kept_for():
+    """The second, a smaller one, must not pledge what the first has been promised: nothing comes of two promises."""
+    pledges = yard(holds(1, 8, SOON), gpus={"H100": 8})
+    pledges.wait(VISION, ADA, need(4))
+    pledges.wait(VISION, BOB, need(8))
+    assert not pledges.kept(VISION, ADA, need(4), FOR_EVER), "4 are left beside the first one's"
+
+
+def test_nothing_is_kept_for_whom_no_end_helps():
+    """It is larger than the quota, or the month's hours are used up: it waits for an admin, and holds up nobody."""
+    pledges = yard(holds(1, 8, SOON), gpus={"H100": 8})
+    pledges.wait(VISION, ADA, need(9))
+    assert not pledges.kept(VISION, ADA, need(8), FOR_EVER)
+    pledges.wait(VISION, ADA, need(8))
+    assert pledges.kept(VISION, ADA, need(1), FOR_EVER), "the next one can be helped"
+    used_up = yard(holds(1, 8, SOON), gpu_hours=1.0)
+    used_up._book.projects[VISION].use.gpu_hours = 2.0
+    used_up.wait(VISION, ADA, need(1))
+    assert not used_up._of
+
+
+def test_a_limit_of_jobs_is_kept_too_for_jobs_without_gpus_as_well():
+    pledges = yard(holds(1, 8, SOON), running=1)
+    pledges.wait(VISION, ADA, {})
+    assert pledges.kept(VISION, ADA, {}, FOR_EVER) and not pledges.kept(VISION, ADA, {}, SOON)
+
+
+def test_where_no_limit_speaks_of_them_nothing_is_kept():
+    pledges = yard(gpus={"A100": 8})
+    pledges.reserve(VISION, ADA, need(8), SOON)
+    assert not pledges._of
+
+
+@pytest.mark.parametrize(("whose", "kept"), [(ADA, True), (BOB, False)])
+def test_what_others_give_back_is_none_of_a_members_own(whose, kept):
+    """Ada's own limit is 8. Eight that Bob gives back are no room for her, her own are."""
+    running = holds(1, 8, LATER, owner=ADA), holds(2, 8, SOON, owner=BOB)
+    pledges = yard(*running, members={ADA: Limits(gpus={"H100": 8})}, gpus={"H100": 64})
+    pledges.wait(VISION, ADA, need(8))
+    assert not pledges.kept(VISION, ADA, need(8), LATER), (
+        "until Ada's own end there was no room for her anyway"
+    )
+    assert pledges.kept(VISION, whose, need(1), LATER + 1) is kept
