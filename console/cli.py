@@ -65,6 +65,7 @@ def parser() -> argparse.ArgumentParser:
     add_projects(nouns, shared)
     add_hosts(nouns, shared)
     add_recovery(nouns, shared)
+    add_notices(nouns, shared)
     return top
 
 
@@ -177,6 +178,17 @@ def add_projects(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
     report.add_argument("--month", metavar="YYYY-MM", help="this one, if left out")
     report.add_argument("--project", help="this one only")
     report.set_defaults(command="projects.report_usage")
+
+
+def add_notices(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
+    notice = nouns.add_parser("notice", help="who is told").add_subparsers(required=True, metavar="VERB")
+    listing = notice.add_parser(
+        "list", parents=[shared], help="the addresses, and which wait for their owners"
+    )
+    listing.set_defaults(command="notices.list_targets")
+    vouch = notice.add_parser("vouch", parents=[shared], help="an e-mail address is whose it should be")
+    vouch.add_argument("id", type=int)
+    vouch.set_defaults(command="notices.vouch")
 
 
 def add_recovery(nouns: Nouns, shared: argparse.ArgumentParser) -> None:

@@ -18,8 +18,9 @@ from django.db.models.functions import RowNumber
 
 from jobs import facts, hints
 from jobs.models import Job, Membership, Notice, NoticeTarget, Tick, Transition
+from jobs.refusals import Refused
 from jobs.rules import kinds
-from jobs.rules.notices import EVENTS, FLAGS, KINDS, TEST, delay_s, event_of
+from jobs.rules.notices import EVENTS, FLAGS, KINDS, PROOF, TEST, delay_s, event_of
 from jobs.rules.states import TERMINAL, JobState
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ def gather(now: datetime) -> None:
 
 
 def _active() -> list[NoticeTarget]:
-    rows = NoticeTarget.objects.filter(Q(user=None) | Q(user__is_active=True))
+    rows = NoticeTarget.objects.filter(Q(user=None) | Q(user__is_active=True), proved_at__isnull=False)
     return list(rows.select_related("user"))
 
 
@@ -97,7 +98,7 @@ def _for_targets(
 ) -> Iterable[Notice]:
     event = event_of(line.kind, line.subject, line.to_state)
     for target in targets:
-        asked = event in target.events and line.at >= target.created_at
+        asked = event in target.events and target.proved_at is not None and line.at >= target.proved_at
         if asked and _about(target, line.job, members):
             # All replicas that one decision restarts are one telling.
             key = f"{event}:{line.job_id}:{line.at.isoformat()}"
@@ -170,6 +171,8 @@ def _notice(
 
 def test(target: NoticeTarget, actor: str, now: datetime) -> None:
     """Something to try an address with. Not another one while one is on its way."""
+    if target.proved_at is None:
+        raise Refused("address", f"Nobody has said yet that {target.shown} wants to be told.")
     if Notice.objects.filter(target=target, event=TEST, due_at__isnull=False).exists():
         return
     told = {
@@ -225,7 +228,7 @@ def note(notice: Notice, taken: bool, words: str, final: bool, now: datetime) ->
     changes: dict[str, object] = {"answer": facts.text(words, 2000), "due_at": None}
     if taken:
         changes["sent_at"] = now
-    elif wait is None or notice.event == TEST:
+    elif wait is None or notice.event in (TEST, PROOF):
         changes["given_up_at"] = now
     else:
         changes["due_at"] = now + timedelta(seconds=wait)

@@ -25,6 +25,7 @@ from jobs import hooks, notices
 from jobs.hooks import Answer
 from jobs.models import Notice
 from jobs.models.notices import Way
+from jobs.rules.notices import PROOF
 from jobs.sealed import Unreadable, unseal
 
 log = logging.getLogger(__name__)
@@ -113,6 +114,8 @@ def deliver(notice_id: int, now: datetime) -> None:
 
 def send(notice: Notice, secret: Mapping[str, Any]) -> Answer:
     told: Mapping[str, Any] = notice.text
+    if notice.event == PROOF:
+        told = {**told, "url": secret.get("link", "")}
     if notice.target.way == Way.MAIL:
         return _mail(secret["address"], told)
     if notice.target.way == Way.SLACK:

@@ -45,6 +45,8 @@ def add(
             wait_hours=wait_hours,
             created_at=now,
             created_by=actor[:150],
+            # The address of a hook is a secret that only whoever may write there knows.
+            proved_at=None if way == Way.MAIL else now,
         )
         _audit(row, "notice.add", None, told(row), actor, now)
     return row, secret

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.http import Http404
+from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -16,7 +18,7 @@ from console.api.projects import body
 from console.api.resources import stamp
 from console.api.views import OurView, person
 from console.forms.notices import Events, NewTarget
-from jobs import idle, notices, targets
+from jobs import idle, notices, proofs, targets
 from jobs.models import NoticeTarget, Project
 from jobs.models.notices import Way
 from jobs.rules.notices import USUAL
@@ -52,15 +54,14 @@ class TargetsView(OurView):
                 }
             )
         )
-        row, secret = targets.add(
-            owner,
-            typed["way"],
-            typed["address"],
-            typed["events"],
-            typed["wait_hours"],
-            person(request).username,
-            timezone.now(),
-        )
+        actor, now = person(request).username, timezone.now()
+        with transaction.atomic():
+            row, secret = targets.add(
+                owner, typed["way"], typed["address"], typed["events"], typed["wait_hours"], actor, now
+            )
+            if row.proved_at is None:
+                proofs.ask(row, request.build_absolute_uri("/"), actor, now)
+        notices.post_due(now)
         told = {**document(row), **({"secret": secret} if secret else {})}
         return Response(told, headers={"Cache-Control": "no-store"})
 
@@ -99,6 +100,30 @@ class TestView(OurView):
         notices.test(row, person(request).username, timezone.now())
         notices.post_due(timezone.now())
         return Response({})
+
+
+class AskView(OurView):
+    """`POST /api/v1/notifications/<id>:ask`: the link once more, to an e-mail address that has not followed it."""
+
+    def post(self, request: Request, target: str) -> Response:
+        row = target_of(request, target)
+        read(request, ())
+        proofs.ask(row, request.build_absolute_uri("/"), person(request).username, timezone.now())
+        notices.post_due(timezone.now())
+        return Response(document(row))
+
+
+class VouchView(OurView):
+    """`POST /api/v1/notifications/<id>:vouch`: an admin of the deployment knows whose address it is."""
+
+    def post(self, request: Request, target: str) -> Response:
+        access.demand(request.user, "manage", User)
+        row = get_object_or_404(NoticeTarget.objects.select_related("project", "user"), pk=int(target))
+        read(request, ())
+        with transaction.atomic():
+            proofs.vouch(row, person(request).username, timezone.now())
+        row.refresh_from_db()
+        return Response(document(row))
 
 
 class IdleRuleView(OurView):
@@ -144,6 +169,8 @@ def document(row: NoticeTarget) -> Document:
         "waitHours": row.wait_hours,
         "createTime": stamp(row.created_at),
         "createdBy": row.created_by,
+        "proved": row.proved_at is not None,
+        "provedBy": row.proved_by,
     }
 
 

@@ -40,6 +40,8 @@ urlpatterns = [
     re_path(r"^/*api/v1/notifications/?$", notifications.TargetsView.as_view()),
     re_path(rf"^/*api/v1/notifications/{TARGET}$", notifications.TargetView.as_view()),
     re_path(rf"^/*api/v1/notifications/{TARGET}:test$", notifications.TestView.as_view()),
+    re_path(rf"^/*api/v1/notifications/{TARGET}:ask$", notifications.AskView.as_view()),
+    re_path(rf"^/*api/v1/notifications/{TARGET}:vouch$", notifications.VouchView.as_view()),
     re_path(r"^/*api/v1/people/?$", people.PeopleView.as_view()),
     re_path(rf"^/*api/v1/people/{USER}$", people.PersonView.as_view()),
     re_path(rf"^/*api/v1/people/{USER}:invite$", people.InviteView.as_view()),

@@ -46,6 +46,7 @@ WORDS = {
     "machine_type.define": "Machine type made",
     "machine_type.change": "Machine type changed",
     "machine_type.remove": "Machine type removed",
+    "notice.vouch": "Address vouched for",
     "notice.add": "Notification added",
     "notice.set": "Notification changed",
     "notice.remove": "Notification removed",

@@ -12,9 +12,10 @@ from django.urls import reverse
 
 from console.forms.notices import Events
 from jobs.models import Notice, NoticeTarget, Project
-from jobs.rules.notices import EVENTS, TEST
+from jobs.rules.notices import EVENTS, PROOF, TEST
 
 SHOWN = 30
+OTHER = {TEST: "a test", PROOF: "the link"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,8 @@ class TargetLine:
     way: str
     shown: str
     events: tuple[str, ...]
+    proved: bool
+    asked_at: datetime | None
     form: Events
 
 
@@ -54,6 +57,8 @@ def lines(owner: User | Project, changed: Mapping[int, Events]) -> tuple[TargetL
             row.get_way_display(),
             row.shown,
             tuple(EVENTS[event] for event in row.events if event in EVENTS),
+            row.proved_at is not None,
+            row.proof_asked_at,
             changed.get(row.pk)
             or Events(initial={"events": row.events, "wait_hours": row.wait_hours}, prefix=f"t{row.pk}"),
         )
@@ -82,7 +87,7 @@ def _line(row: Notice) -> NoticeLine:
         tone, word, icon = "wait", "On its way" if row.tries < 2 else "Tried again", "hourglass"
     return NoticeLine(
         made_at=row.made_at,
-        what="a test" if row.event == TEST else EVENTS.get(row.event, row.event),
+        what=OTHER.get(row.event) or EVENTS.get(row.event, row.event),
         job=row.job.display_name if row.job else "",
         url=reverse("job", args=[row.job.pk]) if row.job and row.job.deleted_at is None else "",
         to=row.target.shown,

@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from console import access
 from console.forms.notices import Events, IdleRule, NewTarget
 from console.presenters import notices as presenter
 from console.views.people import person
-from jobs import idle, notices, targets
+from jobs import idle, notices, proofs, targets
 from jobs.models import NoticeTarget, Project
 from jobs.refusals import Refused
 
@@ -80,18 +81,27 @@ def add(request: HttpRequest, project: str | None = None) -> HttpResponse:
         return _page(request, of, form=form)
     typed = form.cleaned_data
     try:
-        row, secret = targets.add(
-            of.owner,
-            typed["way"],
-            typed["address"],
-            typed["events"],
-            typed["wait_hours"],
-            person(request).username,
-            timezone.now(),
-        )
+        with transaction.atomic():
+            row, secret = targets.add(
+                of.owner,
+                typed["way"],
+                typed["address"],
+                typed["events"],
+                typed["wait_hours"],
+                person(request).username,
+                timezone.now(),
+            )
+            if row.proved_at is None:
+                proofs.ask(row, request.build_absolute_uri("/"), person(request).username, timezone.now())
     except Refused as refused:
         form.add_error("address", refused.message)
         return _page(request, of, form=form)
+    if row.proved_at is None:
+        messages.success(
+            request, f"A link was sent to {row.shown}. It is told once somebody there has followed it."
+        )
+        notices.post_due(timezone.now())
+        return redirect(of.url)
     if not secret:
         messages.success(request, f"{row.shown} will be told.")
         return redirect(of.url)
@@ -117,9 +127,56 @@ def change(request: HttpRequest, target_id: int) -> HttpResponse:
 @login_required
 def test(request: HttpRequest, target_id: int) -> HttpResponse:
     row, of = find(request, target_id)
-    notices.test(row, person(request).username, timezone.now())
+    try:
+        notices.test(row, person(request).username, timezone.now())
+    except Refused as refused:
+        messages.error(request, refused.message)
+        return redirect(of.url)
     notices.post_due(timezone.now())
     return redirect(f"{of.url}#told")
+
+
+@require_POST
+@login_required
+def ask(request: HttpRequest, target_id: int) -> HttpResponse:
+    """The link once more. It is in the letter only: whoever gave the address is not its owner yet."""
+    row, of = find(request, target_id)
+    try:
+        proofs.ask(row, request.build_absolute_uri("/"), person(request).username, timezone.now())
+    except Refused as refused:
+        messages.error(request, refused.message)
+        return redirect(of.url)
+    notices.post_due(timezone.now())
+    return redirect(f"{of.url}#told")
+
+
+@require_POST
+@login_required
+def vouch(request: HttpRequest, target_id: int) -> HttpResponse:
+    access.demand(request.user, "manage", User)
+    row, of = find(request, target_id)
+    try:
+        proofs.vouch(row, person(request).username, timezone.now())
+    except Refused as refused:
+        messages.error(request, refused.message)
+    else:
+        messages.success(request, f"{row.shown} will be told.")
+    return redirect(of.url)
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def notified(request: HttpRequest, token: str) -> HttpResponse:
+    """Open to whoever has the link. To look proves nothing: programs that read mail follow links, and do not answer."""
+    now = timezone.now()
+    target, answer = proofs.found(token, now), request.POST.get("answer")
+    if target is None:
+        return render(request, "notices/notified.html", status=404)
+    if request.method != "POST" or answer not in ("yes", "no"):
+        return render(request, "notices/notified.html", {"target": target})
+    with transaction.atomic():
+        (proofs.accept if answer == "yes" else proofs.refuse)(target, now)
+    return render(request, "notices/notified.html", {"answer": answer})
 
 
 @require_POST
@@ -164,5 +221,6 @@ def _page(
         "form": form or NewTarget(),
         "targets": presenter.lines(of.owner, changed or {}),
         "log": presenter.log(of.owner),
+        "may_vouch": access.can(request.user, "manage", User),
     }
     return render(request, "notices/page.html", {**known, **context})

@@ -30,12 +30,17 @@ class NoticeTarget(models.Model):
         Project, null=True, blank=True, on_delete=models.CASCADE, related_name="notice_targets"
     )
     way = models.CharField(max_length=8, choices=Way.choices)
-    sealed = models.BinaryField(help_text="{address, secret}, encrypted")
+    sealed = models.BinaryField(help_text="{address, secret, link}, encrypted")
     shown = models.CharField(max_length=120, help_text="as much of the address as is ever shown again")
     events = models.JSONField(default=list, help_text="rules.notices.EVENTS")
     wait_hours = models.FloatField(default=4.0)
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
+    # An e-mail address is somebody else's until its owner has followed a link, or an admin knows better (proofs.py).
+    proved_at = models.DateTimeField(null=True, blank=True)
+    proved_by = models.CharField(max_length=150, blank=True, default="", db_default="")
+    proof_digest = models.CharField(max_length=64, blank=True, default="", db_default="", db_index=True)
+    proof_asked_at = models.DateTimeField(null=True, blank=True)
     rest_until = models.DateTimeField(
         null=True, blank=True, help_text="it did not answer; others of it wait too"
     )

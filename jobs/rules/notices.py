@@ -26,6 +26,8 @@ EVENTS: Mapping[str, str] = MappingProxyType(
 )
 USUAL = ("succeeded", "failed", "cancelled", "preempted", "stalled", "idle")
 TEST = "test"
+# The one thing that an address is sent before it has said that it wants to be told.
+PROOF = "proof"
 _BY_KIND = {
     Kind.RESTART: "restarted",
     Kind.RETRY: "retried",

@@ -6,7 +6,9 @@ from dataclasses import replace
 from ipaddress import ip_network
 
 import pytest
+from django.utils import timezone
 
+from jobs import proofs
 from jobs.models import AuditEntry, Notice, NoticeTarget, Project
 from jobs.sealed import unseal
 
@@ -42,6 +44,8 @@ def test_what_a_target_is_told_of_can_be_changed_tested_and_ended(browser):
     bob = browser("bob")
     bob.post(f"{MINE}/add", form(way="mail", address="bob@example.org"))
     row = NoticeTarget.objects.get()
+    proofs.accept(row, timezone.now())
+    Notice.objects.all().delete()
     at = f"/notifications/{row.pk}"
     bob.post(f"{at}/change", {f"t{row.pk}-events": ["waiting"], f"t{row.pk}-wait_hours": "1.5"})
     row.refresh_from_db()

@@ -85,6 +85,8 @@ POST = {
     "idle-rule": MANAGES_MEMBERS,
     "change-notice": MANAGES_NOTICES,
     "test-notice": MANAGES_MEMBERS,
+    "ask-notice": MANAGES_MEMBERS,
+    "vouch-notice": ACTS_ON_PEOPLE,
     # Whoever comes first removes it, and it is there for nobody then; test_notices.py asks one by one.
     "remove-notice": row(302, 404, 404, 404, 404, 404, 404),
     "cancel-job": row(302, 302, 302, 403, 403, 404, 404),
@@ -111,7 +113,7 @@ POST = {
     "revoke-token": row(404, 404, 404, 404, 404, 404, 404),
 }
 # Open to whoever comes; test_session.py looks at them.
-OPEN = {"setup", "invited", "login", "logout", "theme"}
+OPEN = {"setup", "invited", "notified", "login", "logout", "theme"}
 REDIRECTS = {"home"}
 
 

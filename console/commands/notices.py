@@ -1,0 +1,39 @@
+"""Who is told: addresses that wait for a word, and an admin's word for them."""
+
+from __future__ import annotations
+
+import argparse
+
+from django.db import transaction
+from django.utils import timezone
+
+from console import database
+from console.commands import COMMAND_LINE, Refused
+from jobs import proofs, refusals
+from jobs.models import NoticeTarget
+
+
+def list_targets(words: argparse.Namespace) -> int:
+    """One line each. Tabs, so that cut(1) works."""
+    database.prepare(timezone.now())
+    for row in NoticeTarget.objects.select_related("user", "project"):
+        whose = f"project {row.project.name}" if row.project else f"user {row.user}"
+        print(
+            f"{row.pk}\t{whose}\t{row.way}\t{row.shown}\t{'told' if row.proved_at else 'waits for its owner'}"
+        )
+    return 0
+
+
+def vouch(words: argparse.Namespace) -> int:
+    now = timezone.now()
+    database.prepare(now)
+    row = NoticeTarget.objects.select_related("user", "project").filter(pk=words.id).first()
+    if row is None:
+        raise Refused(f"There is no address {words.id}. See: trainyard notice list")
+    try:
+        with transaction.atomic():
+            proofs.vouch(row, COMMAND_LINE, now)
+    except refusals.Refused as refused:
+        raise Refused(refused.message) from refused
+    print(f"{row.shown} will be told.")
+    return 0
