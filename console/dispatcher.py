@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import sys
+from contextlib import suppress
 from typing import Any
 
 from celery import bootsteps
@@ -14,9 +15,11 @@ from django.db import connection
 
 import console.celery  # sorts first: it sets Django up, without which no model can be imported
 from agents import keys
+from agents.away import NO_DATABASE
 from agents.fleet import Fleet, FleetSettings, poke
+from agents.statements import spell_all
 from jobs.bell import Listener
-from jobs.desk import JobsDesk
+from jobs.desk import JobsDesk, borrowed
 from jobs.hints import DISPATCH
 
 __all__ = ["KeepLinks", "app"]
@@ -63,6 +66,8 @@ class KeepLinks(bootsteps.StartStopStep):
 
     def start(self, parent: Any) -> None:
         sys.setswitchinterval(SWITCH_S)
+        with borrowed(), suppress(*NO_DATABASE):
+            spell_all()  # or the first job that is submitted waits for it
         self.desk = JobsDesk(poke)
         self.fleet = Fleet(self.desk, self.own, fleet_settings(), keys.private)
         self.fleet.start()

@@ -16,6 +16,7 @@ from django.db.models import F
 
 from agents.failpoints import failpoint
 from agents.models import Host, HostEvent, HostStatus
+from agents.statements import Columns, Given, Insert, Read
 from jobs import announce, floor, hints, intake, machine_types, passes, quotas, samples, segments, storage
 from jobs.advance import QUEUED_LOOK, advance
 from jobs.beginnings import DEFAULT
@@ -41,6 +42,16 @@ __all__ = [
 
 MOST_REQUEST_ID = 200
 ID_TRIES = 5
+
+_JOB = Columns(Job)
+_of_request = Read(
+    lambda: (
+        Job.every.filter(project=Given("project"), owner=Given("owner"), request_id=Given("request"))
+        .order_by()
+        .values_list(*_JOB.names)
+    )
+)
+_insert_job, _insert_transition = Insert(Job), Insert(Transition)
 
 
 def submit(
@@ -168,7 +179,8 @@ def _check_request_id(request_id: str) -> None:
 
 
 def _same_request(project: Project, user: User, request_id: str) -> Job | None:
-    return Job.every.filter(project=project, owner=user, request_id=request_id).first()
+    rows = _of_request(project=project.pk, owner=user.pk, request=request_id)
+    return _JOB.of(rows[0]) if rows else None
 
 
 def _unchanged(before: Job, asked: CustomJob, location: str) -> Job:
@@ -213,38 +225,42 @@ def _rows(
 ) -> Job:
     spec: Mapping[str, object] = to_document(asked.job_spec)
     seats = list(asked.job_spec.replicas())
-    job = Job.objects.create(
-        id=new_id(now),
-        project=project,
-        location_name=location,
-        display_name=asked.display_name,
-        owner=user,
-        owner_name=user.get_username(),
-        request_id=request_id,
-        spec=spec,
-        labels=dict(asked.labels),
-        machine_types=machine_types.frozen(asked.job_spec, types),
-        replica_count=len(seats),
-        **floor.columns_of(asked.job_spec, asked.labels, types, project.highest_priority),
-        state=JobState.QUEUED,
-        reason="Waits to be placed.",
-        created_at=now,
-        updated_at=now,
-        queued_at=now,
-        due_at=now + _patience(asked),
+    job = _insert_job(
+        Job(
+            id=new_id(now),
+            project=project,
+            location_name=location,
+            display_name=asked.display_name,
+            owner=user,
+            owner_name=user.get_username(),
+            request_id=request_id,
+            spec=spec,
+            labels=dict(asked.labels),
+            machine_types=machine_types.frozen(asked.job_spec, types),
+            replica_count=len(seats),
+            **floor.columns_of(asked.job_spec, asked.labels, types, project.highest_priority),
+            state=JobState.QUEUED,
+            reason="Waits to be placed.",
+            created_at=now,
+            updated_at=now,
+            queued_at=now,
+            due_at=now + _patience(asked),
+        )
     )
     Replica.objects.bulk_create(
         Replica(job=job, name=name, pool=pool, index=index, state=ReplicaState.WAITING)
         for name, pool, index, _ in seats
     )
-    Transition.objects.create(
-        job=job,
-        at=now,
-        subject="job",
-        to_state=JobState.QUEUED,
-        attempt=1,
-        cause="Submitted.",
-        actor=user.get_username(),
+    _insert_transition(
+        Transition(
+            job=job,
+            at=now,
+            subject="job",
+            to_state=JobState.QUEUED,
+            attempt=1,
+            cause="Submitted.",
+            actor=user.get_username(),
+        )
     )
     return job
 

@@ -14,7 +14,7 @@ from django.db.models import Exists, F, OuterRef
 from django.utils import timezone
 
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
-from agents.statements import Change, Columns, Given, Read
+from agents.statements import Change, Columns, Given, Insert, Read, spell_all
 
 pytestmark = pytest.mark.django_db
 NOW = timezone.now()
@@ -55,6 +55,27 @@ def test_questions_and_relations_are_converted_too(hosts):
     assert asked(ids=[hosts[0].pk, hosts[1].pk]) == [(hosts[0].pk, False), (hosts[1].pk, True)]
     of_hosts = Read(lambda: Gpu.objects.filter(host__among=Given("hosts")).values_list("uuid"))
     assert of_hosts.column(hosts=[hosts[0].pk]) == [] and of_hosts.column(hosts=[hosts[1].pk]) == ["GPU-1"]
+
+
+def test_an_insert_writes_what_save_writes(hosts):
+    values = {"name": "new", "location": hosts[0].location, "address": "é", "created_at": NOW, "cpus": 3,
+              "status_since": NOW, "facts": {"deep": [1, None]}, "checklist": ["x"], "clock_offset_s": 0.5}  # fmt: skip
+    row = Insert(Host)(Host(**values))
+    assert row.pk is None and not row._state.adding
+    Host.objects.create(**{**values, "name": "saved"})
+    one, other = (Host.objects.filter(name=name).values().get() for name in ("new", "saved"))
+    assert {**one, "id": 0, "name": ""} == {**other, "id": 0, "name": ""}
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Insert(Host)(Host(**values, id=one["id"] + 50))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_all_can_be_spelt_before_anybody_asks():
+    made = []
+    read = Read(lambda: made.append(1) or Host.objects.select_for_update().order_by().values_list("pk"))
+    spell_all()
+    with transaction.atomic():
+        assert made == [1] and read() == [] and made == [1]
 
 
 def test_a_change_writes_what_is_given_where_it_is_meant_and_counts(hosts):
