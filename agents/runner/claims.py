@@ -54,7 +54,7 @@ class Claims:
         failpoint("after_lock")
         if lock < 0:
             return  # a newer serve came by just now and is closing this claim
-        run = self.runs.find(name)
+        run = self.runs.find(name, fresh=True)
         if free_bytes(directory) < disk_floor():
             try:
                 self.refuse_full(run, seal_of(message))

@@ -25,12 +25,12 @@ OUT_BYTES = 192 * 1024  # log frames waiting for the pipe: few, so that a fact n
 class Run:
     """What serve knows of one run."""
 
-    def __init__(self, run: str, directory: str) -> None:
+    def __init__(self, run: str, directory: str, fresh: bool) -> None:
         self.run, self.directory = run, directory
         self.facts: Facts | None = None
         self.stamp: Tuple[int, int] = (0, 0)
         self.told: Tuple[int, int] = (0, 0)  # the stamp of the facts that the console has heard
-        self.tail = Tail(run, directory)
+        self.tail = Tail(run, directory, fresh)
         self.watch = -1
         self.stop: float | None = None
         self.work_key: Any = None  # from its order, until its facts tell it
@@ -53,6 +53,10 @@ class Run:
         closed, size = self.tail.closed, self.tail.final_size
         self.tail = Tail(self.run, self.directory)
         self.tail.closed, self.tail.final_size = closed, size
+
+    @property
+    def claimed(self) -> bool:
+        return self.facts is not None and self.facts["phase"] == "claimed"
 
     @property
     def closed(self) -> bool:
@@ -138,10 +142,11 @@ class Runs:
                 else:
                     self.stir(run)
 
-    def look(self, run: Run) -> None:
-        """Tell this run's facts if they are news, and go on with its log."""
+    def look(self, run: Run, later: bool = False) -> None:
+        """Tell this run's facts if they are news, and go on with its log. A mere claim is none yet: in milliseconds it
+        will have started, and that says both; if not, the next tick comes by `later`."""
         run.refresh()
-        if run.stamp != run.told:
+        if run.stamp != run.told and (later or not run.claimed):
             failpoint("before_reply")
             self.tell(run)
         self.stir(run)
@@ -174,10 +179,10 @@ class Runs:
         self.out.say({"t": "inventory", "runs": page, "last": False})
         self.out.say({"t": "inventory", "runs": [], "last": True})
 
-    def find(self, name: str) -> Run:
+    def find(self, name: str, fresh: bool = False) -> Run:
         """The run of that name, watched while it is not closed. Does not ask whether its directory exists."""
         if name not in self.by_name:
-            run = self.by_name[name] = Run(name, self.at_home().run(name))
+            run = self.by_name[name] = Run(name, self.at_home().run(name), fresh)
             run.watch = self.inotify.watch(run.directory, IN_MODIFY | IN_MOVED_TO)
             if run.watch >= 0:
                 self.watches[run.watch] = run

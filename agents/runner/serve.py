@@ -178,7 +178,7 @@ class Serve:
         self.gpus.tick(time.monotonic())
         for run in list(self.runs.by_name.values()):
             if not run.closed:
-                self.runs.look(run)
+                self.runs.look(run, later=True)
                 if run.stop is not None:
                     self.claims.poke(run)
                 self.runs.check_alive(run)

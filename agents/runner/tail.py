@@ -33,7 +33,7 @@ QUIET_S = (
 class Tail:
     """One run's log on its way to the console."""
 
-    def __init__(self, run: str, directory: str) -> None:
+    def __init__(self, run: str, directory: str, fresh: bool = False) -> None:
         self.run, self.directory = run, directory
         self.fd = -1
         self.pulled = False
@@ -52,7 +52,8 @@ class Tail:
         self._holes: List[List[int]] = []
         self._digest = LogDigest()
         self._marks: List[Tuple[int, float]] = []
-        self._load()
+        if not fresh:  # or an earlier serve may have sent some of it
+            self._load()
 
     def _path(self, name: str) -> str:
         return os.path.join(self.directory, name)

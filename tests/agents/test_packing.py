@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import subprocess
+import sys
 import zipfile
 
 from agents.packing import RUNNER, packed
@@ -32,3 +34,12 @@ def test_it_holds_the_package_under_its_own_name_and_nothing_of_ours_besides():
         assert archive.read("agents/runner/wire.py") == (RUNNER / "wire.py").read_bytes()
     modules = {f"agents/runner/{path.name}" for path in RUNNER.glob("*.py")} - {"agents/runner/__main__.py"}
     assert set(names) == modules | {"__main__.py", "agents/__init__.py"} and len(names) == len(set(names))
+
+
+def test_a_serve_has_no_modules_that_each_of_its_forks_would_pay_for(tmp_path):
+    """Threads and random numbers are looked after in every fork: as much work as all else in a fresh keeper."""
+    (tmp_path / "runner.pyz").write_bytes(packed(RUNNER))
+    program = "import sys; sys.path.insert(0, 'runner.pyz'); import agents.runner.serve; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE, check=True)
+    modules = set(done.stdout.decode().split())
+    assert "agents.runner.keeper" in modules and not modules & {"threading", "random", "subprocess"}

@@ -12,6 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from agents.runner.facts import new_facts, save_facts
+from agents.runner.home import Home
+from agents.runner.outbox import Outbox
+from agents.runner.runs import Runs
+from agents.runner.wire import Decoder
 from tests.runner.console import wait_for
 
 HOSTILE = [
@@ -332,3 +337,29 @@ def test_sixty_starts_at_once_are_sixty_runs(console):
         console.start(f"r{number}", ["true"], pull=False)
     for number in range(60):
         assert console.closed(f"r{number}")["exit_code"] == 0
+
+
+def test_a_mere_claim_is_told_only_if_nothing_follows_soon(tmp_path, monkeypatch):
+    """A start is one message then, and not two; but a console is not left to guess where one hangs."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    home, reader = Home("dep"), os.pipe()
+    home.make()
+    out = Outbox(reader[1])
+    runs = Runs(out, 0o022)
+    runs.settle(home, set())
+    os.mkdir(home.run("r1"))
+    save_facts(home.run("r1"), new_facts("r1"))
+    run = runs.find("r1")
+    runs.look(run)
+    assert not out.waiting()
+    runs.look(run, later=True)
+    runs.look(run, later=True)
+    out.flush()
+    [(fact, _)] = Decoder().feed(os.read(reader[0], 65536))
+    assert (fact["t"], fact["run"], fact["phase"]) == ("fact", "r1", "claimed")
+    save_facts(home.run("r1"), dict(new_facts("r1"), phase="running"))
+    runs.look(run)
+    out.flush()
+    assert b'"phase":"running"' in os.read(reader[0], 65536)
+    for fd in (*reader, runs.inotify.fd):
+        os.close(fd)
