@@ -7,6 +7,10 @@ import functools
 import os
 from typing import NamedTuple, Set, Tuple
 
+# Beside the cgroups of runs: what else is in this login's, the runners themselves too.
+LOGIN = "trainyard.login"
+MOVES = 5
+
 
 @functools.lru_cache(maxsize=None)
 def delegated_cgroup(controller: str = "") -> str | None:
@@ -31,6 +35,8 @@ def delegated_cgroup(controller: str = "") -> str | None:
             root, point = mount[0].split()[3:5]
             below = own[0][len(root) :] if root != "/" and own[0].startswith(root) else own[0]
             path = os.path.normpath(point + "/" + below)
+            if os.path.basename(path) == LOGIN:
+                path = os.path.dirname(path)
             if os.access(path, os.W_OK) and os.path.exists(os.path.join(path, "cgroup.procs")):
                 return path
     return None
@@ -46,8 +52,7 @@ def make_cgroup(path: str | None) -> str | None:
     try:
         if path is None:
             return None
-        # Whether children get the controller is the parent's to say; it can only while it holds no process itself.
-        try_write(os.path.join(os.path.dirname(path), "cgroup.subtree_control"), "+memory")
+        hand_down(os.path.dirname(path), "memory")
         os.mkdir(path)
     except OSError:
         return None
@@ -55,6 +60,29 @@ def make_cgroup(path: str | None) -> str | None:
         remove_cgroup(path)
         return None
     return path
+
+
+def hand_down(parent: str, controller: str) -> bool:
+    """Let the children of a cgroup (v2) have the controller. A parent may say so only while it holds no process itself,
+    so those that are in it, this login's, move into a child of their own, where nothing is different for them."""
+    if try_write(os.path.join(parent, "cgroup.subtree_control"), "+" + controller):
+        return True
+    try:
+        with open(os.path.join(parent, "cgroup.controllers")) as file:
+            if controller not in file.read().split():
+                return False
+        login = os.path.join(parent, LOGIN)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(login)
+        for _ in range(MOVES):  # one that forks meanwhile leaves a child behind
+            with open(os.path.join(parent, "cgroup.procs")) as file:
+                for pid in file.read().split():
+                    try_write(os.path.join(login, "cgroup.procs"), pid)
+            if try_write(os.path.join(parent, "cgroup.subtree_control"), "+" + controller):
+                return True
+    except OSError:
+        pass
+    return False
 
 
 def limit_memory(own: str | None, run: str, mark: str, memory_mb: int | None) -> Tuple[str | None, bool]:
