@@ -45,12 +45,14 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """Storage from the network (or what is mounted below it): which, and where."""
+    """Storage from the network or a directory from elsewhere (or what is mounted below): which, and where."""
 
     path: str
     fstype: str
     source: str
     network: bool
+    root: str = "/"
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,8 @@ def _mounts(value: object) -> tuple[Mount, ...] | None:
             fstype=clean(one.get("fstype", ""), 40),
             source=clean(one.get("source", ""), 300),
             network=one.get("network") is True,
+            root=clean(one.get("root") or "/", 500),
+            device=clean(one.get("device") or "", 40),
         )
         for one in map(_mapping, value[:MAX_MOUNTS])
         if str(one.get("path", "")).startswith("/")

@@ -8,7 +8,7 @@ from typing import Any
 from agents.models import Host, Location
 from jobs import floor, snapshot
 from jobs.models import Job
-from jobs.rules.advice import Advice, advice
+from jobs.rules.advice import BIND, Advice, advice
 from jobs.rules.customjob import CustomJobSpec
 from jobs.rules.fields import Refused
 from jobs.rules.machines import NO_TYPES, Types, UnknownMachine
@@ -29,16 +29,30 @@ def advice_of(job: Job) -> tuple[Advice, ...]:
 
 
 def storage(path: str, location: str) -> dict[str, str] | None:
-    """Host -> the network storage that holds the path there, "" for a disk of its own. None if nobody has told."""
+    """Host -> the storage that holds the path there, "" for a disk of its own. None if nobody has told."""
     named = floor.resolved(location, Location.objects.values_list("name", flat=True))
-    hosts = Host.objects.filter(location__name=named, cpus__gt=0).values_list("name", "facts")
-    told = {name: facts["shared"] for name, facts in hosts if isinstance(facts.get("shared"), list)}
-    return {name: holder(path, mounts) for name, mounts in told.items()} or None
+    hosts = Host.objects.filter(location__name=named, cpus__gt=0).values_list("name", "boot_id", "facts")
+    told = {
+        name: holder(path, facts["shared"], boot)
+        for name, boot, facts in hosts
+        if isinstance(facts.get("shared"), list)
+    }
+    return told or None
 
 
-def holder(path: str, mounts: Iterable[Mapping[str, Any]]) -> str:
-    """The storage of the longest mount point above the path. Local mounts below a shared one are told, too."""
+def holder(path: str, mounts: Iterable[Mapping[str, Any]], boot_id: str = "") -> str:
+    """The storage of the longest mount point above the path. Local mounts below a shared one are told, too.
+
+    What is from the network has the same name wherever it is mounted. A bind mount may come from anywhere: it is the
+    same one where the machine below is (the boot id), and elsewhere that cannot be told.
+    """
     inside = path.rstrip("/") + "/"
     above = [mount for mount in mounts if inside.startswith(str(mount["path"]).rstrip("/") + "/")]
     found = max(above, key=lambda mount: len(str(mount["path"])), default=None)
-    return f"{found['fstype']} {found['source']}" if found and found["network"] else ""
+    if found is None:
+        return ""
+    root = str(found.get("root", "/")).rstrip("/")
+    rest = inside[len(str(found["path"]).rstrip("/")) :].rstrip("/")
+    if found["network"]:
+        return f"{found['fstype']} {str(found['source']).rstrip('/')}{root}{rest}"
+    return f"{BIND}{root}{rest} on {found.get('device', '')} of machine {boot_id[:8]}" if root else ""

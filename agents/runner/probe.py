@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import platform
@@ -12,7 +11,7 @@ import resource
 import shutil
 import socket
 import time
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, NamedTuple, Set, Tuple
 
 from agents.runner.containment import containment_level, memory_limits_here
 from agents.runner.gpus import open_devices
@@ -21,8 +20,25 @@ from agents.runner.linux import IN_MOVED_TO, Inotify, boot_id
 from agents.runner.programs import output_of
 
 _NETWORK_DISKS = {
-    "nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "ceph", "beegfs", "afs", "9p", "fuse.sshfs"
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "ceph", "beegfs", "fhgfs", "afs", "9p", "virtiofs",
+    "glusterfs", "orangefs", "pvfs2", "panfs", "wekafs", "quobyte", "gfs2", "ocfs2", "autofs", "fuse.sshfs",
+    "fuse.glusterfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.juicefs", "fuse.s3fs", "fuse.gcsfuse", "fuse.goofys",
+    "fuse.rclone", "fuse.mfs", "fuse.quobyte", "fuse.seaweedfs", "fuse.mount-s3", "fuse.blobfuse", "fuse.blobfuse2",
 }  # fmt: skip
+# Of these a root that is not / says nothing about other hosts.
+_NO_DISKS = {
+    "btrfs",
+    "proc",
+    "sysfs",
+    "cgroup",
+    "cgroup2",
+    "devpts",
+    "mqueue",
+    "nsfs",
+    "tmpfs",
+    "devtmpfs",
+    "ramfs",
+}
 _MEMORY_DISKS = {"tmpfs", "ramfs", "devtmpfs", "rootfs"}
 _MOST_MOUNTS = 64
 
@@ -109,42 +125,99 @@ def probe_disk(home: str) -> Dict[str, Any]:
     }
 
 
+class Mount(NamedTuple):
+    """A line of mountinfo. `root`: which directory of the file system is mounted there, for a bind mount."""
+
+    number: int
+    parent: int
+    device: str
+    root: str
+    point: str
+    fstype: str
+    source: str
+
+
 def filesystem_type(path: str) -> str:
-    """The type of the file system that holds `path`: that of the longest mount point above it."""
-    path = os.path.realpath(path) + "/"
-    best = ("", "unknown")
-    for point, fstype, _ in mounts():
-        if path.startswith(point.rstrip("/") + "/") and len(point) >= len(best[0]):
-            best = (point, fstype)
-    return best[1]
+    """The type of the file system that holds `path`."""
+    found = holder(os.path.realpath(path), mounts())
+    return found.fstype if found else "unknown"
 
 
-def mounts() -> List[Tuple[str, str, str]]:
-    """(mount point, type, source) of each mount; nothing is touched, so one that hangs holds nobody up."""
-    found = []
-    with contextlib.suppress(OSError):
+def holder(path: str, every: List[Mount]) -> Mount | None:
+    """Where a path leads, as the kernel goes: down from the root, and into what was mounted last at each place."""
+    numbers = {mount.number for mount in every}
+    roots = [mount for mount in every if mount.point == "/" and mount.parent not in numbers - {mount.number}]
+    at = roots[-1] if roots else None
+    passed: Set[int] = set()
+    while at is not None and at.number not in passed:
+        passed.add(at.number)
+        inside = [
+            m for m in every if m.parent == at.number and m.number not in passed and _above(m.point, path)
+        ]
+        if not inside:
+            return at
+        nearest = min(len(mount.point) for mount in inside)
+        at = [mount for mount in inside if len(mount.point) == nearest][-1]
+    return at
+
+
+def _above(point: str, path: str) -> bool:
+    return (path.rstrip("/") + "/").startswith(point.rstrip("/") + "/")
+
+
+def mounts() -> List[Mount]:
+    """Nothing is touched, so one that hangs holds nobody up."""
+    try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            lines = file.readlines()
-        for line in lines:
-            before, _, after = line.partition(" - ")
-            # Blanks and newlines in names stand there as octal numbers.
-            words = before.split()[4:5] + after.split()[:2]
-            point, fstype, source = [
-                re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), word) for word in words
-            ]
-            found.append((point, fstype, source))
+            return read_mounts(file.readlines())
+    except OSError:
+        return []
+
+
+def read_mounts(lines: List[str]) -> List[Mount]:
+    found = []
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        # Blanks and newlines in names stand there as octal numbers.
+        words = [
+            re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), word)
+            for word in before.split()[:5] + after.split()[:2]
+        ]
+        if len(words) == 7 and words[0].isdigit() and words[1].isdigit():
+            found.append(Mount(int(words[0]), int(words[1]), *words[2:]))
     return found
 
 
-def probe_shared() -> List[Dict[str, Any]]:
-    """Storage that other hosts may see too, and what is mounted below it."""
-    every = mounts()
-    shared = [point.rstrip("/") + "/" for point, fstype, _ in every if fstype in _NETWORK_DISKS]
+def probe_shared(every: List[Mount] | None = None) -> List[Dict[str, Any]]:
+    """Storage that other hosts may see too: from the network, directories that are mounted from elsewhere, and what is
+    mounted below either. What another mount hides is not there."""
+    every = mounts() if every is None else every
+    every = [mount for mount in every if holder(mount.point, every) is mount]
+    told = [mount for mount in every if _from_network(mount) or _from_elsewhere(mount)]
+    told.sort(key=lambda mount: not _from_network(mount))
+    below = [
+        m for m in every if m not in told and any(_above(t.point, m.point) for t in told if t.point != "/")
+    ]
     return [
-        {"path": point, "fstype": fstype, "source": source, "network": fstype in _NETWORK_DISKS}
-        for point, fstype, source in every
-        if fstype in _NETWORK_DISKS or any(point.startswith(above) for above in shared)
+        {
+            "path": mount.point,
+            "fstype": mount.fstype,
+            "source": mount.source,
+            "network": _from_network(mount),
+            "root": mount.root,
+            "device": mount.device,
+        }
+        for mount in told + below
     ][:_MOST_MOUNTS]
+
+
+def _from_network(mount: Mount) -> bool:
+    return mount.fstype in _NETWORK_DISKS
+
+
+def _from_elsewhere(mount: Mount) -> bool:
+    """A part of a disk. Subvolumes of btrfs look the same, and are none."""
+    return mount.root != "/" and mount.fstype not in _NO_DISKS
 
 
 def probe_runtimes() -> List[Dict[str, str]]:

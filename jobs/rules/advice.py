@@ -16,6 +16,8 @@ from jobs.rules.machines import NO_TYPES, Types, needs
 CHECKPOINT_EVERY_S = 4 * 3600.0
 MOST_NAMED = 4
 WARNING, HINT = "warning", "hint"
+# How the name of a bind mount begins.
+BIND = "the directory "
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,15 @@ def _storage(spec: CustomJobSpec, storage: Mapping[str, str] | None) -> Iterator
     if not storage or "://" in spec.base_output_directory or not spec.base_output_directory:
         return
     held = set(storage.values())
-    if held == {""}:
+    if (len(held) > 1 or len(storage) == 1) and any(by.startswith(BIND) for by in held):
+        bound = {host: by for host, by in storage.items() if by.startswith(BIND)}
+        yield Advice(
+            HINT,
+            f"{spec.base_output_directory} is a directory that is mounted from elsewhere on {_names(bound)}, so it "
+            "cannot be told whether it is the same storage on all hosts. If it is not, what is saved there is "
+            "not found after a retry or a move to another host.",
+        )
+    elif held == {""}:
         where = (
             f"each host's own disk ({_names(storage)})"
             if len(storage) > 1

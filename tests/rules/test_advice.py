@@ -54,13 +54,35 @@ def test_where_the_directory_is():
     assert kind == HINT and "the disk of a" in text
     [(kind, text)] = told(of, {"a": NFS, "b": ""})
     assert kind == WARNING and NFS in text and "a disk of its own on b" in text
+    here = {
+        "path": "/out",
+        "fstype": "ext4",
+        "source": "/dev/sda1",
+        "network": False,
+        "root": "/srv",
+        "device": "8:1",
+    }
+    one, same, other = (holder("/out/7", [here], boot) for boot in ("boot-1", "boot-1", "boot-2"))
+    [(kind, text)] = told(of, {"a": one, "b": same})
+    assert kind == HINT and "shared storage (the directory /srv/7 on 8:1" in text, "two hosts on one machine"
+    for unsure in ({"a": one, "b": other}, {"a": one, "b": ""}, {"a": one}):
+        [(kind, text)] = told(of, unsure)
+        assert kind == HINT and "cannot be told" in text and "own disk" not in text
     assert told(spec(1, base_output_directory="gs://b/x", **SHORT), {"a": ""}) == []
 
 
 def test_the_longest_mount_above_a_path_holds_it():
     home = {"path": "/home", "fstype": "nfs4", "source": "filer:/home", "network": True}
     scratch = {"path": "/home/scratch", "fstype": "ext4", "source": "/dev/sdb", "network": False}
-    assert holder("/home/ada/runs", [home, scratch]) == NFS
+    assert holder("/home/ada/runs", [home, scratch]) == f"{NFS}/ada/runs"
     assert holder("/home", [home, scratch]) == NFS
     assert holder("/home/scratch/runs", [home, scratch]) == ""
     assert holder("/homes/ada", [home, scratch]) == ""
+
+
+def test_one_storage_has_one_name_wherever_it_is_mounted():
+    whole = {"path": "/mnt", "fstype": "nfs4", "source": "filer:/home", "network": True, "root": "/"}
+    part = {"path": "/mnt/out", "fstype": "nfs4", "source": "filer:/home/out", "network": True, "root": "/"}
+    other = {"path": "/mnt", "fstype": "cifs", "source": "//filer/x", "network": True, "root": "/sub"}
+    assert holder("/mnt/out/7", [whole]) == holder("/mnt/out/7", [part]) == f"{NFS}/out/7"
+    assert holder("/mnt/out/7", [other]) == "cifs //filer/x/sub/out/7"

@@ -19,7 +19,7 @@ import pytest
 
 from agents.runner.digest import log_digest
 from agents.runner.linux import boot_id
-from agents.runner.probe import filesystem_type, probe_sshd
+from agents.runner.probe import filesystem_type, probe_shared, probe_sshd, read_mounts
 from agents.runner.programs import output_of
 from agents.runner.wire import SHELL_PREFACE
 from tests.runner.console import PYTHON, RUNNER, Host, command, wait_for
@@ -289,6 +289,31 @@ def test_file_systems_and_sshd_limits_are_told(tmp_path):
     (tmp_path / "sshd_config.d").mkdir()
     (tmp_path / "sshd_config.d" / "a.conf").write_text("maxsessions=2\nMaxStartups 5:50:9\n")
     assert probe_sshd(str(tmp_path)) == {"max_sessions": 2, "max_startups": "5:50:9"}
+
+
+MOUNTS = """\
+21 1 8:1 / / rw - ext4 /dev/sda1 rw
+22 21 0:40 / /mnt/nfs rw - nfs4 filer:/export rw
+23 21 0:40 /team /data\\040set rw - nfs4 filer:/export/team rw
+24 21 8:1 /srv/out /out rw - ext4 /dev/sda1 rw
+25 22 8:2 / /mnt/nfs/scratch rw - ext4 /dev/sdb1 rw
+26 21 0:41 / /old/deep rw - nfs4 filer:/hidden rw
+27 21 8:3 / /old rw - ext4 /dev/sdc1 rw
+28 21 0:42 / /twice rw - nfs4 filer:/under rw
+29 28 8:4 / /twice rw - ext4 /dev/sdd1 rw
+30 21 0:5 /proc /proc/sys rw - proc proc rw
+31 21 0:60 /@home /home rw - btrfs /dev/sde1 rw
+nonsense
+"""
+
+
+def test_what_other_hosts_may_see_is_told_and_what_is_hidden_is_not():
+    """A bind mount is told with what it is a part of; a mount below a later one, or under it, is not to be reached."""
+    told = {each["path"]: each for each in probe_shared(read_mounts(MOUNTS.splitlines()))}
+    assert set(told) == {"/mnt/nfs", "/data set", "/out", "/mnt/nfs/scratch"}
+    assert [each["network"] for each in told.values()] == [True, True, False, False]
+    assert (told["/out"]["root"], told["/out"]["device"]) == ("/srv/out", "8:1")
+    assert told["/data set"]["source"] == "filer:/export/team"
 
 
 def test_a_runner_whose_file_is_gone_has_all_that_it_needs(host, tmp_path):
