@@ -35,6 +35,13 @@ KEEP = f"""
 INSERT INTO jobs_logpiece (run_id, start, "end", z, data, at, wall)
 SELECT piece.run, piece.start, piece.stop, piece.z, piece.data, piece.at, piece.wall FROM {PIECES}
 """
+# By a cursor of the driver's own, which fetches bytes as they are: megabytes of them for each segment.
+FIRST = """
+WITH tail AS (SELECT start, "end", z, data, at FROM jobs_logpiece WHERE run_id = %s AND start >= %s)
+SELECT start, "end", z, data, at FROM tail
+WHERE start < %s + (SELECT MIN(start) FROM jobs_logpiece WHERE run_id = %s AND start >= %s)
+ORDER BY start
+"""
 
 
 def size() -> int:
@@ -59,14 +66,14 @@ def roll(run_id: str) -> bool:
     start = run.log_rolled
     if run.log_stored - start < enough and (run.log_complete_at is None or run.log_stored == start):
         return False
-    pieces = _first_pieces(run, enough)
-    end = pieces[-1].end if pieces else run.log_stored
+    blocks = _first_blocks(run, enough)
+    end = blocks[-1].end if blocks else run.log_stored
     key = ""
-    if pieces:
-        data, index = _packed(merged(block_of(piece) for piece in pieces))
+    if blocks:
+        data, index = _packed(merged(blocks))
         key = storage.write(f"{run.job_id}/{run.pk}/{start:016d}-{end:016d}", data)
         failpoint("roll.written")
-    if not _point_to(run, start, end, key, index if pieces else []):
+    if not _point_to(run, start, end, key, index if blocks else []):
         if key:
             storage.remove(key)
         return False
@@ -74,11 +81,22 @@ def roll(run_id: str) -> bool:
     return run.log_stored - end >= enough
 
 
-def _first_pieces(run: Run, size: int) -> list[LogPiece]:
+def _first_blocks(run: Run, size: int) -> list[Block]:
     """As many of the tail's first as make one segment; the last may reach beyond. A gap of any length may be before."""
-    tail = LogPiece.objects.filter(run=run, start__gte=run.log_rolled).order_by("start")
-    first = tail.values_list("start", flat=True).first()
-    return [] if first is None else list(tail.filter(start__lt=first + size))
+    values: list[Any] = [run.pk, run.log_rolled, size, run.pk, run.log_rolled]
+    if connection.vendor == "postgresql":
+        connection.ensure_connection()
+        with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+            rows = cursor.execute(FIRST, values, binary=True).fetchall()
+    else:
+        with connection.cursor() as cursor:
+            rows = cursor.execute(FIRST, values).fetchall()
+    return [_block(*row) for row in rows]
+
+
+def _block(start: int, end: int, z: bool, data: bytes, at: Any) -> Block:
+    marks = json.loads(at) if isinstance(at, str) else at
+    return Block(start, end, bool(z), bytes(data), tuple((int(place), float(wall)) for place, wall in marks))
 
 
 def _packed(blocks: Iterable[Block]) -> tuple[bytes, list[list[object]]]:

@@ -13,9 +13,9 @@ from django.utils import timezone
 
 from agents.desk import Arrival, Fact, Frame, Gap
 from agents.models import Host
-from jobs import announce, intake, logs, services
+from jobs import announce, intake, logs, segments, services
 from jobs.intake import Tries
-from jobs.models import Job, LogPiece, Run
+from jobs.models import Job, LogPiece, LogSegment, Run
 from tests.harness.services import Postgres
 from tests.jobs.conftest import gang, pool_of
 from tests.jobs.paper import frame
@@ -164,6 +164,23 @@ def test_what_is_stored_already_is_not_handed_over_again_when_the_rest_cannot_be
     facts = [Arrival(first, Fact(RUNNING)), Arrival(second, Fact(RUNNING))]
     assert tell((first, frame(4, b"two ")), *[(each.run, each.what) for each in facts]).acks == {first: 8}
     assert seen == [facts, facts[:1], facts[1:]]
+
+
+def test_what_was_appended_is_rolled_byte_by_byte(two, monkeypatch):
+    first, _, tell = two
+    monkeypatch.setattr(segments, "size", lambda: 10)
+    odd = bytes(range(256))
+    at = ((4, 1000.5), (9, 1001.0))
+    tell(
+        (first, frame(4, b"two ", at=at[:1])),
+        (first, frame(8, odd, z=False, at=at[1:])),
+        (first, frame(264, b"rest")),
+    )
+    assert segments.roll(first) is False and LogPiece.objects.get(run=first).start == 264
+    (rolled,) = LogSegment.objects.filter(run=first)
+    assert (rolled.start, rolled.end) == (0, 264) and log(first) == b"one two " + odd + b"rest"
+    assert [tuple(mark) for entry in rolled.index for mark in entry[5]][1:] == list(at)
+    assert segments.roll(first) is False and LogSegment.objects.count() == 1
 
 
 def test_it_is_the_same_on_postgresql():
