@@ -10,13 +10,23 @@ from django.db.models import Count
 from agents.models import Host, HostEvent, HostStatus
 from agents.words import clean
 
-DAY = timedelta(days=1)
+DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
+TRAINYARD = "trainyard"
 # Of one host. The page shows fewer.
 ALWAYS_KEPT, MOST_KEPT = 100, 1_000
+MOST_A_MINUTE = 60
 AT_ONCE = 10_000
 
 
 def note(host_id: int, kind: str, text: str, actor: str, now: datetime) -> None:
+    """What a person does is always written; of what a host brings about, so much in a minute."""
+    if actor == TRAINYARD:
+        lately = HostEvent.objects.filter(host_id=host_id, actor=TRAINYARD, at__gt=now - MINUTE)
+        room = MOST_A_MINUTE - lately.count()
+        if room <= 0:
+            return
+        if room == 1:
+            kind, text = "more", "More happened in this minute than is written down."
     HostEvent.objects.create(host_id=host_id, at=now, kind=kind, text=clean(text), actor=actor[:150])
 
 
@@ -32,14 +42,15 @@ def prune(before: datetime) -> int:
     crowded = HostEvent.objects.order_by().values("host").annotate(n=Count("pk")).filter(n__gt=ALWAYS_KEPT)
     for host_id in crowded.values_list("host", flat=True):
         of_host = HostEvent.objects.filter(host_id=host_id).order_by("-at", "-id")
-        old = of_host[ALWAYS_KEPT : ALWAYS_KEPT + AT_ONCE].values_list("pk", "at")
-        doomed = [pk for place, (pk, at) in enumerate(old) if at < before or place >= MOST_KEPT - ALWAYS_KEPT]
-        gone += HostEvent.objects.filter(pk__in=doomed).delete()[0]
+        last = of_host[ALWAYS_KEPT - 1 : ALWAYS_KEPT].values_list("at", flat=True)[0]
+        gone += of_host.filter(at__lt=min(before, last)).delete()[0]
+        too_many = of_host[MOST_KEPT : MOST_KEPT + AT_ONCE].values_list("pk", flat=True)
+        gone += HostEvent.objects.filter(pk__in=list(too_many)).delete()[0]
     return gone
 
 
 @transaction.atomic
-def set_status(host_id: int, status: HostStatus, error: str, now: datetime, actor: str = "trainyard") -> bool:
+def set_status(host_id: int, status: HostStatus, error: str, now: datetime, actor: str = TRAINYARD) -> bool:
     """Write a host's status and its last error; True, with an event, when the status is another one than before."""
     error = clean(error)
     changed = (

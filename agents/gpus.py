@@ -66,13 +66,14 @@ def told(host_id: int, token: int, report: Mapping[str, Any], now: datetime) -> 
 
 
 def told_evicted(host_id: int, token: int, answer: Mapping[str, Any], now: datetime) -> bool:
-    """What became of those who were to be killed."""
+    """What became of those who were to be killed. Who was asked for nobody answers nothing: that would be forged."""
     words = answer.get("words")
     text = "; ".join(clean(word, 100) for word in words[:MOST_HOLDERS]) if isinstance(words, list) else ""
     with transaction.atomic():
         if not _held(host_id, token):
             return False
-        for gpu in Gpu.objects.filter(host_id=host_id, uuid=clean(answer.get("gpu", ""), 80)):
+        asked = Gpu.objects.filter(host_id=host_id, uuid=clean(answer.get("gpu", ""), 80)).exclude(evict=[])
+        for gpu in asked:
             book.note(host_id, "gpu_evicted", f"{_name(gpu)}: {text}", gpu.evict_by or TRAINYARD, now)
             Gpu.objects.filter(pk=gpu.pk).update(evict=[], evict_by="")
     return True

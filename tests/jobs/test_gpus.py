@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents import gpus
+from agents import book, gpus
 from agents.desk import Arrival, Fact
 from agents.models import Gpu, Host, HostEvent
 from jobs import floor
@@ -165,3 +165,17 @@ def test_an_admin_may_use_it_all_the_same_and_the_next_start_looks_again(host, s
     submit(spec(gpus=1))
     settle(desk, host)
     assert state() == "quarantined" and Host.objects.get().cordoned is False
+
+
+def test_a_host_cannot_forge_an_answer_to_an_admin_nor_fill_its_book(host):
+    """Nobody asked for anybody to be killed; and whatever a host brings about, so much of it is written in a minute."""
+    now = timezone.now()
+    gpus.told_evicted(host.row.pk, 7, {"gpu": "GPU-h1-0", "words": ["PID 1 was killed"]}, now)
+    assert not HostEvent.objects.exists()
+    for _ in range(3 * book.MOST_A_MINUTE):
+        book.note(host.row.pk, "gpu_free", "again", "trainyard", now)
+    book.note(host.row.pk, "cordoned", "a person says so", "root", now)
+    kinds = list(HostEvent.objects.order_by("id").values_list("kind", flat=True))
+    assert kinds == ["gpu_free"] * (book.MOST_A_MINUTE - 1) + ["more", "cordoned"]
+    book.note(host.row.pk, "gpu_free", "later", "trainyard", now + timedelta(minutes=1))
+    assert HostEvent.objects.latest("id").text == "later"
