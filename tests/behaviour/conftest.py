@@ -19,9 +19,13 @@ collect_ignore = [] if os.environ.get("PROGRAMS") else ["test_frameworks.py"]
 __all__ = ["pytest_runtest_setup", "pytest_runtest_teardown"]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     for item in items:
         here = item.path.is_relative_to(item.config.rootpath / "tests" / "behaviour")
+        if here and "yard" in item.fixturenames:
+            # Replicas of one job listen at the same port of several hosts, which are one machine on loopback ports.
+            item.add_marker(pytest.mark.needs_namespaces)
         if here and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 

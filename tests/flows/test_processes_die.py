@@ -10,7 +10,7 @@ import pytest
 from tests.flows.scenes import LongJob, replica_process
 from tests.harness.product import job_spec
 from tests.harness.product.product import ROOT
-from tests.harness.shell import wait_for
+from tests.harness.shell import command_of, wait_for
 
 
 def test_each_process_is_killed_while_a_job_runs(yard, client):
@@ -53,6 +53,7 @@ def test_a_submission_is_neither_lost_nor_doubled(yard, client):
     assert row["n"] == 24
 
 
+@pytest.mark.needs_namespaces  # its daemons tell nobody whose they are
 def test_a_tree_that_ignores_sigterm_ends_with_its_job(yard, client):
     """Failure modes 20 and 21: daemons in sessions of their own, deaf to SIGTERM, with an empty environment."""
     job_id = yard.submit(
@@ -86,7 +87,7 @@ def test_the_runner_dies_and_replicas_do_not(yard, client):
 
 
 def command_on(host, pid):
-    return (host.path(f"/proc/{pid}/cmdline")).read_bytes().replace(b"\0", b" ").decode()
+    return command_of(pid, host.proc)
 
 
 @pytest.fixture

@@ -157,6 +157,7 @@ def running(yard, job_id, replica, after):
     return next((run for run in found if run["phase"] == "running"), None)
 
 
+@pytest.mark.needs_namespaces  # an sshd of an ordinary user gives no terminal to anybody
 def test_a_keystroke_and_its_echo(yard, client):
     """Walk (c). A terminal in the replica's own environment; bounded when nobody reads; closed when the job ends."""
     job_id = yard.submit(job_spec(["replica", "--seconds", "90"], name="walk c", web_access=True))

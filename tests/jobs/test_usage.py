@@ -70,6 +70,41 @@ def test_a_stalled_job_is_counted_until_it_ends(add_host, submit, desk):
     assert (Usage.objects.get().ended_at - began).total_seconds() == pytest.approx(30 * 3600, abs=60)
 
 
+def test_a_clock_that_was_set_back_counts_nothing_and_nothing_less(add_host, submit, desk):
+    host = add_host(gpus=1)
+    submit(spec(gpus=1))
+    settle(desk, host)
+    began = timezone.now() + timedelta(hours=1)
+    Run.objects.update(created_at=began)
+    assert [row.seconds for row in usage.live(timezone.now())] == [0.0]
+
+
+def test_who_ends_while_somebody_reads_is_read_as_ended(add_host, submit, desk, monkeypatch):
+    host, now = add_host(gpus=1), timezone.now()
+    submit(spec(gpus=1))
+    settle(desk, host)
+    monkeypatch.setattr(
+        usage, "live", lambda at, projects=None, read=usage.live: ended_after(read(at, projects))
+    )
+
+    def ended_after(rows):
+        usage.record([row.run for row in rows], now + timedelta(seconds=5))
+        return rows
+
+    [row] = usage._fresh(now + timedelta(seconds=60))
+    assert row.ended_at == now + timedelta(seconds=5)
+
+
+def test_cores_are_counted_by_their_number(add_host, submit, desk, project):
+    host = add_host(gpus=1, cpus=8)
+    submit(spec(gpus=1))
+    settle(desk, host)
+    noon = datetime(2031, 5, 15, 12, tzinfo=UTC)
+    Run.objects.update(cpus=3.0, created_at=noon - timedelta(seconds=10))
+    [line] = usage.report(month_of(noon), [project.pk], noon)
+    assert (line.cpu_seconds, line.gpu_seconds) == (30.0, 10.0)
+
+
 def test_a_release_is_accounted_once(add_host, submit, desk):
     host = add_host(gpus=1)
     submit(spec(gpus=1))

@@ -44,6 +44,20 @@ def test_a_job_runs_when_all_replicas_are_up_and_not_before():
     assert (view.state, view.started_at, plan.cause) == (JobState.RUNNING, after(5), "All 3 replicas are up.")
 
 
+def test_the_first_run_that_is_late_is_the_moment_to_look_again_and_to_begin_anew():
+    """The deadline of a start is that of the run that waits longest, whichever was started anew meanwhile."""
+    again = replace(run_of(W0, RunPhase.CREATED, number=1), created_at=after(30))
+    view = job(run_of(P), again, run_of(W1, RunPhase.CLAIMED, started_at=None), state=JobState.PENDING)
+    view = replace(view, start_limit_s=40.0)
+    plan, view = settled(view, after(35))
+    assert (plan.state, plan.due_at) == (None, after(40))
+    assert settled(view, after(39.5))[1].outcome is None
+    plan, view = settled(view, after(40))
+    assert view.outcome.state == JobState.QUEUED
+    assert {stop.run for stop in plan.stop} == {run.id for run in view.runs}
+    assert "did not start workerpool1-1" in plan.cause and W0 not in plan.cause
+
+
 def test_replicas_show_their_own_state_while_others_are_still_starting():
     view = placed(queued(spec(1, 2)))
     seen = (run_of(P), run_of(W0, RunPhase.CLAIMED, started_at=None), run_of(W1, RunPhase.CREATED))
