@@ -135,6 +135,7 @@ def test_drafts_of_runners_that_nobody_writes_any_more_are_removed(host):
     assert sorted(path.name for path in programs.iterdir()) == [".put-new", "kept.py"]
 
 
+@pytest.mark.needs_namespaces  # only root mounts what hangs
 @pytest.mark.parametrize("where", ["work", "work/k1"])
 def test_the_runner_answers_while_the_work_directory_hangs(host, where):
     """As it does over a dead NFS server. Other runs start and stop; one that needs it says what is wrong."""

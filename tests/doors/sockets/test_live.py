@@ -8,7 +8,7 @@ import logging
 from channels.layers import InMemoryChannelLayer, get_channel_layer
 from django.utils import timezone
 
-from console import registry
+from console import presenters, registry
 from console.reads import ask
 from jobs.models import Job, Membership, Transition
 from tests.doors.pages.rows import a_job, moved
@@ -29,6 +29,23 @@ async def test_a_job_page_is_sent_again_when_it_changed(visit, job):
     await page.until(lambda v: len(v.told) == 2)
     assert page.told[1]["stamp"] != first["stamp"] and "Cancelling" in page.told[1]["html"]
     assert await page.quiet(1.5)
+    await page.leave()
+
+
+async def test_what_changes_while_the_page_is_drawn_is_shown_as_well(visit, job, monkeypatch):
+    """It changes when the fragment has been read and before it is sent; then nothing happens any more."""
+    draw, changed = presenters.job_live, []
+
+    def and_then_it_changes(*asked):
+        html = draw(*asked)
+        if not changed:
+            changed.append(to_state(job, "CANCELLING"))
+        return html
+
+    monkeypatch.setattr(presenters, "job_live", and_then_it_changes)
+    page = await visit(f"/ws/jobs/{job.pk}")
+    await page.until(lambda v: v.told and "Cancelling" in v.told[-1]["html"])
+    assert "Cancelling" not in page.told[0]["html"]
     await page.leave()
 
 
