@@ -22,8 +22,6 @@ from agents.runner.orders import Refused, build_env, parse_order
 from agents.runner.processes import read_process
 from agents.runner.replica import Replica, Scene
 
-SYNC_S = 1.0
-
 
 class Keeper(Life):
     """One run's keeper. `outer` and `inner` are its two lives; `mend` is what is left to do when both were killed.
@@ -125,9 +123,10 @@ class Keeper(Life):
         return Custody(self.directory, self.log, self.order.log_budget_mb if self.order else 1, fresh)
 
     def await_sync(self) -> None:
-        """The outer keeper makes the claim durable meanwhile; if it was killed or stopped, this one does."""
+        """The outer keeper makes the claim durable meanwhile. If it has not yet, this one does: it may have been killed
+        or stopped, or not have got a core; and where it is at it, both wait for the same write."""
         os.close(self.synced_write)
-        if not select.select([self.synced], [], [], SYNC_S)[0] or os.read(self.synced, 1) != b"s":
+        if not select.select([self.synced], [], [], 0)[0] or os.read(self.synced, 1) != b"s":
             fsync_directory(self.home.runs)
         os.close(self.synced)
 
