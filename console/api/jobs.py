@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from django.db.models import Prefetch
+from django.utils import timezone
 from django.utils.http import urlencode
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -13,7 +16,7 @@ from console import access
 from console.api import resources
 from console.api.custom_jobs import absolute
 from console.api.views import OurView
-from jobs import directories
+from jobs import directories, printing
 from jobs.models import Job, Run
 
 Document = dict[str, Any]
@@ -38,6 +41,7 @@ def document(job: Job, web_access: dict[str, str]) -> Document:
     runs: dict[int, list[Run]] = {}
     for run in job.runs.all():
         runs.setdefault(run.replica_id, []).append(run)
+    printed = printing.last_printed([of[-1].pk for of in runs.values()], timezone.now())
     replicas = [
         {
             "name": replica.name,
@@ -46,6 +50,7 @@ def document(job: Job, web_access: dict[str, str]) -> Document:
             "state": replica.state,
             "restarts": replica.restarts,
             "log": f"/api/v1/jobs/{job.pk}/replicas/{replica.name}/log",
+            **_printed(runs.get(replica.pk, []), printed),
             "runs": [_run(job, replica.name, run) for run in runs.get(replica.pk, [])],
         }
         for replica in job.replicas.all()
@@ -66,6 +71,12 @@ def document(job: Job, web_access: dict[str, str]) -> Document:
         "customJob": resources.custom_job(job, web_access),
         "replicas": replicas,
     }
+
+
+def _printed(runs: list[Run], printed: Mapping[str, datetime]) -> Document:
+    """When its newest run last printed something: who has been silent for longest is asked first when all hang."""
+    at = printed.get(runs[-1].pk) if runs else None
+    return {"lastPrintTime": resources.stamp(at)} if at else {}
 
 
 def _run(job: Job, replica: str, run: Run) -> Document:

@@ -71,6 +71,8 @@ def test_the_one_that_hangs_stands_out(browser, project, cast):
     for line in live.use.now:
         assert abs(now - ages[line.replica] - line.printed_at.timestamp()) < 1
     assert [line.replica for line in live.use.odd] == ["workerpool1-1"]
+    told = browser("vera").get(f"/api/v1/jobs/{job.pk}").json()["replicas"]
+    assert min(told, key=lambda replica: replica["lastPrintTime"])["name"] == "workerpool1-1"
     page = browser("vera").get(f"/jobs/{job.pk}/?sort=silent").content.decode()
     assert "Much quieter than the others" in page and page.count('class="odd"') == 1
     assert page.index('id="use-workerpool1-1"') < page.index('id="use-workerpool0-0"')
