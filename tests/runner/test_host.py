@@ -231,6 +231,12 @@ def test_a_shell_is_refused_where_there_is_none_to_open(console, host, request_,
     assert words in answer["error"] and done.returncode == 1
 
 
+# As some drivers do it: the card that is lost is complained of, the others are listed.
+LOST = """#!/bin/sh
+echo "Unable to determine the device handle for GPU1: 0000:34:00.0: Unknown Error"
+echo "0, GPU-aaaa-1, NVIDIA A100-SXM4-80GB, 81920"
+echo "2, [Unknown Error], [Unknown Error], [Unknown Error]"
+"""
 SMI = """#!/bin/sh
 test "$1 $2" = "--query-gpu=index,uuid,name,memory.total --format=csv,noheader,nounits" || exit 2
 echo "0, GPU-aaaa-1, NVIDIA H100 80GB HBM3, 81559"
@@ -247,6 +253,9 @@ echo "1, GPU-aaaa-2, NVIDIA H100 80GB HBM3, [N/A]"
             [],
             "driver",
         ),
+        (LOST, [("GPU-aaaa-1", 81920)], None),
+        (LOST + "exit 15\n", [], "device handle for GPU1"),
+        ("#!/bin/sh\necho No devices were found; exit 6\n", [], "No devices were found"),
         (None, [], None),
     ],
 )

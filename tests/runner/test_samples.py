@@ -92,6 +92,18 @@ def cmdline(pid):
     ("text", "load"),
     [
         ("GPU-a, 5, 1024\nGPU-b, [N/A], 7\n", {"GPU-a": [5, 1024], "GPU-b": [None, 7]}),
+        (  # a card that needs a reset, one that is in MIG mode, one that has fallen off the bus
+            "GPU-a, [GPU requires reset], 0\nGPU-b, [N/A], 14366\nGPU-c, [Unknown Error], [Unknown Error]\n"
+            "GPU-d, ERR!, [Not Supported]\nUnable to determine the device handle for GPU4: 0000:34:00.0: Lost\n"
+            "GPU-e, 99, 81000\n",
+            {
+                "GPU-a": [None, 0],
+                "GPU-b": [None, 14366],
+                "GPU-c": [None] * 2,
+                "GPU-d": [None] * 2,
+                "GPU-e": [99, 81000],
+            },
+        ),
         ("NVIDIA-SMI has failed, because, it did\n\ufffd\nGPU-a, 5\n", {}),
     ],
 )
