@@ -29,6 +29,9 @@ def test_the_same_sources_are_the_same_bytes(tmp_path):
 def test_it_holds_the_package_under_its_own_name_and_nothing_of_ours_besides():
     with zipfile.ZipFile(io.BytesIO(packed(RUNNER))) as archive:
         names = archive.namelist()
+        assert names == sorted(names), "not in the order in which a disk happens to list them"
+        known = {(e.date_time, e.create_system, e.external_attr, e.compress_type) for e in archive.infolist()}
+        assert known == {((1980, 1, 1, 0, 0, 0), 3, 0o600 << 16, zipfile.ZIP_STORED)}
         assert archive.read("agents/__init__.py") == b""
         assert archive.read("__main__.py") == (RUNNER / "__main__.py").read_bytes()
         assert archive.read("agents/runner/wire.py") == (RUNNER / "wire.py").read_bytes()
