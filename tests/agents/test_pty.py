@@ -13,6 +13,9 @@ from tests.harness.shell import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+# An sshd of an ordinary user gives no terminal to anybody.
+NEEDS_A_TERMINAL = pytest.mark.needs_namespaces
+
 
 @pytest.fixture
 def running(machine, key, desk, start_fleet):
@@ -40,6 +43,7 @@ def until(shell, mark):
     return seen
 
 
+@NEEDS_A_TERMINAL
 def test_a_shell_is_in_the_runs_directory_and_environment_and_ends_with_it(machine, key, desk, running):
     shell = open_shell(target(machine), key, "t-shells", running, 100, 40)
     shell.write(b"cat file; echo $COLOUR-$((6*7)); stty size; tty -s && echo 'a t'ty\n")
@@ -56,6 +60,7 @@ def test_a_shell_is_in_the_runs_directory_and_environment_and_ends_with_it(machi
         shell.write(b"x" * 100)
 
 
+@NEEDS_A_TERMINAL
 def test_a_flood_is_throttled_and_can_be_interrupted(machine, key, running):
     shell = open_shell(target(machine), key, "t-shells", running, 80, 24)
     shell.write(b"yes trainyard\n")
@@ -74,6 +79,7 @@ def test_no_shell_opens_on_a_run_that_does_not_run(machine, key, running):
         open_shell(target(machine), key, "t-shells", "../../etc; id", 80, 24)
 
 
+@NEEDS_A_TERMINAL
 def test_a_host_that_only_talks_opens_no_shell(machine, key, monkeypatch):
     monkeypatch.setattr(pty.install, "command", lambda sha, mode: "yes no runner here")
     with pytest.raises(ShellRefused, match="greeting"):

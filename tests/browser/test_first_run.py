@@ -26,7 +26,8 @@ WIDE, NARROW = {"width": 1200, "height": 800}, {"width": 375, "height": 800}
 # A job that says so when it runs, and stays until it is stopped.
 WAITING = "echo ready to wait\nsleep 3600"
 
-pytestmark = pytest.mark.timeout(900)
+# Its shell needs an sshd of root, if only in a user namespace.
+pytestmark = [pytest.mark.timeout(900), pytest.mark.needs_namespaces]
 
 
 @pytest.fixture(scope="module")
