@@ -94,8 +94,13 @@ class Lacking:
     text: str
 
 
+def cpu_words(cpus: float) -> str:
+    """`1 CPU`, `0.25 CPUs`."""
+    return f"{cpus:g} CPU{'' if cpus == 1 else 's'}"
+
+
 def words(needs: Needs) -> str:
     """`8 NVIDIA_H100_80GB with 208 CPUs and 1916928 MB`."""
-    cpus = f"{needs.cpus:g} CPU{'' if needs.cpus == 1 else 's'}"
+    cpus = cpu_words(needs.cpus)
     memory = f" and {needs.memory_mb} MB" if needs.memory_mb else ""
     return f"{needs.gpus} {needs.accelerator_type} with {cpus}{memory}" if needs.gpus else f"{cpus}{memory}"

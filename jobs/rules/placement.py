@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from jobs.rules.hosts import ANYWHERE, Ask, Gang, GpuView, HostView, Lacking, Seat, words
+from jobs.rules.hosts import ANYWHERE, Ask, Gang, GpuView, HostView, Lacking, Seat, cpu_words, words
 from jobs.rules.machines import Needs
 from jobs.rules.rooms import CPUS, CPUS_BESIDE_GPUS, NEVER, House, Room
 
@@ -202,7 +202,7 @@ class Placer:
             unfit = self._out_of_use(kind, location)
             parts.append(f"{total} {kind} free, at most {most} on one host{unfit}")
         total, most = sum(group.total for group in groups), max(group.most for group in groups)
-        parts.append(f"{total} CPUs free, at most {max(most, 0)} on one host")
+        parts.append(f"{cpu_words(total)} free, at most {max(most, 0):g} on one host")
         if any(ask.needs.memory_mb for ask in asks):
             most_mb = max(room.memory_mb for room in house.there(location))
             parts.append(f"at most {max(most_mb, 0)} MB of memory are free on one host")

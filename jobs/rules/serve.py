@@ -330,4 +330,4 @@ class _Server:
         told = ", ".join(names[:NAMED_HOSTS]) + (f" and {more} more" if more > 0 else "")
         frees = "frees" if len(names) == 1 else "free"
         at = moment(kept.at, self.now)
-        return f"{text}; {hosts}; {told} {frees} by {at}. It starts by then at the latest."
+        return f"{text}; {hosts}; {told} {frees} by {at}."

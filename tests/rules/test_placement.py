@@ -52,6 +52,12 @@ def test_a_replicas_gpus_are_on_one_host():
     )
 
 
+def test_what_is_free_is_told_as_people_say_it():
+    """One CPU is not "1 CPUs"."""
+    one = place([host(1, cpus=1)], Needs(cpus=1), Needs(cpus=1))
+    assert one == Lacking("Needs 2 x 1 CPU in lab; 1 CPU free, at most 1 on one host.")
+
+
 def test_all_or_none_leaves_no_trace():
     placer = Placer([host(1, cpus=3)], PORTS)
     assert isinstance(placer.place(asks(*[Needs()] * 4), "lab"), Lacking)

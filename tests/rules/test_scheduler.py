@@ -162,6 +162,7 @@ def test_a_short_job_passes_and_a_long_one_does_not():
     served = yard.step()
     assert {each.job for each, _ in served.placed} == {4, 5}
     assert "gpu1 frees by" in served.reasons[2] and "1 host has room now" in served.reasons[2]
+    assert "at the latest" not in served.reasons[2], "the page says that beside it, from `starts`"
     assert served.reasons[3] == BEHIND
     assert served.reserved[0].at == NOW + 3_600 + AFTER_TIMEOUT_S <= served.starts[2]
 
