@@ -22,7 +22,7 @@ from psycopg.types.numeric import Int8
 from agents.desk import Arrival, Frame
 from agents.failpoints import failpoint
 from jobs import segments, storage
-from jobs.intake import Told
+from jobs.learning import Told
 from jobs.pieces import Block, Tail
 from jobs.rules.states import RunPhase
 

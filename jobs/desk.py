@@ -20,10 +20,10 @@ from django.utils import timezone
 from agents import recovery
 from agents.away import NO_DATABASE
 from agents.desk import Arrival, Taken, Want
-from jobs import announce, hints, intake, recovering, wanted
+from jobs import absences, announce, hints, intake, recovering, wanted
 from jobs.advance import Advanced, advance_quietly
 from jobs.appending import Appender
-from jobs.intake import Told, Tries
+from jobs.learning import Told, Tries
 from jobs.schedule import schedule_quietly
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class JobsDesk:
             found = wanted.orders(runs)
             missing = [run for run in runs if run not in found]
             if missing:
-                self._thinker.think(intake.lost(missing, timezone.now()))
+                self._thinker.think(absences.lost(missing, timezone.now()))
             return found
 
     def take(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Taken:
@@ -123,7 +123,7 @@ class JobsDesk:
 
     def host_changed(self, host_id: int) -> None:
         with borrowed():
-            self._thinker.think(intake.mark_jobs_of(host_id, timezone.now()), anew=True)
+            self._thinker.think(absences.mark_jobs_of(host_id, timezone.now()), anew=True)
         announce.ring([f"host:{host_id}", "hosts"])
 
 

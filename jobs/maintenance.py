@@ -13,7 +13,7 @@ from django.db.models import F
 
 from agents import book, gpus
 from agents.models import Host, HostStatus
-from jobs import announce, audit, hints, intake, passes
+from jobs import absences, announce, audit, hints, passes
 from jobs.advance import advance
 from jobs.models import Job, Run
 from jobs.moves import PLACED
@@ -90,7 +90,7 @@ def drain(host: Host, message: str, until: datetime | None, force: bool, actor: 
         _note(row, "drain", actor, now)
         by_when = f" until {until:%Y-%m-%d %H:%M:%S %Z}{', then by force' if force else ''}" if until else ""
         book.note(row.pk, "draining", f"{message or 'To be emptied.'}{by_when}", actor, now)
-        hints.jobs(intake.mark_jobs_of(row.pk, now))
+        hints.jobs(absences.mark_jobs_of(row.pk, now))
         _tell(row)
 
 
@@ -108,7 +108,7 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
                 "host", f"{row.name} has not been lost: it is {row.get_status_display().lower()}. Empty it."
             )
         words = f"{actor} declared {row.name} gone"
-        jobs = intake.declare_lost(row.pk, words, now)
+        jobs = absences.declare_lost(row.pk, words, now)
         _update(
             row,
             gone_at=now,
@@ -132,7 +132,7 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
 
 def _stays(host: Host, now: datetime) -> None:
     """Jobs there need not leave any more, and say so no longer."""
-    ids = intake.mark_jobs_of(host.pk, now)
+    ids = absences.mark_jobs_of(host.pk, now)
     Job.every.filter(pk__in=ids, state__in=PLACED).exclude(reason="").update(
         reason="", version=F("version") + 1, updated_at=now
     )

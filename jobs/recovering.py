@@ -17,7 +17,7 @@ from django.db import transaction
 from agents import recovery
 from agents.desk import Want
 from agents.models import Host, HostStatus, Recovery
-from jobs import announce, audit, hints, intake, passes
+from jobs import absences, announce, audit, hints, passes
 from jobs.models import Job, Proof, Run, Stray
 from jobs.refusals import Refused
 from jobs.rules.states import TERMINAL, RunPhase
@@ -90,7 +90,7 @@ def confirm(stop: Collection[str], actor: str, now: datetime) -> None:
             missing.exclude(phase__in=(RunPhase.CREATED, RunPhase.CLOSED)).values_list("pk", flat=True)
         )
         words = f"its host has nothing of it, as {actor} confirmed after a backup was restored"
-        intake.close_as_lost(begun, words, now)
+        absences.close_as_lost(begun, words, now)
         missing.update(missing_at=None)
         Recovery.objects.filter(confirmed_at=None).update(confirmed_at=now, confirmed_by=actor[:150])
         after = {"stopped": sorted(stop), "taken_as_lost": begun}

@@ -17,7 +17,7 @@ from django.db.models import F
 from agents.failpoints import failpoint
 from agents.models import Host, HostEvent, HostStatus
 from agents.statements import Columns, Given, Insert, Read
-from jobs import announce, floor, hints, intake, machine_types, passes, quotas, samples, segments, storage
+from jobs import absences, announce, floor, hints, machine_types, passes, quotas, samples, segments, storage
 from jobs.advance import QUEUED_LOOK, advance
 from jobs.beginnings import DEFAULT
 from jobs.models import Job, Project, Replica, Run, Transition
@@ -161,7 +161,7 @@ def remove_host(host: Host, actor: str, now: datetime) -> None:
             raise Refused("host", f"{runs} it. Cancel their jobs, or wait until they are over.")
         if row.status == HostStatus.UP and _unread(row):
             raise Refused("host", "It still has log bytes that are not here yet. Try again in a moment.")
-        intake.give_up(row.pk, f"The host {row.name} was removed before these bytes were fetched.", now)
+        absences.give_up(row.pk, f"The host {row.name} was removed before these bytes were fetched.", now)
         if Host.every.filter(pk=row.pk, retired_at=None).update(retired_at=now):
             HostEvent.objects.create(host=row, at=now, kind="retired", text="Removed.", actor=actor[:150])
         hints.hosts([row.pk])

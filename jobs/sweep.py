@@ -20,9 +20,9 @@ from agents import book
 from agents.away import NO_DATABASE
 from agents.models import Host
 from jobs import hints, idle, notices, proving, samples, schedule, segments, shells, usage
+from jobs.absences import mark_jobs_of
 from jobs.advance import advance
 from jobs.clock import Clock
-from jobs.intake import mark_jobs_of
 from jobs.models import Job, Tick
 
 log = logging.getLogger(__name__)

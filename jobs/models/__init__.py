@@ -1,7 +1,7 @@
 """Rows about jobs. Constraints live here, behaviour does not.
 
 `state` of a job and a replica is written by advance.py and schedule.py only, always `WHERE id AND version`.
-Facts about a run are written by intake.py only, each once. What must never happen is forbidden by triggers as well
+Facts about a run are written by learning.py only, each once. What must never happen is forbidden by triggers as well
 (migration 0002): a terminal job changes its state or its error, a transition is changed or deleted.
 
 Rows are locked in this order, always: a host, then jobs by id, then runs by id. README.md says why.

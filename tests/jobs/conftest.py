@@ -9,7 +9,7 @@ from django.utils import timezone
 from agents.desk import Arrival
 from agents.models import Gpu, Host, HostStatus, Location
 from jobs import intake, schedule, segments, services, storage
-from jobs.intake import Tries
+from jobs.learning import Tries
 from jobs.models import Membership, Project, Role, Run
 from tests.jobs.paper import InlineDesk, PaperHost
 

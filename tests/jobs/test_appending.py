@@ -14,7 +14,7 @@ from django.utils import timezone
 from agents.desk import Arrival, Fact, Frame, Gap
 from agents.models import Host
 from jobs import announce, intake, logs, segments, services
-from jobs.intake import Tries
+from jobs.learning import Tries
 from jobs.models import Job, LogPiece, LogSegment, Run
 from tests.harness.services import Postgres
 from tests.jobs.conftest import gang, pool_of

@@ -8,7 +8,7 @@ from django.utils import timezone
 from agents.desk import Arrival
 from agents.models import GpuState, Host, HostEvent, HostStatus
 from jobs import intake, maintenance, schedule
-from jobs.intake import Tries
+from jobs.learning import Tries
 from jobs.models import AuditEntry, GpuClaim, Run, Transition
 from jobs.refusals import Refused
 from tests.jobs.conftest import gang, pool_of, spec

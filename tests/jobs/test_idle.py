@@ -10,7 +10,7 @@ from django.utils import timezone
 from agents.desk import Arrival, Sample
 from jobs import idle, intake
 from jobs.advance import advance
-from jobs.intake import Tries
+from jobs.learning import Tries
 from jobs.models import AuditEntry, Project, Run, Transition
 from jobs.refusals import Refused
 from tests.jobs.conftest import spec

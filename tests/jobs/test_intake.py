@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
 from agents.models import Host
 from jobs import facts, intake
-from jobs.intake import Tries
+from jobs.learning import Tries
 from jobs.models import GpuClaim, Job, LogGap, LogPiece, Run
 from jobs.rules.states import RunPhase
 from tests.jobs.conftest import spec

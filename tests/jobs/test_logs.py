@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from agents.desk import Arrival, Frame, Gap
 from jobs import intake, logs, pieces, segments, storage
-from jobs.intake import Tries
+from jobs.learning import Tries
 from jobs.models import LogGap, LogPiece, LogSegment, Run
 from jobs.pieces import Block, Unreadable, merged
 from tests.jobs.paper import frame, settle

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from agents.desk import Arrival, Sample
 from jobs import intake, samples, services
-from jobs.intake import Tries
+from jobs.learning import Tries
 from jobs.models import Run, RunSample
 from tests.jobs.conftest import spec
 from tests.jobs.paper import frame, settle

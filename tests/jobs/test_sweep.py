@@ -13,7 +13,7 @@ from django.utils import timezone
 from agents import book
 from agents.models import Host, HostEvent, HostStatus
 from jobs import advance, hints, intake, segments, storage, sweep, tasks
-from jobs.intake import Tries
+from jobs.learning import Tries
 from jobs.models import Job, LogPiece, Run, Tick
 from jobs.outbox import Outbox
 from jobs.rules.plan import Event, Plan

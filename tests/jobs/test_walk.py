@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 
 from agents.models import Host, HostStatus
-from jobs import intake, logs, proving, services
+from jobs import absences, logs, proving, services
 from jobs.advance import advance
 from jobs.models import GpuClaim, Job, Run, Transition
 from jobs.rules.states import JobState, legal
@@ -196,4 +196,4 @@ def test_a_host_that_was_set_up_anew_has_lost_its_runs(add_host, submit, desk):
     assert (old.phase, old.why) == ("closed", "lost") and old.released_at
     assert host.ledger[0] == old.pk and host.ledger.count(old.pk) == 1
     assert Job.objects.get().state == "RUNNING" and Run.objects.get(number=1).phase == "running"
-    assert intake.lost([old.pk], timezone.now()) == set()
+    assert absences.lost([old.pk], timezone.now()) == set()
