@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from typing import NamedTuple, Set, Tuple
+import time
+from typing import Any, List, Mapping, NamedTuple, Set, Tuple
 
 # Beside the cgroups of runs: what else is in this login's, the runners themselves too.
 LOGIN = "trainyard.login"
 MOVES = 5
+PROBE_KEPT_S = 3600
 
 
 @functools.lru_cache(maxsize=None)
@@ -143,10 +145,37 @@ def cgroup_pids(path: str | None) -> Set[int]:
     return found - {0}
 
 
-def remove_cgroup(path: str) -> None:
-    for directory, _, _ in os.walk(path, topdown=False):
-        with contextlib.suppress(OSError):
-            os.rmdir(directory)
+def remove_cgroup(path: str, patience_s: float = 0.0) -> bool:
+    """True when it is gone. One whose last process is just dying says that it is busy, though it lists nobody."""
+    until = time.monotonic() + patience_s
+    while os.path.isdir(path):
+        for directory, _, _ in os.walk(path, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(directory)
+        if time.monotonic() >= until:
+            break
+        if os.path.isdir(path):
+            time.sleep(0.005)
+    return not os.path.isdir(path)
+
+
+def cgroups_of(facts: Mapping[str, Any]) -> List[str]:
+    """Where a run's cgroups are, or would be if whoever made them was killed before it could write so."""
+    found = {facts["cgroup"], facts["memory_cgroup"]}
+    if facts["mark"]:
+        found |= {cgroup_path(facts["run"], facts["mark"], controller) for controller in ("", "memory")}
+    return sorted(path for path in found if path and os.path.basename(path).startswith("trainyard."))
+
+
+def old_probes(parent: str | None) -> List[str]:
+    """Cgroups of probes that were killed while they tried out a limit. One that is at it is younger."""
+    found = []
+    for name in os.listdir(parent) if parent else ():
+        if name.startswith("trainyard.probe-"):
+            with contextlib.suppress(OSError):
+                if os.lstat(os.path.join(str(parent), name)).st_mtime < time.time() - PROBE_KEPT_S:
+                    found.append(os.path.join(str(parent), name))
+    return found
 
 
 def counter(path: str, word: str) -> int | None:

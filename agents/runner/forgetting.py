@@ -9,9 +9,12 @@ import shutil
 import time
 from typing import Any, Dict, List, Set
 
+from agents.runner.containment import delegated_cgroup, old_probes, remove_cgroup
 from agents.runner.errands import Errands
+from agents.runner.facts import Facts, load_facts
 from agents.runner.failpoints import failpoint
 from agents.runner.files import read_plain, write_file
+from agents.runner.holdings import leave_cgroups
 from agents.runner.home import Home, is_run_id
 from agents.runner.outbox import Outbox
 from agents.runner.runs import Run, Runs
@@ -19,6 +22,7 @@ from agents.runner.wire import Message
 
 WORK_KEPT_S = 24 * 3600
 DRAFT_KEPT_S = 3600
+LOOK_S = 3600.0  # how often all is looked through, after the first look of a connection
 
 # Names of forgotten runs, so that a start frame that was long on its way starts nothing twice. Those of the last
 # months are enough; the file stays small.
@@ -51,8 +55,21 @@ def throw_away(home: Home, path: str) -> None:
 
 
 def clear(trash: str) -> None:
+    """A run's directory tells where its cgroups are, so it stays until they are gone."""
     for name in os.listdir(trash):
-        shutil.rmtree(os.path.join(trash, name), ignore_errors=True)
+        facts = load_facts(os.path.join(trash, name))
+        if facts is None or leave_cgroups(facts):
+            shutil.rmtree(os.path.join(trash, name), ignore_errors=True)
+
+
+def sweep_cgroups(closed: List[Facts]) -> None:
+    """What would not go when these runs were closed, or was left by older runners. Those of other deployments, and of
+    runs that nobody here knows, are not ours to judge: each is known by its run's mark."""
+    for facts in closed:
+        leave_cgroups(facts, 0)
+    for controller in ("", "memory"):
+        for path in old_probes(delegated_cgroup(controller)):
+            remove_cgroup(path)
 
 
 def old_work(home: Home, left: Dict[str, bool]) -> List[str]:
@@ -79,10 +96,11 @@ class Forgetting:
         self.runs, self.out, self.errands = runs, out, errands
         self.left_work: Dict[str, bool] = {}  # of forgotten runs: is it to be kept for a day?
         self.untidy = False
+        self.look_at = math.inf
 
-    def tick(self) -> None:
-        if self.untidy:
-            self.tidy()
+    def tick(self, now: float) -> None:
+        if self.untidy or now >= self.look_at:
+            self.tidy(look=now >= self.look_at)
 
     def on_forget(self, message: Message, payload: bytes) -> None:
         name, home = message["run"], self.runs.at_home()
@@ -122,10 +140,18 @@ class Forgetting:
         home, left = self.runs.at_home(), dict(self.left_work)
         self.untidy = False
         if look or left:
-            if self.errands.send("sweep", lambda: old_work(home, left), self.end_sweep):
+            closed = [run.facts for run in self.runs.by_name.values() if run.facts and run.closed]
+
+            def act() -> List[str]:
+                sweep_cgroups(closed if look else [])
+                return old_work(home, left)
+
+            if self.errands.send("sweep", act, self.end_sweep):
                 self.left_work = {}
+                self.look_at = time.monotonic() + LOOK_S if look else self.look_at
             else:
                 self.untidy = True
+                self.look_at = 0.0 if look else self.look_at
         if os.listdir(home.trash):
             self.untidy |= not self.errands.send(
                 "trash", lambda: clear(home.trash), lambda answer: None, math.inf

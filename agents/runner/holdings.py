@@ -11,6 +11,7 @@ from typing import Dict, List
 
 from agents.runner.containment import (
     cgroup_path,
+    cgroups_of,
     limit_memory,
     make_cgroup,
     remove_cgroup,
@@ -48,6 +49,7 @@ def write_files(work: str, files: Dict[str, str]) -> None:
             file.write(os.fsencode(content))
 
 
+CGROUP_S = 0.5  # how long a close waits for the kernel to let go of who has just died
 STORAGE_S = float(os.environ.get("TRAINYARD_STORAGE_S") or 20)
 
 
@@ -82,10 +84,10 @@ def clean_gpus(facts: Facts) -> None:
         facts["busy"] = told_holders(busy)
 
 
-def leave_cgroups(facts: Facts) -> None:
-    for group in (facts["cgroup"], facts["memory_cgroup"]):
-        if group:
-            remove_cgroup(group)
+def leave_cgroups(facts: Facts, patience_s: float = CGROUP_S) -> bool:
+    """True when none is left. What will not go now is removed by serve (forgetting.py)."""
+    gone = [remove_cgroup(group, patience_s) for group in cgroups_of(facts)]
+    return all(gone)
 
 
 class Holdings:

@@ -16,6 +16,7 @@ from agents.runner.containment import (
     host_oom_kills,
     judge_oom,
     own_oom_kills,
+    remove_cgroup,
     try_write,
 )
 from agents.runner.custody import Custody
@@ -144,6 +145,9 @@ class Life:
         if self.pinned()[2] & 1:
             self.facts["containment"] = "subreaper"
         if self.pinned()[2] & 2:
+            remove_cgroup(
+                str(self.facts["memory_cgroup"])
+            )  # nobody is in it, and from here on nobody knows of it
             self.facts.update(memory_enforced=False, memory_cgroup=None)
         failpoint("before_started")
         self.save()

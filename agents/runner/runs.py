@@ -12,6 +12,7 @@ from agents.runner.facts import Facts, close_after_reboot, load_facts, new_facts
 from agents.runner.failpoints import failpoint
 from agents.runner.files import read_plain, take_lock, write_file
 from agents.runner.forks import fork_detached
+from agents.runner.holdings import leave_cgroups
 from agents.runner.home import Home, is_run_id
 from agents.runner.keeper import Keeper
 from agents.runner.linux import IN_MODIFY, IN_MOVED_TO, IN_Q_OVERFLOW, Inotify, boot_id
@@ -227,6 +228,7 @@ class Runs:
         try:
             facts = load_facts(run.directory)
             if facts is not None and facts["phase"] != "closed" and facts["boot_id"] != self.boot_id:
+                leave_cgroups(facts, 0)  # a container that is started again may still have them
                 close_after_reboot(run.directory, facts)
             elif facts is None or facts["phase"] != "closed":
                 keeper = Keeper(self.at_home(), run.run, self.umask)

@@ -174,7 +174,7 @@ class Serve:
             return
         self.runs.check_owner()
         self.errands.hurry()
-        self.forgetting.tick()
+        self.forgetting.tick(time.monotonic())
         self.gpus.tick(time.monotonic())
         for run in list(self.runs.by_name.values()):
             if not run.closed:

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from agents.packing import RUNNER as PACKAGE
 from agents.packing import packed
-from agents.runner.containment import remove_cgroup
 from agents.runner.facts import load_facts
 from agents.runner.failpoints import RUNNER_FAILPOINTS
+from agents.runner.holdings import leave_cgroups
 from agents.runner.processes import all_processes, read_process
 from agents.runner.wire import Decoder, encode
 
@@ -128,9 +128,9 @@ class Host:
             if not found:
                 break
             time.sleep(0.02)
-        for facts in self.home.rglob("facts.json"):
-            if group := (json.loads(facts.read_bytes()) or {}).get("cgroup"):
-                remove_cgroup(group)
+        for path in self.home.rglob("facts.json"):
+            if facts := load_facts(str(path.parent)):
+                leave_cgroups(facts, 5)
 
 
 class Console:

@@ -1,15 +1,27 @@
-"""Controllers of cgroup v2 are handed down to runs although this login itself is in the way."""
+"""Cgroups of v2: controllers are handed down although this login itself is in the way, and none stays behind."""
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
-from agents.runner.containment import LOGIN, delegated_cgroup, hand_down, try_write
-from tests.runner.console import wait_for
+from agents.runner import forgetting
+from agents.runner.containment import (
+    LOGIN,
+    PROBE_KEPT_S,
+    cgroup_path,
+    delegated_cgroup,
+    hand_down,
+    remove_cgroup,
+    try_write,
+)
+from tests.runner.console import command, wait_for
 
 
 @pytest.fixture
@@ -70,3 +82,69 @@ def test_a_login_that_has_moved_down_is_still_in_the_cgroup_above(group):
     assert try_write(group / "cgroup.procs", str(login.pid))
     said, _ = login.communicate("go\n", timeout=60)
     assert said == f"True {group}\n"
+
+
+@pytest.mark.needs_cgroups
+def test_what_stayed_behind_of_a_closed_run_goes_and_nothing_of_others(console, host):
+    """Left by a kernel that said busy, or by an older runner: at the next connection, or when the run is forgotten."""
+    for run in ("r1", "r2"):
+        console.start(run, ["true"])
+        console.closed(run)
+    console.start("open", ["sleep", "600"])
+    kept = [Path(console.running("open")["cgroup"])]
+    other = host.connect()
+    other.hello("other")
+    other.start("r1", ["sleep", "600"])
+    kept.append(Path(other.running("r1")["cgroup"]))
+    left = [Path(str(cgroup_path(run, host.facts(run)["mark"]))) for run in ("r1", "r2")]
+    # Somebody's who is between making his cgroup and entering it; and a probe that is at it.
+    kept += [Path(str(cgroup_path("r1", "0" * 16))), Path(str(cgroup_path(f"probe-{os.getpid()}", "")))]
+    try:
+        for group in (*left, *kept[2:]):
+            group.mkdir()
+        console.say("forget", run="r2")
+        wait_for(lambda: not left[1].exists(), "the forgotten run's cgroup to go")
+        assert left[0].exists()
+        host.connect().hello()
+        wait_for(lambda: not left[0].exists(), "the closed run's cgroup to go")
+        assert all(group.exists() for group in kept)
+    finally:
+        for group in kept[2:]:
+            group.rmdir()
+
+
+@pytest.mark.needs_cgroups
+@pytest.mark.parametrize("reboot", [False, True])
+def test_a_run_whose_keepers_were_killed_leaves_no_cgroup(console, host, reboot):
+    """By whoever closes it: the mender, or serve when the host has booted since (a container that keeps them)."""
+    console.start("r1", command("import os, time", "os.fork()", "print('up')", "time.sleep(600)"))
+    console.text("r1", "up")
+    facts = console.running("r1")
+    group = Path(facts["cgroup"])
+    console.drop()
+    for keeper in host.keepers("r1"):
+        os.kill(keeper, signal.SIGKILL)
+    if reboot:
+        (group / "cgroup.kill").write_text("1")
+        wait_for(lambda: "populated 0" in (group / "cgroup.events").read_text(), "all to be dead")
+        stored = host.run_dir("r1") / "facts.json"
+        stored.write_text(json.dumps({**json.loads(stored.read_text()), "boot_id": "an-earlier-boot"}))
+    again = host.connect()
+    again.hello()
+    assert again.closed("r1")["why"] == ("reboot" if reboot else "lost")
+    assert not group.exists()
+
+
+@pytest.mark.needs_cgroups
+def test_a_killed_probe_leaves_its_cgroup_for_an_hour(monkeypatch):
+    group = Path(str(cgroup_path(f"probe-{os.getpid()}", "")))
+    group.mkdir()
+    try:
+        forgetting.sweep_cgroups([])
+        assert group.exists()
+        now = time.time() + PROBE_KEPT_S + 1
+        monkeypatch.setattr(time, "time", lambda: now)
+        forgetting.sweep_cgroups([])
+        assert not group.exists()
+    finally:
+        remove_cgroup(str(group))
