@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 from django.db.models import F, OuterRef, Subquery
 
+from jobs import facts
 from jobs.models import LogPiece, LogSegment, Run
 from jobs.pieces import Mark
 
@@ -19,7 +20,8 @@ def last_printed(runs: Collection[str], now: datetime) -> dict[str, datetime]:
     offsets = {run: offset or 0.0 for run, _, offset in told}
     marks: dict[str, Sequence[Mark]] = {run: found for run, found, _ in told if found}
     marks.update(_rolled([run for run in offsets if run not in marks]))
-    return {run: min(_moment(found[-1][1] - offsets[run]), now) for run, found in marks.items() if found}
+    moments = {run: facts.moment(found[-1][1] - offsets[run]) for run, found in marks.items() if found}
+    return {run: min(at, now) for run, at in moments.items() if at is not None}
 
 
 def _rolled(runs: Collection[str]) -> dict[str, Sequence[Mark]]:
@@ -27,7 +29,3 @@ def _rolled(runs: Collection[str]) -> dict[str, Sequence[Mark]]:
     last = LogSegment.objects.filter(run__in=runs, end=F("run__log_rolled")).order_by()
     entries = dict(last.values_list("run", "index")) if runs else {}
     return {run: [mark for entry in index for mark in entry[5]] for run, index in entries.items()}
-
-
-def _moment(wall: float) -> datetime:
-    return datetime.fromtimestamp(0, UTC) + timedelta(seconds=wall)

@@ -12,6 +12,7 @@ from typing import Dict, List, NoReturn, Tuple
 from agents.runner.containment import join_cgroup
 from agents.runner.facts import load_facts
 from agents.runner.files import read_json
+from agents.runner.forks import default_signals
 from agents.runner.home import Home
 from agents.runner.linux import boot_id
 from agents.runner.orders import Refused, build_env, parse_order
@@ -41,6 +42,7 @@ def main() -> NoReturn:
     os.write(1, b'{"ok":true}\n')
     if saved is not None:
         termios.tcsetattr(0, termios.TCSADRAIN, saved)
+    default_signals()
     try:
         os.execvpe(argv[0], argv, env)
     except OSError as error:

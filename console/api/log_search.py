@@ -10,7 +10,6 @@ of all. It goes on from its `nextPageToken`, until there is none.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from typing import Any
 
 from rest_framework.request import Request
@@ -22,7 +21,7 @@ from console.api.errors import Refused
 from console.api.log_bytes import number, run_of
 from console.api.views import OurView
 from console.presenters.last_words import plain
-from jobs import finding, searching
+from jobs import facts, finding, searching
 from jobs.models import Job
 from jobs.needles import Needle
 from jobs.searching import START, Place
@@ -79,8 +78,8 @@ def _asked(request: Request, job_id: str) -> tuple[Job, Needle]:
 
 
 def _line(line: searching.Line) -> Document:
-    run, wall = line.run, line.hit.wall
-    told = {"time": resources.stamp(datetime.fromtimestamp(wall, UTC))} if wall is not None else {}
+    run, at = line.run, facts.moment(line.hit.wall)
+    told = {"time": resources.stamp(at)} if at else {}
     return {
         "replica": run.replica.name,
         "run": run.pk,

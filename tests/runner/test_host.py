@@ -183,7 +183,7 @@ def test_a_shell_opens_in_the_runs_place_and_environment(console, host):
     console.start("r1", ["sh", "-c", "echo up; exec sleep 600"], env={"SECRET": "s3cr3t"}, web_access=True)
     console.text("r1", "up")
     console.running("r1")
-    typed = b"echo $SECRET-$TRAINYARD_RUN-$EXTRA-$((1+1)); pwd; stty -a\n"
+    typed = b"echo $SECRET-$TRAINYARD_RUN-$EXTRA-$((1+1)); pwd; grep SigIgn /proc/self/status; stty -a\n"
     session = shell(host, {"deployment": "dep", "run": "r1", "env": {"EXTRA": "more"}}, typed)
     heard = next(session)
     assert heard.startswith(SHELL_PREFACE) and b'{"ok":true}\n' in heard
@@ -191,6 +191,8 @@ def test_a_shell_opens_in_the_runs_place_and_environment(console, host):
     text = read_until(b"-iuclc").decode()
     assert "s3cr3t-r1-more-2\r\n" in text
     assert str(host.run_dir("r1") / "work").split("\n")[0] in text
+    # Python ignores SIGPIPE; a program here must not, or `yes | head` complains.
+    assert re.search(r"SigIgn:\s+0+\r\n", text)
     # Sane again: the terminal echoes, edits lines, and turns ^C into a signal.
     settings = text[text.index("speed") :]
     assert not set(re.findall(r"(?<!\S)-(\w+)", settings)) & {

@@ -88,3 +88,9 @@ def test_all_replicas_are_looked_through_at_once(script, cast, project, monkeypa
     for wrong in ("q=", "q=a&pageToken=x", "q=a&runs=some"):
         assert script("vera").get(f"{path}?{wrong}").status_code == 400
     assert script("charlie").get(f"{path}?q=a").status_code == 404
+
+
+def test_a_line_of_no_time_that_there_is_comes_without_one(script, job):
+    write(job.runs.get(), b"KeyError\n", wall=1e300)
+    [hit] = script("vera").get(f"/api/v1/jobs/{job.pk}/log/search?q=keyerror").json()["hits"]
+    assert hit["text"] == "KeyError" and "time" not in hit
