@@ -92,9 +92,10 @@ def _write(host: Host, run: str, found: Found, proof: Proof, now: datetime) -> N
 
 
 def _learn(row: Stray, found: Found, proof: Proof) -> None:
+    """Told again, or told better: a version before kept nothing of what it holds, nor does a mere claim tell it."""
     changed: dict[str, object] = {}
-    if found.told.phase.rank > RunPhase(row.phase).rank:
-        changed |= found.columns
+    if found.told.phase.rank >= RunPhase(row.phase).rank:
+        changed |= {name: told for name, told in found.columns.items() if getattr(row, name) != told}
     if proof is Proof.SEALED and row.proof != proof:
         changed |= {"proof": proof}
     if changed:

@@ -272,6 +272,9 @@ def test_what_a_stray_of_ours_holds_is_not_given_to_others(desk, add_host, submi
     forged.exit = {"cpus": 8.0, "memory_mb": 16_000, "gpus": ["GPU-one-1"]}
     one.runs |= {LOST: lost, OTHER: forged}
     inventory(one, desk)
+    # As a version left it that did not ask what strays hold.
+    Stray.objects.filter(run=LOST).update(cpus=0, memory_mb=0, gpu_uuids=[], port=None)
+    inventory(one, desk)
     recovering.confirm([], "root", timezone.now())
     [view] = floor.look().views
     assert (view.used_cpus, view.used_memory_mb, view.used_gpus) == (5.0, 9_000, {"GPU-one-0"})
