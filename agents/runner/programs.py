@@ -27,18 +27,20 @@ class Program:
         self._over = False
         self._failed = ""
         self._pid, self._ticks = 0, -1
-        self._fd, write = os.pipe()
-        os.set_blocking(self._fd, False)
+        self._fd = write = -1
         try:
+            self._fd, write = os.pipe()
+            os.set_blocking(self._fd, False)
             self._pid = os.fork()
             if self._pid == 0:
                 _become(command, write, complaints)
             process = read_process(self._pid)
             self._ticks = process.ticks if process else -1
-        except OSError as error:
-            self._failed = str(error)
+        except OSError as error:  # no process, no descriptor
+            self._failed, self._over = str(error), True
         finally:
-            os.close(write)
+            if write >= 0:
+                os.close(write)
 
     def hear(self) -> bool:
         """Take what it has said. True when it will say no more."""
@@ -98,7 +100,8 @@ class Program:
         send_exactly(self._pid, self._ticks, signal.SIGKILL)
 
     def close(self) -> None:
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
 
 
 def _become(command: List[str], stdout: int, complaints: bool) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agents.arrivals import arrivals
-from agents.runner.programs import output_of
+from agents.runner.programs import Program, output_of
 from agents.runner.samples import SMI, read_load
 from tests.harness import hosts
 from tests.runner.console import command, wait_for
@@ -109,3 +110,18 @@ def cmdline(pid):
 )
 def test_what_nvidia_smi_says_is_read_with_care(text, load):
     assert read_load(text) == load
+
+
+@pytest.mark.parametrize("missing", ["pipe", "fork"])
+def test_without_a_descriptor_or_a_process_nothing_is_heard_and_nobody_falls(monkeypatch, missing):
+    """serve asks nvidia-smi itself, each ten seconds: its connection must not end because it could not."""
+
+    def none():
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, missing, none)
+        program = Program(["echo", "hello"])
+    assert program.hear() and program.words == ""
+    status, words = program.answer(1.0)
+    assert status == 127 and "Too many open files" in words
