@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from agents import topology
-from agents.probe import Facts
+from agents.probe import CardOut, Facts
 
 # Every line of the list, in the order in which it is shown. Those in NEEDED must be right before a job is placed there.
 ORDER = (
@@ -31,6 +31,8 @@ OLDEST_PYTHON = (3, 7)
 LEAST_FREE_MB = 100
 CLOCK_TOLERANCE_S = 5.0
 LEAST_SESSIONS = 4
+LOST_CURE = "Reboot the machine; dmesg (NVRM, Xid) says why. A card that is lost again is loose or broken."
+MISSING_CURE = f"{LOST_CURE} One that was taken out needs nothing."
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,8 @@ def failures(rows: Iterable[Mapping[str, object]]) -> list[str]:
     return [f"{r['name']}: {r['text']}" for r in rows if r["ok"] is False]
 
 
-def judge(facts: Facts, clock_offset_s: float) -> list[Item]:
-    """Every line that needs a login to be known."""
+def judge(facts: Facts, clock_offset_s: float, missing: Sequence[str] = ()) -> list[Item]:
+    """Every line that needs a login to be known. `missing`: GPUs that were here before, as they are called."""
     return [
         _python(facts),
         _disk(facts),
@@ -69,7 +71,7 @@ def judge(facts: Facts, clock_offset_s: float) -> list[Item]:
             "CPUs", facts.cpus > 0, f"{facts.cpus} CPUs", "" if facts.cpus else "nproc must work on the host"
         ),
         _memory(facts),
-        _gpus(facts),
+        _gpus(facts, missing),
         Item("Runtimes", None, ", ".join(["host", *facts.runtimes])),
         _containment(facts),
     ]
@@ -155,11 +157,22 @@ def _memory(facts: Facts) -> Item:
     return Item("Memory", None, f"{size}; a machine type's limit is not enforced here", cure)
 
 
-def _gpus(facts: Facts) -> Item:
+def _gpus(facts: Facts, missing: Sequence[str]) -> Item:
     if facts.gpu_error:
         return Item("GPUs", False, facts.gpu_error, "Make nvidia-smi work for this user, then check again.")
+    out = [_card_out(card) for card in facts.gpus_out]
+    out += [(f"{name} was here before and is not listed any more", MISSING_CURE) for name in missing]
+    parts = _usable_gpus(facts)
+    if not out:
+        return Item("GPUs", True, "; ".join(parts))
+    parts.append("not used: " + ", ".join(text for text, _ in out))
+    # The other cards, and the CPUs, are as good as before.
+    return Item("GPUs", None, "; ".join(parts), " ".join(dict.fromkeys(cure for _, cure in out)))
+
+
+def _usable_gpus(facts: Facts) -> list[str]:
     if not facts.gpus:
-        return Item("GPUs", True, "none" if facts.nvidia_smi else "none (no nvidia-smi)")
+        return ["none" if facts.nvidia_smi else "none (no nvidia-smi)"]
     kinds: dict[str, int] = {}
     for device in facts.gpus:
         label = f"{device.model} {device.memory_mb / 1024:.0f} GiB"
@@ -170,7 +183,20 @@ def _gpus(facts: Facts) -> Item:
             f"who has a device open is seen of this login only ({facts.gpu_unseen} processes of others are not):"
             " for the others nvidia-smi's word counts"
         )
-    return Item("GPUs", True, "; ".join(part for part in parts if part))
+    return [part for part in parts if part]
+
+
+def _card_out(card: CardOut) -> tuple[str, str]:
+    """(which card and what is wrong with it, the cure)."""
+    number = "N" if card.index is None else str(card.index)
+    name = f"GPU {number}" + (f" ({card.uuid})" if card.uuid else "")
+    if card.why == "mig":
+        cure = f"Slices are not offered. To use it whole, as root with nothing on it: nvidia-smi -i {number} -mig 0"
+        return f"{name} is in MIG mode", cure + "."
+    if card.why == "reset":
+        cure = f"As root, with nothing on it: nvidia-smi --gpu-reset -i {number}, or reboot."
+        return f"{name} wants a reset", cure
+    return card.text if card.index is None and card.text else f"{name} does not answer", LOST_CURE
 
 
 def _containment(facts: Facts) -> Item:

@@ -173,7 +173,7 @@ def _look(host: Host, transport: paramiko.Transport, now: datetime) -> list[Item
     facts = probe.parse(answer.stdout)
     offset = facts.wall - middle
     clashes = inventory.keep_facts(host.pk, facts, offset, now)
-    judged = checklist.judge(facts, offset)
+    judged = checklist.judge(facts, offset, inventory.missing(host.pk, facts))
     return [*(i for i in judged if not (clashes and i.name == "GPUs")), *clashes[:1]]
 
 

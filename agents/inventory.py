@@ -34,7 +34,7 @@ def _keep_gpus(host_id: int, devices: Sequence[probe.Device], now: datetime) -> 
 
     A GPU that moved moves with its row once its old host is checked without it; nobody takes it by saying so.
     """
-    Gpu.objects.filter(host_id=host_id).exclude(uuid__in=[d.uuid for d in devices]).update(present=False)
+    _note_missing(host_id, [d.uuid for d in devices], now)
     others = Gpu.objects.filter(uuid__in=[d.uuid for d in devices], present=True, host__retired_at=None)
     clashes = {gpu.uuid: gpu for gpu in others.exclude(host_id=host_id).select_related("host")}
     _note_moves(host_id, [d.uuid for d in devices if d.uuid not in clashes], now)
@@ -42,6 +42,25 @@ def _keep_gpus(host_id: int, devices: Sequence[probe.Device], now: datetime) -> 
         if device.uuid not in clashes:
             Gpu.objects.update_or_create(uuid=device.uuid, defaults=_columns(host_id, device))
     return list(clashes.values())
+
+
+def _note_missing(host_id: int, uuids: Sequence[str], now: datetime) -> None:
+    """A card that fell off its bus, wants a reset or was taken out is out of use until it is listed again."""
+    for gpu in Gpu.objects.filter(host_id=host_id, present=True).exclude(uuid__in=uuids):
+        book.note(host_id, "gpu_missing", f"{called(gpu)} cannot be used any more.", "trainyard", now)
+    for gpu in Gpu.objects.filter(host_id=host_id, present=False, uuid__in=uuids):
+        book.note(host_id, "gpu_back", f"{called(gpu)} can be used again.", "trainyard", now)
+    Gpu.objects.filter(host_id=host_id).exclude(uuid__in=uuids).update(present=False)
+
+
+def missing(host_id: int, facts: probe.Facts) -> list[str]:
+    """What the host's GPUs are called that it does not list any more, and says nothing of."""
+    told = {card.uuid for card in facts.gpus_out}
+    return [called(gpu) for gpu in Gpu.objects.filter(host_id=host_id, present=False) if gpu.uuid not in told]
+
+
+def called(gpu: Gpu) -> str:
+    return f"GPU {gpu.index} ({gpu.uuid})"
 
 
 def _note_moves(host_id: int, uuids: Sequence[str], now: datetime) -> None:

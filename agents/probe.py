@@ -33,6 +33,16 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
+class CardOut:
+    """A card that is there, or was, and cannot be used; `why` is mig, reset or lost. `uuid` "": it does not tell it."""
+
+    index: int | None
+    uuid: str
+    why: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Disk:
     path: str
     free_mb: int
@@ -69,6 +79,7 @@ class Facts:
     disk: Disk
     shared: tuple[Mount, ...] | None
     gpus: tuple[Device, ...]
+    gpus_out: tuple[CardOut, ...]
     gpu_error: str
     topology: Mapping[str, Any]
     gpu_unseen: int
@@ -118,6 +129,7 @@ def _facts(d: Mapping[str, Any]) -> Facts:
         disk=_disk(_mapping(d.get("disk"))),
         shared=_mounts(d.get("shared")),
         gpus=_devices(d.get("gpus")),
+        gpus_out=_cards_out(d.get("gpus_out")),
         gpu_error=clean(d.get("gpu_error") or "", 1000),
         topology=topology.parse(str(d.get("gpu_topology") or "")),
         gpu_unseen=_count(d.get("gpu_unseen")),
@@ -173,6 +185,19 @@ def _devices(found: object) -> tuple[Device, ...]:
         if (uuid := clean(g.get("uuid", ""), 80))
     }
     return tuple(devices.values())
+
+
+def _cards_out(found: object) -> tuple[CardOut, ...]:
+    rows = [_mapping(g) for g in found[:MAX_GPUS]] if isinstance(found, list) else []
+    return tuple(
+        CardOut(
+            index=None if g.get("index") is None else _count(g["index"]),
+            uuid=clean(g.get("uuid", ""), 80),
+            why=clean(g.get("why", ""), 16),
+            text=clean(g.get("text", ""), 300),
+        )
+        for g in rows
+    )
 
 
 def _runtimes(found: object) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import resource
 import shutil
 import socket
 import time
-from typing import Any, Dict, List, NamedTuple, Set, Tuple
+from typing import Any, Dict, List, NamedTuple, Set
 
 from agents.runner.containment import containment_level, memory_limits_here
 from agents.runner.gpus import open_devices
@@ -47,7 +47,7 @@ def main() -> None:
     user = pwd.getpwuid(os.getuid())
     home = os.path.expanduser("~")
     level = containment_level()
-    gpus, gpu_error = probe_gpus()
+    gpus, out, gpu_error = probe_gpus()
     inotify = Inotify()
     document = {
         "schema": 1,
@@ -63,6 +63,7 @@ def main() -> None:
         "disk": probe_disk(home),
         "shared": probe_shared(),
         "gpus": gpus,
+        "gpus_out": out,
         "gpu_error": gpu_error,
         "gpu_topology": probe_topology() if len(gpus) > 1 else "",
         "gpu_unseen": open_devices()[1] if gpus else 0,
@@ -89,20 +90,52 @@ def _limit(which: int) -> int:
     return 2**31 - 1 if soft == resource.RLIM_INFINITY else min(soft, 2**31 - 1)
 
 
-def probe_gpus() -> Tuple[List[Dict[str, Any]], str | None]:
+_CARD = "index,uuid,name,memory.total"
+_HEALTH = (
+    "utilization.gpu,mig.mode.current"  # where a card that is not well says so; drivers of 2019 know no MIG
+)
+
+
+class Cards(NamedTuple):
+    """`out`: those that nothing can be started on, and why: mig, reset or lost."""
+
+    gpus: List[Dict[str, Any]]
+    out: List[Dict[str, Any]]
+    error: str | None
+
+
+def probe_gpus() -> Cards:
     if shutil.which("nvidia-smi") is None:
-        return [], None
-    query = "--query-gpu=index,uuid,name,memory.total"
-    status, text = output_of(["nvidia-smi", query, "--format=csv,noheader,nounits"])
+        return Cards([], [], None)
+    status, text = 0, ""
+    for fields in (_CARD + "," + _HEALTH, _CARD):
+        status, text = output_of(["nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader,nounits"])
+        if "not a valid field" not in text:
+            break
     if status != 0:
-        return [], text.strip()[:1000] or "nvidia-smi ended with status %d" % status
-    found = []
+        return Cards([], [], text.strip()[:1000] or "nvidia-smi ended with status %d" % status)
+    cards = Cards([], [], None)
     for line in text.splitlines():
         parts = [part.strip() for part in line.split(",")]
-        if len(parts) == 4 and parts[0].isdigit() and is_gpu(parts[1]):
+        if len(parts) in (4, 6) and parts[0].isdigit():
+            known, why = is_gpu(parts[1]), trouble_of(parts)
             memory = int(parts[3]) if parts[3].isdigit() else 0
-            found.append({"index": int(parts[0]), "uuid": parts[1], "model": parts[2], "memory_mb": memory})
-    return found, None
+            card: Dict[str, Any] = {"index": int(parts[0]), "uuid": parts[1] if known else ""}
+            card.update(model=parts[2] if known else "", memory_mb=memory)
+            (cards.out if why else cards.gpus).append(dict(card, why=why) if why else card)
+        elif line.startswith("Unable to determine the device handle"):
+            cards.out.append({"index": None, "uuid": "", "why": "lost", "text": line.strip()[:300]})
+    return cards
+
+
+def trouble_of(parts: List[str]) -> str:
+    """ "" for a card that can be used. `N/A` and `Not Supported` are no trouble: many have no such value."""
+    said = " ".join(parts[3:]).lower()
+    if "requires reset" in said:
+        return "reset"
+    if not is_gpu(parts[1]) or any(word in said for word in ("is lost", "unknown error", "err!")):
+        return "lost"
+    return "mig" if parts[5:] == ["Enabled"] else ""
 
 
 def probe_topology() -> str:

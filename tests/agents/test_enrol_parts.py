@@ -10,7 +10,7 @@ from django.utils import timezone
 from agents import checklist, probe
 from agents.accelerators import accelerator_type
 from agents.adding import Refused, RefusedLines, add, parse_many
-from agents.inventory import keep_facts
+from agents.inventory import keep_facts, missing
 from agents.models import Gpu, Host, HostEvent
 from agents.targets import Jump, parse_jumps, split_place
 from agents.words import clean
@@ -226,3 +226,44 @@ def test_an_nvidia_smi_that_does_not_answer_takes_no_gpu_away():
     assert [gpu.present for gpu in host.gpus.all()] == [True]
     keep_facts(host.pk, facts(gpus=[]), 0.0, now)
     assert [gpu.present for gpu in host.gpus.all()] == [False]
+
+
+@pytest.mark.parametrize(
+    ("card", "said", "cure"),
+    [
+        (
+            {"index": 3, "uuid": "GPU-9", "why": "mig"},
+            "GPU 3 (GPU-9) is in MIG mode",
+            "nvidia-smi -i 3 -mig 0",
+        ),
+        ({"index": 3, "uuid": "GPU-9", "why": "reset"}, "GPU 3 (GPU-9) wants a reset", "--gpu-reset -i 3"),
+        ({"index": 3, "uuid": "", "why": "lost"}, "GPU 3 does not answer", "Reboot"),
+        ({"index": None, "why": "lost", "text": "Unable to tell GPU7"}, "Unable to tell GPU7", "Reboot"),
+        ({"index": {}, "uuid": 7, "why": []}, "GPU 0 (7) does not answer", "Reboot"),
+    ],
+)
+def test_a_card_that_cannot_be_used_is_told_with_a_cure_and_the_others_are_used(card, said, cure):
+    item = judged(gpus_out=[card])["GPUs"]
+    assert said in item.text and cure in item.fix
+    assert item.text.startswith("1 × NVIDIA H100 80GB HBM3 80 GiB") and item.ok is None
+    assert checklist.usable(GREETING + [item.as_row() for item in judged(gpus_out=[card]).values()])
+    assert "none; not used: " in judged(gpus=[], gpus_out=[card])["GPUs"].text
+
+
+@pytest.mark.django_db
+def test_a_card_that_is_missing_is_told_out_of_use_and_comes_back():
+    now = timezone.now()
+    host = add("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
+    two = [GOOD["gpus"][0], {**GOOD["gpus"][0], "index": 1, "uuid": "GPU-2"}]
+    ill = [{"index": 1, "uuid": "GPU-2", "why": "reset"}]
+    seen = []
+    for changes in ({"gpus": two}, {}, {}, {"gpus_out": ill}, {"gpus": two}):
+        told = facts(**changes)
+        assert keep_facts(host.pk, told, 0.0, now) == []
+        item = {i.name: i for i in checklist.judge(told, 0.0, missing(host.pk, told))}["GPUs"]
+        seen.append((Gpu.objects.get(uuid="GPU-2").present, item.text.partition("not used: ")[2]))
+    gone = "GPU 1 (GPU-2) was here before and is not listed any more"
+    reset = "GPU 1 (GPU-2) wants a reset"
+    assert seen == [(True, ""), (False, gone), (False, gone), (False, reset), (True, "")]
+    noted = HostEvent.objects.filter(kind__startswith="gpu_").order_by("pk").values_list("kind", flat=True)
+    assert list(noted) == ["gpu_missing", "gpu_back"]

@@ -233,35 +233,66 @@ def test_a_shell_is_refused_where_there_is_none_to_open(console, host, request_,
     assert words in answer["error"] and done.returncode == 1
 
 
-# As some drivers do it: the card that is lost is complained of, the others are listed.
-LOST = """#!/bin/sh
-echo "Unable to determine the device handle for GPU1: 0000:34:00.0: Unknown Error"
-echo "0, GPU-aaaa-1, NVIDIA A100-SXM4-80GB, 81920"
-echo "2, [Unknown Error], [Unknown Error], [Unknown Error]"
+ASKED = """#!/bin/sh
+test "$2" = "--format=csv,noheader,nounits" || exit 2
+test "$1" = "--query-gpu=index,uuid,name,memory.total,utilization.gpu,mig.mode.current" || exit 2
 """
-SMI = """#!/bin/sh
+# As some drivers do it: the card that is lost is complained of, the others are listed.
+LOST = (
+    ASKED
+    + """
+echo "Unable to determine the device handle for GPU1: 0000:34:00.0: Unknown Error"
+echo "0, GPU-aaaa-1, NVIDIA A100-SXM4-80GB, 81920, 0, Disabled"
+echo "2, [Unknown Error], [Unknown Error], [Unknown Error], [Unknown Error], [Unknown Error]"
+"""
+)
+ILL = (
+    ASKED
+    + """
+echo "0, GPU-aaaa-1, NVIDIA A100-SXM4-80GB, 81920, [N/A], Enabled"
+echo "1, GPU-aaaa-2, NVIDIA A100-SXM4-80GB, 81920, [GPU requires reset], Disabled"
+echo "2, GPU-aaaa-3, NVIDIA A100-SXM4-80GB, [GPU is lost], [GPU is lost], [GPU is lost]"
+echo "3, GPU-aaaa-4, NVIDIA A100-SXM4-80GB, 81920, 7, Disabled"
+"""
+)
+SMI = (
+    ASKED
+    + """
+echo "0, GPU-aaaa-1, NVIDIA H100 80GB HBM3, 81559, 3, Disabled"
+echo "1, GPU-aaaa-2, NVIDIA H100 80GB HBM3, [N/A], [Not Supported], [N/A]"
+"""
+)
+OLD = """#!/bin/sh
+case $1 in *mig*) echo 'Field "mig.mode.current" is not a valid field to query.'; exit 2 ;; esac
 test "$1 $2" = "--query-gpu=index,uuid,name,memory.total --format=csv,noheader,nounits" || exit 2
-echo "0, GPU-aaaa-1, NVIDIA H100 80GB HBM3, 81559"
-echo "1, GPU-aaaa-2, NVIDIA H100 80GB HBM3, [N/A]"
+echo "0, GPU-aaaa-1, Tesla P100-PCIE-16GB, 16280"
 """
 
 
 @pytest.mark.parametrize(
-    ("script", "gpus", "error"),
+    ("script", "gpus", "out", "error"),
     [
-        (SMI, [("GPU-aaaa-1", 81559), ("GPU-aaaa-2", 0)], None),
+        (SMI, [("GPU-aaaa-1", 81559), ("GPU-aaaa-2", 0)], [], None),
         (
             "#!/bin/sh\necho 'has failed because it could not communicate with the driver'; exit 9\n",
             [],
+            [],
             "driver",
         ),
-        (LOST, [("GPU-aaaa-1", 81920)], None),
-        (LOST + "exit 15\n", [], "device handle for GPU1"),
-        ("#!/bin/sh\necho No devices were found; exit 6\n", [], "No devices were found"),
-        (None, [], None),
+        (OLD, [("GPU-aaaa-1", 16280)], [], None),
+        (LOST, [("GPU-aaaa-1", 81920)], [(None, "", "lost"), (2, "", "lost")], None),
+        (
+            ILL,
+            [("GPU-aaaa-4", 81920)],
+            [(0, "GPU-aaaa-1", "mig"), (1, "GPU-aaaa-2", "reset"), (2, "GPU-aaaa-3", "lost")],
+            None,
+        ),
+        (LOST + "exit 15\n", [], [], "device handle for GPU1"),
+        ("#!/bin/sh\necho No devices were found; exit 6\n", [], [], "No devices were found"),
+        (None, [], [], None),
     ],
 )
-def test_the_probe_tells_what_the_host_is(host, tmp_path, script, gpus, error):
+def test_the_probe_tells_what_the_host_is(host, tmp_path, script, gpus, out, error):
     tools = tmp_path / "tools"
     tools.mkdir()
     if script:
@@ -276,6 +307,7 @@ def test_the_probe_tells_what_the_host_is(host, tmp_path, script, gpus, error):
     found = json.loads(done.stdout)
     assert done.stdout.count(b"\n") == 1 and found["schema"] == 1
     assert [(gpu["uuid"], gpu["memory_mb"]) for gpu in found["gpus"]] == gpus
+    assert [(card["index"], card["uuid"], card["why"]) for card in found["gpus_out"]] == out
     assert found["nvidia_smi"] is bool(script)
     assert (error is None) == (found["gpu_error"] is None) and (error or "") in (found["gpu_error"] or "")
     assert {"name": "podman", "version": "4.9.3"} in found["runtimes"]
