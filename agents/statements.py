@@ -161,7 +161,6 @@ class Change(_Statement):
     def _compiler(self) -> Any:
         rows = self._make()
         query: Any = rows.query.chain(UpdateQuery)
-        query.clear_ordering(force=True)
         field = rows.model._meta.get_field
         given = {name: Given(name, field(name)) for name in self._columns}
         query.add_update_values(given | self._values)

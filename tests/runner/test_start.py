@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -52,16 +53,40 @@ def test_exit_codes_and_signals_are_told_apart(console, script, code, signal):
     assert (facts["exit_code"], facts["exit_signal"]) == (code, signal)
 
 
+def nobody_works_on(console, host, run):
+    """All that was said to this console is done with: a keeper has the run's lock from its birth to its end."""
+    console.say("ping", id=1)
+    console.hear("pong")
+    with open(host.run_dir(run) / "lock") as lock:
+        wait_for(lambda: is_free(lock), "the run's keepers to be gone")
+
+
+def is_free(lock):
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def test_a_start_sent_again_starts_nothing(console, host):
+    """While it runs; when it is over and nobody holds its lock any more; and by another connection."""
+    order = ["sh", "-c", 'echo start >> "$HOME/ledger"; echo up; while [ ! -e go ]; do sleep 0.02; done']
     for _ in range(3):
-        console.start("r1", ["sh", "-c", "echo once; sleep 0.3"])
-    console.closed("r1")
-    console.start("r1", ["sh", "-c", "echo twice"], pull=False)
-    assert console.hear("fact", lambda m: m["phase"] == "closed")["exit_code"] == 0
+        console.start("r1", order)
+    console.text("r1", "up")
+    (host.run_dir("r1") / "work" / "go").touch()
+    facts = console.closed("r1")
+    nobody_works_on(console, host, "r1")
+    console.start("r1", order, pull=False)
+    nobody_works_on(console, host, "r1")
     later = host.connect()
     later.hello()
-    later.start("r1", ["sh", "-c", "echo thrice"])
-    assert later.ended_log("r1")[0] == b"once\n"
+    later.start("r1", order)
+    assert later.ended_log("r1")[0] == b"up\n"
+    nobody_works_on(later, host, "r1")
+    assert (host.home / "ledger").read_text() == "start\n"
+    assert host.facts("r1")["closed_at"] == facts["closed_at"]
 
 
 def test_a_stop_before_the_start_leaves_a_tombstone(console):
