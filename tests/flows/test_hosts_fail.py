@@ -87,7 +87,7 @@ def test_a_reboot_ends_runs_by_proof_and_they_start_again(yard, client):
 
 
 def test_a_full_disk_ends_in_one_state_and_a_true_log(yard, client):
-    """Failure mode 24: no byte can be written while the replica prints, its end is to be told, and another waits."""
+    """Failure mode 24: no byte can be written while the replica prints, its end is to be told."""
     job = LongJob(yard, name="disk full").running()
     host = job.host()
     client.wait_for_log(job.id, "line 5")
@@ -107,23 +107,28 @@ def test_a_changed_host_key_stops_all_traffic(yard, client):
     host.new_host_key()
     host.cut()
     yard.wait_for_hosts("unreachable", host.name)
-    tries = host.sshd_log().count("Connection from") + host.sshd_log().count("Accepted publickey")
+    before = logins_tried(host)
+    assert before
     host.restore()
     yard.wait_for_hosts("blocked", host.name)
     [row] = yard.query(f"SELECT last_error FROM agents_host WHERE name = '{host.name}'")
     assert old in row["last_error"] and host.fingerprint() in row["last_error"]
     assert client.state(job.id) == "RUNNING"
-    logins = host.sshd_log().count("Accepted publickey")
-    assert logins <= tries
+    assert logins_tried(host) == before
     where = where_is(host)
     refused = yard.command("host", "add", *where, "--accept-first-key", check=False)
     assert refused.returncode == 1 and "changed" in refused.stderr
-    assert host.sshd_log().count("Accepted publickey") == logins
+    assert logins_tried(host) == before
     yard.command("host", "add", *where, "--accept-key", host.fingerprint())
     yard.wait_for_hosts("up", host.name)
     job.grows(what="the log to go on under the new key")
     job.succeeded()
     yard.check()
+
+
+def logins_tried(host):
+    """How often somebody came so far as to say who they are, let in or not."""
+    return sum(host.sshd_log().count(words) for words in ("publickey", "authenticating user"))
 
 
 def test_sshd_limits_slow_us_and_break_nothing(yard, client):
@@ -162,11 +167,12 @@ def test_a_slow_and_lossy_link_is_only_slow(yard, client):
 
 def test_a_wrong_clock_changes_no_order_and_no_outcome(yard, client):
     """Failure mode 30: the host is a day behind, then jumps two days ahead under the run."""
-    host = yard.fleet[0]
     for each in yard.fleet:
         each.skew(-86400)
     yard.processes.kill("dispatcher")
     job = LongJob(yard, name="skewed", timeout_s=3600).running()
+    offset = f"SELECT clock_offset_s FROM agents_host WHERE name = '{job.host().name}'"
+    assert abs(yard.query(offset)[0]["clock_offset_s"] + 86400) < 3600, "the offset is told"
     for each in yard.fleet:
         each.skew(86400)
     job.grows(what="the log to go on after the clock jumped")
@@ -178,6 +184,6 @@ def test_a_wrong_clock_changes_no_order_and_no_outcome(yard, client):
         f"SELECT at, to_state FROM jobs_transition WHERE job_id = {job.id} AND subject = 'job' ORDER BY id"
     )
     times = [row["at"] for row in rows]
-    assert times == sorted(times) and abs(times[0] - time.time()) < 3600
-    [row] = yard.query(f"SELECT clock_offset_s FROM agents_host WHERE name = '{host.name}'")
-    assert row["clock_offset_s"] is not None
+    assert times == sorted(times) and all(abs(each - time.time()) < 3600 for each in times)
+    assert [row["to_state"] for row in rows] == ["QUEUED", "PENDING", "RUNNING", "SUCCEEDED"]
+    assert 0 <= job.run()["seconds"] < 3600, "by the monotonic clock"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 
@@ -13,6 +12,7 @@ from tests.flows.scenes import LongJob, replica_process
 from tests.flows.test_walks import Browser
 from tests.harness.hosts.namespaced import HERE
 from tests.harness.product import Client, job_spec
+from tests.harness.product.client import Refused
 from tests.harness.product.product import PASSWORD
 from tests.harness.shell import wait_for
 
@@ -45,13 +45,12 @@ def test_a_timeout_is_kept_by_the_host_while_the_console_is_away(yard, client):
 def test_workers_are_stopped_cold_again_and_again(yard, client):
     """Failure mode 49: SIGQUIT may cut between a commit and the message that tells of it."""
     jobs = []
-    for _ in range(5):
-        for role in ("worker", "dispatcher"):
-            for pid in yard.processes.of(role):
-                os.kill(pid, signal.SIGQUIT)
+    for _ in range(3):
+        old = {role: yard.processes.signal(role, signal.SIGQUIT) for role in ("worker", "dispatcher")}
+        assert all(old.values()), "each was there to be stopped"
         jobs.append(yard.submit(job_spec(["replica", "--seconds", "0.2"], name="cold")))
-        old = yard.processes.of("worker")
-        wait_for(lambda old=old: yard.processes.of("worker") != old or old, "workers")
+        for role, pids in old.items():
+            yard.processes.wait_for_new(role, pids)
     for job_id in jobs:
         client.wait(job_id, "SUCCEEDED", timeout=240)
     yard.check()
@@ -166,6 +165,9 @@ def test_a_person_who_leaves_leaves_their_job_running(yard, client):
         with pytest.raises(ConnectionClosed):
             while True:
                 shell.receive(30)
+    with pytest.raises(Refused) as refused:
+        bobs.state(job_id)
+    assert refused.value.status == 401, "his token ends with him"
     assert client.state(job_id) == "RUNNING"
     for host in yard.fleet:
         host.write(f"{host.home}/finish-bob", "")

@@ -104,6 +104,7 @@ def changed_tree(tmp_path):
 def test_the_runner_is_upgraded_under_a_running_job(yard, client, changed_tree):
     """Failure mode 40, both ways: the new runner adopts what the old one started, and is adopted in its turn."""
     first = LongJob(yard, name="old runner").running()
+    third = LongJob(yard, name="old runner, cancelled by the new one").running()
     [before] = yard.query(f"SELECT runner_sha FROM agents_host WHERE name = '{first.host().name}'")
     yard.stop()
     yard.root = changed_tree
@@ -112,6 +113,8 @@ def test_the_runner_is_upgraded_under_a_running_job(yard, client, changed_tree):
         first.grows(what="the log to go on after the upgrade")
         [after] = yard.query(f"SELECT runner_sha FROM agents_host WHERE name = '{first.host().name}'")
         assert before["runner_sha"] and after["runner_sha"] not in ("", before["runner_sha"])
+        client.cancel(third.id)
+        client.wait(third.id, "CANCELLED")
         second = LongJob(yard, name="new runner").running()
     finally:
         yard.stop()
@@ -119,6 +122,7 @@ def test_the_runner_is_upgraded_under_a_running_job(yard, client, changed_tree):
         yard.start()
     second.grows(what="the log to go on after the way back")
     first.succeeded()
-    second.succeeded()
+    client.cancel(second.id)
+    client.wait(second.id, "CANCELLED")
     yard.check()
-    assert len(first.starts()) == len(second.starts()) == 1
+    assert [len(job.starts()) for job in (first, second, third)] == [1, 1, 1]

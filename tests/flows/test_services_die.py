@@ -112,7 +112,8 @@ def test_messages_come_again_and_late(yard, client):
     words = [sys.executable, "-c", REPLAY, *map(str, over), str(job.id), *hosts]
     environment = {**yard.environment(), "DJANGO_SETTINGS_MODULE": "console.settings"}
     subprocess.run(words, cwd=ROOT, env=environment, check=True, timeout=120)
-    wait_for(lambda: not int(yard.redis.cli("LLEN", "default")), "the queue to be empty")
+    for name in ("default", "dispatch"):
+        wait_for(lambda name=name: not int(yard.redis.cli("LLEN", name)), "the queue to be empty")
     job.grows()
     assert yard.query("SELECT id, state, version FROM jobs_job ORDER BY id") == before
     job.succeeded()
