@@ -86,8 +86,10 @@ def check(host_id: int, now: datetime, tell: Callable[[], None] = nobody) -> lis
         return _dial_failed(host, error, now, tell)
     try:
         items = _greeting(host)
-        _keep_checklist(host.pk, items)
-        tell()
+        if not checklist.usable(host.checklist):
+            # How far it is. Of a host that jobs may be placed on, the last whole list stays until the next one is.
+            _keep_checklist(host.pk, items)
+            tell()
         items += _look(host, transport, now)
     except (DialError, probe.NotAProbe, OSError, paramiko.SSHException) as error:
         items.append(

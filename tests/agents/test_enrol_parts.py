@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from django.utils import timezone
 
-from agents import checklist, probe
+from agents import checklist, enrol, probe
 from agents.accelerators import accelerator_type
 from agents.adding import Refused, RefusedLines, add, parse_many
 from agents.inventory import keep_facts, missing
@@ -267,3 +268,23 @@ def test_a_card_that_is_missing_is_told_out_of_use_and_comes_back():
     assert seen == [(True, ""), (False, gone), (False, gone), (False, reset), (True, "")]
     noted = HostEvent.objects.filter(kind__startswith="gpu_").order_by("pk").values_list("kind", flat=True)
     assert list(noted) == ["gpu_missing", "gpu_back"]
+
+
+@pytest.mark.django_db
+def test_a_host_that_is_checked_again_keeps_its_whole_list_meanwhile(monkeypatch):
+    """Else one whose link comes back just then is not taken for usable."""
+    host = add("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", timezone.now())
+    seen = []
+
+    def look(host, transport, now):
+        [rows] = Host.objects.filter(pk=host.pk).values_list("checklist", flat=True)
+        seen.append((len(rows), checklist.usable(rows)))
+        return list(judged().values())
+
+    monkeypatch.setattr(enrol, "fingerprint", lambda line: "SHA256:x")
+    monkeypatch.setattr(enrol, "_look", look)
+    monkeypatch.setattr(enrol.keys, "private", lambda: None)
+    monkeypatch.setattr(enrol, "dial", lambda target, key: SimpleNamespace(close=lambda: None))
+    for _ in range(2):
+        enrol.check(host.pk, timezone.now())
+    assert seen == [(3, False), (len(checklist.ORDER), True)]
