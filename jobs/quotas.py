@@ -208,7 +208,9 @@ def _check(target: Target, metric: Metric, kind: str, value: float | None) -> No
         return
     whole = metric != Metric.GPU_HOURS
     if not 0 <= value <= MOST or (whole and value != int(value)):
-        raise Refused("limit", f"The limit must be a {'whole number' if whole else 'number'} of at least 0.")
+        raise Refused(
+            "limit", f"The limit must be a {'whole number' if whole else 'number'} from 0 to {MOST:.0f}."
+        )
 
 
 def _use(names: Iterable[int], hours_until: datetime | None) -> dict[Key, Use]:

@@ -152,6 +152,10 @@ ACTS = {"stop": stop, "dismiss": dismiss}
 
 
 def _row(host: Host, run: str) -> Stray:
+    if not run:
+        raise Refused(
+            "run", "run is required: the id of a run that the host has and the database does not know."
+        )
     row = Stray.objects.select_for_update().filter(host=host, run=run[:80]).first()
     if row is None:
         raise Refused("run", f"{host.name} has no run {run[:80]} that the database does not know.")

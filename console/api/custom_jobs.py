@@ -155,7 +155,7 @@ def _page(rows: QuerySet[Job], size: int) -> tuple[list[Job], bool]:
 def _page_size(request: Request) -> int:
     given = request.query_params.get("pageSize") or request.query_params.get("page_size") or "0"
     if not re.fullmatch(r"[0-9]{1,9}", given):
-        raise Refused("page_size", f"pageSize must be a whole number, not {given!r}.")
+        raise Refused("page_size", f"pageSize must be a whole number of at least 0, not {given!r}.")
     return min(int(given) or PAGE, MOST_PAGE)
 
 

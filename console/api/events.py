@@ -30,7 +30,7 @@ class EventsView(OurView):
         after = _number("pageToken", query.get("pageToken", ""), 0)
         kind = query.get("kind", "")
         if kind and kind not in Kind.__members__.values():
-            raise Refused("kind", f"is one of {', '.join(Kind)}.")
+            raise Refused("kind", f"kind must be one of {', '.join(Kind)}.")
         rows = timeline.select(job, Chosen(query.get("replica", ""), kind))
         found = list(rows.filter(id__gt=after).order_by("id")[:size])
         answer: dict[str, Any] = {"events": [document(row) for row in found]}
@@ -65,5 +65,5 @@ def _number(name: str, value: str, otherwise: int) -> int:
     if not value:
         return otherwise
     if not (value.isascii() and value.isdigit() and len(value) <= 18):
-        raise Refused(name, "is a whole number, as a page before it gave it.")
+        raise Refused(name, f"{name} must be a whole number, as an earlier answer gave it.")
     return int(value)

@@ -159,7 +159,7 @@ def _window(request: Request, run: Run) -> tuple[int, int]:
 
 def number(text: str, name: str) -> int:
     if not re.fullmatch(r"\d{1,18}", text):
-        raise Refused(name, f"{name} must be a whole number.")
+        raise Refused(name, f"{name} must be a whole number of at least 0.")
     return int(text)
 
 

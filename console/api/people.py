@@ -129,5 +129,5 @@ def unseen(told: Document) -> Response:
 def refused(problem: ValidationError) -> Refused:
     """Complaints about the name carry their field; those about a password come without one."""
     if hasattr(problem, "error_dict"):
-        return Refused("name", " ".join(problem.messages))
+        return Refused("name", f"name: {' '.join(problem.messages)}")
     return Refused("password", " ".join(problem.messages))

@@ -63,5 +63,5 @@ def document(row: RunSample) -> dict[str, Any]:
 def _time(value: str) -> datetime:
     found = resources.moment(value.replace(" ", "+"))  # a plus that nobody escaped
     if found is None:
-        raise Refused("after", "is a time such as 2026-11-21T20:00:00Z.")
+        raise Refused("after", "after must be a time such as 2026-11-21T20:00:00Z.")
     return found

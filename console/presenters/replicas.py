@@ -13,6 +13,7 @@ from django.urls import reverse
 from agents.models import HostStatus
 from console.presenters import badges
 from console.presenters.badges import Badge
+from console.presenters.charts import gib
 from jobs.models import Job, Replica, Run
 from jobs.rules.states import RunPhase
 
@@ -73,7 +74,7 @@ def memory_limit(run: Run) -> str:
     if not run.memory_mb or run.memory_enforced is None:
         return ""
     held = "enforced" if run.memory_enforced else "not enforced on this host"
-    return f"{run.memory_mb / 1024:.1f} GiB of memory, {held}"
+    return f"{gib(run.memory_mb)} of memory, {held}"
 
 
 def ending(run: Run) -> str:

@@ -195,6 +195,12 @@ def test_how_a_run_ended_is_said_in_words(facts, words):
     assert replicas.ending(Run(phase="running", **facts)) == ""
 
 
+@pytest.mark.parametrize(("memory_mb", "words"), [(38, "38 MiB"), (1536, "1.5 GiB")])
+def test_a_small_limit_of_memory_is_not_told_as_none(memory_mb, words):
+    run = Run(memory_mb=memory_mb, memory_enforced=True)
+    assert replicas.memory_limit(run) == f"{words} of memory, enforced"
+
+
 @pytest.mark.parametrize("state", list(JobState))
 def test_every_state_has_its_page(browser, project, cast, state):
     job = a_job(
