@@ -20,6 +20,7 @@ class ShellPage {
     this.terminal.loadAddon(this.fit);
     this.terminal.open(this.screen);
     this.encoder = new TextEncoder();
+    this.terminal.attachCustomKeyEventHandler((event) => this.#forTerminal(event));
     this.terminal.onData((text) => this.#type(this.encoder.encode(text)));
     this.terminal.onBinary((text) => this.#type(Uint8Array.from(text, (letter) => letter.charCodeAt(0))));
     this.terminal.onResize(({ cols, rows }) => this.#send({ resize: [cols, rows] }));
@@ -50,6 +51,16 @@ class ShellPage {
     socket.onclose = ({ reason }) => {
       if (socket === this.socket) this.#closed(this.reason || reason);
     };
+  }
+
+  // Programs need Tab and Escape, so another key leads a person without a mouse out of the terminal.
+  #forTerminal(event) {
+    const leaves = event.key === "F6" && event.shiftKey;
+    if (leaves && event.type === "keydown") {
+      event.preventDefault();
+      this.leave.focus();
+    }
+    return !leaves && (this.opening || event.key !== "Tab"); // a closed one has no use for Tab
   }
 
   #told(message) {

@@ -79,6 +79,26 @@ def test_it_types_shows_and_resizes(page, host):
     host.until(lambda: host.told[-1].get("resize", size)[0] < size[0])
 
 
+def focused(page):
+    return page.evaluate("document.activeElement.dataset.part || document.activeElement.className")
+
+
+def test_a_keyboard_alone_gets_out_of_the_terminal(page, host):
+    """Tab is the program's while there is one; another key, that the page names, leads out, and nothing of it is typed."""
+    page.keyboard.press("Tab")
+    host.until(lambda: host.typed == b"\t")
+    assert focused(page) == "xterm-helper-textarea"
+    assert "Shift+F6 leaves the terminal" in page.locator(".shell").inner_text()
+    page.keyboard.press("Shift+F6")
+    assert focused(page) == "leave" and host.typed == b"\t"
+    page.keyboard.press("Tab")
+    assert focused(page) == "xterm-helper-textarea"
+    host.sockets[-1].close()
+    page.get_by_role("button", name="Open again").wait_for()
+    page.keyboard.press("Shift+Tab")
+    assert focused(page) == "again", "a terminal that is closed takes no Tab"
+
+
 def test_what_is_typed_while_it_connects_is_not_lost(page, site):
     host = Host(page, slow=True)
     page.goto(site)
