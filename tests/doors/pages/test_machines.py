@@ -64,6 +64,13 @@ def test_nonsense_is_refused_at_its_field_and_kept(browser, change, field):
     assert form["note"].value() == "the blue racks"
 
 
+def test_a_small_part_of_a_cpu_is_told_as_it_is(browser, project):
+    a_host("one", gpus=0, cpus=1)
+    a_machine_type("tiny", cpus=0.05, memory_mb=64)
+    page = browser("root").get("/machines/").content.decode()
+    assert page.count(">0.05</td>") == 2 and ">0.1</td>" not in page
+
+
 def test_what_no_host_of_the_location_can_hold_is_refused_with_what_exists(browser):
     a_host("has-one", gpus=1, cpus=16, memory_mb=65536)
     a_machine_type("elsewhere-big", location=Location.objects.create(name="lab-b"))
