@@ -84,7 +84,7 @@ def focused(page):
 
 
 def test_a_keyboard_alone_gets_out_of_the_terminal(page, host):
-    """Tab is the program's while there is one; another key, that the page names, leads out, and nothing of it is typed."""
+    """Tab is the program's; another key, that the page names, leads out, and nothing of it is typed."""
     page.keyboard.press("Tab")
     host.until(lambda: host.typed == b"\t")
     assert focused(page) == "xterm-helper-textarea"
