@@ -12,17 +12,16 @@ from django.db.models.fields.json import KT
 
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
 from agents.statements import Columns, Given, Read
-from jobs import closing, holders
+from jobs import closing, holders, strays
 from jobs.beginnings import DEFAULT
 from jobs.holders import Holder
-from jobs.models import GpuClaim, Proof, Stray
+from jobs.models import GpuClaim
 from jobs.rules import asks, topology
 from jobs.rules.customjob import CustomJobSpec
 from jobs.rules.hosts import Topology
 from jobs.rules.machines import NO_TYPES, Needs, Types, needs
 from jobs.rules.order import priority_of
 from jobs.rules.placement import Ask, GpuView, HostView, never_fits, words
-from jobs.rules.states import RunPhase
 
 MOST_CLOSED = 3
 MOST_KINDS = 6
@@ -71,12 +70,7 @@ _claims = Read(
 
 # What lives on although a restored backup has forgotten it. Only what is under our seal: others could close a host so.
 _strays = Read(
-    lambda: (
-        Stray.objects.filter(proof=Proof.SEALED)
-        .exclude(phase=RunPhase.CLOSED)
-        .order_by()
-        .values_list("host", "cpus", "memory_mb", "port", "gpu_uuids")
-    )
+    lambda: strays.living().order_by().values_list("host", "cpus", "memory_mb", "port", "gpu_uuids")
 )
 
 

@@ -9,15 +9,21 @@ from __future__ import annotations
 import logging
 from datetime import datetime, timedelta
 
-from agents.statements import Change, Given
+from django.db import transaction
+
+from agents.statements import Change, Given, Read
 from jobs.models import Job
+from jobs.snapshot import hold_jobs
 
 log = logging.getLogger(__name__)
 
 FIRST, LONGEST = timedelta(minutes=1), timedelta(hours=1)
 MOST_WORDS = 500
 
-_wake = Change(lambda: Job.every.filter(rests_until__lte=Given("now")), rests_until=None)
+_rested = Read(lambda: Job.every.filter(rests_until__lte=Given("now")).order_by().values_list("pk"))
+_wake = Change(
+    lambda: Job.every.filter(pk__among=Given("ids"), rests_until__lte=Given("now")), rests_until=None
+)
 
 
 def rest(job: Job, problem: Exception, words: str, now: datetime) -> None:
@@ -33,4 +39,9 @@ def rest(job: Job, problem: Exception, words: str, now: datetime) -> None:
 
 def wake(now: datetime) -> int:
     """Those whose rest is over are offered places again; how many there were."""
-    return _wake(now=now)
+    ids = _rested.column(now=now)
+    if not ids:
+        return 0
+    with transaction.atomic():
+        hold_jobs(ids=ids)  # in the order in which everybody locks them
+        return _wake(ids=ids, now=now)

@@ -123,6 +123,16 @@ def shown(host: Host) -> QuerySet[Stray]:
     return Stray.objects.filter(host=host, dismissed_at=None).exclude(over)
 
 
+def living() -> QuerySet[Stray]:
+    """What runs on although a restored backup has forgotten it: it holds what it holds, until it is ended."""
+    return Stray.objects.filter(proof=Proof.SEALED).exclude(phase=RunPhase.CLOSED)
+
+
+def held_gpus() -> frozenset[str]:
+    """Their GPUs, by UUID."""
+    return frozenset(uuid for uuids in living().values_list("gpu_uuids", flat=True) for uuid in uuids)
+
+
 def stop(host: Host, run: str, actor: str, now: datetime) -> None:
     """An admin's word: whatever this is, end it there."""
     row = _row(host, run)

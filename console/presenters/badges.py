@@ -57,6 +57,7 @@ GPU = _table(
     (GpuState.QUARANTINED, "Quarantined", "bad", "stop"),
     (GpuState.CLEANING, "Being proved free", "busy", "ring"),
 )
+GPU_FORGOTTEN = Badge("forgotten", "Held by a run that a restored backup has forgotten", "bad", "stop")
 GPU_CLEANING = Badge("cleaning", "Cleaning", "busy", "ring")
 
 UNREACHABLE = Badge("UNREACHABLE", "Unreachable", "warn", "unplugged")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -16,6 +16,7 @@ from console import access
 from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.gpu_day import Day, day
+from jobs import strays
 from jobs.models import GpuClaim, Run
 from jobs.rules.states import RunPhase
 
@@ -25,7 +26,7 @@ HELD = Badge("held", "Held by a job", "live", "play")
 STRANGERS = Badge("strangers", "Held by somebody else", "bad", "stop")
 PROVING = badges.GPU[GpuState.CLEANING]
 CLOSED = Badge("closed", "On a host that takes no jobs", "still", "slash")
-LEGEND = (HELD, FREE, badges.GPU_CLEANING, PROVING, STRANGERS, CLOSED)
+LEGEND = (HELD, FREE, badges.GPU_CLEANING, PROVING, badges.GPU_FORGOTTEN, STRANGERS, CLOSED)
 SOMEBODY = "a job of a project that is not yours"
 
 
@@ -72,7 +73,7 @@ class GpuMap:
 
 
 def gpu_map(user: User, kind: str) -> GpuMap:
-    """Of all types, or of one. Eight queries, whatever the number of GPUs."""
+    """Of all types, or of one. Nine queries, whatever the number of GPUs."""
     now = timezone.now()
     hosts = access.visible(user, Host.objects.select_related("location").defer("checklist", "facts"))
     present = list(
@@ -84,8 +85,8 @@ def gpu_map(user: User, kind: str) -> GpuMap:
     for gpu in present:
         if not kind or gpu.accelerator_type == kind:
             by_host[gpu.host_id].append(gpu)
-    claims = _claims(user)
-    rows = tuple(_host(host, by_host[host.pk], claims) for host in hosts if by_host[host.pk])
+    claims, forgotten = _claims(user), strays.held_gpus()
+    rows = tuple(_host(host, by_host[host.pk], claims, forgotten) for host in hosts if by_host[host.pk])
     shown = [gpu for gpus in by_host.values() for gpu in gpus]
     counts = Counter(cell.state for row in rows for cell in row.cells)
     return GpuMap(
@@ -115,7 +116,9 @@ def _claims(user: User) -> Mapping[int, _Claim]:
     return {gpu: _Claim(seen.get(run), phase == RunPhase.ENDED) for gpu, run, phase in rows}
 
 
-def _host(host: Host, gpus: Sequence[Gpu], claims: Mapping[int, _Claim]) -> HostGpus:
+def _host(
+    host: Host, gpus: Sequence[Gpu], claims: Mapping[int, _Claim], forgotten: Collection[str]
+) -> HostGpus:
     models = Counter(gpu.model for gpu in gpus)
     return HostGpus(
         name=host.name,
@@ -123,13 +126,13 @@ def _host(host: Host, gpus: Sequence[Gpu], claims: Mapping[int, _Claim]) -> Host
         badge=badges.CORDONED if host.cordoned and host.status == HostStatus.UP else badges.HOST[host.status],
         location=host.location.name,
         models=", ".join(f"{count} × {model}" for model, count in models.items()),
-        cells=tuple(_cell(host, gpu, claims.get(gpu.pk)) for gpu in gpus),
+        cells=tuple(_cell(host, gpu, claims.get(gpu.pk), gpu.uuid in forgotten) for gpu in gpus),
         holders=tuple(_holders(claims[gpu.pk] for gpu in gpus if gpu.pk in claims)),
     )
 
 
-def _cell(host: Host, gpu: Gpu, claim: _Claim | None) -> Cell:
-    state = _state(host, gpu, claim)
+def _cell(host: Host, gpu: Gpu, claim: _Claim | None, forgotten: bool) -> Cell:
+    state = badges.GPU_FORGOTTEN if forgotten else _state(host, gpu, claim)
     words = f"GPU {gpu.index} of {host.name}, {gpu.model}: {state.word.lower()}"
     if claim is None:
         return Cell(gpu.index, state, words, reverse("host", args=[host.pk]))

@@ -15,6 +15,7 @@ from agents.models import GpuState, Host
 from console import access
 from console.presenters import badges
 from console.presenters.badges import Badge
+from jobs import strays
 from jobs.models import GpuClaim, Run
 from jobs.rules.states import RunPhase
 
@@ -56,9 +57,14 @@ def gpus(host: Host, user: User) -> Iterable[GpuLine]:
     held = {gpu: (run, phase) for gpu, run, phase in claims.values_list("gpu_id", "run_id", "run__phase")}
     seen = held_runs(host, user).values_list("pk", "job_id", "job__display_name", "replica__name")
     jobs = {run: (job, f"{name} {replica}") for run, job, name, replica in seen}
+    forgotten = strays.held_gpus()
     for gpu in host.gpus.all():
         run, phase = held.get(gpu.pk, ("", ""))
-        cleaning = phase == RunPhase.ENDED and gpu.state == GpuState.OK
+        badge = badges.GPU.get(gpu.state)
+        if gpu.uuid in forgotten:
+            badge = badges.GPU_FORGOTTEN
+        elif phase == RunPhase.ENDED and gpu.state == GpuState.OK:
+            badge = badges.GPU_CLEANING
         yield GpuLine(
             id=gpu.pk,
             index=gpu.index,
@@ -71,7 +77,7 @@ def gpus(host: Host, user: User) -> Iterable[GpuLine]:
             run=run if run in jobs else "",
             holder=jobs[run][1] if run in jobs else "",
             job_url=reverse("job", args=[jobs[run][0]]) if run in jobs else "",
-            badge=badges.GPU_CLEANING if cleaning else badges.GPU.get(gpu.state),
+            badge=badge,
             since=gpu.state_since,
             text=gpu.state_text,
             holders=tuple(_gpu_holder(row) for row in gpu.holders),

@@ -10,7 +10,7 @@ from django.utils import timezone
 from agents import gpus
 from agents.models import Host
 from console.presenters.gpu_day import day
-from jobs.models import GpuClaim, Job, Run, RunSample, Usage
+from jobs.models import GpuClaim, Job, Proof, Run, RunSample, Stray, Usage
 from jobs.samples import floor
 from tests.doors.pages.rows import a_host, a_job, a_run
 
@@ -54,6 +54,23 @@ def test_what_each_does_and_for_whom(browser, house):
     Host.objects.filter(name="gpu-b").update(cordoned=False)
     only = browser("vera").get("/hosts/gpus?type=NVIDIA_L4").context["map"]
     assert only.total == 5 and only.hosts[1].cells[0].state.value == "free"
+
+
+def test_what_a_forgotten_run_holds_is_not_called_free(browser, house):
+    free = house.gpus.get(index=3)
+    row = Stray.objects.create(
+        host=house, run="17-x", phase="running", found_at=timezone.now(), gpu_uuids=[free.uuid]
+    )
+
+    def states():
+        rows = browser("root").get("/hosts/gpus").context["map"].hosts
+        return [cell.state.value for cell in rows[0].cells]
+
+    assert states() == ["held", "cleaning", "strangers", "forgotten"]
+    page = browser("root").get(f"/hosts/{house.pk}/").content.decode()
+    assert "Held by a run that a restored backup has forgotten" in page
+    Stray.objects.filter(pk=row.pk).update(proof=Proof.UNSEALED)  # anybody there could have written that
+    assert states()[3] == "free"
 
 
 @pytest.mark.parametrize(("who", "seen"), [("root", True), ("vera", True), ("charlie", False)])
