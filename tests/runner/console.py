@@ -175,16 +175,19 @@ class Console:
         return greeting
 
     def say(self, kind, payload=b"", **fields):
-        data = encode({"t": kind, **fields}, payload)
+        self.write(encode({"t": kind, **fields}, payload))
+
+    def write(self, data):
         self.process.stdin.write(data)
         self.process.stdin.flush()
 
     def start(self, run, argv, pull=True, pack=False, **order):
         order = {"command": argv, "grace_s": 5, "log_budget_mb": 64, **order}
         payload = json.dumps(order).encode()
-        self.say("start", zlib.compress(payload) if pack else payload, run=run, z=int(pack))
-        if pull:
-            self.say("pull", run=run, **{"from": 0})
+        start = {"t": "start", "run": run, "z": int(pack)}
+        pull_it = encode({"t": "pull", "run": run, "from": 0}) if pull else b""
+        # At once: a serve that is killed by the one would leave nobody to write the other to.
+        self.write(encode(start, zlib.compress(payload) if pack else payload) + pull_it)
 
     def read(self, timeout):
         if not select.select([self.process.stdout], [], [], timeout)[0]:
