@@ -40,6 +40,8 @@ def new_facts(run: str, seal: str = "") -> Facts:
         "ticks": None,
         "mono_started": None,
         "containment": "subreaper",
+        "first": [],
+        "namespace_refused": None,
         "cgroup": None,
         "memory_cgroup": None,
         "memory_mb": None,
@@ -70,8 +72,8 @@ _KINDS: Dict[str, Any] = dict(
     dict.fromkeys(("claimed_at", "started_at", "ended_at", "closed_at", "seconds", "mono_started"), _NUMBER),
     **dict.fromkeys(("exit_code", "exit_signal", "pid", "ticks"), (int, _NONE)),
     **dict.fromkeys(("boot_id", "message", "mark", "seal", "work"), str),
-    **dict.fromkeys(("cgroup", "memory_cgroup", "work_key"), (str, _NONE)),
-    **dict.fromkeys(("survivors", "gpus"), list),
+    **dict.fromkeys(("cgroup", "memory_cgroup", "work_key", "namespace_refused"), (str, _NONE)),
+    **dict.fromkeys(("survivors", "gpus", "first"), list),
     **dict.fromkeys(("log", "busy"), dict),
 )  # fmt: skip
 
@@ -92,6 +94,8 @@ def load_facts(directory: str) -> Facts | None:
         if key not in _KINDS or isinstance(value, _KINDS[key]) and not isinstance(value, bool):
             facts[key] = value
     facts["log"] = dict(facts["log"], size=whole(facts["log"].get("size")))
+    if [type(each) for each in facts["first"]] != [int, int]:
+        facts["first"] = []
     return facts
 
 

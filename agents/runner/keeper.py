@@ -94,7 +94,14 @@ class Keeper(Life):
         assert self.order is not None
         facts, work = self.facts, self.holdings.work
         env = build_env(self.order, self.run, work, facts["mark"])
-        scene = Scene(self.log, work, (facts["cgroup"], facts["memory_cgroup"]), self.umask)
+        scene = Scene(self.log, work, (facts["cgroup"], facts["memory_cgroup"]), self.umask, self.run)
+        if self.order.pid_namespace:
+            self.main, why = self.at_gate().spawn_in_namespace(self.order.command, env, scene)
+            if self.main:
+                self.enter_namespace()
+                self.save()  # before the gate: should all keepers be killed, this is who has to be ended
+                return
+            facts["namespace_refused"] = why
         self.main = self.at_gate().spawn(self.order.command, env, scene)
 
     def inner(self) -> NoReturn:
@@ -144,6 +151,8 @@ class Keeper(Life):
         self.custody = self.take_custody()
         self.await_birth()
         self.main = self.pinned()[0]
+        if self.main and self.at_gate().first():
+            self.enter_namespace()
         self.wide = True
         self.main_over = self.facts["phase"] == "ended" or self.main == 0
         self.stopping = self.facts.get("stopping")
@@ -182,7 +191,9 @@ class Keeper(Life):
             found["memory_cgroup"] = path
         log = os.path.join(self.directory, "log")
         found["log"] = dict(found["log"], size=os.path.getsize(log) if os.path.exists(log) else 0)
-        orphan = read_process(found["pid"] or 0)
-        if orphan is not None and orphan.ticks == found["ticks"]:
+        first = found["first"]  # of its namespace: with it everybody else there ends
+        pid, ticks = first if first else (found["pid"] or 0, found["ticks"])
+        orphan = read_process(pid)
+        if orphan is not None and orphan.ticks == ticks:
             self.orphan = orphan
         self.finish()

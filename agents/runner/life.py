@@ -42,6 +42,8 @@ from agents.runner.wire import finite_float
 
 # How often a run notes what the kernel has counted: an older count says nothing about its end.
 OOM_LOOK_S = 20.0
+# How long a namespace's first process has to tell how the replica ended, before it is killed itself.
+FIRST_TELLS_S = 2.0
 
 
 class Life:
@@ -55,8 +57,12 @@ class Life:
         self.facts: Facts = new_facts(run, seal)
         self.order: Order | None = None
         self.main = 0
+        self.first = (
+            0  # of the replica's PID namespace, if it has one: then this is our child, not the replica
+        )
         self.main_over = False
         self.childless = False
+        self.insist = False  # is a namespace's first process killed like everybody else?
         self.wide = False  # must processes outside our own tree be looked for?
         self.orphan: Process | None = None
         self.parent = 0
@@ -77,6 +83,17 @@ class Life:
     def at_gate(self) -> Replica:
         assert self.replica is not None
         return self.replica
+
+    def enter_namespace(self) -> None:
+        """The replica lives in a PID namespace of its own, and its end is told by that one's first process."""
+        self.first = self.at_gate().first()
+        process = read_process(self.first)
+        self.facts.update(containment="pid_namespace", first=[self.first, process.ticks if process else 0])
+
+    def thaw_first(self) -> None:
+        """Somebody may have stopped a namespace's first process, which then cannot tell how the replica ends."""
+        if self.first and not self.main_over:  # not reaped: the number is still its own
+            os.kill(self.first, signal.SIGCONT)
 
     def watch_children(self) -> None:
         self.wake, write = os.pipe()
@@ -142,7 +159,7 @@ class Life:
             ticks=process.ticks if process else None,
             never_started=False,
         )
-        if self.pinned()[2] & 1:
+        if self.pinned()[2] & 1 and not self.first:
             self.facts["containment"] = "subreaper"
         if self.pinned()[2] & 2:
             remove_cgroup(
@@ -165,6 +182,12 @@ class Life:
                 time.sleep(0.2)
 
     def reap(self) -> None:
+        if self.first and not self.main_over:
+            end = self.at_gate().told_end()
+            if end is not None:
+                self.note_ended(
+                    *end
+                )  # others there may take longer to die, and their first process with them
         while True:
             try:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -174,9 +197,23 @@ class Life:
             self.childless = False
             if found is None:
                 return
-            if found.si_pid == self.main and not self.main_over:
-                self.note_ended(found.si_code, found.si_status)
+            if found.si_pid == (self.first or self.main) and not self.main_over:
+                self.note_ended(*self.end_of(found.si_code, found.si_status))
             os.waitpid(found.si_pid, 0)
+
+    def end_of(self, code: int, status: int) -> Tuple[int, int]:
+        """How the replica ended, if this is how our child did."""
+        if not self.first:
+            return code, status
+        end = self.at_gate().told_end()
+        if end is None:
+            # It was killed before it could tell, and the kernel killed the replica with it.
+            end = os.CLD_KILLED, signal.SIGKILL
+            if not self.stopping:
+                self.facts["message"] = (
+                    "the first process of its PID namespace was killed, and everybody there with it"
+                )
+        return end
 
     def note_ended(self, code: int, status: int) -> None:
         """Write how the replica ended, before the zombie that proves it is reaped."""
@@ -238,6 +275,7 @@ class Life:
             self.save()
         self.wide = self.wide or bool(self.facts.get("web_access"))
         signal_all(self.everybody, (signal.SIGTERM, signal.SIGCONT))
+        self.thaw_first()
         failpoint("between_term_and_kill")
 
     def everybody(self) -> List[Process]:
@@ -249,6 +287,8 @@ class Life:
         orphan = self.orphan
         if orphan and orphan.pid in everyone and everyone[orphan.pid].ticks == orphan.ticks:
             pids |= {orphan.pid} | descendants({orphan.pid}, everyone)
+        if self.first and not self.insist:
+            pids.discard(self.first)  # it ends by itself, once it has told how the replica did
         return [everyone[pid] for pid in pids if pid in everyone and everyone[pid].state not in "ZX"]
 
     def finish(self) -> None:
@@ -262,8 +302,10 @@ class Life:
             if self.facts["cgroup"]:
                 try_write(os.path.join(self.facts["cgroup"], "cgroup.kill"), "1")
             denied = freeze_and_kill(self.everybody)
+            self.thaw_first()
             self.reap()
             time.sleep(pause)
+            self.insist = self.main_over or time.monotonic() > began + FIRST_TELLS_S
             if time.monotonic() > began + 10:
                 pause = 2.0
                 self.tell_survivors(denied)

@@ -34,6 +34,7 @@ class Order(NamedTuple):
     memory_mb: int | None
     log_budget_mb: int
     web_access: bool
+    pid_namespace: bool
 
 
 def unpack_order(payload: bytes, packed: bool) -> Dict[str, Any]:
@@ -117,6 +118,7 @@ def parse_order(found: Dict[str, Any]) -> Order:
         memory_mb=whole("memory_mb", 1, 1 << 40, None),
         log_budget_mb=int(number("log_budget_mb", 1, 1 << 40, 4096) or 4096),
         web_access=found.get("web_access") is True,
+        pid_namespace=found.get("pid_namespace") is True,
     )
 
 

@@ -17,6 +17,7 @@ from agents.runner.containment import containment_level, memory_limits_here
 from agents.runner.gpus import open_devices
 from agents.runner.home import is_gpu
 from agents.runner.linux import IN_MOVED_TO, Inotify, boot_id
+from agents.runner.namespaces import why_no_namespace
 from agents.runner.programs import output_of
 
 _NETWORK_DISKS = {
@@ -47,6 +48,7 @@ def main() -> None:
     user = pwd.getpwuid(os.getuid())
     home = os.path.expanduser("~")
     level = containment_level()
+    no_namespace = why_no_namespace()
     gpus, out, gpu_error = probe_gpus()
     inotify = Inotify()
     document = {
@@ -70,6 +72,8 @@ def main() -> None:
         "nvidia_smi": shutil.which("nvidia-smi") is not None,
         "runtimes": probe_runtimes(),
         "containment": level,
+        "pid_namespace": not no_namespace,
+        "pid_namespace_why": no_namespace,
         "memory_limits": memory_limits_here(),
         "containment_text": (
             "a cgroup per run: a stop overlooks nothing that it started"

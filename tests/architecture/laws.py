@@ -27,7 +27,7 @@ RUNNER_STOREYS = (
     *("claims", "forgetting", "gpu_watch", "samples", "runs"),
     *("keeper", "life", "holdings", "gpus", "tail", "custody", "facts", "errands"),
     *("replica", "orders", "outbox", "programs", "forks", "files", "processes"),
-    *("containment", "home", "linux", "failpoints", "digest", "wire", "__init__"),
+    *("namespaces", "containment", "home", "linux", "failpoints", "digest", "wire", "__init__"),
 )
 NAMELESS = frozenset({"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"})
 STATE_WRITERS = frozenset({"jobs/advance.py", "jobs/schedule.py"})
