@@ -200,10 +200,14 @@ def _card_out(card: CardOut) -> tuple[str, str]:
 
 
 def _containment(facts: Facts) -> Item:
-    strong = facts.containment in ("cgroup", "pidns")
-    cure = (
-        ""
-        if strong
-        else "A process that hides on purpose may escape a stop. A delegated cgroup (systemd user session) closes that."
-    )
-    return Item("Containment", strong or None, facts.containment_text or facts.containment, cure)
+    strong = facts.containment == "cgroup"
+    text, cure = facts.containment_text or facts.containment, ""
+    if facts.pid_namespace is False and not strong:
+        text += f"; PID namespaces cannot be had ({facts.pid_namespace_why or 'not told why'})"
+    elif facts.pid_namespace:
+        text += "; PID namespaces can be switched on for this host (its page, Maintenance)"
+    if not strong:
+        cure = "A process that hides on purpose may escape a stop. A delegated cgroup (systemd user session) closes"
+        cure += " that"
+        cure += ", and so does a PID namespace for each run." if facts.pid_namespace else "."
+    return Item("Containment", strong or None, text, cure)

@@ -81,6 +81,9 @@ class Host(models.Model):
     drain_force = models.BooleanField(default=False, help_text="what is left at drain_until is queued again")
     drain_runs = models.PositiveIntegerField(default=0, help_text="how many runs it had at drain_at")
     drained_at = models.DateTimeField(null=True, blank=True, help_text="when nothing ran there any more")
+    pid_namespaces = models.BooleanField(
+        default=False, help_text="each new run gets a PID namespace of its own"
+    )
     gone_at = models.DateTimeField(null=True, blank=True)
     gone_by = models.CharField(max_length=150, blank=True)
 

@@ -88,6 +88,8 @@ class Facts:
     containment: str
     containment_text: str
     memory_limits: bool
+    pid_namespace: bool | None
+    pid_namespace_why: str
     kill_user_processes: bool | None
     linger: bool | None
     nofile: int
@@ -138,6 +140,8 @@ def _facts(d: Mapping[str, Any]) -> Facts:
         containment=clean(d.get("containment", "subreaper"), 16),
         containment_text=clean(d.get("containment_text", ""), 300),
         memory_limits=d.get("memory_limits") is True,
+        pid_namespace=_answer(d.get("pid_namespace")),
+        pid_namespace_why=clean(d.get("pid_namespace_why") or "", 300),
         kill_user_processes=_answer(logout.get("kill_user_processes")),
         linger=_answer(logout.get("linger")),
         nofile=_count(d.get("nofile")),

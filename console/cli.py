@@ -245,6 +245,12 @@ def add_hosts(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
         "--force", action="store_true", help="at the deadline, jobs that are left are queued again"
     )
     drain.set_defaults(command="maintenance.drain")
+    contain = host.add_parser("contain", parents=[shared], help="how its new runs are held together")
+    contain.add_argument("name")
+    contain.add_argument(
+        "--pid-namespaces", choices=("on", "off"), required=True, help="one for each new run"
+    )
+    contain.set_defaults(command="maintenance.contain")
     gone = host.add_parser(
         "declare-gone", parents=[shared], help="a host that does not answer is lost: give up what ran there"
     )

@@ -94,6 +94,31 @@ def drain(host: Host, message: str, until: datetime | None, force: bool, actor: 
         _tell(row)
 
 
+def contain(host: Host, in_namespaces: bool, actor: str, now: datetime) -> None:
+    """From now on each run that is placed there gets a PID namespace of its own, or none. Others stay as they are."""
+    with transaction.atomic():
+        row = _locked(host)
+        if in_namespaces and row.facts.get("pid_namespace") is not True:
+            why = row.facts.get("pid_namespace_why")
+            raise Refused(
+                "pid_namespaces",
+                f"{row.name} does not allow PID namespaces: {why}. Allow them to {row.user} there and check it again."
+                if why
+                else f"It is not known whether {row.name} allows PID namespaces. Check it again first.",
+            )
+        if row.pid_namespaces == in_namespaces:
+            return
+        _update(row, pid_namespaces=in_namespaces)
+        _note(row, "contain", actor, now)
+        words = (
+            "New runs get PID namespaces of their own."
+            if in_namespaces
+            else "New runs get no PID namespaces."
+        )
+        book.note(row.pk, "contained", words, actor, now)
+        _tell(row)
+
+
 def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
     """A person's word that this host, which does not answer, is lost: its runs are over and hold nothing any more.
 
@@ -169,6 +194,7 @@ def _terms(host: Host) -> dict[str, object]:
         "draining": host.drain_at is not None,
         "until": host.drain_until.isoformat() if host.drain_until else None,
         "force": host.drain_force,
+        "pid_namespaces": host.pid_namespaces,
     }
 
 

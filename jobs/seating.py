@@ -177,4 +177,5 @@ def _order(
         "memory_mb": run.memory_mb or None,
         "log_budget_mb": settings.TRAINYARD.log_budget_mb,
         "web_access": spec.enable_web_access,
+        "pid_namespace": run.host.pid_namespaces,
     }

@@ -100,6 +100,13 @@ def drain(host: Host, body: Body, actor: str, now: datetime) -> None:
     maintenance.drain(host, message, until, force, actor, now)
 
 
+def contain(host: Host, body: Body, actor: str, now: datetime) -> None:
+    """`pidNamespaces`: whether new runs get PID namespaces of their own."""
+    switch = body.switch("pidNamespaces")
+    body.close()
+    maintenance.contain(host, switch, actor, now)
+
+
 def declare_gone(host: Host, body: Body, actor: str, now: datetime) -> None:
     """`name` is the host's, once more: this cannot be taken back."""
     name = body.text("name")
@@ -124,6 +131,7 @@ ACTS: dict[str, Callable[[Host, Body, str, datetime], None]] = {
     "cordon": cordon,
     "uncordon": uncordon,
     "drain": drain,
+    "contain": contain,
     "declareGone": declare_gone,
     "stopRun": stop_run,
     "dismissRun": dismiss_run,
@@ -153,6 +161,7 @@ def document(host: Host) -> Document:
         "draining": host.drain_at is not None,
         "force": host.drain_force,
         "message": host.cordon_message,
+        "pidNamespaces": host.pid_namespaces,
         **{name: resources.stamp(when) for name, when in times.items() if when},
         "cpus": host.cpus,
         "memoryMb": host.memory_mb,

@@ -40,6 +40,17 @@ def drain(words: argparse.Namespace) -> int:
     return 0
 
 
+def contain(words: argparse.Namespace) -> int:
+    host, switch = find(words.name), words.pid_namespaces == "on"
+    try:
+        with transaction.atomic():
+            maintenance.contain(host, switch, actor(), timezone.now())
+    except refusals.Refused as refused:
+        raise Refused(refused.message) from refused
+    print(f"New runs on {host.name} get {'PID namespaces of their own' if switch else 'no PID namespaces'}.")
+    return 0
+
+
 def declare_gone(words: argparse.Namespace) -> int:
     host = find(words.name)
     try:

@@ -64,6 +64,10 @@ class Drain(Cordon):
     )
 
 
+class Contain(forms.Form):
+    pid_namespaces = forms.BooleanField(required=False, label="Give each new run a PID namespace of its own")
+
+
 class DeclareGone(forms.Form):
     name = forms.CharField(max_length=63, label="The host's name, to confirm")
 

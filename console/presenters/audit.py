@@ -35,6 +35,7 @@ WORDS = {
     "host.cordon": "Host closed to new jobs",
     "host.uncordon": "Host opened to jobs",
     "host.drain": "Host to be emptied",
+    "host.contain": "Containment of a host",
     "host.declare_gone": "Host declared gone",
     "gpu.recheck": "GPU looked at again",
     "gpu.evict": "Strangers on a GPU ended",

@@ -85,6 +85,7 @@ class HostLive:
     since: datetime
     retired: bool
     cordoned: bool
+    pid_namespaces: bool
     closed_title: str
     cordon_message: str
     cordoned_by: str
@@ -134,6 +135,7 @@ def live(host: Host, user: User) -> HostLive:
         since=host.retired_at or host.status_since,
         retired=host.retired_at is not None,
         cordoned=host.cordoned,
+        pid_namespaces=host.pid_namespaces,
         closed_title=closed_words(host, running).capitalize(),
         cordon_message=host.cordon_message,
         cordoned_by=host.cordoned_by,

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from agents.models import Host
 from console import access
-from console.forms.hosts import Cordon, DeclareGone, Drain
+from console.forms.hosts import Contain, Cordon, DeclareGone, Drain
 from console.presenters import hosts as presenter
 from console.views.people import person
 from jobs import maintenance as service
@@ -59,6 +59,21 @@ def drain(request: HttpRequest, host_id: int) -> HttpResponse:
 
 @require_POST
 @login_required
+def contain(request: HttpRequest, host_id: int) -> HttpResponse:
+    row, form = _host(request, host_id), Contain(request.POST)
+    switch = form.is_valid() and form.cleaned_data["pid_namespaces"]
+    try:
+        with transaction.atomic():
+            service.contain(row, switch, person(request).username, timezone.now())
+    except Refused as refused:
+        form.add_error("pid_namespaces", refused.message)
+        return _page(request, row, contain=form)
+    messages.success(request, f"New runs on {row.name} get {'' if switch else 'no '}PID namespaces.")
+    return redirect("host", host_id=host_id)
+
+
+@require_POST
+@login_required
 def uncordon(request: HttpRequest, host_id: int) -> HttpResponse:
     row = _host(request, host_id)
     with transaction.atomic():
@@ -91,11 +106,13 @@ def _page(
     cordon: Cordon | None = None,
     drain: Drain | None = None,
     gone: DeclareGone | None = None,
+    contain: Contain | None = None,
 ) -> HttpResponse:
     known = {"message": row.cordon_message}
     context = {
         "host": presenter.live(row, person(request)),
         "cordon": cordon or Cordon(initial=known),
+        "contain": contain or Contain(initial={"pid_namespaces": row.pid_namespaces}),
         "gone": gone or DeclareGone(),
         "may_be_gone": row.status not in service.ANSWERS and row.gone_at is None,
         "drain": drain or Drain(initial={**known, "force": row.drain_force}),

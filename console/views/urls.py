@@ -72,6 +72,7 @@ urlpatterns = [
     path("hosts/<int:host_id>/maintenance", maintenance.maintenance, name="maintain-host"),
     path("hosts/<int:host_id>/cordon", maintenance.cordon, name="cordon-host"),
     path("hosts/<int:host_id>/drain", maintenance.drain, name="drain-host"),
+    path("hosts/<int:host_id>/contain", maintenance.contain, name="contain-host"),
     path("hosts/<int:host_id>/gone", maintenance.declare_gone, name="declare-gone"),
     path("hosts/<int:host_id>/uncordon", maintenance.uncordon, name="uncordon-host"),
     path("projects/", projects.projects, name="projects"),

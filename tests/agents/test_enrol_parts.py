@@ -87,6 +87,8 @@ def test_a_healthy_host_is_usable_and_every_line_of_the_list_is_judged():
         ("GPUs", True, {"gpus": [], "nvidia_smi": False}),
         ("Memory", None, {"memory_limits": False}),
         ("Containment", None, {"containment": "subreaper"}),
+        ("Containment", None, {"containment": "subreaper", "pid_namespace": True}),
+        ("Containment", None, {"containment": "subreaper", "pid_namespace": False}),
     ],
 )
 def test_each_fault_is_named_with_a_cure(name, ok, changes):

@@ -285,3 +285,8 @@ def test_a_host_is_closed_emptied_and_opened_by_command(trainyard):
     assert trainyard("host", "uncordon", "gpu-03").code == 0
     assert not Host.objects.get().cordoned
     assert trainyard("host", "cordon", "gpu-04").code == 1
+    refused = trainyard("host", "contain", "gpu-03", "--pid-namespaces", "on")
+    assert refused.code == 1 and "not known whether gpu-03 allows PID namespaces" in refused.err
+    Host.objects.update(facts={"pid_namespace": True})
+    assert trainyard("host", "contain", "gpu-03", "--pid-namespaces", "on").code == 0
+    assert Host.objects.get().pid_namespaces

@@ -64,6 +64,7 @@ PAGES = {
             "remove-host",
             "cordon-host",
             "uncordon-host",
+            "contain-host",
             "maintain-host",
             "drain-host",
             "declare-gone",

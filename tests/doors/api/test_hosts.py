@@ -25,6 +25,16 @@ def test_a_host_is_closed_and_opened_by_its_name_or_number(script):
     assert not root.post(f"/api/v1/hosts/{host.pk}:uncordon", "{}", content_type=JSON).json()["cordoned"]
 
 
+def test_a_host_gets_pid_namespaces_if_it_can_have_them(script):
+    a_host("gpu-03")
+    root, body = script("root"), json.dumps({"pidNamespaces": True})
+    refused = root.post("/api/v1/hosts/gpu-03:contain", body, content_type=JSON)
+    assert refused.status_code == 400 and "pid_namespaces" in refused.content.decode()
+    Host.objects.update(facts={"pid_namespace": True})
+    assert root.post("/api/v1/hosts/gpu-03:contain", body, content_type=JSON).json()["pidNamespaces"]
+    assert not root.post("/api/v1/hosts/gpu-03:contain", "{}", content_type=JSON).json()["pidNamespaces"]
+
+
 @pytest.mark.parametrize(
     ("name", "status"), [("vera", 403), ("alice", 403), ("loner", 404), (None, 401)], ids=str
 )

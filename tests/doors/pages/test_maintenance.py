@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from agents.models import Host, HostEvent
 from jobs import schedule
-from jobs.models import AuditEntry, Job
+from jobs.models import AuditEntry, Job, Run
 from tests.doors.pages.rows import a_host, a_job
 from tests.doors.pages.test_new_job import FORM
 
@@ -103,3 +103,30 @@ def test_only_a_silent_host_is_declared_gone_and_only_by_its_typed_name(browser,
     assert job.runs.get().released_at is None
     page = root.post(f"/hosts/{host.pk}/gone", {"name": "gpu-03"}, follow=True).content.decode()
     assert "Declared gone by root" in page and job.runs.get().released_at
+
+
+def test_pid_namespaces_are_switched_where_the_host_can_have_them_and_go_with_the_order(browser):
+    root, host = (
+        browser("root"),
+        a_host("gpu-03", facts={"pid_namespace": False, "pid_namespace_why": "EPERM"}),
+    )
+    url = f"/hosts/{host.pk}/contain"
+    refused = root.post(url, {"pid_namespaces": "on"}).content.decode()
+    assert "gpu-03 does not allow PID namespaces: EPERM." in refused and "checked" in refused
+    Host.every.filter(pk=host.pk).update(facts={})
+    assert "Check it again first" in root.post(url, {"pid_namespaces": "on"}).content.decode()
+    orders = {}
+    for facts, sent in (({"pid_namespace": True}, {"pid_namespaces": "on"}), ({}, {})):
+        Host.every.filter(pk=host.pk).update(facts=facts)
+        assert root.post(url, sent).status_code == 302
+        assert root.post(url, sent).status_code == 302  # said again, nothing changes
+        browser("bob").post("/jobs/new", FORM)
+        schedule.schedule(timezone.now())
+        run = Run.objects.latest("created_at")
+        orders[run.order["pid_namespace"]] = run.host
+        shown = "a PID namespace for each run" in root.get(f"/hosts/{host.pk}/").content.decode()
+        assert shown is run.order["pid_namespace"]
+    assert orders == {True: host, False: host}
+    noted = AuditEntry.objects.filter(what="host.contain").order_by("id")
+    assert [(each.actor, each.after["pid_namespaces"]) for each in noted] == [("root", True), ("root", False)]
+    assert HostEvent.objects.filter(host=host, kind="contained").count() == 2

@@ -99,6 +99,7 @@ POST = {
     "check-host": MANAGES_HOST,
     "remove-host": MANAGES_HOST,
     "cordon-host": MANAGES_HOST,
+    "contain-host": MANAGES_HOST,
     "begin-recovery": ROOT_ONLY,
     "confirm-recovery": row(302, 403, 403, 403, 403, 403, 404),
     "uncordon-host": MANAGES_HOST,

@@ -36,6 +36,7 @@ class Fleet:
         self.numbers = [next(NUMBERS) for _ in range(size)]
         self.gpus = gpus
         self.disk_mb = disk_mb
+        # Without `own_boot_id`, nothing is mounted over a host's /proc: there a login may mount one of its own.
         self.binds = binds or {}  # directory on each host -> directory of this machine, read-only
         self.tier = tier or ("namespaces" if namespaces_work() else "ports")
         self.dir = leftovers.scratch("fleet")

@@ -26,10 +26,10 @@ mkdir "$ROOT/run/sshd" "$ROOT/run/host"
 if [ -n "$BOOT_ID" ]; then
   echo "$BOOT_ID" > "$ROOT/run/host/boot_id"
   mount --bind "$ROOT/run/host/boot_id" "$ROOT/proc/sys/kernel/random/boot_id"
+  # The kernel counts for all hosts of this machine: what it kills on one of them must not look like a loss of another.
+  cp "$ROOT/proc/vmstat" "$ROOT/run/host/vmstat"
+  mount --bind "$ROOT/run/host/vmstat" "$ROOT/proc/vmstat"
 fi
-# The kernel counts for all hosts of this machine: what it kills on one of them must not look like a loss of another.
-cp "$ROOT/proc/vmstat" "$ROOT/run/host/vmstat"
-mount --bind "$ROOT/run/host/vmstat" "$ROOT/proc/vmstat"
 hostname "$NAME"
 read -r _
 printf 'link set lo up\naddr add %s/16 dev eth0\nlink set eth0 up\nroute add default via %s\n' "$ADDRESS" "$GATEWAY" | ip -batch -
