@@ -44,6 +44,7 @@ from agents.runner.wire import finite_float
 OOM_LOOK_S = 20.0
 # How long a namespace's first process has to tell how the replica ended, before it is killed itself.
 FIRST_TELLS_S = 2.0
+CLD_KILLED = 2  # in `os` since Python 3.9 only
 
 
 class Life:
@@ -208,7 +209,7 @@ class Life:
         end = self.at_gate().told_end()
         if end is None:
             # It was killed before it could tell, and the kernel killed the replica with it.
-            end = os.CLD_KILLED, signal.SIGKILL
+            end = CLD_KILLED, signal.SIGKILL
             if not self.stopping:
                 self.facts["message"] = (
                     "the first process of its PID namespace was killed, and everybody there with it"
