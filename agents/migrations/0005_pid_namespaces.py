@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("agents", "0001_squashed_0004_recovery"),
+        ("agents", "0004_recovery"),
     ]
 
     operations = [

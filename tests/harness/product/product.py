@@ -318,13 +318,20 @@ class Product:
         states = ", ".join(f"'{state}'" for state in TERMINAL)
         jobs = f"SELECT id, state, reason FROM jobs_job WHERE state NOT IN ({states})"
         runs = (
-            "SELECT id, phase, why, released_at, log_size, log_stored, log_complete_at, prove_due_at FROM jobs_run"
+            "SELECT id, host_id, phase, why, released_at, log_size, log_stored, log_complete_at, prove_due_at"
+            " FROM jobs_run"
             " WHERE released_at IS NULL OR prove_due_at IS NOT NULL"
             " OR (log_complete_at IS NULL AND claimed_at IS NOT NULL)"
         )
 
+        hosts = (
+            "SELECT id, name, status, status_since, last_error, seen_at, runner_sha, lease_owner, lease_until, due_at"
+            " FROM agents_host"
+        )
+
         def unsettled():
-            return json.dumps({"jobs": self.query(jobs), "runs": self.query(runs)}, default=str, indent=1)
+            asked = {"jobs": jobs, "runs": runs, "hosts": hosts}
+            return json.dumps({what: self.query(sql) for what, sql in asked.items()}, default=str, indent=1)
 
         wait_for(
             lambda: not self.query(jobs) and not self.query(runs),
