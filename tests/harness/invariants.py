@@ -14,7 +14,7 @@ from jobs.rules.states import TERMINAL, JobState, legal
 from tests.harness.ledger import lives
 
 SILENT = ("unreachable", "auth_failed", "blocked")
-MOMENT_S = 0.5
+MOMENT_S = 6.0  # whoever decided may have been stopped past its lease before it could write
 
 
 def started_once(evidence):
