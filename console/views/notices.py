@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -127,13 +129,7 @@ def change(request: HttpRequest, target_id: int) -> HttpResponse:
 @login_required
 def test(request: HttpRequest, target_id: int) -> HttpResponse:
     row, of = find(request, target_id)
-    try:
-        notices.test(row, person(request).username, timezone.now())
-    except Refused as refused:
-        messages.error(request, refused.message)
-        return redirect(of.url)
-    notices.post_due(timezone.now())
-    return redirect(f"{of.url}#told")
+    return _sent(request, of, lambda now: notices.test(row, person(request).username, now))
 
 
 @require_POST
@@ -141,13 +137,8 @@ def test(request: HttpRequest, target_id: int) -> HttpResponse:
 def ask(request: HttpRequest, target_id: int) -> HttpResponse:
     """The link once more. It is in the letter only: whoever gave the address is not its owner yet."""
     row, of = find(request, target_id)
-    try:
-        proofs.ask(row, request.build_absolute_uri("/"), person(request).username, timezone.now())
-    except Refused as refused:
-        messages.error(request, refused.message)
-        return redirect(of.url)
-    notices.post_due(timezone.now())
-    return redirect(f"{of.url}#told")
+    here = request.build_absolute_uri("/")
+    return _sent(request, of, lambda now: proofs.ask(row, here, person(request).username, now))
 
 
 @require_POST
@@ -203,6 +194,17 @@ def idle_rule(request: HttpRequest, project: str) -> HttpResponse:
         request, "The idle rule is changed." if typed["minutes"] else "There is no idle rule any more."
     )
     return redirect(of.url)
+
+
+def _sent(request: HttpRequest, of: Whose, send: Callable[[datetime], None]) -> HttpResponse:
+    """Something is sent at once, and the page shows how it fares; or why it may not be."""
+    try:
+        send(timezone.now())
+    except Refused as refused:
+        messages.error(request, refused.message)
+        return redirect(of.url)
+    notices.post_due(timezone.now())
+    return redirect(f"{of.url}#told")
 
 
 def _page(
