@@ -46,15 +46,15 @@ def size(arrival: Arrival) -> int:
     """Roughly what it weighs in memory: a line of 64 KB can hold twenty thousand empty objects."""
     what = arrival.what
     weight = 500 + (len(what.data) if isinstance(what, Frame) else 0)
-    todo: list[Any] = [what.document] if isinstance(what, Fact) else []
-    while todo:
-        value = todo.pop()
+    left: list[Any] = [what.document] if isinstance(what, Fact) else []
+    while left:
+        value = left.pop()
         weight += 100
         if isinstance(value, Mapping):
-            todo += value.keys()
-            todo += value.values()
+            left += value.keys()
+            left += value.values()
         elif isinstance(value, list):
-            todo += value
+            left += value
         elif isinstance(value, str):
             weight += len(value)
     return weight

@@ -207,7 +207,7 @@ def _containment(facts: Facts) -> Item:
     elif facts.pid_namespace:
         text += "; PID namespaces can be switched on for this host (its page, Maintenance)"
     if not strong:
-        cure = "A process that hides on purpose may escape a stop. A delegated cgroup (systemd user session) closes"
-        cure += " that"
+        cure = "A process that hides on purpose may escape a stop."
+        cure += " A delegated cgroup (systemd user session) closes that"
         cure += ", and so does a PID namespace for each run." if facts.pid_namespace else "."
     return Item("Containment", strong or None, text, cure)

@@ -40,12 +40,12 @@ def descendants(roots: Set[int], everyone: Dict[int, Process]) -> Set[int]:
     for process in everyone.values():
         children.setdefault(process.parent, []).append(process.pid)
     found: Set[int] = set()
-    todo = list(roots)
-    while todo:
-        for pid in children.get(todo.pop(), ()):
+    left = list(roots)
+    while left:
+        for pid in children.get(left.pop(), ()):
             if pid not in found:
                 found.add(pid)
-                todo.append(pid)
+                left.append(pid)
     return found
 
 
