@@ -126,7 +126,7 @@ class Link:
             for batch in self._stream.frames():
                 self.heard_at = time.monotonic()
                 waits = [self._hear(message, payload, greeted) for message, payload in batch]
-                if (soonest := min(waits)) < math.inf:
+                if (soonest := min(waits, default=math.inf)) < math.inf:
                     self._tell(soonest)
         except WireError as error:
             raise LinkBroken(f"the runner broke the protocol: {error}") from error

@@ -61,12 +61,14 @@ class Stream:
                 self.overrun = True
 
     def frames(self) -> Iterator[list[tuple[Message, bytes]]]:
-        """Batches of messages as they arrive, until the stream ends. A WireError is the end too."""
+        """Batches of messages as they arrive, until the stream ends. A WireError is the end too.
+
+        An empty one while a message is on its way: over a slow link that may take longer than a silence is borne.
+        """
         try:
             while data := self._channel.recv(READ_BYTES):
                 self.keep_stderr()
-                if found := self._decoder.feed(data):
-                    yield found
+                yield self._decoder.feed(data)
         except ENDS:
             pass
         finally:

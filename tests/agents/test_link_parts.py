@@ -21,6 +21,7 @@ from agents.host_thread import HostThread
 from agents.inbox import Inbox
 from agents.install import command
 from agents.runner.wire import PROTOCOL, WireError, encode
+from agents.seals import Bearer
 from agents.stream import Stream
 from agents.turns import Turns
 from tests.harness.shell import wait_for
@@ -298,6 +299,13 @@ def test_an_outage_is_told_once_and_the_next_one_again(turns, caplog):
 class Channel:
     def __init__(self):
         self.sent, self.closed = queue.Queue(), threading.Event()
+        self.heard = iter(())
+
+    def recv(self, size):
+        return next(self.heard, b"")
+
+    def recv_stderr_ready(self):
+        return False
 
     def sendall(self, data):
         self.sent.put(data)
@@ -316,6 +324,35 @@ def test_a_stream_says_no_word_more_once_it_may_not():
     stream.send({"t": "start", "run": "r"}, b"{}")
     assert channel.closed.wait(30)
     assert channel.sent.empty()
+
+
+def test_a_long_message_over_a_slow_link_is_no_silence(monkeypatch):
+    """Its pieces are heard, each for itself: else the link would be given up, and begin the same message for ever."""
+    clock = [1000.0]
+    monkeypatch.setattr(link.time, "monotonic", lambda: clock[0])
+    told = link.Link.__new__(link.Link)
+    told._lock, told._phases, told.inbox = threading.Lock(), {}, Inbox()
+    kept = []
+    monkeypatch.setattr(told.inbox, "put", lambda arrival: kept.append(arrival) or True)
+    told.hello, told.error, told._tell, told.send = object(), "", lambda soon: None, lambda ping: None
+    told.mark, told._bearer, told.pinged_at, told.heard_at = 0, Bearer(1, "u", KEY), clock[0], clock[0]
+    channel = Channel()
+    told._stream = Stream(channel, lambda: True, "test")
+    noise = bytes(n * 7 % 256 for n in range(4000))
+    message = encode({"t": "log", "run": "r1", "from": 0, "to": len(noise), "z": 0, "at": []}, noise)
+    given_up = []
+
+    def pieces():
+        yield b"TRAINYARD-RUNNER 1\n"
+        for start in range(0, len(message), 500):
+            clock[0] += 5.0
+            given_up.append(told.check(clock[0], 4.0, 12.0))
+            yield message[start : start + 500]
+
+    channel.heard = pieces()
+    told.listen(lambda hello: None)
+    assert len(given_up) == 9 and not any(given_up)
+    assert [arrival.what for arrival in kept] == [Frame(0, len(noise), False, noise)]
 
 
 def test_a_lease_ends_before_others_may_take_it_by_either_clock(monkeypatch):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 
 import pytest
 
 from tests.flows.scenes import LongJob
-from tests.harness.product import job_spec
 from tests.harness.product.product import where_is
 from tests.harness.shell import wait_for
 
@@ -151,18 +151,51 @@ def test_sshd_limits_slow_us_and_break_nothing(yard, client):
     yard.check()
 
 
-def test_a_slow_and_lossy_link_is_only_slow(yard, client):
-    """Failure mode 17: 1 Mbit/s with 3 % loss."""
-    for host in yard.fleet:
-        host.shape(rate="1mbit", loss_percent=3)
-    try:
-        job_id = yard.submit(job_spec(["replica", "--mb", "0.5", "--seconds", "0.5"], name="slow link"))
-        client.wait(job_id, "SUCCEEDED", timeout=180)
-        yard.settle()
-    finally:
-        for host in yard.fleet:
-            host.shape()
+BAD_LINKS = ({"rate": "256kbit"}, {"delay_ms": 150}, {"loss_percent": 10})
+ROWS, TYPED = (
+    "".join(f"row {n:06}\n" for n in range(1500)),
+    "".join(f"typed {n:03}, " * 5 + "\n" for n in range(60)),
+)
+
+
+@pytest.fixture
+def bad_links(hosts):
+    """One is slow, one 300 ms there and back, one loses a tenth each way; and no host has our runner yet."""
+    for host, fault in zip(hosts, BAD_LINKS, strict=True):
+        host.run_inside("rm", "-r", f"{host.home}/.trainyard/bin")
+        host.shape(**fault)
+    yield
+    for host in hosts:
+        host.shape()
+
+
+def test_slow_long_and_lossy_links_are_only_slow(yard, client, bad_links):
+    """Failure mode 17: hosts are reached and told to start, 5 MB of log come from each, and shells work beside them."""
+    yard.processes.kill("dispatcher")
+    options = ["--mb", "5", "--every", "0.2"]
+    job = LongJob(yard, replicas=3, name="bad links", options=options, web_access=True).running()
+    for replica in ("workerpool0-0", "workerpool1-0", "workerpool1-1"):
+        with client.shell(job.run(replica)["id"]) as shell:
+            work_in(shell.wait_until_open())
+    for run in yard.runs(job.id):
+        stored = f"SELECT log_stored FROM jobs_run WHERE id = '{run['id']}' AND log_stored > 5000000"
+        wait_for(lambda stored=stored: yard.query(stored), "5 MB of a log", timeout=300, dump=yard.tail)
+    job.succeeded()
     yard.check()
+    assert len(job.starts()) == 3
+
+
+def work_in(shell):
+    """What is typed and what is shown arrive whole and in order, and ^C is heard."""
+    shell.say("stty -echo; echo ready-$((6*7))", "ready-42")
+    shell.say("seq -f 'row %06g' 0 1499; echo shown-$((6*7))", "shown-42")
+    assert ROWS.encode() in shell.seen
+    shell.say("sh -c 'echo takes-$((6*7)); exec cat > typed'", "takes-42")
+    shell.type(TYPED + "\x04")
+    shell.say("sha256sum < typed", hashlib.sha256(TYPED.encode()).hexdigest())
+    shell.say("sh -c 'echo waits-$((6*7)); exec sleep 900'", "waits-42")
+    shell.type("\x03")
+    shell.say("echo back-$((6*7))", "back-42")
 
 
 def test_a_wrong_clock_changes_no_order_and_no_outcome(yard, client):

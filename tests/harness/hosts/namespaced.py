@@ -7,6 +7,7 @@ import pathlib
 import random
 import signal
 import subprocess
+import sys
 import threading
 import time
 
@@ -48,6 +49,7 @@ class NamespacedHost(Host):
         self.address = address_of(number)
         self.own_boot_id = own_boot_id
         self.cable = f"v{self.name}"
+        self.long_cable = None
         self.up = False
         self.boot = None
         self.pid = None
@@ -208,8 +210,8 @@ class NamespacedHost(Host):
     def heal(self):
         run("bridge", "link", "set", "dev", self.cable, "state", "3")
 
-    def shape(self, rate=None, loss_percent=0):
-        """Bandwidth both ways ('256kbit'), and packets lost on their way in and out. shape() removes both."""
+    def shape(self, rate=None, loss_percent=0, delay_ms=0):
+        """Bandwidth both ways ('256kbit'), packets lost in and out, each way made longer. shape() undoes all."""
         enter = ["nsenter", "-t", str(self.pid), "-n", "--"]
         for prefix, device in (([], self.cable), (enter, "eth0")):
             run(*prefix, "tc", "qdisc", "del", "dev", device, "root", check=False)
@@ -219,6 +221,25 @@ class NamespacedHost(Host):
         run(*enter, "nft", "delete", "table", "inet", "loss", check=False)
         if loss_percent:
             run(*enter, "nft", "-f", "-", stdin=loss_rules(loss_percent))
+        self.unplug_long_cable()
+        if delay_ms:
+            self.plug_long_cable(delay_ms)
+
+    def plug_long_cable(self, delay_ms):
+        """Between the host's cable and the switch, until it is unplugged; meanwhile nothing else befalls the cable."""
+        near, far = f"n{self.name}", f"f{self.name}"
+        pair = f"link add {near} type veth peer name {far}\nlink set {near} master {BRIDGE} up\nlink set {far} up\n"
+        run("ip", "-batch", "-", stdin=f"{pair}link set {self.cable} nomaster\n")
+        words = [sys.executable, str(HERE / "long_cable.py"), self.cable, far, str(delay_ms)]
+        self.long_cable = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.long_cable.stdout.readline() == "ready\n", "a long cable needs packet sockets"
+
+    def unplug_long_cable(self):
+        if self.long_cable:
+            self.long_cable.communicate()
+            self.long_cable = None
+            plug = f"link del n{self.name}\nlink set {self.cable} master {BRIDGE}\n"
+            run("ip", "-batch", "-", stdin=plug, check=False)
 
     def fill_disk(self, leave_kb=0):
         """Take all free space of the host's disk but leave_kb."""
@@ -235,6 +256,7 @@ class NamespacedHost(Host):
         self.path("/var/skew/seconds").unlink(missing_ok=True)
 
     def close(self):
+        self.unplug_long_cable()
         if self.boot and self.boot.poll() is None:
             if self.pid:
                 os.kill(self.pid, signal.SIGKILL)

@@ -100,7 +100,7 @@ class Shell:
     def __init__(self, socket, cols, rows):
         self.socket = socket
         self.taken = 0
-        self.screen = b""
+        self.screen = self.seen = b""
         socket.send(json.dumps({"resize": [cols, rows]}))
 
     def wait_until_open(self):
@@ -127,7 +127,7 @@ class Shell:
         """Lines are broken by the terminal's width, so breaks do not count."""
         while text.encode() not in self.screen.replace(b"\r\n", b""):
             self.receive(PATIENCE_S)
-        self.screen = b""
+        self.seen, self.screen = self.screen.replace(b"\r\n", b"\n"), b""
 
     def say(self, line, expected):
         self.type(line + "\n")
