@@ -7,13 +7,14 @@ prefers a slow cipher. So: TCP_NODELAY, TCP_QUICKACK re-armed at each read, and 
 from __future__ import annotations
 
 import logging
+import select
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import paramiko
 
@@ -29,11 +30,16 @@ POLL_S = 5.0
 CIPHERS_FIRST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 MOST_HANDSHAKES = 16
 MOST_OUTPUT = 8 * 1024 * 1024
+READ_AHEAD = 64 * 1024
+# A window that has this much room takes what `Connection.at_once` sends.
+LITTLE = 4096
 # However a connection ends, paramiko says it in one of these.
 ENDS = (OSError, EOFError, paramiko.SSHException)
 
 # It logs a traceback for each lost connection; what happened is told by our own errors.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+
+Answer = TypeVar("Answer")
 
 
 class DialError(Exception):
@@ -125,6 +131,10 @@ class Socket:
     def send(self, data: bytes) -> int:
         return self._inner.send(data)
 
+    def takes_a_little(self) -> bool:
+        """Whether a small message can be sent without waiting."""
+        return cast("paramiko.Channel", self._inner).out_window_size >= LITTLE
+
     def settimeout(self, timeout: float | None) -> None:
         self._inner.settimeout(timeout)
 
@@ -154,10 +164,20 @@ class QuickSocket(Socket):
         ):
             inner.setsockopt(level, option, value)
         self._quick = inner.setsockopt
+        self._ahead, self._at = b"", 0
+        self._room = select.poll()
+        self._room.register(inner, select.POLLOUT)
+
+    def takes_a_little(self) -> bool:
+        return bool(self._room.poll(0))
 
     def recv(self, size: int) -> bytes:
-        data = self._inner.recv(size)
-        self._quick(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        """paramiko asks for a packet in two pieces; each would be three calls of the system."""
+        if self._at == len(self._ahead):
+            self._ahead, self._at = self._inner.recv(READ_AHEAD), 0
+            self._quick(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        data = self._ahead[self._at : self._at + size]
+        self._at += len(data)
         return data
 
 
@@ -167,6 +187,9 @@ class Connection(paramiko.Transport):
     def __init__(self, sock: Socket, through: Connection | None = None) -> None:
         super().__init__(cast("socket.socket", sock))
         self.through = through
+        self._way = sock
+        # Whoever holds it sends undisturbed, several messages too: see `at_once`.
+        self.clear_to_send_lock = threading.RLock()  # type: ignore[assignment]
         self.banner_timeout = self.handshake_timeout = self.auth_timeout = HANDSHAKE_S
         options = self.get_security_options()
         rest = tuple(name for name in options.ciphers if name not in CIPHERS_FIRST)
@@ -178,6 +201,20 @@ class Connection(paramiko.Transport):
         known = options.key_types
         first = tuple(name for name in hostkeys.algorithms(pinned) if name in known)
         options.key_types = first + tuple(name for name in known if name not in first)
+
+    def at_once(self, act: Callable[[], Answer]) -> Answer:
+        """Do what sends a little, on an event loop: BlockingIOError, and nothing done, if it had to wait.
+
+        For keys that are being exchanged, that is, for another thread that sends, or for the socket.
+        """
+        if not self.clear_to_send_lock.acquire(blocking=False):
+            raise BlockingIOError
+        try:
+            if not (self.clear_to_send.is_set() and self._way.takes_a_little()):
+                raise BlockingIOError
+            return self.through.at_once(act) if self.through is not None else act()
+        finally:
+            self.clear_to_send_lock.release()
 
     def close(self) -> None:
         self.sock.close()

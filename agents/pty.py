@@ -7,10 +7,16 @@ key goes through one channel, and a flood is throttled by that channel's window.
 from __future__ import annotations
 
 import json
+import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from struct import Struct
+from typing import cast
 
 import paramiko
+from paramiko.common import MSG_CHANNEL_DATA
 
 from agents import install
 from agents.dial import ENDS, Busy, Connection, DialError, dial, open_session
@@ -24,6 +30,10 @@ BUSY_RETRIES = (0.3, 1.0)
 # What may be under way when ^C is typed into a flood; more only makes the terminal answer later.
 WINDOW = 512 * 1024
 READ_BYTES = 64 * 1024
+# A key, or a line: any socket that has room has room for this.
+MOST_AT_ONCE = 1024
+# Of a message with a channel's data (RFC 4254, 5.2): what it is, whose, how much.
+DATA = Struct("!BII")
 
 
 class ShellRefused(DialError):
@@ -35,20 +45,53 @@ class _NoRunner(DialError):
 
 
 class Shell:
-    """One terminal. `read` belongs to one thread; the others may be called from any."""
+    """One terminal. `read` and `write_now` never wait: they are an event loop's. The others are for any thread."""
 
     def __init__(self, connection: Connection, channel: paramiko.Channel, early: bytes) -> None:
         self._connection, self._channel, self._early = connection, channel, early
 
-    def read(self) -> bytes:
-        """Waits for output; b"" at the end."""
+    def watch(self, arrived: Callable[[], None]) -> None:
+        """`arrived` is called, in the connection's own thread, when there is something new to read, or the end."""
+        self._channel.in_buffer.set_event(cast("threading.Event", _Bell(arrived)))
+
+    def read(self) -> bytes | None:
+        """What has come: b"" where that is nothing, None at the end. BlockingIOError: to be asked again in a moment."""
         if self._early:
             early, self._early = self._early, b""
             return early
+        channel = self._channel
+        # Looked at first: all that came before the end is in the buffer by then.
+        ended = channel.eof_received or channel.closed
+        size = min(len(channel.in_buffer), READ_BYTES)
+        if not size:
+            return None if ended else b""
+        if channel.in_window_sofar + size <= channel.in_window_threshold:
+            return channel.recv(size)
         try:
-            return self._channel.recv(READ_BYTES)
+            # So much has been taken that the host is told of it.
+            return self._connection.at_once(partial(channel.recv, size))
+        except BlockingIOError:
+            raise
         except ENDS:
-            return b""
+            return None
+
+    def write_now(self, data: bytes) -> bool:
+        """False, and nothing written, where it would have to wait, or is too much to go at once."""
+        try:
+            return len(data) <= MOST_AT_ONCE and self._connection.at_once(partial(self._send, data))
+        except ENDS:  # hindered, or closed, which `write` tells
+            return False
+
+    def _send(self, data: bytes) -> bool:
+        """What Channel.send does for a few bytes, with no more steps than they need: each costs an echo its time."""
+        channel = self._channel
+        with channel.lock:
+            if channel.closed or channel.eof_sent or channel.out_window_size < len(data):
+                return False
+            channel.out_window_size -= len(data)
+        head = DATA.pack(MSG_CHANNEL_DATA, channel.remote_chanid, len(data))
+        self._connection.packetizer.send_message(paramiko.Message(head + data))
+        return True
 
     def write(self, data: bytes) -> None:
         """Waits while the host takes nothing. Raises OSError at the end."""
@@ -70,6 +113,22 @@ class Shell:
     @property
     def exit_status(self) -> int | None:
         return self._channel.exit_status if self._channel.exit_status_ready() else None
+
+
+class _Bell:
+    """What paramiko sets when a channel gets something to be read, and clears when it has been: rings at each first."""
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self._ring = ring
+        self._rung = False
+
+    def set(self) -> None:
+        if not self._rung:
+            self._rung = True
+            self._ring()
+
+    def clear(self) -> None:
+        self._rung = False
 
 
 def open_shell(

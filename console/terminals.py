@@ -1,8 +1,12 @@
-"""A shell's two threads in the web process: one carries its output, one its input, each at the other end's pace.
+"""A shell in the web process: on the event loop as long as nothing has to be waited for, in a thread where it has.
 
-paramiko blocks, so both ways have a thread. Output is read only while less than WINDOW of it is unacknowledged by the
-terminal in the browser; beyond that the SSH window fills and the program that prints is made to wait. Input never
-waits for output: a paste into a program that answers with a flood would otherwise stop for good.
+A hand-over from one thread to another costs a key a good part of what its whole way takes. So the loop itself sends
+what is typed and fetches what has come; paramiko's thread, which decrypts it, only rings. What the host does not take
+at once, a paste, waits in the shell's own thread, and what is typed meanwhile behind it.
+
+Output is fetched only while less than WINDOW of it is unacknowledged by the terminal in the browser; beyond that the
+SSH window fills and the program that prints is made to wait. Input never waits for output: a paste into a program that
+answers with a flood would otherwise stop for good.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 log = logging.getLogger(__name__)
@@ -21,12 +26,16 @@ WINDOW = 256 * 1024
 INPUT_MOST = 512 * 1024
 # Input is acknowledged in steps of this, so that a keystroke costs no message back.
 ACK_STEP = 32 * 1024
+# Output that cannot be fetched, because the connection is busy with itself, is asked for again after this.
+SOON_S = 0.01
 
 
 class Shell(Protocol):
     """What agents/pty.py opens."""
 
-    def read(self) -> bytes: ...
+    def watch(self, arrived: Callable[[], None]) -> None: ...
+    def read(self) -> bytes | None: ...
+    def write_now(self, data: bytes) -> bool: ...
     def write(self, data: bytes) -> None: ...
     def resize(self, cols: int, rows: int) -> None: ...
     def close(self) -> None: ...
@@ -51,12 +60,13 @@ class Terminal:
         self._direct = direct
         self._loop = asyncio.get_running_loop()
         self._output: list[bytes] = []
-        self._credit = threading.Condition()
-        self._delivered = self._acked = self._accepted = 0
+        self._delivered = self._acked = self._accepted = self._told = 0
         self._input: queue.SimpleQueue[bytes | tuple[int, int] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
         self._shell: Shell | None = None
         self._closed = False
-        threading.Thread(target=self._read, name="shell output", daemon=True).start()
+        self._again: asyncio.TimerHandle | None = None
+        threading.Thread(target=self._serve, name="shell", daemon=True).start()
 
     def output(self) -> bytes:
         """What came since the last call."""
@@ -65,16 +75,21 @@ class Terminal:
         return data
 
     def ack(self, total: int) -> None:
-        with self._credit:
-            self._acked = max(self._acked, min(total, self._delivered))
-            self._credit.notify()
+        self._acked = max(self._acked, min(total, self._delivered))
+        self._read()
 
     def write(self, data: bytes) -> bool:
         """False, and not taken, when the other end sends without waiting for us."""
         if self._accepted + len(data) - self.written > INPUT_MOST:
             return False
+        # At once, if nothing that was typed before is still on its way through the thread.
+        shell = self._shell if self.open and self._accepted == self.written else None
         self._accepted += len(data)
-        self._input.put(data)
+        if shell is not None and shell.write_now(data):
+            if self._took(data):
+                self._changed()
+        else:
+            self._input.put(data)
         return True
 
     def resize(self, cols: int, rows: int) -> None:
@@ -82,54 +97,43 @@ class Terminal:
 
     def close(self) -> None:
         """May block for a moment: to be called in a thread."""
-        with self._credit:
+        with self._lock:
             self._closed = True
-            self._credit.notify()
             shell = self._shell
         self._input.put(None)
         if shell is not None:
             shell.close()
 
-    def _read(self) -> None:
+    def _serve(self) -> None:
+        """The shell's thread: opens it, then writes what could not be written at once."""
         try:
             shell = self._opening()
-            with self._credit:
+            with self._lock:
                 self._shell, closed = shell, self._closed
             if closed:
                 shell.close()
                 return
-            threading.Thread(target=self._write, args=(shell,), name="shell input", daemon=True).start()
-            self._tell(self._opened)
-            while self._may_read():
-                data = shell.read()
-                if not data:
-                    break
-                self._delivered += len(data)
-                self._tell(self._deliver, data)
-            self._tell(self._end, None)
+            self._tell(self._opened, shell)
+            self._write(shell)
         except Exception as problem:
             self._tell(self._end, problem)
-
-    def _may_read(self) -> bool:
-        with self._credit:
-            self._credit.wait_for(lambda: self._closed or self._delivered - self._acked < WINDOW)
-            return not self._closed
 
     def _write(self, shell: Shell) -> None:
-        told = 0
-        try:
-            while (item := self._input.get()) is not None:
-                if isinstance(item, bytes):
-                    shell.write(item)
-                    self.written += len(item)
-                    # A key that the host took is no news for anybody; a step of a paste is.
-                    if self.written - told >= ACK_STEP:
-                        told = self.written
-                        self._tell(self._changed)
-                else:
-                    shell.resize(*item)
-        except Exception as problem:
-            self._tell(self._end, problem)
+        while (item := self._input.get()) is not None:
+            if not isinstance(item, bytes):
+                shell.resize(*item)
+                continue
+            shell.write(item)
+            if self._took(item):
+                self._tell(self._changed)
+
+    def _took(self, data: bytes) -> bool:
+        """The host took it. That is no news for anybody with a key; with a step of a paste it is."""
+        self.written += len(data)
+        if self.written - self._told < ACK_STEP:
+            return False
+        self._told = self.written
+        return True
 
     def _tell(self, what: Callable[..., None], *args: object) -> None:
         try:
@@ -137,9 +141,33 @@ class Terminal:
         except RuntimeError:
             log.debug("The event loop has gone; so has whoever looked at this shell.")
 
-    def _opened(self) -> None:
+    def _opened(self, shell: Shell) -> None:
         self.open = True
         self._changed()
+        shell.watch(partial(self._tell, self._read))
+        self._read()
+
+    def _read(self) -> None:
+        """Fetch what has come, as far as the browser keeps up."""
+        shell = self._shell if self.open else None
+        while shell is not None and not self.ended and self._delivered - self._acked < WINDOW:
+            try:
+                data = shell.read()
+            except BlockingIOError:
+                if self._again is None:
+                    self._again = self._loop.call_later(SOON_S, self._read_again)
+                return
+            if data is None:
+                self._end(None)
+                return
+            if not data:
+                return
+            self._delivered += len(data)
+            self._deliver(data)
+
+    def _read_again(self) -> None:
+        self._again = None
+        self._read()
 
     def _deliver(self, data: bytes) -> None:
         if self._output or not self._direct(data):

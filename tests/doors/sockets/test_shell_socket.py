@@ -25,11 +25,23 @@ from jobs import shells
 from jobs.models import Job, Run, ShellSession
 
 
+class Output(queue.Queue):
+    """What a program says; `ring` is called when that is something new."""
+
+    def __init__(self):
+        super().__init__()
+        self.ring = lambda: None
+
+    def put(self, data):
+        super().put(data)
+        self.ring()
+
+
 class FakeShell:
     """A program on the host: it says what `out` holds, and what is typed lands in `typed`."""
 
     def __init__(self):
-        self.out = queue.Queue()
+        self.out = Output()
         self.typed = b""
         self.sizes = []
         self.read_bytes = 0
@@ -37,11 +49,32 @@ class FakeShell:
         self.takes = threading.Event()
         self.takes.set()
         self.flood = False
+        # How often it was asked, and which of these it has to put off, as one does whose connection is busy.
+        self.asked = {"read": 0, "write": 0}
+        self.busy = lambda what, number: False
+
+    def watch(self, arrived):
+        self.out.ring = arrived
+
+    def is_busy(self, what):
+        self.asked[what] += 1
+        return self.busy(what, self.asked[what])
 
     def read(self):
-        data = b"x" * 65536 if self.flood else self.out.get()
+        if self.is_busy("read"):
+            raise BlockingIOError
+        try:
+            data = b"x" * 65536 if self.flood else self.out.get_nowait()
+        except queue.Empty:
+            return b""
         self.read_bytes += len(data)
-        return data
+        return data or None
+
+    def write_now(self, data):
+        if not self.takes.is_set() or self.is_busy("write"):
+            return False
+        self.write(data)
+        return True
 
     def write(self, data):
         assert self.takes.wait(30)
@@ -186,8 +219,9 @@ async def test_a_paste_is_taken_at_the_hosts_pace(opened, shell):
 
 
 async def test_output_comes_in_its_order_through_our_server(server, cast, run, shell, monkeypatch):
-    """Some of it past the task that carries it, some by it."""
+    """Some of it past the task that carries it, some by it, some when it is asked for again."""
     went = []
+    shell.busy = lambda what, number: what == "read" and number % 3 == 0
     honest = websocket.Protocol.write_frame
     # Every third one finds the line busy.
     monkeypatch.setattr(
@@ -213,8 +247,10 @@ async def test_output_comes_in_its_order_through_our_server(server, cast, run, s
 
 
 async def test_keys_arrive_in_their_order_through_our_server(server, cast, run, shell, monkeypatch):
-    """Some of them at once, some by the task that takes all else; too many of them end it, as they do there."""
+    """Some of them at once, some by the shell's thread, some by the task that takes all else; too many of them end it,
+    as they do there."""
     went = []
+    shell.busy = lambda what, number: what == "write" and number % 5 == 0
     honest = consumer.ShellSocket._keys
     monkeypatch.setattr(
         consumer.ShellSocket,
