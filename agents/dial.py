@@ -246,7 +246,7 @@ def run(transport: paramiko.Transport, command: str, stdin: bytes = b"", timeout
     channel = open_session(transport)
     try:
         channel.settimeout(timeout)
-        channel.exec_command(command)
+        execute(channel, command)
         outputs = _Outputs(channel)
         if stdin:
             channel.sendall(stdin)
@@ -266,6 +266,25 @@ def open_session(transport: paramiko.Transport, window: int | None = None) -> pa
         raise Busy(f"sshd opens no more sessions on this connection (MaxSessions): {error}") from error
     except ENDS as error:
         raise Busy(f"no session could be opened: {error}") from error
+
+
+def execute(channel: paramiko.Channel, command: str) -> None:
+    """Start a constant command. Raises one of ENDS, also when sshd says nothing to it.
+
+    paramiko would wait for the answer for ever, and is not woken if the connection ends as it begins to wait.
+    """
+
+    def give_up() -> None:
+        channel.close()
+        channel.event.set()
+
+    patience = threading.Timer(HANDSHAKE_S, give_up)
+    patience.daemon = True
+    patience.start()
+    try:
+        channel.exec_command(command)
+    finally:
+        patience.cancel()
 
 
 class _Outputs:

@@ -22,6 +22,7 @@ from agents.targets import Target
 
 PROBE_TIMEOUT_S = 30.0
 RECHECK = timedelta(minutes=30)
+LOOK_AGAIN = timedelta(minutes=1)
 # A dispatcher notes every third of a lease that a host answers.
 SPOKEN_TO = timedelta(seconds=20)
 
@@ -151,11 +152,11 @@ def _dial_failed(host: Host, error: DialError, now: datetime, tell: Callable[[],
         error_text = str(error)
         if _spoken_to(host.pk, now):
             # Too busy for a second login, perhaps. Whoever holds the link knows better whether it answers.
-            Host.every.filter(pk=host.pk).update(due_at=now + timedelta(minutes=1))
+            Host.every.filter(pk=host.pk).update(due_at=now + LOOK_AGAIN)
             return items
     _keep_checklist(host.pk, items)
     book.set_status(host.pk, status, error_text, now)
-    Host.every.filter(pk=host.pk).update(due_at=now + timedelta(minutes=1))
+    Host.every.filter(pk=host.pk).update(due_at=now + LOOK_AGAIN)
     tell()
     return items
 
@@ -189,4 +190,12 @@ def _finish(host: Host, items: Sequence[Item], now: datetime) -> None:
     fine = checklist.usable(rows)
     status = HostStatus.UP if fine else HostStatus.UNUSABLE
     book.set_status(host.pk, status, "" if fine else "; ".join(checklist.failures(rows)), now)
-    Host.every.filter(pk=host.pk).update(seen_at=now, due_at=now + RECHECK)
+    Host.every.filter(pk=host.pk).update(seen_at=now, due_at=now + _until_next(host.pk, fine, now))
+
+
+def _until_next(host_id: int, fine: bool, now: datetime) -> timedelta:
+    """What is wrong may have been so for a moment only, or for good: the longer it is, the seldomer it is looked at."""
+    if fine:
+        return RECHECK
+    since = Host.every.values_list("status_since", flat=True).get(pk=host_id)
+    return min(RECHECK, max(LOOK_AGAIN, now - since))

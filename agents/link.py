@@ -17,7 +17,7 @@ import paramiko
 from agents import install, seals
 from agents.arrivals import KINDS, arrivals
 from agents.desk import Fact, Forgotten
-from agents.dial import ENDS, DialError, open_session
+from agents.dial import ENDS, DialError, execute, open_session
 from agents.failpoints import HEARD, failpoint
 from agents.inbox import Inbox
 from agents.orders import Forget, Order, Pull, Said, Start, Stop
@@ -114,7 +114,7 @@ class Link:
         self.pinged_at = 0.0
         channel = open_session(transport)
         try:
-            channel.exec_command(install.command(install.shipped_sha(), "serve"))
+            execute(channel, install.command(install.shipped_sha(), "serve"))
         except ENDS as error:
             raise LinkBroken(f"the runner could not be started: {error}") from error
         self._stream = Stream(channel, may_send, name)

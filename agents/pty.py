@@ -19,7 +19,7 @@ import paramiko
 from paramiko.common import MSG_CHANNEL_DATA
 
 from agents import install
-from agents.dial import ENDS, Busy, Connection, DialError, dial, open_session
+from agents.dial import ENDS, Busy, Connection, DialError, dial, execute, open_session
 from agents.runner.wire import MAX_HEADER, MAX_JUNK, SHELL_PREFACE, WireError, decode_object
 from agents.targets import Target
 from agents.words import clean
@@ -163,7 +163,7 @@ def _greet(connection: Connection, request: bytes, columns: int, rows: int) -> S
     lines = _Lines(channel, deadline)
     try:
         channel.get_pty(TERM, _size(columns), _size(rows))
-        channel.exec_command(install.command(install.shipped_sha(), "shell"))
+        execute(channel, install.command(install.shipped_sha(), "shell"))
         # Nothing is sent before the preface: until then the terminal would echo it and a login shell might read it.
         while not lines.next().endswith(SHELL_PREFACE.rstrip(b"\n")):
             pass

@@ -14,7 +14,18 @@ import pytest
 
 from agents import dial as dialling
 from agents import install
-from agents.dial import AuthFailed, Busy, Gate, KeyChanged, KeyUnknown, Unreachable, dial, run
+from agents.dial import (
+    ENDS,
+    AuthFailed,
+    Busy,
+    Gate,
+    KeyChanged,
+    KeyUnknown,
+    Unreachable,
+    dial,
+    execute,
+    run,
+)
 from agents.install import InstallFailed, put_runner
 from agents.targets import Jump
 from tests.agents.conftest import target
@@ -142,6 +153,34 @@ def test_a_command_that_floods_or_never_ends_costs_its_limit_and_no_more(machine
             run(connection, "head -c 90000 /dev/zero >&2; echo still here", timeout=30).stdout
             == b"still here\n"
         )
+
+
+def test_a_command_that_sshd_never_answers_is_given_up(machine, key, hasty):
+    """paramiko itself would wait for that answer for ever, and a host's thread with it."""
+    with dialled(target(machine), key) as connection:
+        sshd = run(connection, "echo $PPID").stdout.decode().strip()
+        channel = dialling.open_session(connection)
+        machine.run_inside("kill", "-STOP", sshd)
+        try:
+            with pytest.raises(ENDS):
+                execute(channel, "true")
+        finally:
+            machine.run_inside("kill", "-CONT", sshd)
+
+
+def test_a_connection_that_ends_as_a_command_is_sent_is_given_up(machine, key, hasty):
+    """Its end was told before anybody waited to be told, and is not told again."""
+    with dialled(target(machine), key) as connection:
+        channel = dialling.open_session(connection)
+        begin = channel._event_pending
+
+        def end_first():
+            connection.close()
+            begin()
+
+        channel._event_pending = end_first
+        with pytest.raises(ENDS):
+            execute(channel, "true")
 
 
 # Installing

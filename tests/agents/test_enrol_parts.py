@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -11,8 +12,9 @@ from django.utils import timezone
 from agents import checklist, enrol, probe
 from agents.accelerators import accelerator_type
 from agents.adding import Refused, RefusedLines, add, parse_many
+from agents.dial import Busy
 from agents.inventory import keep_facts, missing
-from agents.models import Gpu, Host, HostEvent
+from agents.models import Gpu, Host, HostEvent, HostStatus
 from agents.targets import Jump, parse_jumps, split_place
 from agents.words import clean
 
@@ -272,8 +274,44 @@ def test_a_card_that_is_missing_is_told_out_of_use_and_comes_back():
     assert list(noted) == ["gpu_missing", "gpu_back"]
 
 
+@pytest.fixture
+def checked(monkeypatch):
+    """Check a host now, and find what `look` finds."""
+    monkeypatch.setattr(enrol, "fingerprint", lambda line: "SHA256:x")
+    monkeypatch.setattr(enrol.keys, "private", lambda: None)
+    monkeypatch.setattr(enrol, "dial", lambda target, key: SimpleNamespace(close=lambda: None))
+
+    def check(host, look, now):
+        monkeypatch.setattr(enrol, "_look", look)
+        enrol.check(host.pk, now)
+        return Host.objects.get(pk=host.pk)
+
+    return check
+
+
 @pytest.mark.django_db
-def test_a_host_that_is_checked_again_keeps_its_whole_list_meanwhile(monkeypatch):
+def test_what_is_wrong_is_soon_looked_at_again_and_ever_more_seldom(checked):
+    """A probe that was late, or whose file was swept away under it, must not cost half an hour of a host."""
+
+    def late(host, transport, now):
+        raise Busy("the host did not finish an answer within 30 s")
+
+    now = start = timezone.now()
+    host = add("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
+    waits = []
+    while now - start < timedelta(hours=2):
+        host = checked(host, late, now)
+        assert host.status == HostStatus.UNUSABLE
+        waits.append(host.due_at - now)
+        now = host.due_at
+    assert waits[0] == timedelta(minutes=1) and waits == sorted(waits) and waits[-1] == enrol.RECHECK
+    assert len(waits) < 12
+    host = checked(host, lambda *_: list(judged().values()), now)
+    assert (host.status, host.due_at - now) == (HostStatus.UP, enrol.RECHECK)
+
+
+@pytest.mark.django_db
+def test_a_host_that_is_checked_again_keeps_its_whole_list_meanwhile(checked):
     """Else one whose link comes back just then is not taken for usable."""
     host = add("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", timezone.now())
     seen = []
@@ -283,10 +321,6 @@ def test_a_host_that_is_checked_again_keeps_its_whole_list_meanwhile(monkeypatch
         seen.append((len(rows), checklist.usable(rows)))
         return list(judged().values())
 
-    monkeypatch.setattr(enrol, "fingerprint", lambda line: "SHA256:x")
-    monkeypatch.setattr(enrol, "_look", look)
-    monkeypatch.setattr(enrol.keys, "private", lambda: None)
-    monkeypatch.setattr(enrol, "dial", lambda target, key: SimpleNamespace(close=lambda: None))
     for _ in range(2):
-        enrol.check(host.pk, timezone.now())
+        checked(host, look, timezone.now())
     assert seen == [(3, False), (len(checklist.ORDER), True)]
