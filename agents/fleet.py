@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 import paramiko
@@ -128,12 +128,13 @@ class Fleet:
             connection.close()
 
     def _share(self) -> None:
-        asked, now = time.monotonic(), timezone.now()
         if self._key is None:
             self._key = self._make_key()
-        leases.announce(self.name, now)
+        leases.announce(self.name, timezone.now())
+        asked, now = time.monotonic(), timezone.now()
         shares = leases.share_out(self.name, self.held(), now, self._settings.lease_s, self._fresh)
         self._fresh = False
+        self._extend(shares.held, asked, now)
         rows = Host.objects.filter(pk__in=shares.held)
         kept = {host.pk: host for host in rows if host.pk not in shares.give_up}
         self._drop(host_id for host_id in self.held() if host_id not in kept)
@@ -145,12 +146,19 @@ class Fleet:
         for host_id, mark in leases.seen(self.name, compared, now).items():
             self._hosts[host_id].tell_mark(mark)
 
+    def _extend(self, held: Mapping[int, int], asked: float, now: datetime) -> None:
+        """Before anything that may wait: these leases are granted, and their hosts' threads are to know it."""
+        for host_id, token in held.items():
+            host = self._hosts.get(host_id)
+            if host is not None and host.lease.token == token:
+                host.lease.extend(self._settings.lease_s, asked, now)
+
     def _drop(self, host_ids: Iterable[int]) -> None:
         gone = [self._hosts.pop(host_id) for host_id in list(host_ids)]
         for host in gone:
             host.stop()
         # From `stop` on not a word is sent; the wait is only so that a host is rarely dialled while it hangs up.
-        deadline = time.monotonic() + 2.0
+        deadline = time.monotonic() + min(2.0, self._settings.lease_s / (2 * RENEWALS))
         for host in gone:
             host.join(max(0.0, deadline - time.monotonic()))
 
@@ -161,7 +169,6 @@ class Fleet:
             self._drop([row.pk])
             host = None
         if host is not None:
-            host.lease.extend(self._settings.lease_s, asked, now)
             self._hasten_if_mended(host, row)
             return
         assert self._key is not None

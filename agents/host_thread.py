@@ -150,7 +150,7 @@ class HostThread:
         if link is not None:
             dead_s = self._settings.dead_s
             if not self.lease.good():
-                self.hang_up()
+                link.excuse(now)
             elif link.check(now, dead_s / 3, dead_s):
                 self._tell_away(HostStatus.UNREACHABLE, f"no answer for {dead_s:g} s")
                 self.hang_up()
@@ -167,7 +167,7 @@ class HostThread:
             self._news.popleft()
         link = self._link
         if link is None or not self._may_send():
-            return False  # whoever holds the lease now asks the host himself
+            return False  # whoever holds the lease now asks the host himself; if it is ours again, so do we
         for message in link.asides():
             self._hear_aside(message)
         # Not before the desk knows what is there: it may find that it must not give orders at all.
@@ -182,20 +182,25 @@ class HostThread:
 
     def _run(self) -> None:
         while not self._stopping:
+            if not self.lease.good():
+                self._rest(self._settings.tick_s)
+                continue
             began = time.monotonic()
             trouble = self._attempt()
             if time.monotonic() - began > STEADY_S and trouble is Trouble.LOST:
                 self._backoff.well()
             self.waiting_since = time.time()
-            self._wake.wait(self._backoff.wait_s(trouble))
-            self._wake.clear()
+            self._rest(self._backoff.wait_s(trouble))
             self.waiting_since = None
+
+    def _rest(self, seconds: float) -> None:
+        self._wake.wait(seconds)
+        self._wake.clear()
 
     def _attempt(self) -> Trouble:
         """Dial and listen until it ends; what was wrong is in the host's row then."""
         try:
-            if self.lease.good():
-                self._speak()
+            self._speak()
             return Trouble.LOST
         except (KeyChanged, KeyUnknown) as error:
             self._tell_away(HostStatus.BLOCKED, str(error))
@@ -274,7 +279,7 @@ class HostThread:
         self._turns.ask(self)
 
     def _tell_away(self, status: HostStatus, error: str) -> None:
-        if self._stopping or not self.lease.good():
+        if self._stopping:
             return
         host_id, token = self.host_id, self.lease.token
         self._news.append(lambda: standing.away(host_id, token, status, error, timezone.now()))

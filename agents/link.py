@@ -200,6 +200,10 @@ class Link:
             self.send({"t": "ping", "id": int(now * 1000), "mark": mark, "seal": seal})
         return False
 
+    def excuse(self, now: float) -> None:
+        """Nothing may be asked now, so nothing is answered: that is not the host's fault."""
+        self.heard_at = now
+
     def close(self) -> None:
         """End it from outside. May wait a moment for paramiko's thread, so the pulse does not call it itself."""
         self.inbox.close()

@@ -17,6 +17,8 @@ from agents.runner.wire import Decoder, Message, encode
 READ_BYTES = 256 * 1024
 # Messages that are ready together leave in one write, up to this size: a gang's start orders are one packet.
 JOIN_BYTES = 128 * 1024
+# How soon it is seen that a lease which had run out was renewed.
+LAPSE_LOOK_S = 0.1
 # A host that takes nothing for so long that this much waits for it is not spoken to any more.
 MOST_WAITING = 64 * 1024 * 1024
 
@@ -24,7 +26,9 @@ MOST_WAITING = 64 * 1024 * 1024
 class Stream:
     """One runner's stdin and stdout as messages.
 
-    `may_send` is asked right before each write: a dispatcher that slept past its lease must not say another word.
+    `may_send` is asked right before each write: a dispatcher that slept past its lease must not say another word. It
+    waits until it may again. A lease that is renewed late was nobody else's meanwhile, and to hang up for it would have
+    every host dialled anew just when there is too much to do.
     """
 
     def __init__(self, channel: paramiko.Channel, may_send: Callable[[], bool], name: str) -> None:
@@ -101,7 +105,7 @@ class Stream:
                 kinds = [kind for kind, _ in batch if kind in SAID]
                 for kind in kinds:
                     failpoint(f"send.{kind}.before")
-                if not self._may_send():
+                if not self._allowed():
                     return
                 self._channel.sendall(b"".join(data for _, data in batch))
                 for kind in kinds:
@@ -110,6 +114,13 @@ class Stream:
             pass  # the reader sees the same end and tells it
         finally:
             self.close()
+
+    def _allowed(self) -> bool:
+        """Wait until a word may be said. False if the stream ends before that."""
+        with self._changed:
+            while not self._closed and not self._may_send():
+                self._changed.wait(LAPSE_LOOK_S)
+            return not self._closed
 
     def _next_batch(self) -> list[tuple[str, bytes]]:
         with self._changed:

@@ -13,7 +13,7 @@ import pytest
 from django.db.models import F
 from django.utils import timezone
 
-from agents import inbox, install, seals
+from agents import inbox, install, leases, seals
 from agents.desk import Frame
 from agents.dial import dial
 from agents.hostkeys import fingerprint
@@ -250,6 +250,27 @@ def test_a_lease_that_was_lost_ends_the_talk_and_its_arrivals_are_refused(machin
     wait_for(lambda: fleet.held() == {}, "the stale owner to know")
     assert desk.takes == [] or desk.facts == {}
     assert status(host) == HostStatus.UP, "a stale owner writes nothing about the host"
+
+
+def test_a_lease_that_is_renewed_too_late_costs_no_link(machine, key, desk, start_fleet, monkeypatch):
+    """The database was slow: meanwhile nothing is said, and afterwards nobody has to be dialled again."""
+    quick, share_out = threading.Event(), leases.share_out
+    quick.set()
+    monkeypatch.setattr(leases, "share_out", lambda *asked: quick.wait(60) and share_out(*asked))
+    host = row(machine)
+    fleet = start_fleet(key, desk, lease_s=3.0, dead_s=2.0)
+    ready(fleet)
+    [thread] = fleet._hosts.values()
+    link = thread._link
+    quick.clear()
+    wait_for(lambda: not thread.lease.good(), "the lease to run out")
+    desk.start("r", "true")
+    fleet.poke([host.pk])
+    time.sleep(3.0)  # longer than a host may be silent
+    assert not link.ended and not desk.phases("r")
+    quick.set()
+    wait_for(lambda: desk.done("r"), "the run to be done with")
+    assert thread._link is link and not HostEvent.objects.exists()
 
 
 def status(host):

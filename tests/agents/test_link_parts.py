@@ -22,7 +22,7 @@ from agents.inbox import Inbox
 from agents.install import command
 from agents.runner.wire import PROTOCOL, WireError, encode
 from agents.seals import Bearer
-from agents.stream import Stream
+from agents.stream import LAPSE_LOOK_S, Stream
 from agents.turns import Turns
 from tests.harness.shell import wait_for
 
@@ -314,7 +314,8 @@ class Channel:
         self.closed.set()
 
 
-def test_a_stream_says_no_word_more_once_it_may_not():
+def test_a_stream_says_no_word_while_it_may_not_and_goes_on_when_it_may():
+    """A lease that was renewed late was nobody else's: what waits is still true, and the link need not be dialled."""
     may, channel = threading.Event(), Channel()
     may.set()
     stream = Stream(channel, may.is_set, "test")
@@ -322,8 +323,22 @@ def test_a_stream_says_no_word_more_once_it_may_not():
     assert channel.sent.get(timeout=30) == encode({"t": "ping", "id": 1})
     may.clear()
     stream.send({"t": "start", "run": "r"}, b"{}")
+    with pytest.raises(queue.Empty):
+        channel.sent.get(timeout=5 * LAPSE_LOOK_S)
+    assert not channel.closed.is_set()
+    may.set()
+    assert channel.sent.get(timeout=30) == encode({"t": "start", "run": "r"}, b"{}")
+
+
+def test_a_stream_that_ends_while_it_may_not_speak_says_no_word_more():
+    channel = Channel()
+    stream = Stream(channel, lambda: False, "test")
+    stream.send({"t": "start", "run": "r"}, b"{}")
+    time.sleep(2 * LAPSE_LOOK_S)
+    stream.close()
     assert channel.closed.wait(30)
-    assert channel.sent.empty()
+    stream._writer.join(30)
+    assert not stream._writer.is_alive() and channel.sent.empty()
 
 
 def test_a_long_message_over_a_slow_link_is_no_silence(monkeypatch):
