@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Count
 
 from agents.models import Host, HostEvent, HostStatus
@@ -16,6 +17,8 @@ TRAINYARD = "trainyard"
 ALWAYS_KEPT, MOST_KEPT = 100, 1_000
 MOST_A_MINUTE = 60
 AT_ONCE = 10_000
+# The ORM has no words for this lock.
+_HOLD = f"SELECT id FROM {Host._meta.db_table} WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE"
 
 
 def note(host_id: int, kind: str, text: str, actor: str, now: datetime) -> None:
@@ -51,15 +54,31 @@ def prune(before: datetime) -> int:
 
 @transaction.atomic
 def set_status(host_id: int, status: HostStatus, error: str, now: datetime, actor: str = TRAINYARD) -> bool:
-    """Write a host's status and its last error; True, with an event, when the status is another one than before."""
+    """Write a host's status and its last error; True, with an event, when the status is another one than before.
+
+    Nothing is dated before what it follows: a check that began before the host fell silent may find it well again.
+    """
     error = clean(error)
-    changed = (
-        Host.every.filter(pk=host_id, retired_at=None)
-        .exclude(status=status)
-        .update(status=status, status_since=now, last_error=error)
-    )
-    if changed:
-        note(host_id, status.value, error or status.label, actor, now)
+    row = Host.every.select_for_update().filter(pk=host_id)  # waits for whoever holds statuses
+    before = row.values_list("status", "status_since", "retired_at").first()
+    if before is None:
+        return False
+    old, since, retired_at = before
+    if old != status and retired_at is None:
+        at = max(now, since)
+        Host.every.filter(pk=host_id).update(status=status, status_since=at, last_error=error)
+        note(host_id, status.value, error or status.label, actor, at)
         return True
     Host.every.filter(pk=host_id).exclude(last_error=error).update(last_error=error)
     return False
+
+
+def hold_statuses(host_ids: Collection[int]) -> None:
+    """Until this transaction is over, nobody writes another status of these hosts.
+
+    All else goes on, leases and marks above all: it is the lock of a row's key, that of which a foreign key makes use,
+    and only FOR UPDATE waits for it. On SQLite whoever writes is alone anyway.
+    """
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(_HOLD, [sorted(host_ids)])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -21,7 +21,7 @@ from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Coalesce
 
-from agents import recovery
+from agents import book, recovery
 from agents.away import NO_DATABASE
 from agents.failpoints import failpoint
 from agents.statements import Change, Given, Writing
@@ -29,7 +29,7 @@ from jobs import announce, events, hints, seating, snapshot
 from jobs.clock import Clock
 from jobs.models import Job, Replica, Run, Transition
 from jobs.rules.decide import decide
-from jobs.rules.plan import Plan, Stop
+from jobs.rules.plan import Left, Plan, Stop
 from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase, check
 from jobs.snapshot import Rows
 
@@ -42,6 +42,7 @@ SOON = timedelta(seconds=1)
 # A job that waits is first looked at after this: its deadlines are known then.
 QUEUED_LOOK = timedelta(seconds=5)
 
+_left = Change(lambda: Run.objects.filter(pk=Given("run")), "silent_since")
 _stop = Change(
     lambda: Run.objects.filter(pk=Given("run")),
     "stop_grace_s",
@@ -63,6 +64,8 @@ class Changes:
     restarted: list[int] = field(default_factory=list)
     fresh: list[int] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
+    left: list[Left] = field(default_factory=list)
+    unproved: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     released: list[str] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     taken: list[tuple[Run, Mapping[str, str]]] = field(default_factory=list)
@@ -80,23 +83,21 @@ class Advanced:
     freed: bool = False
 
 
-def advance(ids: Collection[int], now: datetime) -> None:
+def advance(ids: Collection[int], clock: Clock) -> None:
     """Decide about these jobs, and tell everybody whom it concerns."""
-    advanced = advance_quietly(ids, now)
+    advanced = advance_quietly(ids, clock)
     hints.hosts(advanced.hosts)
     if advanced.freed:
         hints.schedule()
 
 
-def advance_quietly(ids: Collection[int], now: datetime) -> Advanced:
+def advance_quietly(ids: Collection[int], clock: Clock) -> Advanced:
     """The same; the caller tells dispatchers and scheduler, because it is one of them."""
     if recovery.observing():
         return Advanced()  # they stay due
-    clock = Clock(now)
     try:
         with transaction.atomic():
-            batch = snapshot.lock(ids)
-            done = _advance(batch, _not_before(batch, clock.now()))
+            done = _advance(snapshot.lock(ids), clock)
             failpoint("advance.before")
         failpoint("advance.after")
         return done
@@ -105,10 +106,10 @@ def advance_quietly(ids: Collection[int], now: datetime) -> Advanced:
             if isinstance(problem, NO_DATABASE):
                 raise  # the job is not to blame, and stays due
             log.exception("Job %s could not be advanced; it rests for %s.", *ids, POISON_REST)
-            Job.every.filter(pk__in=ids).update(due_at=now + POISON_REST)
+            Job.every.filter(pk__in=ids).update(due_at=clock.now() + POISON_REST)
             return Advanced()
     # One of them spoils it for all: find out which.
-    each = [advance_quietly([pk], now) for pk in sorted(ids)]
+    each = [advance_quietly([pk], clock) for pk in sorted(ids)]
     hosts = frozenset().union(*(one.hosts for one in each))
     return Advanced(hosts, any(one.freed for one in each))
 
@@ -118,22 +119,62 @@ def _not_before(batch: list[Rows], now: datetime) -> datetime:
     return max([now, *[rows.job.updated_at for rows in batch]])
 
 
-def _advance(batch: list[Rows], now: datetime) -> Advanced:
+def _advance(batch: list[Rows], clock: Clock) -> Advanced:
+    now, decided = _decided(batch, clock)
     changes = Changes(now)
-    for rows in batch:
-        try:
-            view = snapshot.view_of(rows)
-            plan = decide(view, now, settings.TRAINYARD.grace_s, settings.TRAINYARD.preempt_grace_s)
-            check_moves(rows, plan)
-        except Exception:
-            log.exception("No decision about job %s; it rests for %s.", rows.job.pk, POISON_REST)
+    for rows, plan in decided:
+        if plan is None:
             Job.every.filter(pk=rows.job.pk).update(due_at=now + POISON_REST)
             _release(rows, None, changes)
-            continue
-        _apply(rows, plan, changes)
+        else:
+            _apply(rows, plan, changes)
     _write(changes)
     announce.hints(changes.topics)
     return Advanced(frozenset(changes.hosts), changes.freed)
+
+
+def _decided(batch: list[Rows], clock: Clock) -> tuple[datetime, list[tuple[Rows, Plan | None]]]:
+    """What should become of each, and when that was decided.
+
+    Whoever decides may have stood still since it read that a host is silent. No job ends beside a host that answers
+    again: the statuses of those that matter are held, and all is read and decided again with that.
+    """
+    held: set[int] = set()
+    while True:
+        now = _not_before(batch, clock.now())
+        decided = [(rows, _plan(rows, now)) for rows in batch]
+        silent = {run.host_id for rows, plan in decided for run in _left_by(rows, plan)} - held
+        if not silent:
+            return now, decided
+        book.hold_statuses(silent)
+        held |= silent
+        batch = snapshot.read([rows.job for rows in batch])
+
+
+def _left_by(rows: Rows, plan: Plan | None) -> list[Run]:
+    left = {each.run for each in plan.left} if plan else set()
+    return [run for run in rows.runs if run.pk in left] if left else []
+
+
+def _unproved(rows: Rows, plan: Plan) -> dict[int, list[str]]:
+    """By host, the replicas about which it has not told that they are over."""
+    names = {replica.pk: replica.name for replica in rows.replicas}
+    found: dict[int, list[str]] = defaultdict(list)
+    for run in _left_by(rows, plan):
+        found[run.host_id].append(names[run.replica_id])
+    return found
+
+
+def _plan(rows: Rows, now: datetime) -> Plan | None:
+    """None if it cannot be decided about: that job rests."""
+    try:
+        view = snapshot.view_of(rows)
+        plan = decide(view, now, settings.TRAINYARD.grace_s, settings.TRAINYARD.preempt_grace_s)
+        check_moves(rows, plan)
+    except Exception:
+        log.exception("No decision about job %s; it rests for %s.", rows.job.pk, POISON_REST)
+        return None
+    return plan
 
 
 def check_moves(rows: Rows, plan: Plan) -> None:
@@ -176,6 +217,9 @@ def _apply(rows: Rows, plan: Plan, changes: Changes) -> None:
         changes.hosts.add(seat.host_id)
     changes.stops += plan.stop
     changes.hosts |= {runs[stop.run].host_id for stop in plan.stop}
+    changes.left += plan.left
+    for host, names in _unproved(rows, plan).items():
+        changes.unproved[host].append(f"job {job.pk} ({some(names)})")
     changes.transitions += events.of_plan(rows, plan, changes.now)
     _release(rows, plan, changes)
     if visible(plan):
@@ -268,12 +312,13 @@ def _comes_back(rows: Rows, plan: Plan, run: Run) -> bool:
 
 def _write(changes: Changes) -> None:
     now = changes.now
-    if changes.stops or changes.released or changes.taken:
+    if changes.stops or changes.released or changes.taken or changes.left:
         # In the order in which everybody locks them.
         ids = [stop.run for stop in changes.stops] + changes.released + [run.pk for run, _ in changes.taken]
-        snapshot.lock_runs(ids=ids)
+        snapshot.lock_runs(ids=ids + [left.run for left in changes.left])
     for stop in changes.stops:
         _stop(run=stop.run, now=now, stop_grace_s=stop.grace_s, stop_reason=stop.reason)
+    _write_left(changes)
     if changes.released:
         failpoint("release.before")
         seating.release(changes.released, now)
@@ -289,3 +334,16 @@ def _write(changes: Changes) -> None:
     if changes.fresh:
         Replica.objects.filter(pk__in=changes.fresh).update(restarts=0)
     Transition.objects.bulk_create(changes.transitions)
+
+
+def _write_left(changes: Changes) -> None:
+    """What could not be proved over stands in its run, and in the book of its host, between silence and answer."""
+    for left in changes.left:
+        _left(run=left.run, silent_since=left.since)
+    for host, jobs in sorted(changes.unproved.items()):
+        words = f"Ended without this host's proof: {some(jobs)}. What may still live here is stopped when it answers."
+        book.note(host, "job_ended", words, book.TRAINYARD, changes.now)
+
+
+def some(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -23,6 +23,7 @@ from agents.desk import Arrival, Taken, Want
 from jobs import absences, announce, hints, intake, recovering, wanted
 from jobs.advance import Advanced, advance_quietly
 from jobs.appending import Appender
+from jobs.clock import Clock
 from jobs.learning import Told, Tries
 from jobs.schedule import schedule_quietly
 
@@ -201,7 +202,7 @@ class Thinker:
 
     def _decide(self, jobs: list[int], anew: bool) -> None:
         began = time.monotonic()
-        advanced = advance_quietly(jobs, timezone.now()) if jobs else Advanced()
+        advanced = advance_quietly(jobs, Clock()) if jobs else Advanced()
         self._tell(advanced.hosts)
         if jobs:
             self._decides_at = _after_rest(began)

@@ -8,6 +8,7 @@ from django.db import transaction
 
 from jobs import audit, services
 from jobs.advance import advance
+from jobs.clock import Clock
 from jobs.models import Job, Project
 from jobs.refusals import Refused
 from jobs.rules.states import FlagName, JobState
@@ -37,17 +38,18 @@ def _words(minutes: int | None, stops: bool) -> dict[str, object] | None:
 
 def stop(now: datetime) -> None:
     """Cancel what has been idle for long enough, where the project chose that."""
+    clock = Clock(now)
     rules = Project.objects.filter(idle_stops=True, idle_minutes__isnull=False)
     jobs = Job.objects.filter(project__in=rules, state=JobState.RUNNING, cancel_requested_at=None, outcome="")
     for job in jobs.select_related("project"):
         if _idle(job):
-            advance([job.pk], now)  # it may have begun to work since that was written
+            advance([job.pk], clock)  # it may have begun to work since that was written
             job.refresh_from_db()
             words = _idle(job)
             if words and job.state == JobState.RUNNING:
                 name = job.project.name
                 why = f"The job was stopped by the idle rule of project {name}. {words}"
-                services.cancel(job, f"idle rule of project {name}", now, why)
+                services.cancel(job, f"idle rule of project {name}", clock.now(), why)
 
 
 def _idle(job: Job) -> str:

@@ -15,6 +15,7 @@ from agents import book, gpus
 from agents.models import Host, HostStatus
 from jobs import absences, announce, audit, hints, passes
 from jobs.advance import advance
+from jobs.clock import Clock
 from jobs.models import Job, Run
 from jobs.moves import PLACED
 from jobs.refusals import Refused
@@ -124,6 +125,7 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
 
     Nothing but this frees what a silent host holds. Whoever still speaks for it is fenced out by a new lease token.
     """
+    clock = Clock(now)
     with transaction.atomic():
         row = _locked(host)
         if confirmed.strip() != row.name:
@@ -151,7 +153,7 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
         book.note(
             row.pk, "declared_gone", f"Not heard of since {since}; {runs} runs are given up.", actor, now
         )
-        advance(sorted(jobs), now)
+        advance(sorted(jobs), clock)
         _tell(row)
 
 

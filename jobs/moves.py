@@ -22,6 +22,7 @@ from agents import book
 from agents.models import Host, HostStatus
 from jobs import announce, closing, floor, passes, seating, snapshot
 from jobs.advance import advance_quietly
+from jobs.clock import Clock
 from jobs.floor import Floor
 from jobs.models import Job, Replica, Run
 from jobs.rules.placement import Ask, Lacking, Placer, Seat
@@ -53,18 +54,19 @@ def hosts_to_leave() -> QuerySet[Host]:
     )
 
 
-def move(now: datetime) -> frozenset[int]:
+def move(clock: Clock) -> frozenset[int]:
     """Find places for whoever must leave; the hosts on which something else is wanted now."""
     done = Done()
     with transaction.atomic():
         passes.claim()
+        now = clock.now()
         ground = floor.look()
         placer = Placer(ground.views, floor.ports())
         for rows in snapshot.lock(_leaving()):
             _offer(rows, placer, ground, done, now)
         _note_empty(now)
         _welcome_back(now)
-    return advance_quietly(sorted(done.decide), now).hosts if done.decide else frozenset()
+    return advance_quietly(sorted(done.decide), clock).hosts if done.decide else frozenset()
 
 
 def _leaving() -> set[int]:

@@ -122,11 +122,11 @@ def schedule(now: datetime) -> None:
 
 def schedule_quietly(now: datetime) -> frozenset[int]:
     """The same; the hosts on which something is wanted now are returned."""
-    hosts: set[int] = set()
     clock = Clock(now)
+    hosts: set[int] = set()
     asked, leaving = _asked()
     if leaving:
-        hosts |= moves.move(now)
+        hosts |= moves.move(clock)
         asked = _asked()[0]  # who had to leave may wait now
     while asked is not None:
         more, preempted = False, set[int]()
@@ -142,7 +142,7 @@ def schedule_quietly(now: datetime) -> frozenset[int]:
             failpoint("schedule.before")
         failpoint("schedule.after")
         if preempted:
-            hosts |= advance_quietly(preempted, clock.now()).hosts
+            hosts |= advance_quietly(preempted, clock).hosts
         asked = _asked()[0] if more else None
     return frozenset(hosts)
 

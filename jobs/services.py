@@ -20,6 +20,7 @@ from agents.statements import Columns, Given, Insert, Read
 from jobs import absences, announce, floor, hints, machine_types, passes, quotas, samples, segments, storage
 from jobs.advance import QUEUED_LOOK, advance
 from jobs.beginnings import DEFAULT
+from jobs.clock import Clock
 from jobs.models import Job, Project, Replica, Run, Transition
 from jobs.refusals import Conflict, Exhausted, Refused, Unavailable
 from jobs.rules.customjob import CustomJob, to_document
@@ -109,6 +110,7 @@ def cancel(job: Job, actor: str, now: datetime, reason: str = "") -> None:
 
     `reason` is told as the job's error: for whoever did not ask for it.
     """
+    clock = Clock(now)
     with transaction.atomic():
         asked = (
             Job.every.filter(pk=job.pk, cancel_requested_at=None)
@@ -124,7 +126,7 @@ def cancel(job: Job, actor: str, now: datetime, reason: str = "") -> None:
         )
         failpoint("cancel.before")
         if asked:
-            advance([job.pk], now)
+            advance([job.pk], clock)
 
 
 def delete(job: Job, actor: str, now: datetime) -> None:

@@ -45,9 +45,9 @@ ENROL_AHEAD = timedelta(minutes=2)
 
 
 def sweep(now: datetime) -> None:
+    clock = Clock(now)
     if not claim("sweep", timedelta(seconds=settings.TRAINYARD.tick_s / 2), now):
         return
-    clock = Clock(now)
     for part in (
         wake,
         advance_due,
@@ -141,7 +141,7 @@ def claim(name: str, every: timedelta, now: datetime) -> bool:
 
 def advance_due(clock: Clock) -> None:
     while ids := take_due(clock.now()):
-        advance(ids, clock.now())
+        advance(ids, clock)
         if len(ids) < BATCH:
             return
 

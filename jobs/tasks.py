@@ -14,11 +14,12 @@ from jobs import advance as advancing
 from jobs import checks, postman
 from jobs import schedule as scheduling
 from jobs import sweep as sweeping
+from jobs.clock import Clock
 
 
 @shared_task(name="jobs.tasks.advance", throws=NO_DATABASE)
 def advance(ids: list[int]) -> None:
-    advancing.advance(ids, timezone.now())
+    advancing.advance(ids, Clock())
 
 
 @shared_task(name="jobs.tasks.schedule", throws=NO_DATABASE)

@@ -39,6 +39,12 @@ class Run(models.Model):
     stop_grace_s = models.FloatField(default=0)
     stop_reason = models.TextField(blank=True)
 
+    silent_since = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="its job ended without its proof: its host had been silent since then",
+    )
+
     # Facts, from the host.
     phase = models.CharField(
         max_length=16, choices=[(p.value, p.value) for p in RunPhase], default=RunPhase.CREATED

@@ -15,8 +15,8 @@ from datetime import datetime, timedelta
 
 from jobs.rules import retry
 from jobs.rules.customjob import CustomJobSpec
-from jobs.rules.flags import flags, moves
-from jobs.rules.plan import TRAINYARD, Event, Plan, Restart, Stop, Take
+from jobs.rules.flags import flags, moves, unreachable
+from jobs.rules.plan import TRAINYARD, Event, Left, Plan, Restart, Stop, Take
 from jobs.rules.retry import EndClass
 from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase, check, legal
 from jobs.rules.stillness import next_look
@@ -70,6 +70,7 @@ class _Course:
     moves: list[tuple[JobState, str, str]] = field(default_factory=list)
     stops: dict[str, Stop] = field(default_factory=dict)
     restarts: dict[str, Restart | Take] = field(default_factory=dict)
+    left: tuple[Left, ...] = ()
     next_attempt: bool = False
     together_with: str = ""
 
@@ -198,18 +199,33 @@ def _end(course: _Course, outcome: Outcome, new: Verdict | None) -> None:
             course.move(JobState.QUEUED, cause)
             course.next_attempt = True
         return
-    if all(run.unreachable_since is not None for run in course.case.open):
-        course.move(outcome.state, cause, _actor(view, outcome))
+    left = tuple(
+        Left(run.id, run.unreachable_since) for run in course.case.open if run.unreachable_since is not None
+    )
+    if len(left) == len(course.case.open):
+        course.left = left
+        course.move(outcome.state, _beside(course, cause), _actor(view, outcome))
     elif outcome.state == JobState.CANCELLED and course.state != JobState.CANCELLING:
         course.move(JobState.CANCELLING, cause, _actor(view, outcome))
+
+
+def _beside(course: _Course, cause: str) -> str:
+    """The cause of an end, and what could not be proved over: it is named, so that nobody takes silence for peace."""
+    if not course.left:
+        return cause
+    silent = unreachable(course.case)
+    return f"{cause.removesuffix('.')}. {silent} What may still live there is stopped as soon as its host answers."
 
 
 def _cause(course: _Course, outcome: Outcome) -> str:
     """Why it ended, told again when the end is reached. What hosts said goes along with a text that says little."""
     if outcome.state == JobState.SUCCEEDED:
-        return "The primary exited with status 0, and every other replica is stopped."
+        rest = "all that could be reached" if course.case.open else "every other replica"
+        return f"The primary exited with status 0, and {rest} is stopped."
     if outcome == retry.cancelled(course.view.cancel_reason):
-        return "Cancelled, and everything is stopped."
+        return (
+            f"Cancelled, and {'all that could be reached' if course.case.open else 'everything'} is stopped."
+        )
     words = [f"{run.replica} {retry.how_it_ended(run)}" for run, _ in course.case.ended(EndClass.INTERNAL)]
     if outcome == retry.internal_error() and not words:
         waited = (run for run in course.case.latest.values() if run.started_at is None)
@@ -251,6 +267,7 @@ def _plan(course: _Course, new: Verdict | None) -> Plan:
         restart=tuple(each for each in course.restarts.values() if isinstance(each, Restart)),
         take=tuple(each for each in course.restarts.values() if isinstance(each, Take)),
         stop=tuple(course.stops.values()),
+        left=course.left,
         next_attempt=course.next_attempt,
         job_retries=new.job_retries if new else None,
         internal_tries=new.internal_tries if new else None,

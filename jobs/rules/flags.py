@@ -23,7 +23,7 @@ def flags(
     """The flags that hold now. One that held before keeps its since-when. `moved`: its moves are over with this."""
     old = {flag.name: flag.since for flag in case.view.flags}
     texts = {
-        FlagName.UNREACHABLE: _unreachable(case),
+        FlagName.UNREACHABLE: unreachable(case),
         FlagName.STOPPING: _stopping(case, outcome),
         FlagName.RESTARTING: "" if outcome else _restarting(case, states),
         FlagName.MAINTENANCE: "" if outcome or moved else _maintenance(case),
@@ -35,7 +35,8 @@ def flags(
     return tuple(Flag(name, old.get(name, case.now), text) for name, text in texts.items() if text)
 
 
-def _unreachable(case: Case) -> str:
+def unreachable(case: Case) -> str:
+    """Which hosts of its open runs do not answer, and since when."""
     runs = [run for run in case.open if run.unreachable_since]
     hosts = {run.host: run.unreachable_since for run in runs}
     silent = [f"{host} since {since:%Y-%m-%d %H:%M:%S %Z}" for host, since in sorted(hosts.items()) if since]

@@ -49,6 +49,14 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """A run beside which its job ends without proof: its host has been silent `since` then."""
+
+    run: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """One line of history. `subject` is "job" or a replica's name; `host_at` is the host's clock, where a host told.
 
@@ -80,6 +88,7 @@ class Plan:
     restart: tuple[Restart, ...] = ()
     take: tuple[Take, ...] = ()
     stop: tuple[Stop, ...] = ()
+    left: tuple[Left, ...] = ()
     next_attempt: bool = False
     job_retries: int | None = None
     internal_tries: int | None = None

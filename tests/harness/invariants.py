@@ -8,13 +8,15 @@ I8 when all is quiet, nothing is held     I9 what a run held is accounted once, 
 from __future__ import annotations
 
 import hashlib
-import itertools
 
 from jobs.rules.states import TERMINAL, JobState, legal
 from tests.harness.ledger import lives
 
 SILENT = ("unreachable", "auth_failed", "blocked")
-MOMENT_S = 6.0  # whoever decided may have been stopped past its lease before it could write
+STATUSES = ("new", "checking", "up", "unusable", *SILENT)
+# Lines of a host's book: a job ended beside its silence; a person gave it up.
+JOB_ENDED, GIVEN_UP = "job_ended", "declared_gone"
+BOOKED = (*STATUSES, JOB_ENDED, GIVEN_UP)
 
 
 def started_once(evidence):
@@ -67,15 +69,35 @@ def one_terminal_state(evidence):
                 yield f"I3: job {job['id']} went from {source} to {target}, which is not legal"
 
 
-def silent(evidence, host, when):
-    """Did this host not answer then? A decision that is dated a moment later was made from what was true before."""
-    rows = [(row["at"], row["kind"]) for row in evidence.silences if row["host"] == host]
-    spans = itertools.pairwise([*rows, (float("inf"), "")])
-    return any(kind in SILENT and at <= when <= until + MOMENT_S for (at, kind), (until, _) in spans)
+def untrue(evidence, run, job):
+    """What is wrong with the product's word that this run's host was silent when its job ended; None if it is true.
+
+    A host's book is written in the order in which things became true, whatever the clocks of those who wrote it.
+    """
+    book = [row for row in evidence.books if row["host"] == run["host"]]
+    said = [
+        place
+        for place, row in enumerate(book)
+        if row["kind"] == JOB_ENDED and job and row["at"] == job["ended_at"]
+    ]
+    if not said:
+        return f"the book of {run['host']} has no end of a job then"
+    before = [row for row in book[: said[0]] if row["kind"] in STATUSES]
+    if not before or before[-1]["kind"] not in SILENT:
+        return f"{run['host']} was {before[-1]['kind'] if before else 'new'}"
+    if before[-1]["at"] != run["silent_since"]:
+        return f"{run['host']} was silent since another moment ({before[-1]['at']})"
+    return None
+
+
+def given_up(evidence, run):
+    """A person said that its host is gone, and then."""
+    said = {"host": run["host"], "kind": GIVEN_UP, "at": run["declared_lost_at"]}
+    return any(said.items() <= row.items() for row in evidence.books)
 
 
 def nothing_lives_after_the_end(evidence):
-    """I4. A run on a host that does not answer may close later, beside its terminal job."""
+    """I4. What a job was said to end beside, on a host that did not answer, may close later; the word is verified."""
     terminal = {str(state) for state in TERMINAL}
     over = {job["id"]: job for job in evidence.jobs if job["state"] in terminal}
     dead_runs = {run["id"]: over[run["job_id"]] for run in evidence.runs if run["job_id"] in over}
@@ -83,11 +105,19 @@ def nothing_lives_after_the_end(evidence):
         for pid, command, run in found:
             if run in dead_runs:
                 yield f"I4: job {dead_runs[run]['id']} is over, but {host} has pid {pid} of {run}: {command}"
+    left = {run["id"] for run in evidence.runs if run["silent_since"] is not None}
+    excused = left | {run["id"] for run in evidence.runs if given_up(evidence, run)}
+    for run in evidence.runs:
+        job = dead_runs.get(run["id"])
+        if run["id"] in left:
+            wrong = untrue(evidence, run, job)
+            if wrong:
+                yield f"I4: {run['id']} is said to be left on a host silent since {run['silent_since']}: {wrong}"
+        elif job and (run["released_at"] is None or run["released_at"] > job["ended_at"]):
+            yield f"I4: {run['id']} was not proved over when job {job['id']} ended, and nobody said so"
     for line in evidence.ledger:
         job = dead_runs.get(line["run"])
-        if job and job["ended_at"] and line["wall"] > job["ended_at"]:
-            if silent(evidence, line["host"], job["ended_at"]):
-                continue
+        if job and line["run"] not in excused and line["wall"] > job["ended_at"]:
             late = line["wall"] - job["ended_at"]
             yield f"I4: {line['run']} wrote {line['event']!r} {late:.2f} s after job {job['id']} was over"
 

@@ -41,9 +41,7 @@ class Evidence:
     gaps: list = field(default_factory=list)  # dicts: run_id, start, end, reason
     logs: dict = field(default_factory=dict)  # run id -> stored bytes
     compared: set = field(default_factory=set)  # runs whose logs were found right before, and lie as they lay
-    silences: list = field(
-        default_factory=list
-    )  # dicts: host, at, kind: each status that a host came to have
+    books: list = field(default_factory=list)  # dicts: host, at, kind: each status, each end without proof
     accepted: list = field(default_factory=list)  # ids of the jobs that were answered 201
     processes: dict = field(default_factory=dict)  # host name -> [(pid, command)] that carry a run's mark
     hosts: dict = field(default_factory=dict)  # host name -> what HOST_STATE prints

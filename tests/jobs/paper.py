@@ -12,6 +12,7 @@ from django.utils import timezone
 from agents.desk import Arrival, Fact, Forgotten, Frame, LogEnd
 from agents.orders import Forget, Pull, Said, Start, Stop, orders
 from jobs.advance import advance_quietly
+from jobs.clock import Clock
 from jobs.desk import JobsDesk
 from jobs.schedule import schedule_quietly
 
@@ -20,7 +21,7 @@ class Inline:
     """Instead of the dispatcher's thread: everything at once, in the test's own transaction."""
 
     def think(self, jobs, tails=(), anew=False):
-        advanced = advance_quietly(sorted(jobs), timezone.now()) if jobs else None
+        advanced = advance_quietly(sorted(jobs), Clock()) if jobs else None
         if anew or (advanced and advanced.freed):
             schedule_quietly(timezone.now())
 

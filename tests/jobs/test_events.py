@@ -10,6 +10,7 @@ from django.utils import timezone
 from agents.models import Host, HostStatus
 from jobs import events
 from jobs.advance import advance
+from jobs.clock import Clock
 from jobs.models import Transition
 from jobs.rules.waits import wait_kind
 from tests.jobs.conftest import gang, pool_of
@@ -49,7 +50,7 @@ def test_a_flag_is_told_when_it_comes_and_when_it_goes(add_host, desk, submit):
     settle(desk, host)
     for status in (HostStatus.UNREACHABLE, HostStatus.UNREACHABLE, HostStatus.UP):
         Host.every.filter(pk=host.row.pk).update(status=status, status_since=timezone.now())
-        advance([job.pk], timezone.now())
+        advance([job.pk], Clock())
     flags = Transition.objects.filter(job=job, kind="flag").order_by("pk")
     assert [(row.from_state, row.to_state) for row in flags] == [("", "UNREACHABLE"), ("UNREACHABLE", "")]
     assert "No answer from h1" in flags[0].cause

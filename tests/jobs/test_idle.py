@@ -10,6 +10,7 @@ from django.utils import timezone
 from agents.desk import Arrival, Sample
 from jobs import idle, intake
 from jobs.advance import advance
+from jobs.clock import Clock
 from jobs.learning import Tries
 from jobs.models import AuditEntry, Project, Run, Transition
 from jobs.refusals import Refused
@@ -31,7 +32,7 @@ def scene(add_host, desk, submit):
         told = intake.take(host.row.pk, 7, [Arrival(run.pk, what)], now, Tries())
         job.refresh_from_db()
         if told.jobs or (job.due_at and job.due_at <= now):
-            advance([job.pk], now)
+            advance([job.pk], Clock(now))
             job.refresh_from_db()
         return now
 

@@ -11,6 +11,7 @@ from django.utils import timezone
 from agents.models import Host, HostEvent, HostStatus
 from jobs import maintenance, schedule, services
 from jobs.advance import advance
+from jobs.clock import Clock
 from jobs.models import GpuClaim, Job, Run, Transition
 from jobs.refusals import Refused
 from tests.jobs.conftest import gang, pool_of, spec
@@ -91,7 +92,7 @@ def test_without_room_it_goes_on_and_says_why_until_there_is_room(desk, add_host
     job.refresh_from_db()
     assert places(job) == {"workerpool0-0": ("one", 0, "running")}
     assert job.reason.startswith("Cannot leave one yet. Needs 1 x 2 NVIDIA_L4")
-    advance([job.pk], timezone.now())
+    advance([job.pk], Clock())
     job.refresh_from_db()
     [flag] = job.flags
     assert (flag["flag"], flag["text"]) == ("MAINTENANCE", "one is being emptied by root: new disk.")

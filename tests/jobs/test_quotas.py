@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from jobs import quotas, services
 from jobs.advance import advance
+from jobs.clock import Clock
 from jobs.models import AuditEntry, DefaultQuota, Job, Project, Run
 from jobs.quotas import Target
 from jobs.rules.quota import Metric
@@ -240,7 +241,7 @@ def test_the_time_that_a_job_may_wait_for_capacity_stands_still_while_it_waits_f
     def look(seconds):
         at = began + timedelta(seconds=seconds)
         schedule(at)
-        advance([job.pk], at)
+        advance([job.pk], Clock(at))
         job.refresh_from_db()
         return job.job_retries, job.due_at and round((job.due_at - began).total_seconds())
 

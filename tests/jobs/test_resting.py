@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from jobs import schedule, seating, services
 from jobs.advance import advance
+from jobs.clock import Clock
 from jobs.models import Job
 from tests.jobs.conftest import spec
 
@@ -77,7 +78,7 @@ def test_it_can_be_cancelled_while_it_rests(add_host, submit, poison):
     add_host()
     job = submit({**spec(), "displayName": "poison"})
     services.cancel(job, "alice", timezone.now())
-    advance([job.pk], timezone.now())
+    advance([job.pk], Clock())
     assert state_of(job) == "CANCELLED"
 
 

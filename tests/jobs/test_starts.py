@@ -11,6 +11,7 @@ from agents.desk import Arrival
 from agents.models import Host, HostStatus
 from agents.orders import Start
 from jobs.advance import advance
+from jobs.clock import Clock
 from jobs.maintenance import declare_gone
 from jobs.models import GpuClaim, Run, Transition
 from jobs.rules.retry import INTERNAL_TEXT
@@ -87,7 +88,7 @@ def test_a_gang_waits_for_a_host_that_falls_silent_while_it_starts(k, hosts, tri
     awake = [host for number, host in enumerate(hosts) if number != k]
     Host.objects.filter(pk=hosts[k].row.pk).update(status=HostStatus.UNREACHABLE, status_since=timezone.now())
     settle(desk, *awake)
-    advance([trio.pk], timezone.now())
+    advance([trio.pk], Clock())
     assert now_of(trio).state == "PENDING" and [flag["flag"] for flag in trio.flags] == ["UNREACHABLE"]
     assert f"h{k}" in trio.flags[0]["text"]
     assert GpuClaim.objects.filter(released_at=None).count() == 3
@@ -109,7 +110,7 @@ def test_a_gang_whose_host_stays_silent_past_the_deadline_starts_elsewhere(
     Host.objects.filter(pk=silent.row.pk).update(status=HostStatus.UNREACHABLE, status_since=timezone.now())
     settle(desk, *awake)
     assert now_of(trio).state == "PENDING" and trio.due_at <= timezone.now() + timedelta(seconds=600)
-    advance([trio.pk], timezone.now() + timedelta(seconds=601))
+    advance([trio.pk], Clock(timezone.now() + timedelta(seconds=601)))
     settle(desk, *awake)
     assert (now_of(trio).state, trio.outcome, trio.internal_tries) == ("PENDING", "QUEUED", 1)
     assert [claim.run for claim in GpuClaim.objects.filter(released_at=None).select_related("run")] == [left]
@@ -137,7 +138,7 @@ def test_a_host_that_answers_and_starts_nothing_is_no_place_for_a_gang(hosts, tr
     for number in range(1, 4):
         settle(desk, *hosts)
         assert (now_of(trio).state, trio.attempt) == ("PENDING", number)
-        advance([trio.pk], timezone.now() + timedelta(seconds=601))
+        advance([trio.pk], Clock(timezone.now() + timedelta(seconds=601)))
     settle(desk, *hosts)
     assert (now_of(trio).state, trio.error_message) == ("FAILED", INTERNAL_TEXT) and nothing_is_held()
     told = Transition.objects.filter(job=trio, subject="job", cause__contains="h1 did not start workerpool")

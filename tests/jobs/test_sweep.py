@@ -13,6 +13,7 @@ from django.utils import timezone
 from agents import book
 from agents.models import Host, HostEvent, HostStatus
 from jobs import advance, hints, intake, segments, storage, sweep, tasks
+from jobs.clock import Clock
 from jobs.learning import Tries
 from jobs.models import Job, LogPiece, Run, Tick
 from jobs.outbox import Outbox
@@ -103,7 +104,7 @@ def test_no_job_rests_because_the_database_went_away(together, submit, monkeypat
 
     monkeypatch.setattr(advance, "_advance", ended)
     with pytest.raises(InternalError):
-        advance.advance_quietly([job.pk for job in jobs], timezone.now())
+        advance.advance_quietly([job.pk for job in jobs], Clock())
     assert [now_of(job).due_at for job in jobs] == due
 
 
@@ -156,10 +157,10 @@ def test_deciding_again_writes_nothing(add_host, submit, desk):
     host = add_host()
     job = submit()
     settle(desk, host)
-    advance.advance([job.pk], timezone.now())
+    advance.advance([job.pk], Clock())
     before = (Job.objects.values().get(), Run.objects.values().get(), job.transitions.count())
     for _ in range(3):
-        advance.advance([job.pk], timezone.now())
+        advance.advance([job.pk], Clock())
     assert before == (Job.objects.values().get(), Run.objects.values().get(), job.transitions.count())
 
 

@@ -10,6 +10,7 @@ from django.utils import timezone
 from agents.models import Host, HostStatus
 from jobs import absences, logs, proving, services
 from jobs.advance import advance
+from jobs.clock import Clock
 from jobs.models import GpuClaim, Job, Run, Transition
 from jobs.rules.states import JobState, legal
 from tests.jobs.conftest import gang, pool_of, spec
@@ -141,7 +142,7 @@ def test_a_cancelled_job_on_a_silent_host_ends_and_its_claim_stays(add_host, sub
     settle(desk, host)
     Host.objects.update(status=HostStatus.UNREACHABLE, status_since=timezone.now())
     services.cancel(job, "alice", timezone.now())
-    advance([job.pk], timezone.now())
+    advance([job.pk], Clock())
     assert now_of(job).state == "CANCELLED" and GpuClaim.objects.filter(released_at=None).count() == 1
     waiting = submit(spec(gpus=1))
     Host.objects.update(status=HostStatus.UP, status_since=timezone.now())

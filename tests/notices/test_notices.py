@@ -106,7 +106,7 @@ def test_only_what_was_asked_for_and_only_about_ones_own(project, submit, hook, 
 
 def cancel(job):
     Job.objects.filter(pk=job.pk).update(cancel_requested_at=timezone.now(), cancel_requested_by="alice")
-    advance([job.pk], timezone.now())
+    advance([job.pk], Clock())
 
 
 def test_a_gang_that_is_restarted_together_is_one_telling(add_host, desk, submit, hook, tell):

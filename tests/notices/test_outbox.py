@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from jobs import notices, targets
 from jobs.advance import advance
+from jobs.clock import Clock
 from jobs.models import Job, Notice, NoticeTarget
 from tests.jobs.conftest import alice, project, spec, submit
 
@@ -28,7 +29,7 @@ def tell(alice):
 
 def cancel(job):
     Job.objects.filter(pk=job.pk).update(cancel_requested_at=timezone.now(), cancel_requested_by="alice")
-    advance([job.pk], timezone.now())
+    advance([job.pk], Clock())
 
 
 def gathered():

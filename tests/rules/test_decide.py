@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from jobs.rules.decide import LOOK_AGAIN_RUNNING_S, LOOK_AGAIN_S, decide, timeout_left_s
-from jobs.rules.plan import NOTHING, Stop
+from jobs.rules.plan import NOTHING, Left, Stop
 from jobs.rules.retry import EndClass, failed
 from jobs.rules.states import TERMINAL, FlagName, JobState, ReplicaState, RunPhase
 from jobs.rules.views import Outcome
@@ -177,6 +177,47 @@ def test_a_job_ends_beside_a_run_whose_host_does_not_answer():
     assert view.state == JobState.SUCCEEDED
     assert [stop.run for stop in plan.stop] == [view.runs[1].id], "it is stopped when its host is back"
     assert view.replicas[1].state == ReplicaState.STOPPING
+    assert plan.left == (Left(view.runs[1].id, NOW),)
+
+
+@pytest.mark.parametrize("decided", [False, True])
+@pytest.mark.parametrize(
+    ("ends", "told", "once_decided"),
+    [
+        ({"exit_code": 0}, "The primary,", "and all that could be reached is stopped."),
+        ({"exit_code": 7}, f"{P} exited with status 7", "exited with a non-zero status of 7."),
+        ({}, "Cancelled by alice.", "Cancelled, and all that could be reached is stopped."),
+    ],
+)
+def test_what_could_not_be_proved_over_is_named_where_the_end_is_told(ends, told, once_decided, decided):
+    """Whoever reads how it ended learns what may still live, where, since when; the job's error stays as it is."""
+    asked = {} if ends else {"cancel_requested_at": NOW, "cancel_requested_by": "alice"}
+    primary = ended(P, **(ends or {"exit_signal": 15, "why": "stop", "stop_wanted_at": NOW}))
+    one = run_of(W0, unreachable_since=after(-900))
+    two = replace(run_of(W1, unreachable_since=NOW), host="far")
+    view = job(primary, one, run_of(W1), **asked)
+    if decided:
+        view = settled(view)[1]
+        assert view.state not in TERMINAL and view.outcome
+    before = view.outcome
+    plan, view = settled(
+        replace(view, runs=(primary, *(replace(each, stop_wanted_at=NOW) for each in (one, two))))
+    )
+    assert view.state in TERMINAL and plan.left == (Left(one.id, after(-900)), Left(two.id, NOW))
+    assert (once_decided if decided else told) in plan.cause
+    assert plan.cause.endswith(
+        f". No answer from far since 2026-11-21 12:00:00 UTC, host-of-{W0} since 2026-11-21 11:45:00 UTC"
+        f" ({W0}, {W1}). What may still live there is stopped as soon as its host answers."
+    )
+    assert before in (None, view.outcome) and "answer" not in view.outcome.message
+
+
+def test_nothing_is_left_where_the_job_goes_on():
+    """Silence alone, or beside a host that answers and is not yet done, ends nothing."""
+    silent = run_of(W0, unreachable_since=NOW)
+    for runs in ((run_of(P), silent), (ended(P, exit_code=0), silent, run_of(W1))):
+        plan, view = settled(job(*runs, of=spec(1, len(runs) - 1)))
+        assert view.state == JobState.RUNNING and plan.left == ()
 
 
 def test_a_whole_job_is_not_run_again_while_an_old_run_may_still_live():

@@ -68,7 +68,12 @@ class Life(RuleBasedStateMachine):
         again = decide(self.view, self.now, GRACE_S)
         assert again == NOTHING, "what was applied is done"
         if self.view.state in TERMINAL and before.state not in TERMINAL:
-            assert all(run.unreachable_since for run in self.view.runs if run.phase != RunPhase.CLOSED)
+            still_open = [run for run in self.view.runs if run.phase != RunPhase.CLOSED]
+            assert {left.run: left.since for left in plan.left} == {
+                run.id: run.unreachable_since for run in still_open
+            } and all(run.unreachable_since for run in still_open), "what is not proved over is named"
+        else:
+            assert plan.left == ()
 
     @rule()
     def decide_now(self):

@@ -13,7 +13,7 @@ import uuid
 
 from tests.harness import leftovers
 from tests.harness.hosts.disk import fill
-from tests.harness.invariants import ALWAYS, SILENT, WHEN_QUIET, check
+from tests.harness.invariants import ALWAYS, BOOKED, WHEN_QUIET, check
 from tests.harness.ledger import HOST_STATE, Evidence
 from tests.harness.product.client import TERMINAL, Client
 from tests.harness.product.database import Look
@@ -38,9 +38,9 @@ for words in json.loads(sys.argv[1]):
     if code:
         sys.exit(code)
 """
-HOSTS_STATUSES = f"""
+HOSTS_BOOKS = f"""
 SELECT h.name AS host, e.at, e.kind FROM agents_hostevent e JOIN agents_host h ON h.id = e.host_id
-WHERE e.kind IN {("up", *SILENT)} ORDER BY e.at, e.id
+WHERE e.kind IN {BOOKED} ORDER BY e.id
 """
 SHAPES = ("embedded", "apart")
 
@@ -356,7 +356,7 @@ class Product:
         evidence.usage = self.query("SELECT run_id, began_at, ended_at FROM jobs_usage")
         gaps = 'SELECT run_id, start, "end", reason FROM jobs_loggap'
         evidence.gaps = self.query(gaps)
-        evidence.silences = self.query(HOSTS_STATUSES)
+        evidence.books = self.query(HOSTS_BOOKS)
         if logs:
             evidence.logs, evidence.compared = self.logs.read()
         return evidence
