@@ -21,7 +21,8 @@ from tests.jobs.conftest import gang, pool_of
 from tests.jobs.paper import frame
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = str(Path(__file__).parents[1] / "agents" / "test_statements.py")
+TESTS = Path(__file__).parents[1]
+ALSO = [str(TESTS / "agents" / "test_statements.py"), str(TESTS / "jobs" / "test_silent_ends.py")]
 RUNNING = {"phase": "running", "boot_id": "b", "claimed_at": 1e9, "started_at": 1e9}
 
 
@@ -185,13 +186,13 @@ def test_what_was_appended_is_rolled_byte_by_byte(two, monkeypatch):
 
 def test_it_is_the_same_on_postgresql():
     """The statement is written twice, once for each database: everything above, there too. So are those that are
-    spelt out once (agents/statements.py)."""
+    spelt out once (agents/statements.py), and what waits for what where two may write at once."""
     if connection.vendor == "postgresql":
         return  # that is here
     server = Postgres().start()
     try:
         environment = os.environ | {"TRAINYARD_TEST_DATABASE_URL": server.create_database("appending")}
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, STATEMENTS]
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, *ALSO]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     finally:
         server.close()

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from agents import book, leases
 from agents.models import Host, HostEvent, HostStatus
-from jobs import advance, services
+from jobs import advance, services, snapshot
 from jobs.clock import Clock
 from jobs.models import GpuClaim, Run, Transition
 from tests.harness.shell import wait_for
@@ -169,13 +169,13 @@ def test_history_names_what_was_left_and_its_end_comes_when_its_host_answers(add
     assert not GpuClaim.objects.filter(released_at=None).exists()
 
 
-@pytest.mark.parametrize("where", ["before it locks the job", "until its connection is gone"])
+@pytest.mark.parametrize("where", ["before it looks", "before it locks", "until its connection is gone"])
 def test_a_decision_is_not_dated_before_what_it_followed_from(where, add_host, submit, desk, monkeypatch):
-    """The decider stands still; meanwhile the job's run ends, and that is told by somebody else."""
+    """The decider stands still; meanwhile the runs of its jobs end, and that is told by somebody else."""
     host = add_host(cpus=8)
     jobs = [submit() for _ in range(2)]
     settle(desk, host)
-    told = []
+    lock, decide_all, told = snapshot.lock, advance._advance, []
 
     def stand_still():
         if not told:
@@ -184,22 +184,25 @@ def test_a_decision_is_not_dated_before_what_it_followed_from(where, add_host, s
                 take_only(host, run, CLOSED)
             told.append(timezone.now())
 
-    decide_all = advance._advance
+    def observing():
+        stand_still()
+        return False
+
+    def late_lock(ids):
+        stand_still()
+        return lock(ids)
 
     def cut_off(batch, clock):
         if told:
             return decide_all(batch, clock)
+        monkeypatch.setattr(advance.recovery, "observing", observing)  # before it tries again, one by one
         raise InternalError("terminating connection due to idle-in-transaction timeout")
 
-    def observing():
-        if where == "before it locks the job" or failed:
-            stand_still()
-        failed.append(True)
-        return False
-
-    failed = []
-    monkeypatch.setattr(advance.recovery, "observing", observing)
-    if where == "until its connection is gone":
+    if where == "before it looks":
+        monkeypatch.setattr(advance.recovery, "observing", observing)
+    elif where == "before it locks":
+        monkeypatch.setattr(snapshot, "lock", late_lock)
+    else:
         monkeypatch.setattr(advance, "_advance", cut_off)
     advance.advance([job.pk for job in jobs], Clock())
     assert [now_of(job).state for job in jobs] == ["SUCCEEDED"] * 2
