@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 import paramiko
 
 from agents import hostkeys
+from agents.packets import READ_BYTES, LoopReader, Packets
 from agents.targets import Jump, Target, place
 from agents.words import clean
 
@@ -30,7 +31,9 @@ POLL_S = 5.0
 CIPHERS_FIRST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 MOST_HANDSHAKES = 16
 MOST_OUTPUT = 8 * 1024 * 1024
-READ_AHEAD = 64 * 1024
+# sshd's are half as large at most as what it was told (RFC 4253, 6.1). Behind each of AES-GCM is a tag.
+MOST_PACKET = 256 * 1024
+TAG_BYTES = 16
 # A window that has this much room takes what `Connection.at_once` sends.
 LITTLE = 4096
 # However a connection ends, paramiko says it in one of these.
@@ -163,7 +166,7 @@ class QuickSocket(Socket):
             (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(dead_s * 1000)),
         ):
             inner.setsockopt(level, option, value)
-        self._quick = inner.setsockopt
+        self._quick, self._fileno = inner.setsockopt, inner.fileno
         self._ahead, self._at = b"", 0
         self._room = select.poll()
         self._room.register(inner, select.POLLOUT)
@@ -174,18 +177,38 @@ class QuickSocket(Socket):
     def recv(self, size: int) -> bytes:
         """paramiko asks for a packet in two pieces; each would be three calls of the system."""
         if self._at == len(self._ahead):
-            self._ahead, self._at = self._inner.recv(READ_AHEAD), 0
-            self._quick(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+            self._came(b"", self._inner.recv(READ_BYTES))
         data = self._ahead[self._at : self._at + size]
         self._at += len(data)
         return data
+
+    def fileno(self) -> int:
+        return self._fileno()
+
+    def came(self, data: bytes) -> None:
+        """Somebody else has read what comes next."""
+        self._came(self._ahead[self._at :], data)
+
+    def has_packet(self) -> bool:
+        """Whether a packet has come whole, of a cipher that tells its length in the clear."""
+        come = len(self._ahead) - self._at
+        if come < 4:
+            return False
+        size = int.from_bytes(self._ahead[self._at : self._at + 4], "big")
+        if size > MOST_PACKET:
+            raise paramiko.SSHException(f"a packet of {size} bytes")
+        return come >= 4 + size + TAG_BYTES
+
+    def _came(self, before: bytes, data: bytes) -> None:
+        self._ahead, self._at = before + data, 0
+        self._quick(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 class Connection(paramiko.Transport):
     """An SSH connection that takes those it was made through with it when it closes."""
 
     def __init__(self, sock: Socket, through: Connection | None = None) -> None:
-        super().__init__(cast("socket.socket", sock))
+        super().__init__(cast("socket.socket", sock), packetizer_class=Packets)
         self.through = through
         self._way = sock
         # Whoever holds it sends undisturbed, several messages too: see `at_once`.
@@ -215,6 +238,15 @@ class Connection(paramiko.Transport):
             return self.through.at_once(act) if self.through is not None else act()
         finally:
             self.clear_to_send_lock.release()
+
+    def read_on_loop(self, channel: paramiko.Channel, arrived: Callable[[], None]) -> LoopReader | None:
+        """Let the running event loop read what the channel brings. None where that cannot be: through a jump host."""
+        if not isinstance(self._way, QuickSocket) or getattr(self, "remote_cipher", "") not in CIPHERS_FIRST:
+            return None
+        try:
+            return LoopReader(self, self._way, channel, arrived)
+        except OSError:
+            return None  # it has ended already
 
     def close(self) -> None:
         self.sock.close()

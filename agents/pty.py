@@ -6,6 +6,7 @@ key goes through one channel, and a flood is throttled by that channel's window.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -20,6 +21,7 @@ from paramiko.common import MSG_CHANNEL_DATA
 
 from agents import install
 from agents.dial import ENDS, Busy, Connection, DialError, dial, execute, open_session
+from agents.packets import LoopReader
 from agents.runner.wire import MAX_HEADER, MAX_JUNK, SHELL_PREFACE, WireError, decode_object
 from agents.targets import Target
 from agents.words import clean
@@ -49,10 +51,16 @@ class Shell:
 
     def __init__(self, connection: Connection, channel: paramiko.Channel, early: bytes) -> None:
         self._connection, self._channel, self._early = connection, channel, early
+        self._reader: LoopReader | None = None
+        self._lock, self._closed = threading.Lock(), False
 
     def watch(self, arrived: Callable[[], None]) -> None:
-        """`arrived` is called, in the connection's own thread, when there is something new to read, or the end."""
-        self._channel.in_buffer.set_event(cast("threading.Event", _Bell(arrived)))
+        """Called on an event loop, where `arrived` will be called when there is something new to read, or the end."""
+        with self._lock:
+            if not self._closed:
+                self._reader = self._connection.read_on_loop(self._channel, arrived)
+        bell = _Bell(asyncio.get_running_loop(), arrived)
+        self._channel.in_buffer.set_event(cast("threading.Event", bell))
 
     def read(self) -> bytes | None:
         """What has come: b"" where that is nothing, None at the end. BlockingIOError: to be asked again in a moment."""
@@ -108,7 +116,11 @@ class Shell:
 
     def close(self) -> None:
         """Hangs up: sshd closes the terminal and the shell gets SIGHUP."""
+        with self._lock:
+            self._closed = True
         self._connection.close()
+        if self._reader is not None:
+            self._reader.close()
 
     @property
     def exit_status(self) -> int | None:
@@ -116,16 +128,22 @@ class Shell:
 
 
 class _Bell:
-    """What paramiko sets when a channel gets something to be read, and clears when it has been: rings at each first."""
+    """What paramiko sets when a channel gets something to be read, and clears when it has been: rings at each first.
 
-    def __init__(self, ring: Callable[[], None]) -> None:
-        self._ring = ring
+    Not in the loop's own thread: a LoopReader tells by itself what it has kept.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, arrived: Callable[[], None]) -> None:
+        self._loop, self._arrived = loop, arrived
+        self._home = threading.get_ident()
         self._rung = False
 
     def set(self) -> None:
         if not self._rung:
             self._rung = True
-            self._ring()
+            if threading.get_ident() != self._home:
+                with suppress(RuntimeError):  # the loop has gone, and whoever looked at it
+                    self._loop.call_soon_threadsafe(self._arrived)
 
     def clear(self) -> None:
         self._rung = False

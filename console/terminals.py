@@ -1,7 +1,7 @@
 """A shell in the web process: on the event loop as long as nothing has to be waited for, in a thread where it has.
 
 A hand-over from one thread to another costs a key a good part of what its whole way takes. So the loop itself sends
-what is typed and fetches what has come; paramiko's thread, which decrypts it, only rings. What the host does not take
+what is typed and fetches what has come. What the host does not take
 at once, a paste, waits in the shell's own thread, and what is typed meanwhile behind it.
 
 Output is fetched only while less than WINDOW of it is unacknowledged by the terminal in the browser; beyond that the
@@ -16,7 +16,6 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Protocol
 
 log = logging.getLogger(__name__)
@@ -144,7 +143,7 @@ class Terminal:
     def _opened(self, shell: Shell) -> None:
         self.open = True
         self._changed()
-        shell.watch(partial(self._tell, self._read))
+        shell.watch(self._read)
         self._read()
 
     def _read(self) -> None:

@@ -21,6 +21,7 @@ from agents.dial import (
     Gate,
     KeyChanged,
     KeyUnknown,
+    QuickSocket,
     Unreachable,
     dial,
     execute,
@@ -75,6 +76,26 @@ def test_a_connection_is_quick_and_uses_the_fast_cipher(machine, key):
         done = run(connection, "cat; echo err >&2; exit 5", b"in" * 100_000)
         assert (done.stdout, done.stderr, done.status) == (b"in" * 100_000, b"err\n", 5)
     wait_for(no_threads, "paramiko's threads to end")
+
+
+def test_a_packet_is_there_when_all_of_it_is():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = QuickSocket(socket.create_connection(listener.getsockname()), 12)
+        far = listener.accept()[0]
+    with far, contextlib.closing(near):
+        packet = (32).to_bytes(4, "big") + bytes(32) + b"t" * 16
+        far.sendall(packet[:3] * 2)
+        assert near.recv(3) == packet[:3] and not near.has_packet()
+        near.came(packet[3:-1])
+        assert not near.has_packet()
+        near.came(packet[-1:] + packet)
+        for _ in range(2):
+            assert near.has_packet()
+            assert near.recv(16) + near.recv(len(packet) - 16) == packet
+        assert not near.has_packet()
+        near.came(b"\xff\xff\xff\xff")
+        with pytest.raises(paramiko.SSHException, match="a packet of 4294967295 bytes"):
+            near.has_packet()
 
 
 def test_a_key_that_nobody_accepted_or_that_changed_is_told_and_nothing_is_sent(own_machine):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import contextlib
+import os
 import secrets
 import threading
-import time
 
 import pytest
 
@@ -37,85 +39,149 @@ def running(machine, key, desk, start_fleet):
     wait_for(lambda: desk.facts[run]["phase"] == "closed", "the run to be closed")
 
 
-def until(shell, mark=None):
-    """Everything that the shell says up to the mark, or its end."""
-    seen, new = b"", threading.Event()
-    shell.watch(new.set)
-    while mark is None or mark not in seen:
-        new.clear()
-        data = None
-        with contextlib.suppress(BlockingIOError):
-            data = shell.read()
-            if data is None:
-                assert mark is None, seen
-                return seen
-        if data:
-            seen += data
-        elif data is None:
-            time.sleep(0.01)
-        else:
-            assert new.wait(30), seen
-    return seen
+class Screen:
+    """What is seen of a shell: read on an event loop, as console/terminals.py does."""
+
+    def __init__(self, loop, shell):
+        self.loop, self.shell = loop, shell
+        self.seen, self.ended, self.busy = b"", False, 0
+        loop.call_soon_threadsafe(self.open)
+
+    def open(self):
+        self.shell.watch(self.read)
+        self.read()
+
+    def read(self):
+        while not self.ended:
+            try:
+                data = self.shell.read()
+            except BlockingIOError:
+                self.busy += 1
+                self.loop.call_later(0.01, self.read)
+                return
+            self.ended = data is None
+            self.seen += data or b""
+            if not data:
+                return
+
+    def until(self, mark):
+        """All up to the mark, which is gone from the screen then."""
+        wait_for(lambda: mark in self.seen, f"the shell to say {mark}")
+        return self.do(self.take, self.seen.index(mark) + len(mark))
+
+    def take(self, size):
+        taken, self.seen = self.seen[:size], self.seen[size:]
+        return taken
+
+    def do(self, what, *arguments):
+        """On the loop."""
+        done = concurrent.futures.Future()
+        self.loop.call_soon_threadsafe(lambda: done.set_result(what(*arguments)))
+        return done.result(30)
+
+
+@pytest.fixture
+def look():
+    """look(shell) → its Screen."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield lambda shell: Screen(loop, shell)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(30)
+    loop.close()
 
 
 @NEEDS_A_TERMINAL
-def test_a_shell_is_in_the_runs_directory_and_environment_and_ends_with_it(machine, key, desk, running):
+def test_a_shell_is_in_the_runs_directory_and_environment_and_ends_with_it(machine, key, desk, running, look):
     shell = open_shell(target(machine), key, "t-shells", running, 100, 40)
+    screen = look(shell)
     shell.write(b"cat file; echo $COLOUR-$((6*7)); stty size; tty -s && echo 'a t'ty\n")
-    seen = until(shell, b"a tty")
+    seen = screen.until(b"a tty")
     assert b"here" in seen and b"green-42" in seen and b"40 100" in seen
     shell.resize(120, 50)
     shell.write(b"stty size; echo on'e'\n")
-    assert b"50 120" in until(shell, b"one")
+    assert b"50 120" in screen.until(b"one")
     desk.stop(running)
-    until(shell)
+    wait_for(lambda: screen.ended, "the shell to end")
     shell.close()
-    assert not shell.write_now(b"x")
+    assert not screen.do(shell.write_now, b"x")
     with pytest.raises(OSError, match="closed"):
         shell.write(b"x" * 100)
 
 
 @NEEDS_A_TERMINAL
-def test_a_flood_is_throttled_and_can_be_interrupted(machine, key, running):
+def test_a_flood_is_throttled_and_can_be_interrupted(machine, key, running, look):
     shell = open_shell(target(machine), key, "t-shells", running, 80, 24)
+    screen = look(shell)
     shell.write(b"yes trainyard\n")
-    until(shell, b"trainyard\r\ntrainyard")
+    screen.until(b"trainyard\r\ntrainyard")
     shell.write(b"\x03echo over'-'now\n")
-    until(shell, b"over-now")
+    screen.until(b"over-now")
     shell.close()
-    until(shell)
+    wait_for(lambda: screen.ended, "the shell to end")
+
+
+@pytest.fixture
+def through(machines):
+    """The ways to the first machine: by itself, and by the other one."""
+    gate = machines[1]
+    jump = Jump(gate.user, gate.address, gate.port, gate.host_key_line)
+    return {"straight": target(machines[0]), "jump": target(machines[0], jumps=(jump,))}
 
 
 @NEEDS_A_TERMINAL
-def test_what_is_done_at_once_never_waits(machines, key, running):
-    """Neither for keys that are exchanged, nor for another thread, nor for the socket; at a jump host neither."""
-    gate, host = machines[1], machines[0]
-    jump = Jump(gate.user, gate.address, gate.port, gate.host_key_line)
-    shell = open_shell(target(host, jumps=(jump,)), key, "t-shells", running, 80, 24)
+@pytest.mark.parametrize("way", ["straight", "jump"])
+def test_what_is_done_at_once_never_waits(through, key, running, look, way):
+    """Neither for keys that are exchanged, nor for another thread, nor for the socket or the window."""
+    shell = open_shell(through[way], key, "t-shells", running, 80, 24)
+    screen = look(shell)
     shell.write(b"stty -echo; echo no-ech'o'\n")
-    until(shell, b"no-echo")
-    connection = shell._connection
-    assert shell.write_now(b"echo $((6*7))-a\n") and b"42-a" in until(shell, b"-a")
+    screen.until(b"no-echo")
+    connection, channel = shell._connection, shell._channel
+    assert screen.do(shell.write_now, b"echo =$((6*7))=\n") and screen.until(b"=42=")
     assert not shell.write_now(b"x" * (pty.MOST_AT_ONCE + 1))
-    for each in (connection, connection.through):
+    for each in filter(None, (connection, connection.through)):
         each.clear_to_send.clear()
         assert not shell.write_now(b"x")
         each.clear_to_send.set()
         with held(each.clear_to_send_lock):
             assert not shell.write_now(b"x")
-    connection.through.sock._room.unregister(connection.through.sock._inner)
+    last = connection.through or connection
+    last.sock._room.unregister(last.sock._inner)
     assert not shell.write_now(b"x")
-    connection.through.sock._room.register(connection.through.sock._inner)
-    shell._channel.out_window_size, window = 0, shell._channel.out_window_size
+    last.sock._room.register(last.sock._inner)
+    channel.out_window_size, window = 0, channel.out_window_size
     assert not shell.write_now(b"x")
-    shell._channel.out_window_size = window
-    # What it takes to tell the host of has to wait, too, and nothing of it is lost.
+    channel.out_window_size = window
+    # What the host has to be told of waits, too, and nothing of it is lost.
     shell.write(b"head -c 200000 /dev/zero | tr '\\0' z; echo over'-'now\n")
     with held(connection.clear_to_send_lock):
-        seen = some_until_busy(shell)
-    seen += until(shell, b"over-now")
-    assert seen.count(b"z") == 200_000
+        wait_for(lambda: screen.busy, "the connection to be busy")
+        assert 0 < screen.seen.count(b"z") < 200_000
+    assert screen.until(b"over-now").count(b"z") == 200_000
     shell.close()
+
+
+@NEEDS_A_TERMINAL
+@pytest.mark.parametrize("way", ["straight", "jump"])
+def test_new_keys_are_exchanged_amid_a_flood(through, key, running, look, way):
+    """And whoever read the connection, its thread and its descriptors are gone afterwards."""
+    before = set(os.listdir("/proc/self/fd"))
+    shell = open_shell(through[way], key, "t-shells", running, 80, 24)
+    packetizer = shell._connection.packetizer
+    packetizer.REKEY_BYTES = 300_000
+    exchanges = []
+    honest = packetizer.set_inbound_cipher
+    packetizer.set_inbound_cipher = lambda *args, **more: exchanges.append(1) or honest(*args, **more)
+    screen = look(shell)
+    shell.write(b"seq $((10**6)) $((10**6+150000)); echo over'-'now\n")
+    numbers = [int(word) for word in screen.until(b"over-now").split() if word.isdigit()]
+    assert numbers == list(range(1_000_000, 1_150_001)) and len(exchanges) >= 3
+    assert screen.do(shell.write_now, b"echo =$((6*7))=\n") and screen.until(b"=42=")
+    shell.close()
+    wait_for(lambda: screen.ended and not shell._connection.is_alive(), "the connection to end")
+    wait_for(lambda: set(os.listdir("/proc/self/fd")) <= before, "its descriptors to be closed")
 
 
 @contextlib.contextmanager
@@ -136,21 +202,6 @@ def held(lock):
     finally:
         leave.set()
         holder.join()
-
-
-def some_until_busy(shell):
-    seen = b""
-
-    def busy():
-        nonlocal seen
-        try:
-            seen += shell.read()
-        except BlockingIOError:
-            return True
-        return False
-
-    wait_for(busy, "the connection to be busy")
-    return seen
 
 
 def test_no_shell_opens_on_a_run_that_does_not_run(machine, key, running):

@@ -54,7 +54,8 @@ class FakeShell:
         self.busy = lambda what, number: False
 
     def watch(self, arrived):
-        self.out.ring = arrived
+        loop = asyncio.get_running_loop()
+        self.out.ring = lambda: loop.call_soon_threadsafe(arrived)
 
     def is_busy(self, what):
         self.asked[what] += 1
