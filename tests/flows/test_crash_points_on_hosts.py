@@ -1,15 +1,19 @@
-"""The runner's own points: its server and its keepers are killed, or stopped past the death of the link, at each."""
+"""The runner's own points: its server and its keepers are killed, or stopped past the death of the link, at each.
+
+And hosts boot while runs stand at some of them.
+"""
 
 from __future__ import annotations
 
 import itertools
+import json
 import signal
 import time
 
 import pytest
 
 from agents.runner.failpoints import RUNNER_FAILPOINTS
-from tests.flows.scenes import stopped_on
+from tests.flows.scenes import LongJob, stopped_on
 from tests.harness.product import job_spec
 from tests.harness.product.client import TERMINAL
 from tests.harness.shell import wait_for
@@ -17,6 +21,7 @@ from tests.harness.shell import wait_for
 POINTS = RUNNER_FAILPOINTS
 # A stop that arrives before its start makes the directory that stands in the start's way.
 TOMBSTONE = "after_tombstone"
+ENDED = "ended_at, exit_code, why, log_size, log_stored, log_digest_here, log_digest_host"
 ARMED_PER_HOST = 2
 # For a harness that hangs. Seen: 40 s by kill, 80 s by stop.
 WALK_S = 600
@@ -27,6 +32,14 @@ pytestmark = [pytest.mark.needs_namespaces, pytest.mark.timeout(WALK_S + 200)]
 @pytest.fixture(scope="module")
 def shape():
     return "apart"
+
+
+def asleep(yard):
+    """All dispatchers, which hear and say nothing until they are woken."""
+    found = yard.processes.of("dispatcher") + [pid for role, pid in yard.extras if role == "dispatcher"]
+    for pid in found:
+        yard.processes.pause_one(pid)
+    return found
 
 
 class Sleepers:
@@ -86,10 +99,7 @@ class Gangs:
         """No dispatcher is awake until the stop is wanted, so it is the first that the hosts are told of."""
         if not any(TOMBSTONE in host.armed() for host in self.yard.fleet):
             return
-        extras = [pid for role, pid in self.yard.extras if role == "dispatcher"]
-        dispatchers = self.yard.processes.of("dispatcher") + extras
-        for pid in dispatchers:
-            self.yard.processes.pause_one(pid)
+        dispatchers = asleep(self.yard)
         try:
             self.submit("--seconds", "0.3")
             runs = self.yard.runs
@@ -103,6 +113,14 @@ class Gangs:
             )
         finally:
             self.yard.processes.resume(*dispatchers)
+
+
+@pytest.fixture(autouse=True)
+def awake(yard, hosts):
+    yield
+    yard.processes.resume()
+    for host in hosts:
+        host.disarm()
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
@@ -122,3 +140,94 @@ def test_the_runner_dies_at_each_point(yard, how):
     if gangs.to_be_cancelled:
         yard.client.cancel(gangs.job, patience=60)
     yard.check(f"after a {how} at each point of the runner")
+
+
+class Single(LongJob):
+    """A job of one GPU, wherever it is placed."""
+
+    def __init__(self, yard, name, *options):
+        super().__init__(yard, gpus=1, name=name, options=options)
+
+    def comes_to(self, phase):
+        self.until(lambda: self.runs() and self.run()["phase"] == phase, phase)
+        return self
+
+    def halts_at(self, point):
+        """Whoever keeps its run stands still there, so that it stays what it is."""
+        self.until(lambda: self.runs() and point not in self.host().armed(), f"halted {point}")
+        self.until(lambda: stopped_on(self.host()), "halted")
+        for host in self.yard.fleet:
+            host.disarm()
+        return self
+
+    def until(self, condition, what):
+        wait_for(condition, f"the run that is {self.name} to be {what}", dump=self.yard.tail)
+
+    def runs(self):
+        return self.yard.runs(self.id)
+
+    def on_host(self):
+        """What is written down there of its run."""
+        [path] = self.host().path(self.host().home).glob(f".trainyard/*/runs/{self.run()['id']}/facts.json")
+        return json.loads(path.read_text())
+
+    def ends(self):
+        return [(run["why"], run["exit_code"]) for run in self.runs()]
+
+    def end_of_first(self):
+        return self.yard.query(f"SELECT {ENDED} FROM jobs_run WHERE id = '{self.runs()[0]['id']}'")
+
+
+def arm(hosts, point):
+    for host in hosts:
+        host.arm(point, "stop")
+
+
+def test_a_reboot_in_each_state_of_a_run(yard, client, hosts):
+    """Failure mode 18: all hosts boot under seven runs, each at another point of its life."""
+    running = Single(yard, "running").running()
+    closed = Single(yard, "closed").running().succeeded()
+    closed.until(lambda: closed.run()["log_complete_at"] and not closed.run()["prove_due_at"], "proved")
+    known = closed.end_of_first()
+    arm(hosts, "before_gate")
+    starting = Single(yard, "starting").halts_at("before_gate").comes_to("claimed")
+    stopping = Single(yard, "stopping", "--ignore-term").running()
+    arm(hosts, "between_term_and_kill")
+    client.cancel(stopping.id)
+    stopping.halts_at("between_term_and_kill")
+    assert client.state(stopping.id) == "CANCELLING"
+    ended = Single(yard, "ended").running()
+    arm(hosts, "before_closed")
+    ended.finish()
+    ended.halts_at("before_closed").comes_to("ended")
+    unread = Single(yard, "ended unread").running()
+    dispatchers = asleep(yard)
+    unread.finish()
+    unread.until(lambda: unread.on_host()["phase"] == "closed", "closed on its host")
+    created = Single(yard, "created").comes_to("created")
+    assert unread.run()["phase"] == "running"
+    assert unread.run()["log_stored"] < unread.on_host()["log"]["size"]
+
+    for host in hosts:
+        host.reboot(hard=True)
+    yard.processes.resume(*dispatchers)
+
+    client.wait(stopping.id, "CANCELLED")
+    for job in (ended, unread):
+        client.wait(job.id, "SUCCEEDED")
+    for job in (running, starting, created):
+        job.until(lambda job=job: job.run()["phase"] == "running", "running after the boot")
+        job.succeeded()
+    yard.check("after a reboot")
+    jobs = (running, closed, starting, stopping, ended, unread, created)
+    assert closed.end_of_first() == known
+    assert {job.name: job.ends() for job in jobs} == {
+        "running": [("reboot", None), ("exit", 0)],
+        "closed": [("exit", 0)],
+        "starting": [("reboot", None), ("exit", 0)],
+        "stopping": [("reboot", None)],
+        "ended": [("exit", 0)],
+        "ended unread": [("exit", 0)],
+        "created": [("exit", 0)],
+    }
+    assert {job.name: len(job.starts()) for job in jobs} == {job.name: 1 + (job is running) for job in jobs}
