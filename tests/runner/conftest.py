@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+import json
+import os
+import stat
+from pathlib import Path
+
 import pytest
 
+from tests.harness import hosts
 from tests.runner.console import Host
 
 
@@ -20,3 +26,22 @@ def console(host):
     console = host.connect()
     console.hello()
     return console
+
+
+@pytest.fixture
+def smi(host, tmp_path):
+    """The harness's nvidia-smi on this host's PATH; the answer is a function that changes what it says."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    program = programs / "nvidia-smi"
+    program.write_text((Path(hosts.__file__).parent / "fake_nvidia_smi.py").read_text())
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    state = tmp_path / "gpus.json"
+    host.env["PATH"] = f"{programs}:{os.environ['PATH']}"
+    host.env["FAKE_GPUS"] = str(state)
+
+    def says(**changes):
+        state.write_text(json.dumps({"count": 2, "host": "h", "util": 37, **changes}))
+
+    says()
+    return says

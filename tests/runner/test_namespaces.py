@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from agents.runner.containment import cgroup_pids
 from agents.runner.namespaces import why_no_namespace
 from agents.runner.processes import all_processes, descendants, read_process
 from tests.runner.console import command, wait_for
+from tests.runner.test_host import shell
+from tests.runner.test_samples import SPIN, first_gpu
 
 # Twenty daemons that nothing could be known by: no mark, no parents, deaf to polite signals.
 SLEEP_S = f"600.{os.getpid()}"
@@ -192,6 +195,63 @@ def test_the_next_runner_takes_it_over(console, host):
     assert again.facts["r1"]["containment"] == "pid_namespace"
     (host.run_dir("r1") / "work" / "go").touch()
     assert ending(again.closed("r1")) == (7, None, "exit", "pid_namespace")
+
+
+@pytest.mark.needs_cgroups
+@pytest.mark.parametrize("end", ["stop", "both keepers killed"])
+def test_together_with_a_cgroup_nobody_is_left_and_neither_is_the_cgroup(host, end):
+    console = host.connect()
+    console.hello()
+    start(console, python(DAEMONS + PATIENT))
+    console.text("r1", "up\n")
+    wait_for(lambda: len(daemons()) == 20, "twenty daemons")
+    facts, tree = console.running("r1"), everybody(host)
+    assert facts["containment"] == "pid_namespace" and cgroup_pids(facts["cgroup"]) == tree - {first_of(host)}
+    if end == "stop":
+        console.stop("r1", 0.2)
+    else:
+        for keeper in host.keepers("r1"):
+            os.kill(keeper, signal.SIGKILL)
+    expected = (9, None, "stop") if end == "stop" else (None, None, "lost")
+    assert ending(console.closed("r1")) == (*expected, "pid_namespace")
+    assert none_lives(tree) and not daemons() and not Path(facts["cgroup"]).exists()
+
+
+@pytest.mark.needs_cgroups
+def test_a_limit_of_memory_holds_in_a_namespace_and_its_kill_is_told_for_certain(host):
+    console = host.connect()
+    console.hello()
+    start(console, python("food = [bytearray(8 << 20) for _ in range(30)]"), memory_mb=64)
+    facts = console.closed("r1")
+    assert ending(facts) == (None, signal.SIGKILL, "exit", "pid_namespace")
+    assert (facts["oom"], facts["oom_sure"], facts["memory_enforced"]) == (True, "certain", True)
+    assert not any(Path(path).exists() for path in (facts["cgroup"], facts["memory_cgroup"]) if path)
+
+
+@pytest.mark.parametrize("beside", ["subreaper", pytest.param("cgroup", marks=pytest.mark.needs_cgroups)])
+def test_its_shell_and_its_samples(host, smi, beside):
+    """What works, an orphan of its own session, is counted; the shell is outside of the namespace and goes with it."""
+    console = host.connect(**{"TRAINYARD_NO_CGROUP": "1"} if beside == "subreaper" else {})
+    console.hello()
+    gpu = first_gpu(host)
+    start(console, SPIN, gpus=[gpu], web_access=True)
+    console.text("r1", "at work")
+    sample = console.hear("sample", lambda m: m["cpu"] >= 0.05)
+    assert 64 <= sample["rss_mb"] < 640 and sample["gpus"] == {gpu: [37, 4]}
+    session = shell(
+        host, {"deployment": "dep", "run": "r1"}, b"cat /proc/self/cgroup; echo $TRAINYARD_RUN-$$-$((6*7))\n"
+    )
+    next(session)
+    text = next(session)(b"-42\r\n").decode()
+    facts = console.running("r1")
+    assert (beside == "cgroup") == bool(facts["cgroup"])
+    assert not facts["cgroup"] or os.path.basename(facts["cgroup"]) in text
+    pid = int(text.rpartition("\nr1-")[2].partition("-")[0])
+    assert not none_lives([pid])
+    console.stop("r1", 0)
+    assert console.closed("r1")["containment"] == "pid_namespace"
+    wait_for(lambda: none_lives([pid]), "the shell to end with its run")
+    session.close()
 
 
 def test_where_it_cannot_be_had_the_run_goes_on_and_says_so(host):

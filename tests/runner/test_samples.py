@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
-import stat
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ import pytest
 from agents.arrivals import arrivals
 from agents.runner.programs import Program, output_of
 from agents.runner.samples import SMI, read_load
-from tests.harness import hosts
 from tests.runner.console import command, wait_for
 
 # The child that works is an orphan: its parent is gone, and it is in a session of its own.
@@ -32,29 +29,14 @@ SPIN = command(
 )
 
 
-@pytest.fixture
-def smi(host, tmp_path):
-    """The harness's nvidia-smi on this host's PATH; the answer is a function that changes what it says."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    program = programs / "nvidia-smi"
-    program.write_text((Path(hosts.__file__).parent / "fake_nvidia_smi.py").read_text())
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    state = tmp_path / "gpus.json"
-    host.env["PATH"] = f"{programs}:{os.environ['PATH']}"
-    host.env["FAKE_GPUS"] = str(state)
-
-    def says(**changes):
-        state.write_text(json.dumps({"count": 2, "host": "h", "util": 37, **changes}))
-
-    says()
-    return says
+def first_gpu(host):
+    return output_of(["env", *(f"{k}={v}" for k, v in host.env.items()), *SMI])[1].split(",")[0]
 
 
 def test_the_idle_read_zero_and_orphans_are_counted(host, smi):
     console = host.connect()
     console.hello()
-    uuid = output_of(["env", *(f"{k}={v}" for k, v in host.env.items()), *SMI])[1].split(",")[0]
+    uuid = first_gpu(host)
     console.start("busy", SPIN, gpus=[uuid])
     console.start("idle", ["sleep", "600"])
     console.text("busy", "at work")
