@@ -13,9 +13,10 @@ from datetime import datetime
 
 from django.db import transaction
 
+from agents import book
 from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample
 from agents.failpoints import failpoint
-from agents.models import Host
+from agents.models import Host, HostStatus
 from agents.statements import Change, Columns, Given, Read
 from jobs import facts, storage, strays
 from jobs.learning import Mail, Store, Told, Tries, learn, lock_jobs
@@ -106,5 +107,7 @@ def _write(host_id: int, mail: dict[str, Mail], full: bool, now: datetime, tries
     if told.jobs:
         _are_due(ids=told.jobs, due_at=now)
     if told.check:
+        # In the same transaction: whoever decides next must not place the job there once more.
         Host.every.filter(pk=host_id).update(due_at=now)
+        book.set_status(host_id, HostStatus.CHECKING, "a start was refused: its disk is full", now)
     return told

@@ -8,14 +8,17 @@ import shutil
 import time
 from typing import Any, Dict
 
-from agents.runner.facts import close_unstarted, new_facts, save_facts
+from agents.runner.facts import Facts, close_unstarted, new_facts, save_facts
 from agents.runner.failpoints import failpoint
 from agents.runner.files import (
+    FULL,
     disk_floor,
     free_bytes,
     fsync_directory,
+    make_host_spares,
     read_deadline,
     read_json,
+    spend_host_spare,
     take_lock,
     write_file,
 )
@@ -30,6 +33,7 @@ from agents.runner.wire import Message, seal_of
 class Claims:
     def __init__(self, runs: Runs, out: Outbox) -> None:
         self.runs, self.out = runs, out
+        self.spent = False  # what was set aside for a full disk: to be made good as soon as there is room
 
     def on_start(self, message: Message, payload: bytes) -> None:
         name = message["run"]
@@ -43,7 +47,7 @@ class Claims:
             self.out.say(dict(facts, t="fact"))
             return
         try:
-            os.mkdir(directory, 0o700)
+            self.make_directory(directory)
         except FileExistsError:
             run = self.runs.find(name)
             run.refresh()
@@ -61,6 +65,9 @@ class Claims:
             finally:
                 os.close(lock)
             return
+        if self.spent:
+            self.spent = False
+            make_host_spares(home.base)
         document: Dict[str, Any] | Refused
         try:
             order = unpack_order(payload, bool(message.get("z")))
@@ -73,12 +80,33 @@ class Claims:
         finally:
             os.close(lock)
 
+    def make_directory(self, directory: str) -> None:
+        """The claim. That it is refused, or that it is never to be, is said on a full disk, too."""
+        try:
+            os.mkdir(directory, 0o700)
+        except OSError as error:
+            if error.errno not in FULL or not self.spend():
+                raise
+            os.mkdir(directory, 0o700)
+
+    def save(self, directory: str, facts: Facts, durable: bool = False) -> None:
+        try:
+            save_facts(directory, facts, durable)
+        except OSError as error:
+            if error.errno not in FULL or not self.spend(directory):
+                raise
+            save_facts(directory, facts, durable)
+
+    def spend(self, directory: str = "") -> bool:
+        self.spent = True
+        return spend_host_spare(self.runs.at_home().base, directory)
+
     def refuse_full(self, run: Run, seal: str) -> None:
         """Not even the refusal may fit on the disk: then the claim is given back, and an error says why."""
         message = "less than %d MB are free at %s" % (disk_floor() >> 20, self.runs.at_home().base)
         try:
             facts = close_unstarted(new_facts(run.run, seal), "refused", message, "disk_full")
-            save_facts(run.directory, facts)
+            self.save(run.directory, facts)
         except OSError:
             self.runs.unwatch(run)
             del self.runs.by_name[run.run]
@@ -94,7 +122,7 @@ class Claims:
         directory = self.runs.at_home().run(name)
         self.runs.check_owner()
         try:
-            os.mkdir(directory, 0o700)
+            self.make_directory(directory)
         except FileExistsError:
             pass
         else:
@@ -125,7 +153,7 @@ class Claims:
             if lock >= 0:
                 words = "stopped before it was started"
                 facts = close_unstarted(new_facts(name, seal), "tombstone", words)
-                save_facts(directory, facts, durable=True)
+                self.save(directory, facts, durable=True)
                 fsync_directory(self.runs.at_home().runs)
         finally:
             if lock >= 0:

@@ -14,6 +14,9 @@ from agents.runner.wire import refuse_constant
 
 SPARES = 4  # one for each fact that may still have to be told: running, stopping, ended, closed
 SPARE_BYTES = 16 * 1024
+HOST_SPARES = 16  # for what is written before there is a run: who is connected, that a start was refused
+HOST_SPARE_BYTES = 4 * 1024
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def read_plain(path: str, most: int) -> bytes:
@@ -98,25 +101,51 @@ def unlink(path: str) -> None:
         os.unlink(path)
 
 
-def make_spares(directory: str) -> None:
+def make_spares(directory: str, count: int = SPARES, size: int = SPARE_BYTES) -> None:
     """Disk space set aside for a run's last words: files that exist already and only have to be overwritten."""
-    for number in range(SPARES):
+    for number in range(count):
         path = os.path.join(directory, "spare.%d" % number)
         if not os.path.exists(path):
-            _fill(path, os.O_CREAT | os.O_TRUNC, bytes(SPARE_BYTES), False)
+            _fill(path, os.O_CREAT | os.O_TRUNC, bytes(size), False)
 
 
-def write_with_spares(directory: str, name: str, data: bytes, durable: bool) -> None:
+def make_host_spares(base: str) -> None:
+    """The same for what belongs to no run yet, while there is room for them."""
+    with contextlib.suppress(OSError):
+        if free_bytes(base) >= disk_floor():
+            make_spares(base, HOST_SPARES, HOST_SPARE_BYTES)
+
+
+def spend_host_spare(base: str, directory: str = "") -> bool:
+    """Give one to a run's directory, or back to the disk."""
+    for number in range(HOST_SPARES):
+        spare = os.path.join(base, "spare.%d" % number)
+        try:
+            if directory:
+                os.rename(spare, os.path.join(directory, "spare.0"))
+            else:
+                os.unlink(spare)
+            return True
+        except FileNotFoundError:
+            continue
+    return False
+
+
+def write_for_host(base: str, name: str, data: bytes, durable: bool = False) -> None:
+    write_with_spares(base, name, data, durable, HOST_SPARES)
+
+
+def write_with_spares(directory: str, name: str, data: bytes, durable: bool, spares: int = SPARES) -> None:
     """write_file, but on a full disk into one of the spares. Raises OSError when not even that helps."""
     path = os.path.join(directory, name)
     try:
         write_file(path, data, durable)
         return
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in FULL:
             raise
         problem = error
-    for number in range(SPARES):
+    for number in range(spares):
         spare = os.path.join(directory, "spare.%d" % number)
         try:
             _fill(spare, 0, data, durable)

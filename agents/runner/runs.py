@@ -10,7 +10,7 @@ from typing import Any, Deque, Dict, List, Set, Tuple
 
 from agents.runner.facts import Facts, close_after_reboot, load_facts, new_facts
 from agents.runner.failpoints import failpoint
-from agents.runner.files import read_plain, take_lock, write_file
+from agents.runner.files import read_plain, take_lock, write_for_host
 from agents.runner.forks import fork_detached
 from agents.runner.holdings import leave_cgroups
 from agents.runner.home import Home, is_run_id
@@ -83,7 +83,7 @@ class Runs:
         """This connection is the newest one from here on: older ones see its token and leave."""
         self.home, self.forgotten = home, forgotten
         self.token = "%d.%s" % (os.getpid(), os.urandom(8).hex())
-        write_file(home.owner, self.token.encode())
+        write_for_host(home.base, os.path.basename(home.owner), self.token.encode())
         self.base_watch = self.inotify.watch(home.base, IN_MOVED_TO)
 
     def at_home(self) -> Home:

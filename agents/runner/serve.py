@@ -15,7 +15,14 @@ from typing import Callable, Dict, NoReturn, Tuple
 from agents.runner.claims import Claims
 from agents.runner.containment import containment_level, delegated_cgroup
 from agents.runner.errands import Errands
-from agents.runner.files import free_bytes, read_plain, stored_number, write_file
+from agents.runner.files import (
+    free_bytes,
+    make_host_spares,
+    read_plain,
+    stored_number,
+    write_file,
+    write_for_host,
+)
 from agents.runner.forgetting import Forgetting, read_forgotten
 from agents.runner.forks import ignored_signals, wake_at_ends
 from agents.runner.gpu_watch import GpuWatch
@@ -204,13 +211,14 @@ class Serve:
             home.make()
         except (OSError, TypeError, ValueError) as error:
             self.refuse(str(error))
+        make_host_spares(home.base)
         stored = stored_number(home.epoch)
         if epoch < stored:
             self.refuse(
                 "epoch %d is over, this host has seen %d: was the console restored?" % (epoch, stored)
             )
         if epoch > stored:
-            write_file(home.epoch, b"%d" % epoch, durable=True)
+            write_for_host(home.base, os.path.basename(home.epoch), b"%d" % epoch, durable=True)
         self.errands.directory = home.base
         self.runs.settle(home, read_forgotten(home))
         self.out.say(self.greeting(home))

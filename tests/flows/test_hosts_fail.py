@@ -87,16 +87,37 @@ def test_a_reboot_ends_runs_by_proof_and_they_start_again(yard, client):
 
 
 def test_a_full_disk_ends_in_one_state_and_a_true_log(yard, client):
-    """Failure mode 24: no byte can be written while the replica prints, its end is to be told."""
-    job = LongJob(yard, name="disk full").running()
+    """Failure mode 24: no byte can be written while the replica prints. Its end is told all the same, and what would
+    be placed there meanwhile, on a host that looks free, begins elsewhere.
+    """
+    job = LongJob(yard, gpus=8, name="disk full").running()
     host = job.host()
     client.wait_for_log(job.id, "line 5")
     host.fill_disk()
+    yard.processes.kill("dispatcher")
     job.finish()
-    wait_for(lambda: client.state(job.id) in ("SUCCEEDED", "FAILED"), "an end on a full disk", dump=yard.tail)
+    client.wait(job.id, "SUCCEEDED", "FAILED")
+    others = [LongJob(yard, gpus=8, name=f"beside {n}") for n in range(3)]
+    refused = f"SELECT refusal, job_id FROM jobs_run WHERE host_id = {job.run()['host_id']} AND refusal <> ''"
+    [told] = wait_for(lambda: yard.query(refused), "the full host to refuse", dump=yard.tail)
+    assert told["refusal"] == "disk_full" and told["job_id"] in {each.id for each in others}
+    yard.wait_for_hosts("unusable", host.name)
+    two_elsewhere = ["QUEUED", "RUNNING", "RUNNING"]
+    wait_for(
+        lambda: sorted(client.state(each.id) for each in others) == two_elsewhere,
+        "two to run elsewhere and one to wait",
+        dump=yard.tail,
+    )
     host.free_disk()
+    yard.command("host", "add", *where_is(host), "--accept-key", host.fingerprint())
+    yard.wait_for_hosts("up", host.name)
+    for each in others:
+        each.running()
+    for each in (job, *others):
+        each.finish()
+        client.wait(each.id)
     yard.check()
-    assert len(job.starts()) == 1
+    assert [len(each.starts()) for each in (job, *others)] == [1, 1, 1, 1]
 
 
 def test_a_changed_host_key_stops_all_traffic(yard, client):

@@ -70,12 +70,12 @@ def minding(hosts, k, refusal, minds):
 
 @pytest.mark.parametrize("k", range(3))
 def test_a_gang_that_one_host_cannot_start_gives_everything_back_and_says_who(k, hosts, trio, desk):
-    minding(hosts, k, "disk_full", lambda document: True)
+    minding(hosts, k, "storage", lambda document: True)
     settle(desk, *hosts)
     assert (now_of(trio).state, trio.error_message) == ("FAILED", INTERNAL_TEXT)
     assert nothing_is_held()
     blocked = [run.replica.name for run in Run.objects.filter(host=hosts[k].row).select_related("replica")]
-    told = Transition.objects.filter(job=trio, subject__in=blocked, cause__contains="disk_full")
+    told = Transition.objects.filter(job=trio, subject__in=blocked, cause__contains="storage")
     assert len(blocked) == 3 and {row.subject for row in told} == set(blocked)
     assert all(f"h{k}" in row.cause for row in told)
     ledger = [run for host in hosts for run in host.ledger]
@@ -164,12 +164,24 @@ def test_a_port_that_a_stranger_took_is_left_for_another(hosts, trio, desk):
     assert all(host.ledger for host in hosts)
 
 
-@pytest.mark.parametrize(("refusal", "checked"), [("disk_full", True), ("port_taken", False)])
-def test_a_host_whose_disk_is_full_is_checked_at_once(add_host, submit, desk, refusal, checked):
-    """Else it would look free until its next check, and job after job would fail there."""
+def test_a_host_whose_disk_is_full_is_passed_over_until_it_was_checked(add_host, submit, desk):
+    """Else it would look free, and job after job would fail there, or one job with all of its attempts."""
+    full, other = hosts = [Refusing(add_host(name, gpus=1).row) for name in ("full", "other")]
+    minding(hosts, 0, "disk_full", lambda document: True)
+    first, second = submit(gang(pool_of(gpus=1))), submit(gang(pool_of(gpus=1)))
+    settle(desk, *hosts)
+    assert {now_of(first).state, now_of(second).state} == {"RUNNING", "QUEUED"}
+    refused = Run.objects.get(host=full.row)
+    assert refused.refusal == "disk_full" and refused.released_at
+    row = Host.objects.get(pk=full.row.pk)
+    assert row.status == HostStatus.CHECKING and row.due_at and "full" in row.last_error
+    assert Host.objects.get(pk=other.row.pk).status == HostStatus.UP
+
+
+def test_another_refusal_is_no_reason_to_pass_a_host_over(add_host, submit, desk):
     host = Refusing(add_host().row)
-    host.minds, host.refusal = lambda document: True, refusal
+    host.minds, host.refusal = lambda document: True, "port_taken"
     submit()
     host.turn(desk)
-    assert Run.objects.get(number=0, attempt=1).refusal == refusal
-    assert (Host.objects.get().due_at is not None) is checked
+    assert Run.objects.get(number=0, attempt=1).refusal == "port_taken"
+    assert Host.objects.get().due_at is None and Host.objects.get().status == HostStatus.UP

@@ -1,4 +1,4 @@
-"""The host's side of things: a full disk, shells, the probe, and every Python that a host may have."""
+"""The host's side of things: shells, the probe, and every Python that a host may have."""
 
 from __future__ import annotations
 
@@ -17,132 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from agents.runner.digest import log_digest
 from agents.runner.linux import boot_id
 from agents.runner.probe import filesystem_type, probe_shared, probe_sshd, read_mounts
 from agents.runner.programs import output_of
 from agents.runner.wire import SHELL_PREFACE
-from tests.runner.console import PYTHON, RUNNER, Host, command, wait_for
-
-# Mounts a small disk over the home in a mount namespace of its own; root needs no user namespace for that.
-SMALL_DISK = ["unshare", "-m"] if os.getuid() == 0 else ["unshare", "-Urm"]
-
-
-class SmallHost(Host):
-    """A host whose home is a disk of its own, of `size_mb`."""
-
-    def __init__(self, home, size_mb):
-        super().__init__(home)
-        self.env["TRAINYARD_FLOOR_MB"] = "1"
-        disk = home / "disk"
-        disk.mkdir()
-        self.env["HOME"] = str(disk)
-        self.keeper = subprocess.Popen(
-            [*SMALL_DISK, "sh", "-c", 'mount -t tmpfs -o size="$1"m tmpfs "$2" && echo ready && exec sleep 600',
-             "sh", str(size_mb), str(disk)],
-            stdout=subprocess.PIPE,
-        )  # fmt: skip
-        assert self.keeper.stdout.readline() == b"ready\n"
-        # Through the namespace's root its files are ours to look at, and serve starts inside.
-        self.inside = Path(f"/proc/{self.keeper.pid}/root")
-        enter = home / "python-inside"
-        user = "" if os.getuid() == 0 else "-U --preserve-credentials"
-        enter.write_text(f'#!/bin/sh\nexec nsenter -t {self.keeper.pid} -m {user} {PYTHON} "$@"\n')
-        enter.chmod(0o755)
-        self.python = str(enter)
-
-    def run_dir(self, run, deployment="dep"):
-        return self.inside / str(self.home / "disk")[1:] / ".trainyard" / deployment / "runs" / run
-
-    def clean(self):
-        self.home, home = self.home / "disk", self.home
-        super().clean()
-        self.home = home
-        self.keeper.kill()
-        self.keeper.wait()
-        self.keeper.stdout.close()
-
-
-@pytest.fixture
-def small(tmp_path):
-    hosts = []
-
-    def make(size_mb):
-        home = tmp_path / "small"
-        home.mkdir()
-        hosts.append(SmallHost(home, size_mb))
-        return hosts[-1]
-
-    yield make
-    for host in hosts:
-        host.clean()
-
-
-def test_a_full_disk_still_records_the_end(small):
-    host = small(4)
-    console = host.connect()
-    console.hello()
-    console.start("r1", command(
-        "import os, sys", "print('up')", "f = open('fill', 'wb', buffering=0)",
-        "try:", " while True: f.write(bytes(4096))", "except OSError: pass",
-        "try:", " os.open('another', os.O_CREAT)", "except OSError: pass", "sys.exit(5)"))  # fmt: skip
-    facts = console.closed("r1")
-    assert (facts["exit_code"], facts["why"]) == (5, "exit")
-    assert host.facts("r1")["exit_code"] == 5
-    assert console.ended_log("r1")[0] == b"up\n"
-    # Nothing new is claimed on such a disk, and that is said: as a fact, or as an error if not even that fits.
-    console.start("r2", ["true"], pull=False)
-    told = ("fact", "error")
-    wait_for(
-        lambda: console.read(0.02) or any(m.get("run") == "r2" and m["t"] in told for m in console.heard)
-    )
-    [answer] = [m for m in console.heard if m.get("run") == "r2"]
-    assert answer.get("refusal") == "disk_full" or "No space" in answer["message"]
-    assert host.run_dir("r2").exists() == (answer["t"] == "fact")
-
-
-def test_a_stop_reaches_a_run_on_a_full_disk(small):
-    host = small(4)
-    console = host.connect()
-    console.hello()
-    console.start("r1", command(
-        "import time", "f = open('fill', 'wb', buffering=0)",
-        "try:", " while True: f.write(bytes(4096))", "except OSError: pass",
-        "open(1, 'w', closefd=False)", "time.sleep(600)"))  # fmt: skip
-    console.running("r1")
-    fill = host.run_dir("r1") / "work" / "fill"
-    wait_for(lambda: fill.exists() and os.statvfs(fill).f_bavail == 0, "a full disk")
-    console.stop("r1", 0)
-    facts = console.closed("r1")
-    assert facts["why"] == "stop" and facts["survivors"] == []
-
-
-def test_a_log_larger_than_the_disk_passes_through_whole(small):
-    host = small(32)
-    console = host.connect()
-    console.hello()
-    # The writer waits for room, as a program that must not lose a line would.
-    console.start("r1", command(
-        "import os, time", "block = b''.join(b'%015d\\n' % i for i in range(4096))",
-        "for n in range(800):",
-        " while os.statvfs('.').f_bavail * 4096 < 4 << 20: time.sleep(0.002)",
-        " os.write(1, block)"), log_budget_mb=1000)  # fmt: skip
-    console.closed("r1")
-    found, digest = console.ended_log("r1")
-    assert len(found) == 800 * 65536 and "r1" not in console.gaps
-    assert digest == log_digest(found)
-
-
-def test_a_flood_over_the_budget_leaves_the_disk_room(small):
-    host = small(48)
-    console = host.connect()
-    console.hello()
-    console.start("r1", command(
-        "import os, time", "block = bytes(65536)",
-        "for n in range(4000): os.write(1, block); time.sleep(0.0005)", "open('fine', 'w').write('x')"),
-        pull=False, log_budget_mb=8)  # fmt: skip
-    facts = console.closed("r1")
-    assert facts["exit_code"] == 0 and facts["log"]["size"] == 4000 * 65536
+from tests.runner.console import PYTHON, RUNNER, Host, wait_for
 
 
 def shell(host, request, typed=b""):
