@@ -208,7 +208,7 @@ def test_together_with_a_cgroup_nobody_is_left_and_neither_is_the_cgroup(host, e
     facts, tree = console.running("r1"), everybody(host)
     assert facts["containment"] == "pid_namespace" and cgroup_pids(facts["cgroup"]) == tree - {first_of(host)}
     if end == "stop":
-        console.stop("r1", 0.2)
+        console.stop("r1", 60)
     else:
         for keeper in host.keepers("r1"):
             os.kill(keeper, signal.SIGKILL)
