@@ -7,15 +7,18 @@ mostly end before their timeouts: then the next pass finds an earlier moment, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import groupby
+from operator import attrgetter
 
 from jobs.rules.asks import Asks
 from jobs.rules.rooms import Amounts, House
-from jobs.rules.running import Claim, Occupants, Running
+from jobs.rules.running import Claim, Running
 from jobs.rules.stock import Stock, without
+
+_ends: Callable[[Running], float] = attrgetter("ends")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class Reservation:
 
 def reservation(
     house: House,
-    occupants: Occupants,
+    running: Sequence[Running],
     promised: Sequence[Reservation],
     job: int,
     asks: Asks,
@@ -47,7 +50,10 @@ def reservation(
     now: float,
     lasts_s: float,
 ) -> Reservation | None:
-    """What was promised before counts as taken from now on. None: nobody can know."""
+    """`running`: those on the hosts in question, by their ends. What was promised before counts as taken from now on.
+
+    None: nobody can know.
+    """
     stock = Stock(house, asks, location)
     for other in promised:
         stock.change(other.as_running().claims, -1)
@@ -55,7 +61,6 @@ def reservation(
     since: dict[int, float] = {}
     at = now
     if not stock.enough():
-        running = occupants.on(house.having(asks.hosts_with, location))
         at = _released(stock, running, promised, since)
     seats = (
         stock.seats(sorted(stock.free, key=lambda host: (since.get(host, now), host))) if at >= 0 else None
@@ -72,7 +77,7 @@ def _released(
 ) -> float:
     """Let everything end in its order until the job fits; when that is, or -1."""
     also = sorted((each.as_running() for each in promised), key=_ends)
-    for at, ending in groupby(merge(running, also, key=_ends), key=_ends):
+    for at, ending in groupby(merge(running, also, key=_ends) if also else running, key=_ends):
         more = False
         for each in ending:
             if stock.change(each.claims):
@@ -81,7 +86,3 @@ def _released(
         if more and stock.enough():
             return at
     return -1.0
-
-
-def _ends(running: Running) -> float:
-    return running.ends

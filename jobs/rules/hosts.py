@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -57,13 +58,15 @@ class Ask:
 class Gang:
     """The replicas of a job, sorted for the search of their places. A job is searched for often, and never changes."""
 
-    __slots__ = ("asks", "by_cpus", "by_gpus", "mixed", "sizes", "whole")
+    __slots__ = ("asks", "by_cpus", "by_gpus", "counts", "mixed", "sizes", "whole")
 
     def __init__(self, asks: Sequence[Ask]) -> None:
         self.asks = tuple(asks)
         self.by_gpus = sorted(asks, key=lambda ask: (-ask.needs.gpus, -ask.needs.cpus, -ask.needs.memory_mb))
         self.by_cpus = sorted(asks, key=lambda ask: (-ask.needs.cpus, -ask.needs.memory_mb, -ask.needs.gpus))
-        self.sizes = tuple(dict.fromkeys(ask.needs for ask in self.by_gpus))
+        # How many replicas need the same, the largest first.
+        self.counts = tuple(Counter(ask.needs for ask in self.by_gpus).items())
+        self.sizes = tuple(needs for needs, _ in self.counts)
         self.mixed = len(self.sizes) > 1
         kinds = sorted({needs.accelerator_type for needs in self.sizes if needs.gpus})
         # All of them on one host; None where no host is looked for that has all.

@@ -12,6 +12,7 @@ The order depends on nothing else, so it does not change with the order in which
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
@@ -61,13 +62,11 @@ def in_order(
     waiting: Iterable[Waiting], shares: Mapping[int, Share], held: Mapping[int, float]
 ) -> list[Waiting]:
     """`held`: what the jobs of a project hold now, in GPUs."""
-    classes: dict[tuple[bool, int], list[Waiting]] = {}
-    for each in sorted(waiting, key=attrgetter("job")):
-        key = (each.spot, -each.priority)
-        if key not in classes:
-            classes[key] = []
+    by_age = sorted(waiting, key=attrgetter("job"))
+    classes: defaultdict[tuple[bool, int], list[Waiting]] = defaultdict(list)
+    for key, each in zip(map(attrgetter("spot", "priority"), by_age), by_age, strict=True):
         classes[key].append(each)
-    by_class = [classes[key] for key in sorted(classes)]
+    by_class = [classes[key] for key in sorted(classes, key=lambda key: (key[0], -key[1]))]
     projects = {each.project for one in by_class for each in one}
     if len(projects) <= 1:
         return [each for one in by_class for each in one]
@@ -89,8 +88,7 @@ def _by_charge(
     """Those of one class, each at what its project is charged with before it."""
     charges = []
     costs: dict[str, float] = {}
-    for each in by_age:
-        project, asks = each.project, each.asks
+    for project, asks in map(attrgetter("project", "asks"), by_age):
         cost = costs.get(asks)
         if cost is None:
             cost = costs[asks] = asking.read(asks).weight * CHARGE_S

@@ -72,6 +72,8 @@ class Placer:
         self, gang: Gang, location: str, spread: int, ends: float, backfill: bool
     ) -> tuple[Seat, ...] | None:
         """The same, without words."""
+        if not all(self.house.at_most(needs, location) >= count for needs, count in gang.counts):
+            return None
         self._spread, self._ends, self._backfill = spread, ends, backfill
         return self._seats(gang, location, _STEPS_IN_A_PASS)[0]
 

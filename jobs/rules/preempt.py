@@ -35,13 +35,18 @@ def victims(
     chosen = _fewest(stock, young, now)
     if len(chosen) < 2:
         return chosen
+    for each in chosen:
+        stock.change(each.claims, -1, until=each.ends)
     large = sorted(there, key=lambda each: (-each.gpus, -each.since, -each.job))
     found = [chosen, _fewest(stock, large, now)]
     return min(found, key=lambda chosen: (len(chosen), _lost(chosen, now)))
 
 
 def _fewest(stock: Stock, order: Sequence[Running], now: float) -> tuple[Running, ...]:
-    """One after the other until it is enough; then whoever is not needed after all is left alone, dearest first."""
+    """One after the other until it is enough; then whoever is not needed after all is left alone, dearest first.
+
+    What those who are chosen hold is in stock afterwards.
+    """
     chosen: list[Running] = []
     for each in order:
         if stock.enough():
@@ -55,12 +60,8 @@ def _fewest(stock: Stock, order: Sequence[Running], now: float) -> tuple[Running
                 chosen.remove(each)
             else:
                 stock.change(each.claims, until=each.ends)
-        needed = tuple(chosen)
-    else:
-        needed = ()
-    for each in chosen:
-        stock.change(each.claims, -1, until=each.ends)
-    return needed
+        return tuple(chosen)
+    return ()
 
 
 def _dearest(now: float) -> Callable[[Running], Any]:

@@ -7,8 +7,10 @@ free in them, those with guards apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from jobs.rules.hosts import ANYWHERE, Ask, HostView, Seat
 from jobs.rules.machines import Needs
@@ -16,6 +18,7 @@ from jobs.rules.topology import choose
 
 EPSILON = 1e-6
 NEVER = float("inf")
+MANY = 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -28,12 +31,8 @@ class Amounts:
 
     def slots(self, needs: Needs) -> int:
         """How many such replicas fit."""
-        most = _times(self.cpus + EPSILON, needs.cpus)
-        if needs.gpus:
-            most = min(most, self.gpus.get(needs.accelerator_type, 0) // needs.gpus)
-        if needs.memory_mb:
-            most = min(most, self.memory_mb // needs.memory_mb)
-        return max(int(most), 0)
+        gpus = self.gpus.get(needs.accelerator_type, 0) if needs.gpus else 0
+        return _slots(needs, self.cpus, self.memory_mb, gpus)
 
     def add(self, cpus: float, memory_mb: int, kind: str, gpus: int, sign: int = 1) -> None:
         self.cpus += sign * cpus
@@ -45,8 +44,14 @@ class Amounts:
         return Amounts(self.cpus, self.memory_mb, dict(self.gpus))
 
 
-def _times(have: float, need: float) -> float:
-    return have // need if need else 1e9
+def _slots(needs: Needs, cpus: float, memory_mb: int, gpus: int) -> int:
+    """How many such replicas fit into so much, the GPUs being of their kind. Searches ask little else."""
+    most = (cpus + EPSILON) // needs.cpus if needs.cpus else MANY
+    if needs.gpus:
+        most = min(most, gpus // needs.gpus)
+    if needs.memory_mb:
+        most = min(most, memory_mb // needs.memory_mb)
+    return max(int(most), 0)
 
 
 @dataclass(slots=True)
@@ -58,10 +63,11 @@ class Guard:
 
 
 class Room:
-    __slots__ = ("cpus", "gpus", "guards", "host", "memory_mb", "ports")
+    __slots__ = ("cpus", "gpus", "guards", "host", "id", "memory_mb", "ports")
 
     def __init__(self, host: HostView) -> None:
         self.host = host
+        self.id = host.id
         self.cpus = host.cpus - host.used_cpus
         self.memory_mb = host.memory_mb - host.used_memory_mb
         self.ports = set(host.used_ports)
@@ -69,9 +75,11 @@ class Room:
         self.guards: list[Guard] = []
         used = host.used_gpus
         for gpu in host.gpus:
-            free = self.gpus.setdefault(gpu.accelerator_type, [])
+            kind = gpu.accelerator_type
+            if kind not in self.gpus:
+                self.gpus[kind] = []
             if gpu.uuid not in used:
-                free.append((gpu.index, gpu.uuid))
+                self.gpus[kind].append((gpu.index, gpu.uuid))
         for free in self.gpus.values():
             free.sort()
 
@@ -82,12 +90,16 @@ class Room:
             and self.memory_mb >= needs.memory_mb
             and (not needs.gpus or len(self.gpus.get(needs.accelerator_type, ())) >= needs.gpus)
             and len(self.ports) + seats <= len(ports)
-            and all(ends <= guard.at or guard.spare.slots(needs) for guard in self.guards)
+            and (not self.guards or self._leaves_enough(needs, ends))
         )
+
+    def _leaves_enough(self, needs: Needs, ends: float) -> bool:
+        return all(ends <= guard.at or guard.spare.slots(needs) for guard in self.guards)
 
     def slots(self, needs: Needs, ports: range, ends: float = NEVER) -> int:
         """How many such replicas have room."""
-        most = min(self.amounts().slots(needs), len(ports) - len(self.ports))
+        gpus = len(self.gpus.get(needs.accelerator_type, ())) if needs.gpus else 0
+        most = min(_slots(needs, self.cpus, self.memory_mb, gpus), len(ports) - len(self.ports))
         return min([most, *(guard.spare.slots(needs) for guard in self.guards if ends > guard.at)])
 
     def amounts(self) -> Amounts:
@@ -132,27 +144,40 @@ class Room:
 
 # The buckets of free CPUs are kept apart for hosts without and with GPUs.
 CPUS, CPUS_BESIDE_GPUS = "cpus", "cpus of GPU hosts"
+# Where a room is found: by location, by what is counted, by whether it is guarded; and how much of that is free in it.
+Where = tuple[tuple[str, str, bool], int]
+
+
+_by_id = attrgetter("id")
 
 
 class Buckets:
-    """The rooms of one location by how much of one thing is free in them."""
+    """The rooms of one location by how much of one thing is free in them, and then by their ids."""
 
     def __init__(self) -> None:
-        self._levels: dict[int, dict[int, Room]] = {}
+        self._levels: dict[int, list[Room]] = {}
 
     def put(self, level: int, room: Room) -> None:
-        self._levels.setdefault(level, {})[room.host.id] = room
+        if level in self._levels:
+            insort(self._levels[level], room, key=_by_id)
+        else:
+            self._levels[level] = [room]
 
     def take(self, level: int, room: Room) -> None:
-        del self._levels[level][room.host.id]
-        if not self._levels[level]:
+        rooms = self._levels[level]
+        del rooms[bisect_left(rooms, room.id, key=_by_id)]
+        if not rooms:
             del self._levels[level]
 
     def levels(self, least: int) -> list[int]:
         return [level for level in self._levels if level >= least]
 
-    def at(self, level: int) -> Iterable[Room]:
-        return self._levels.get(level, {}).values()
+    def at(self, level: int) -> Sequence[Room]:
+        return self._levels.get(level, ())
+
+    def fit(self, each: int) -> int:
+        """How many times so much of it is free, room by room."""
+        return sum(level // each * len(rooms) for level, rooms in self._levels.items() if level >= each)
 
     @property
     def most(self) -> int:
@@ -178,7 +203,8 @@ class House:
         for room in self.rooms.values():
             for kind in ("", *room.gpus):
                 self._with.setdefault((room.host.location, kind), set()).add(room.host.id)
-            self._file(room)
+            for where in _where(room):
+                self._file(room, where)
 
     def candidates(self, needs: Needs, location: str, backfill: bool, fullest: bool = True) -> Iterator[Room]:
         """Rooms with enough of what counts most, the fullest first (or the emptiest).
@@ -193,18 +219,30 @@ class House:
                 levels = {level for group in groups for level in group.levels(least)}
                 for level in sorted(levels, reverse=not fullest):
                     for group in groups:
-                        yield from sorted(group.at(level), key=_by_id)
+                        yield from group.at(level)
 
     def might_hold(self, needs: Needs, location: str) -> bool:
         """Is there a host with enough free of what counts most? If not, no search for a place finds one."""
         kinds = (needs.accelerator_type,) if needs.gpus else (CPUS, CPUS_BESIDE_GPUS)
         least = needs.gpus or int(needs.cpus)
-        return any(group.most >= least for kind in kinds for group in self.all_groups(kind, location))
+        for kind in kinds:
+            for group in self.all_groups(kind, location):
+                if group.most >= least:
+                    return True
+        return False
+
+    def at_most(self, needs: Needs, location: str) -> int:
+        """No more such replicas have room: by what counts most alone, whatever is guarded."""
+        if not needs.gpus and needs.cpus < 1:
+            return MANY
+        kinds = (needs.accelerator_type,) if needs.gpus else (CPUS, CPUS_BESIDE_GPUS)
+        groups = [group for kind in kinds for group in self.all_groups(kind, location)]
+        return sum(group.fit(needs.gpus or int(needs.cpus)) for group in groups)
 
     def groups(self, kind: str, location: str, guarded: bool) -> list[Buckets]:
-        places = self.locations if location in ANYWHERE else [location]
-        found = (self._buckets.get((place, kind, guarded)) for place in places)
-        return [group for group in found if group is not None]
+        places = self.locations if location in ANYWHERE else (location,)
+        keys = [(place, kind, guarded) for place in places]
+        return [self._buckets[key] for key in keys if key in self._buckets]
 
     def all_groups(self, kind: str, location: str) -> list[Buckets]:
         return [*self.groups(kind, location, False), *self.groups(kind, location, True)]
@@ -228,52 +266,51 @@ class House:
         """For each the first free port from `spread` on."""
         start, count = spread % len(ports), len(ports)
         seats: list[Seat] = []
-
-        def change() -> None:
-            step = 0
-            for ask in asks:
-                while (port := ports[(start + step) % count]) in room.ports:
-                    step += 1
-                    if step >= count:
-                        raise ValueError("no port is free")
-                gpus = room.take(ask.needs, port, ends)
-                seats.append(Seat(ask.replica, room.host.id, gpus, port))
-
-        self._refile(room, change)
+        before, step = _where(room), 0
+        for ask in asks:
+            while (port := ports[(start + step) % count]) in room.ports:
+                step += 1
+                if step >= count:
+                    raise ValueError("no port is free")
+            gpus = room.take(ask.needs, port, ends)
+            seats.append(Seat(ask.replica, room.id, gpus, port))
+        self._refile(room, before)
         return seats
 
     def unseat(self, room: Room, ask: Ask, seat: Seat, ends: float) -> None:
-        self._refile(room, lambda: room.give(ask.needs, seat, ends))
+        before = _where(room)
+        room.give(ask.needs, seat, ends)
+        self._refile(room, before)
 
     def guard(self, spare: Mapping[int, Amounts], at: float) -> None:
         """From `at` on, no more than this is free on these hosts for those who come behind."""
         for host, amounts in spare.items():
             room = self.rooms[host]
-            guard = Guard(at, amounts)
-            self._refile(room, lambda room=room, guard=guard: room.guards.append(guard))  # type: ignore[misc]
+            before = _where(room)
+            room.guards.append(Guard(at, amounts))
+            self._refile(room, before)
 
     def close(self, hosts: Iterable[int], at: float) -> None:
         """Nothing more is placed on these hosts for anybody who would still be there at `at`."""
         self.guard({host: Amounts(0.0, 0, {}) for host in hosts}, at)
 
-    def _refile(self, room: Room, change: Callable[[], None]) -> None:
-        for kind, level in _levels(room):
-            self._buckets[room.host.location, kind, bool(room.guards)].take(level, room)
-        change()
-        self._file(room)
+    def _refile(self, room: Room, before: Sequence[Where]) -> None:
+        """A room has more or less of what it had: most of where it is filed stays."""
+        for (key, level), after in zip(before, _where(room), strict=True):
+            if (key, level) != after:
+                self._buckets[key].take(level, room)
+                self._file(room, after)
 
-    def _file(self, room: Room) -> None:
-        for kind, level in _levels(room):
-            key = (room.host.location, kind, bool(room.guards))
-            if key not in self._buckets:
-                self._buckets[key] = Buckets()
-            self._buckets[key].put(level, room)
-
-
-def _by_id(room: Room) -> int:
-    return room.host.id
+    def _file(self, room: Room, where: Where) -> None:
+        key, level = where
+        if key not in self._buckets:
+            self._buckets[key] = Buckets()
+        self._buckets[key].put(level, room)
 
 
-def _levels(room: Room) -> list[tuple[str, int]]:
-    cpus = (CPUS_BESIDE_GPUS if room.gpus else CPUS, int(room.cpus + EPSILON))
-    return [cpus, *((kind, len(free)) for kind, free in room.gpus.items())]
+def _where(room: Room) -> list[Where]:
+    place, guarded = room.host.location, bool(room.guards)
+    cpus = CPUS_BESIDE_GPUS if room.gpus else CPUS
+    where: list[Where] = [((place, cpus, guarded), int(room.cpus + EPSILON))]
+    where += [((place, kind, guarded), len(free)) for kind, free in room.gpus.items()]
+    return where

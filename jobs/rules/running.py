@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple
 
 
@@ -44,6 +45,9 @@ class Running(NamedTuple):
         return held
 
 
+by_end = attrgetter("ends", "job")
+
+
 class Occupants:
     """Those who have a place, by their end. Who is on a host or of a project is found at once."""
 
@@ -66,7 +70,7 @@ class Occupants:
 
     def remove(self, one: Running) -> None:
         for each in self._lists(one):
-            each.remove(one)
+            del each[bisect_left(each, by_end(one), key=by_end)]
 
     def _lists(self, one: Running) -> list[list[Running]]:
         return [self.all, self._of[one.project], *(self._on[host] for host in {c.host for c in one.claims})]
@@ -85,7 +89,3 @@ class Occupants:
         for one in self.all:
             found[one.project].append(one)
         return found
-
-
-def by_end(running: Running) -> tuple[float, int]:
-    return running.ends, running.job

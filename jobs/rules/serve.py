@@ -98,13 +98,53 @@ def serve(
 Family = tuple[str, tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
 class _Area:
-    """The hosts on which a job may find a place, when somebody will have one there, and what was refused for room."""
+    """The hosts on which a job may find a place, when somebody will have one there, and what was refused for room.
 
-    hosts: frozenset[int]
-    moments: list[float]
-    full: set[tuple[str, int]] = field(default_factory=set)
+    `full`: what was asked for and had no place, by how many of these moments it would outlive.
+    """
+
+    __slots__ = ("full", "hosts", "moments")
+
+    def __init__(self, hosts: frozenset[int], moments: list[float]) -> None:
+        self.hosts, self.moments = hosts, moments
+        self.full: list[set[_Want]] = [set() for _ in range(len(moments) + 1)]
+
+    def expect(self, at: float) -> None:
+        """One moment more."""
+        insort(self.moments, at)
+        self.full = [set() for _ in range(len(self.moments) + 1)]
+
+
+class _Want:
+    """What is asked for by jobs that ask for the same."""
+
+    __slots__ = ("areas", "read")
+
+    def __init__(self, asked: str) -> None:
+        self.read = asks.read(asked)
+        self.areas: dict[str, _Area] = {}
+
+
+class _Purse:
+    """What those whose jobs count against the same limits were told: what is within quota, and why something is not.
+
+    `free`: no limit says anything about jobs that need other GPUs than `limited`.
+    """
+
+    __slots__ = ("free", "limited", "over", "owner", "project", "within")
+
+    def __init__(self, book: Book, project: int, owner: int | None) -> None:
+        self.project, self.owner = project, owner
+        limits = [account.limits for account in book.accounts(project, owner)]
+        self.free = not any(each.concern({}) for each in limits)
+        self.limited = frozenset(kind for each in limits for kind in each.gpus)
+        self.within: set[_Want] = set()
+        # What a project holds only grows within a pass: a refusal holds until its end.
+        self.over: dict[_Want, str] = {}
+
+    def unlimited(self, want: _Want) -> bool:
+        return self.free and self.limited.isdisjoint(want.read.kinds)
 
 
 class _Server:
@@ -114,20 +154,16 @@ class _Server:
         self.placer = Placer(ground.hosts, ground.ports)
         self.occupants = Occupants(ground.running)
         self.pledges = Pledges(book, self.occupants)
-        self.stopping = [each for each in self.occupants.all if each.stopping]
+        self.stopping = any(each.stopping for each in self.occupants.all)
         self.spots = {each.job for each in self.occupants.all if each.spot and not each.stopping}
         self.work = 0
         self.most_work = max(MOST_WORK, MOST_WHOLE_LOOKS * (len(ground.hosts) + len(self.occupants.all)))
         self.looks_behind = 0
         self.unknown: dict[Family, int] = {}
         self.names = {host.id: host.name for host in ground.hosts}
-        # What was asked for before: within quota, and over quota.
-        self.within: dict[int, set[tuple[int | None, str]]] = {}
-        self.over: dict[tuple[int, int | None, str], str] = {}
-        # Whether a limit says anything about jobs of these kinds of GPUs.
-        self.limited: dict[tuple[int, int | None, tuple[str, ...]], bool] = {}
+        self.wants: dict[str, _Want] = {}
+        self.purses: dict[tuple[int, int | None], _Purse] = {}
         self.areas: dict[Family, _Area] = {}
-        self.area_of: dict[tuple[str, str], _Area] = {}
         self.families: set[Family] = set()
         # Where somebody waits for whom nobody can make room: what is freed there is theirs first.
         self.stuck: set[tuple[str, str]] = set()
@@ -135,76 +171,75 @@ class _Server:
     def offer(self, each: Waiting) -> None:
         """Most of a long queue leaves this at the second `return`."""
         job, project, owner, location, asked, timeout_s, *_ = each
-        # People without a limit of their own are all alike, which spares most questions.
-        if owner is not None and (project, owner) not in self.book.members:
-            owner = None
-        within = self.within.get(project)
-        if within is None or (owner, asked) not in within:
-            why = self._over_quota(project, owner, asked)
+        want = self.wants.get(asked) or self._want(asked)
+        purse = self.purses.get((project, owner)) or self._purse(project, owner)
+        if want not in purse.within and not purse.unlimited(want):
+            why = self._over_quota(purse, want)
             if why:
                 self.served.reasons[job] = why
                 self.served.over_quota.add(job)
                 return
         ends = self.now + timeout_s + AFTER_TIMEOUT_S
-        area = self.area_of.get((asked, location)) or self._area(each)
+        area = want.areas.get(location) or self._area(want, location)
         # How many of the reservations it would outlive.
         outlives = bisect_left(area.moments, ends)
-        if (asked, outlives) in area.full:
+        if want in area.full[outlives]:
             self.served.reasons[job] = BEHIND
             return
-        if self.pledges.kept(project, owner, each.read.gpus, ends):
-            self.served.reasons[each.job] = KEPT
-            self.served.over_quota.add(each.job)
+        if self.pledges.kept(project, purse.owner, want.read.gpus, ends):
+            self.served.reasons[job] = KEPT
+            self.served.over_quota.add(job)
             return
-        blocked = self._place(each, ends, backfill=bool(area.moments) and not outlives)
-        if blocked is None:
-            self.within.pop(each.project, None)
-            return
-        self.served.reasons[job] = blocked
-        area.full.add((asked, bisect_left(area.moments, ends)))
+        blocked = self._place(each, want, ends, backfill=bool(area.moments) and not outlives)
+        if blocked is not None:
+            self.served.reasons[job] = blocked
+            area.full[bisect_left(area.moments, ends)].add(want)
 
-    def _area(self, each: Waiting) -> _Area:
-        short = (each.asks, each.location)
-        area = self.area_of.get(short)
-        if area is None:
-            area = self.area_of[short] = self._new_area(each)
-        return area
+    def _want(self, asked: str) -> _Want:
+        want = self.wants[asked] = _Want(asked)
+        return want
 
-    def _new_area(self, each: Waiting) -> _Area:
-        key = (each.location, each.read.hosts_with)
+    def _purse(self, project: int, owner: int | None) -> _Purse:
+        """People without a limit of their own are all alike, which spares most questions."""
+        payer = owner if (project, owner) in self.book.members else None
+        if (project, payer) not in self.purses:
+            self.purses[project, payer] = _Purse(self.book, project, payer)
+        purse = self.purses[project, owner] = self.purses[project, payer]
+        return purse
+
+    def _area(self, want: _Want, location: str) -> _Area:
+        key = (location, want.read.hosts_with)
         if key not in self.areas:
-            hosts = self.placer.house.having(each.read.hosts_with, each.location)
+            hosts = self.placer.house.having(want.read.hosts_with, location)
             at = [one.at for one in self.served.reserved if not hosts.isdisjoint(one.seats)]
             self.areas[key] = _Area(hosts, sorted(at))
-        return self.areas[key]
+        area = want.areas[location] = self.areas[key]
+        return area
 
-    def _over_quota(self, project: int, owner: int | None, asked: str) -> str:
-        """What a project holds only grows within a pass: a refusal holds until its end."""
-        key = (project, owner, asked)
-        if key not in self.over:
-            read = asks.read(asked)
-            of_kinds = (project, owner, read.kinds)
-            if of_kinds not in self.limited:
-                self.limited[of_kinds] = self.book.concerns(project, owner, read.gpus)
-            why = self.book.refusal(project, owner, read.gpus) if self.limited[of_kinds] else None
-            if why is None:
-                if project not in self.within:
-                    self.within[project] = set()
-                self.within[project].add((owner, asked))
-                return ""
-            self.pledges.wait(project, owner, asks.read(asked).gpus)
-            self.over[key] = f"Waits for quota: {why}."
-        return self.over[key]
+    def _over_quota(self, purse: _Purse, want: _Want) -> str:
+        if want in purse.over:
+            return purse.over[want]
+        gpus = want.read.gpus
+        why = self.book.refusal(purse.project, purse.owner, gpus)
+        if why is None:
+            purse.within.add(want)
+            return ""
+        self.pledges.wait(purse.project, purse.owner, gpus)
+        purse.over[want] = f"Waits for quota: {why}."
+        return purse.over[want]
 
-    def _place(self, each: Waiting, ends: float, backfill: bool) -> str | None:
+    def _place(self, each: Waiting, want: _Want, ends: float, backfill: bool) -> str | None:
         """None when it has its place, else why it has none."""
-        wanted = each.read
+        wanted = want.read
         spread = each.job + PORTS_APART * each.attempt
         seats = self.placer.find(wanted.gang, each.location, spread, ends, backfill)
         if seats is None:
-            return self._blocked(each, ends)
+            return self._blocked(each, want, ends)
         self.book.take(each.project, each.owner, wanted.gpus)
         self.pledges.take(each.project, each.owner, wanted.gpus, ends)
+        for purse in self.purses.values():
+            if purse.project == each.project:
+                purse.within.clear()
         self.served.placed.append((each, seats))
         needs = {ask.replica: ask.needs for ask in wanted.each()}
         claims = tuple(
@@ -219,103 +254,105 @@ class _Server:
 
     # -- blocked --
 
-    def _blocked(self, each: Waiting, ends: float) -> str:
-        family = (each.location, each.read.kinds)
+    def _blocked(self, each: Waiting, want: _Want, ends: float) -> str:
+        family = (each.location, want.read.kinds)
         first = family not in self.families
-        if not (first or self.stopping or self._may_ask(each)):
+        wants = {(each.location, kind) for kind in want.read.kinds or ("",)}
+        may_ask = self._may_ask(each, wants)
+        if not (first or self.stopping or may_ask):
+            return BEHIND
+        if not first and not self._time_behind():
+            self.stuck |= wants
             return BEHIND
         kept = None
         soon = False
-        if self._may_look(each, family, first):
-            stopped = self._make_room(each, ends)
-            kept = self._reservation(each) if first or stopped or self.stopping else None
-            soon = kept is not None and self._soon(kept)
+        area = self._area(want, each.location)
+        there = self._look(area, family, first)
+        if there is not None:
+            stopped = self._make_room(each, want, ends, there) if may_ask else ()
+            if stopped:
+                there = self.occupants.on(area.hosts)
+            kept = self._reservation(each, want, area, there) if first or self.stopping else None
+            soon = kept is not None and self._soon(kept, there)
         if not soon:
-            self.stuck |= self._wants(each)
-        lacking = self.placer.why(each.read.each(), each.location) if first or soon else BEHIND
+            self.stuck |= wants
+        lacking = self.placer.why(want.read.each(), each.location) if first or soon else BEHIND
         if kept is None or not (first or soon):
-            self._not_known(each, family, first)
+            self._not_known(area, family, first)
             return lacking
         self.families.add(family)
-        self._keep(each, kept)
+        self._keep(each, want, kept)
         return self._explained(lacking, kept, soon)
 
-    def _may_look(self, each: Waiting, family: Family, first: bool) -> bool:
-        """Counts what the search may have to look at."""
-        most = self.most_work if first else MOST_WORK_BEHIND
-        if self.work >= most or not (first or self.looks_behind < MOST_LOOKS_BEHIND):
-            return False
+    def _time_behind(self) -> bool:
+        return self.work < MOST_WORK_BEHIND and self.looks_behind < MOST_LOOKS_BEHIND
+
+    def _look(self, area: _Area, family: Family, first: bool) -> Sequence[Running] | None:
+        """Who is on its hosts, if there is time to look at them for the first of a family. Counts what is looked at."""
+        if first and self.work >= self.most_work:
+            return None
         self.looks_behind += not first
         if first:
             self.unknown[family] = self.unknown.get(family, 0) + 1
-        hosts = self._area(each).hosts
-        self.work += len(hosts) + len(self.occupants.on(hosts))
-        return True
+        there = self.occupants.on(area.hosts)
+        self.work += len(area.hosts) + len(there)
+        return there
 
-    def _not_known(self, each: Waiting, family: Family, first: bool) -> None:
+    def _not_known(self, area: _Area, family: Family, first: bool) -> None:
         """It may be the next one whose start can be known; or there was no time to look, and nobody may be first."""
         looked = self.unknown.get(family, 0)
         if not first or 0 < looked < MOST_UNKNOWN:
             return
         self.families.add(family)
         if not looked:
-            self.placer.house.close(self._area(each).hosts, self.now)
+            self.placer.house.close(area.hosts, self.now)
 
-    def _keep(self, each: Waiting, kept: Reservation) -> None:
+    def _keep(self, each: Waiting, want: _Want, kept: Reservation) -> None:
         """From now on those who come behind get only what does not delay it."""
         self.served.reserved.append(kept)
         for area in self.areas.values():
             if not area.hosts.isdisjoint(kept.seats):
-                insort(area.moments, kept.at)
-                area.full.clear()
+                area.expect(kept.at)
         self.served.starts[each.job] = whole_minute(kept.at)
         self.placer.house.guard(kept.spare, kept.at)
-        self.pledges.reserve(each.project, each.owner, each.read.gpus, kept.at)
+        self.pledges.reserve(each.project, each.owner, want.read.gpus, kept.at)
 
-    def _reservation(self, each: Waiting) -> Reservation | None:
-        hosts = self._area(each).hosts
+    def _reservation(
+        self, each: Waiting, want: _Want, area: _Area, there: Sequence[Running]
+    ) -> Reservation | None:
         return reservation(
             self.placer.house,
-            self.occupants,
-            [one for one in self.served.reserved if not hosts.isdisjoint(one.seats)],
+            there,
+            [one for one in self.served.reserved if not area.hosts.isdisjoint(one.seats)],
             each.job,
-            each.read,
+            want.read,
             each.location,
             self.now,
             each.timeout_s + AFTER_TIMEOUT_S,
         )
 
-    def _may_ask(self, each: Waiting) -> bool:
+    def _may_ask(self, each: Waiting, wants: set[tuple[str, str]]) -> bool:
         """Not for somebody behind a job that goes on waiting: it would get the room, and all would begin anew."""
-        return bool(self.spots) and not each.spot and not self._wants(each) & self.stuck
+        return bool(self.spots) and not each.spot and wants.isdisjoint(self.stuck)
 
-    def _wants(self, each: Waiting) -> set[tuple[str, str]]:
-        return {(each.location, kind) for kind in each.read.kinds or ("",)}
-
-    def _make_room(self, each: Waiting, ends: float) -> bool:
+    def _make_room(self, each: Waiting, want: _Want, ends: float, there: Sequence[Running]) -> bool:
         """Are SPOT jobs stopped for it?"""
-        if not self._may_ask(each):
-            return False
-        house = self.placer.house
-        there = self.occupants.on(self._area(each).hosts)
         spots = [one for one in there if one.job in self.spots]
-        chosen = victims(house, spots, self.stopping, each.read, each.location, self.now, ends)
-        if not chosen:
-            return False
-        self.served.preempted += [Preempted(one.job, each.job) for one in chosen]
-        stopping = [one._replace(ends=self.now + self.ground.grace_s, stopping=True) for one in chosen]
-        self.spots -= {one.job for one in chosen}
-        self.stopping += stopping
-        for before, after in zip(chosen, stopping, strict=True):
-            self.occupants.remove(before)
-            self.occupants.add(after)
-        return True
+        stopping = [one for one in there if one.stopping]
+        chosen = victims(self.placer.house, spots, stopping, want.read, each.location, self.now, ends)
+        for one in chosen:
+            self.served.preempted.append(Preempted(one.job, each.job))
+            self.spots.remove(one.job)
+            self.occupants.remove(one)
+            self.occupants.add(one._replace(ends=self.now + self.ground.grace_s, stopping=True))
+        self.stopping = self.stopping or bool(chosen)
+        return bool(chosen)
 
-    def _soon(self, kept: Reservation) -> bool:
+    def _soon(self, kept: Reservation, there: Sequence[Running]) -> bool:
         """Is it only waiting for those that are being stopped?"""
         return any(
-            one.ends >= kept.at and any(claim.host in kept.seats for claim in one.claims)
-            for one in self.stopping
+            one.stopping and one.ends >= kept.at and any(claim.host in kept.seats for claim in one.claims)
+            for one in there
         )
 
     def _explained(self, lacking: str, kept: Reservation, soon: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from jobs.rules.asks import Asks
 from jobs.rules.machines import Needs
@@ -10,21 +11,32 @@ from jobs.rules.rooms import Amounts, Guard, House
 from jobs.rules.running import Claim
 
 
+@dataclass(slots=True)
+class _Size:
+    """Replicas that need the same, and how many more of them there is room for, by host and in all."""
+
+    needs: Needs
+    count: int
+    slots: dict[int, int] = field(default_factory=dict)
+    total: int = 0
+
+
 class Stock:
     """Of one location, for one job. `ends`: only what it may hold until then, next to what is reserved."""
 
     def __init__(self, house: House, asks: Asks, location: str, ends: float | None = None) -> None:
-        self.sizes = sorted(asks.sizes, key=lambda size: (-size[0].gpus, -size[0].cpus, -size[0].memory_mb))
+        self._sizes = sorted(
+            (_Size(*size) for size in asks.sizes),
+            key=lambda size: (-size.needs.gpus, -size.needs.cpus, -size.needs.memory_mb),
+        )
         self.free: dict[int, Amounts] = {}
         self.guards: dict[int, list[Guard]] = {}
         self._house, self._ends = house, ends
         self._there = house.having(asks.hosts_with, location)
-        self._slots: list[dict[int, int]] = [{} for _ in self.sizes]
-        self._total = [0] * len(self.sizes)
         # Hosts on which nothing is free now are looked at when something of them is given back.
-        for needs, _ in self.sizes:
-            for room in house.candidates(needs, location, False):
-                self.knows(room.host.id)
+        for size in self._sizes:
+            for room in house.candidates(size.needs, location, False):
+                self.knows(room.id)
 
     def knows(self, host: int) -> bool:
         """Is it one of the location's hosts that have what the job is made of?"""
@@ -44,11 +56,11 @@ class Stock:
     def _count(self, host: int) -> bool:
         """How many replicas have room there; whether it is more than before."""
         more = False
-        for number, (needs, _) in enumerate(self.sizes):
-            slots, before = self._fit(host, needs), self._slots[number].get(host, 0)
+        for size in self._sizes:
+            slots, before = self._fit(host, size.needs), size.slots.get(host, 0)
             if slots != before:
-                self._slots[number][host] = slots
-                self._total[number] += slots - before
+                size.slots[host] = slots
+                size.total += slots - before
                 more |= slots > before
         return more
 
@@ -59,38 +71,45 @@ class Stock:
         """
         more = False
         for claim in claims:
-            if not self.knows(claim.host):
+            host, cpus, memory_mb, kind, gpus = claim
+            if not self.knows(host):
                 continue
-            self.free[claim.host].add(claim.cpus, claim.memory_mb, claim.kind, claim.gpus, sign)
-            for guard in self.guards.get(claim.host, ()):
+            self.free[host].add(cpus, memory_mb, kind, gpus, sign)
+            for guard in self.guards.get(host, ()):
                 if until is None or until > guard.at:
-                    guard.spare.add(claim.cpus, claim.memory_mb, claim.kind, claim.gpus, sign)
-            more |= self._count(claim.host)
+                    guard.spare.add(cpus, memory_mb, kind, gpus, sign)
+            more |= self._count(host)
         return more
 
     def enough(self) -> bool:
         """Would the whole job fit?"""
-        if any(total < count for total, (_, count) in zip(self._total, self.sizes, strict=True)):
-            return False
-        return len(self.sizes) == 1 or self.seats(sorted(self.free)) is not None
+        for size in self._sizes:
+            if size.total < size.count:
+                return False
+        return len(self._sizes) == 1 or self.seats(sorted(self.free)) is not None
 
     def hosts_with_room(self) -> int:
         """How many hosts have room for a replica of the largest size."""
-        return sum(slots > 0 for slots in self._slots[0].values())
+        return sum(slots > 0 for slots in self._sizes[0].slots.values())
 
     def seats(self, order: Sequence[int]) -> dict[int, list[Claim]] | None:
         """What the job would hold on which host, if the hosts are filled in this order."""
-        by_cpus = sorted(self.sizes, key=lambda size: (-size[0].cpus, -size[0].memory_mb, -size[0].gpus))
-        return self._filled(order, self.sizes) or self._filled(order, by_cpus)
+        by_cpus = sorted(
+            self._sizes, key=lambda size: (-size.needs.cpus, -size.needs.memory_mb, -size.needs.gpus)
+        )
+        return self._filled(order, self._sizes) or self._filled(order, by_cpus)
 
-    def _filled(
-        self, order: Sequence[int], sizes: Sequence[tuple[Needs, int]]
-    ) -> dict[int, list[Claim]] | None:
+    def _filled(self, order: Sequence[int], sizes: Sequence[_Size]) -> dict[int, list[Claim]] | None:
         seats: dict[int, list[Claim]] = {}
-        for needs, count in sizes:
-            left = count
+        for size in sizes:
+            needs, left = size.needs, size.count
             for host in order:
-                there = min(self._beside(host, needs, seats.get(host, ())), left) if left else 0
+                if not left:
+                    break
+                # Beside nothing else: as counted.
+                seated = seats.get(host)
+                room = self._beside(host, needs, seated) if seated else size.slots.get(host, 0)
+                there = min(room, left)
                 if there:
                     claim = Claim(host, needs.cpus, needs.memory_mb, needs.accelerator_type, needs.gpus)
                     seats.setdefault(host, []).extend([claim] * there)
@@ -100,8 +119,6 @@ class Stock:
         return seats
 
     def _beside(self, host: int, needs: Needs, claims: Sequence[Claim]) -> int:
-        if not claims:
-            return self._fit(host, needs)
         free = [self.free[host], *(guard.spare for guard in self.guards.get(host, ()))]
         return min(without(each, claims).slots(needs) for each in free)
 
