@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 
 # Behind it no letter has a case.
 CASES_END = 0x1E944
@@ -25,31 +25,38 @@ class Needle:
     """`reach`: the most bytes that a place where it is found can have."""
 
     def __init__(self, text: str) -> None:
-        self._plain = text.lower().encode() if text.isascii() else b""
-        readings = [] if self._plain else [_cut(text), _cut(_joined(text.casefold()))]
-        patterns = [b"".join(map(_either, parts)) for parts in readings]
-        self._pattern = re.compile(b"|".join(dict.fromkeys(patterns)))
-        self.reach = len(self._plain) or max(
-            sum(len(max(part, key=len)) for part in parts) for parts in readings
-        )
+        self._finder: Callable[[bytes], Finder]
+        if text.isascii():
+            plain = text.lower().encode()
+            self.reach = len(plain)
+            self._finder = partial(_plainly, plain)
+        else:
+            readings = [_cut(text), _cut(_joined(text.casefold()))]
+            self.reach = max(sum(len(max(part, key=len)) for part in parts) for parts in readings)
+            patterns = [b"".join(map(_either, parts)) for parts in readings]
+            self._finder = partial(_by_pattern, re.compile(b"|".join(dict.fromkeys(patterns))))
 
     def within(self, data: bytes) -> Finder:
         """The first place at or behind the given one, for one look after the other through the same bytes."""
-        return self._plainly(data.lower()) if self._plain else self._by_pattern(data)
+        return self._finder(data)
 
-    def _plainly(self, lowered: bytes) -> Finder:
-        def find(at: int) -> Span | None:
-            found = lowered.find(self._plain, at)
-            return (found, found + len(self._plain)) if found >= 0 else None
 
-        return find
+def _plainly(plain: bytes, data: bytes) -> Finder:
+    lowered = data.lower()
 
-    def _by_pattern(self, data: bytes) -> Finder:
-        def find(at: int) -> Span | None:
-            found = self._pattern.search(data, at)
-            return found.span() if found else None
+    def find(at: int) -> Span | None:
+        found = lowered.find(plain, at)
+        return (found, found + len(plain)) if found >= 0 else None
 
-        return find
+    return find
+
+
+def _by_pattern(pattern: re.Pattern[bytes], data: bytes) -> Finder:
+    def find(at: int) -> Span | None:
+        found = pattern.search(data, at)
+        return found.span() if found else None
+
+    return find
 
 
 def _joined(folded: str) -> list[str]:

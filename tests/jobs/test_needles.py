@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +39,14 @@ def test_what_is_the_same_in_another_case_is_found(text, line):
     data = b"\xff\xc3 " + line.encode() + b"\xc3"
     [(start, end)] = places(text, data)
     assert data[start:end].decode().casefold() == text.casefold() and end - start <= Needle(text).reach
+
+
+def test_a_pattern_is_made_only_of_what_needs_one(monkeypatch):
+    made = []
+    honest = re.compile
+    monkeypatch.setattr(re, "compile", lambda pattern: made.append(pattern) or honest(pattern))
+    assert places("KeyError", b"a keyerror") == [(2, 10)] and not made
+    assert places("é", "É".encode()) == [(0, 2)] and len(made) == 1
 
 
 @pytest.mark.parametrize(("text", "line"), [("öl", "ol"), ("ö.", "öx"), ("é", "\xe8")])
