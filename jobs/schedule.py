@@ -97,10 +97,11 @@ class Placed:
 
 @dataclass(slots=True)
 class Pass:
-    """What one pass did. `more`: another should follow at once."""
+    """What one pass did. `more`: another should follow at once; `refused`: for these places are somebody else's."""
 
     hosts: set[int] = field(default_factory=set)
     preempted: set[int] = field(default_factory=set)
+    refused: set[int] = field(default_factory=set)
     more: bool = False
 
 
@@ -124,6 +125,7 @@ def schedule_quietly(now: datetime) -> frozenset[int]:
     """The same; the hosts on which something is wanted now are returned."""
     clock = Clock(now)
     hosts: set[int] = set()
+    refused: set[int] = set()
     asked, leaving = _asked()
     if leaving:
         hosts |= moves.move(clock)
@@ -137,7 +139,9 @@ def schedule_quietly(now: datetime) -> frozenset[int]:
                 passed = _pass(now)
                 hosts |= passed.hosts
                 preempted = passed.preempted
-                more = passed.more
+                # A job that is offered a place again, though it should rest, asks for no other pass: it would for ever.
+                more = passed.more or not passed.refused <= refused
+                refused |= passed.refused
                 one_more(tick, now)
             failpoint("schedule.before")
         failpoint("schedule.after")
@@ -209,13 +213,13 @@ def _locked(placed: Sequence[tuple[Waiting, tuple[Seat, ...]]], done: Pass, now:
     for each, seats in placed:
         job = jobs.get(each.job)
         if job is None:
-            done.more = True
+            done.refused.add(each.job)
             continue
         try:
             found.append(Placed(job, snapshot.spec_of(job), seats))
         except Exception as problem:
             resting.rest(job, problem, "Job %s cannot be read, and waits.", now)
-            done.more = True
+            done.refused.add(each.job)
     return found
 
 
@@ -244,7 +248,7 @@ def _seat_alone(each: Placed, here: Floor, served: Served, done: Pass, now: date
     except Exception as problem:
         resting.rest(each.job, problem, "Job %s cannot be given its place, and waits.", now)
         served.reasons[each.job.pk] = OUR_FAULT
-        done.more = True  # its place is somebody else's
+        done.refused.add(each.job.pk)
 
 
 def _write(placed: Sequence[Placed], here: Floor, now: datetime) -> set[int]:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from jobs import schedule, seating, services
+from jobs import resting, schedule, seating, services
 from jobs.advance import advance
 from jobs.clock import Clock
 from jobs.models import Job
@@ -80,6 +80,23 @@ def test_it_can_be_cancelled_while_it_rests(add_host, submit, poison):
     services.cancel(job, "alice", timezone.now())
     advance([job.pk], Clock())
     assert state_of(job) == "CANCELLED"
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_rest_that_does_not_take_hold_ends_the_passes_too(add_host, submit, poison, monkeypatch, broken):
+    add_host(cpus=2)
+    job, other = submit({**spec(), "displayName": "poison"}, place=False), submit(spec(), place=False)
+    if broken:
+        Job.objects.filter(pk=job.pk).update(spec={"workerPoolSpecs": "none"})
+    offered = []
+
+    def no_rest(each, *rest):
+        offered.append(each.pk)
+        assert len(offered) < 9, "it goes on and on"
+
+    monkeypatch.setattr(resting, "rest", no_rest)
+    schedule.schedule(timezone.now())
+    assert state_of(other) == "PENDING" and state_of(job) == "QUEUED" and 0 < len(offered) <= 3
 
 
 @pytest.mark.parametrize("asks", [None, ""])
