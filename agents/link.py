@@ -37,6 +37,8 @@ PLAIN_ORDER_BYTES = 512
 MOST_RUNS = 100_000
 MOST_FREE_MB = 1 << 40
 MOST_MARK = 1 << 40
+# The year 3000.
+MOST_WALL = 32_503_680_000
 MOST_SEAL = 100
 # What it complains of is written into our log, which is on our disk.
 MOST_COMPLAINTS = 100
@@ -72,7 +74,8 @@ class Hello:
         return cls(
             boot_id=clean(message.get("boot_id", ""), 64),
             sha=clean(message.get("sha", ""), 64),
-            wall_offset_s=float(wall) - now if isinstance(wall, int | float) else 0.0,
+            # Not a number is no time of day either, nor is one that no clock shows.
+            wall_offset_s=wall - now if isinstance(wall, int | float) and 0 <= wall <= MOST_WALL else 0.0,
             free_mb=int(free) if isinstance(free, int | float) and 0 <= free <= MOST_FREE_MB else None,
             mark=mark if type(mark) is int and 0 <= mark <= MOST_MARK else 0,
             seal=clean(message.get("seal", ""), MOST_SEAL),

@@ -204,6 +204,17 @@ def test_what_a_greeting_says_of_the_disk_can_be_kept_in_a_row(free, known):
     assert link.Hello.of(said, 0.0).free_mb == known
 
 
+NAN, INFINITE = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("wall", "offset"),
+    [(7.5, 5.5), (NAN, 0), (INFINITE, 0), (-INFINITE, 0), (1e300, 0), (10**400, 0), ("7", 0)],
+)
+def test_what_a_greeting_says_of_the_time_can_be_kept_in_a_row(wall, offset):
+    assert link.Hello.of({"v": PROTOCOL, "wall": wall}, 2.0).wall_offset_s == offset
+
+
 def test_a_full_inbox_holds_its_reader_until_there_is_room_or_it_is_closed():
     box, results = Inbox(), queue.Queue()
     for _ in range(2):
