@@ -25,7 +25,7 @@ NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 ACCELERATOR = re.compile(r"(?:NVIDIA|AMD|INTEL)_[A-Z0-9_]{1,56}", re.ASCII)
 KIND = "machine type"
 NUMBERS = ("cpus", "memory_mb", "accelerator_type", "accelerator_count", "note")
-MOST_CPUS = 4_096
+LEAST_CPUS, MOST_CPUS = 0.01, 4_096
 MOST_MEMORY_MB = 1 << 26
 MOST_GPUS = 64
 
@@ -176,8 +176,8 @@ def _check(name: str, cpus: float, memory_mb: int, accelerator_type: str, accele
         )
     if machines.is_taken(name):
         raise Refused("name", f"{name} means something already. Choose another name.")
-    if not 0 < cpus <= MOST_CPUS:
-        raise Refused("cpus", f"must be more than 0 and at most {MOST_CPUS}.")
+    if not LEAST_CPUS <= cpus <= MOST_CPUS:
+        raise Refused("cpus", f"must be from {LEAST_CPUS} to {MOST_CPUS}.")
     if not 0 <= memory_mb <= MOST_MEMORY_MB:
         raise Refused("memory_mb", f"must be from 0 to {MOST_MEMORY_MB}.")
     if not 0 <= accelerator_count <= MOST_GPUS:

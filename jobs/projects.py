@@ -17,7 +17,7 @@ from jobs.rules.order import PRIORITIES
 NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 # Addresses of pages that stand where a project's name would.
 TAKEN = frozenset({"new"})
-MOST_WEIGHT = 1_000_000
+LEAST_WEIGHT, MOST_WEIGHT = 0.01, 1_000_000
 MOST_TITLE = 100
 CHANGED = ("name", "title", "weight", "highest_priority")
 
@@ -97,8 +97,10 @@ def _check_title(title: str) -> None:
 
 
 def _check_weight(weight: float) -> None:
-    if not math.isfinite(weight) or not 0.01 <= weight <= MOST_WEIGHT:
-        raise Refused("weight", f"The weight must be a number from 0.01 to {MOST_WEIGHT}; 1 is usual.")
+    if not math.isfinite(weight) or not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
+        raise Refused(
+            "weight", f"The weight must be a number from {LEAST_WEIGHT} to {MOST_WEIGHT}; 1 is usual."
+        )
 
 
 def _check_priority(word: str) -> None:

@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from console import access
 from console.api import resources
 from console.api.errors import Refused
+from console.api.log_bytes import replica_asked
 from console.api.views import OurView
 from console.presenters import timeline
 from console.presenters.timeline import Chosen
@@ -31,7 +32,8 @@ class EventsView(OurView):
         kind = query.get("kind", "")
         if kind and kind not in Kind.__members__.values():
             raise Refused("kind", f"kind must be one of {', '.join(Kind)}.")
-        rows = timeline.select(job, Chosen(query.get("replica", ""), kind))
+        replica = replica_asked(job, query.get("replica", ""))
+        rows = timeline.select(job, Chosen(replica, kind))
         found = list(rows.filter(id__gt=after).order_by("id")[:size])
         answer: dict[str, Any] = {"events": [document(row) for row in found]}
         if found:

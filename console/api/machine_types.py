@@ -18,6 +18,11 @@ from jobs.models import MachineType
 from jobs.rules.machines import allocatable_mb
 
 NUMBERS = {"cpus": (float, int), "memoryMb": (int,), "acceleratorCount": (int,)}
+BOUNDS = {
+    "cpus": (machine_types.LEAST_CPUS, machine_types.MOST_CPUS),
+    "memoryMb": (0, machine_types.MOST_MEMORY_MB),
+    "acceleratorCount": (0, machine_types.MOST_GPUS),
+}
 CALLED = {
     "memory_mb": "memoryMb",
     "accelerator_type": "acceleratorType",
@@ -75,7 +80,9 @@ def _read(body: object) -> dict[str, Any]:
     for name, value in body.items():
         if name in NUMBERS:
             if isinstance(value, bool) or not isinstance(value, NUMBERS[name]):
-                raise Refused(name, f"{name} must be a number.")
+                least, most = BOUNDS[name]
+                what = "number" if float in NUMBERS[name] else "whole number"
+                raise Refused(name, f"{name} must be a {what} from {least} to {most}.")
         elif name in TEXTS:
             if not isinstance(value, str) or "\0" in value:
                 raise Refused(name, f"{name} must be a text.")

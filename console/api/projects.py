@@ -55,7 +55,11 @@ class ProjectView(OurView):
         for name in given.keys() & {"name", "title"}:
             columns[name] = text(request, name)
         if "weight" in given:
-            columns["weight"] = number(given["weight"], "weight")
+            columns["weight"] = number(
+                given["weight"],
+                "weight",
+                f"from {projects.LEAST_WEIGHT} to {projects.MOST_WEIGHT}; 1 is usual",
+            )
         if "highestPriority" in given:
             columns["highest_priority"] = text(request, "highestPriority")
             if columns["highest_priority"] not in PRIORITIES:
@@ -142,10 +146,12 @@ def text(request: Request, field: str, default: str | None = None) -> str:
     return value
 
 
-def number(value: object, field: str) -> float:
+def number(value: object, field: str, which: str) -> float:
+    """`which` numbers would do; whether it is one of them is for others to say."""
+    refused = Refused(field, f"{field} must be a number {which}.")
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Refused(field, f"{field} must be a number.")
+        raise refused
     try:
         return float(value)
     except OverflowError:
-        raise Refused(field, f"{field} is too large.") from None
+        raise refused from None

@@ -20,6 +20,7 @@ from jobs.rules.quota import Limits, Metric, Use
 from jobs.rules.spec import OWN_ACCELERATOR
 
 Document = dict[str, Any]
+NUMBERS = f"from 0 to {quotas.MOST}; null takes the limit away"
 KEYS = {"running": Metric.RUNNING, "queued": Metric.QUEUED, "gpuHours": Metric.GPU_HOURS}
 
 
@@ -38,7 +39,7 @@ class OneQuota(OurView):
         given = body(request)
         if set(given) != {"limit"}:
             raise Refused("limit", 'The body must be {"limit": n}; null takes the limit away.')
-        value = None if given["limit"] is None else number(given["limit"], "limit")
+        value = None if given["limit"] is None else number(given["limit"], "limit", NUMBERS)
         return self.change(request, target, key, value)
 
     def delete(self, request: Request, key: str, **names: str) -> Response:

@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from console import access
 from console.api import resources
 from console.api.errors import Refused
+from console.api.log_bytes import replica_asked
 from console.api.views import OurView
 from jobs.models import Job, Run, RunSample
 
@@ -25,10 +26,14 @@ class SamplesView(OurView):
         job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=int(job_id))
         query = request.query_params
         runs = Run.objects.filter(job=job).select_related("replica").defer("order").order_by("replica", "pk")
-        if query.get("replica"):
-            runs = runs.filter(replica__name=query["replica"][:80])
-        if query.get("run"):
-            runs = runs.filter(pk=query["run"][:80])
+        if replica := replica_asked(job, query.get("replica", "")):
+            runs = runs.filter(replica__name=replica)
+        if run := query.get("run"):
+            runs = runs.filter(pk=run[:80])
+            if not runs:
+                raise Refused(
+                    "run", "run must be the id of a run of this job, and of the replica if one is named."
+                )
         rows = RunSample.objects.filter(run__in=runs).order_by("-at")
         if query.get("after"):
             rows = rows.filter(at__gt=_time(query["after"]))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from django import forms
 
+from jobs.machine_types import LEAST_CPUS, MOST_CPUS, MOST_GPUS, MOST_MEMORY_MB
+
 
 class DefineType(forms.Form):
     name = forms.CharField(max_length=63, help_text="Lower-case letters, digits and dashes: lab-gpu-4.")
@@ -13,13 +15,15 @@ class DefineType(forms.Form):
         help_text="Where it can be asked for; empty: everywhere.",
         widget=forms.TextInput(attrs={"list": "locations"}),
     )
-    cpus = forms.FloatField(label="CPUs", min_value=0.1)
-    memory_mb = forms.IntegerField(label="Memory in MiB", min_value=0, help_text="Nominal.")
+    cpus = forms.FloatField(label="CPUs", min_value=LEAST_CPUS, max_value=MOST_CPUS)
+    memory_mb = forms.IntegerField(
+        label="Memory in MiB", min_value=0, max_value=MOST_MEMORY_MB, help_text="Nominal."
+    )
     accelerator_type = forms.CharField(
         max_length=63,
         required=False,
         label="GPU type",
         widget=forms.TextInput(attrs={"list": "gpu-types", "autocapitalize": "none"}),
     )
-    accelerator_count = forms.IntegerField(required=False, label="GPUs", min_value=0)
+    accelerator_count = forms.IntegerField(required=False, label="GPUs", min_value=0, max_value=MOST_GPUS)
     note = forms.CharField(max_length=200, required=False)

@@ -8,6 +8,7 @@ from jobs.models import Run
 from tests.doors.api.conftest import JOBS
 from tests.doors.pages.rows import a_host, a_job
 
+TYPE = "/api/v1/machineTypes/lab-2"
 LIMIT = "/api/v1/projects/default/quotas/running"
 
 
@@ -25,6 +26,20 @@ def job(cast, project):
         ("get", JOBS + "?pageSize=-1", None, "pageSize must be a whole number of at least 0, not '-1'"),
         ("get", "{log}/search?q=x&from=-1", None, "from must be a whole number of at least 0"),
         ("put", LIMIT, {"limit": 10**12}, "The limit must be a whole number from 0 to 1000000000"),
+        ("put", LIMIT, {"limit": "ten"}, "limit must be a number from 0 to 1000000000; null takes"),
+        ("put", LIMIT, {"limit": 10**400}, "limit must be a number from 0 to 1000000000"),
+        (
+            "patch",
+            "/api/v1/projects/default",
+            {"weight": "x"},
+            "weight must be a number from 0.01 to 1000000",
+        ),
+        ("put", TYPE, {"cpus": "x"}, "cpus must be a number from 0.01 to 4096."),
+        ("put", TYPE, {"cpus": 0.001}, "cpus: must be from 0.01 to 4096."),
+        ("put", TYPE, {"cpus": 1, "memoryMb": 0.5}, "memoryMb must be a whole number from 0 to 67108864."),
+        ("get", "/api/v1/jobs/{job}/events?replica=zz", None, "replica must be one of workerpool0-0"),
+        ("get", "/api/v1/jobs/{job}/samples?replica=zz", None, "replica must be one of workerpool0-0"),
+        ("get", "/api/v1/jobs/{job}/samples?run=zz", None, "run must be the id of a run of this job"),
         ("post", "/api/v1/people", {}, "name: This field cannot be blank."),
         ("post", "/api/v1/hosts/{host}:stopRun", {}, "run is required: the id of a run"),
     ],
