@@ -43,9 +43,14 @@ def test_cuts_in_the_middle_of_a_stream_lose_nothing(yard, client):
 
 
 def test_silence_is_not_failure(yard, client):
-    """Failure mode 16: a half-open link. Unreachable since when is said; GPUs stay taken; then all goes on."""
-    job = LongJob(yard, gpus=8, name="silent").running()
+    """Failure mode 16: a half-open link. Unreachable since when is said; GPUs stay taken; then all goes on.
+
+    A job that is cancelled meanwhile ends beside what still prints there, says so, and is stopped after the silence.
+    """
+    job = LongJob(yard, gpus=7, name="silent").running()
+    beside = LongJob(yard, gpus=1, name="ends beside it").running()
     host = job.host()
+    assert beside.host() == host, "a host is filled before the next is begun"
     host.blackhole()
     yard.wait_for_hosts("unreachable", host.name)
     wait_for(lambda: "UNREACHABLE" in job.flags(), "the job to say that it is unreachable", dump=yard.tail)
@@ -54,6 +59,15 @@ def test_silence_is_not_failure(yard, client):
     wait_for(lambda: client.state(waiting.id) == "QUEUED", "the third to wait")
     assert client.state(job.id) == "RUNNING"
     assert not job.run()["released_at"] and not job.run()["ended_at"]
+    client.cancel(beside.id)
+    client.wait(beside.id, "CANCELLED")
+    left = beside.run()
+    assert left["silent_since"] and not left["released_at"]
+    over_at = time.time()
+    wait_for(
+        lambda: [line for line in yard.ledger(beside.id) if line["wall"] > over_at],
+        "what is cut off to print on, after its job's end",
+    )
     host.heal()
     yard.wait_for_hosts("up", host.name)
     job.grows(what="the log to go on after the silence")
