@@ -196,16 +196,16 @@ def test_a_reboot_in_each_state_of_a_run(yard, client, hosts):
     client.cancel(stopping.id)
     stopping.halts_at("between_term_and_kill")
     assert client.state(stopping.id) == "CANCELLING"
-    ended = Single(yard, "ended").running()
+    ended, unread = Single(yard, "ended").running(), Single(yard, "ended unread").running()
+    dispatchers = asleep(yard)
     arm(hosts, "before_closed")
     ended.finish()
-    ended.halts_at("before_closed").comes_to("ended")
-    unread = Single(yard, "ended unread").running()
-    dispatchers = asleep(yard)
+    ended.halts_at("before_closed")
     unread.finish()
     unread.until(lambda: unread.on_host()["phase"] == "closed", "closed on its host")
     created = Single(yard, "created").comes_to("created")
-    assert unread.run()["phase"] == "running"
+    assert ended.on_host()["phase"] == "ended"
+    assert (ended.run()["phase"], unread.run()["phase"]) == ("running", "running"), "nobody was told"
     assert unread.run()["log_stored"] < unread.on_host()["log"]["size"]
 
     for host in hosts:
