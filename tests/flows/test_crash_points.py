@@ -35,8 +35,8 @@ RARE = (
 STRANGE = (*(f"send.{kind}.{when}" for kind in ("watch", "evict") for when in ("before", "after")),)
 STRANGE += ("receive.gpus", "receive.evicted")
 POINTS = [point for point in failpoints.NAMES if point not in {*IN_WEB, *RARE, *STRANGE}]
-# Cuts off what it has written, so that its host has a gap to tell of.
-CUTTER = "echo begin; sleep 0.5; : > /proc/self/fd/1; echo again; sleep 0.3"
+# Cuts off what it has written and its host has sent, also a busy one, so that this has a gap to tell of.
+CUTTER = "echo begin; sleep 3; : > /proc/self/fd/1; echo again; sleep 0.3"
 MOST_JOBS_AT_ONCE = 6
 AT_ONCE = 8
 WALK_S = 400
