@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,15 @@ def pytest_collection_modifyitems(items):
 
 def place(item):
     return next((place for place, start in enumerate(LONG) if item.nodeid.startswith(start)), len(LONG))
+
+
+def pytest_unconfigure():
+    """Hints say their last words while the stream that logs go to is still open: here no broker may hear them.
+
+    Looked up, not imported: the runner's tests also run where there is no Django.
+    """
+    if hints := sys.modules.get("jobs.hints"):
+        hints._messages.finish()
 
 
 def pytest_terminal_summary(terminalreporter):
