@@ -100,11 +100,14 @@ class Fleet:
 
     def _beat(self) -> None:
         every = min(1.0, self._settings.tick_s)
+        before = time.monotonic()
         while not self._stopping.wait(every):
             now = time.monotonic()
+            asleep = now - before > every + self._settings.dead_s / 3
+            before = now
             for host in list(self._hosts.values()):
                 try:
-                    host.tick(now)
+                    host.tick(now, asleep)
                 except Exception:
                     logger.exception("a tick of %s failed", host.target.name)
 

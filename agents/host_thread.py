@@ -144,12 +144,15 @@ class HostThread:
         except Exception:
             logger.exception("the link to %s did not close well", self.target.name)
 
-    def tick(self, now: float) -> None:
-        """The pulse, about once a second: pings, deadlines, and a look although nobody asked for one."""
+    def tick(self, now: float, asleep: bool = False) -> None:
+        """The pulse, about once a second: pings, deadlines, and a look although nobody asked for one.
+
+        `asleep`: this process stood still since the last one, and would take its own silence for the host's.
+        """
         link = self._link
         if link is not None:
             dead_s = self._settings.dead_s
-            if not self.lease.good():
+            if asleep or not self.lease.good():
                 link.excuse(now)
             elif link.check(now, dead_s / 3, dead_s):
                 self._tell_away(HostStatus.UNREACHABLE, f"no answer for {dead_s:g} s")

@@ -204,7 +204,7 @@ class Link:
         return False
 
     def excuse(self, now: float) -> None:
-        """Nothing may be asked now, so nothing is answered: that is not the host's fault."""
+        """Nobody asked, or listened: that nothing was heard is not the host's fault."""
         self.heard_at = now
 
     def close(self) -> None:

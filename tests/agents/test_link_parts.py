@@ -13,11 +13,12 @@ from collections import deque
 import pytest
 from django.utils import timezone
 
+from agents import fleet as fleets
 from agents import hostkeys, inbox, leases, link
 from agents.arrivals import KINDS, arrivals, size
 from agents.backoff import SPREAD, WAITS, Backoff, Trouble
 from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
-from agents.host_thread import HostThread
+from agents.host_thread import FleetSettings, HostThread
 from agents.inbox import Inbox
 from agents.install import command
 from agents.runner.wire import PROTOCOL, WireError, encode
@@ -188,6 +189,28 @@ def test_a_turn_without_the_lease_does_nothing_and_asks_for_no_other():
     thread._link.inbox.put(Arrival("r1", Fact({"phase": "closed"})))
     thread.lease = types.SimpleNamespace(good=lambda: False)
     assert thread.turn() is False and len(thread._link.inbox) == 1
+
+
+def test_who_stood_still_does_not_take_that_for_the_silence_of_its_hosts(monkeypatch):
+    clock, pauses, asked = [100.0], iter([0.25, 0.3, 20.0, 0.25]), []
+
+    def wait(every):
+        pause = next(pauses, None)
+        clock[0] += pause or 0.0
+        return pause is None
+
+    monkeypatch.setattr(fleets.time, "monotonic", lambda: clock[0])
+    host = HostThread.__new__(HostThread)
+    host.lease, host._settings = types.SimpleNamespace(good=lambda: True), FleetSettings("d", tick_s=0.25)
+    host._news, host._look, host._busy, host._looked_at = deque(), False, False, 1e9
+    host._link = types.SimpleNamespace(
+        inbox=(), excuse=lambda now: asked.append("excused"), check=lambda *_: asked.append("checked")
+    )
+    fleet = fleets.Fleet.__new__(fleets.Fleet)
+    fleet._settings, fleet._hosts = host._settings, {1: host}
+    fleet._stopping = types.SimpleNamespace(wait=wait)
+    fleet._beat()
+    assert asked == ["checked", "checked", "excused", "checked"]
 
 
 def test_a_host_that_complains_without_end_does_not_fill_our_log(caplog):
