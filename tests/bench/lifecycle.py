@@ -118,7 +118,7 @@ def spread_ms(product, command):
 def bare_spread_ms(command):
     """The same programs, started by nothing but fork and exec: Popen returns when a program was executed."""
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as ends:
-        environ, starts = {**os.environ, "LEDGER": f"{place}/ledger"}, []
+        environ, starts = {**os.environ, "LEDGER": place}, []
         for _ in range(REPLICAS):
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=place, env=environ)
             starts.append(time.perf_counter())

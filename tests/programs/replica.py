@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """A training program that keeps its own record: what it was given, when it lived, and every byte that it printed.
 
-The record (the ledger) is a file that Trainyard knows nothing of, one JSON object a line, appended in single writes:
+The record (the ledger) is a file that Trainyard knows nothing of, one JSON object a line. Each process has its own, for
+who is killed as it writes leaves half a line, and nobody's next line is to follow upon that:
   {"event": "start"|"beat"|"end"|"child", "run", "boot_id", "pid", "ticks", "gpus", "mono", "wall", "out", "sha256"}
 "out" and "sha256" are the size and the digest of everything that went to stdout so far.
 """
@@ -22,7 +23,7 @@ BEAT_S = 0.2
 class Ledger:
     def __init__(self):
         default = "/var/ledger" if os.path.isdir("/var/ledger") else os.path.expanduser("~")
-        self.path = os.environ.get("LEDGER", default + "/ledger.jsonl")
+        self.place = os.environ.get("LEDGER", default)
         self.due = 0.0
         with open("/proc/sys/kernel/random/boot_id") as source:
             self.boot_id = source.read().strip()
@@ -41,7 +42,8 @@ class Ledger:
             "out": printer.size,
             "sha256": printer.digest.hexdigest(),
         }
-        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        name = f"{self.boot_id}-{line['pid']}-{line['ticks']}.jsonl"
+        file = os.open(os.path.join(self.place, name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         os.write(file, (json.dumps(line) + "\n").encode())
         os.close(file)
 

@@ -65,7 +65,7 @@ class LoopbackHost(Host):
             "HOME": self.home,
             "PATH": f"{self.dir}/bin:/usr/local/bin:/usr/bin:/bin",
             "FAKE_GPUS": f"{self.dir}/etc/fake-gpus.json",
-            "LEDGER": f"{self.ledger_dir}/ledger.jsonl",
+            "LEDGER": str(self.ledger_dir),
             "TRAINYARD_FAILPOINT": f"{self.dir}/failpoints",
             "TEST_HOST": str(self.dir),
         }
