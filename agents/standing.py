@@ -44,10 +44,15 @@ def _host(host_id: int, token: int) -> Host | None:
 
 
 def _welcome(host: Host, now: datetime) -> bool:
-    """A usable host is up. One whose checklist is not known to be good gets a new look by the enrolment's check."""
+    """A usable host is up. One whose checklist is not known to be good gets a new look by the enrolment's check.
+
+    Where a check is due, for a refused start perhaps, its list is what was true before: only the check ends that.
+    """
+    if host.status == HostStatus.CHECKING:
+        return False
     if checklist.usable(host.checklist):
         return book.set_status(host.pk, HostStatus.UP, "", now)
-    if host.status in (HostStatus.CHECKING, HostStatus.UNUSABLE):
+    if host.status == HostStatus.UNUSABLE:
         return False
     Host.every.filter(pk=host.pk).update(due_at=now)
     return book.set_status(host.pk, HostStatus.CHECKING, "", now)

@@ -119,6 +119,7 @@ HELLO = Hello(boot_id="boot-2", sha="s", wall_offset_s=1.5, free_mb=700)
         (HostStatus.BLOCKED, True, HostStatus.UP),
         (HostStatus.UNUSABLE, True, HostStatus.UP),
         (HostStatus.UP, True, HostStatus.UP),
+        (HostStatus.CHECKING, True, HostStatus.CHECKING),
         (HostStatus.UNREACHABLE, False, HostStatus.CHECKING),
         (HostStatus.UNUSABLE, False, HostStatus.UNUSABLE),
         (HostStatus.CHECKING, False, HostStatus.CHECKING),
