@@ -79,6 +79,7 @@ class HostThread:
         self._look = True
         self._compared = False
         self._looked_at = 0.0
+        self._ticked_at = time.monotonic()
         self._busy = False
         self._watch: gpus.Watch | None = None  # what the host was last told to watch, on this link
         self._watched_at = 0.0
@@ -149,11 +150,12 @@ class HostThread:
 
         `asleep`: this process stood still since the last one, and would take its own silence for the host's.
         """
+        gap, self._ticked_at = now - self._ticked_at, now
         link = self._link
         if link is not None:
             dead_s = self._settings.dead_s
             if asleep or not self.lease.good():
-                link.excuse(now)
+                link.excuse(gap, now)
             elif link.check(now, dead_s / 3, dead_s):
                 self._tell_away(HostStatus.UNREACHABLE, f"no answer for {dead_s:g} s")
                 self.hang_up()
@@ -250,7 +252,9 @@ class HostThread:
             self._compared = False
             self._link, self._look, self._busy = link, True, True
             self._watch, self._watched_at = gpus.Watch(), 0.0
-            if not self._stopping:
+            if self._stopping:  # since before there was a link that could be hung up
+                link.close()
+            else:
                 link.listen(self._greeted)
         finally:
             self._end_greeting()

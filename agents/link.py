@@ -203,14 +203,15 @@ class Link:
             self.send({"t": "ping", "id": int(now * 1000), "mark": mark, "seal": seal})
         return False
 
-    def excuse(self, now: float) -> None:
-        """Nobody asked, or listened: that nothing was heard is not the host's fault."""
-        self.heard_at = now
+    def excuse(self, gap: float, now: float) -> None:
+        """For so long nobody asked, or listened: that nothing was heard is not the host's fault."""
+        self.heard_at = min(now, self.heard_at + gap)
 
     def close(self) -> None:
         """End it from outside. May wait a moment for paramiko's thread, so the pulse does not call it itself."""
         self.inbox.close()
         self._transport.close()
+        self._stream.close()  # after that: a goodbye to a host that takes nothing would wait for it
 
     def _hear(self, message: Message, payload: bytes, greeted: Callable[[Hello], None]) -> float:
         """How long the desk may wait before it looks: for ever, if there is nothing to see."""

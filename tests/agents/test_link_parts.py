@@ -7,24 +7,20 @@ import queue
 import threading
 import time
 import tracemalloc
-import types
-from collections import deque
 
 import pytest
-from django.utils import timezone
 
-from agents import fleet as fleets
-from agents import hostkeys, inbox, leases, link
+from agents import hostkeys, inbox, link
 from agents.arrivals import KINDS, arrivals, size
 from agents.backoff import SPREAD, WAITS, Backoff, Trouble
 from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
-from agents.host_thread import FleetSettings, HostThread
 from agents.inbox import Inbox
 from agents.install import command
 from agents.runner.wire import PROTOCOL, WireError, encode
 from agents.seals import Bearer
-from agents.stream import LAPSE_LOOK_S, Stream
+from agents.stream import Stream
 from agents.turns import Turns
+from tests.agents.memory_channel import MemoryChannel
 from tests.harness.shell import wait_for
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINdamAGCsQq31Uv+08lkBzoO4XLz2qYjJa8CGmj3B1Ea"
@@ -181,38 +177,6 @@ def test_what_a_host_has_forgotten_is_not_said_to_be_there():
     assert told.phases() == {"r2": "closed"}
 
 
-def test_a_turn_without_the_lease_does_nothing_and_asks_for_no_other():
-    """Between the end of a lease and the end of its link what has come stays where it is, and no clerk spins."""
-    thread = HostThread.__new__(HostThread)
-    thread._news, thread._stopping, thread._look = deque(), False, True
-    thread._link = types.SimpleNamespace(inbox=Inbox(), ready=True)
-    thread._link.inbox.put(Arrival("r1", Fact({"phase": "closed"})))
-    thread.lease = types.SimpleNamespace(good=lambda: False)
-    assert thread.turn() is False and len(thread._link.inbox) == 1
-
-
-def test_who_stood_still_does_not_take_that_for_the_silence_of_its_hosts(monkeypatch):
-    clock, pauses, asked = [100.0], iter([0.25, 0.3, 20.0, 0.25]), []
-
-    def wait(every):
-        pause = next(pauses, None)
-        clock[0] += pause or 0.0
-        return pause is None
-
-    monkeypatch.setattr(fleets.time, "monotonic", lambda: clock[0])
-    host = HostThread.__new__(HostThread)
-    host.lease, host._settings = types.SimpleNamespace(good=lambda: True), FleetSettings("d", tick_s=0.25)
-    host._news, host._look, host._busy, host._looked_at = deque(), False, False, 1e9
-    host._link = types.SimpleNamespace(
-        inbox=(), excuse=lambda now: asked.append("excused"), check=lambda *_: asked.append("checked")
-    )
-    fleet = fleets.Fleet.__new__(fleets.Fleet)
-    fleet._settings, fleet._hosts = host._settings, {1: host}
-    fleet._stopping = types.SimpleNamespace(wait=wait)
-    fleet._beat()
-    assert asked == ["checked", "checked", "excused", "checked"]
-
-
 def test_a_host_that_complains_without_end_does_not_fill_our_log(caplog):
     told = link.Link.__new__(link.Link)
     told._lock, told._refused, told._complaints = threading.Lock(), [], 0
@@ -327,52 +291,7 @@ def test_an_outage_is_told_once_and_the_next_one_again(turns, caplog):
     assert caplog.text.count("turn failed") == 2
 
 
-# The stream's writer, and the lease that it asks
-
-
-class Channel:
-    def __init__(self):
-        self.sent, self.closed = queue.Queue(), threading.Event()
-        self.heard = iter(())
-
-    def recv(self, size):
-        return next(self.heard, b"")
-
-    def recv_stderr_ready(self):
-        return False
-
-    def sendall(self, data):
-        self.sent.put(data)
-
-    def close(self):
-        self.closed.set()
-
-
-def test_a_stream_says_no_word_while_it_may_not_and_goes_on_when_it_may():
-    """A lease that was renewed late was nobody else's: what waits is still true, and the link need not be dialled."""
-    may, channel = threading.Event(), Channel()
-    may.set()
-    stream = Stream(channel, may.is_set, "test")
-    stream.send({"t": "ping", "id": 1})
-    assert channel.sent.get(timeout=30) == encode({"t": "ping", "id": 1})
-    may.clear()
-    stream.send({"t": "start", "run": "r"}, b"{}")
-    with pytest.raises(queue.Empty):
-        channel.sent.get(timeout=5 * LAPSE_LOOK_S)
-    assert not channel.closed.is_set()
-    may.set()
-    assert channel.sent.get(timeout=30) == encode({"t": "start", "run": "r"}, b"{}")
-
-
-def test_a_stream_that_ends_while_it_may_not_speak_says_no_word_more():
-    channel = Channel()
-    stream = Stream(channel, lambda: False, "test")
-    stream.send({"t": "start", "run": "r"}, b"{}")
-    time.sleep(2 * LAPSE_LOOK_S)
-    stream.close()
-    assert channel.closed.wait(30)
-    stream._writer.join(30)
-    assert not stream._writer.is_alive() and channel.sent.empty()
+# Messages on a stream
 
 
 def test_a_long_message_over_a_slow_link_is_no_silence(monkeypatch):
@@ -385,7 +304,7 @@ def test_a_long_message_over_a_slow_link_is_no_silence(monkeypatch):
     monkeypatch.setattr(told.inbox, "put", lambda arrival: kept.append(arrival) or True)
     told.hello, told.error, told._tell, told.send = object(), "", lambda soon: None, lambda ping: None
     told.mark, told._bearer, told.pinged_at, told.heard_at = 0, Bearer(1, "u", KEY), clock[0], clock[0]
-    channel = Channel()
+    channel = MemoryChannel()
     told._stream = Stream(channel, lambda: True, "test")
     noise = bytes(n * 7 % 256 for n in range(4000))
     message = encode({"t": "log", "run": "r1", "from": 0, "to": len(noise), "z": 0, "at": []}, noise)
@@ -402,18 +321,6 @@ def test_a_long_message_over_a_slow_link_is_no_silence(monkeypatch):
     told.listen(lambda hello: None)
     assert len(given_up) == 9 and not any(given_up)
     assert [arrival.what for arrival in kept] == [Frame(0, len(noise), False, noise)]
-
-
-def test_a_lease_ends_before_others_may_take_it_by_either_clock(monkeypatch):
-    now, mono = timezone.now(), time.monotonic()
-    lease = leases.Lease(1, 10.0, mono, now)
-    assert lease.good()
-    monkeypatch.setattr(leases.time, "monotonic", lambda: mono + 8.1)
-    assert not lease.good()
-    lease.extend(10.0, mono + 8.1, now)
-    assert lease.good()
-    monkeypatch.setattr(leases.time, "time", lambda: now.timestamp() + 8.1)
-    assert not lease.good(), "the machine slept: the monotonic clock did not count it"
 
 
 # Commands

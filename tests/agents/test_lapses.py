@@ -1,0 +1,121 @@
+"""A dispatcher that may not speak for a while, or stood still itself: nothing is said, and no host is blamed for it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import types
+from collections import deque
+
+import pytest
+from django.utils import timezone
+
+from agents import fleet as fleets
+from agents import host_thread, leases, link
+from agents.desk import Arrival, Fact
+from agents.host_thread import FleetSettings, HostThread
+from agents.inbox import Inbox
+from agents.runner.wire import encode
+from agents.stream import LAPSE_LOOK_S, Stream
+from tests.agents.memory_channel import MemoryChannel
+
+
+def test_who_stood_still_does_not_take_that_for_the_silence_of_its_hosts(monkeypatch):
+    clock, pauses, asked = [100.0], iter([0.25, 0.3, 20.0, 0.25]), []
+
+    def wait(every):
+        pause = next(pauses, None)
+        clock[0] += pause or 0.0
+        return pause is None
+
+    monkeypatch.setattr(fleets.time, "monotonic", lambda: clock[0])
+    host = HostThread.__new__(HostThread)
+    host.lease, host._settings = types.SimpleNamespace(good=lambda: True), FleetSettings("d", tick_s=0.25)
+    host._news, host._look, host._busy, host._looked_at, host._ticked_at = deque(), False, False, 1e9, 100.0
+    host._link = types.SimpleNamespace(
+        inbox=(),
+        excuse=lambda gap, now: asked.append(f"excused {gap:g}"),
+        check=lambda *_: asked.append("checked"),
+    )
+    fleet = fleets.Fleet.__new__(fleets.Fleet)
+    fleet._settings, fleet._hosts = host._settings, {1: host}
+    fleet._stopping = types.SimpleNamespace(wait=wait)
+    fleet._beat()
+    assert asked == ["checked", "checked", "excused 20", "checked"]
+
+
+def test_silence_adds_up_over_lapses_of_the_lease():
+    """Else a host that is gone would be up for as long as a slow database makes leases flicker."""
+    told = link.Link.__new__(link.Link)
+    told.heard_at = 100.0
+    for now in (101.0, 103.0, 105.0):  # of each two seconds, one could be listened
+        told.excuse(1.0, now)
+    assert told.heard_at == 103.0
+    told.excuse(60.0, 106.0)
+    assert told.heard_at == 106.0
+
+
+def test_a_host_that_is_stopped_while_its_link_opens_leaves_nothing_behind(monkeypatch):
+    thread, closed = HostThread.__new__(HostThread), []
+    thread._settings, thread._console, thread._bearer = FleetSettings("d"), "c", None
+    thread.lease, thread.target = types.SimpleNamespace(token=1), types.SimpleNamespace(name="gpu01")
+    thread._link, thread._stopping = None, False
+
+    def open_link(*_):
+        thread.stop()
+        return types.SimpleNamespace(close=lambda: closed.append("link"), listen=None)
+
+    thread._wake = threading.Event()
+    monkeypatch.setattr(host_thread, "Link", open_link)
+    thread._listen(None)
+    assert closed == ["link"]
+
+
+def test_a_turn_without_the_lease_does_nothing_and_asks_for_no_other():
+    """Between the end of a lease and the end of its link what has come stays where it is, and no clerk spins."""
+    thread = HostThread.__new__(HostThread)
+    thread._news, thread._stopping, thread._look = deque(), False, True
+    thread._link = types.SimpleNamespace(inbox=Inbox(), ready=True)
+    thread._link.inbox.put(Arrival("r1", Fact({"phase": "closed"})))
+    thread.lease = types.SimpleNamespace(good=lambda: False)
+    assert thread.turn() is False and len(thread._link.inbox) == 1
+
+
+def test_a_stream_says_no_word_while_it_may_not_and_goes_on_when_it_may():
+    """A lease that was renewed late was nobody else's: what waits is still true, and the link need not be dialled."""
+    may, channel = threading.Event(), MemoryChannel()
+    may.set()
+    stream = Stream(channel, may.is_set, "test")
+    stream.send({"t": "ping", "id": 1})
+    assert channel.sent.get(timeout=30) == encode({"t": "ping", "id": 1})
+    may.clear()
+    stream.send({"t": "start", "run": "r"}, b"{}")
+    with pytest.raises(queue.Empty):
+        channel.sent.get(timeout=5 * LAPSE_LOOK_S)
+    assert not channel.closed.is_set()
+    may.set()
+    assert channel.sent.get(timeout=30) == encode({"t": "start", "run": "r"}, b"{}")
+
+
+def test_a_stream_that_ends_while_it_may_not_speak_says_no_word_more():
+    channel = MemoryChannel()
+    stream = Stream(channel, lambda: False, "test")
+    stream.send({"t": "start", "run": "r"}, b"{}")
+    time.sleep(2 * LAPSE_LOOK_S)
+    stream.close()
+    assert channel.closed.wait(30)
+    stream._writer.join(30)
+    assert not stream._writer.is_alive() and channel.sent.empty()
+
+
+def test_a_lease_ends_before_others_may_take_it_by_either_clock(monkeypatch):
+    now, mono = timezone.now(), time.monotonic()
+    lease = leases.Lease(1, 10.0, mono, now)
+    assert lease.good()
+    monkeypatch.setattr(leases.time, "monotonic", lambda: mono + 8.1)
+    assert not lease.good()
+    lease.extend(10.0, mono + 8.1, now)
+    assert lease.good()
+    monkeypatch.setattr(leases.time, "time", lambda: now.timestamp() + 8.1)
+    assert not lease.good(), "the machine slept: the monotonic clock did not count it"
