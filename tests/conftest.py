@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -26,6 +27,13 @@ LONG = (
     "tests/browser/",
     "tests/console_infra/",
 )
+
+
+def pytest_configure():
+    """A shell that starts tests in the background has them, and all that they start, ignore what a terminal sends."""
+    for name in (signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(name) is signal.SIG_IGN:
+            signal.signal(name, signal.SIG_DFL)
 
 
 @pytest.hookimpl(trylast=True)
