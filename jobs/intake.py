@@ -2,7 +2,8 @@
 
 One transaction per batch of one host. It holds the host's row and its lease token, so that a dispatcher which lost the
 lease writes nothing any more. Only runs of that host are touched, whatever names come. Nothing is decided here: the
-jobs concerned are marked as due in the same transaction, and advanced after it.
+jobs concerned are marked as due in the same transaction, and advanced after it. Only the check of a host whose disk
+turned out to be full is asked for before it, in a transaction of its own.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ def take(host_id: int, token: int, arrivals: Sequence[Arrival], now: datetime, t
     mail = sorted_by_run(arrivals)
     # Asked once, before: a batch is small, and the disk must not be asked under a lock.
     full = storage.low() if any(each.log for each in mail.values()) else False
+    if refused := [run for run, each in mail.items() if _refused_for_its_disk(each)]:
+        _have_checked(host_id, token, refused, now)
     with transaction.atomic():
         failpoint("store.before")
         if not _hold_lease(host_id, token):
@@ -81,6 +84,24 @@ def sorted_by_run(arrivals: Sequence[Arrival]) -> dict[str, Mail]:
     return mail
 
 
+def _refused_for_its_disk(mail: Mail) -> bool:
+    return any(facts.text(fact.document.get("refusal"), 32) == "disk_full" for fact in mail.facts)
+
+
+def _have_checked(host_id: int, token: int, refused: Sequence[str], now: datetime) -> None:
+    """A full host looks free: until its checklist says otherwise, one job after the other would fail there.
+
+    Before the fact is written, so that whoever decides from it does not place the job there once more. Holding no job
+    and no run: a change of status waits for whoever holds the host's key, and they may be waiting for these.
+    """
+    with transaction.atomic():
+        current = Host.every.select_for_update().filter(pk=host_id, lease_token=token)
+        news = Run.objects.filter(pk__in=refused, host=host_id, refusal="")
+        if current.first() is not None and news.exists():
+            Host.every.filter(pk=host_id).update(due_at=now)
+            book.set_status(host_id, HostStatus.CHECKING, "a start was refused: its disk is full", now)
+
+
 def _hold_lease(host_id: int, token: int) -> bool:
     """The row stays locked: the token cannot change before this transaction is over."""
     return bool(_lease(host=host_id, token=token))
@@ -106,8 +127,4 @@ def _write(host_id: int, mail: dict[str, Mail], full: bool, now: datetime, tries
         strays.meet(host_id, {run: each.facts[-1].document for run, each in unknown.items()}, now)
     if told.jobs:
         _are_due(ids=told.jobs, due_at=now)
-    if told.check:
-        # In the same transaction: whoever decides next must not place the job there once more.
-        Host.every.filter(pk=host_id).update(due_at=now)
-        book.set_status(host_id, HostStatus.CHECKING, "a start was refused: its disk is full", now)
     return told

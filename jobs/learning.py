@@ -35,7 +35,6 @@ class Told:
     jobs: set[int] = field(default_factory=set)
     logs: set[str] = field(default_factory=set)
     long_tails: set[str] = field(default_factory=set)
-    check: bool = False
 
     def and_(self, more: Told) -> Told:
         """Both; what was told later counts."""
@@ -46,7 +45,6 @@ class Told:
             self.jobs | more.jobs,
             self.logs | more.logs,
             self.long_tails | more.long_tails,
-            self.check or more.check,
         )
 
     @property
@@ -117,8 +115,6 @@ def learn(run: Run, mail: Mail, full: bool, store: Store, told: Told, tries: Tri
         told.jobs.add(run.job_id)
     if run.phase == RunPhase.CLOSED != phase:
         _keep_gpus_out(run, mail, store.now)
-    # A full host looks free: until its checklist says otherwise, one job after the other would fail there.
-    told.check |= "refusal" in changed and run.refusal == "disk_full"
     if mail.end is not None:
         changed |= _end_of_log(run, mail.end, store.now)
     if mail.log:

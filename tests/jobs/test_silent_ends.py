@@ -11,12 +11,12 @@ import time
 from datetime import timedelta
 
 import pytest
-from django.db import InternalError, connection
+from django.db import InternalError, connection, transaction
 from django.utils import timezone
 
 from agents import book, leases
 from agents.models import Host, HostEvent, HostStatus
-from jobs import advance, services, snapshot
+from jobs import advance, intake, services, snapshot
 from jobs.clock import Clock
 from jobs.models import GpuClaim, Run, Transition
 from tests.harness.shell import wait_for
@@ -27,6 +27,12 @@ from tests.jobs.test_sweep import now_of, take_only
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
 WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+
+
+def somebody_waits_for_a_lock():
+    with connection.cursor() as cursor:
+        cursor.execute(WAITING)
+        return cursor.fetchone()[0] == 1
 
 
 class Others:
@@ -124,16 +130,11 @@ def test_until_the_end_is_written_its_host_stays_silent_and_its_lease_is_renewed
             others.meanwhile(renew)
             others.start(lambda: status(host, HostStatus.UP))
             if connection.vendor == "postgresql":
-                wait_for(waiting_for_a_lock, "the host's answer to wait for the decision")
+                wait_for(somebody_waits_for_a_lock, "the host's answer to wait for the decision")
 
     def renew():
         until = timezone.now() + timedelta(hours=1)
         leases.share_out("paper", {host.row.pk: 7}, until, 15.0, False)
-
-    def waiting_for_a_lock():
-        with connection.cursor() as cursor:
-            cursor.execute(WAITING)
-            return cursor.fetchone()[0] == 1
 
     monkeypatch.setattr(advance, "failpoint", before_the_commit)
     services.cancel(job, "alice", timezone.now())
@@ -144,6 +145,38 @@ def test_until_the_end_is_written_its_host_stays_silent_and_its_lease_is_renewed
     run = Run.objects.get()
     assert (now_of(job).state, run.silent_since, job.ended_at) == ("CANCELLED", fell_silent.at, ended.at)
     assert Host.objects.get().lease_until > timezone.now() + timedelta(minutes=30)
+
+
+def test_a_full_host_is_checked_before_its_mail_and_nothing_is_held_meanwhile(
+    add_host, submit, others, monkeypatch
+):
+    """Whoever holds its status may be waiting for one of the runs that the mail is about."""
+    host, _ = add_host(), submit()
+    run, real, held, found = Run.objects.get(), intake.lock_jobs, threading.Event(), []
+    refused = CLOSED | {"why": "refused", "refusal": "disk_full", "never_started": True}
+
+    def hold_its_status_then_a_run():
+        with transaction.atomic():
+            book.hold_statuses([host.row.pk])
+            held.set()
+            wait_for(somebody_waits_for_a_lock, "the change of status to wait")
+            snapshot.lock_runs(ids=[run.pk])
+
+    def lock_jobs(runs):
+        found.append(Host.objects.get().status)
+        real(runs)
+
+    monkeypatch.setattr(intake, "lock_jobs", lock_jobs)
+    if connection.vendor == "postgresql":
+        others.start(hold_its_status_then_a_run)
+        assert held.wait(30)
+    take_only(host, run, refused)
+    others.end()
+    assert found == [HostStatus.CHECKING] and Run.objects.get().refusal == "disk_full"
+    assert Host.objects.get().due_at is not None
+    status(host, HostStatus.UP)
+    take_only(host, run, refused)  # told again, it is no news
+    assert Host.objects.get().status == HostStatus.UP
 
 
 def test_history_names_what_was_left_and_its_end_comes_when_its_host_answers(add_host, submit, desk):
