@@ -163,7 +163,10 @@ def _dial_failed(host: Host, error: DialError, now: datetime, tell: Callable[[],
 
 def _spoken_to(host_id: int, now: datetime) -> bool:
     """Has a dispatcher's link heard from it lately?"""
-    return Host.every.filter(pk=host_id, status=HostStatus.UP, seen_at__gte=now - SPOKEN_TO).exists()
+    spoken_to = Host.every.filter(
+        status__in=(HostStatus.UP, HostStatus.CHECKING), seen_at__gte=now - SPOKEN_TO
+    )
+    return spoken_to.filter(pk=host_id).exists()
 
 
 def _look(host: Host, transport: paramiko.Transport, now: datetime) -> list[Item]:

@@ -324,3 +324,23 @@ def test_a_host_that_is_checked_again_keeps_its_whole_list_meanwhile(checked):
     for _ in range(2):
         checked(host, look, timezone.now())
     assert seen == [(3, False), (len(checklist.ORDER), True)]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("status", [HostStatus.UP, HostStatus.CHECKING])
+@pytest.mark.parametrize(("quiet_s", "silent"), [(5, False), (60, True)])
+def test_a_check_that_cannot_log_in_makes_no_host_silent_whose_link_speaks(
+    checked, monkeypatch, status, quiet_s, silent
+):
+    """A refused start asks for a check too: jobs must not end beside its host as if it did not answer."""
+
+    def too_busy(target, key):
+        raise Busy("no login within 30 s")
+
+    now = timezone.now()
+    host = add("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
+    Host.objects.filter(pk=host.pk).update(status=status, seen_at=now - timedelta(seconds=quiet_s))
+    monkeypatch.setattr(enrol, "dial", too_busy)
+    host = checked(host, None, now)
+    assert host.status == (HostStatus.UNREACHABLE if silent else status)
+    assert host.due_at == now + enrol.LOOK_AGAIN
