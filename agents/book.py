@@ -17,15 +17,18 @@ TRAINYARD = "trainyard"
 ALWAYS_KEPT, MOST_KEPT = 100, 1_000
 MOST_A_MINUTE = 60
 AT_ONCE = 10_000
+JOB_ENDED = "job_ended"
+# Never left out, for others rely on them: as many as changes of status, and ends of jobs beside a silent host.
+UNCOUNTED = frozenset({JOB_ENDED, *HostStatus.values})
 # The ORM has no words for this lock.
 _HOLD = f"SELECT id FROM {Host._meta.db_table} WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE"
 
 
 def note(host_id: int, kind: str, text: str, actor: str, now: datetime) -> None:
-    """What a person does is always written; of what a host brings about, so much in a minute."""
-    if actor == TRAINYARD:
+    """What a person does is always written, and every status; of what else a host brings about, so much in a minute."""
+    if actor == TRAINYARD and kind not in UNCOUNTED:
         lately = HostEvent.objects.filter(host_id=host_id, actor=TRAINYARD, at__gt=now - MINUTE)
-        room = MOST_A_MINUTE - lately.count()
+        room = MOST_A_MINUTE - lately.exclude(kind__in=UNCOUNTED).count()
         if room <= 0:
             return
         if room == 1:

@@ -342,7 +342,7 @@ def _write_left(changes: Changes) -> None:
         _left(run=left.run, silent_since=left.since)
     for host, jobs in sorted(changes.unproved.items()):
         words = f"Ended without this host's proof: {some(jobs)}. What may still live here is stopped when it answers."
-        book.note(host, "job_ended", words, book.TRAINYARD, changes.now)
+        book.note(host, book.JOB_ENDED, words, book.TRAINYARD, changes.now)
 
 
 def some(names: Sequence[str]) -> str:

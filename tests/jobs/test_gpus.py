@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from agents import book, gpus
 from agents.desk import Arrival, Fact
-from agents.models import Gpu, Host, HostEvent
+from agents.models import Gpu, Host, HostEvent, HostStatus
 from jobs import floor
 from jobs import gpus as service
 from jobs.models import GpuClaim, Run, Transition
@@ -177,5 +177,10 @@ def test_a_host_cannot_forge_an_answer_to_an_admin_nor_fill_its_book(host):
     book.note(host.row.pk, "cordoned", "a person says so", "root", now)
     kinds = list(HostEvent.objects.order_by("id").values_list("kind", flat=True))
     assert kinds == ["gpu_free"] * (book.MOST_A_MINUTE - 1) + ["more", "cordoned"]
+    for number in range(2 * book.MOST_A_MINUTE):  # but these are relied on: no flood of others keeps them out
+        assert book.set_status(host.row.pk, [HostStatus.UNREACHABLE, HostStatus.UP][number % 2], "", now)
+        book.note(host.row.pk, book.JOB_ENDED, "Ended without its proof.", book.TRAINYARD, now)
+    assert HostEvent.objects.filter(kind__in=(HostStatus.UNREACHABLE, HostStatus.UP)).count() == number + 1
+    assert HostEvent.objects.filter(kind=book.JOB_ENDED).count() == number + 1
     book.note(host.row.pk, "gpu_free", "later", "trainyard", now + timedelta(minutes=1))
     assert HostEvent.objects.latest("id").text == "later"
