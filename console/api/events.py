@@ -1,6 +1,7 @@
 """A job's history for scripts, oldest first: `GET /api/v1/jobs/<id>/events[?pageSize=&pageToken=&replica=&kind=]`.
 
-`nextPageToken` is there on every page but an empty one: asked again later with it, it gives what happened since.
+`replica=job` gives the lines about the job itself. `nextPageToken` is there on every page but an empty one: asked
+again later with it, it gives what happened since.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from rest_framework.response import Response
 from console import access
 from console.api import resources
 from console.api.errors import Refused
-from console.api.log_bytes import replica_asked
 from console.api.views import OurView
 from console.presenters import timeline
 from console.presenters.timeline import Chosen
@@ -32,8 +32,10 @@ class EventsView(OurView):
         kind = query.get("kind", "")
         if kind and kind not in Kind.__members__.values():
             raise Refused("kind", f"kind must be one of {', '.join(Kind)}.")
-        replica = replica_asked(job, query.get("replica", ""))
-        rows = timeline.select(job, Chosen(replica, kind))
+        of = query.get("replica", "")
+        if of != JOB:
+            of = resources.replica_asked(job, of)
+        rows = timeline.select(job, Chosen(of, kind))
         found = list(rows.filter(id__gt=after).order_by("id")[:size])
         answer: dict[str, Any] = {"events": [document(row) for row in found]}
         if found:

@@ -30,8 +30,6 @@ BLOCK = 1024 * 1024
 MOST_GAPS = 50
 # Of a log with more holes than this in the asked range, as much is served as has so many: `Trainyard-Log-To` tells.
 MOST_PARTS = 10_000
-# So many of a job's replicas are named to whoever names another.
-MOST_NAMED = 10
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
@@ -121,15 +119,6 @@ async def blocks(run_id: str, parts: Sequence[Part]) -> AsyncIterator[bytes]:
                 raise ConnectionAbortedError(f"The log of {run_id} ends at {at}, before {part.end}.")
             yield piece.data
             at = piece.end
-
-
-def replica_asked(job: Job, name: str) -> str:
-    """The replica that a query names, if it names one: one of the job's."""
-    if name and not job.replicas.filter(name=name).exists():
-        known = list(job.replicas.order_by("pool", "index").values_list("name", flat=True)[: MOST_NAMED + 1])
-        more = ", ..." if len(known) > MOST_NAMED else ""
-        raise Refused("replica", f"replica must be one of {', '.join(known[:MOST_NAMED])}{more}.")
-    return name
 
 
 def run_of(job: Job, replica: str, run_id: str) -> Run | None:

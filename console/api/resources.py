@@ -9,11 +9,14 @@ from typing import Any
 from django.db.models import F
 from django.urls import reverse
 
+from console.api.errors import Refused
 from jobs.models import Job, Run
 from jobs.rules.states import TERMINAL, JobState, RunPhase, wire_name
 
 Document = dict[str, Any]
 Absolute = Callable[[str], str]
+# So many of a job's replicas are named to whoever names another.
+MOST_NAMED = 10
 
 
 def stamp(when: datetime) -> str:
@@ -27,6 +30,15 @@ def moment(value: object) -> datetime | None:
         return None if found is None or found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
+
+
+def replica_asked(job: Job, name: str) -> str:
+    """The replica that a query names, if it names one: one of the job's."""
+    if name and not job.replicas.filter(name=name).exists():
+        known = list(job.replicas.order_by("pool", "index").values_list("name", flat=True)[: MOST_NAMED + 1])
+        more = ", ..." if len(known) > MOST_NAMED else ""
+        raise Refused("replica", f"replica must be one of {', '.join(known[:MOST_NAMED])}{more}.")
+    return name
 
 
 def job_name(job: Job) -> str:

@@ -14,7 +14,6 @@ from rest_framework.response import Response
 from console import access
 from console.api import resources
 from console.api.errors import Refused
-from console.api.log_bytes import replica_asked
 from console.api.views import OurView
 from jobs.models import Job, Run, RunSample
 
@@ -26,11 +25,11 @@ class SamplesView(OurView):
         job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=int(job_id))
         query = request.query_params
         runs = Run.objects.filter(job=job).select_related("replica").defer("order").order_by("replica", "pk")
-        if replica := replica_asked(job, query.get("replica", "")):
+        if replica := resources.replica_asked(job, query.get("replica", "")):
             runs = runs.filter(replica__name=replica)
         if run := query.get("run"):
             runs = runs.filter(pk=run[:80])
-            if not runs:
+            if not runs.exists():
                 raise Refused(
                     "run", "run must be the id of a run of this job, and of the replica if one is named."
                 )

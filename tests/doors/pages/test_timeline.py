@@ -79,6 +79,8 @@ def test_scripts_read_history_from_where_they_were(browser, story):
     moved(story, "QUEUED", "PENDING", cause="Placed.")
     news = ask(f"/api/v1/jobs/{story.pk}/events?pageToken={rest['nextPageToken']}&kind=state").json()
     assert [row["cause"] for row in news["events"]] == ["Placed."]
+    for of, told in (("job", [*rows[:2], *rows[3:], *news["events"]]), ("workerpool1-0", [rows[2]])):
+        assert ask(f"/api/v1/jobs/{story.pk}/events?replica={of}").json()["events"] == told
     for wrong in ("pageSize=-1", "kind=gossip", "pageToken=x"):
         answer = ask(f"/api/v1/jobs/{story.pk}/events?{wrong}")
         assert answer.status_code == 400 and wrong.split("=")[0] in answer.content.decode()
