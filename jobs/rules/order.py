@@ -18,7 +18,6 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from jobs.rules import asks as asking
-from jobs.rules.asks import Asks
 from jobs.rules.fairness import EQUAL, Share
 from jobs.rules.fields import Refused, Violation
 
@@ -41,10 +40,6 @@ class Waiting(NamedTuple):
     priority: int = 0
     spot: bool = False
     attempt: int = 1
-
-    @property
-    def read(self) -> Asks:
-        return asking.read(self.asks)
 
 
 def priority_of(labels: Mapping[str, str], highest: str = "high") -> int:

@@ -119,10 +119,6 @@ class Book:
                 return why
         return None
 
-    def concerns(self, project_id: int, owner_id: int | None, gpus: Mapping[str, int]) -> bool:
-        """Does any limit say anything about jobs that need such GPUs?"""
-        return any(account.limits.concern(gpus) for account in self.accounts(project_id, owner_id))
-
     def take(self, project_id: int, owner_id: int | None, gpus: Mapping[str, int]) -> None:
         """A job was placed."""
         for account in self.accounts(project_id, owner_id):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.rules import asks as asking
 from jobs.rules.order import in_order
 from jobs.rules.serve import AFTER_TIMEOUT_S, BEHIND, serve
 from tests.rules.cast import examples
@@ -47,7 +48,13 @@ def test_no_host_and_no_quota_is_ever_exceeded_and_nothing_is_placed_in_part(yar
     submit_all(yard, waiting)
     before = all_claims(yard)
     used = Counter(
-        {KIND: sum(each.read.gpus.get(KIND, 0) for each, _, _ in yard.seated.values() if each.project == 1)}
+        {
+            KIND: sum(
+                asking.read(each.asks).gpus.get(KIND, 0)
+                for each, _, _ in yard.seated.values()
+                if each.project == 1
+            )
+        }
     )
     served = yard.decide()
     placed = [claim for each, seats in served.placed for claim in claims(each, seats)]
@@ -61,9 +68,12 @@ def test_no_host_and_no_quota_is_ever_exceeded_and_nothing_is_placed_in_part(yar
     ports = [(seat.host_id, seat.port) for seat in seats]
     assert len(gpus) == len(set(gpus)) and len(ports) == len(set(ports))
     for each, of in served.placed:
-        assert [seat.replica for seat in of] == [ask.replica for ask in each.read.each()]
-        assert all(len(seat.gpus) == ask.needs.gpus for seat, ask in zip(of, each.read.each(), strict=True))
-    mine = sum(each.read.gpus.get(KIND, 0) for each, _ in served.placed if each.project == 1)
+        assert [seat.replica for seat in of] == [ask.replica for ask in asking.read(each.asks).each()]
+        assert all(
+            len(seat.gpus) == ask.needs.gpus
+            for seat, ask in zip(of, asking.read(each.asks).each(), strict=True)
+        )
+    mine = sum(asking.read(each.asks).gpus.get(KIND, 0) for each, _ in served.placed if each.project == 1)
     assert yard.limit is None or mine == 0 or used[KIND] + mine <= yard.limit
     told = set(served.reasons) | {each.job for each, _ in served.placed}
     assert told == set(yard.waiting), "everybody has a place or a reason"

@@ -64,7 +64,7 @@ class Yard:
     def book(self):
         held = book(self.limit)
         for each, _, _ in self.seated.values():
-            held.take(each.project, each.owner, each.read.gpus)
+            held.take(each.project, each.owner, asking.read(each.asks).gpus)
         return held
 
     def views(self):
@@ -90,7 +90,7 @@ class Yard:
     def ground(self):
         held = {}
         for each, _, _ in self.seated.values():
-            held[each.project] = held.get(each.project, 0) + each.read.weight
+            held[each.project] = held.get(each.project, 0) + asking.read(each.asks).weight
         return Ground(self.views(), PORTS, self.running(), self.shares, held)
 
     def decide(self):
@@ -121,7 +121,7 @@ class Yard:
 
 
 def claims(each, seats):
-    needs = {ask.replica: ask.needs for ask in each.read.each()}
+    needs = {ask.replica: ask.needs for ask in asking.read(each.asks).each()}
     found = ((seat, needs[seat.replica]) for seat in seats)
     return tuple(
         Claim(seat.host_id, of.cpus, of.memory_mb, of.accelerator_type, of.gpus) for seat, of in found
@@ -168,7 +168,7 @@ def free_of(hosts, claims):
 
 
 def fits_beside(hosts, claims, each):
-    groups = [(count, needs) for needs, count in each.read.sizes]
+    groups = [(count, needs) for needs, count in asking.read(each.asks).sizes]
     return could_seat(free_of(hosts, claims), groups)
 
 
