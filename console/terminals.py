@@ -1,8 +1,8 @@
 """A shell in the web process: on the event loop as long as nothing has to be waited for, in a thread where it has.
 
 A hand-over from one thread to another costs a key a good part of what its whole way takes. So the loop itself sends
-what is typed and fetches what has come. What the host does not take
-at once, a paste, waits in the shell's own thread, and what is typed meanwhile behind it.
+what is typed and fetches what has come. What the host does not take at once, a paste, waits in the shell's own thread,
+and what is typed meanwhile behind it.
 
 Output is fetched only while less than WINDOW of it is unacknowledged by the terminal in the browser; beyond that the
 SSH window fills and the program that prints is made to wait. Input never waits for output: a paste into a program that
@@ -166,7 +166,8 @@ class Terminal:
 
     def _read_again(self) -> None:
         self._again = None
-        self._read()
+        if not self._closed:  # else one that stays busy would be asked for ever, for nobody
+            self._read()
 
     def _deliver(self, data: bytes) -> None:
         if self._output or not self._direct(data):

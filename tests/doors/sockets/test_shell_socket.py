@@ -20,7 +20,7 @@ from console import reads, registry, tokens, websocket
 from console.consumers import shell as consumer
 from console.consumers import sockets
 from console.reads import ask
-from console.terminals import WINDOW
+from console.terminals import WINDOW, Terminal
 from jobs import shells
 from jobs.models import Job, Run, ShellSession
 
@@ -279,6 +279,18 @@ async def test_keys_arrive_in_their_order_through_our_server(server, cast, run, 
                     await page.recv()
         assert closed.value.rcvd.code == 4400
         shell.takes.set()
+
+
+async def test_a_shell_that_stays_busy_is_asked_no_more_when_it_is_closed():
+    fake = FakeShell()
+    fake.busy = lambda what, number: what == "read"
+    terminal = Terminal(lambda: fake, lambda: None, lambda data: False)
+    async with asyncio.timeout(60):
+        while terminal._again is None:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(terminal.close)
+        while terminal._again is not None:
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize(
