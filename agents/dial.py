@@ -7,6 +7,7 @@ prefers a slow cipher. So: TCP_NODELAY, TCP_QUICKACK re-armed at each read, and 
 from __future__ import annotations
 
 import logging
+import os
 import select
 import socket
 import threading
@@ -19,7 +20,7 @@ from typing import Any, TypeVar, cast
 import paramiko
 
 from agents import hostkeys
-from agents.packets import READ_BYTES, LoopReader, Packets
+from agents.packets import CIPHERS_FIRST, READ_BYTES, LoopReader, Packets
 from agents.targets import Jump, Target, place
 from agents.words import clean
 
@@ -28,7 +29,6 @@ HANDSHAKE_S = 10.0
 DEAD_S = 12.0
 # paramiko's thread looks up from its socket this often; its own 0.1 s costs 4.5 % of a core for 200 idle links.
 POLL_S = 5.0
-CIPHERS_FIRST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 MOST_HANDSHAKES = 16
 MOST_OUTPUT = 8 * 1024 * 1024
 # sshd's are half as large at most as what it was told (RFC 4253, 6.1). Behind each of AES-GCM is a tag.
@@ -167,7 +167,8 @@ class QuickSocket(Socket):
         ):
             inner.setsockopt(level, option, value)
         self._quick, self._fileno = inner.setsockopt, inner.fileno
-        self._ahead, self._at = b"", 0
+        self._closing = threading.Lock()
+        self._ahead, self._at, self._waits = b"", 0, True
         self._room = select.poll()
         self._room.register(inner, select.POLLOUT)
 
@@ -177,13 +178,25 @@ class QuickSocket(Socket):
     def recv(self, size: int) -> bytes:
         """paramiko asks for a packet in two pieces; each would be three calls of the system."""
         if self._at == len(self._ahead):
+            if not self._waits:
+                raise EOFError("a packet that is longer than it claims")
             self._came(b"", self._inner.recv(READ_BYTES))
         data = self._ahead[self._at : self._at + size]
         self._at += len(data)
         return data
 
-    def fileno(self) -> int:
-        return self._fileno()
+    def close(self) -> None:
+        with self._closing:
+            super().close()
+
+    def descriptor(self) -> int:
+        """One of the caller's own, of this socket for sure. OSError when it is closed."""
+        with self._closing:
+            return os.dup(self._fileno())
+
+    def never_wait(self) -> None:
+        """From now on an event loop reads: what `came` did not bring is not there, whatever a packet claims."""
+        self._waits = False
 
     def came(self, data: bytes) -> None:
         """Somebody else has read what comes next."""
@@ -301,7 +314,14 @@ def open_session(transport: paramiko.Transport, window: int | None = None) -> pa
 
 
 def execute(channel: paramiko.Channel, command: str) -> None:
-    """Start a constant command. Raises one of ENDS, also when sshd says nothing to it.
+    """Start a constant command. Raises one of ENDS, also when sshd says nothing to it."""
+    with bounded(channel):
+        channel.exec_command(command)
+
+
+@contextmanager
+def bounded(channel: paramiko.Channel) -> Iterator[None]:
+    """Around a request of a channel: raises one of ENDS when sshd says nothing to it.
 
     paramiko would wait for the answer for ever, and is not woken if the connection ends as it begins to wait.
     """
@@ -314,7 +334,7 @@ def execute(channel: paramiko.Channel, command: str) -> None:
     patience.daemon = True
     patience.start()
     try:
-        channel.exec_command(command)
+        yield
     finally:
         patience.cancel()
 

@@ -8,6 +8,7 @@ here again. At any time one of the two reads, and not the other.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import queue
 from collections.abc import Callable
@@ -18,15 +19,20 @@ import paramiko
 from paramiko.common import MSG_CHANNEL_DATA
 from paramiko.packet import NeedRekeyException, Packetizer
 
+log = logging.getLogger(__name__)
+
 Packet = tuple[int, paramiko.Message]
 
 READ_BYTES = 64 * 1024
+# They tell a packet's length in the clear, which is how the loop knows that it can take it without waiting.
+CIPHERS_FIRST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 
 
 class Way(Protocol):
     """What packets come by: agents/dial.py's QuickSocket."""
 
-    def fileno(self) -> int: ...
+    def descriptor(self) -> int: ...
+    def never_wait(self) -> None: ...
     def came(self, data: bytes) -> None: ...
     def has_packet(self) -> bool: ...
 
@@ -56,7 +62,7 @@ class LoopReader:
         self._channel, self._arrived = channel, arrived
         self._loop = asyncio.get_running_loop()
         # One of our own: that of a socket which another thread closes could be another's by the time we let go of it.
-        self._fd = os.dup(way.fileno())
+        self._fd = way.descriptor()
         self._ended = False
         self._handed: queue.SimpleQueue[Packet | Exception] = queue.SimpleQueue()
         packets.reader = self
@@ -77,7 +83,14 @@ class LoopReader:
             self._loop.call_soon_threadsafe(self._end, EOFError())
 
     def _begin(self) -> None:
-        if not self._ended and self._take():
+        if self._ended:
+            return
+        self._way.never_wait()
+        # The host chooses anew with each exchange of keys; paramiko's thread makes it, and comes by here after that.
+        cipher = getattr(self._transport, "remote_cipher", "")
+        if cipher not in CIPHERS_FIRST:
+            self._end(paramiko.SSHException(f"keys for {cipher or 'nothing'} amid a shell"))
+        elif self._take():
             self._loop.add_reader(self._fd, self._read)
 
     def _end(self, problem: Exception) -> None:
@@ -120,14 +133,31 @@ class LoopReader:
             return False
         finally:
             if kept:
-                self._arrived()
+                self._tell()
         return True
 
+    def _tell(self) -> None:
+        try:
+            self._arrived()
+        except Exception:  # theirs; we go on reading, else nobody would see the end either
+            log.exception("Who looks at a shell could not take its output.")
+
     def _keep(self, kind: int, message: paramiko.Message) -> bool:
-        if kind != MSG_CHANNEL_DATA or self._transport.in_kex:
+        if kind != MSG_CHANNEL_DATA:
             return False
-        if message.get_int() != self._channel.chanid:
-            message.rewind()
-            return False
-        self._channel.in_buffer.feed(message.get_binary())
-        return True
+        if message.get_int() == self._channel.chanid:
+            data = self._checked(message)
+            if not self._transport.in_kex:
+                self._channel.in_buffer.feed(data)
+                return True
+        message.rewind()
+        return False
+
+    def _checked(self, message: paramiko.Message) -> bytes:
+        """paramiko makes up for bytes that lack with zeros, up to a megabyte, and looks after no window."""
+        size, data = message.get_int(), message.get_remainder()
+        if size != len(data):
+            raise paramiko.SSHException(f"{len(data)} bytes of output that claim to be {size}")
+        if len(self._channel.in_buffer) + size > self._channel.in_window_size:
+            raise paramiko.SSHException("more output than the window has room for")
+        return data

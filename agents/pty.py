@@ -20,7 +20,7 @@ import paramiko
 from paramiko.common import MSG_CHANNEL_DATA
 
 from agents import install
-from agents.dial import ENDS, Busy, Connection, DialError, dial, execute, open_session
+from agents.dial import ENDS, Busy, Connection, DialError, bounded, dial, execute, open_session
 from agents.packets import LoopReader
 from agents.runner.wire import MAX_HEADER, MAX_JUNK, SHELL_PREFACE, WireError, decode_object
 from agents.targets import Target
@@ -73,13 +73,14 @@ class Shell:
         size = min(len(channel.in_buffer), READ_BYTES)
         if not size:
             return None if ended else b""
-        if channel.in_window_sofar + size <= channel.in_window_threshold:
+        # At its end the host is told of nothing more, and a connection that died as it exchanged keys stays busy.
+        if ended or channel.in_window_sofar + size <= channel.in_window_threshold:
             return channel.recv(size)
         try:
             # So much has been taken that the host is told of it.
             return self._connection.at_once(partial(channel.recv, size))
         except BlockingIOError:
-            raise
+            raise  # it is an OSError, and so one of ENDS, but no end
         except ENDS:
             return None
 
@@ -180,7 +181,8 @@ def _greet(connection: Connection, request: bytes, columns: int, rows: int) -> S
     deadline = time.monotonic() + GREETING_S
     lines = _Lines(channel, deadline)
     try:
-        channel.get_pty(TERM, _size(columns), _size(rows))
+        with bounded(channel):
+            channel.get_pty(TERM, _size(columns), _size(rows))
         execute(channel, install.command(install.shipped_sha(), "shell"))
         # Nothing is sent before the preface: until then the terminal would echo it and a login shell might read it.
         while not lines.next().endswith(SHELL_PREFACE.rstrip(b"\n")):

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import os
 import socket
 import threading
 
@@ -96,6 +97,33 @@ def test_a_packet_is_there_when_all_of_it_is():
         near.came(b"\xff\xff\xff\xff")
         with pytest.raises(paramiko.SSHException, match="a packet of 4294967295 bytes"):
             near.has_packet()
+        near.never_wait()
+        far.sendall(b"more")
+        assert near.recv(99) == b"\xff\xff\xff\xff"
+        with pytest.raises(EOFError):
+            near.recv(1)
+
+
+def test_a_descriptor_is_of_this_socket_although_another_thread_closes_it(monkeypatch):
+    dup, closers = os.dup, []
+
+    def dup_while_it_is_closed(number):
+        closers.append(threading.Thread(target=near.close))
+        closers[0].start()
+        closers[0].join(0.2)
+        return dup(number)
+
+    monkeypatch.setattr(os, "dup", dup_while_it_is_closed)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = QuickSocket(socket.create_connection(listener.getsockname()), 12)
+        inode = os.fstat(near._inner.fileno()).st_ino
+        own = near.descriptor()
+        assert os.fstat(own).st_ino == inode
+        os.close(own)
+        closers[0].join(30)
+        monkeypatch.undo()
+        with pytest.raises(OSError, match="descriptor"):
+            near.descriptor()
 
 
 def test_a_key_that_nobody_accepted_or_that_changed_is_told_and_nothing_is_sent(own_machine):

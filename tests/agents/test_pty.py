@@ -7,13 +7,19 @@ import concurrent.futures
 import contextlib
 import os
 import secrets
+import socket
+import struct
 import threading
 
+import paramiko
 import pytest
+from paramiko.common import MSG_CHANNEL_DATA
 
+from agents import dial as dialling
 from agents import pty
-from agents.pty import ShellRefused, open_shell
-from agents.targets import Jump
+from agents.dial import ENDS, dial, open_session, run
+from agents.pty import Shell, ShellRefused, open_shell
+from agents.targets import Jump, Target
 from tests.agents.conftest import ready, row, target
 from tests.harness.shell import wait_for
 
@@ -213,6 +219,173 @@ def held(lock):
     finally:
         leave.set()
         holder.join()
+
+
+# Hosts that have been hacked, or that die at a bad moment
+
+
+class Lax(paramiko.ServerInterface):
+    def check_auth_publickey(self, username, key):
+        return paramiko.AUTH_SUCCESSFUL
+
+    def check_channel_request(self, kind, chanid):
+        return paramiko.OPEN_SUCCEEDED
+
+
+class Hacked:
+    """A host that sends what a test wants, and a shell there."""
+
+    def __init__(self, listener):
+        accepted = concurrent.futures.Future()
+        threading.Thread(target=lambda: accepted.set_result(self.accept(listener)), daemon=True).start()
+        own = paramiko.ECDSAKey.generate()
+        self.own = own
+        known = f"{own.get_name()} {own.get_base64()}"
+        self.near = dial(Target("h", *listener.getsockname()[:2], "u", known), own)
+        channel = open_session(self.near, window=pty.WINDOW)
+        self.transport = accepted.result(30)
+        self.far = self.transport.accept(30)
+        self.shell = Shell(self.near, channel, b"")
+
+    def accept(self, listener):
+        transport = paramiko.Transport(listener.accept()[0])
+        transport.add_server_key(self.own)
+        transport.start_server(event=threading.Event(), server=Lax())
+        return transport
+
+    def seen(self, look):
+        """From the second packet on, that is, by the event loop: the first one paramiko's thread waits for already."""
+        screen = look(self.shell)
+        screen.do(lambda: None)
+        self.output(b"honest")
+        screen.until(b"honest")
+        return screen
+
+    def send(self, kind, *numbers, data=b""):
+        message = paramiko.Message(bytes([kind]) + struct.pack(f"!{len(numbers)}I", *numbers) + data)
+        with contextlib.suppress(*ENDS):
+            self.transport.packetizer.send_message(message)
+
+    def output(self, data, claimed=None):
+        """Whatever the window is."""
+        size = len(data) if claimed is None else claimed
+        self.send(MSG_CHANNEL_DATA, self.far.remote_chanid, size, data=data)
+
+    def close(self):
+        self.shell.close()
+        self.transport.close()
+
+
+@pytest.fixture
+def hacked(look):
+    """Closed before the loop stops, which else would not tell paramiko's thread."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, contextlib.closing(Hacked(listener)) as found:
+        yield found
+
+
+def other_keys(hacked):
+    """Of a cipher whose packets are longer than the loop takes them for; then one whose end never comes."""
+    options, packetizer = hacked.transport.get_security_options(), hacked.transport.packetizer
+    options.ciphers, options.digests = ("aes128-ctr",), ("hmac-sha2-256-etm@openssh.com",)
+    with contextlib.suppress(*ENDS):
+        hacked.transport.renegotiate_keys()
+    whole = packetizer.write_all
+    packetizer.write_all = lambda out: whole(out[:-16])
+    hacked.output(b"x" * 100)
+
+
+def longer_than_it_is(hacked):
+    hacked.output(b"", claimed=400_000)
+
+
+def past_the_window(hacked):
+    for _ in range(pty.WINDOW // 32768 + 1):
+        hacked.output(b"x" * 32768)
+
+
+def a_packet_of(*numbers):
+    def send(hacked):
+        hacked.transport.packetizer._build_packet = lambda payload: struct.pack(f">{len(numbers)}I", *numbers)
+        hacked.output(b"")
+
+    return send
+
+
+HOSTILE = {
+    "other keys": other_keys,
+    "longer than it is": longer_than_it_is,
+    "past the window": past_the_window,
+    "empty packet": a_packet_of(0),
+    "huge packet": a_packet_of(2**32 - 1, 0),
+}
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+def test_a_host_that_has_been_hacked_ends_its_shell_and_holds_up_nobody(hacked, look, how):
+    screen = hacked.seen(look)
+    screen.paused = True
+    HOSTILE[how](hacked)
+    channel = hacked.shell._channel
+    wait_for(lambda: channel.closed, "the shell to be ended")
+    assert len(channel.in_buffer) <= pty.WINDOW
+    screen.paused = False
+    screen.do(screen.read)
+    wait_for(lambda: screen.ended, "the end to be seen")
+
+
+def test_a_connection_that_dies_as_keys_are_exchanged_ends_its_shell(hacked, look):
+    """And what came before is seen, though it is more than the host would have to be told of."""
+    screen, channel = hacked.seen(look), hacked.shell._channel
+    screen.paused = True
+    hacked.far.sendall(b"z" * 200_000)
+    wait_for(lambda: len(channel.in_buffer) == 200_000, "the output")
+    hacked.near.clear_to_send.clear()
+    hacked.transport.close()
+    wait_for(lambda: channel.closed, "the connection to end")
+    screen.paused = False
+    screen.do(screen.read)
+    wait_for(lambda: screen.ended, "the end to be seen")
+    assert screen.seen == b"z" * 200_000
+
+
+def test_who_stumbles_over_output_gets_what_comes_next(hacked, look):
+    """Also when that was met not as it came, but behind what paramiko's thread had to do."""
+    screen, shell, packetizer = hacked.seen(look), hacked.shell, hacked.transport.packetizer
+    honest = shell.read
+
+    def stumble():
+        shell.read = honest
+        raise RuntimeError("stumbled")
+
+    shell.read = stumble
+    whole, parts = packetizer.write_all, []
+    packetizer.write_all = parts.append
+    hacked.send(paramiko.common.MSG_IGNORE, 0)
+    hacked.output(b"one ")
+    packetizer.write_all = whole
+    whole(b"".join(parts))
+    wait_for(lambda: shell.read == honest, "the stumble")
+    hacked.output(b"two")
+    assert screen.until(b"two") == b"one two"
+
+
+def test_a_terminal_that_sshd_never_makes_is_given_up(machine, key, monkeypatch):
+    connection = dial(target(machine), key)
+    sshd = run(connection, "echo $PPID").stdout.decode().strip()
+
+    def open_then_stop(*arguments, **more):
+        channel = open_session(connection, **more)
+        machine.run_inside("kill", "-STOP", sshd)
+        monkeypatch.setattr(dialling, "HANDSHAKE_S", 1.0)
+        return channel
+
+    monkeypatch.setattr(pty, "open_session", open_then_stop)
+    try:
+        with pytest.raises(ShellRefused, match="did not open"):
+            pty._greet(connection, b"", 80, 24)
+    finally:
+        machine.run_inside("kill", "-CONT", sshd)
+        connection.close()
 
 
 def test_no_shell_opens_on_a_run_that_does_not_run(machine, key, running):
