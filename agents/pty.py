@@ -20,9 +20,10 @@ import paramiko
 from paramiko.common import MSG_CHANNEL_DATA
 
 from agents import install
-from agents.dial import ENDS, Busy, Connection, DialError, bounded, dial, execute, open_session
+from agents.dial import Busy, Connection, DialError, bounded, dial, execute, open_session
 from agents.packets import LoopReader
 from agents.runner.wire import MAX_HEADER, MAX_JUNK, SHELL_PREFACE, WireError, decode_object
+from agents.sockets import ENDS
 from agents.targets import Target
 from agents.words import clean
 

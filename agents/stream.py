@@ -10,9 +10,9 @@ from typing import Any
 
 import paramiko
 
-from agents.dial import ENDS
 from agents.failpoints import SAID, failpoint
 from agents.runner.wire import Decoder, Message, encode
+from agents.sockets import ENDS
 
 READ_BYTES = 256 * 1024
 # Messages that are ready together leave in one write, up to this size: a gang's start orders are one packet.

@@ -16,7 +16,6 @@ import pytest
 from agents import dial as dialling
 from agents import install
 from agents.dial import (
-    ENDS,
     AuthFailed,
     Busy,
     Gate,
@@ -29,6 +28,7 @@ from agents.dial import (
     run,
 )
 from agents.install import InstallFailed, put_runner
+from agents.sockets import ENDS
 from agents.targets import Jump
 from tests.agents.conftest import target
 from tests.harness.shell import wait_for

@@ -17,8 +17,9 @@ from paramiko.common import MSG_CHANNEL_DATA
 
 from agents import dial as dialling
 from agents import pty
-from agents.dial import ENDS, dial, open_session, run
+from agents.dial import dial, open_session, run
 from agents.pty import Shell, ShellRefused, open_shell
+from agents.sockets import ENDS
 from agents.targets import Jump, Target
 from tests.agents.conftest import ready, row, target
 from tests.harness.shell import wait_for
