@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample
+from agents.infra.text import clean
 from agents.runner.wire import Message, WireError
-from agents.words import clean
 
 RUN = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,80}")
 MOST_RAW = 1024 * 1024

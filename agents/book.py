@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from django.db import connection, transaction
 from django.db.models import Count
 
+from agents.infra.text import clean
 from agents.models import Host, HostEvent, HostStatus
-from agents.words import clean
 
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
 TRAINYARD = "trainyard"

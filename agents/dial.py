@@ -18,10 +18,10 @@ from typing import TypeVar, cast
 import paramiko
 
 from agents import hostkeys
+from agents.infra.text import clean
 from agents.packets import CIPHERS_FIRST, LoopReader, Packets
 from agents.sockets import ENDS, QuickSocket, Socket
 from agents.targets import Jump, Target, place
-from agents.words import clean
 
 CONNECT_S = 5.0
 HANDSHAKE_S = 10.0

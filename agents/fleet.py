@@ -14,9 +14,9 @@ from django.db import connection
 from django.utils import timezone
 
 from agents import leases
-from agents.away import NO_DATABASE
 from agents.desk import Desk
 from agents.host_thread import FleetSettings, HostThread
+from agents.infra.database_errors import NO_DATABASE
 from agents.leases import Lease
 from agents.models import Host, HostStatus
 from agents.targets import Target

@@ -15,8 +15,8 @@ from typing import Any
 from django.db import transaction
 
 from agents import book
+from agents.infra.text import clean
 from agents.models import Gpu, GpuState, Host
-from agents.words import clean
 
 TRAINYARD = "trainyard"
 MOST_GPUS = 256

@@ -17,7 +17,7 @@ from agents import gpus, install, standing
 from agents.backoff import Backoff, Trouble
 from agents.desk import Arrival, Desk, Fact, Frame, LogEnd
 from agents.dial import AuthFailed, Busy, DialError, KeyChanged, KeyUnknown, Unreachable, dial
-from agents.failpoints import failpoint
+from agents.infra.failpoints import failpoint
 from agents.leases import Lease
 from agents.link import Hello, Link, RunnerMissing
 from agents.models import HostStatus

@@ -10,7 +10,7 @@ import paramiko
 
 from agents.dial import DialError
 from agents.dial import run as run_command
-from agents.failpoints import failpoint
+from agents.infra.failpoints import failpoint
 from agents.packing import RUNNER, packed
 
 MODES = frozenset({"serve", "shell", "probe"})

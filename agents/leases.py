@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Greatest
 
-from agents.failpoints import failpoint
+from agents.infra.failpoints import failpoint
 from agents.models import Dispatcher, Host
 
 # A holder stops speaking this much before others may take over: clocks differ, and a write under way needs its time.

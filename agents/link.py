@@ -18,14 +18,14 @@ from agents import install, seals
 from agents.arrivals import KINDS, arrivals
 from agents.desk import Fact, Forgotten
 from agents.dial import DialError, execute, open_session
-from agents.failpoints import HEARD, failpoint
 from agents.inbox import Inbox
+from agents.infra.failpoints import HEARD, failpoint
+from agents.infra.text import clean
 from agents.orders import Forget, Order, Pull, Said, Start, Stop
 from agents.runner.wire import PROTOCOL, Message, WireError
 from agents.seals import Bearer
 from agents.sockets import ENDS
 from agents.stream import Stream
-from agents.words import clean
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from agents import topology
 from agents.accelerators import accelerator_type
-from agents.words import clean
+from agents.infra.text import clean
 
 MAX_DOCUMENT = 1 << 20
 MAX_GPUS = 64

@@ -21,11 +21,11 @@ from paramiko.common import MSG_CHANNEL_DATA
 
 from agents import install
 from agents.dial import Busy, Connection, DialError, bounded, dial, execute, open_session
+from agents.infra.text import clean
 from agents.packets import LoopReader
 from agents.runner.wire import MAX_HEADER, MAX_JUNK, SHELL_PREFACE, WireError, decode_object
 from agents.sockets import ENDS
 from agents.targets import Target
-from agents.words import clean
 
 TERM = "xterm-256color"
 GREETING_S = 15.0

@@ -18,9 +18,9 @@ import logging
 from datetime import UTC, datetime
 
 from agents import book, seals
+from agents.infra.sql import Read
 from agents.models import Host, Recovery
 from agents.seals import Bearer
-from agents.statements import Read
 
 log = logging.getLogger(__name__)
 

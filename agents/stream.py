@@ -10,7 +10,7 @@ from typing import Any
 
 import paramiko
 
-from agents.failpoints import SAID, failpoint
+from agents.infra.failpoints import SAID, failpoint
 from agents.runner.wire import Decoder, Message, encode
 from agents.sockets import ENDS
 

@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from django.db import connection
 
-from agents.away import NO_DATABASE
+from agents.infra.database_errors import NO_DATABASE
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 
+from agents.infra.refusals import Refused
 from console import tokens
 from console.models import Invitation
 from jobs import audit
 from jobs.beginnings import DEFAULT
 from jobs.models import Membership, Project, Role
-from jobs.refusals import Refused
 
 INVITED_FOR = timedelta(days=3)
 

@@ -15,9 +15,9 @@ from django.db import connection
 
 import console.celery  # sorts first: it sets Django up, without which no model can be imported
 from agents import keys
-from agents.away import NO_DATABASE
 from agents.fleet import Fleet, FleetSettings, poke
-from agents.statements import spell_all
+from agents.infra.database_errors import NO_DATABASE
+from agents.infra.sql import spell_all
 from jobs.bell import Listener
 from jobs.desk import JobsDesk, borrowed
 from jobs.hints import DISPATCH

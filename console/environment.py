@@ -213,7 +213,7 @@ READERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
     "segment_mb": ("TRAINYARD_SEGMENT_MB", whole(1, 1024, " of MiB")),
     "failpoint": (
         "TRAINYARD_FAILPOINT",
-        text(r"[\x20-\x7e]{1,500}", "give what agents/failpoints.py understands."),
+        text(r"[\x20-\x7e]{1,500}", "give what agents/infra/failpoints.py understands."),
     ),
 }
 

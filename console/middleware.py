@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 
-from agents.away import NO_DATABASE
+from agents.infra.database_errors import NO_DATABASE
 from console.views import errors
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from agents.statements import Given, Read
+from agents.infra.sql import Given, Read
 from console import registry, websocket
 from console.reads import ask
 from jobs import logs, tips

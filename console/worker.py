@@ -10,7 +10,7 @@ from celery import bootsteps
 from django.conf import settings
 from django.db import close_old_connections
 
-from agents.away import NO_DATABASE
+from agents.infra.database_errors import NO_DATABASE
 from console.celery import app
 
 __all__ = ["SweepTimer", "app"]

@@ -22,11 +22,11 @@ from django.db.models import F
 from django.db.models.functions import Coalesce
 
 from agents import book, recovery
-from agents.away import NO_DATABASE
-from agents.failpoints import failpoint
-from agents.statements import Change, Given, Writing
+from agents.infra.clock import Clock
+from agents.infra.database_errors import NO_DATABASE
+from agents.infra.failpoints import failpoint
+from agents.infra.sql import Change, Given, Writing
 from jobs import announce, events, hints, seating, snapshot
-from jobs.clock import Clock
 from jobs.models import Job, Replica, Run, Transition
 from jobs.rules.decide import decide
 from jobs.rules.plan import Left, Plan, Stop

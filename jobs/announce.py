@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from channels.layers import get_channel_layer
 from django.db import transaction
 
-from jobs.outbox import Outbox
+from agents.infra.outbox import Outbox
 
 log = logging.getLogger(__name__)
 

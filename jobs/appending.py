@@ -20,7 +20,7 @@ from django.db import connection, transaction
 from psycopg.types.numeric import Int8
 
 from agents.desk import Arrival, Frame
-from agents.failpoints import failpoint
+from agents.infra.failpoints import failpoint
 from jobs import segments, storage
 from jobs.learning import Told
 from jobs.pieces import Block, Tail

@@ -18,12 +18,12 @@ from django.db import connection
 from django.utils import timezone
 
 from agents import recovery
-from agents.away import NO_DATABASE
 from agents.desk import Arrival, Taken, Want
+from agents.infra.clock import Clock
+from agents.infra.database_errors import NO_DATABASE
 from jobs import absences, announce, hints, intake, recovering, wanted
 from jobs.advance import Advanced, advance_quietly
 from jobs.appending import Appender
-from jobs.clock import Clock
 from jobs.learning import Told, Tries
 from jobs.schedule import schedule_quietly
 

@@ -10,8 +10,8 @@ from typing import Any
 from django.conf import settings
 from django.db.models.fields.json import KT
 
+from agents.infra.sql import Columns, Given, Read
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
-from agents.statements import Columns, Given, Read
 from jobs import closing, holders, strays
 from jobs.beginnings import DEFAULT
 from jobs.holders import Holder

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from django.db.models import QuerySet
 
-from agents.statements import Read
+from agents.infra.sql import Read
 from jobs import floor, resting, snapshot
 from jobs.floor import Floor
 from jobs.holders import Holder

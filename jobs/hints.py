@@ -16,9 +16,9 @@ from functools import partial
 from celery import current_app
 from django.db import transaction
 
+from agents.infra.outbox import Outbox
 from agents.models import Host
 from jobs import bell
-from jobs.outbox import Outbox
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from agents.statements import Read
+from agents.infra.sql import Read
 from jobs.models import Run
 
 

@@ -6,11 +6,11 @@ from datetime import datetime
 
 from django.db import transaction
 
+from agents.infra.clock import Clock
+from agents.infra.refusals import Refused
 from jobs import audit, services
 from jobs.advance import advance
-from jobs.clock import Clock
 from jobs.models import Job, Project
-from jobs.refusals import Refused
 from jobs.rules.states import FlagName, JobState
 
 LEAST, MOST = 1, 100_000

@@ -16,9 +16,9 @@ from django.db import transaction
 
 from agents import book
 from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample
-from agents.failpoints import failpoint
+from agents.infra.failpoints import failpoint
+from agents.infra.sql import Change, Columns, Given, Read
 from agents.models import Host, HostStatus
-from agents.statements import Change, Columns, Given, Read
 from jobs import facts, storage, strays
 from jobs.learning import Mail, Store, Told, Tries, learn, lock_jobs
 from jobs.models import Job, Run

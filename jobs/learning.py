@@ -11,8 +11,8 @@ from typing import Any
 
 from agents import gpus
 from agents.desk import Fact, Frame, Gap, LogEnd, Sample, Taken
-from agents.failpoints import failpoint
-from agents.statements import Given, Writing
+from agents.infra.failpoints import failpoint
+from agents.infra.sql import Given, Writing
 from jobs import facts, samples, segments, snapshot
 from jobs.models import LogGap, Run, RunSample
 from jobs.pieces import Block, Tail

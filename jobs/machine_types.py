@@ -10,11 +10,11 @@ from datetime import datetime
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
+from agents.infra.refusals import Refused
+from agents.infra.sql import Columns, Given, Read
 from agents.models import Gpu, Location
-from agents.statements import Columns, Given, Read
 from jobs import audit, floor
 from jobs.models import MachineType
-from jobs.refusals import Refused
 from jobs.rules import machines
 from jobs.rules.customjob import ACCELERATORS, CustomJob, CustomJobSpec
 from jobs.rules.fields import Refused as Refusals

@@ -12,13 +12,13 @@ from django.db import transaction
 from django.db.models import F
 
 from agents import book, gpus
+from agents.infra.clock import Clock
+from agents.infra.refusals import Refused
 from agents.models import Host, HostStatus
 from jobs import absences, announce, audit, hints, passes
 from jobs.advance import advance
-from jobs.clock import Clock
 from jobs.models import Job, Run
 from jobs.moves import PLACED
-from jobs.refusals import Refused
 
 MOST_MESSAGE = 500
 # Hosts that answer, or were never spoken to: nothing can have been lost with them.

@@ -6,9 +6,9 @@ from datetime import datetime
 
 from django.contrib.auth.models import User
 
+from agents.infra.refusals import Refused
 from jobs import announce, audit
 from jobs.models import Membership, Project, Role
-from jobs.refusals import Refused
 
 ROLES = tuple(str(role) for role in Role)
 

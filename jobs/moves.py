@@ -19,10 +19,10 @@ from django.db import IntegrityError, transaction
 from django.db.models import F, Q, QuerySet
 
 from agents import book
+from agents.infra.clock import Clock
 from agents.models import Host, HostStatus
 from jobs import announce, closing, floor, passes, seating, snapshot
 from jobs.advance import advance_quietly
-from jobs.clock import Clock
 from jobs.floor import Floor
 from jobs.models import Job, Replica, Run
 from jobs.rules.placement import Ask, Lacking, Placer, Seat

@@ -16,9 +16,9 @@ from django.db import transaction
 from django.db.models import F, Max, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
 
+from agents.infra.refusals import Refused
 from jobs import facts, hints
 from jobs.models import Job, Membership, Notice, NoticeTarget, Tick, Transition
-from jobs.refusals import Refused
 from jobs.rules import kinds
 from jobs.rules.notices import EVENTS, FLAGS, KINDS, PROOF, TEST, delay_s, event_of
 from jobs.rules.states import TERMINAL, JobState

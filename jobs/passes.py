@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from django.db.models import F
 
-from agents.statements import Change, Columns, Given, Read
+from agents.infra.sql import Change, Columns, Given, Read
 from jobs.models import Tick
 
 TICK = "schedule"

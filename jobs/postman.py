@@ -21,12 +21,12 @@ from django.core.mail import EmailMessage
 from django.db import close_old_connections
 from django.utils import timezone
 
+from agents.infra.secrets import Unreadable, unseal
 from jobs import hooks, notices
 from jobs.hooks import Answer
 from jobs.models import Notice
 from jobs.models.notices import Way
 from jobs.rules.notices import PROOF
-from jobs.sealed import Unreadable, unseal
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
+from agents.infra.refusals import Refused
 from jobs import announce, audit, hints, quotas
 from jobs.models import Project
-from jobs.refusals import Refused
 from jobs.rules.order import PRIORITIES
 
 NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)

@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
+from agents.infra.refusals import Exhausted, Refused
+from agents.infra.secrets import seal, unseal
 from jobs import audit, targets
 from jobs.models import Notice, NoticeTarget, Tick
 from jobs.models.notices import Way
-from jobs.refusals import Exhausted, Refused
 from jobs.rules.notices import PROOF
-from jobs.sealed import seal, unseal
 
 LASTS = timedelta(days=7)
 DAY = timedelta(days=1)

@@ -11,11 +11,11 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import Count, F, Q, QuerySet
 
-from agents.statements import Given, Read
+from agents.infra.refusals import Exhausted, Refused
+from agents.infra.sql import Given, Read
 from jobs import audit, hints, usage
 from jobs.models import DefaultQuota, GpuClaim, Job, Project, Quota
 from jobs.models.quotas import Limit
-from jobs.refusals import Exhausted, Refused
 from jobs.rules.quota import NO_LIMITS, Account, Book, Limits, Metric, Use, queue_refusal
 from jobs.rules.spec import OWN_ACCELERATOR
 from jobs.rules.states import TERMINAL, JobState

@@ -16,10 +16,10 @@ from django.db import transaction
 
 from agents import recovery
 from agents.desk import Want
+from agents.infra.refusals import Refused
 from agents.models import Host, HostStatus, Recovery
 from jobs import absences, announce, audit, hints, passes
 from jobs.models import Job, Proof, Run, Stray
-from jobs.refusals import Refused
 from jobs.rules.states import TERMINAL, RunPhase
 
 MOST_WHY = 500

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
-from agents.statements import Change, Given, Read
+from agents.infra.sql import Change, Given, Read
 from jobs.models import Job
 from jobs.snapshot import hold_jobs
 

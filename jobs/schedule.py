@@ -19,10 +19,11 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import Case, Exists, F, FloatField, Value, When
 
-from agents.away import NO_DATABASE
-from agents.failpoints import failpoint
+from agents.infra.clock import Clock
+from agents.infra.database_errors import NO_DATABASE
+from agents.infra.failpoints import failpoint
+from agents.infra.sql import Change, Given, Read
 from agents.models import Recovery
-from agents.statements import Change, Given, Read
 from jobs import (
     announce,
     events,
@@ -38,7 +39,6 @@ from jobs import (
     usage,
 )
 from jobs.advance import advance_quietly
-from jobs.clock import Clock
 from jobs.floor import Floor
 from jobs.models import Job, Replica, Tick, Transition
 from jobs.passes import TICK, claim, one_more, serial

@@ -9,8 +9,8 @@ from typing import Any
 
 from django.conf import settings
 
+from agents.infra.sql import Change, Given
 from agents.models import Gpu, Host
-from agents.statements import Change, Given
 from jobs import snapshot, usage
 from jobs.models import GpuClaim, Job, Replica, Run
 from jobs.rules.cluster import environment

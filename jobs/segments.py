@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.db.models import Count, F, Q
 from psycopg.types.numeric import Int8
 
-from agents.failpoints import failpoint
+from agents.infra.failpoints import failpoint
 from jobs import storage
 from jobs.models import LogPiece, LogSegment, Run
 from jobs.pieces import Block, merged

@@ -14,15 +14,15 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models import F
 
-from agents.failpoints import failpoint
+from agents.infra.clock import Clock
+from agents.infra.failpoints import failpoint
+from agents.infra.refusals import Conflict, Exhausted, Refused, Unavailable
+from agents.infra.sql import Columns, Given, Insert, Read
 from agents.models import Host, HostEvent, HostStatus
-from agents.statements import Columns, Given, Insert, Read
 from jobs import absences, announce, floor, hints, machine_types, passes, quotas, samples, segments, storage
 from jobs.advance import QUEUED_LOOK, advance
 from jobs.beginnings import DEFAULT
-from jobs.clock import Clock
 from jobs.models import Job, Project, Replica, Run, Transition
-from jobs.refusals import Conflict, Exhausted, Refused, Unavailable
 from jobs.rules.customjob import CustomJob, to_document
 from jobs.rules.machines import Types
 from jobs.rules.order import LABEL, NORMAL, PRIORITIES, priority_of

@@ -16,8 +16,8 @@ from functools import lru_cache
 from django.conf import settings
 from django.db.models import F, Q
 
+from agents.infra.sql import Columns, Given, Read
 from agents.models import Host, HostStatus
-from agents.statements import Columns, Given, Read
 from jobs import closing
 from jobs.models import Job, Project, Replica, Run
 from jobs.rules.customjob import CustomJobSpec

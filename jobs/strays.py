@@ -16,11 +16,11 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from agents import book, recovery, seals
+from agents.infra.refusals import Refused
 from agents.models import Host
 from agents.seals import Bearer
 from jobs import audit, facts, hints
 from jobs.models import Proof, Run, Stray
-from jobs.refusals import Refused
 from jobs.rules.states import RunPhase
 
 OURS = re.compile(r"[0-9]{10,}-workerpool[0-9]-[0-9]+-a[0-9]+-r[0-9]+", re.ASCII)

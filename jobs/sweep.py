@@ -17,12 +17,12 @@ from django.db import connection, transaction
 from django.db.models import F, Q
 
 from agents import book
-from agents.away import NO_DATABASE
+from agents.infra.clock import Clock
+from agents.infra.database_errors import NO_DATABASE
 from agents.models import Host
 from jobs import hints, idle, notices, proving, samples, schedule, segments, shells, usage
 from jobs.absences import mark_jobs_of
 from jobs.advance import advance
-from jobs.clock import Clock
 from jobs.models import Job, Tick
 
 log = logging.getLogger(__name__)

@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from agents.infra.refusals import Refused
+from agents.infra.secrets import seal
 from jobs import audit
 from jobs.models import NoticeTarget, Project
 from jobs.models.notices import Way
-from jobs.refusals import Refused
 from jobs.rules.notices import EVENTS
-from jobs.sealed import seal
 
 MOST = 20
 

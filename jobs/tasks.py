@@ -9,12 +9,12 @@ from celery import shared_task
 from django.utils import timezone
 
 from agents import fleet
-from agents.away import NO_DATABASE
+from agents.infra.clock import Clock
+from agents.infra.database_errors import NO_DATABASE
 from jobs import advance as advancing
 from jobs import checks, postman
 from jobs import schedule as scheduling
 from jobs import sweep as sweeping
-from jobs.clock import Clock
 
 
 @shared_task(name="jobs.tasks.advance", throws=NO_DATABASE)

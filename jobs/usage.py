@@ -17,8 +17,8 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F
 
+from agents.infra.sql import Given, Read
 from agents.models import Gpu
-from agents.statements import Given, Read
 from jobs import holders
 from jobs.holders import Holder
 from jobs.models import MonthlyUse, Project, Run, Usage

@@ -11,7 +11,7 @@ from django.conf import settings
 
 from agents import recovery
 from agents.desk import Want
-from agents.statements import Given, Read
+from agents.infra.sql import Given, Read
 from jobs import recovering, storage
 from jobs.models import Run, Stray
 from jobs.rules.states import TERMINAL, RunPhase

@@ -10,7 +10,7 @@ from django.http import Http404
 from rest_framework import exceptions
 from rest_framework.response import Response
 
-from agents.away import NO_DATABASE
+from agents.infra.database_errors import NO_DATABASE
 from jobs import services
 from jobs.rules import spec
 from jobs.rules.fields import Violation

@@ -10,10 +10,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents import adding
+from agents.infra import refusals
 from console import access, preview
 from console.api.errors import Refused
 from console.api.views import OurView, person
-from jobs import machine_types, refusals
+from jobs import machine_types
 from jobs.models import MachineType
 from jobs.rules.machines import allocatable_mb
 

@@ -14,6 +14,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from agents.infra import refusals
 from console import access, accounts
 from console.api.custom_jobs import absolute
 from console.api.errors import Refused
@@ -22,7 +23,6 @@ from console.api.projects import body
 from console.api.resources import stamp
 from console.api.views import OurView, person
 from console.presenters import people as presenter
-from jobs import refusals
 
 Document = dict[str, Any]
 MOST_NAME, MOST_PASSWORD = 150, 4096

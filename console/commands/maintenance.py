@@ -10,11 +10,12 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
+from agents.infra import refusals
 from agents.models import Host
 from console import database
 from console.commands import Refused
 from console.forms.fields import DurationText
-from jobs import maintenance, recovering, refusals, strays
+from jobs import maintenance, recovering, strays
 
 
 def cordon(words: argparse.Namespace) -> int:

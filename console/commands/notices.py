@@ -7,9 +7,10 @@ import argparse
 from django.db import transaction
 from django.utils import timezone
 
+from agents.infra import refusals
 from console import database
 from console.commands import COMMAND_LINE, Refused
-from jobs import proofs, refusals
+from jobs import proofs
 from jobs.models import NoticeTarget
 
 

@@ -12,9 +12,10 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
+from agents.infra import refusals
 from console import accounts, database, tokens
 from console.commands import COMMAND_LINE, Refused, project_named
-from jobs import members, refusals
+from jobs import members
 from jobs.models import Membership
 
 

@@ -11,10 +11,11 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from agents.infra import refusals
 from console import database, usage_csv
 from console.commands import COMMAND_LINE, Refused, project_named
 from console.commands.people import find_user
-from jobs import projects, quotas, refusals, usage
+from jobs import projects, quotas, usage
 from jobs.models import Project
 from jobs.quotas import Target
 from jobs.rules.quota import Limits, Metric

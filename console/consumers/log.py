@@ -19,7 +19,7 @@ from django.contrib.auth.models import User
 from django.http import Http404
 from django.utils import timezone
 
-from agents.statements import Given, Read
+from agents.infra.sql import Given, Read
 from console import access, registry, tails, websocket
 from console.consumers.sockets import GONE, BadMessage, Closed, Receive, Send, Socket
 from console.reads import ask

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
 
-from agents.away import NO_DATABASE
+from agents.infra.database_errors import NO_DATABASE
 from console.consumers import door, questions
 from console.reads import ask
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from django import forms
 
+from agents.infra.refusals import Refused
 from jobs.members import ROLES
 from jobs.quotas import WORDS
-from jobs.refusals import Refused
 from jobs.rules.order import PRIORITIES
 from jobs.rules.quota import Metric
 

@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from agents import adding, enrol, keys
+from agents.infra.refusals import Refused
 from agents.models import Host, Location
 from console import access
 from console.forms.hosts import AcceptKey, AddHost, PasteHosts
@@ -20,7 +21,6 @@ from console.presenters import host_list, host_live
 from console.presenters import hosts as presenter
 from console.views.people import person
 from jobs import gpus, hints, services, strays
-from jobs.refusals import Refused
 
 
 @require_safe

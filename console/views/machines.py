@@ -10,13 +10,13 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
 from agents import adding
+from agents.infra.refusals import Refused
 from agents.models import Location
 from console import access, preview
 from console.forms.machines import DefineType
 from console.views.people import person
 from jobs import machine_types
 from jobs.models import MachineType
-from jobs.refusals import Refused
 
 
 @require_http_methods(["GET", "POST"])

@@ -12,13 +12,13 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from agents.infra.refusals import Refused
 from agents.models import Host
 from console import access
 from console.forms.hosts import Contain, Cordon, DeclareGone, Drain
 from console.presenters import hosts as presenter
 from console.views.people import person
 from jobs import maintenance as service
-from jobs.refusals import Refused
 
 
 @require_safe

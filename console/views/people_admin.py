@@ -16,13 +16,13 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from agents.infra.refusals import Refused
 from console import access, accounts
 from console.forms.people import NewPassword, NewPerson
 from console.presenters import audit as audit_log
 from console.presenters import people as presenter
 from console.views.people import person
 from jobs.models import AuditEntry
-from jobs.refusals import Refused
 
 
 @require_safe

@@ -10,6 +10,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from agents.infra.refusals import Refused
 from console import access
 from console.forms.projects import EACH, WHOLE, LimitForm, Member, NewProject, Settings, complain
 from console.presenters import projects as presenter
@@ -18,7 +19,6 @@ from jobs import members, quotas
 from jobs import projects as service
 from jobs.models import Membership, Project
 from jobs.quotas import Target
-from jobs.refusals import Refused
 from jobs.rules.quota import Metric
 
 

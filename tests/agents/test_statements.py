@@ -13,8 +13,8 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.db.models import Exists, F, OuterRef
 from django.utils import timezone
 
+from agents.infra.sql import Change, Columns, Given, Insert, Read, spell_all
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
-from agents.statements import Change, Columns, Given, Insert, Read, spell_all
 
 pytestmark = pytest.mark.django_db
 NOW = timezone.now()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from agents import failpoints
+from agents.infra import failpoints
 from agents.runner.failpoints import RUNNER_FAILPOINTS
 from tests.flows import test_crash_points as console_walks
 from tests.flows import test_crash_points_on_hosts as runner_walks

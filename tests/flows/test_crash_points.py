@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from agents import failpoints
+from agents.infra import failpoints
 from tests.harness.product import job_spec
 from tests.harness.product.client import TERMINAL, Refused
 from tests.harness.shell import wait_for

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from django.utils import timezone
 
 from agents.desk import Arrival, Fact, Forgotten, Frame, LogEnd
+from agents.infra.clock import Clock
 from agents.orders import Forget, Pull, Said, Start, Stop, orders
 from jobs.advance import advance_quietly
-from jobs.clock import Clock
 from jobs.desk import JobsDesk
 from jobs.schedule import schedule_quietly
 

@@ -186,7 +186,7 @@ def test_what_was_appended_is_rolled_byte_by_byte(two, monkeypatch):
 
 def test_it_is_the_same_on_postgresql():
     """The statement is written twice, once for each database: everything above, there too. So are those that are
-    spelt out once (agents/statements.py), and what waits for what where two may write at once."""
+    spelt out once (agents/infra/sql.py), and what waits for what where two may write at once."""
     if connection.vendor == "postgresql":
         return  # that is here
     server = Postgres().start()

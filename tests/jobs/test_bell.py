@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
+from agents.infra.outbox import Outbox
 from jobs import bell, hints
-from jobs.outbox import Outbox
 from tests.harness.services import Redis
 from tests.harness.shell import wait_for
 

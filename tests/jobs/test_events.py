@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from agents.infra.clock import Clock
 from agents.models import Host, HostStatus
 from jobs import events
 from jobs.advance import advance
-from jobs.clock import Clock
 from jobs.models import Transition
 from jobs.rules.waits import wait_kind
 from tests.jobs.conftest import gang, pool_of

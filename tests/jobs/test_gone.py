@@ -6,11 +6,11 @@ import pytest
 from django.utils import timezone
 
 from agents.desk import Arrival
+from agents.infra.refusals import Refused
 from agents.models import GpuState, Host, HostEvent, HostStatus
 from jobs import intake, maintenance, schedule
 from jobs.learning import Tries
 from jobs.models import AuditEntry, GpuClaim, Run, Transition
-from jobs.refusals import Refused
 from tests.jobs.conftest import gang, pool_of, spec
 from tests.jobs.paper import settle
 from tests.jobs.test_moves import held, look, places

@@ -8,12 +8,12 @@ import pytest
 from django.utils import timezone
 
 from agents.desk import Arrival, Sample
+from agents.infra.clock import Clock
+from agents.infra.refusals import Refused
 from jobs import idle, intake
 from jobs.advance import advance
-from jobs.clock import Clock
 from jobs.learning import Tries
 from jobs.models import AuditEntry, Project, Run, Transition
-from jobs.refusals import Refused
 from tests.jobs.conftest import spec
 from tests.jobs.paper import settle
 

@@ -8,12 +8,12 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from agents.infra.clock import Clock
+from agents.infra.refusals import Refused
 from agents.models import Host, HostEvent, HostStatus
 from jobs import maintenance, schedule, services
 from jobs.advance import advance
-from jobs.clock import Clock
 from jobs.models import GpuClaim, Job, Run, Transition
-from jobs.refusals import Refused
 from tests.jobs.conftest import gang, pool_of, spec
 from tests.jobs.paper import settle
 

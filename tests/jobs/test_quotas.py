@@ -11,9 +11,9 @@ from django.db.utils import DatabaseError
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from agents.infra.clock import Clock
 from jobs import quotas, services
 from jobs.advance import advance
-from jobs.clock import Clock
 from jobs.models import AuditEntry, DefaultQuota, Job, Project, Run
 from jobs.quotas import Target
 from jobs.rules.quota import Metric

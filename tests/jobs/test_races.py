@@ -16,10 +16,10 @@ from django.db import connection
 from django.utils import timezone
 
 from agents.desk import Arrival
+from agents.infra.clock import Clock
 from agents.models import Host
 from jobs import schedule, services, sweep
 from jobs.advance import advance
-from jobs.clock import Clock
 from jobs.desk import JobsDesk
 from jobs.models import GpuClaim, Job, Run, Transition
 from jobs.rules.states import TERMINAL, JobState, legal

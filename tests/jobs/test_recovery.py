@@ -10,11 +10,11 @@ from django.utils import timezone
 
 from agents import recovery, seals
 from agents.desk import Arrival
+from agents.infra.refusals import Refused
 from agents.models import HostEvent, Recovery
 from agents.seals import Bearer
 from jobs import floor, recovering, schedule, services, strays
 from jobs.models import AuditEntry, Job, Proof, Run, Stray
-from jobs.refusals import Refused
 from tests.jobs.conftest import spec
 from tests.jobs.paper import PaperRun, settle
 from tests.jobs.test_moves import look

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from agents.infra.clock import Clock
 from jobs import resting, schedule, seating, services
 from jobs.advance import advance
-from jobs.clock import Clock
 from jobs.models import Job
 from tests.jobs.conftest import spec
 

@@ -15,9 +15,9 @@ from django.db import InternalError, connection, transaction
 from django.utils import timezone
 
 from agents import book, leases
+from agents.infra.clock import Clock
 from agents.models import Host, HostEvent, HostStatus
 from jobs import advance, intake, services, snapshot
-from jobs.clock import Clock
 from jobs.models import GpuClaim, Run, Transition
 from tests.harness.shell import wait_for
 from tests.jobs.conftest import gang, pool_of, spec

@@ -8,10 +8,10 @@ import pytest
 from django.utils import timezone
 
 from agents.desk import Arrival
+from agents.infra.clock import Clock
 from agents.models import Host, HostStatus
 from agents.orders import Start
 from jobs.advance import advance
-from jobs.clock import Clock
 from jobs.maintenance import declare_gone
 from jobs.models import GpuClaim, Run, Transition
 from jobs.rules.retry import INTERNAL_TEXT

@@ -11,12 +11,12 @@ from django.db import InternalError
 from django.utils import timezone
 
 from agents import book
+from agents.infra.clock import Clock
+from agents.infra.outbox import Outbox
 from agents.models import Host, HostEvent, HostStatus
 from jobs import advance, hints, intake, segments, storage, sweep, tasks
-from jobs.clock import Clock
 from jobs.learning import Tries
 from jobs.models import Job, LogPiece, Run, Tick
-from jobs.outbox import Outbox
 from jobs.rules.plan import Event, Plan
 from jobs.rules.states import JobState
 from tests.harness.shell import wait_for

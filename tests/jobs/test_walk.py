@@ -7,10 +7,10 @@ from itertools import pairwise
 import pytest
 from django.utils import timezone
 
+from agents.infra.clock import Clock
 from agents.models import Host, HostStatus
 from jobs import absences, logs, proving, services
 from jobs.advance import advance
-from jobs.clock import Clock
 from jobs.models import GpuClaim, Job, Run, Transition
 from jobs.rules.states import JobState, legal
 from tests.jobs.conftest import gang, pool_of, spec

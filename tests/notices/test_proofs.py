@@ -11,10 +11,10 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from agents.infra.refusals import Refused
 from console import tokens
 from jobs import notices, postman, proofs, services, targets
 from jobs.models import AuditEntry, Notice, NoticeTarget
-from jobs.refusals import Refused
 from tests.doors.pages.conftest import browser, cast
 from tests.jobs.conftest import alice, project, spec
 from tests.notices.receivers import Mail, serving

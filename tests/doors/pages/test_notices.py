@@ -8,9 +8,9 @@ from ipaddress import ip_network
 import pytest
 from django.utils import timezone
 
+from agents.infra.secrets import unseal
 from jobs import proofs
 from jobs.models import AuditEntry, Notice, NoticeTarget, Project
-from jobs.sealed import unseal
 
 HOOK = "http://127.0.0.1:9/hook/0123456789-0123456789-T0KEN"
 MINE, OURS = "/account/notifications", "/projects/default/notifications"
