@@ -11,7 +11,7 @@ from django.utils.text import slugify
 
 from agents import book
 from agents.models import Host, Location
-from agents.targets import ADDRESS, USER, parse_jumps, split_place
+from agents.ssh.targets import ADDRESS, USER, parse_jumps, split_place
 
 DEFAULT_LOCATION = "default"
 MAX_PASTED = 500

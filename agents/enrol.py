@@ -12,13 +12,14 @@ from datetime import datetime, timedelta
 import paramiko
 from django.db import transaction
 
-from agents import book, checklist, install, inventory, keys, probe
+from agents import book, checklist, inventory, probe
 from agents.adding import Refused
 from agents.checklist import Item
-from agents.dial import AuthFailed, DialError, KeyChanged, KeyUnknown, dial, run
-from agents.hostkeys import fingerprint
 from agents.models import Host, HostStatus
-from agents.targets import Target
+from agents.ssh import install_runner, keys
+from agents.ssh.dial import AuthFailed, DialError, KeyChanged, KeyUnknown, dial, run
+from agents.ssh.host_keys import fingerprint
+from agents.ssh.targets import Target
 
 PROBE_TIMEOUT_S = 30.0
 RECHECK = timedelta(minutes=30)
@@ -170,9 +171,9 @@ def _spoken_to(host_id: int, now: datetime) -> bool:
 
 
 def _look(host: Host, transport: paramiko.Transport, now: datetime) -> list[Item]:
-    sha = install.put_runner(transport)
+    sha = install_runner.put_runner(transport)
     before = time.time()
-    answer = run(transport, install.command(sha, "probe"), timeout=PROBE_TIMEOUT_S)
+    answer = run(transport, install_runner.command(sha, "probe"), timeout=PROBE_TIMEOUT_S)
     middle = (before + time.time()) / 2
     if not answer.stdout.strip():
         raise probe.NotAProbe(answer.stderr.decode("utf-8", "replace").strip() or "the probe said nothing")

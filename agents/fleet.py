@@ -19,7 +19,7 @@ from agents.host_thread import FleetSettings, HostThread
 from agents.infra.database_errors import NO_DATABASE
 from agents.leases import Lease
 from agents.models import Host, HostStatus
-from agents.targets import Target
+from agents.ssh.targets import Target
 from agents.turns import Turns
 
 __all__ = ["Fleet", "FleetSettings", "poke"]

@@ -13,10 +13,9 @@ from typing import Any
 import paramiko
 from django.utils import timezone
 
-from agents import gpus, install, standing
+from agents import gpus, standing
 from agents.backoff import Backoff, Trouble
 from agents.desk import Arrival, Desk, Fact, Frame, LogEnd
-from agents.dial import AuthFailed, Busy, DialError, KeyChanged, KeyUnknown, Unreachable, dial
 from agents.infra.failpoints import failpoint
 from agents.leases import Lease
 from agents.link import Hello, Link, RunnerMissing
@@ -24,7 +23,9 @@ from agents.models import HostStatus
 from agents.orders import CLOSED, Start, busy, orders
 from agents.runner.wire import WireError
 from agents.seals import Bearer
-from agents.targets import Target
+from agents.ssh import install_runner
+from agents.ssh.dial import AuthFailed, Busy, DialError, KeyChanged, KeyUnknown, Unreachable, dial
+from agents.ssh.targets import Target
 from agents.turns import Turns
 
 logger = logging.getLogger(__name__)
@@ -235,7 +236,7 @@ class HostThread:
             try:
                 self._listen(transport)
             except RunnerMissing:
-                install.put_runner(transport)
+                install_runner.put_runner(transport)
                 self._listen(transport)
         finally:
             transport.close()
@@ -273,7 +274,7 @@ class HostThread:
     def _greeted(self, hello: Hello) -> None:
         self._end_greeting()
         self._away = False
-        if hello.sha != install.shipped_sha():
+        if hello.sha != install_runner.shipped_sha():
             raise WireError("another runner than the one that was started")
         host_id, token = self.host_id, self.lease.token
 

@@ -14,17 +14,18 @@ from typing import Any
 
 import paramiko
 
-from agents import install, seals
+from agents import seals
 from agents.arrivals import KINDS, arrivals
 from agents.desk import Fact, Forgotten
-from agents.dial import DialError, execute, open_session
 from agents.inbox import Inbox
 from agents.infra.failpoints import HEARD, failpoint
 from agents.infra.text import clean
 from agents.orders import Forget, Order, Pull, Said, Start, Stop
 from agents.runner.wire import PROTOCOL, Message, WireError
 from agents.seals import Bearer
-from agents.sockets import ENDS
+from agents.ssh import install_runner
+from agents.ssh.dial import DialError, execute, open_session
+from agents.ssh.sockets import ENDS
 from agents.stream import Stream
 
 logger = logging.getLogger(__name__)
@@ -118,7 +119,7 @@ class Link:
         self.pinged_at = 0.0
         channel = open_session(transport)
         try:
-            execute(channel, install.command(install.shipped_sha(), "serve"))
+            execute(channel, install_runner.command(install_runner.shipped_sha(), "serve"))
         except ENDS as error:
             raise LinkBroken(f"the runner could not be started: {error}") from error
         self._stream = Stream(channel, may_send, name)

@@ -12,7 +12,7 @@ import paramiko
 
 from agents.infra.failpoints import SAID, failpoint
 from agents.runner.wire import Decoder, Message, encode
-from agents.sockets import ENDS
+from agents.ssh.sockets import ENDS
 
 READ_BYTES = 256 * 1024
 # Messages that are ready together leave in one write, up to this size: a gang's start orders are one packet.

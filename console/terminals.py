@@ -30,7 +30,7 @@ SOON_S = 0.01
 
 
 class Shell(Protocol):
-    """What agents/pty.py opens."""
+    """What agents/ssh/pty.py opens."""
 
     def watch(self, arrived: Callable[[], None]) -> None: ...
     def read(self) -> bytes | None: ...

@@ -1,4 +1,4 @@
-"""Small secrets at rest: encrypted with the data directory's keys, as the deployment's SSH key is (agents/keys.py)."""
+"""Small secrets at rest: encrypted with the data directory's keys, as the deployment's SSH key is (keys.py)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The runner: Trainyard's one program on a host. Only the standard library, Python 3.7 or newer, Linux.
 
 It keeps processes alive without an SSH connection, says what became of them, and ships their logs. It decides
-nothing about jobs. `agents/packing.py` makes one file of this package, which is what hosts are given: so it imports
+nothing about jobs. `runner_archive.py` makes one file of this package, which is what hosts are given: so it imports
 nothing of ours from elsewhere, and nothing at all once it has begun, for its file may be gone by then. The order of
 its modules, from the top down, stands in tests/architecture/laws.py; `agents/README.md` tells the wire, the host's
 directory layout and a run's life in full.

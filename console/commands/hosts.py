@@ -9,10 +9,11 @@ from collections.abc import Iterable
 
 from django.utils import timezone
 
-from agents import adding, checklist, enrol, keys
+from agents import adding, checklist, enrol
 from agents.checklist import Item
-from agents.dial import DialError
 from agents.models import Host
+from agents.ssh import keys
+from agents.ssh.dial import DialError
 from console import database
 from console.commands import Refused
 

@@ -15,9 +15,9 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
-from agents import keys, pty
-from agents.dial import DialError
-from agents.targets import Target
+from agents.ssh import keys, pty
+from agents.ssh.dial import DialError
+from agents.ssh.targets import Target
 from console import access, registry, websocket
 from console.consumers import door
 from console.consumers.sockets import RIGHT_LOST, TRY_AGAIN, BadMessage, Closed, Receive, Send, Socket

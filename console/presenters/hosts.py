@@ -10,9 +10,10 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 from django.utils import timezone
 
-from agents import checklist, keys
-from agents.hostkeys import fingerprint
+from agents import checklist
 from agents.models import Host, HostStatus
+from agents.ssh import keys
+from agents.ssh.host_keys import fingerprint
 from console import access
 from console.presenters import badges, host_gpus
 from console.presenters.badges import Badge

@@ -12,9 +12,10 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from agents import adding, enrol, keys
+from agents import adding, enrol
 from agents.infra.refusals import Refused
 from agents.models import Host, Location
+from agents.ssh import keys
 from console import access
 from console.forms.hosts import AcceptKey, AddHost, PasteHosts
 from console.presenters import host_list, host_live

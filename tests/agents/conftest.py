@@ -11,7 +11,7 @@ from django.utils import timezone
 from agents import fleet as fleets
 from agents.checklist import NEEDED
 from agents.models import Host, HostStatus, Location
-from agents.targets import Target
+from agents.ssh.targets import Target
 from tests.agents.memory_desk import MemoryDesk
 from tests.harness.hosts import Fleet as Machines
 from tests.harness.shell import wait_for

@@ -13,9 +13,9 @@ import threading
 import paramiko
 import pytest
 
-from agents import dial as dialling
-from agents import install
-from agents.dial import (
+from agents.ssh import dial as dialling
+from agents.ssh import install_runner
+from agents.ssh.dial import (
     AuthFailed,
     Busy,
     Gate,
@@ -27,9 +27,9 @@ from agents.dial import (
     execute,
     run,
 )
-from agents.install import InstallFailed, put_runner
-from agents.sockets import ENDS
-from agents.targets import Jump
+from agents.ssh.install_runner import InstallFailed, put_runner
+from agents.ssh.sockets import ENDS
+from agents.ssh.targets import Jump
 from tests.agents.conftest import target
 from tests.harness.shell import wait_for
 
@@ -264,5 +264,5 @@ def test_a_runner_that_cannot_be_written_is_told_in_the_hosts_words(own_machine)
 def test_the_probe_answers_in_one_line_of_json(machine, key):
     with dialled(target(machine), key) as connection:
         sha = put_runner(connection)
-        facts = json.loads(run(connection, install.command(sha, "probe"), timeout=60).stdout)
+        facts = json.loads(run(connection, install_runner.command(sha, "probe"), timeout=60).stdout)
     assert facts["user"] == machine.user

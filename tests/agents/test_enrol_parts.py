@@ -12,11 +12,11 @@ from django.utils import timezone
 from agents import checklist, enrol, probe
 from agents.accelerators import accelerator_type
 from agents.adding import Refused, RefusedLines, add, parse_many
-from agents.dial import Busy
 from agents.infra.text import clean
 from agents.inventory import keep_facts, missing
 from agents.models import Gpu, Host, HostEvent, HostStatus
-from agents.targets import Jump, parse_jumps, split_place
+from agents.ssh.dial import Busy
+from agents.ssh.targets import Jump, parse_jumps, split_place
 
 GOOD = {
     "schema": 1,

@@ -13,13 +13,14 @@ import pytest
 from django.db.models import F
 from django.utils import timezone
 
-from agents import inbox, install, leases, seals
+from agents import inbox, leases, seals
 from agents.desk import Frame
-from agents.dial import dial
-from agents.hostkeys import fingerprint
 from agents.link import Link, LinkBroken
 from agents.models import Host, HostEvent, HostStatus
 from agents.seals import Bearer
+from agents.ssh import install_runner
+from agents.ssh.dial import dial
+from agents.ssh.host_keys import fingerprint
 from tests.agents.conftest import key_of, ready, row, target
 from tests.agents.memory_desk import MemoryDesk
 from tests.harness.shell import wait_for
@@ -283,9 +284,9 @@ def test_a_run_goes_on_under_the_next_version_of_the_runner(machine, key, desk, 
     first = start_fleet(key, desk, deployment="t-upgrade")
     wait_for(lambda: desk.logs["r"] == b"old\n", "the run to speak")
     first.stop()
-    old, program = Host.objects.get(pk=host.pk).runner_sha, b"# the next version\n" + install.source()
-    monkeypatch.setattr(install, "source", lambda: program)
-    monkeypatch.setattr(install, "shipped_sha", lambda: hashlib.sha256(program).hexdigest())
+    old, program = Host.objects.get(pk=host.pk).runner_sha, b"# the next version\n" + install_runner.source()
+    monkeypatch.setattr(install_runner, "source", lambda: program)
+    monkeypatch.setattr(install_runner, "shipped_sha", lambda: hashlib.sha256(program).hexdigest())
     second = start_fleet(key, desk, deployment="t-upgrade")
     ready(second)
     machine.write(f"{machine.home}/upgraded", "")
@@ -309,22 +310,22 @@ def test_what_is_no_runner_of_ours_makes_the_host_unusable_in_its_own_words(
     machine, key, desk, start_fleet, monkeypatch, command, words
 ):
     host = row(machine)
-    monkeypatch.setattr(install, "command", lambda sha, mode: command)
-    monkeypatch.setattr(install, "BOOT", command)
+    monkeypatch.setattr(install_runner, "command", lambda sha, mode: command)
+    monkeypatch.setattr(install_runner, "BOOT", command)
     start_fleet(key, desk)
     wait_for(lambda: status(host) == HostStatus.UNUSABLE, "the host to be unusable")
     assert words in Host.objects.get(pk=host.pk).last_error
 
 
 def test_words_before_the_greeting_are_skipped_and_a_stale_epoch_is_refused(machine, key, monkeypatch):
-    real = install.command
+    real = install_runner.command
     monkeypatch.setattr(
-        install, "command", lambda sha, mode: "echo Welcome; echo -n '$ '; " + real(sha, mode)
+        install_runner, "command", lambda sha, mode: "echo Welcome; echo -n '$ '; " + real(sha, mode)
     )
     answers = []
     for epoch in (5, 4):
         connection = dial(target(machine), key)
-        install.put_runner(connection)
+        install_runner.put_runner(connection)
         greeting = {"deployment": "t-epoch", "epoch": epoch, "console": "test"}
         link = Link(connection, "test", greeting, lambda: True, lambda within_s: None, Bearer(1, "u", "k"))
 

@@ -10,8 +10,8 @@ from cryptography.fernet import Fernet
 from django.conf import settings
 from django.db import connection
 
-from agents import keys
 from agents.models import Keypair
+from agents.ssh import keys
 
 
 @pytest.mark.django_db(transaction=True)

@@ -10,14 +10,15 @@ import tracemalloc
 
 import pytest
 
-from agents import hostkeys, inbox, link
+from agents import inbox, link
 from agents.arrivals import KINDS, arrivals, size
 from agents.backoff import SPREAD, WAITS, Backoff, Trouble
 from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
 from agents.inbox import Inbox
-from agents.install import command
 from agents.runner.wire import PROTOCOL, WireError, encode
 from agents.seals import Bearer
+from agents.ssh import host_keys
+from agents.ssh.install_runner import command
 from agents.stream import Stream
 from agents.turns import Turns
 from tests.agents.memory_channel import MemoryChannel
@@ -31,15 +32,15 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINdamAGCsQq31Uv+08lkBzoO4XLz2qYjJa8CG
 
 def test_a_fingerprint_is_the_one_that_ssh_keygen_shows():
     # From `ssh-keygen -l`, of the key line above.
-    assert hostkeys.fingerprint(KEY + " a comment") == "SHA256:bbXpuKG6zhzdmnxq256TlqzFBzRl2f6OOg722cYNbU8"
-    assert hostkeys.same(KEY, KEY + " other words")
-    assert hostkeys.algorithms("ssh-rsa AAAA") == ("rsa-sha2-512", "rsa-sha2-256")
+    assert host_keys.fingerprint(KEY + " a comment") == "SHA256:bbXpuKG6zhzdmnxq256TlqzFBzRl2f6OOg722cYNbU8"
+    assert host_keys.same(KEY, KEY + " other words")
+    assert host_keys.algorithms("ssh-rsa AAAA") == ("rsa-sha2-512", "rsa-sha2-256")
 
 
 @pytest.mark.parametrize("line", ["", "ssh-ed25519", "ssh-ed25519 ä", "ssh-ed25519 A A=A"])
 def test_what_is_no_key_line_is_refused(line):
-    with pytest.raises(hostkeys.NotAKey):
-        hostkeys.fingerprint(line)
+    with pytest.raises(host_keys.NotAKey):
+        host_keys.fingerprint(line)
 
 
 # Waiting times

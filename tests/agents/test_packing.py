@@ -9,7 +9,7 @@ import subprocess
 import sys
 import zipfile
 
-from agents.packing import RUNNER, packed
+from agents.ssh.runner_archive import RUNNER, packed
 
 
 def test_the_same_sources_are_the_same_bytes(tmp_path):

@@ -15,12 +15,12 @@ import paramiko
 import pytest
 from paramiko.common import MSG_CHANNEL_DATA
 
-from agents import dial as dialling
-from agents import pty
-from agents.dial import dial, open_session, run
-from agents.pty import Shell, ShellRefused, open_shell
-from agents.sockets import ENDS
-from agents.targets import Jump, Target
+from agents.ssh import dial as dialling
+from agents.ssh import pty
+from agents.ssh.dial import dial, open_session, run
+from agents.ssh.pty import Shell, ShellRefused, open_shell
+from agents.ssh.sockets import ENDS
+from agents.ssh.targets import Jump, Target
 from tests.agents.conftest import ready, row, target
 from tests.harness.shell import wait_for
 
@@ -399,10 +399,10 @@ def test_no_shell_opens_on_a_run_that_does_not_run(machine, key, running):
 
 @NEEDS_A_TERMINAL
 def test_a_host_that_only_talks_opens_no_shell(machine, key, monkeypatch):
-    monkeypatch.setattr(pty.install, "command", lambda sha, mode: "yes no runner here")
+    monkeypatch.setattr(pty.install_runner, "command", lambda sha, mode: "yes no runner here")
     with pytest.raises(ShellRefused, match="greeting"):
         open_shell(target(machine), key, "t-shells", "r", 80, 24)
     monkeypatch.setattr(pty, "GREETING_S", 1.0)
-    monkeypatch.setattr(pty.install, "command", lambda sha, mode: "sleep 60")
+    monkeypatch.setattr(pty.install_runner, "command", lambda sha, mode: "sleep 60")
     with pytest.raises(ShellRefused, match="did not open"):
         open_shell(target(machine), key, "t-shells", "r", 80, 24)

@@ -58,8 +58,8 @@ BREACHES = [
     (laws.state_has_two_writers, "jobs/intake.py", "Job.objects.filter(pk=1).update(state='FAILED')\n"),
     (laws.state_has_two_writers, "console/views/jobs.py", "Job.objects.bulk_update(rows, ['state'])\n"),
     (laws.nothing_happens_by_signal, "jobs/announce.py", "from django.db.models.signals import post_save\n"),
-    (laws.no_command_line_is_built, "agents/install.py", "subprocess.run(x, shell=True)\n"),
-    (laws.no_command_line_is_built, "agents/install.py", "import os\nos.system(x)\n"),
+    (laws.no_command_line_is_built, "agents/ssh/install_runner.py", "subprocess.run(x, shell=True)\n"),
+    (laws.no_command_line_is_built, "agents/ssh/install_runner.py", "import os\nos.system(x)\n"),
     (laws.nothing_is_left_for_later, "jobs/logs.py", "# TO" + "DO: gaps\n"),
 ]
 
@@ -81,7 +81,7 @@ def test_what_is_right_breaks_no_law():
         ),
         File("jobs/rules/decide.py", "from datetime import datetime\nfrom jobs.rules import states\n"),
         File("agents/runner/serve.py", "import os\nfrom agents.runner.wire import encode\nx = time.time()\n"),
-        File("agents/dial.py", "import paramiko\n"),
+        File("agents/ssh/dial.py", "import paramiko\n"),
         File("console/health.py", "from agents.models import Host\nfrom jobs.models import Job\n"),
         File("jobs/logs.py", "x = 1\n" * 450),
     ]

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import expect
 
 from agents.checklist import NEEDED
-from agents.hostkeys import fingerprint
+from agents.ssh.host_keys import fingerprint
 from tests.harness.hosts import Fleet
 from tests.harness.product import Product
 from tests.harness.shell import wait_for

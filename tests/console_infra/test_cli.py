@@ -15,8 +15,8 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agents.checklist import Item
-from agents.dial import Unreachable
 from agents.models import Host, Location
+from agents.ssh.dial import Unreachable
 from console import cli, tokens
 from console.commands import hosts
 from jobs.models import Membership

@@ -7,9 +7,10 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents import adding, checklist, enrol, keys
-from agents.dial import DialError
+from agents import adding, checklist, enrol
 from agents.models import Gpu, Host, HostStatus
+from agents.ssh import keys
+from agents.ssh.dial import DialError
 
 pytestmark = pytest.mark.django_db
 

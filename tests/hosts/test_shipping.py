@@ -9,10 +9,10 @@ import json
 import paramiko
 import pytest
 
-from agents import install
-from agents.dial import dial
-from agents.install import InstallFailed, put_runner
-from agents.targets import Target
+from agents.ssh import install_runner
+from agents.ssh.dial import dial
+from agents.ssh.install_runner import InstallFailed, put_runner
+from agents.ssh.targets import Target
 from tests.harness.shell import wait_for
 
 PROGRAM = b"print('a runner of two megabytes')\n# " + bytes(range(32, 127)) * 22_000
@@ -52,9 +52,11 @@ def test_a_connection_that_is_cut_in_the_middle_leaves_nothing_and_the_next_ship
     """Failure mode 6. The program only gets its name after all of it has been read and compared."""
     with connected(host) as connection:
         channel = connection.open_session()
-        channel.exec_command(install.BOOT)
+        channel.exec_command(install_runner.BOOT)
         head = json.dumps({"sha": SHA, "size": len(PROGRAM)}).encode()
-        channel.sendall(repr(install.PUT).encode() + b"\n" + head + b"\n" + PROGRAM[: len(PROGRAM) // 2])
+        channel.sendall(
+            repr(install_runner.PUT).encode() + b"\n" + head + b"\n" + PROGRAM[: len(PROGRAM) // 2]
+        )
         wait_for(lambda: host.processes("sys.stdin.buffer.readline"), "the host to read")
     wait_for(lambda: not host.processes("sys.stdin.buffer.readline"), "the host to give up")
     assert found(place) == []

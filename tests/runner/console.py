@@ -16,13 +16,13 @@ import time
 import zlib
 from pathlib import Path
 
-from agents.packing import RUNNER as PACKAGE
-from agents.packing import packed
 from agents.runner.facts import load_facts
 from agents.runner.failpoints import RUNNER_FAILPOINTS
 from agents.runner.holdings import leave_cgroups
 from agents.runner.processes import all_processes, read_process
 from agents.runner.wire import Decoder, encode
+from agents.ssh.runner_archive import RUNNER as PACKAGE
+from agents.ssh.runner_archive import packed
 
 
 def put_runner() -> Path:

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from agents.packing import RUNNER as PACKAGE
 from agents.runner.gpus import gpu_minors, words_of_holders
+from agents.ssh.runner_archive import RUNNER as PACKAGE
 from tests.runner.console import Host, command
 from tests.runner.fake_gpus import FakeGpus
 

@@ -6,9 +6,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from agents import keys
-from agents.hostkeys import fingerprint
 from agents.models import Host, HostStatus
+from agents.ssh import keys
+from agents.ssh.host_keys import fingerprint
 from console.presenters import host_list
 from tests.doors.pages.rows import KEY, OTHER_KEY, a_host, a_job, a_run
 

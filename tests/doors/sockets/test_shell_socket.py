@@ -14,8 +14,8 @@ from django.utils import timezone
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from agents import keys, pty
-from agents.dial import Unreachable
+from agents.ssh import keys, pty
+from agents.ssh.dial import Unreachable
 from console import reads, registry, tokens, websocket
 from console.consumers import shell as consumer
 from console.consumers import sockets

@@ -8,10 +8,10 @@ from functools import cache
 
 import paramiko
 
-from agents.dial import DialError
-from agents.dial import run as run_command
 from agents.infra.failpoints import failpoint
-from agents.packing import RUNNER, packed
+from agents.ssh.dial import DialError
+from agents.ssh.dial import run as run_command
+from agents.ssh.runner_archive import RUNNER, packed
 
 MODES = frozenset({"serve", "shell", "probe"})
 PUT_TIMEOUT_S = 60.0

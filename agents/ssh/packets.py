@@ -29,7 +29,7 @@ CIPHERS_FIRST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 
 
 class Way(Protocol):
-    """What packets come by: agents/sockets.py's QuickSocket."""
+    """What packets come by: agents/ssh/sockets.py's QuickSocket."""
 
     def descriptor(self) -> int: ...
     def never_wait(self) -> None: ...

@@ -19,13 +19,13 @@ from typing import cast
 import paramiko
 from paramiko.common import MSG_CHANNEL_DATA
 
-from agents import install
-from agents.dial import Busy, Connection, DialError, bounded, dial, execute, open_session
 from agents.infra.text import clean
-from agents.packets import LoopReader
 from agents.runner.wire import MAX_HEADER, MAX_JUNK, SHELL_PREFACE, WireError, decode_object
-from agents.sockets import ENDS
-from agents.targets import Target
+from agents.ssh import install_runner
+from agents.ssh.dial import Busy, Connection, DialError, bounded, dial, execute, open_session
+from agents.ssh.packets import LoopReader
+from agents.ssh.sockets import ENDS
+from agents.ssh.targets import Target
 
 TERM = "xterm-256color"
 GREETING_S = 15.0
@@ -161,7 +161,7 @@ def open_shell(
         try:
             return _greet(connection, request, columns, rows)
         except _NoRunner:
-            install.put_runner(connection)
+            install_runner.put_runner(connection)
             return _greet(connection, request, columns, rows)
     except BaseException:
         connection.close()
@@ -184,7 +184,7 @@ def _greet(connection: Connection, request: bytes, columns: int, rows: int) -> S
     try:
         with bounded(channel):
             channel.get_pty(TERM, _size(columns), _size(rows))
-        execute(channel, install.command(install.shipped_sha(), "shell"))
+        execute(channel, install_runner.command(install_runner.shipped_sha(), "shell"))
         # Nothing is sent before the preface: until then the terminal would echo it and a login shell might read it.
         while not lines.next().endswith(SHELL_PREFACE.rstrip(b"\n")):
             pass

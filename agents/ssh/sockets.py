@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import paramiko
 
-from agents.packets import READ_BYTES
+from agents.ssh.packets import READ_BYTES
 
 # However a connection ends, paramiko says it in one of these.
 ENDS = (OSError, EOFError, paramiko.SSHException)

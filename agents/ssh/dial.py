@@ -17,11 +17,11 @@ from typing import TypeVar, cast
 
 import paramiko
 
-from agents import hostkeys
 from agents.infra.text import clean
-from agents.packets import CIPHERS_FIRST, LoopReader, Packets
-from agents.sockets import ENDS, QuickSocket, Socket
-from agents.targets import Jump, Target, place
+from agents.ssh import host_keys
+from agents.ssh.packets import CIPHERS_FIRST, LoopReader, Packets
+from agents.ssh.sockets import ENDS, QuickSocket, Socket
+from agents.ssh.targets import Jump, Target, place
 
 CONNECT_S = 5.0
 HANDSHAKE_S = 10.0
@@ -61,7 +61,7 @@ class KeyUnknown(DialError):
     """The machine showed a host key that nobody has accepted yet. Nothing was sent to it."""
 
     def __init__(self, offered: str, at: str = "") -> None:
-        super().__init__(f"its host key {hostkeys.fingerprint(offered)} has not been accepted", at)
+        super().__init__(f"its host key {host_keys.fingerprint(offered)} has not been accepted", at)
         self.offered = offered
 
 
@@ -70,8 +70,8 @@ class KeyChanged(DialError):
 
     def __init__(self, pinned: str, offered: str, at: str = "") -> None:
         super().__init__(
-            f"its host key changed: {hostkeys.fingerprint(pinned)} was accepted, "
-            f"{hostkeys.fingerprint(offered)} is shown now",
+            f"its host key changed: {host_keys.fingerprint(pinned)} was accepted, "
+            f"{host_keys.fingerprint(offered)} is shown now",
             at,
         )
         self.pinned, self.offered = pinned, offered
@@ -131,7 +131,7 @@ class Connection(paramiko.Transport):
         """Ask for the pinned kind of key first: a machine with keys of several kinds would else show another one."""
         options = self.get_security_options()
         known = options.key_types
-        first = tuple(name for name in hostkeys.algorithms(pinned) if name in known)
+        first = tuple(name for name in host_keys.algorithms(pinned) if name in known)
         options.key_types = first + tuple(name for name in known if name not in first)
 
     def at_once(self, act: Callable[[], Answer]) -> Answer:
@@ -319,7 +319,7 @@ def _check_key(connection: Connection, hop: Jump, at: str) -> None:
     offered = f"{shown.get_name()} {shown.get_base64()}"
     if not hop.pinned_key:
         raise KeyUnknown(offered, at)
-    if not hostkeys.same(hop.pinned_key, offered):
+    if not host_keys.same(hop.pinned_key, offered):
         raise KeyChanged(hop.pinned_key, offered, at)
 
 
