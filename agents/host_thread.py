@@ -13,16 +13,17 @@ from typing import Any
 import paramiko
 from django.utils import timezone
 
-from agents import gpus, standing
+from agents import standing
 from agents.backoff import Backoff, Trouble
 from agents.desk import Arrival, Desk, Fact, Frame, LogEnd
+from agents.hosts import gpu_quarantine
+from agents.hosts.seals import Bearer
 from agents.infra.failpoints import failpoint
 from agents.leases import Lease
 from agents.link import Hello, Link, RunnerMissing
 from agents.models import HostStatus
 from agents.orders import CLOSED, Start, busy, orders
 from agents.runner.wire import WireError
-from agents.seals import Bearer
 from agents.ssh import install_runner
 from agents.ssh.dial import AuthFailed, Busy, DialError, KeyChanged, KeyUnknown, Unreachable, dial
 from agents.ssh.targets import Target
@@ -82,7 +83,7 @@ class HostThread:
         self._looked_at = 0.0
         self._ticked_at = time.monotonic()
         self._busy = False
-        self._watch: gpus.Watch | None = None  # what the host was last told to watch, on this link
+        self._watch: gpu_quarantine.Watch | None = None  # what the host was last told to watch, on this link
         self._watched_at = 0.0
         self._away = False  # the last dial did not get through either
         self._greeting = False  # holds one of GREETINGS; touched in the host's own thread only
@@ -252,7 +253,7 @@ class HostThread:
             link = Link(transport, self.target.name, greeting, self._may_send, self._told, self._bearer)
             self._compared = False
             self._link, self._look, self._busy = link, True, True
-            self._watch, self._watched_at = gpus.Watch(), 0.0
+            self._watch, self._watched_at = gpu_quarantine.Watch(), 0.0
             if self._stopping:  # since before there was a link that could be hung up
                 link.close()
             else:
@@ -335,7 +336,7 @@ class HostThread:
 
     def _say_watch(self, link: Link) -> None:
         """GPUs that are kept out of use, for the host to look at until they are free."""
-        wanted, before = gpus.watch(self.host_id), self._watch
+        wanted, before = gpu_quarantine.watch(self.host_id), self._watch
         for uuid, named in wanted.evictions:
             link.send({"t": "evict", "gpu": uuid, "pids": named})
         if before is None or (wanted.gpus, wanted.soon) != (before.gpus, before.soon):
@@ -343,7 +344,7 @@ class HostThread:
         self._watch = wanted
 
     def _hear_aside(self, message: Mapping[str, Any]) -> None:
-        write = gpus.told if message["t"] == "gpus" else gpus.told_evicted
+        write = gpu_quarantine.told if message["t"] == "gpus" else gpu_quarantine.told_evicted
         if write(self.host_id, self.lease.token, message, timezone.now()):
             self._desk.host_changed(self.host_id)
             self._watched_at = 0.0

@@ -13,7 +13,7 @@ import threading
 from django.db import close_old_connections
 from django.utils import timezone
 
-from agents import enrol
+from agents.hosts import enrolment
 from agents.models import Host
 from jobs import announce, hints
 
@@ -61,7 +61,7 @@ def check(host_id: int) -> None:
     if not Host.objects.filter(pk=host_id).exists():
         return
     topics = [f"host:{host_id}", "hosts"]
-    enrol.check(host_id, timezone.now(), tell=lambda: announce.ring(topics))
+    enrolment.check(host_id, timezone.now(), tell=lambda: announce.ring(topics))
     hints.schedule()
     hints.hosts([host_id])
 

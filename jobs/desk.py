@@ -17,8 +17,8 @@ from typing import Any, Protocol
 from django.db import connection
 from django.utils import timezone
 
-from agents import recovery
 from agents.desk import Arrival, Taken, Want
+from agents.hosts import recovery
 from agents.infra.clock import Clock
 from agents.infra.database_errors import NO_DATABASE
 from jobs import absences, announce, hints, intake, recovering, wanted

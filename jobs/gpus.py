@@ -9,7 +9,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from agents import gpus
+from agents.hosts import gpu_quarantine
 from agents.models import Gpu, GpuState
 from jobs import audit, hints
 
@@ -33,12 +33,12 @@ def act(gpu: Gpu, what: str, actor: str, now: datetime) -> str:
 
 
 def _recheck(gpu: Gpu, actor: str, now: datetime) -> str:
-    gpus.doubt([gpu], "To be looked at again.", actor, now)
+    gpu_quarantine.doubt([gpu], "To be looked at again.", actor, now)
     return f"GPU {gpu.index} is looked at again. It comes back as soon as nobody else is on it."
 
 
 def _evict(gpu: Gpu, actor: str, now: datetime) -> str:
-    count = gpus.evict(gpu, actor, now)
+    count = gpu_quarantine.evict(gpu, actor, now)
     if not count:
         raise Refused(
             f"Nobody is known to be on GPU {gpu.index} who could be killed. Have it looked at again."
@@ -47,6 +47,6 @@ def _evict(gpu: Gpu, actor: str, now: datetime) -> str:
 
 
 def _use(gpu: Gpu, actor: str, now: datetime) -> str:
-    gpus.free(gpu, actor, now)
+    gpu_quarantine.free(gpu, actor, now)
     transaction.on_commit(hints.schedule)
     return f"GPU {gpu.index} is in use again. A start looks at it once more, and is refused if somebody is on it."

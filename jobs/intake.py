@@ -14,8 +14,8 @@ from datetime import datetime
 
 from django.db import transaction
 
-from agents import book
 from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample
+from agents.hosts import history
 from agents.infra.failpoints import failpoint
 from agents.infra.sql import Change, Columns, Given, Read
 from agents.models import Host, HostStatus
@@ -99,7 +99,7 @@ def _have_checked(host_id: int, token: int, refused: Sequence[str], now: datetim
         news = Run.objects.filter(pk__in=refused, host=host_id, refusal="")
         if current.first() is not None and news.exists():
             Host.every.filter(pk=host_id).update(due_at=now)
-            book.set_status(host_id, HostStatus.CHECKING, "a start was refused: its disk is full", now)
+            history.set_status(host_id, HostStatus.CHECKING, "a start was refused: its disk is full", now)
 
 
 def _hold_lease(host_id: int, token: int) -> bool:

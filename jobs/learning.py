@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from agents import gpus
 from agents.desk import Fact, Frame, Gap, LogEnd, Sample, Taken
+from agents.hosts import gpu_quarantine
 from agents.infra.failpoints import failpoint
 from agents.infra.sql import Given, Writing
 from jobs import facts, samples, segments, snapshot
@@ -142,7 +142,7 @@ def _keep_gpus_out(run: Run, mail: Mail, now: datetime) -> None:
         busy = dict.fromkeys(run.gpu_uuids)
     busy = {uuid: rows for uuid, rows in busy.items() if uuid in run.gpu_uuids}
     if busy:
-        gpus.quarantine(run.host_id, busy, run.message, now)
+        gpu_quarantine.quarantine(run.host_id, busy, run.message, now)
 
 
 def _busy(run: Run, mail: Mail, store: Store, told: Told) -> set[str]:

@@ -18,7 +18,7 @@ from datetime import datetime
 from django.db import IntegrityError, transaction
 from django.db.models import F, Q, QuerySet
 
-from agents import book
+from agents.hosts import history
 from agents.infra.clock import Clock
 from agents.models import Host, HostStatus
 from jobs import announce, closing, floor, passes, seating, snapshot
@@ -195,7 +195,7 @@ def _note_empty(now: datetime) -> None:
     empty = Host.objects.filter(drain_at__isnull=False, drained_at=None).exclude(pk__in=held)
     for host in empty.order_by("pk"):
         if Host.objects.filter(pk=host.pk, drained_at=None, drain_at=host.drain_at).update(drained_at=now):
-            book.note(host.pk, "drained", "Nothing runs here any more.", TRAINYARD, now)
+            history.note(host.pk, "drained", "Nothing runs here any more.", TRAINYARD, now)
             announce.hints(["hosts", f"host:{host.pk}"])
 
 
@@ -206,5 +206,5 @@ def _welcome_back(now: datetime) -> None:
     for host in back.order_by("pk"):
         Host.objects.filter(pk=host.pk).update(gone_at=None, gone_by="")
         words = "It answers, and nothing of what was given up lives there. It is in service again."
-        book.note(host.pk, "back", words, TRAINYARD, now)
+        history.note(host.pk, "back", words, TRAINYARD, now)
         announce.hints(["hosts", f"host:{host.pk}"])

@@ -1,4 +1,4 @@
-"""Recovery mode: hosts know what this database does not (agents/recovery.py says how that is noticed).
+"""Recovery mode: hosts know what this database does not (agents/hosts/recovery.py says how that is noticed).
 
 Until an admin confirms, hosts report and logs are fetched; nothing is decided, placed, started, stopped or forgotten.
 The admin sees both differences: what hosts have and the database does not (strays), and what the database thinks is
@@ -14,8 +14,8 @@ from datetime import datetime
 
 from django.db import transaction
 
-from agents import recovery
 from agents.desk import Want
+from agents.hosts import recovery
 from agents.infra.refusals import Refused
 from agents.models import Host, HostStatus, Recovery
 from jobs import absences, announce, audit, hints, passes

@@ -1,6 +1,6 @@
 """Runs that hosts have and no row explains: what was done after the backup that this database was restored from.
 
-Only a run under our seal is such a one (agents/seals.py). Rows of runs are never deleted, so an old seal proves nothing
+Only a run under our seal is such a one (seals.py). Rows of runs are never deleted, so an old seal proves nothing
 about a run that we still know; a copy of it under another name, or on another host, is false. What is not under a true
 seal was written by somebody on that host: it is shown to admins, and changes nothing.
 """
@@ -15,10 +15,10 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
-from agents import book, recovery, seals
+from agents.hosts import history, recovery, seals
+from agents.hosts.seals import Bearer
 from agents.infra.refusals import Refused
 from agents.models import Host
-from agents.seals import Bearer
 from jobs import audit, facts, hints
 from jobs.models import Proof, Run, Stray
 from jobs.rules.states import RunPhase
@@ -109,12 +109,12 @@ def _doubt(host: Host, doubted: Sequence[tuple[str, Found, Proof]], now: datetim
         words = (
             f"It has the run {run}, of which the database knows nothing, and {WHY[proof]}. It is left alone."
         )
-        book.note(host.pk, "unknown_run", words, TRAINYARD, now)
+        history.note(host.pk, "unknown_run", words, TRAINYARD, now)
     if len(doubted) > room:
         words = (
             f"It has more than {MOST_DOUBTED} unknown runs that are not under our seal. No more are listed."
         )
-        book.note_daily(host.pk, "unknown_runs", words, TRAINYARD, now)
+        history.note_daily(host.pk, "unknown_runs", words, TRAINYARD, now)
 
 
 def shown(host: Host) -> QuerySet[Stray]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from django.conf import settings
 
-from agents import recovery
 from agents.desk import Want
+from agents.hosts import recovery
 from agents.infra.sql import Given, Read
 from jobs import recovering, storage
 from jobs.models import Run, Stray

@@ -9,7 +9,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents import adding
+from agents.hosts import adding
 from agents.infra import refusals
 from console import access, preview
 from console.api.errors import Refused

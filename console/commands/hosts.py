@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 from django.utils import timezone
 
-from agents import adding, checklist, enrol
-from agents.checklist import Item
+from agents.hosts import adding, checklist, enrolment
+from agents.hosts.checklist import Item
 from agents.models import Host
 from agents.ssh import keys
 from agents.ssh.dial import DialError
@@ -45,7 +45,7 @@ def add(words: argparse.Namespace) -> int:
             now=timezone.now(),
         )
         accept_keys(host, words, actor)
-        items = enrol.check(host.pk, timezone.now())
+        items = enrolment.check(host.pk, timezone.now())
     except (adding.Refused, DialError) as problem:
         raise Refused(plain(str(problem))) from problem
     show(items)
@@ -64,7 +64,7 @@ def known(words: argparse.Namespace) -> Host | None:
 def accept_keys(host: Host, words: argparse.Namespace, actor: str) -> None:
     """One key for each machine on the way. A key that was not named ends here, before anything is sent."""
     for _ in range(MOST_KEYS):
-        offered = enrol.offer(host.pk, timezone.now())
+        offered = enrolment.offer(host.pk, timezone.now())
         if not offered:
             return
         if not words.accept_first_key and offered not in words.accept_key:
@@ -75,7 +75,7 @@ def accept_keys(host: Host, words: argparse.Namespace, actor: str) -> None:
             raise Refused(
                 f"The host's key has changed to {offered}. If that is right, give --accept-key {offered}"
             )
-        enrol.accept(host.pk, offered, actor, timezone.now())
+        enrolment.accept(host.pk, offered, actor, timezone.now())
         print(f"Accepted the host key {offered}.")
         host.refresh_from_db()
     raise Refused("The host keeps showing new keys.")

@@ -1,4 +1,4 @@
-"""Forms about hosts. What a host may be called and where it may be is decided by agents.adding."""
+"""Forms about hosts. What a host may be called and where it may be is decided by agents.hosts.adding."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 from django.utils import timezone
 
-from agents import checklist
+from agents.hosts import checklist
 from agents.models import Host, HostStatus
 from agents.ssh import keys
 from agents.ssh.host_keys import fingerprint

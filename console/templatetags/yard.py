@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from agents import recovery
+from agents.hosts import recovery
 from console.presenters.badges import Badge
 from console.presenters.timeline import Chosen
 from jobs import logs

@@ -12,7 +12,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from agents import adding, enrol
+from agents.hosts import adding, enrolment
 from agents.infra.refusals import Refused
 from agents.models import Host, Location
 from agents.ssh import keys
@@ -89,7 +89,7 @@ def accept(request: HttpRequest, host_id: int) -> HttpResponse:
     row = access.get_or_404(request.user, "manage", Host.objects.all(), pk=host_id)
     form = AcceptKey(request.POST)
     try:
-        enrol.accept(row.pk, form.data.get("fingerprint", ""), person(request).username, timezone.now())
+        enrolment.accept(row.pk, form.data.get("fingerprint", ""), person(request).username, timezone.now())
     except adding.Refused as refused:
         messages.error(request, refused.message)
     else:

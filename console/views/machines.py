@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
-from agents import adding
+from agents.hosts import adding
 from agents.infra.refusals import Refused
 from agents.models import Location
 from console import access, preview

@@ -16,7 +16,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from agents import adding
+from agents.hosts import adding
 from agents.models import Location
 from console import access, preview
 from console.forms.jobs import AnyDraft, Chosen, Draft, JsonDraft

@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from agents import fleet as fleets
-from agents.checklist import NEEDED
+from agents.hosts.checklist import NEEDED
 from agents.models import Host, HostStatus, Location
 from agents.ssh.targets import Target
 from tests.agents.memory_desk import MemoryDesk

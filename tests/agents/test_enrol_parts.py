@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 from django.utils import timezone
 
-from agents import checklist, enrol, probe
-from agents.accelerators import accelerator_type
-from agents.adding import Refused, RefusedLines, add, parse_many
+from agents.hosts import checklist, enrolment, probe
+from agents.hosts.accelerators import accelerator_type
+from agents.hosts.adding import Refused, RefusedLines, add, parse_many
+from agents.hosts.inventory import keep_facts, missing
 from agents.infra.text import clean
-from agents.inventory import keep_facts, missing
 from agents.models import Gpu, Host, HostEvent, HostStatus
 from agents.ssh.dial import Busy
 from agents.ssh.targets import Jump, parse_jumps, split_place
@@ -277,13 +277,13 @@ def test_a_card_that_is_missing_is_told_out_of_use_and_comes_back():
 @pytest.fixture
 def checked(monkeypatch):
     """Check a host now, and find what `look` finds."""
-    monkeypatch.setattr(enrol, "fingerprint", lambda line: "SHA256:x")
-    monkeypatch.setattr(enrol.keys, "private", lambda: None)
-    monkeypatch.setattr(enrol, "dial", lambda target, key: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(enrolment, "fingerprint", lambda line: "SHA256:x")
+    monkeypatch.setattr(enrolment.keys, "private", lambda: None)
+    monkeypatch.setattr(enrolment, "dial", lambda target, key: SimpleNamespace(close=lambda: None))
 
     def check(host, look, now):
-        monkeypatch.setattr(enrol, "_look", look)
-        enrol.check(host.pk, now)
+        monkeypatch.setattr(enrolment, "_look", look)
+        enrolment.check(host.pk, now)
         return Host.objects.get(pk=host.pk)
 
     return check
@@ -304,10 +304,10 @@ def test_what_is_wrong_is_soon_looked_at_again_and_ever_more_seldom(checked):
         assert host.status == HostStatus.UNUSABLE
         waits.append(host.due_at - now)
         now = host.due_at
-    assert waits[0] == timedelta(minutes=1) and waits == sorted(waits) and waits[-1] == enrol.RECHECK
+    assert waits[0] == timedelta(minutes=1) and waits == sorted(waits) and waits[-1] == enrolment.RECHECK
     assert len(waits) < 12
     host = checked(host, lambda *_: list(judged().values()), now)
-    assert (host.status, host.due_at - now) == (HostStatus.UP, enrol.RECHECK)
+    assert (host.status, host.due_at - now) == (HostStatus.UP, enrolment.RECHECK)
 
 
 @pytest.mark.django_db
@@ -340,7 +340,7 @@ def test_a_check_that_cannot_log_in_makes_no_host_silent_whose_link_speaks(
     now = timezone.now()
     host = add("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
     Host.objects.filter(pk=host.pk).update(status=status, seen_at=now - timedelta(seconds=quiet_s))
-    monkeypatch.setattr(enrol, "dial", too_busy)
+    monkeypatch.setattr(enrolment, "dial", too_busy)
     host = checked(host, None, now)
     assert host.status == (HostStatus.UNREACHABLE if silent else status)
-    assert host.due_at == now + enrol.LOOK_AGAIN
+    assert host.due_at == now + enrolment.LOOK_AGAIN

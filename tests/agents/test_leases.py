@@ -8,11 +8,12 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents import leases, recovery, seals, standing
+from agents import leases, standing
+from agents.hosts import recovery, seals
+from agents.hosts.seals import Bearer
 from agents.leases import share_out
 from agents.link import Hello
 from agents.models import Dispatcher, Host, HostEvent, HostStatus, Location, Recovery
-from agents.seals import Bearer
 from tests.agents.conftest import row
 
 pytestmark = pytest.mark.django_db

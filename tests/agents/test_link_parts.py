@@ -14,9 +14,9 @@ from agents import inbox, link
 from agents.arrivals import KINDS, arrivals, size
 from agents.backoff import SPREAD, WAITS, Backoff, Trouble
 from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
+from agents.hosts.seals import Bearer
 from agents.inbox import Inbox
 from agents.runner.wire import PROTOCOL, WireError, encode
-from agents.seals import Bearer
 from agents.ssh import host_keys
 from agents.ssh.install_runner import command
 from agents.stream import Stream

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents import topology
+from agents.hosts import topology
 
 
 def table(header, *rows):

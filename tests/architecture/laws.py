@@ -32,7 +32,7 @@ RUNNER_STOREYS = (
 NAMELESS = frozenset({"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"})
 STATE_WRITERS = frozenset({"jobs/advance.py", "jobs/schedule.py"})
 # The state of a GPU is another thing, below the floor of jobs, and has one writer of its own.
-GPU_STATE_WRITER = "agents/gpus.py"
+GPU_STATE_WRITER = "agents/hosts/gpu_quarantine.py"
 OLDEST_HOST_PYTHON = (3, 7)
 # What imports when nobody sees it: a runner's file may be gone by then.
 LATE_IMPORTERS = frozenset({"importlib", "pkgutil", "runpy", "zipimport"})

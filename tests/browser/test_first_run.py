@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from agents.checklist import NEEDED
+from agents.hosts.checklist import NEEDED
 from agents.ssh.host_keys import fingerprint
 from tests.harness.hosts import Fleet
 from tests.harness.product import Product

@@ -14,7 +14,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from agents.checklist import Item
+from agents.hosts.checklist import Item
 from agents.models import Host, Location
 from agents.ssh.dial import Unreachable
 from console import cli, tokens
@@ -141,13 +141,13 @@ def test_the_public_key_is_printed_alone_and_stays(trainyard):
 
 
 class Enrolment:
-    """Stands for agents.enrol: a host that shows these keys one after the other, then passes or fails its checks."""
+    """Stands for enrolment: a host that shows these keys one after the other, then passes or fails its checks."""
 
     def __init__(self, monkeypatch, keys, items=(), broken=None):
         self.keys, self.accepted = list(keys), []
-        monkeypatch.setattr(hosts.enrol, "offer", self.offer)
-        monkeypatch.setattr(hosts.enrol, "accept", self.accept)
-        monkeypatch.setattr(hosts.enrol, "check", lambda host_id, now: list(items))
+        monkeypatch.setattr(hosts.enrolment, "offer", self.offer)
+        monkeypatch.setattr(hosts.enrolment, "accept", self.accept)
+        monkeypatch.setattr(hosts.enrolment, "check", lambda host_id, now: list(items))
         monkeypatch.setattr(
             hosts.checklist, "usable", lambda rows: all(row["ok"] is not False for row in rows)
         )

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from agents import recovery
+from agents.hosts import recovery
 from jobs import targets
 from jobs.models import Stray
 from tests.console_infra.test_cli import trainyard

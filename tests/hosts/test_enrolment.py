@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents import adding, checklist, enrol
+from agents.hosts import adding, checklist, enrolment
 from agents.models import Gpu, Host, HostStatus
 from agents.ssh import keys
 from agents.ssh.dial import DialError
@@ -24,9 +24,9 @@ def added(host):
 
 
 def in_service(added):
-    shown = enrol.offer(added.pk, timezone.now())
-    enrol.accept(added.pk, shown, "ada", timezone.now())
-    return {item.name: item for item in enrol.check(added.pk, timezone.now())}
+    shown = enrolment.offer(added.pk, timezone.now())
+    enrolment.accept(added.pk, shown, "ada", timezone.now())
+    return {item.name: item for item in enrolment.check(added.pk, timezone.now())}
 
 
 def logins(host):
@@ -36,11 +36,11 @@ def logins(host):
 @pytest.mark.needs_namespaces
 def test_nothing_is_sent_before_a_person_accepts_the_key(host, added):
     before = logins(host)
-    shown = enrol.offer(added.pk, timezone.now())
+    shown = enrolment.offer(added.pk, timezone.now())
     assert shown == host.fingerprint()
     with pytest.raises(adding.Refused):
-        enrol.accept(added.pk, "SHA256:other", "ada", timezone.now())
-    items = enrol.check(added.pk, timezone.now())
+        enrolment.accept(added.pk, "SHA256:other", "ada", timezone.now())
+    items = enrolment.check(added.pk, timezone.now())
     assert [(i.name, i.ok) for i in items] == [("Reachable", True), ("Host key", False)]
     added.refresh_from_db()
     assert (added.status, added.pinned_key, logins(host)) == (HostStatus.NEW, "", before)
@@ -60,22 +60,22 @@ def test_a_changed_key_stops_everything_and_shows_both(host, added):
     in_service(added)
     old, before = host.fingerprint(), logins(host)
     host.new_host_key()
-    items = enrol.check(added.pk, timezone.now())
+    items = enrolment.check(added.pk, timezone.now())
     added.refresh_from_db()
     assert added.status == HostStatus.BLOCKED and logins(host) == before
     assert old in added.last_error and host.fingerprint() in added.last_error
     assert items[-1].name == "Host key" and items[-1].ok is False
-    enrol.accept(added.pk, host.fingerprint(), "bob", timezone.now())
-    enrol.check(added.pk, timezone.now())
+    enrolment.accept(added.pk, host.fingerprint(), "bob", timezone.now())
+    enrolment.check(added.pk, timezone.now())
     added.refresh_from_db()
     assert (added.status, added.key_accepted_by) == (HostStatus.UP, "bob")
 
 
 def test_a_refused_login_shows_the_line_that_is_missing(host, added):
-    shown = enrol.offer(added.pk, timezone.now())
-    enrol.accept(added.pk, shown, "ada", timezone.now())
+    shown = enrolment.offer(added.pk, timezone.now())
+    enrolment.accept(added.pk, shown, "ada", timezone.now())
     host.revoke(keys.public_line())
-    items = enrol.check(added.pk, timezone.now())
+    items = enrolment.check(added.pk, timezone.now())
     added.refresh_from_db()
     assert added.status == HostStatus.AUTH_FAILED and added.last_error
     assert items[-1].name == "Login" and keys.public_line() in items[-1].fix
@@ -84,7 +84,7 @@ def test_a_refused_login_shows_the_line_that_is_missing(host, added):
 def test_a_host_that_is_not_there_says_so_word_for_word(db):
     nowhere = adding.add("nowhere", "127.0.0.1", 1, "gpu", "", "", "ada", timezone.now())
     with pytest.raises(DialError):
-        enrol.offer(nowhere.pk, timezone.now())
+        enrolment.offer(nowhere.pk, timezone.now())
     nowhere.refresh_from_db()
     assert "refused" in nowhere.last_error and nowhere.checklist[0]["ok"] is False
 
@@ -97,7 +97,7 @@ def test_a_check_that_gets_no_connection_says_nothing_against_a_link_that_lives(
     now = timezone.now()
     seen_at = now - timedelta(seconds=seen_s_ago)
     Host.objects.filter(pk=busy.pk).update(status=HostStatus.UP, seen_at=seen_at, checklist=good, due_at=None)
-    items = enrol.check(busy.pk, now)
+    items = enrolment.check(busy.pk, now)
     busy.refresh_from_db()
     assert items[0].ok is False and busy.status == status
     assert checklist.usable(busy.checklist) is (status == HostStatus.UP)
@@ -119,9 +119,9 @@ def test_a_host_behind_another_is_accepted_key_by_key(fleet, added):
         timezone.now(),
     )
     for machine in (gate, inner):
-        assert enrol.offer(far.pk, timezone.now()) == machine.fingerprint()
-        enrol.accept(far.pk, machine.fingerprint(), "ada", timezone.now())
-    enrol.check(far.pk, timezone.now())
+        assert enrolment.offer(far.pk, timezone.now()) == machine.fingerprint()
+        enrolment.accept(far.pk, machine.fingerprint(), "ada", timezone.now())
+    enrolment.check(far.pk, timezone.now())
     far.refresh_from_db()
     assert (far.status, far.location.name, list(far.jump_keys)) == ("up", "lab", [f"{gate.address}:22"])
     inner.revoke(keys.public_line())

@@ -8,11 +8,11 @@ import pytest
 from cryptography.fernet import Fernet
 from django.utils import timezone
 
-from agents import recovery, seals
 from agents.desk import Arrival
+from agents.hosts import recovery, seals
+from agents.hosts.seals import Bearer
 from agents.infra.refusals import Refused
 from agents.models import HostEvent, Recovery
-from agents.seals import Bearer
 from jobs import floor, recovering, schedule, services, strays
 from jobs.models import AuditEntry, Job, Proof, Run, Stray
 from tests.jobs.conftest import spec

@@ -14,7 +14,8 @@ import pytest
 from django.db import InternalError, connection, transaction
 from django.utils import timezone
 
-from agents import book, leases
+from agents import leases
+from agents.hosts import history
 from agents.infra.clock import Clock
 from agents.models import Host, HostEvent, HostStatus
 from jobs import advance, intake, services, snapshot
@@ -86,7 +87,7 @@ def running(add_host, submit, desk):
 
 
 def status(host, new):
-    assert book.set_status(host.row.pk, new, "", timezone.now())
+    assert history.set_status(host.row.pk, new, "", timezone.now())
 
 
 def book_of(host):
@@ -157,7 +158,7 @@ def test_a_full_host_is_checked_before_its_mail_and_nothing_is_held_meanwhile(
 
     def hold_its_status_then_a_run():
         with transaction.atomic():
-            book.hold_statuses([host.row.pk])
+            history.hold_statuses([host.row.pk])
             held.set()
             wait_for(somebody_waits_for_a_lock, "the change of status to wait")
             snapshot.lock_runs(ids=[run.pk])
@@ -246,9 +247,9 @@ def test_a_status_is_not_dated_before_the_one_that_it_follows(add_host):
     """A check began, the host fell silent, and the check found it well."""
     host, began = add_host(), timezone.now()
     status(host, HostStatus.UNREACHABLE)
-    assert book.set_status(host.row.pk, HostStatus.UP, "", began - timedelta(seconds=5))
+    assert history.set_status(host.row.pk, HostStatus.UP, "", began - timedelta(seconds=5))
     fell_silent, answered = book_of(host)
     assert (fell_silent.kind, answered.kind) == ("unreachable", "up") and answered.at == fell_silent.at
     assert Host.objects.get().status_since == answered.at
-    assert not book.set_status(host.row.pk, HostStatus.UP, "", timezone.now())
+    assert not history.set_status(host.row.pk, HostStatus.UP, "", timezone.now())
     assert len(book_of(host)) == 2

@@ -7,7 +7,7 @@ from itertools import count
 
 from django.utils import timezone
 
-from agents.checklist import NEEDED
+from agents.hosts.checklist import NEEDED
 from agents.models import Gpu, Host, HostEvent, HostStatus, Location
 from jobs.models import GpuClaim, Job, MachineType, Proof, Replica, Run, Stray, Transition
 from jobs.rules import spec

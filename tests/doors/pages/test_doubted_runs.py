@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from agents import recovery
+from agents.hosts import recovery
 from console import tokens
 from jobs.models import Proof, Stray
 from tests.doors.pages.rows import a_doubted_run, a_host

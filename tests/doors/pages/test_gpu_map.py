@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents import gpus
+from agents.hosts import gpu_quarantine
 from agents.models import Host
 from console.presenters.gpu_day import day
 from jobs.models import GpuClaim, Job, Proof, Run, RunSample, Stray, Usage
@@ -35,7 +35,7 @@ def house(project, cast):
     first, second = job.replicas.order_by("pool")
     a_run(job, first, host, gpus=[held], gpu_uuids=[held.uuid])
     a_run(job, second, host, gpus=[ended], phase="ended", gpu_uuids=[ended.uuid])
-    gpus.quarantine(host.pk, {his.uuid: [STRANGER]}, "", timezone.now())
+    gpu_quarantine.quarantine(host.pk, {his.uuid: [STRANGER]}, "", timezone.now())
     return host
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from agents import gpus
+from agents.hosts import gpu_quarantine
 from agents.models import Gpu, Host
 from console.presenters import host_stamp, hosts_stamp
 from jobs.models import AuditEntry
@@ -26,7 +26,7 @@ STRANGER = {
 @pytest.fixture
 def host(project):
     host = a_host(gpus=2)
-    gpus.quarantine(host.pk, {host.gpus.first().uuid: [STRANGER]}, "", timezone.now())
+    gpu_quarantine.quarantine(host.pk, {host.gpus.first().uuid: [STRANGER]}, "", timezone.now())
     return host
 
 
@@ -66,7 +66,7 @@ def test_open_pages_of_hosts_are_sent_again_for_a_gpu_and_not_for_every_contact(
     )
     assert stamps() == before
     # Another stranger beside the first is no event; that it is free again is one.
-    gpus.quarantine(host.pk, {gpu.uuid: [STRANGER, {**STRANGER, "pid": 4712}]}, "", timezone.now())
+    gpu_quarantine.quarantine(host.pk, {gpu.uuid: [STRANGER, {**STRANGER, "pid": 4712}]}, "", timezone.now())
     after = stamps()
     assert after[0] != before[0]
     Gpu.objects.filter(pk=gpu.pk).update(state="ok")

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agents import topology
-from agents.accelerators import accelerator_type
+from agents.hosts import topology
+from agents.hosts.accelerators import accelerator_type
 from agents.infra.text import clean
 
 MAX_DOCUMENT = 1 << 20

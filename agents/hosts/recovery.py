@@ -17,10 +17,10 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime
 
-from agents import book, seals
+from agents.hosts import history, seals
+from agents.hosts.seals import Bearer
 from agents.infra.sql import Read
 from agents.models import Host, Recovery
-from agents.seals import Bearer
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def compare(host: Host, mark: int, seal: str, now: datetime) -> int:
     late = bool(host.mark) and mark > host.mark + SLACK_S
     if not seals.is_of_mark(Bearer.of(host), mark, seal):
         if late:
-            book.note_daily(host.pk, FORGED_MARK, NOT_OURS.format(there=_told(mark)), "trainyard", now)
+            history.note_daily(host.pk, FORGED_MARK, NOT_OURS.format(there=_told(mark)), "trainyard", now)
         return host.mark
     if late:
         there, here = _told(mark), _told(host.mark)

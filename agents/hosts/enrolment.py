@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 import paramiko
 from django.db import transaction
 
-from agents import book, checklist, inventory, probe
-from agents.adding import Refused
-from agents.checklist import Item
+from agents.hosts import checklist, history, inventory, probe
+from agents.hosts.adding import Refused
+from agents.hosts.checklist import Item
 from agents.models import Host, HostStatus
 from agents.ssh import install_runner, keys
 from agents.ssh.dial import AuthFailed, DialError, KeyChanged, KeyUnknown, dial, run
@@ -42,7 +42,7 @@ def offer(host_id: int, now: datetime) -> str:
         return fingerprint(unknown.offered)
     except KeyChanged as changed:
         _keep_offer(host, changed.at, changed.offered, now)
-        book.set_status(host.pk, HostStatus.BLOCKED, _changed_words(changed), now)
+        history.set_status(host.pk, HostStatus.BLOCKED, _changed_words(changed), now)
         return fingerprint(changed.offered)
     except AuthFailed:
         return ""  # the key is the pinned one; the login is the checklist's matter
@@ -75,7 +75,7 @@ def accept(host_id: int, shown: str, actor: str, now: datetime) -> None:
         host.status, host.status_since = HostStatus.CHECKING, now
         host.last_error, host.due_at = "", now
         host.save()
-        book.note(host.pk, "key_accepted", what, actor, now)
+        history.note(host.pk, "key_accepted", what, actor, now)
 
 
 def check(host_id: int, now: datetime, tell: Callable[[], None] = nobody) -> list[Item]:
@@ -109,7 +109,9 @@ def _keep_offer(host: Host, at: str, offered: str, now: datetime) -> None:
     """Written and told once, though a hint and the sweep may both be looking."""
     rows = Host.every.filter(pk=host.pk).exclude(offered_key=offered, offered_at=at)
     if rows.update(offered_key=offered, offered_at=at, last_error=""):
-        book.note(host.pk, "key_offered", f"{fingerprint(offered)} of {at or host.address}", "trainyard", now)
+        history.note(
+            host.pk, "key_offered", f"{fingerprint(offered)} of {at or host.address}", "trainyard", now
+        )
 
 
 def _changed_words(changed: KeyChanged) -> str:
@@ -156,7 +158,7 @@ def _dial_failed(host: Host, error: DialError, now: datetime, tell: Callable[[],
             Host.every.filter(pk=host.pk).update(due_at=now + LOOK_AGAIN)
             return items
     _keep_checklist(host.pk, items)
-    book.set_status(host.pk, status, error_text, now)
+    history.set_status(host.pk, status, error_text, now)
     Host.every.filter(pk=host.pk).update(due_at=now + LOOK_AGAIN)
     tell()
     return items
@@ -193,7 +195,7 @@ def _finish(host: Host, items: Sequence[Item], now: datetime) -> None:
     _keep_checklist(host.pk, items)
     fine = checklist.usable(rows)
     status = HostStatus.UP if fine else HostStatus.UNUSABLE
-    book.set_status(host.pk, status, "" if fine else "; ".join(checklist.failures(rows)), now)
+    history.set_status(host.pk, status, "" if fine else "; ".join(checklist.failures(rows)), now)
     Host.every.filter(pk=host.pk).update(seen_at=now, due_at=now + _until_next(host.pk, fine, now))
 
 

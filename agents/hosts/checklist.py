@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from agents import topology
-from agents.probe import CardOut, Facts
+from agents.hosts import topology
+from agents.hosts.probe import CardOut, Facts
 
 # Every line of the list, in the order in which it is shown. Those in NEEDED must be right before a job is placed there.
 ORDER = (
