@@ -14,9 +14,9 @@ from django.conf import settings
 from django.db import connection
 
 import console.celery  # sorts first: it sets Django up, without which no model can be imported
-from agents.fleet import Fleet, FleetSettings, poke
 from agents.infra.database_errors import NO_DATABASE
 from agents.infra.sql import spell_all
+from agents.links.fleet import Fleet, FleetSettings, poke
 from agents.ssh import keys
 from jobs.bell import Listener
 from jobs.desk import JobsDesk, borrowed

@@ -10,7 +10,7 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import F
 
-from agents.desk import Fact, Gap
+from agents.links.port import Fact, Gap
 from jobs import facts
 from jobs.learning import Mail, Store, Told, Tries, learn, lock_jobs
 from jobs.models import Job, Run

@@ -19,8 +19,8 @@ import psycopg
 from django.db import connection, transaction
 from psycopg.types.numeric import Int8
 
-from agents.desk import Arrival, Frame
 from agents.infra.failpoints import failpoint
+from agents.links.port import Arrival, Frame
 from jobs import segments, storage
 from jobs.learning import Told
 from jobs.pieces import Block, Tail

@@ -17,10 +17,10 @@ from typing import Any, Protocol
 from django.db import connection
 from django.utils import timezone
 
-from agents.desk import Arrival, Taken, Want
 from agents.hosts import recovery
 from agents.infra.clock import Clock
 from agents.infra.database_errors import NO_DATABASE
+from agents.links.port import Arrival, Taken, Want
 from jobs import absences, announce, hints, intake, recovering, wanted
 from jobs.advance import Advanced, advance_quietly
 from jobs.appending import Appender
@@ -46,7 +46,7 @@ class Thinking(Protocol):
 
 
 class JobsDesk:
-    """agents.desk.Desk over the rows. `poke` reaches the links of this process, and returns the hosts of others."""
+    """Desk over the rows. `poke` reaches the links of this process, and returns the hosts of others."""
 
     def __init__(self, poke: Poke, thinker: Thinking | None = None) -> None:
         self._tries = Tries()

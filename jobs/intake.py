@@ -14,10 +14,10 @@ from datetime import datetime
 
 from django.db import transaction
 
-from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample
 from agents.hosts import history
 from agents.infra.failpoints import failpoint
 from agents.infra.sql import Change, Columns, Given, Read
+from agents.links.port import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample
 from agents.models import Host, HostStatus
 from jobs import facts, storage, strays
 from jobs.learning import Mail, Store, Told, Tries, learn, lock_jobs

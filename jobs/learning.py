@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from agents.desk import Fact, Frame, Gap, LogEnd, Sample, Taken
 from agents.hosts import gpu_quarantine
 from agents.infra.failpoints import failpoint
 from agents.infra.sql import Given, Writing
+from agents.links.port import Fact, Frame, Gap, LogEnd, Sample, Taken
 from jobs import facts, samples, segments, snapshot
 from jobs.models import LogGap, Run, RunSample
 from jobs.pieces import Block, Tail

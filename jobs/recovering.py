@@ -14,9 +14,9 @@ from datetime import datetime
 
 from django.db import transaction
 
-from agents.desk import Want
 from agents.hosts import recovery
 from agents.infra.refusals import Refused
+from agents.links.port import Want
 from agents.models import Host, HostStatus, Recovery
 from jobs import absences, announce, audit, hints, passes
 from jobs.models import Job, Proof, Run, Stray

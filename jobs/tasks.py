@@ -8,9 +8,9 @@ from __future__ import annotations
 from celery import shared_task
 from django.utils import timezone
 
-from agents import fleet
 from agents.infra.clock import Clock
 from agents.infra.database_errors import NO_DATABASE
+from agents.links import fleet
 from jobs import advance as advancing
 from jobs import checks, postman
 from jobs import schedule as scheduling

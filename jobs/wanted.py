@@ -9,9 +9,9 @@ from typing import Any
 
 from django.conf import settings
 
-from agents.desk import Want
 from agents.hosts import recovery
 from agents.infra.sql import Given, Read
+from agents.links.port import Want
 from jobs import recovering, storage
 from jobs.models import Run, Stray
 from jobs.rules.states import TERMINAL, RunPhase

@@ -8,8 +8,8 @@ import paramiko
 import pytest
 from django.utils import timezone
 
-from agents import fleet as fleets
 from agents.hosts.checklist import NEEDED
+from agents.links import fleet as fleets
 from agents.models import Host, HostStatus, Location
 from agents.ssh.targets import Target
 from tests.agents.memory_desk import MemoryDesk

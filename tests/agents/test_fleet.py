@@ -13,11 +13,11 @@ import pytest
 from django.db.models import F
 from django.utils import timezone
 
-from agents import inbox, leases
-from agents.desk import Frame
 from agents.hosts import seals
 from agents.hosts.seals import Bearer
-from agents.link import Link, LinkBroken
+from agents.links import inbox, leases
+from agents.links.link import Link, LinkBroken
+from agents.links.port import Frame
 from agents.models import Host, HostEvent, HostStatus
 from agents.ssh import install_runner
 from agents.ssh.dial import dial

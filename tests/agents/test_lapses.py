@@ -11,13 +11,13 @@ from collections import deque
 import pytest
 from django.utils import timezone
 
-from agents import fleet as fleets
-from agents import host_thread, leases, link
-from agents.desk import Arrival, Fact
-from agents.host_thread import FleetSettings, HostThread
-from agents.inbox import Inbox
+from agents.links import fleet as fleets
+from agents.links import host_thread, leases, link
+from agents.links.host_thread import FleetSettings, HostThread
+from agents.links.inbox import Inbox
+from agents.links.port import Arrival, Fact
+from agents.links.stream import LAPSE_LOOK_S, Stream
 from agents.runner.wire import encode
-from agents.stream import LAPSE_LOOK_S, Stream
 from tests.agents.memory_channel import MemoryChannel
 
 

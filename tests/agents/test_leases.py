@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents import leases, standing
 from agents.hosts import recovery, seals
 from agents.hosts.seals import Bearer
-from agents.leases import share_out
-from agents.link import Hello
+from agents.links import host_status, leases
+from agents.links.leases import share_out
+from agents.links.link import Hello
 from agents.models import Dispatcher, Host, HostEvent, HostStatus, Location, Recovery
 from tests.agents.conftest import row
 
@@ -128,7 +128,7 @@ HELLO = Hello(boot_id="boot-2", sha="s", wall_offset_s=1.5, free_mb=700)
 )
 def test_a_host_that_greets_is_up_if_its_checklist_is_good_and_checked_if_not(before, usable, after):
     host = row(Machine(0), status=before, lease_token=4, **({} if usable else {"checklist": []}))
-    assert standing.up(host.pk, 4, HELLO, NOW) == (before != after)
+    assert host_status.up(host.pk, 4, HELLO, NOW) == (before != after)
     host.refresh_from_db()
     assert (host.status, host.boot_id, host.free_disk_mb) == (after, "boot-2", 700)
     assert (host.due_at == NOW) == (after == HostStatus.CHECKING != before)
@@ -136,15 +136,15 @@ def test_a_host_that_greets_is_up_if_its_checklist_is_good_and_checked_if_not(be
 
 def test_a_reboot_is_told_and_noted():
     host = row(Machine(0), boot_id="boot-1", lease_token=4)
-    assert standing.up(host.pk, 4, HELLO, NOW)
+    assert host_status.up(host.pk, 4, HELLO, NOW)
     assert [event.kind for event in HostEvent.objects.all()] == ["rebooted"]
-    assert not standing.up(host.pk, 4, HELLO, NOW)
+    assert not host_status.up(host.pk, 4, HELLO, NOW)
 
 
 def test_a_stale_token_writes_nothing_about_a_host():
     host = row(Machine(0), lease_token=5)
-    assert not standing.away(host.pk, 4, HostStatus.UNREACHABLE, "gone", NOW)
-    assert not standing.up(host.pk, 4, HELLO, NOW)
+    assert not host_status.away(host.pk, 4, HostStatus.UNREACHABLE, "gone", NOW)
+    assert not host_status.up(host.pk, 4, HELLO, NOW)
     host.refresh_from_db()
     assert (host.status, host.boot_id, host.last_error) == (HostStatus.UP, "", "")
 
@@ -160,15 +160,15 @@ def sealed(pk, mark, **other):
 def test_a_host_that_remembers_a_later_mark_than_the_database_tells_of_a_restored_backup():
     [pk] = hosts(1)
     token = share("one", fresh=True).held[pk]
-    standing.up(pk, token, sealed(pk, 10**9), NOW)
+    host_status.up(pk, token, sealed(pk, 10**9), NOW)
     assert not recovery.observing(), "the first greeting of a row proves nothing"
     told = leases.seen("one", [pk], NOW)[pk]
     later = leases.seen("one", [pk], NOW - timedelta(hours=1))[pk]
     assert told >= int(NOW.timestamp()) and later == told + 1, "it grows, whatever the clock does"
-    standing.up(pk, token, sealed(pk, later), NOW)
+    host_status.up(pk, token, sealed(pk, later), NOW)
     assert not recovery.observing()
     Host.objects.filter(pk=pk).update(mark=later - 3600)  # the backup was an hour old
-    standing.up(pk, token, sealed(pk, later), NOW)
+    host_status.up(pk, token, sealed(pk, later), NOW)
     assert recovery.observing() and "knows nothing after" in Recovery.objects.get().why
     assert Host.objects.get(pk=pk).mark == later, "from now on it gives out higher ones"
 
@@ -199,7 +199,7 @@ def test_a_mark_without_its_seal_stops_nobody_and_is_told_once_a_day(forge):
     token = share("one", fresh=True).held[pk]
     told = leases.seen("one", [pk], NOW)[pk]
     for hours in (0, 1, 25):
-        standing.up(pk, token, forge(pk, told + 7200), NOW + timedelta(hours=hours))
+        host_status.up(pk, token, forge(pk, told + 7200), NOW + timedelta(hours=hours))
     assert not recovery.observing()
     assert Host.objects.get(pk=pk).mark == told, "what it says is not what we go on from"
     assert HostEvent.objects.filter(host=pk, kind="forged_mark").count() == 2
@@ -209,8 +209,8 @@ def test_a_mark_of_before_there_were_seals_is_no_news():
     [pk] = hosts(1)
     token = share("one", fresh=True).held[pk]
     told = leases.seen("one", [pk], NOW)[pk]
-    standing.up(pk, token, hello(told), NOW)
-    standing.up(pk, token, hello(told + 20), NOW)  # told, and not yet written
+    host_status.up(pk, token, hello(told), NOW)
+    host_status.up(pk, token, hello(told + 20), NOW)  # told, and not yet written
     assert not recovery.observing() and not HostEvent.objects.filter(host=pk, kind="forged_mark").exists()
 
 

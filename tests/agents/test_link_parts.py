@@ -10,17 +10,17 @@ import tracemalloc
 
 import pytest
 
-from agents import inbox, link
-from agents.arrivals import KINDS, arrivals, size
-from agents.backoff import SPREAD, WAITS, Backoff, Trouble
-from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
 from agents.hosts.seals import Bearer
-from agents.inbox import Inbox
+from agents.links import inbox, link
+from agents.links.arrivals import KINDS, arrivals, size
+from agents.links.backoff import SPREAD, WAITS, Backoff, Trouble
+from agents.links.inbox import Inbox
+from agents.links.port import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
+from agents.links.stream import Stream
+from agents.links.work_queue import Turns
 from agents.runner.wire import PROTOCOL, WireError, encode
 from agents.ssh import host_keys
 from agents.ssh.install_runner import command
-from agents.stream import Stream
-from agents.turns import Turns
 from tests.agents.memory_channel import MemoryChannel
 from tests.harness.shell import wait_for
 

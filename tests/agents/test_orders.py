@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from agents.desk import Want
-from agents.orders import AGAIN_S, Forget, Pull, Said, Start, Stop, busy, orders
+from agents.links.orders import AGAIN_S, Forget, Pull, Said, Start, Stop, busy, orders
+from agents.links.port import Want
 
 RUN = Want(pull_from=0)
 

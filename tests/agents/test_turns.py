@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from agents.turns import Turns
+from agents.links.work_queue import Turns
 from tests.harness.shell import wait_for
 
 

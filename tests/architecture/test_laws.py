@@ -28,7 +28,7 @@ def test_the_law_holds(law):
 
 
 BREACHES = [
-    (laws.imports_go_down, "agents/link.py", "from jobs.models import Job\n"),
+    (laws.imports_go_down, "agents/links/link.py", "from jobs.models import Job\n"),
     (laws.imports_go_down, "jobs/intake.py", "import console.health\n"),
     (laws.imports_go_down, "jobs/intake.py", "from . import models\n"),
     (laws.imports_go_down, "jobs/intake.py", "from tests.harness import hosts\n"),
@@ -39,7 +39,7 @@ BREACHES = [
     (laws.rules_are_pure, "jobs/rules/decide.py", "from agents.models import Host\n"),
     (laws.rules_are_pure, "jobs/rules/decide.py", "import datetime\nx = datetime.datetime.now()\n"),
     (laws.the_runner_stands_alone, "agents/runner/wire.py", "from agents import keys\n"),
-    (laws.the_runner_stands_alone, "agents/runner/wire.py", "from agents.backoff import Wait\n"),
+    (laws.the_runner_stands_alone, "agents/runner/wire.py", "from agents.links.backoff import Wait\n"),
     (laws.the_runner_stands_alone, "agents/runner/serve.py", "import paramiko\n"),
     (laws.the_runner_stands_alone, "agents/runner/wire.py", "from agents.runner.serve import Serve\n"),
     (laws.the_runner_stands_alone, "agents/runner/life.py", "from agents.runner import keeper\n"),
@@ -48,7 +48,7 @@ BREACHES = [
     (laws.the_runner_stands_alone, "agents/runner/wire.py", "if (n := 1):\n    pass\n"),
     (laws.imports_stand_on_top, "agents/runner/serve.py", "def main():\n    import json\n"),
     (laws.ssh_is_spoken_in_agents_only, "console/consumers/shell.py", "import paramiko\n"),
-    (laws.ssh_is_spoken_in_agents_only, "agents/fleet.py", "from celery import shared_task\n"),
+    (laws.ssh_is_spoken_in_agents_only, "agents/links/fleet.py", "from celery import shared_task\n"),
     (laws.budgets_are_kept, "jobs/logs.py", "x = 1\n" * 451),
     (laws.budgets_are_kept, "agents/runner/life.py", "x = 1\n" * 451),
     (laws.budgets_are_kept, "jobs/logs.py", "def f():\n" + "    x = 1\n" * 70),

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 from kombu import Connection, Queue
 from kombu.exceptions import ContentDisallowed
 
-from agents.host_thread import FleetSettings
+from agents.links.host_thread import FleetSettings
 from console import backends, handler, processes, reads
 from console.celery import app
 from console.environment import BadSetting, Environment

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from agents.desk import Arrival
+from agents.links.port import Arrival
 from agents.models import Gpu, Host, HostStatus, Location
 from jobs import intake, schedule, segments, services, storage
 from jobs.learning import Tries

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from django.utils import timezone
 
-from agents.desk import Arrival, Fact, Forgotten, Frame, LogEnd
 from agents.infra.clock import Clock
-from agents.orders import Forget, Pull, Said, Start, Stop, orders
+from agents.links.orders import Forget, Pull, Said, Start, Stop, orders
+from agents.links.port import Arrival, Fact, Forgotten, Frame, LogEnd
 from jobs.advance import advance_quietly
 from jobs.desk import JobsDesk
 from jobs.schedule import schedule_quietly

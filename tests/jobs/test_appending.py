@@ -11,7 +11,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from agents.desk import Arrival, Fact, Frame, Gap
+from agents.links.port import Arrival, Fact, Frame, Gap
 from agents.models import Host
 from jobs import announce, intake, logs, segments, services
 from jobs.learning import Tries

@@ -15,8 +15,8 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from agents.desk import Arrival
 from agents.infra import failpoints
+from agents.links.port import Arrival
 from jobs import logs, services, sweep
 from jobs.models import GpuClaim, Job, Run, Transition
 from jobs.rules.states import TERMINAL, JobState, legal

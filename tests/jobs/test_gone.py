@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from agents.desk import Arrival
 from agents.infra.refusals import Refused
+from agents.links.port import Arrival
 from agents.models import GpuState, Host, HostEvent, HostStatus
 from jobs import intake, maintenance, schedule
 from jobs.learning import Tries

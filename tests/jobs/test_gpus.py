@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents.desk import Arrival, Fact
 from agents.hosts import gpu_quarantine, history
+from agents.links.port import Arrival, Fact
 from agents.models import Gpu, Host, HostEvent, HostStatus
 from jobs import floor
 from jobs import gpus as service

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents.desk import Arrival, Sample
 from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
+from agents.links.port import Arrival, Sample
 from jobs import idle, intake
 from jobs.advance import advance
 from jobs.learning import Tries

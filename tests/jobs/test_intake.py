@@ -10,7 +10,7 @@ from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
+from agents.links.port import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
 from agents.models import Host
 from jobs import facts, intake
 from jobs.learning import Tries

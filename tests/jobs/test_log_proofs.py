@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents.desk import Fact
+from agents.links.port import Fact
 from jobs import logs, proving
 from jobs.models import LogGap, LogPiece, Run
 from tests.jobs.paper import digest_of, frame, settle

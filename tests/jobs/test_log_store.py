@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from agents.desk import Arrival, Fact, Frame, Gap, LogEnd
+from agents.links.port import Arrival, Fact, Frame, Gap, LogEnd
 from jobs import logs, proving, segments, storage
 from jobs.models import LogGap, LogPiece, LogSegment, Run
 from tests.jobs.paper import InlineDesk, digest_of, frame

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents.desk import Arrival, Frame, Gap
+from agents.links.port import Arrival, Frame, Gap
 from jobs import intake, logs, pieces, segments, storage
 from jobs.learning import Tries
 from jobs.models import LogGap, LogPiece, LogSegment, Run

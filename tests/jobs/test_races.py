@@ -15,8 +15,8 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from agents.desk import Arrival
 from agents.infra.clock import Clock
+from agents.links.port import Arrival
 from agents.models import Host
 from jobs import schedule, services, sweep
 from jobs.advance import advance

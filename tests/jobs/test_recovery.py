@@ -8,10 +8,10 @@ import pytest
 from cryptography.fernet import Fernet
 from django.utils import timezone
 
-from agents.desk import Arrival
 from agents.hosts import recovery, seals
 from agents.hosts.seals import Bearer
 from agents.infra.refusals import Refused
+from agents.links.port import Arrival
 from agents.models import HostEvent, Recovery
 from jobs import floor, recovering, schedule, services, strays
 from jobs.models import AuditEntry, Job, Proof, Run, Stray

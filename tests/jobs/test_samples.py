@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents.desk import Arrival, Sample
+from agents.links.port import Arrival, Sample
 from jobs import intake, samples, services
 from jobs.learning import Tries
 from jobs.models import Run, RunSample

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from agents.desk import Arrival, LogEnd
+from agents.links.port import Arrival, LogEnd
 from agents.models import Host, HostStatus
 from jobs import logs, proving, segments, services, storage
 from jobs.models import Job, LogPiece, LogSegment, Project, Run, Transition

@@ -14,9 +14,9 @@ import pytest
 from django.db import InternalError, connection, transaction
 from django.utils import timezone
 
-from agents import leases
 from agents.hosts import history
 from agents.infra.clock import Clock
+from agents.links import leases
 from agents.models import Host, HostEvent, HostStatus
 from jobs import advance, intake, services, snapshot
 from jobs.models import GpuClaim, Run, Transition

@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents.desk import Arrival
 from agents.infra.clock import Clock
+from agents.links.orders import Start
+from agents.links.port import Arrival
 from agents.models import Host, HostStatus
-from agents.orders import Start
 from jobs.advance import advance
 from jobs.maintenance import declare_gone
 from jobs.models import GpuClaim, Run, Transition

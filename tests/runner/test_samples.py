@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.arrivals import arrivals
+from agents.links.arrivals import arrivals
 from agents.runner.programs import Program, output_of
 from agents.runner.samples import SMI, read_load
 from tests.runner.console import command, wait_for

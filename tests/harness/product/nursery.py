@@ -18,7 +18,7 @@ from jobs import desk, sweep, tasks
 PR_SET_PDEATHSIG = 1
 # What they read besides when they start.
 MORE = (
-    "agents.fleet",
+    "agents.links.fleet",
     "celery.apps.worker",
     "celery.bin.celery",
     "celery.concurrency.thread",

@@ -13,21 +13,21 @@ from typing import Any
 import paramiko
 from django.utils import timezone
 
-from agents import standing
-from agents.backoff import Backoff, Trouble
-from agents.desk import Arrival, Desk, Fact, Frame, LogEnd
 from agents.hosts import gpu_quarantine
 from agents.hosts.seals import Bearer
 from agents.infra.failpoints import failpoint
-from agents.leases import Lease
-from agents.link import Hello, Link, RunnerMissing
+from agents.links import host_status
+from agents.links.backoff import Backoff, Trouble
+from agents.links.leases import Lease
+from agents.links.link import Hello, Link, RunnerMissing
+from agents.links.orders import CLOSED, Start, busy, orders
+from agents.links.port import Arrival, Desk, Fact, Frame, LogEnd
+from agents.links.work_queue import Turns
 from agents.models import HostStatus
-from agents.orders import CLOSED, Start, busy, orders
 from agents.runner.wire import WireError
 from agents.ssh import install_runner
 from agents.ssh.dial import AuthFailed, Busy, DialError, KeyChanged, KeyUnknown, Unreachable, dial
 from agents.ssh.targets import Target
-from agents.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -280,7 +280,7 @@ class HostThread:
         host_id, token = self.host_id, self.lease.token
 
         def greeted() -> bool:
-            changed = standing.up(host_id, token, hello, timezone.now())
+            changed = host_status.up(host_id, token, hello, timezone.now())
             self._compared = True
             return changed
 
@@ -291,7 +291,7 @@ class HostThread:
         if self._stopping:
             return
         host_id, token = self.host_id, self.lease.token
-        self._news.append(lambda: standing.away(host_id, token, status, error, timezone.now()))
+        self._news.append(lambda: host_status.away(host_id, token, status, error, timezone.now()))
         self._turns.ask(self)
 
     # The host's turns.

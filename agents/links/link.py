@@ -14,19 +14,19 @@ from typing import Any
 
 import paramiko
 
-from agents.arrivals import KINDS, arrivals
-from agents.desk import Fact, Forgotten
 from agents.hosts import seals
 from agents.hosts.seals import Bearer
-from agents.inbox import Inbox
 from agents.infra.failpoints import HEARD, failpoint
 from agents.infra.text import clean
-from agents.orders import Forget, Order, Pull, Said, Start, Stop
+from agents.links.arrivals import KINDS, arrivals
+from agents.links.inbox import Inbox
+from agents.links.orders import Forget, Order, Pull, Said, Start, Stop
+from agents.links.port import Fact, Forgotten
+from agents.links.stream import Stream
 from agents.runner.wire import PROTOCOL, Message, WireError
 from agents.ssh import install_runner
 from agents.ssh.dial import DialError, execute, open_session
 from agents.ssh.sockets import ENDS
-from agents.stream import Stream
 
 logger = logging.getLogger(__name__)
 

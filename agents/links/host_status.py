@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db import transaction
 
 from agents.hosts import checklist, history, recovery
-from agents.link import Hello
+from agents.links.link import Hello
 from agents.models import Host, HostStatus
 
 

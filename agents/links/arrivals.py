@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agents.desk import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample
 from agents.infra.text import clean
+from agents.links.port import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample
 from agents.runner.wire import Message, WireError
 
 RUN = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,80}")

@@ -13,14 +13,14 @@ import paramiko
 from django.db import connection
 from django.utils import timezone
 
-from agents import leases
-from agents.desk import Desk
-from agents.host_thread import FleetSettings, HostThread
 from agents.infra.database_errors import NO_DATABASE
-from agents.leases import Lease
+from agents.links import leases
+from agents.links.host_thread import FleetSettings, HostThread
+from agents.links.leases import Lease
+from agents.links.port import Desk
+from agents.links.work_queue import Turns
 from agents.models import Host, HostStatus
 from agents.ssh.targets import Target
-from agents.turns import Turns
 
 __all__ = ["Fleet", "FleetSettings", "poke"]
 

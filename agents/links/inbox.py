@@ -6,8 +6,8 @@ import threading
 from collections import deque
 from itertools import islice
 
-from agents.arrivals import size
-from agents.desk import Arrival
+from agents.links.arrivals import size
+from agents.links.port import Arrival
 
 MOST_BYTES = 8 * 1024 * 1024
 MOST = 4096
