@@ -12,11 +12,11 @@ from django.utils import timezone
 from agents.models import Gpu, HostStatus
 from jobs import directories, floor, machine_types, quotas
 from jobs.models import GpuClaim, Project
-from jobs.rules.advice import Advice
-from jobs.rules.customjob import CustomJobSpec
-from jobs.rules.machines import Needs, Types
 from jobs.rules.placement import HostView, Lacking, Placer, words
 from jobs.rules.quota import gpus_of
+from jobs.rules.spec.advice import Advice
+from jobs.rules.spec.custom_job import CustomJobSpec
+from jobs.rules.spec.machine_types import Needs, Types
 
 SHOWN_HOSTS = 8
 

@@ -8,10 +8,10 @@ from typing import Any
 from agents.models import Host, Location
 from jobs import floor, snapshot
 from jobs.models import Job
-from jobs.rules.advice import BIND, Advice, advice
-from jobs.rules.customjob import CustomJobSpec
-from jobs.rules.fields import Refused
-from jobs.rules.machines import NO_TYPES, Types, UnknownMachine
+from jobs.rules.spec.advice import BIND, Advice, advice
+from jobs.rules.spec.custom_job import CustomJobSpec
+from jobs.rules.spec.json_fields import Refused
+from jobs.rules.spec.machine_types import NO_TYPES, Types, UnknownMachine
 
 
 def advice_about(spec: CustomJobSpec, location: str, types: Types = NO_TYPES) -> tuple[Advice, ...]:

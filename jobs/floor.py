@@ -17,11 +17,11 @@ from jobs.beginnings import DEFAULT
 from jobs.holders import Holder
 from jobs.models import GpuClaim
 from jobs.rules import asks, topology
-from jobs.rules.customjob import CustomJobSpec
 from jobs.rules.hosts import Topology
-from jobs.rules.machines import NO_TYPES, Needs, Types, needs
 from jobs.rules.order import priority_of
 from jobs.rules.placement import Ask, GpuView, HostView, never_fits, words
+from jobs.rules.spec.custom_job import CustomJobSpec
+from jobs.rules.spec.machine_types import NO_TYPES, Needs, Types, needs
 
 MOST_CLOSED = 3
 MOST_KINDS = 6

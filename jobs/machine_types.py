@@ -15,11 +15,11 @@ from agents.infra.sql import Columns, Given, Read
 from agents.models import Gpu, Location
 from jobs import audit, floor
 from jobs.models import MachineType
-from jobs.rules import machines
-from jobs.rules.customjob import ACCELERATORS, CustomJob, CustomJobSpec
-from jobs.rules.fields import Refused as Refusals
-from jobs.rules.machines import Needs, Types, allocatable_mb
-from jobs.rules.spec import parse
+from jobs.rules.spec import machine_types
+from jobs.rules.spec.custom_job import ACCELERATORS, CustomJob, CustomJobSpec
+from jobs.rules.spec.json_fields import Refused as Refusals
+from jobs.rules.spec.machine_types import Needs, Types, allocatable_mb
+from jobs.rules.spec.parse import parse
 
 NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 ACCELERATOR = re.compile(r"(?:NVIDIA|AMD|INTEL)_[A-Z0-9_]{1,56}", re.ASCII)
@@ -95,8 +95,8 @@ def catalogue(named: str) -> Iterable[Defined]:
     }
     for name, needs in sorted(of_location(location).items()):
         yield Defined(name, needs, nominal[name], own=True)
-    for name in machines.well_known():
-        known = machines.nominal(name)
+    for name in machine_types.well_known():
+        known = machine_types.nominal(name)
         if known is not None:
             needs = Needs(known.cpus, allocatable_mb(known.memory_mb), known.accelerator_type, known.gpus)
             yield Defined(name, needs, known.memory_mb)
@@ -174,7 +174,7 @@ def _check(name: str, cpus: float, memory_mb: int, accelerator_type: str, accele
         raise Refused(
             "name", "must be 1 to 63 lower-case letters, digits and dashes, and begin with a letter."
         )
-    if machines.is_taken(name):
+    if machine_types.is_taken(name):
         raise Refused("name", f"{name} means something already. Choose another name.")
     if not LEAST_CPUS <= cpus <= MOST_CPUS:
         raise Refused("cpus", f"must be from {LEAST_CPUS} to {MOST_CPUS}.")

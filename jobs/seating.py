@@ -13,10 +13,10 @@ from agents.infra.sql import Change, Given
 from agents.models import Gpu, Host
 from jobs import snapshot, usage
 from jobs.models import GpuClaim, Job, Replica, Run
-from jobs.rules.cluster import environment
-from jobs.rules.customjob import CustomJobSpec, Pool
 from jobs.rules.decide import timeout_left_s
-from jobs.rules.machines import needs
+from jobs.rules.spec.cluster_variables import environment
+from jobs.rules.spec.custom_job import CustomJobSpec, Pool
+from jobs.rules.spec.machine_types import needs
 
 _release_gpus = Change(
     lambda: GpuClaim.objects.filter(run__among=Given("runs"), released_at=None), "released_at"

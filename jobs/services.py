@@ -23,9 +23,9 @@ from jobs import absences, announce, floor, hints, machine_types, passes, quotas
 from jobs.advance import QUEUED_LOOK, advance
 from jobs.beginnings import DEFAULT
 from jobs.models import Job, Project, Replica, Run, Transition
-from jobs.rules.customjob import CustomJob, to_document
-from jobs.rules.machines import Types
 from jobs.rules.order import LABEL, NORMAL, PRIORITIES, priority_of
+from jobs.rules.spec.custom_job import CustomJob, to_document
+from jobs.rules.spec.machine_types import Types
 from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase
 
 __all__ = [

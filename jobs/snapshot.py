@@ -20,9 +20,9 @@ from agents.infra.sql import Columns, Given, Read
 from agents.models import Host, HostStatus
 from jobs import closing
 from jobs.models import Job, Project, Replica, Run
-from jobs.rules.customjob import CustomJobSpec
-from jobs.rules.machines import NO_TYPES, Needs, Types
-from jobs.rules.spec import parse_spec
+from jobs.rules.spec.custom_job import CustomJobSpec
+from jobs.rules.spec.machine_types import NO_TYPES, Needs, Types
+from jobs.rules.spec.parse import parse_spec
 from jobs.rules.states import TERMINAL, FlagName, JobState, ReplicaState, RunPhase
 from jobs.rules.views import Flag, JobView, Outcome, ReplicaView, RunView
 

@@ -12,8 +12,8 @@ from rest_framework.response import Response
 
 from agents.infra.database_errors import NO_DATABASE
 from jobs import services
-from jobs.rules import spec
-from jobs.rules.fields import Violation
+from jobs.rules.spec import parse
+from jobs.rules.spec.json_fields import Violation
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def response(code: int, message: str, violations: Iterable[Violation] = ()) -> R
 
 def answer(problem: Exception) -> Response | None:
     """The response for a problem of the caller's making, or one that passes; None for a bug of ours."""
-    if isinstance(problem, spec.Refused):
+    if isinstance(problem, parse.Refused):
         return response(400, f"The job cannot be accepted: {problem}", problem.violations)
     if isinstance(problem, Refused | services.Refused):
         fields = [Violation(problem.field, problem.message)] if problem.field else []

@@ -16,7 +16,7 @@ from console.api.errors import Refused
 from console.api.views import OurView, person
 from jobs import machine_types
 from jobs.models import MachineType
-from jobs.rules.machines import allocatable_mb
+from jobs.rules.spec.machine_types import allocatable_mb
 
 NUMBERS = {"cpus": (float, int), "memoryMb": (int,), "acceleratorCount": (int,)}
 BOUNDS = {

@@ -17,7 +17,7 @@ from jobs import quotas
 from jobs.models import Membership, Project, Quota
 from jobs.quotas import Target
 from jobs.rules.quota import Limits, Metric, Use
-from jobs.rules.spec import OWN_ACCELERATOR
+from jobs.rules.spec.parse import OWN_ACCELERATOR
 
 Document = dict[str, Any]
 NUMBERS = f"from 0 to {quotas.MOST}; null takes the limit away"

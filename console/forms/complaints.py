@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from django import forms
 
 from jobs.rules.order import LABEL
-from jobs.rules.spec import Violation
+from jobs.rules.spec.parse import Violation
 
 JOB_FIELDS = {
     "display_name": "display_name",

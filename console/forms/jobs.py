@@ -1,6 +1,6 @@
 """The new-job form as a whole, as fields or as JSON: the job and its four pools, to and from the CustomJob document.
 
-What a job may be is decided by jobs.rules.spec alone. The form only writes the document, and puts every violation back
+What a job may be is decided by parse alone. The form only writes the document, and puts every violation back
 to the field it is about. Parts of a document that the form does not show are carried along untouched in `base`.
 """
 
@@ -18,7 +18,7 @@ from console.forms import complaints, job_fields, pool_fields
 from console.forms.fields import PlainText, area_of_text
 from console.forms.job_fields import JobFields
 from console.forms.pool_fields import PoolFields
-from jobs.rules.spec import Violation
+from jobs.rules.spec.parse import Violation
 
 POOLS = 4
 

@@ -17,8 +17,8 @@ from console.forms.fields import (
     read_arguments,
     write_arguments,
 )
-from jobs.rules import spec
-from jobs.rules.customjob import HOST_IMAGE
+from jobs.rules.spec import parse
+from jobs.rules.spec.custom_job import HOST_IMAGE
 
 ROLES = ("Primary", "Workers", "Parameter servers", "Evaluators")
 KINDS = (("bash", "Bash script"), ("python3", "Python script"), ("argv", "Command, one argument a line"))
@@ -114,4 +114,4 @@ def initial(pool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _script(kind: str, program: str) -> list[str]:
-    return list(spec.script_command(program, kind)) if program.strip() else []
+    return list(parse.script_command(program, kind)) if program.strip() else []

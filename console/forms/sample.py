@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jobs.rules import spec
-from jobs.rules.customjob import HOST_IMAGE
+from jobs.rules.spec import parse
+from jobs.rules.spec.custom_job import HOST_IMAGE
 
 SAMPLE = {
     "displayName": "hello",
@@ -15,7 +15,7 @@ SAMPLE = {
                 "containerSpec": {
                     "imageUri": HOST_IMAGE,
                     "command": list(
-                        spec.script_command(
+                        parse.script_command(
                             'echo "Hello from $(hostname)."\n'
                             'echo "My GPUs: ${CUDA_VISIBLE_DEVICES:-none asked for}."\n'
                             "for step in $(seq 1 10); do\n"

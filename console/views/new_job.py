@@ -24,8 +24,8 @@ from console.forms.sample import SAMPLE
 from console.views.people import person
 from jobs import machine_types, services
 from jobs.models import Job
-from jobs.rules import spec
-from jobs.rules.spec import Violation
+from jobs.rules.spec import parse
+from jobs.rules.spec.parse import Violation
 
 EMPTY: dict[str, Any] = {
     "jobSpec": {
@@ -100,7 +100,7 @@ def _submit_document(
                 now,
                 may_prioritize=access.can(who, "prioritize", project),
             )
-    except spec.Refused as refused:
+    except parse.Refused as refused:
         return _show(request, draft, violations=refused.violations)
     except services.Exhausted as full:
         return _show(request, draft, unavailable=full.message, status=429)
@@ -108,7 +108,7 @@ def _submit_document(
         # Sent before, and changed since by way of the browser's Back: another job is meant, so it gets another name.
         return _submit_document(request, draft, document, replace(chosen, request_id=_fresh().request_id))
     except services.Refused as refused:
-        return _show(request, draft, violations=[spec.Violation(refused.field, refused.message)])
+        return _show(request, draft, violations=[parse.Violation(refused.field, refused.message)])
     except services.Unavailable as unavailable:
         return _show(request, draft, unavailable=str(unavailable), status=503)
     return redirect("job", job_id=job.pk)
@@ -119,7 +119,7 @@ def _further(draft: AnyDraft) -> Iterable[Violation]:
     if isinstance(draft, Draft):
         try:
             machine_types.read(draft.document(), draft.location)
-        except spec.Refused as refused:
+        except parse.Refused as refused:
             return refused.violations
     return ()
 
@@ -129,10 +129,10 @@ def _check(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
         job, types = machine_types.read(draft.document(), draft.chosen.location)
         project = access.project_or_404(request.user, "submit", draft.chosen.project)
         services.check_priority(job, project, access.can(request.user, "prioritize", project))
-    except spec.Refused as refused:
+    except parse.Refused as refused:
         return _show(request, draft, violations=refused.violations)
     except services.Refused as refused:
-        return _show(request, draft, violations=[spec.Violation(refused.field, refused.message)])
+        return _show(request, draft, violations=[parse.Violation(refused.field, refused.message)])
     seen = preview.of(job.job_spec, draft.chosen.location, types, project, person(request))
     return _show(request, draft, preview=seen)
 
@@ -141,8 +141,8 @@ def _to_json(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     """What is typed, as JSON, right or wrong: the canonical spelling where it is right."""
     document = draft.document()
     try:
-        document = spec.to_document(machine_types.read(document, draft.chosen.location)[0])
-    except spec.Refused as refused:
+        document = parse.to_document(machine_types.read(document, draft.chosen.location)[0])
+    except parse.Refused as refused:
         return _show(request, JsonDraft.of(document, draft.chosen), violations=refused.violations)
     return _show(request, JsonDraft.of(document, draft.chosen))
 
@@ -150,8 +150,8 @@ def _to_json(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
 def _to_form(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     """Only a right document can be shown as a form without losing some of it."""
     try:
-        document = spec.to_document(machine_types.read(draft.document(), draft.chosen.location)[0])
-    except spec.Refused as refused:
+        document = parse.to_document(machine_types.read(draft.document(), draft.chosen.location)[0])
+    except parse.Refused as refused:
         return _show(request, draft, violations=refused.violations)
     return _show(request, Draft.of(document, draft.chosen))
 

@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping
 from functools import lru_cache
 
-from jobs.rules.customjob import CustomJobSpec, replica_name
 from jobs.rules.hosts import Ask, Gang
-from jobs.rules.machines import NO_TYPES, Needs, Types, needs
+from jobs.rules.spec.custom_job import CustomJobSpec, replica_name
+from jobs.rules.spec.machine_types import NO_TYPES, Needs, Types, needs
 
 # So many CPUs count as one GPU where a job has no GPUs to be counted by.
 CPUS_PER_GPU = 32.0

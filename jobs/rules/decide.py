@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from jobs.rules import retry
-from jobs.rules.customjob import CustomJobSpec
 from jobs.rules.flags import flags, moves, unreachable
 from jobs.rules.plan import TRAINYARD, Event, Left, Plan, Restart, Stop, Take
 from jobs.rules.retry import EndClass
+from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase, check, legal
 from jobs.rules.stillness import next_look
 from jobs.rules.verdict import NOT_YET, Case, Verdict, deadline, verdict, wait_deadline

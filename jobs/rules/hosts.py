@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from jobs.rules.machines import Needs
+from jobs.rules.spec.machine_types import Needs
 
 ANYWHERE = ("", "any")
 

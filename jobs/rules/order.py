@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from jobs.rules import asks as asking
 from jobs.rules.fairness import EQUAL, Share
-from jobs.rules.fields import Refused, Violation
+from jobs.rules.spec.json_fields import Refused, Violation
 
 LABEL = "trainyard-priority"
 PRIORITIES = {"high": 100, "normal": 0, "low": -100}

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from jobs.rules.hosts import ANYWHERE, Ask, Gang, GpuView, HostView, Lacking, Seat, cpu_words, words
-from jobs.rules.machines import Needs
 from jobs.rules.rooms import CPUS, CPUS_BESIDE_GPUS, NEVER, House, Room
+from jobs.rules.spec.machine_types import Needs
 
 __all__ = [
     "ANYWHERE",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from jobs.rules.machines import Needs
+from jobs.rules.spec.machine_types import Needs
 
 
 class Metric(StrEnum):

@@ -41,7 +41,7 @@ import signal
 from collections.abc import Iterable
 from enum import StrEnum
 
-from jobs.rules.customjob import CustomJobSpec
+from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.states import JobState
 from jobs.rules.views import Outcome, ReplicaView, RunView
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from jobs.rules.hosts import ANYWHERE, Ask, HostView, Seat
-from jobs.rules.machines import Needs
+from jobs.rules.spec.machine_types import Needs
 from jobs.rules.topology import choose
 
 EPSILON = 1e-6

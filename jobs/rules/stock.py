@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from jobs.rules.asks import Asks
-from jobs.rules.machines import Needs
 from jobs.rules.rooms import Amounts, Guard, House
 from jobs.rules.running import Claim
+from jobs.rules.spec.machine_types import Needs
 
 
 @dataclass(slots=True)

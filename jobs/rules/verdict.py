@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from jobs.rules import retry
-from jobs.rules.customjob import CustomJobSpec
-from jobs.rules.fields import duration
 from jobs.rules.retry import EndClass
+from jobs.rules.spec.custom_job import CustomJobSpec
+from jobs.rules.spec.json_fields import duration
 from jobs.rules.states import TERMINAL, JobState, RunPhase
 from jobs.rules.views import JobView, Outcome, ReplicaView, RunView
 

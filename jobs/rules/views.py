@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from jobs.rules.customjob import CustomJobSpec
+from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.states import FlagName, JobState, ReplicaState, RunPhase
 
 

@@ -12,7 +12,7 @@ from agents.links.port import Arrival, LogEnd
 from agents.models import Host, HostStatus
 from jobs import logs, proving, segments, services, storage
 from jobs.models import Job, LogPiece, LogSegment, Project, Run, Transition
-from jobs.rules.spec import Refused
+from jobs.rules.spec.parse import Refused
 from tests.jobs.conftest import spec
 from tests.jobs.paper import frame, settle
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import HealthCheck, settings
 
 from jobs.rules import states
-from jobs.rules.customjob import Container, CustomJobSpec, Machine, Pool
+from jobs.rules.spec.custom_job import Container, CustomJobSpec, Machine, Pool
 from jobs.rules.states import JobState, ReplicaState, RunPhase
 from jobs.rules.views import JobView, ReplicaView, RunView
 

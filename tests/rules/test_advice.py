@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jobs.directories import holder
-from jobs.rules.advice import HINT, WARNING, advice
+from jobs.rules.spec.advice import HINT, WARNING, advice
 from tests.rules.cast import pool, spec
 
 SHORT = {"timeout_s": 3600.0}

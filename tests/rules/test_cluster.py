@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from jobs.rules.cluster import MOST_VARIABLE_BYTES, environment
-from jobs.rules.customjob import Container, to_document
+from jobs.rules.spec.cluster_variables import MOST_VARIABLE_BYTES, environment
+from jobs.rules.spec.custom_job import Container, to_document
 from tests.rules.cast import pool, spec
 
 

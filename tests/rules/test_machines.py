@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.rules.customjob import Machine
-from jobs.rules.machines import (
+from jobs.rules.spec.custom_job import Machine
+from jobs.rules.spec.machine_types import (
     Needs,
     UnknownMachine,
     allocatable_mb,

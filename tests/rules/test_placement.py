@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.rules.machines import Needs
 from jobs.rules.placement import Ask, GpuView, HostView, Lacking, Placer, never_fits
+from jobs.rules.spec.machine_types import Needs
 from tests.rules.cast import examples
 
 PORTS = range(23_000, 23_100)

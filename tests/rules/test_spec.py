@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.rules.customjob import (
+from jobs.rules.spec.custom_job import (
     ACCELERATORS,
     MOST_STRING_BYTES,
     STRATEGIES,
@@ -19,8 +19,8 @@ from jobs.rules.customjob import (
     Machine,
     Pool,
 )
-from jobs.rules.fields import MOST_VIOLATIONS
-from jobs.rules.spec import Refused, parse, parse_spec, script_command, to_document
+from jobs.rules.spec.json_fields import MOST_VIOLATIONS
+from jobs.rules.spec.parse import Refused, parse, parse_spec, script_command, to_document
 from tests.rules.cast import examples
 
 CONTAINER = {"imageUri": "host", "command": ["python3", "train.py"]}

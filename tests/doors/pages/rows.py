@@ -10,7 +10,7 @@ from django.utils import timezone
 from agents.hosts.checklist import NEEDED
 from agents.models import Gpu, Host, HostEvent, HostStatus, Location
 from jobs.models import GpuClaim, Job, MachineType, Proof, Replica, Run, Stray, Transition
-from jobs.rules import spec
+from jobs.rules.spec import parse
 
 numbers = count(1)
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJKRyEbnQY4yC8Vt2ql3J0kTqgk0gUeR1uvXWgYwT3C7"
@@ -83,7 +83,7 @@ def a_machine_type(name="lab-8", **changes):
 def a_job(project, owner, state="RUNNING", name="train", replicas=1, host=None, phase="running", **changes):
     """A job with one run for each replica on the host; without a host it waits."""
     now = timezone.now()
-    parsed = spec.parse(document(name, replicas=replicas, enableWebAccess=True))
+    parsed = parse.parse(document(name, replicas=replicas, enableWebAccess=True))
     known = {
         "id": 1_700_000_000_000_000_000 + next(numbers),
         "project": project,
@@ -91,7 +91,7 @@ def a_job(project, owner, state="RUNNING", name="train", replicas=1, host=None, 
         "display_name": name,
         "owner": owner,
         "owner_name": owner.username,
-        "spec": spec.to_document(parsed.job_spec),
+        "spec": parse.to_document(parsed.job_spec),
         "replica_count": replicas,
         "state": state,
         "created_at": now - timedelta(minutes=5),

@@ -7,7 +7,7 @@ import pytest
 from agents.models import Location
 from jobs import snapshot
 from jobs.models import Job, MachineType
-from jobs.rules.machines import Needs, allocatable_mb
+from jobs.rules.spec.machine_types import Needs, allocatable_mb
 from tests.doors.pages.rows import a_host, a_machine_type
 from tests.doors.pages.test_new_job import FORM
 

@@ -16,7 +16,7 @@ from console.forms.jobs import Chosen, Draft
 from console.forms.sample import SAMPLE
 from jobs import services
 from jobs.models import Job, Membership, Project
-from jobs.rules import spec
+from jobs.rules.spec import parse
 from tests.doors.pages.rows import a_host, a_job, a_run, document
 
 CHOSEN = Chosen("default", "default", "form-1")
@@ -99,13 +99,13 @@ def posted(draft):
 
 @pytest.mark.parametrize("wanted", DOCUMENTS, ids=lambda wanted: wanted["displayName"].strip())
 def test_a_document_shown_as_a_form_and_sent_back_is_the_same(wanted):
-    job = spec.parse(wanted)
-    shown = Draft.of(spec.to_document(job), CHOSEN)
+    job = parse.parse(wanted)
+    shown = Draft.of(parse.to_document(job), CHOSEN)
     shown.offer(["default"], ["default"])
     back = Draft.sent(posted(shown))
     back.offer(["default"], ["default"])
     assert back.is_valid(), [form.errors for form in (back.job, *back.pools)]
-    again = spec.parse(back.document())
+    again = parse.parse(back.document())
     # A form has one command; where it was cut into command and args is the one thing that it does not keep.
     assert whole(again) == whole(job)
     assert back.chosen == CHOSEN

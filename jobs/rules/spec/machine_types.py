@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from jobs.rules.customjob import Machine
+from jobs.rules.spec.custom_job import Machine
 
 FORMS = (
     'leave it out or say "host" for a share of a host, "custom-CPUS-MEMORY_MB" (custom-8-32768), '

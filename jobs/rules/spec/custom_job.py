@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from jobs.rules.fields import camel, duration
+from jobs.rules.spec.json_fields import camel, duration
 
 HOST_IMAGE = "host"
 DAY_S = 86_400.0

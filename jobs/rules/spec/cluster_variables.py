@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from jobs.rules.customjob import CustomJobSpec, to_document
+from jobs.rules.spec.custom_job import CustomJobSpec, to_document
 
 # Linux takes at most 128 KiB for one variable. Rather than fail the start, the job's own description is left out then:
 # the part that programs read is the cluster.

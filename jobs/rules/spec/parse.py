@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Mapping
 
-from jobs.rules.customjob import (
+from jobs.rules.spec.custom_job import (
     ACCELERATORS,
     DEFAULT_TIMEOUT_S,
     HOST_IMAGE,
@@ -35,8 +35,8 @@ from jobs.rules.customjob import (
     script_command,
     to_document,
 )
-from jobs.rules.fields import Complaints, Fields, Refused, Violation, duration
-from jobs.rules.machines import NO_TYPES, Types, UnknownMachine, needs
+from jobs.rules.spec.json_fields import Complaints, Fields, Refused, Violation, duration
+from jobs.rules.spec.machine_types import NO_TYPES, Types, UnknownMachine, needs
 
 __all__ = [
     "Container",

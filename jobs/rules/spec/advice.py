@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from jobs.rules.customjob import CustomJobSpec, Pool
-from jobs.rules.fields import duration
-from jobs.rules.machines import NO_TYPES, Types, needs
+from jobs.rules.spec.custom_job import CustomJobSpec, Pool
+from jobs.rules.spec.json_fields import duration
+from jobs.rules.spec.machine_types import NO_TYPES, Types, needs
 
 CHECKPOINT_EVERY_S = 4 * 3600.0
 MOST_NAMED = 4
