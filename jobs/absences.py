@@ -14,7 +14,7 @@ from agents.links.port import Fact, Gap
 from jobs import facts
 from jobs.learning import Mail, Store, Told, Tries, learn, lock_jobs
 from jobs.models import Job, Run
-from jobs.rules.states import TERMINAL, RunPhase
+from jobs.rules.lifecycle.states import TERMINAL, RunPhase
 
 LOST = "The host was restarted and holds nothing of this run any more."
 

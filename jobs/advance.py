@@ -28,9 +28,9 @@ from agents.infra.failpoints import failpoint
 from agents.infra.sql import Change, Given, Writing
 from jobs import announce, events, hints, seating, snapshot
 from jobs.models import Job, Replica, Run, Transition
-from jobs.rules.decide import decide
-from jobs.rules.plan import Left, Plan, Stop
-from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase, check
+from jobs.rules.lifecycle.decide import decide
+from jobs.rules.lifecycle.plan import Left, Plan, Stop
+from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase, check
 from jobs.snapshot import Rows
 
 log = logging.getLogger(__name__)

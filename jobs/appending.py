@@ -24,7 +24,7 @@ from agents.links.port import Arrival, Frame
 from jobs import segments, storage
 from jobs.learning import Told
 from jobs.pieces import Block, Tail
-from jobs.rules.states import RunPhase
+from jobs.rules.lifecycle.states import RunPhase
 
 # Runs whose ends are remembered. Beyond it all are forgotten, and learned again at their next batch.
 MOST_ENDS = 10_000

@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from jobs.models import Job, Run, Transition
-from jobs.rules import kinds
-from jobs.rules.kinds import Kind
-from jobs.rules.plan import TRAINYARD, Event, Plan
-from jobs.rules.states import TERMINAL, JobState, ReplicaState
+from jobs.rules.lifecycle import history_kinds
+from jobs.rules.lifecycle.history_kinds import Kind
+from jobs.rules.lifecycle.plan import TRAINYARD, Event, Plan
+from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState
 from jobs.rules.waits import QUOTA, wait_kind
 from jobs.seating import Chair
 from jobs.snapshot import Rows, flags_of
@@ -26,7 +26,7 @@ def of_plan(rows: Rows, plan: Plan, now: datetime) -> list[Transition]:
     """Everything that a plan changes, as history."""
     restarted = {restart.replica for restart in plan.restart}
     return [
-        _line(rows, event, kinds.kind_of(event, restarted), plan.actor, now)
+        _line(rows, event, history_kinds.kind_of(event, restarted), plan.actor, now)
         for event in (*plan.events, *_flags(rows.job, plan))
     ]
 
@@ -35,7 +35,7 @@ def _flags(job: Job, plan: Plan) -> Iterable[Event]:
     over = plan.next_attempt or (plan.state or job.state) in TERMINAL
     if plan.flags is None or over:
         return ()  # with an attempt's end all its flags are over
-    return kinds.flag_events(flags_of(job), plan.flags)
+    return history_kinds.flag_events(flags_of(job), plan.flags)
 
 
 def _line(rows: Rows, event: Event, kind: Kind, actor: str, now: datetime) -> Transition:
@@ -59,7 +59,7 @@ def _line(rows: Rows, event: Event, kind: Kind, actor: str, now: datetime) -> Tr
 
 def _run_of(rows: Rows, replica: str) -> Run | None:
     """The latest run of this attempt of that replica."""
-    if replica in kinds.ABOUT_THE_JOB:
+    if replica in history_kinds.ABOUT_THE_JOB:
         return None
     pk = next((row.pk for row in rows.replicas if row.name == replica), None)
     runs = [run for run in rows.runs if run.replica_id == pk and run.attempt == rows.job.attempt]
@@ -86,7 +86,7 @@ def of_placement(job: Job, chairs: Sequence[Chair], now: datetime) -> list[Trans
     where = f"{', '.join(hosts[:8])}{f' and {len(hosts) - 8} more' if len(hosts) > 8 else ''}"
     placed = f"Every replica has a place: {where}."
     return [
-        line(Kind.PLACEMENT, kinds.JOB, JobState.QUEUED, JobState.PENDING, placed),
+        line(Kind.PLACEMENT, history_kinds.JOB, JobState.QUEUED, JobState.PENDING, placed),
         *(
             line(
                 Kind.PLACEMENT,
@@ -123,7 +123,7 @@ def _is_news(last: tuple[str, datetime] | None, why: str, now: datetime) -> bool
 
 def _last_waits(ids: Collection[int]) -> dict[tuple[int, int], tuple[str, datetime]]:
     """By job and attempt, what history said last about its waiting."""
-    rows = Transition.objects.filter(job__in=ids, subject=kinds.WAITING).order_by("pk")
+    rows = Transition.objects.filter(job__in=ids, subject=history_kinds.WAITING).order_by("pk")
     return {
         (job, attempt): (cause, at)
         for job, attempt, cause, at in rows.values_list("job", "attempt", "cause", "at")
@@ -135,7 +135,7 @@ def _wait_line(job_id: int, attempt: int, why: str, now: datetime) -> Transition
         job_id=job_id,
         at=now,
         kind=Kind.QUOTA if wait_kind(why) == QUOTA else Kind.WAIT,
-        subject=kinds.WAITING,
+        subject=history_kinds.WAITING,
         from_state=JobState.QUEUED,
         to_state=JobState.QUEUED,
         attempt=attempt,

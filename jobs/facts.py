@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from jobs.models import Run
-from jobs.rules.states import RunPhase
+from jobs.rules.lifecycle.states import RunPhase
 
 MOST_BYTES = 2**53
 MOST_MESSAGE = 4_000

@@ -15,10 +15,10 @@ from jobs.floor import Floor
 from jobs.holders import Holder
 from jobs.models import Job
 from jobs.rules import asks
+from jobs.rules.lifecycle.states import JobState
 from jobs.rules.order import Waiting
 from jobs.rules.running import Claim, Running
 from jobs.rules.serve import AFTER_TIMEOUT_S
-from jobs.rules.states import JobState
 
 # How long a job may take from its place to its start; its timeout counts from there.
 START_S = 600.0

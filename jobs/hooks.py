@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from jobs.rules.notices import FINAL_ANSWERS, Network, refusal
+from jobs.rules.notifications import FINAL_ANSWERS, Network, refusal
 
 CONNECT_S = 10.0
 # The whole of it: who sends one byte a second is left.

@@ -11,7 +11,7 @@ from agents.infra.refusals import Refused
 from jobs import audit, services
 from jobs.advance import advance
 from jobs.models import Job, Project
-from jobs.rules.states import FlagName, JobState
+from jobs.rules.lifecycle.states import FlagName, JobState
 
 LEAST, MOST = 1, 100_000
 

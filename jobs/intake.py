@@ -22,7 +22,7 @@ from agents.models import Host, HostStatus
 from jobs import facts, storage, strays
 from jobs.learning import Mail, Store, Told, Tries, learn, lock_jobs
 from jobs.models import Job, Run
-from jobs.rules.states import RunPhase
+from jobs.rules.lifecycle.states import RunPhase
 
 _RUN = Columns(Run, but=("order", "log_proof", "stop_reason"))
 _lease = Read(

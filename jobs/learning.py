@@ -16,7 +16,7 @@ from agents.links.port import Fact, Frame, Gap, LogEnd, Sample, Taken
 from jobs import facts, samples, segments, snapshot
 from jobs.models import LogGap, Run, RunSample
 from jobs.pieces import Block, Tail
-from jobs.rules.states import RunPhase
+from jobs.rules.lifecycle.states import RunPhase
 
 # A payload that cannot be read is asked for again so often; then its range is a gap like any other.
 MOST_TRIES = 3

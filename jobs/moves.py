@@ -25,9 +25,9 @@ from jobs import announce, closing, floor, passes, seating, snapshot
 from jobs.advance import advance_quietly
 from jobs.floor import Floor
 from jobs.models import Job, Replica, Run
+from jobs.rules.lifecycle.plan import TRAINYARD
+from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
 from jobs.rules.placement import Ask, Lacking, Placer, Seat
-from jobs.rules.plan import TRAINYARD
-from jobs.rules.states import JobState, ReplicaState, RunPhase
 from jobs.snapshot import SILENT, Rows
 
 log = logging.getLogger(__name__)

@@ -19,9 +19,9 @@ from django.db.models.functions import RowNumber
 from agents.infra.refusals import Refused
 from jobs import facts, hints
 from jobs.models import Job, Membership, Notice, NoticeTarget, Tick, Transition
-from jobs.rules import kinds
-from jobs.rules.notices import EVENTS, FLAGS, KINDS, PROOF, TEST, delay_s, event_of
-from jobs.rules.states import TERMINAL, JobState
+from jobs.rules.lifecycle import history_kinds
+from jobs.rules.lifecycle.states import TERMINAL, JobState
+from jobs.rules.notifications import EVENTS, FLAGS, KINDS, PROOF, TEST, delay_s, event_of
 
 log = logging.getLogger(__name__)
 
@@ -84,8 +84,8 @@ def _cursor(now: datetime) -> int:
 
 def _lines(low: int, targets: Sequence[NoticeTarget]) -> QuerySet[Transition]:
     """Those that somebody may be told of, of jobs that somebody asked about."""
-    ends = Q(subject=kinds.JOB, to_state__in=TERMINAL)
-    flags = Q(subject=kinds.FLAGGED, to_state__in=FLAGS)
+    ends = Q(subject=history_kinds.JOB, to_state__in=TERMINAL)
+    flags = Q(subject=history_kinds.FLAGGED, to_state__in=FLAGS)
     people = {target.user_id for target in targets if target.user_id}
     projects = {target.project_id for target in targets if target.project_id}
     rows = Transition.objects.filter(ends | flags | Q(kind__in=KINDS), pk__gt=low)
@@ -251,8 +251,8 @@ def _history(notice: Notice, taken: bool, now: datetime) -> dict[str, object]:
     return {
         "job": notice.job,
         "at": now,
-        "kind": kinds.Kind.NOTICE,
-        "subject": kinds.TOLD,
+        "kind": history_kinds.Kind.NOTICE,
+        "subject": history_kinds.TOLD,
         "to_state": "told" if taken else "not told",
         "attempt": notice.attempt,
         "cause": f"{told}: {EVENTS.get(notice.event, notice.event)}.",

@@ -26,7 +26,7 @@ from jobs import hooks, notices
 from jobs.hooks import Answer
 from jobs.models import Notice
 from jobs.models.notices import Way
-from jobs.rules.notices import PROOF
+from jobs.rules.notifications import PROOF
 
 log = logging.getLogger(__name__)
 

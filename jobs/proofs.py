@@ -18,7 +18,7 @@ from agents.infra.secrets import seal, unseal
 from jobs import audit, targets
 from jobs.models import Notice, NoticeTarget, Tick
 from jobs.models.notices import Way
-from jobs.rules.notices import PROOF
+from jobs.rules.notifications import PROOF
 
 LASTS = timedelta(days=7)
 DAY = timedelta(days=1)

@@ -20,7 +20,7 @@ from agents.links.port import Want
 from agents.models import Host, HostStatus, Recovery
 from jobs import absences, announce, audit, hints, passes
 from jobs.models import Job, Proof, Run, Stray
-from jobs.rules.states import TERMINAL, RunPhase
+from jobs.rules.lifecycle.states import TERMINAL, RunPhase
 
 MOST_WHY = 500
 

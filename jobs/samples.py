@@ -15,7 +15,7 @@ from django.db.models import Min
 
 from agents.links.port import Sample
 from jobs.models import Job, Run, RunSample
-from jobs.rules.busy import BLIND_AFTER, REFRESH, busy, gpus_busy
+from jobs.rules.lifecycle.utilization import BLIND_AFTER, REFRESH, busy, gpus_busy
 
 STEP = 10
 # (step, kept for, becomes)

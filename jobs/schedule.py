@@ -42,12 +42,12 @@ from jobs.advance import advance_quietly
 from jobs.floor import Floor
 from jobs.models import Job, Replica, Tick, Transition
 from jobs.passes import TICK, claim, one_more, serial
-from jobs.rules.decide import LOOK_AGAIN_S
 from jobs.rules.hosts import Seat
+from jobs.rules.lifecycle.decide import LOOK_AGAIN_S
+from jobs.rules.lifecycle.states import JobState, ReplicaState
 from jobs.rules.order import Waiting
 from jobs.rules.serve import Ground, Served, serve
 from jobs.rules.spec.custom_job import CustomJobSpec
-from jobs.rules.states import JobState, ReplicaState
 from jobs.seating import Chair
 
 log = logging.getLogger(__name__)

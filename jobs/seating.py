@@ -13,7 +13,7 @@ from agents.infra.sql import Change, Given
 from agents.models import Gpu, Host
 from jobs import snapshot, usage
 from jobs.models import GpuClaim, Job, Replica, Run
-from jobs.rules.decide import timeout_left_s
+from jobs.rules.lifecycle.decide import timeout_left_s
 from jobs.rules.spec.cluster_variables import environment
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.machine_types import needs

@@ -23,10 +23,10 @@ from jobs import absences, announce, floor, hints, machine_types, passes, quotas
 from jobs.advance import QUEUED_LOOK, advance
 from jobs.beginnings import DEFAULT
 from jobs.models import Job, Project, Replica, Run, Transition
+from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase
 from jobs.rules.order import LABEL, NORMAL, PRIORITIES, priority_of
 from jobs.rules.spec.custom_job import CustomJob, to_document
 from jobs.rules.spec.machine_types import Types
-from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase
 
 __all__ = [
     "Conflict",

@@ -13,7 +13,7 @@ from django.db.models.functions import Coalesce
 
 from jobs import announce
 from jobs.models import Run, ShellSession
-from jobs.rules.states import TERMINAL, RunPhase
+from jobs.rules.lifecycle.states import TERMINAL, RunPhase
 from jobs.snapshot import spec_of
 
 # How often the process that holds a shell says so, and when silence means that it is gone.

@@ -20,11 +20,11 @@ from agents.infra.sql import Columns, Given, Read
 from agents.models import Host, HostStatus
 from jobs import closing
 from jobs.models import Job, Project, Replica, Run
+from jobs.rules.lifecycle.states import TERMINAL, FlagName, JobState, ReplicaState, RunPhase
+from jobs.rules.lifecycle.views import Flag, JobView, Outcome, ReplicaView, RunView
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.machine_types import NO_TYPES, Needs, Types
 from jobs.rules.spec.parse import parse_spec
-from jobs.rules.states import TERMINAL, FlagName, JobState, ReplicaState, RunPhase
-from jobs.rules.views import Flag, JobView, Outcome, ReplicaView, RunView
 
 # Nothing is known about what runs on such a host, and nothing may be concluded.
 SILENT = frozenset({HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED})

@@ -21,7 +21,7 @@ from agents.infra.refusals import Refused
 from agents.models import Host
 from jobs import audit, facts, hints
 from jobs.models import Proof, Run, Stray
-from jobs.rules.states import RunPhase
+from jobs.rules.lifecycle.states import RunPhase
 
 OURS = re.compile(r"[0-9]{10,}-workerpool[0-9]-[0-9]+-a[0-9]+-r[0-9]+", re.ASCII)
 MOST_STRAYS = 1_000

@@ -16,7 +16,7 @@ from agents.infra.secrets import seal
 from jobs import audit
 from jobs.models import NoticeTarget, Project
 from jobs.models.notices import Way
-from jobs.rules.notices import EVENTS
+from jobs.rules.notifications import EVENTS
 
 MOST = 20
 

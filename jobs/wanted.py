@@ -14,7 +14,7 @@ from agents.infra.sql import Given, Read
 from agents.links.port import Want
 from jobs import recovering, storage
 from jobs.models import Run, Stray
-from jobs.rules.states import TERMINAL, RunPhase
+from jobs.rules.lifecycle.states import TERMINAL, RunPhase
 
 _COLUMNS = (
     "pk",

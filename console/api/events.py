@@ -18,7 +18,7 @@ from console.api.views import OurView
 from console.presenters import timeline
 from console.presenters.timeline import Chosen
 from jobs.models import Job, Transition
-from jobs.rules.kinds import ABOUT_THE_JOB, JOB, Kind
+from jobs.rules.lifecycle.history_kinds import ABOUT_THE_JOB, JOB, Kind
 
 SIZE, MOST = 100, 1000
 

@@ -18,7 +18,7 @@ from django.db.models.functions import Coalesce
 from django.db.models.lookups import Exact
 
 from console.api.errors import Refused
-from jobs.rules.states import JobState, wire_name
+from jobs.rules.lifecycle.states import JobState, wire_name
 
 LONGEST = 2000
 DEEPEST = 20

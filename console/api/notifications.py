@@ -21,7 +21,7 @@ from console.forms.notices import Events, NewTarget
 from jobs import idle, notices, proofs, targets
 from jobs.models import NoticeTarget, Project
 from jobs.models.notices import Way
-from jobs.rules.notices import USUAL
+from jobs.rules.notifications import USUAL
 
 Document = dict[str, Any]
 # What a field is called here, by its name in the form.

@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from console.api.errors import Refused
 from jobs.models import Job, Run
-from jobs.rules.states import TERMINAL, JobState, RunPhase, wire_name
+from jobs.rules.lifecycle.states import TERMINAL, JobState, RunPhase, wire_name
 
 Document = dict[str, Any]
 Absolute = Callable[[str], str]

@@ -11,7 +11,7 @@ from django.core.validators import validate_email
 from jobs import hooks, idle
 from jobs.models.notices import Way
 from jobs.postman import NO_MAIL
-from jobs.rules.notices import EVENTS, USUAL
+from jobs.rules.notifications import EVENTS, USUAL
 
 CHOICES = [(event, words[0].upper() + words[1:]) for event, words in EVENTS.items()]
 HELP = {

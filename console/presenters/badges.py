@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agents.models import GpuState, HostStatus
-from jobs.rules.states import JobState, ReplicaState, RunPhase
+from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from console.presenters.badges import Badge
 from console.presenters.gpu_day import Day, day
 from jobs import strays
 from jobs.models import GpuClaim, Run
-from jobs.rules.states import RunPhase
+from jobs.rules.lifecycle.states import RunPhase
 
 FREE = Badge("free", "Free", "good", "dash")
 HELD = Badge("held", "Held by a job", "live", "play")

@@ -17,7 +17,7 @@ from console.presenters import badges
 from console.presenters.badges import Badge
 from jobs import strays
 from jobs.models import GpuClaim, Run
-from jobs.rules.states import RunPhase
+from jobs.rules.lifecycle.states import RunPhase
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from console.presenters.badges import Badge
 from console.presenters.host_list import closed_words
 from jobs import strays
 from jobs.models import Proof, Run
-from jobs.rules.states import RunPhase
+from jobs.rules.lifecycle.states import RunPhase
 
 SHOWN_EVENTS = 30
 SSH_ERROR = "The last SSH error, word for word"

@@ -16,7 +16,7 @@ from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.jobs import error_words
 from jobs.models import Job, Project
-from jobs.rules.states import TERMINAL, JobState
+from jobs.rules.lifecycle.states import TERMINAL, JobState
 
 SIZE = 50
 ACTIVE = frozenset(JobState) - TERMINAL

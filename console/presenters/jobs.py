@@ -21,9 +21,9 @@ from console.presenters.timeline import Again, Chosen, Timeline, started_again, 
 from console.presenters.use import Use, use
 from jobs import directories
 from jobs.models import Job
-from jobs.rules.retry import CANCELLED_TEXT
+from jobs.rules.lifecycle.retry import CANCELLED_TEXT
+from jobs.rules.lifecycle.states import TERMINAL, FlagName, JobState
 from jobs.rules.spec.advice import Advice
-from jobs.rules.states import TERMINAL, FlagName, JobState
 
 EVERYTHING = Chosen()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from jobs import logs
 from jobs.models import Job, Run
-from jobs.rules.states import JobState, ReplicaState
+from jobs.rules.lifecycle.states import JobState, ReplicaState
 
 BYTES = 8192
 LINES = 12

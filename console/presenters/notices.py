@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from console.forms.notices import Events
 from jobs.models import Notice, NoticeTarget, Project
-from jobs.rules.notices import EVENTS, PROOF, TEST
+from jobs.rules.notifications import EVENTS, PROOF, TEST
 
 SHOWN = 30
 OTHER = {TEST: "a test", PROOF: "the link"}

@@ -17,8 +17,8 @@ from console.forms.projects import EACH, WHOLE
 from jobs import quotas, usage
 from jobs.models import Job, Membership, Project, Quota
 from jobs.quotas import Target
+from jobs.rules.lifecycle.states import JobState
 from jobs.rules.quota import Limits, Metric, Use
-from jobs.rules.states import JobState
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.charts import gib
 from jobs.models import Job, Replica, Run
-from jobs.rules.states import RunPhase
+from jobs.rules.lifecycle.states import RunPhase
 
 SILENT = frozenset({HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED})
 LOST = {

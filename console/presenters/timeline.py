@@ -13,8 +13,8 @@ from django.utils.http import urlencode
 
 from console.presenters import badges
 from jobs.models import Job, Transition
-from jobs.rules.kinds import ABOUT_THE_JOB, JOB, Kind
-from jobs.rules.states import TERMINAL
+from jobs.rules.lifecycle.history_kinds import ABOUT_THE_JOB, JOB, Kind
+from jobs.rules.lifecycle.states import TERMINAL
 
 SHOWN = 60
 # Less than this is the time that a message takes, and the second that a clock may be off anywhere.

@@ -14,8 +14,8 @@ from console.presenters.charts import Charts, charts, gib
 from console.presenters.replicas import ReplicaLine
 from jobs import printing
 from jobs.models import Job, Run, RunSample
-from jobs.rules import silence
-from jobs.rules.states import RunPhase
+from jobs.rules.lifecycle import quiet_replicas
+from jobs.rules.lifecycle.states import RunPhase
 
 NOW = timedelta(seconds=45)
 SILENT = "silent"
@@ -81,7 +81,9 @@ def _now(replicas: Sequence[ReplicaLine], chosen: str, at: datetime) -> list[Now
         for line in replicas
         if line.run in runs and runs[line.run].phase == RunPhase.RUNNING
     }
-    odd = silence.odd_ones({name: (at - since).total_seconds() for name, since in quiet.items() if since})
+    odd = quiet_replicas.odd_ones(
+        {name: (at - since).total_seconds() for name, since in quiet.items() if since}
+    )
     return [
         Now(
             replica=line.name,

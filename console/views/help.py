@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from jobs.rules.retry import MOST_INTERNAL_TRIES, MOST_RESTARTS, MOST_RETRIES
+from jobs.rules.lifecycle.retry import MOST_INTERNAL_TRIES, MOST_RESTARTS, MOST_RETRIES
 
 
 @require_safe

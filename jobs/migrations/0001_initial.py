@@ -5,7 +5,7 @@ import django.db.models.manager
 from django.conf import settings
 from django.db import migrations, models
 
-import jobs.rules.states
+import jobs.rules.lifecycle.states
 
 
 class Migration(migrations.Migration):
@@ -216,7 +216,7 @@ class Migration(migrations.Migration):
                             ("ended", "ended"),
                             ("closed", "closed"),
                         ],
-                        default=jobs.rules.states.RunPhase["CREATED"],
+                        default=jobs.rules.lifecycle.states.RunPhase["CREATED"],
                         max_length=16,
                     ),
                 ),

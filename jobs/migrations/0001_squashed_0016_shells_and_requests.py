@@ -12,8 +12,8 @@ from django.conf import settings
 from django.db import migrations, models
 from django.utils import timezone
 
-import jobs.rules.kinds
-import jobs.rules.states
+import jobs.rules.lifecycle.history_kinds
+import jobs.rules.lifecycle.states
 from jobs.beginnings import make_first_rows
 from jobs.guards import make_guards
 
@@ -631,7 +631,7 @@ class Migration(migrations.Migration):
                             ("ended", "ended"),
                             ("closed", "closed"),
                         ],
-                        default=jobs.rules.states.RunPhase["CREATED"],
+                        default=jobs.rules.lifecycle.states.RunPhase["CREATED"],
                         max_length=16,
                     ),
                 ),
@@ -995,7 +995,7 @@ class Migration(migrations.Migration):
                     "kind",
                     models.CharField(
                         db_default="state",
-                        default=jobs.rules.kinds.Kind["STATE"],
+                        default=jobs.rules.lifecycle.history_kinds.Kind["STATE"],
                         help_text="rules.kinds.Kind",
                         max_length=16,
                     ),

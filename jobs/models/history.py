@@ -7,7 +7,7 @@ from django.db import models
 
 from jobs.models.jobs import Job
 from jobs.models.runs import Run
-from jobs.rules.kinds import Kind
+from jobs.rules.lifecycle.history_kinds import Kind
 
 
 class Transition(models.Model):

@@ -7,8 +7,8 @@ from django.db import models
 from django.db.models import Q
 
 from jobs.models.projects import Project
+from jobs.rules.lifecycle.states import JobState, ReplicaState
 from jobs.rules.spec.custom_job import DEFAULT_TIMEOUT_S
-from jobs.rules.states import JobState, ReplicaState
 
 
 class Kept(models.Manager["Job"]):

@@ -7,7 +7,7 @@ from django.db.models import Q
 
 from agents.models import Gpu, Host
 from jobs.models.jobs import Job, Replica
-from jobs.rules.states import RunPhase
+from jobs.rules.lifecycle.states import RunPhase
 
 
 class Run(models.Model):

@@ -34,10 +34,10 @@ BREACHES = [
     (laws.imports_go_down, "jobs/intake.py", "from tests.harness import hosts\n"),
     (laws.imports_stand_on_top, "jobs/intake.py", "def take():\n    from jobs import models\n"),
     (laws.imports_stand_on_top, "console/web.py", "async def take():\n    if 1:\n        import os\n"),
-    (laws.rules_are_pure, "jobs/rules/decide.py", "from django.utils import timezone\n"),
-    (laws.rules_are_pure, "jobs/rules/decide.py", "import random\n"),
-    (laws.rules_are_pure, "jobs/rules/decide.py", "from agents.models import Host\n"),
-    (laws.rules_are_pure, "jobs/rules/decide.py", "import datetime\nx = datetime.datetime.now()\n"),
+    (laws.rules_are_pure, "jobs/rules/lifecycle/decide.py", "from django.utils import timezone\n"),
+    (laws.rules_are_pure, "jobs/rules/lifecycle/decide.py", "import random\n"),
+    (laws.rules_are_pure, "jobs/rules/lifecycle/decide.py", "from agents.models import Host\n"),
+    (laws.rules_are_pure, "jobs/rules/lifecycle/decide.py", "import datetime\nx = datetime.datetime.now()\n"),
     (laws.the_runner_stands_alone, "agents/runner/wire.py", "from agents import keys\n"),
     (laws.the_runner_stands_alone, "agents/runner/wire.py", "from agents.links.backoff import Wait\n"),
     (laws.the_runner_stands_alone, "agents/runner/serve.py", "import paramiko\n"),
@@ -79,7 +79,9 @@ def test_what_is_right_breaks_no_law():
         File(
             "jobs/advance.py", "job.state = 'FAILED'\nJob.objects.filter(version=1).update(state='FAILED')\n"
         ),
-        File("jobs/rules/decide.py", "from datetime import datetime\nfrom jobs.rules import states\n"),
+        File(
+            "jobs/rules/lifecycle/decide.py", "from datetime import datetime\nfrom jobs.rules import states\n"
+        ),
         File("agents/runner/serve.py", "import os\nfrom agents.runner.wire import encode\nx = time.time()\n"),
         File("agents/ssh/dial.py", "import paramiko\n"),
         File("console/health.py", "from agents.models import Host\nfrom jobs.models import Job\n"),

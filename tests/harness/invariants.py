@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 
-from jobs.rules.states import TERMINAL, JobState, legal
+from jobs.rules.lifecycle.states import TERMINAL, JobState, legal
 from tests.harness.ledger import lives
 
 SILENT = ("unreachable", "auth_failed", "blocked")

@@ -19,7 +19,7 @@ from agents.infra import failpoints
 from agents.links.port import Arrival
 from jobs import logs, services, sweep
 from jobs.models import GpuClaim, Job, Run, Transition
-from jobs.rules.states import TERMINAL, JobState, legal
+from jobs.rules.lifecycle.states import TERMINAL, JobState, legal
 from tests.jobs.conftest import spec
 
 pytestmark = pytest.mark.django_db

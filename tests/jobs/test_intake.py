@@ -15,7 +15,7 @@ from agents.models import Host
 from jobs import facts, intake
 from jobs.learning import Tries
 from jobs.models import GpuClaim, Job, LogGap, LogPiece, Run
-from jobs.rules.states import RunPhase
+from jobs.rules.lifecycle.states import RunPhase
 from tests.jobs.conftest import spec
 from tests.jobs.paper import frame, settle
 

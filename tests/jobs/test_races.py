@@ -22,7 +22,7 @@ from jobs import schedule, services, sweep
 from jobs.advance import advance
 from jobs.desk import JobsDesk
 from jobs.models import GpuClaim, Job, Run, Transition
-from jobs.rules.states import TERMINAL, JobState, legal
+from jobs.rules.lifecycle.states import TERMINAL, JobState, legal
 from tests.jobs.conftest import gang, pool_of, spec
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]

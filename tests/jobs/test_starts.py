@@ -14,7 +14,7 @@ from agents.models import Host, HostStatus
 from jobs.advance import advance
 from jobs.maintenance import declare_gone
 from jobs.models import GpuClaim, Run, Transition
-from jobs.rules.retry import INTERNAL_TEXT
+from jobs.rules.lifecycle.retry import INTERNAL_TEXT
 from jobs.schedule import schedule
 from tests.jobs.conftest import gang, pool_of
 from tests.jobs.paper import PaperHost, PaperRun, settle

@@ -17,8 +17,8 @@ from agents.models import Host, HostEvent, HostStatus
 from jobs import advance, hints, intake, segments, storage, sweep, tasks
 from jobs.learning import Tries
 from jobs.models import Job, LogPiece, Run, Tick
-from jobs.rules.plan import Event, Plan
-from jobs.rules.states import JobState
+from jobs.rules.lifecycle.plan import Event, Plan
+from jobs.rules.lifecycle.states import JobState
 from tests.harness.shell import wait_for
 from tests.jobs.conftest import spec
 from tests.jobs.paper import frame, settle

@@ -12,7 +12,7 @@ from agents.models import Host, HostStatus
 from jobs import absences, logs, proving, services
 from jobs.advance import advance
 from jobs.models import GpuClaim, Job, Run, Transition
-from jobs.rules.states import JobState, legal
+from jobs.rules.lifecycle.states import JobState, legal
 from tests.jobs.conftest import gang, pool_of, spec
 from tests.jobs.paper import settle
 

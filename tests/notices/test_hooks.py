@@ -11,7 +11,7 @@ from ipaddress import ip_network
 import pytest
 
 from jobs import hooks
-from jobs.rules.notices import DELAYS_S, delay_s, event_of, refusal
+from jobs.rules.notifications import DELAYS_S, delay_s, event_of, refusal
 from tests.notices.receivers import Hook, serving
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.rules.decide import LOOK_AGAIN_RUNNING_S, LOOK_AGAIN_S, decide, timeout_left_s
-from jobs.rules.plan import NOTHING, Left, Stop
-from jobs.rules.retry import EndClass, failed
-from jobs.rules.states import TERMINAL, FlagName, JobState, ReplicaState, RunPhase
-from jobs.rules.views import Outcome
+from jobs.rules.lifecycle.decide import LOOK_AGAIN_RUNNING_S, LOOK_AGAIN_S, decide, timeout_left_s
+from jobs.rules.lifecycle.plan import NOTHING, Left, Stop
+from jobs.rules.lifecycle.retry import EndClass, failed
+from jobs.rules.lifecycle.states import TERMINAL, FlagName, JobState, ReplicaState, RunPhase
+from jobs.rules.lifecycle.views import Outcome
 from tests.rules.cast import GRACE_S, NOW, after, applied, ended, job, placed, queued, run_of, spec
 
 P, W0, W1 = "workerpool0-0", "workerpool1-0", "workerpool1-1"

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from jobs.rules.decide import decide
-from jobs.rules.plan import NOTHING
-from jobs.rules.retry import MOST_RESTARTS, MOST_RETRIES
-from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase
+from jobs.rules.lifecycle.decide import decide
+from jobs.rules.lifecycle.plan import NOTHING
+from jobs.rules.lifecycle.retry import MOST_RESTARTS, MOST_RETRIES
+from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase
 from tests.rules.cast import GRACE_S, NOW, applied, examples, placed, queued, seat_for, spec
 
 ENDS = [

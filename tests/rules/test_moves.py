@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jobs.rules.decide import decide
-from jobs.rules.plan import NOTHING
-from jobs.rules.states import FlagName, JobState, ReplicaState, RunPhase
+from jobs.rules.lifecycle.decide import decide
+from jobs.rules.lifecycle.plan import NOTHING
+from jobs.rules.lifecycle.states import FlagName, JobState, ReplicaState, RunPhase
 from tests.rules.cast import GRACE_S, NOW, after, applied, ended, job, run_of, seat_for, spec
 
 P, W0, W1 = "workerpool0-0", "workerpool1-0", "workerpool1-1"

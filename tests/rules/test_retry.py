@@ -6,10 +6,10 @@ from itertools import product
 
 import pytest
 
-from jobs.rules import retry
-from jobs.rules.decide import decide
-from jobs.rules.retry import EndClass, classify
-from jobs.rules.states import JobState, ReplicaState, RunPhase
+from jobs.rules.lifecycle import retry
+from jobs.rules.lifecycle.decide import decide
+from jobs.rules.lifecycle.retry import EndClass, classify
+from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
 from tests.rules.cast import GRACE_S, NOW, ended, job, run_of, seat_for, spec
 
 ENDS = [

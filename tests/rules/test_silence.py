@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.rules.silence import LEAST_S, odd_ones
+from jobs.rules.lifecycle.quiet_replicas import LEAST_S, odd_ones
 
 
 @pytest.mark.parametrize(

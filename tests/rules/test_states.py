@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.rules.states import (
+from jobs.rules.lifecycle.states import (
     TERMINAL,
     IllegalMove,
     JobState,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.rules.decide import LOOK_AGAIN_RUNNING_S, decide
-from jobs.rules.plan import NOTHING
-from jobs.rules.states import FlagName, JobState, RunPhase
-from jobs.rules.views import Flag
+from jobs.rules.lifecycle.decide import LOOK_AGAIN_RUNNING_S, decide
+from jobs.rules.lifecycle.plan import NOTHING
+from jobs.rules.lifecycle.states import FlagName, JobState, RunPhase
+from jobs.rules.lifecycle.views import Flag
 from tests.rules.cast import GRACE_S, NOW, after, applied, job, run_of
 
 STALL_S, IDLE_S = 1800.0, 600.0

@@ -15,7 +15,7 @@ from console.presenters import jobs as presenter
 from console.presenters import replicas
 from jobs import services
 from jobs.models import Job, Replica, Run, Transition
-from jobs.rules.states import JobState
+from jobs.rules.lifecycle.states import JobState
 from tests.doors.pages.rows import a_host, a_job, a_run, moved
 
 HOSTILE = "<script>alert('1')</script>\"'--></td>"

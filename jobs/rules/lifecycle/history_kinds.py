@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
 
-from jobs.rules.plan import Event
-from jobs.rules.states import FlagName, JobState
-from jobs.rules.views import Flag
+from jobs.rules.lifecycle.plan import Event
+from jobs.rules.lifecycle.states import FlagName, JobState
+from jobs.rules.lifecycle.views import Flag
 
 
 class Kind(StrEnum):

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from jobs.rules.states import JobState, ReplicaState
-from jobs.rules.views import Flag, Outcome
+from jobs.rules.lifecycle.states import JobState, ReplicaState
+from jobs.rules.lifecycle.views import Flag, Outcome
 
 TRAINYARD = "trainyard"
 

@@ -41,9 +41,9 @@ import signal
 from collections.abc import Iterable
 from enum import StrEnum
 
+from jobs.rules.lifecycle.states import JobState
+from jobs.rules.lifecycle.views import Outcome, ReplicaView, RunView
 from jobs.rules.spec.custom_job import CustomJobSpec
-from jobs.rules.states import JobState
-from jobs.rules.views import Outcome, ReplicaView, RunView
 
 MOST_RESTARTS = 5
 MOST_RETRIES = 3

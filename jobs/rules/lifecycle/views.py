@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from jobs.rules.lifecycle.states import FlagName, JobState, ReplicaState, RunPhase
 from jobs.rules.spec.custom_job import CustomJobSpec
-from jobs.rules.states import FlagName, JobState, ReplicaState, RunPhase
 
 
 @dataclass(frozen=True, slots=True)

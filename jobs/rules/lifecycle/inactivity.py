@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from jobs.rules.busy import still_for
-from jobs.rules.states import JobState, RunPhase
-from jobs.rules.verdict import Case
-from jobs.rules.views import RunView
+from jobs.rules.lifecycle.states import JobState, RunPhase
+from jobs.rules.lifecycle.utilization import still_for
+from jobs.rules.lifecycle.verdict import Case
+from jobs.rules.lifecycle.views import RunView
 
 
 def stalled(case: Case) -> str:

@@ -25,12 +25,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from jobs.rules import retry
-from jobs.rules.retry import EndClass
+from jobs.rules.lifecycle import retry
+from jobs.rules.lifecycle.retry import EndClass
+from jobs.rules.lifecycle.states import TERMINAL, JobState, RunPhase
+from jobs.rules.lifecycle.views import JobView, Outcome, ReplicaView, RunView
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.json_fields import duration
-from jobs.rules.states import TERMINAL, JobState, RunPhase
-from jobs.rules.views import JobView, Outcome, ReplicaView, RunView
 
 # As far as its host has told, its command was not executed yet.
 NOT_YET = frozenset({RunPhase.CREATED, RunPhase.CLAIMED})

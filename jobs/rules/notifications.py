@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from types import MappingProxyType
 
-from jobs.rules.kinds import JOB, Kind
-from jobs.rules.states import TERMINAL, FlagName, JobState
+from jobs.rules.lifecycle.history_kinds import JOB, Kind
+from jobs.rules.lifecycle.states import TERMINAL, FlagName, JobState
 
 EVENTS: Mapping[str, str] = MappingProxyType(
     {

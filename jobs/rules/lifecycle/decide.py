@@ -13,15 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from jobs.rules import retry
-from jobs.rules.flags import flags, moves, unreachable
-from jobs.rules.plan import TRAINYARD, Event, Left, Plan, Restart, Stop, Take
-from jobs.rules.retry import EndClass
+from jobs.rules.lifecycle import retry
+from jobs.rules.lifecycle.flags import flags, moves, unreachable
+from jobs.rules.lifecycle.inactivity import next_look
+from jobs.rules.lifecycle.plan import TRAINYARD, Event, Left, Plan, Restart, Stop, Take
+from jobs.rules.lifecycle.retry import EndClass
+from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase, check, legal
+from jobs.rules.lifecycle.verdict import NOT_YET, Case, Verdict, deadline, verdict, wait_deadline
+from jobs.rules.lifecycle.views import JobView, Outcome, ReplicaView, RunView
 from jobs.rules.spec.custom_job import CustomJobSpec
-from jobs.rules.states import TERMINAL, JobState, ReplicaState, RunPhase, check, legal
-from jobs.rules.stillness import next_look
-from jobs.rules.verdict import NOT_YET, Case, Verdict, deadline, verdict, wait_deadline
-from jobs.rules.views import JobView, Outcome, ReplicaView, RunView
 
 JOB = "job"
 # A job that is starting or stopping is looked at this often even if every hint about it was lost; a running one less.

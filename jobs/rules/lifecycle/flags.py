@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from jobs.rules import stillness
-from jobs.rules.states import FlagName, JobState, ReplicaState, RunPhase
-from jobs.rules.verdict import Case
-from jobs.rules.views import Flag, Outcome, ReplicaView, RunView
+from jobs.rules.lifecycle import inactivity
+from jobs.rules.lifecycle.states import FlagName, JobState, ReplicaState, RunPhase
+from jobs.rules.lifecycle.verdict import Case
+from jobs.rules.lifecycle.views import Flag, Outcome, ReplicaView, RunView
 
 _DECIDED = {
     JobState.SUCCEEDED: "Succeeded",
@@ -29,8 +29,8 @@ def flags(
         FlagName.MAINTENANCE: "" if outcome or moved else _maintenance(case),
         FlagName.CLEANING: _cleaning(case),
         FlagName.STUCK: _stuck(case),
-        FlagName.STALLED: "" if outcome else stillness.stalled(case),
-        FlagName.IDLE: "" if outcome else stillness.idle(case),
+        FlagName.STALLED: "" if outcome else inactivity.stalled(case),
+        FlagName.IDLE: "" if outcome else inactivity.idle(case),
     }
     return tuple(Flag(name, old.get(name, case.now), text) for name, text in texts.items() if text)
 
