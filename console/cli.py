@@ -15,7 +15,7 @@ import django
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from jobs.rules.order import PRIORITIES
+from jobs.rules.scheduling.order import PRIORITIES
 
 PROCESSES = ("web", "worker", "dispatcher", "beat")
 

@@ -12,8 +12,8 @@ from django.utils import timezone
 from agents.models import Gpu, HostStatus
 from jobs import directories, floor, machine_types, quotas
 from jobs.models import GpuClaim, Project
-from jobs.rules.placement import HostView, Lacking, Placer, words
-from jobs.rules.quota import gpus_of
+from jobs.rules.scheduling.placement import HostView, Lacking, Placer, words
+from jobs.rules.scheduling.quota import gpus_of
 from jobs.rules.spec.advice import Advice
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.machine_types import Needs, Types

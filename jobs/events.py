@@ -15,7 +15,7 @@ from jobs.rules.lifecycle import history_kinds
 from jobs.rules.lifecycle.history_kinds import Kind
 from jobs.rules.lifecycle.plan import TRAINYARD, Event, Plan
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState
-from jobs.rules.waits import QUOTA, wait_kind
+from jobs.rules.scheduling.wait_reasons import QUOTA, wait_kind
 from jobs.seating import Chair
 from jobs.snapshot import Rows, flags_of
 

@@ -16,10 +16,10 @@ from jobs import closing, holders, strays
 from jobs.beginnings import DEFAULT
 from jobs.holders import Holder
 from jobs.models import GpuClaim
-from jobs.rules import asks, topology
-from jobs.rules.hosts import Topology
-from jobs.rules.order import priority_of
-from jobs.rules.placement import Ask, GpuView, HostView, never_fits, words
+from jobs.rules.scheduling import resource_requests, topology
+from jobs.rules.scheduling.order import priority_of
+from jobs.rules.scheduling.placement import Ask, GpuView, HostView, never_fits, words
+from jobs.rules.scheduling.views import Topology
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.machine_types import NO_TYPES, Needs, Types, needs
 
@@ -136,7 +136,7 @@ def columns_of(
 ) -> dict[str, Any]:
     """What the scheduler asks of a job, as its row keeps it."""
     return {
-        "asks": asks.text(spec, types),
+        "asks": resource_requests.text(spec, types),
         "timeout_s": spec.timeout_s,
         "wait_limit_s": spec.wait_limit_s,
         "priority": priority_of(labels, highest),

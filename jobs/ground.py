@@ -14,11 +14,11 @@ from jobs import floor, resting, snapshot
 from jobs.floor import Floor
 from jobs.holders import Holder
 from jobs.models import Job
-from jobs.rules import asks
 from jobs.rules.lifecycle.states import JobState
-from jobs.rules.order import Waiting
-from jobs.rules.running import Claim, Running
-from jobs.rules.serve import AFTER_TIMEOUT_S
+from jobs.rules.scheduling import resource_requests
+from jobs.rules.scheduling.order import Waiting
+from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S
+from jobs.rules.scheduling.running_jobs import Claim, Running
 
 # How long a job may take from its place to its start; its timeout counts from there.
 START_S = 600.0
@@ -128,7 +128,7 @@ def occupied(held: Sequence[Holder], kinds: Mapping[str, str], now: datetime) ->
     by_project: dict[int, float] = defaultdict(float)
     for run in held:
         jobs[run.job].append(run)
-        by_project[run.job__project] += len(run.gpu_uuids) or run.cpus / asks.CPUS_PER_GPU
+        by_project[run.job__project] += len(run.gpu_uuids) or run.cpus / resource_requests.CPUS_PER_GPU
     return Occupied([_running(runs, kinds, now.timestamp()) for runs in jobs.values()], by_project)
 
 

@@ -27,7 +27,7 @@ from jobs.floor import Floor
 from jobs.models import Job, Replica, Run
 from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
-from jobs.rules.placement import Ask, Lacking, Placer, Seat
+from jobs.rules.scheduling.placement import Ask, Lacking, Placer, Seat
 from jobs.snapshot import SILENT, Rows
 
 log = logging.getLogger(__name__)

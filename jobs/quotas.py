@@ -17,7 +17,7 @@ from jobs import audit, hints, usage
 from jobs.models import DefaultQuota, GpuClaim, Job, Project, Quota
 from jobs.models.quotas import Limit
 from jobs.rules.lifecycle.states import TERMINAL, JobState
-from jobs.rules.quota import NO_LIMITS, Account, Book, Limits, Metric, Use, queue_refusal
+from jobs.rules.scheduling.quota import NO_LIMITS, Account, Book, Limits, Metric, Use, queue_refusal
 from jobs.rules.spec.parse import OWN_ACCELERATOR
 
 # A job that has a place, until all of it is over.

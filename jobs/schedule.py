@@ -42,11 +42,11 @@ from jobs.advance import advance_quietly
 from jobs.floor import Floor
 from jobs.models import Job, Replica, Tick, Transition
 from jobs.passes import TICK, claim, one_more, serial
-from jobs.rules.hosts import Seat
 from jobs.rules.lifecycle.decide import LOOK_AGAIN_S
 from jobs.rules.lifecycle.states import JobState, ReplicaState
-from jobs.rules.order import Waiting
-from jobs.rules.serve import Ground, Served, serve
+from jobs.rules.scheduling.order import Waiting
+from jobs.rules.scheduling.policy import Ground, Served, serve
+from jobs.rules.scheduling.views import Seat
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.seating import Chair
 

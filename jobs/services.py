@@ -24,7 +24,7 @@ from jobs.advance import QUEUED_LOOK, advance
 from jobs.beginnings import DEFAULT
 from jobs.models import Job, Project, Replica, Run, Transition
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase
-from jobs.rules.order import LABEL, NORMAL, PRIORITIES, priority_of
+from jobs.rules.scheduling.order import LABEL, NORMAL, PRIORITIES, priority_of
 from jobs.rules.spec.custom_job import CustomJob, to_document
 from jobs.rules.spec.machine_types import Types
 

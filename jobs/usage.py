@@ -22,8 +22,8 @@ from agents.models import Gpu
 from jobs import holders
 from jobs.holders import Holder
 from jobs.models import MonthlyUse, Project, Run, Usage
-from jobs.rules.fairness import Share, decayed, used
-from jobs.rules.usage import GPUS_OF_A_CPU, begin, by_month, following, in_month, month_of
+from jobs.rules.scheduling.fairness import Share, decayed, used
+from jobs.rules.scheduling.usage_months import GPUS_OF_A_CPU, begin, by_month, following, in_month, month_of
 
 FOLD = 1_000
 # How often a reader begins again because rows were folded under its eyes.

@@ -17,7 +17,7 @@ from console.api.resources import stamp
 from console.api.views import OurView, person
 from jobs import members, projects
 from jobs.models import Membership, Project
-from jobs.rules.order import PRIORITIES
+from jobs.rules.scheduling.order import PRIORITIES
 
 Document = dict[str, Any]
 

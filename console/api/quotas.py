@@ -16,7 +16,7 @@ from console.api.views import OurView, person
 from jobs import quotas
 from jobs.models import Membership, Project, Quota
 from jobs.quotas import Target
-from jobs.rules.quota import Limits, Metric, Use
+from jobs.rules.scheduling.quota import Limits, Metric, Use
 from jobs.rules.spec.parse import OWN_ACCELERATOR
 
 Document = dict[str, Any]

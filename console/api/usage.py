@@ -18,7 +18,7 @@ from console.api.resources import stamp
 from console.api.views import OurView
 from jobs import usage
 from jobs.models import AuditEntry, Project
-from jobs.rules.usage import month_named, month_of
+from jobs.rules.scheduling.usage_months import month_named, month_of
 
 Document = dict[str, Any]
 MOST_ENTRIES = 500

@@ -18,8 +18,8 @@ from console.commands.people import find_user
 from jobs import projects, quotas, usage
 from jobs.models import Project
 from jobs.quotas import Target
-from jobs.rules.quota import Limits, Metric
-from jobs.rules.usage import month_named, month_of
+from jobs.rules.scheduling.quota import Limits, Metric
+from jobs.rules.scheduling.usage_months import month_named, month_of
 
 
 def add_project(words: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from django import forms
 
-from jobs.rules.order import LABEL
+from jobs.rules.scheduling.order import LABEL
 from jobs.rules.spec.parse import Violation
 
 JOB_FIELDS = {

@@ -9,7 +9,7 @@ from typing import Any
 from django import forms
 
 from console.forms.fields import DurationText, LabelLines, carried, duration_text, line_of_text
-from jobs.rules.order import LABEL, PRIORITIES
+from jobs.rules.scheduling.order import LABEL, PRIORITIES
 
 NORMAL = "normal"
 SHOWN_IN_SPEC = ("workerPoolSpecs", "scheduling", "baseOutputDirectory", "enableWebAccess")

@@ -10,8 +10,8 @@ from django import forms
 from agents.infra.refusals import Refused
 from jobs.members import ROLES
 from jobs.quotas import WORDS
-from jobs.rules.order import PRIORITIES
-from jobs.rules.quota import Metric
+from jobs.rules.scheduling.order import PRIORITIES
+from jobs.rules.scheduling.quota import Metric
 
 # Neither can be the name of a person.
 WHOLE, EACH = ":project", "*"

@@ -10,7 +10,7 @@ from typing import Any
 from console.forms.fields import duration_text
 from jobs.models import Job
 from jobs.rules.lifecycle.retry import MOST_RETRIES
-from jobs.rules.order import PRIORITIES
+from jobs.rules.scheduling.order import PRIORITIES
 from jobs.rules.spec.custom_job import DAY_S
 
 STRATEGIES = {

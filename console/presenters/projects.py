@@ -18,7 +18,7 @@ from jobs import quotas, usage
 from jobs.models import Job, Membership, Project, Quota
 from jobs.quotas import Target
 from jobs.rules.lifecycle.states import JobState
-from jobs.rules.quota import Limits, Metric, Use
+from jobs.rules.scheduling.quota import Limits, Metric, Use
 
 
 @dataclass(frozen=True, slots=True)

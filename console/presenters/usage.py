@@ -14,7 +14,7 @@ from django.urls import reverse
 from console import access
 from jobs import usage
 from jobs.models import Project
-from jobs.rules.usage import begin, following, month_of, previous
+from jobs.rules.scheduling.usage_months import begin, following, month_of, previous
 from jobs.usage import Line
 
 

@@ -19,7 +19,7 @@ from jobs import members, quotas
 from jobs import projects as service
 from jobs.models import Membership, Project
 from jobs.quotas import Target
-from jobs.rules.quota import Metric
+from jobs.rules.scheduling.quota import Metric
 
 
 @require_safe

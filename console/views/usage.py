@@ -15,7 +15,7 @@ from console.presenters import usage as presenter
 from console.views.people import person
 from jobs import usage as accounts
 from jobs.models import Project
-from jobs.rules.usage import month_named, month_of
+from jobs.rules.scheduling.usage_months import month_named, month_of
 
 
 @require_safe

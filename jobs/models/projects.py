@@ -7,7 +7,7 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
 
-from jobs.rules.order import PRIORITIES
+from jobs.rules.scheduling.order import PRIORITIES
 
 
 class Project(models.Model):

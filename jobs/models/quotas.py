@@ -7,7 +7,7 @@ from django.db import models
 from django.db.models import Q
 
 from jobs.models.projects import Project
-from jobs.rules.quota import Metric
+from jobs.rules.scheduling.quota import Metric
 
 
 class Limit(models.Model):

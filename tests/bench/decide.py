@@ -7,12 +7,12 @@ import math
 import random
 import time
 
-from jobs.rules.fairness import Share
-from jobs.rules.hosts import GpuView, HostView
-from jobs.rules.order import Waiting
-from jobs.rules.quota import Account, Book, Limits
-from jobs.rules.running import Claim, Running
-from jobs.rules.serve import Ground, serve
+from jobs.rules.scheduling.fairness import Share
+from jobs.rules.scheduling.order import Waiting
+from jobs.rules.scheduling.policy import Ground, serve
+from jobs.rules.scheduling.quota import Account, Book, Limits
+from jobs.rules.scheduling.running_jobs import Claim, Running
+from jobs.rules.scheduling.views import GpuView, HostView
 from tests.bench.figures import Figure, percentile, short
 
 NOW = 1_900_000_000.0

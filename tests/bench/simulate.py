@@ -15,13 +15,13 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from jobs.rules.fairness import Share, decayed, index
-from jobs.rules.hosts import GpuView, HostView
-from jobs.rules.order import Waiting
-from jobs.rules.placement import Placer
-from jobs.rules.quota import Book
-from jobs.rules.running import Claim, Running
-from jobs.rules.serve import AFTER_TIMEOUT_S, Ground, Served, serve
+from jobs.rules.scheduling.fairness import Share, decayed, index
+from jobs.rules.scheduling.order import Waiting
+from jobs.rules.scheduling.placement import Placer
+from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S, Ground, Served, serve
+from jobs.rules.scheduling.quota import Book
+from jobs.rules.scheduling.running_jobs import Claim, Running
+from jobs.rules.scheduling.views import GpuView, HostView
 from tests.bench.figures import percentile
 from tests.bench.plot import drawing
 

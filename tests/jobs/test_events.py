@@ -12,7 +12,7 @@ from agents.models import Host, HostStatus
 from jobs import events
 from jobs.advance import advance
 from jobs.models import Transition
-from jobs.rules.waits import wait_kind
+from jobs.rules.scheduling.wait_reasons import wait_kind
 from tests.jobs.conftest import gang, pool_of
 from tests.jobs.paper import settle
 

@@ -16,8 +16,8 @@ from jobs import quotas, services
 from jobs.advance import advance
 from jobs.models import AuditEntry, DefaultQuota, Job, Project, Run
 from jobs.quotas import Target
-from jobs.rules.quota import Metric
-from jobs.rules.serve import BEHIND, KEPT
+from jobs.rules.scheduling.policy import BEHIND, KEPT
+from jobs.rules.scheduling.quota import Metric
 from jobs.schedule import schedule
 from tests.jobs.conftest import spec
 from tests.jobs.paper import settle

@@ -12,8 +12,8 @@ from django.utils import timezone
 from agents.models import Gpu, Host, HostStatus
 from jobs import floor, machine_types, schedule, seating, services
 from jobs.models import GpuClaim, Project, Run, Tick, Transition
-from jobs.rules.placement import HostView
-from jobs.rules.serve import BEHIND
+from jobs.rules.scheduling.placement import HostView
+from jobs.rules.scheduling.policy import BEHIND
 from tests.jobs.conftest import gang, pool_of, spec
 from tests.jobs.paper import settle
 

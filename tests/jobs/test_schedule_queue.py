@@ -14,9 +14,9 @@ from agents.models import Gpu, Host
 from jobs import ground, quotas, schedule, services
 from jobs.models import Job, Membership, Project, Role, Run, Tick, Transition
 from jobs.quotas import Target
-from jobs.rules.order import LABEL
-from jobs.rules.quota import Metric
-from jobs.rules.serve import BEHIND
+from jobs.rules.scheduling.order import LABEL
+from jobs.rules.scheduling.policy import BEHIND
+from jobs.rules.scheduling.quota import Metric
 from jobs.rules.spec.json_fields import Refused
 from tests.jobs.conftest import gang, pool_of, spec
 from tests.jobs.paper import settle

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from jobs import seating, sweep, usage
 from jobs.models import Job, MonthlyUse, Run, Usage
-from jobs.rules.usage import by_month, month_of
+from jobs.rules.scheduling.usage_months import by_month, month_of
 from tests.jobs.conftest import gang, pool_of, spec
 from tests.jobs.paper import settle
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from jobs.rules.fairness import HALF_LIFE_S, Share, decayed, index, used
+from jobs.rules.scheduling.fairness import HALF_LIFE_S, Share, decayed, index, used
 
 
 def test_use_is_forgotten_by_half_in_a_half_life():

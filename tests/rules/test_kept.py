@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.rules import serve as serving
-from jobs.rules.hosts import GpuView, HostView
-from jobs.rules.order import Waiting
-from jobs.rules.quota import Account, Book, Limits
-from jobs.rules.running import Claim, Running
-from jobs.rules.serve import KEPT, Ground, serve
+from jobs.rules.scheduling import policy as serving
+from jobs.rules.scheduling.order import Waiting
+from jobs.rules.scheduling.policy import KEPT, Ground, serve
+from jobs.rules.scheduling.quota import Account, Book, Limits
+from jobs.rules.scheduling.running_jobs import Claim, Running
+from jobs.rules.scheduling.views import GpuView, HostView
 from tests.rules.cast import examples
 from tests.rules.yard import KIND, NOW, PORTS, Yard, host, job, jobs, wants, yards
 

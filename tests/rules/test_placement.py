@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.rules.placement import Ask, GpuView, HostView, Lacking, Placer, never_fits
+from jobs.rules.scheduling.placement import Ask, GpuView, HostView, Lacking, Placer, never_fits
 from jobs.rules.spec.machine_types import Needs
 from tests.rules.cast import examples
 

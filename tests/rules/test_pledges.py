@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.rules.pledges import Pledges
-from jobs.rules.quota import Account, Book, Limits, Use
-from jobs.rules.running import Claim, Occupants, Running
+from jobs.rules.scheduling.quota import Account, Book, Limits, Use
+from jobs.rules.scheduling.quota_reservations import Pledges
+from jobs.rules.scheduling.running_jobs import Claim, Occupants, Running
 
 VISION, SPEECH, ADA, BOB = 1, 2, 11, 12
 SOON, LATER, FOR_EVER = 100.0, 200.0, 10_000.0

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.rules.quota import Account, Book, Limits, Use, gpus_of, queue_refusal
+from jobs.rules.scheduling.quota import Account, Book, Limits, Use, gpus_of, queue_refusal
+from jobs.rules.scheduling.usage_months import by_month, in_month, month_of
 from jobs.rules.spec.machine_types import Needs
-from jobs.rules.usage import by_month, in_month, month_of
 
 H100 = "NVIDIA_H100_80GB"
 

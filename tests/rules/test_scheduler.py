@@ -8,9 +8,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.rules import asks as asking
-from jobs.rules.order import in_order
-from jobs.rules.serve import AFTER_TIMEOUT_S, BEHIND, serve
+from jobs.rules.scheduling import resource_requests as asking
+from jobs.rules.scheduling.order import in_order
+from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S, BEHIND, serve
 from tests.rules.cast import examples
 from tests.rules.yard import (
     KIND,

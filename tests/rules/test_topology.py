@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.rules.hosts import Topology
-from jobs.rules.topology import SAME_NODE, choose, read
+from jobs.rules.scheduling.topology import SAME_NODE, choose, read
+from jobs.rules.scheduling.views import Topology
 from tests.rules.cast import examples
 
 UUIDS = {index: f"GPU-{index}" for index in range(8)}

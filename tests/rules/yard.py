@@ -7,13 +7,13 @@ from itertools import product
 
 from hypothesis import strategies as st
 
-from jobs.rules import asks as asking
-from jobs.rules.fairness import Share
-from jobs.rules.hosts import GpuView, HostView
-from jobs.rules.order import Waiting
-from jobs.rules.quota import Account, Book, Limits
-from jobs.rules.running import Claim, Running
-from jobs.rules.serve import AFTER_TIMEOUT_S, Ground, serve
+from jobs.rules.scheduling import resource_requests as asking
+from jobs.rules.scheduling.fairness import Share
+from jobs.rules.scheduling.order import Waiting
+from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S, Ground, serve
+from jobs.rules.scheduling.quota import Account, Book, Limits
+from jobs.rules.scheduling.running_jobs import Claim, Running
+from jobs.rules.scheduling.views import GpuView, HostView
 
 NOW = 1_900_000_000.0
 PORTS = range(20_000, 20_400)

@@ -13,10 +13,10 @@ from heapq import merge
 from itertools import groupby
 from operator import attrgetter
 
-from jobs.rules.asks import Asks
-from jobs.rules.rooms import Amounts, House
-from jobs.rules.running import Claim, Running
-from jobs.rules.stock import Stock, without
+from jobs.rules.scheduling.free_capacity import Amounts, House
+from jobs.rules.scheduling.future_capacity import Stock, without
+from jobs.rules.scheduling.resource_requests import Asks
+from jobs.rules.scheduling.running_jobs import Claim, Running
 
 _ends: Callable[[Running], float] = attrgetter("ends")
 

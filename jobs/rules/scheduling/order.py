@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from jobs.rules import asks as asking
-from jobs.rules.fairness import EQUAL, Share
+from jobs.rules.scheduling import resource_requests as asking
+from jobs.rules.scheduling.fairness import EQUAL, Share
 from jobs.rules.spec.json_fields import Refused, Violation
 
 LABEL = "trainyard-priority"

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from jobs.rules.hosts import ANYWHERE, Ask, HostView, Seat
+from jobs.rules.scheduling.topology import choose
+from jobs.rules.scheduling.views import ANYWHERE, Ask, HostView, Seat
 from jobs.rules.spec.machine_types import Needs
-from jobs.rules.topology import choose
 
 EPSILON = 1e-6
 NEVER = float("inf")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jobs.rules.asks import Asks
-from jobs.rules.rooms import House
-from jobs.rules.running import Running
-from jobs.rules.stock import Stock
+from jobs.rules.scheduling.free_capacity import House
+from jobs.rules.scheduling.future_capacity import Stock
+from jobs.rules.scheduling.resource_requests import Asks
+from jobs.rules.scheduling.running_jobs import Running
 
 
 def victims(

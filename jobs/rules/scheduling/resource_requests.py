@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from functools import lru_cache
 
-from jobs.rules.hosts import Ask, Gang
+from jobs.rules.scheduling.views import Ask, Gang
 from jobs.rules.spec.custom_job import CustomJobSpec, replica_name
 from jobs.rules.spec.machine_types import NO_TYPES, Needs, Types, needs
 

@@ -17,8 +17,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from jobs.rules.hosts import ANYWHERE, Ask, Gang, GpuView, HostView, Lacking, Seat, cpu_words, words
-from jobs.rules.rooms import CPUS, CPUS_BESIDE_GPUS, NEVER, House, Room
+from jobs.rules.scheduling.free_capacity import CPUS, CPUS_BESIDE_GPUS, NEVER, House, Room
+from jobs.rules.scheduling.views import (
+    ANYWHERE,
+    Ask,
+    Gang,
+    GpuView,
+    HostView,
+    Lacking,
+    Seat,
+    cpu_words,
+    words,
+)
 from jobs.rules.spec.machine_types import Needs
 
 __all__ = [

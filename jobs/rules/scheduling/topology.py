@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import combinations
 from math import comb
 
-from jobs.rules.hosts import Topology
+from jobs.rules.scheduling.views import Topology
 
 _MOST_CHOICES = 500
 # GPUs of one NUMA node are so near, where no link between them is known; any real link is nearer.

@@ -19,17 +19,17 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from jobs.rules import asks
-from jobs.rules.backfill import Reservation, reservation
-from jobs.rules.fairness import Share
-from jobs.rules.hosts import HostView, Seat
-from jobs.rules.moments import moment, whole_minute
-from jobs.rules.order import Waiting, in_order
-from jobs.rules.placement import Placer
-from jobs.rules.pledges import Pledges
-from jobs.rules.preempt import victims
-from jobs.rules.quota import Book
-from jobs.rules.running import Claim, Occupants, Running
+from jobs.rules.scheduling import resource_requests
+from jobs.rules.scheduling.backfill import Reservation, reservation
+from jobs.rules.scheduling.fairness import Share
+from jobs.rules.scheduling.order import Waiting, in_order
+from jobs.rules.scheduling.placement import Placer
+from jobs.rules.scheduling.preemption import victims
+from jobs.rules.scheduling.quota import Book
+from jobs.rules.scheduling.quota_reservations import Pledges
+from jobs.rules.scheduling.running_jobs import Claim, Occupants, Running
+from jobs.rules.scheduling.time_text import moment, whole_minute
+from jobs.rules.scheduling.views import HostView, Seat
 
 BEHIND = "Waits for its turn: earlier jobs wait for the same hosts."
 KEPT = "Waits for its turn: what it needs of the quota is kept for an earlier job."
@@ -122,7 +122,7 @@ class _Want:
     __slots__ = ("areas", "read")
 
     def __init__(self, asked: str) -> None:
-        self.read = asks.read(asked)
+        self.read = resource_requests.read(asked)
         self.areas: dict[str, _Area] = {}
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from jobs.rules.asks import Asks
-from jobs.rules.rooms import Amounts, Guard, House
-from jobs.rules.running import Claim
+from jobs.rules.scheduling.free_capacity import Amounts, Guard, House
+from jobs.rules.scheduling.resource_requests import Asks
+from jobs.rules.scheduling.running_jobs import Claim
 from jobs.rules.spec.machine_types import Needs
 
 

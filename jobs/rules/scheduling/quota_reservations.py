@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from jobs.rules.quota import Account, Book, Use
-from jobs.rules.running import Occupants, Running
+from jobs.rules.scheduling.quota import Account, Book, Use
+from jobs.rules.scheduling.running_jobs import Occupants, Running
 
 
 @dataclass(frozen=True, slots=True)
