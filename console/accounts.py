@@ -17,8 +17,8 @@ from agents.infra.refusals import Refused
 from console import tokens
 from console.models import Invitation
 from jobs import audit
-from jobs.beginnings import DEFAULT
 from jobs.models import Membership, Project, Role
+from jobs.models.first_rows import DEFAULT
 
 INVITED_FOR = timedelta(days=3)
 

@@ -13,9 +13,9 @@ from django.db.models.fields.json import KT
 from agents.infra.sql import Columns, Given, Read
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
 from jobs import closing, holders, strays
-from jobs.beginnings import DEFAULT
 from jobs.holders import Holder
 from jobs.models import GpuClaim
+from jobs.models.first_rows import DEFAULT
 from jobs.rules.scheduling import resource_requests, topology
 from jobs.rules.scheduling.order import priority_of
 from jobs.rules.scheduling.placement import Ask, GpuView, HostView, never_fits, words

@@ -21,8 +21,8 @@ from agents.infra.sql import Columns, Given, Insert, Read
 from agents.models import Host, HostEvent, HostStatus
 from jobs import absences, announce, floor, hints, machine_types, passes, quotas, samples, segments, storage
 from jobs.advance import QUEUED_LOOK, advance
-from jobs.beginnings import DEFAULT
 from jobs.models import Job, Project, Replica, Run, Transition
+from jobs.models.first_rows import DEFAULT
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase
 from jobs.rules.scheduling.order import LABEL, NORMAL, PRIORITIES, priority_of
 from jobs.rules.spec.custom_job import CustomJob, to_document

@@ -14,8 +14,8 @@ from django.utils import timezone
 
 import jobs.rules.lifecycle.history_kinds
 import jobs.rules.lifecycle.states
-from jobs.beginnings import make_first_rows
-from jobs.guards import make_guards
+from jobs.models.first_rows import make_first_rows
+from jobs.models.guards import make_guards
 
 
 def begin(apps, schema_editor):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from django.db import migrations
 
-from jobs.guards import drop_guards, make_guards
+from jobs.models.guards import drop_guards, make_guards
 
 
 def make(apps, schema_editor):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import migrations
 from django.utils import timezone
 
-from jobs.beginnings import make_first_rows
+from jobs.models.first_rows import make_first_rows
 
 
 def make(apps, schema_editor):

@@ -7,7 +7,7 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
-from jobs.guards import make_guards
+from jobs.models.guards import make_guards
 
 
 def guard(apps, schema_editor):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from django.db import migrations, models
 
-from jobs.guards import drop_guards, make_guards
+from jobs.models.guards import drop_guards, make_guards
 
 
 def lift(apps, schema_editor):

@@ -3,7 +3,7 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
-from jobs.guards import make_guards
+from jobs.models.guards import make_guards
 
 
 def guard(apps, schema_editor):

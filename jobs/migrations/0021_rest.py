@@ -2,7 +2,7 @@
 
 from django.db import migrations, models
 
-from jobs.guards import make_guards
+from jobs.models.guards import make_guards
 
 
 def guard(apps, schema_editor):

@@ -9,8 +9,8 @@ from django.core.management.commands.flush import Command as Flush
 from django.db import connections
 from django.utils import timezone
 
-from jobs.beginnings import make_first_rows
-from jobs.guards import drop_guards, make_guards
+from jobs.models.first_rows import make_first_rows
+from jobs.models.guards import drop_guards, make_guards
 
 
 class Command(Flush):
