@@ -18,9 +18,9 @@ from agents.infra.database_errors import NO_DATABASE
 from agents.infra.sql import spell_all
 from agents.links.fleet import Fleet, FleetSettings, poke
 from agents.ssh import keys
-from jobs.bell import Listener
 from jobs.desk import JobsDesk, borrowed
-from jobs.hints import DISPATCH
+from jobs.wake.dispatcher_list import Listener
+from jobs.wake.hints import DISPATCH
 
 __all__ = ["KeepLinks", "app"]
 

@@ -26,12 +26,13 @@ from agents.infra.clock import Clock
 from agents.infra.database_errors import NO_DATABASE
 from agents.infra.failpoints import failpoint
 from agents.infra.sql import Change, Given, Writing
-from jobs import announce, events, hints, seating, snapshot
+from jobs import events, seating, snapshot
 from jobs.models import Job, Replica, Run, Transition
 from jobs.rules.lifecycle.decide import decide
 from jobs.rules.lifecycle.plan import Left, Plan, Stop
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase, check
 from jobs.snapshot import Rows
+from jobs.wake import announce, hints
 
 log = logging.getLogger(__name__)
 

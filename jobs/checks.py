@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from agents.hosts import enrolment
 from agents.models import Host
-from jobs import announce, hints
+from jobs.wake import announce, hints
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,8 @@ from django.db import transaction
 
 from agents.hosts import gpu_quarantine
 from agents.models import Gpu, GpuState
-from jobs import audit, hints
+from jobs import audit
+from jobs.wake import hints
 
 ACTS = ("recheck", "evict", "use")
 

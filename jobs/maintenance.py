@@ -15,10 +15,11 @@ from agents.hosts import gpu_quarantine, history
 from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
 from agents.models import Host, HostStatus
-from jobs import absences, announce, audit, hints, passes
+from jobs import absences, audit, passes
 from jobs.advance import advance
 from jobs.models import Job, Run
 from jobs.moves import PLACED
+from jobs.wake import announce, hints
 
 MOST_MESSAGE = 500
 # Hosts that answer, or were never spoken to: nothing can have been lost with them.

@@ -21,7 +21,7 @@ from django.db.models import F, Q, QuerySet
 from agents.hosts import history
 from agents.infra.clock import Clock
 from agents.models import Host, HostStatus
-from jobs import announce, closing, floor, passes, seating, snapshot
+from jobs import closing, floor, passes, seating, snapshot
 from jobs.advance import advance_quietly
 from jobs.floor import Floor
 from jobs.models import Job, Replica, Run
@@ -29,6 +29,7 @@ from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
 from jobs.rules.scheduling.placement import Ask, Lacking, Placer, Seat
 from jobs.snapshot import SILENT, Rows
+from jobs.wake import announce
 
 log = logging.getLogger(__name__)
 

@@ -17,11 +17,12 @@ from django.db.models import F, Max, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
 
 from agents.infra.refusals import Refused
-from jobs import facts, hints
+from jobs import facts
 from jobs.models import Job, Membership, Notice, NoticeTarget, Tick, Transition
 from jobs.rules.lifecycle import history_kinds
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.notifications import EVENTS, FLAGS, KINDS, PROOF, TEST, delay_s, event_of
+from jobs.wake import hints
 
 log = logging.getLogger(__name__)
 

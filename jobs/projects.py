@@ -10,9 +10,10 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from agents.infra.refusals import Refused
-from jobs import announce, audit, hints, quotas
+from jobs import audit, quotas
 from jobs.models import Project
 from jobs.rules.scheduling.order import PRIORITIES
+from jobs.wake import announce, hints
 
 NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 # Addresses of pages that stand where a project's name would.

@@ -14,9 +14,10 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
-from jobs import announce, logs
+from jobs import logs
 from jobs.models import LogGap, LogPiece, Run
 from jobs.segments import block_of
+from jobs.wake import announce
 
 log = logging.getLogger(__name__)
 

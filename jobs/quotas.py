@@ -13,12 +13,13 @@ from django.db.models import Count, F, Q, QuerySet
 
 from agents.infra.refusals import Exhausted, Refused
 from agents.infra.sql import Given, Read
-from jobs import audit, hints, usage
+from jobs import audit, usage
 from jobs.models import DefaultQuota, GpuClaim, Job, Project, Quota
 from jobs.models.quotas import Limit
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.scheduling.quota import NO_LIMITS, Account, Book, Limits, Metric, Use, queue_refusal
 from jobs.rules.spec.parse import OWN_ACCELERATOR
+from jobs.wake import hints
 
 # A job that has a place, until all of it is over.
 PLACED = (JobState.PENDING, JobState.RUNNING, JobState.CANCELLING)

@@ -18,9 +18,10 @@ from agents.hosts import recovery
 from agents.infra.refusals import Refused
 from agents.links.port import Want
 from agents.models import Host, HostStatus, Recovery
-from jobs import absences, announce, audit, hints, passes
+from jobs import absences, audit, passes
 from jobs.models import Job, Proof, Run, Stray
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
+from jobs.wake import announce, hints
 
 MOST_WHY = 500
 

@@ -25,11 +25,9 @@ from agents.infra.failpoints import failpoint
 from agents.infra.sql import Change, Given, Read
 from agents.models import Recovery
 from jobs import (
-    announce,
     events,
     floor,
     ground,
-    hints,
     holders,
     moves,
     quotas,
@@ -49,6 +47,7 @@ from jobs.rules.scheduling.policy import Ground, Served, serve
 from jobs.rules.scheduling.views import Seat
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.seating import Chair
+from jobs.wake import announce, hints
 
 log = logging.getLogger(__name__)
 

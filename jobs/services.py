@@ -19,7 +19,7 @@ from agents.infra.failpoints import failpoint
 from agents.infra.refusals import Conflict, Exhausted, Refused, Unavailable
 from agents.infra.sql import Columns, Given, Insert, Read
 from agents.models import Host, HostEvent, HostStatus
-from jobs import absences, announce, floor, hints, machine_types, passes, quotas, samples, segments, storage
+from jobs import absences, floor, machine_types, passes, quotas, samples, segments, storage
 from jobs.advance import QUEUED_LOOK, advance
 from jobs.models import Job, Project, Replica, Run, Transition
 from jobs.models.first_rows import DEFAULT
@@ -27,6 +27,7 @@ from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPha
 from jobs.rules.scheduling.order import LABEL, NORMAL, PRIORITIES, priority_of
 from jobs.rules.spec.custom_job import CustomJob, to_document
 from jobs.rules.spec.machine_types import Types
+from jobs.wake import announce, hints
 
 __all__ = [
     "Conflict",

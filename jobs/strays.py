@@ -19,9 +19,10 @@ from agents.hosts import history, recovery, seals
 from agents.hosts.seals import Bearer
 from agents.infra.refusals import Refused
 from agents.models import Host
-from jobs import audit, facts, hints
+from jobs import audit, facts
 from jobs.models import Proof, Run, Stray
 from jobs.rules.lifecycle.states import RunPhase
+from jobs.wake import hints
 
 OURS = re.compile(r"[0-9]{10,}-workerpool[0-9]-[0-9]+-a[0-9]+-r[0-9]+", re.ASCII)
 MOST_STRAYS = 1_000

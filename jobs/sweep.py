@@ -20,10 +20,11 @@ from agents.hosts import history
 from agents.infra.clock import Clock
 from agents.infra.database_errors import NO_DATABASE
 from agents.models import Host
-from jobs import hints, idle, notices, proving, samples, schedule, segments, shells, usage
+from jobs import idle, notices, proving, samples, schedule, segments, shells, usage
 from jobs.absences import mark_jobs_of
 from jobs.advance import advance
 from jobs.models import Job, Tick
+from jobs.wake import hints
 
 log = logging.getLogger(__name__)
 

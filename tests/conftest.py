@@ -50,7 +50,7 @@ def pytest_unconfigure():
 
     Looked up, not imported: the runner's tests also run where there is no Django.
     """
-    if hints := sys.modules.get("jobs.hints"):
+    if hints := sys.modules.get("jobs.wake.hints"):
         hints._messages.finish()
 
 

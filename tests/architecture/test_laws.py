@@ -57,7 +57,11 @@ BREACHES = [
     (laws.state_has_two_writers, "jobs/intake.py", "job.state = 'FAILED'\n"),
     (laws.state_has_two_writers, "jobs/intake.py", "Job.objects.filter(pk=1).update(state='FAILED')\n"),
     (laws.state_has_two_writers, "console/views/jobs.py", "Job.objects.bulk_update(rows, ['state'])\n"),
-    (laws.nothing_happens_by_signal, "jobs/announce.py", "from django.db.models.signals import post_save\n"),
+    (
+        laws.nothing_happens_by_signal,
+        "jobs/wake/announce.py",
+        "from django.db.models.signals import post_save\n",
+    ),
     (laws.no_command_line_is_built, "agents/ssh/install_runner.py", "subprocess.run(x, shell=True)\n"),
     (laws.no_command_line_is_built, "agents/ssh/install_runner.py", "import os\nos.system(x)\n"),
     (laws.nothing_is_left_for_later, "jobs/logs.py", "# TO" + "DO: gaps\n"),

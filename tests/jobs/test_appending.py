@@ -13,9 +13,10 @@ from django.utils import timezone
 
 from agents.links.port import Arrival, Fact, Frame, Gap
 from agents.models import Host
-from jobs import announce, intake, logs, segments, services
+from jobs import intake, logs, segments, services
 from jobs.learning import Tries
 from jobs.models import Job, LogPiece, LogSegment, Run
+from jobs.wake import announce
 from tests.harness.services import Postgres
 from tests.jobs.conftest import gang, pool_of
 from tests.jobs.paper import frame

@@ -14,11 +14,12 @@ from agents.hosts import history
 from agents.infra.clock import Clock
 from agents.infra.outbox import Outbox
 from agents.models import Host, HostEvent, HostStatus
-from jobs import advance, hints, intake, segments, storage, sweep, tasks
+from jobs import advance, intake, segments, storage, sweep, tasks
 from jobs.learning import Tries
 from jobs.models import Job, LogPiece, Run, Tick
 from jobs.rules.lifecycle.plan import Event, Plan
 from jobs.rules.lifecycle.states import JobState
+from jobs.wake import hints
 from tests.harness.shell import wait_for
 from tests.jobs.conftest import spec
 from tests.jobs.paper import frame, settle
@@ -224,7 +225,7 @@ def test_a_hint_goes_to_the_dispatcher_that_holds_the_lease(
 def test_every_hint_names_a_task_that_exists(monkeypatch):
     """Also those for which there is a bell: without Redis they go by the broker, which may be another one."""
     sent = []
-    monkeypatch.setattr(hints.bell, "ring", lambda door, hosts: (_ for _ in ()).throw(OSError()))
+    monkeypatch.setattr(hints.dispatcher_list, "ring", lambda door, hosts: (_ for _ in ()).throw(OSError()))
     monkeypatch.setattr(hints.current_app, "send_task", lambda task, args, **rest: sent.append((task, args)))
     hints.send("jobs.tasks.schedule", [], None)
     hints.send("jobs.tasks.enrol", [1, 2], None)

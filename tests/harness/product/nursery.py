@@ -26,7 +26,7 @@ MORE = (
     "celery.worker.autoscale",
     "celery.worker.consumer",
     "celery.worker.strategy",
-    "jobs.bell",
+    "jobs.wake.dispatcher_list",
     "kombu.transport.redis",
 )
 QUEUES = {"dispatcher": "dispatch", "worker": "default"}

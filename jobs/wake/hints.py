@@ -18,7 +18,7 @@ from django.db import transaction
 
 from agents.infra.outbox import Outbox
 from agents.models import Host
-from jobs import bell
+from jobs.wake import dispatcher_list
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +85,8 @@ def send(task: str, ids: list[Id], queue: str | None) -> None:
     """Dispatchers have a bell; whatever else is to be done, and this too while nobody hears the bell, is a task."""
     if task in RUNG:
         try:
-            return bell.ring(queue or DISPATCH, [int(pk) for pk in ids])
-        except bell.AWAY as problem:
+            return dispatcher_list.ring(queue or DISPATCH, [int(pk) for pk in ids])
+        except dispatcher_list.AWAY as problem:
             log.debug("The bell is away: %s", problem)
     one_by_one = task == "jobs.tasks.enrol"
     for args in [[each] for each in ids] if one_by_one else [[ids]] if ids else [[]]:
