@@ -22,9 +22,9 @@ from agents.infra.clock import Clock
 from agents.infra.database_errors import NO_DATABASE
 from agents.links.port import Arrival, Taken, Want
 from jobs import absences, intake, recovering, wanted
-from jobs.advance import Advanced, advance_quietly
 from jobs.appending import Appender
 from jobs.learning import Told, Tries
+from jobs.lifecycle.advance import Advanced, advance_quietly
 from jobs.schedule import schedule_quietly
 from jobs.wake import announce, hints
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agents.models import Host, Location
-from jobs import floor, snapshot
+from jobs import floor
+from jobs.lifecycle import snapshot
 from jobs.models import Job
 from jobs.rules.spec.advice import BIND, Advice, advice
 from jobs.rules.spec.custom_job import CustomJobSpec

@@ -12,8 +12,9 @@ from django.db.models.fields.json import KT
 
 from agents.infra.sql import Columns, Given, Read
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
-from jobs import closing, holders, strays
+from jobs import holders, strays
 from jobs.holders import Holder
+from jobs.lifecycle import closed_hosts
 from jobs.models import GpuClaim
 from jobs.models.first_rows import DEFAULT
 from jobs.rules.scheduling import resource_requests, topology
@@ -166,7 +167,7 @@ def _closed(rows: Sequence[Host]) -> dict[str, str]:
     told: dict[str, list[str]] = defaultdict(list)
     for host in rows:
         if host.cordoned and host.status == HostStatus.UP:
-            told[host.location.name].append(closing.closed(host))
+            told[host.location.name].append(closed_hosts.closed(host))
     return {location: f"{'; '.join(_some(each))}." for location, each in told.items()}
 
 

@@ -10,9 +10,10 @@ from datetime import datetime
 from django.db.models import QuerySet
 
 from agents.infra.sql import Read
-from jobs import floor, resting, snapshot
+from jobs import floor
 from jobs.floor import Floor
 from jobs.holders import Holder
+from jobs.lifecycle import faulty_jobs, snapshot
 from jobs.models import Job
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.scheduling import resource_requests
@@ -116,7 +117,7 @@ def _read(ids: list[int], now: datetime) -> int:
         try:
             columns = floor.columns_of(snapshot.spec_of(job), job.labels, snapshot.types_of(job))
         except Exception as problem:
-            resting.rest(job, problem, "Job %s cannot be read, and is not offered a place.", now)
+            faulty_jobs.rest(job, problem, "Job %s cannot be read, and is not offered a place.", now)
             continue
         read += Job.every.filter(pk=job.pk).update(**columns)
     return read

@@ -9,7 +9,7 @@ from django.db import transaction
 from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
 from jobs import audit, services
-from jobs.advance import advance
+from jobs.lifecycle.advance import advance
 from jobs.models import Job, Project
 from jobs.rules.lifecycle.states import FlagName, JobState
 

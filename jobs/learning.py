@@ -13,7 +13,8 @@ from agents.hosts import gpu_quarantine
 from agents.infra.failpoints import failpoint
 from agents.infra.sql import Given, Writing
 from agents.links.port import Fact, Frame, Gap, LogEnd, Sample, Taken
-from jobs import facts, samples, segments, snapshot
+from jobs import facts, samples, segments
+from jobs.lifecycle import snapshot
 from jobs.models import LogGap, Run, RunSample
 from jobs.pieces import Block, Tail
 from jobs.rules.lifecycle.states import RunPhase

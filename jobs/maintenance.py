@@ -16,7 +16,7 @@ from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
 from agents.models import Host, HostStatus
 from jobs import absences, audit, passes
-from jobs.advance import advance
+from jobs.lifecycle.advance import advance
 from jobs.models import Job, Run
 from jobs.moves import PLACED
 from jobs.wake import announce, hints

@@ -21,14 +21,15 @@ from django.db.models import F, Q, QuerySet
 from agents.hosts import history
 from agents.infra.clock import Clock
 from agents.models import Host, HostStatus
-from jobs import closing, floor, passes, seating, snapshot
-from jobs.advance import advance_quietly
+from jobs import floor, passes
 from jobs.floor import Floor
+from jobs.lifecycle import claims, closed_hosts, snapshot
+from jobs.lifecycle.advance import advance_quietly
+from jobs.lifecycle.snapshot import SILENT, Rows
 from jobs.models import Job, Replica, Run
 from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
 from jobs.rules.scheduling.placement import Ask, Lacking, Placer, Seat
-from jobs.snapshot import SILENT, Rows
 from jobs.wake import announce
 
 log = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ class Leaver:
 
     @property
     def why(self) -> str:
-        return self.run.message if self.gone else closing.emptied(self.run.host)
+        return self.run.message if self.gone else closed_hosts.emptied(self.run.host)
 
 
 def _offer(rows: Rows, placer: Placer, ground: Floor, done: Done, now: datetime) -> None:
@@ -178,11 +179,11 @@ def _hold(rows: Rows, leavers: list[Leaver], seats: tuple[Seat, ...], ground: Fl
     runs = []
     for each in leavers:
         seat = seat_of[each.replica.name]
-        chair = seating.Chair(each.replica, ground.hosts[seat.host_id], seat.gpus, seat.port)
-        runs.append(seating.held(job, each.run, chair, each.why, now))
+        chair = claims.Chair(each.replica, ground.hosts[seat.host_id], seat.gpus, seat.port)
+        runs.append(claims.held(job, each.run, chair, each.why, now))
     try:
         with transaction.atomic():
-            seating.save(runs, now)
+            claims.save(runs, now)
     except IntegrityError as problem:
         log.warning("Job %s was refused its new places and is offered others: %s", job.pk, problem)
         return False

@@ -24,20 +24,11 @@ from agents.infra.database_errors import NO_DATABASE
 from agents.infra.failpoints import failpoint
 from agents.infra.sql import Change, Given, Read
 from agents.models import Recovery
-from jobs import (
-    events,
-    floor,
-    ground,
-    holders,
-    moves,
-    quotas,
-    resting,
-    seating,
-    snapshot,
-    usage,
-)
-from jobs.advance import advance_quietly
+from jobs import floor, ground, holders, moves, quotas, usage
 from jobs.floor import Floor
+from jobs.lifecycle import claims, faulty_jobs, job_history, snapshot
+from jobs.lifecycle.advance import advance_quietly
+from jobs.lifecycle.claims import Chair
 from jobs.models import Job, Replica, Tick, Transition
 from jobs.passes import TICK, claim, one_more, serial
 from jobs.rules.lifecycle.decide import LOOK_AGAIN_S
@@ -46,7 +37,6 @@ from jobs.rules.scheduling.order import Waiting
 from jobs.rules.scheduling.policy import Ground, Served, serve
 from jobs.rules.scheduling.views import Seat
 from jobs.rules.spec.custom_job import CustomJobSpec
-from jobs.seating import Chair
 from jobs.wake import announce, hints
 
 log = logging.getLogger(__name__)
@@ -106,7 +96,7 @@ class Pass:
 
 def unasked(now: datetime) -> None:
     """The sweep's look, in case a hint was lost. A pass costs what the queue is long, so a long one is let rest."""
-    resting.wake(now)
+    faulty_jobs.wake(now)
     waiting = ground.waiting().count()
     if waiting > SHORT_QUEUE and not _asked()[1]:
         at = Tick.objects.filter(name=TICK).values_list("at", flat=True).first()
@@ -217,7 +207,7 @@ def _locked(placed: Sequence[tuple[Waiting, tuple[Seat, ...]]], done: Pass, now:
         try:
             found.append(Placed(job, snapshot.spec_of(job), seats))
         except Exception as problem:
-            resting.rest(job, problem, "Job %s cannot be read, and waits.", now)
+            faulty_jobs.rest(job, problem, "Job %s cannot be read, and waits.", now)
             done.refused.add(each.job)
     return found
 
@@ -245,7 +235,7 @@ def _seat_alone(each: Placed, here: Floor, served: Served, done: Pass, now: date
     except NO_DATABASE:
         raise
     except Exception as problem:
-        resting.rest(each.job, problem, "Job %s cannot be given its place, and waits.", now)
+        faulty_jobs.rest(each.job, problem, "Job %s cannot be given its place, and waits.", now)
         served.reasons[each.job.pk] = OUR_FAULT
         done.refused.add(each.job.pk)
 
@@ -259,12 +249,12 @@ def _write(placed: Sequence[Placed], here: Floor, now: datetime) -> set[int]:
             Chair(replicas[each.job.pk][seat.replica], here.hosts[seat.host_id], seat.gpus, seat.port)
             for seat in each.seats
         ]
-        runs += seating.seat(each.job, each.spec, chairs, now)
-        transitions += events.of_placement(each.job, chairs, now)
+        runs += claims.seat(each.job, each.spec, chairs, now)
+        transitions += job_history.of_placement(each.job, chairs, now)
     if _placed(jobs=ids, updated_at=now, due_at=now + timedelta(seconds=LOOK_AGAIN_S)) != len(ids):
         raise IntegrityError("A job was changed under its lock.")
     _starting(jobs=ids)
-    seating.save(runs, now)
+    claims.save(runs, now)
     Transition.objects.bulk_create(transitions)
     for each in placed:
         announce.hints([f"job:{each.job.pk}", f"jobs:{each.job.project.name}"])
@@ -331,4 +321,4 @@ def _tell(done: Pass, queue: ground.Queue, served: Served, now: datetime) -> Non
         )
         announce.hints(f"job:{pk}" for pk in ids)
     if words:
-        Transition.objects.bulk_create(events.of_waiting(words, now))
+        Transition.objects.bulk_create(job_history.of_waiting(words, now))

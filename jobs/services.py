@@ -20,7 +20,7 @@ from agents.infra.refusals import Conflict, Exhausted, Refused, Unavailable
 from agents.infra.sql import Columns, Given, Insert, Read
 from agents.models import Host, HostEvent, HostStatus
 from jobs import absences, floor, machine_types, passes, quotas, samples, segments, storage
-from jobs.advance import QUEUED_LOOK, advance
+from jobs.lifecycle.advance import QUEUED_LOOK, advance
 from jobs.models import Job, Project, Replica, Run, Transition
 from jobs.models.first_rows import DEFAULT
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase

@@ -11,9 +11,9 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 from django.db.models.functions import Coalesce
 
+from jobs.lifecycle.snapshot import spec_of
 from jobs.models import Run, ShellSession
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
-from jobs.snapshot import spec_of
 from jobs.wake import announce
 
 # How often the process that holds a shell says so, and when silence means that it is gone.

@@ -22,7 +22,7 @@ from agents.infra.database_errors import NO_DATABASE
 from agents.models import Host
 from jobs import idle, notices, proving, samples, schedule, segments, shells, usage
 from jobs.absences import mark_jobs_of
-from jobs.advance import advance
+from jobs.lifecycle.advance import advance
 from jobs.models import Job, Tick
 from jobs.wake import hints
 

@@ -81,7 +81,8 @@ def test_what_is_right_breaks_no_law():
     """The same breaches, in the place where they are right, or written as they should be."""
     right = [
         File(
-            "jobs/advance.py", "job.state = 'FAILED'\nJob.objects.filter(version=1).update(state='FAILED')\n"
+            "jobs/lifecycle/advance.py",
+            "job.state = 'FAILED'\nJob.objects.filter(version=1).update(state='FAILED')\n",
         ),
         File(
             "jobs/rules/lifecycle/decide.py", "from datetime import datetime\nfrom jobs.rules import states\n"

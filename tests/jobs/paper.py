@@ -12,8 +12,8 @@ from django.utils import timezone
 from agents.infra.clock import Clock
 from agents.links.orders import Forget, Pull, Said, Start, Stop, orders
 from agents.links.port import Arrival, Fact, Forgotten, Frame, LogEnd
-from jobs.advance import advance_quietly
 from jobs.desk import JobsDesk
+from jobs.lifecycle.advance import advance_quietly
 from jobs.schedule import schedule_quietly
 
 

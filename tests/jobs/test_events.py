@@ -9,8 +9,8 @@ from django.utils import timezone
 
 from agents.infra.clock import Clock
 from agents.models import Host, HostStatus
-from jobs import events
-from jobs.advance import advance
+from jobs.lifecycle import job_history
+from jobs.lifecycle.advance import advance
 from jobs.models import Transition
 from jobs.rules.scheduling.wait_reasons import wait_kind
 from tests.jobs.conftest import gang, pool_of
@@ -66,7 +66,9 @@ def test_a_long_wait_has_a_line_for_each_kind_of_reason_only(submit):
         20: "needs 8 GPUs in lab-a; 1 host free",
     }
     for minute, why in words.items():
-        Transition.objects.bulk_create(events.of_waiting({why: [job.pk]}, now + timedelta(minutes=minute)))
+        Transition.objects.bulk_create(
+            job_history.of_waiting({why: [job.pk]}, now + timedelta(minutes=minute))
+        )
     told = Transition.objects.filter(job=job, subject="wait").order_by("pk")
     assert [(row.kind, row.cause) for row in told] == [
         ("wait", words[0]),

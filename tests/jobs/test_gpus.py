@@ -12,9 +12,9 @@ from agents.links.port import Arrival, Fact
 from agents.models import Gpu, Host, HostEvent, HostStatus
 from jobs import floor
 from jobs import gpus as service
+from jobs.lifecycle.snapshot import spec_of
 from jobs.models import GpuClaim, Run, Transition
 from jobs.schedule import schedule
-from jobs.snapshot import spec_of
 from tests.jobs.conftest import spec
 from tests.jobs.paper import settle
 from tests.jobs.test_starts import Refusing

@@ -11,8 +11,8 @@ from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
 from agents.links.port import Arrival, Sample
 from jobs import idle, intake
-from jobs.advance import advance
 from jobs.learning import Tries
+from jobs.lifecycle.advance import advance
 from jobs.models import AuditEntry, Project, Run, Transition
 from tests.jobs.conftest import spec
 from tests.jobs.paper import settle

@@ -12,7 +12,7 @@ from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
 from agents.models import Host, HostEvent, HostStatus
 from jobs import maintenance, schedule, services
-from jobs.advance import advance
+from jobs.lifecycle.advance import advance
 from jobs.models import GpuClaim, Job, Run, Transition
 from tests.jobs.conftest import gang, pool_of, spec
 from tests.jobs.paper import settle

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from agents.infra.clock import Clock
 from jobs import quotas, services
-from jobs.advance import advance
+from jobs.lifecycle.advance import advance
 from jobs.models import AuditEntry, DefaultQuota, Job, Project, Run
 from jobs.quotas import Target
 from jobs.rules.scheduling.policy import BEHIND, KEPT

@@ -19,8 +19,8 @@ from agents.infra.clock import Clock
 from agents.links.port import Arrival
 from agents.models import Host
 from jobs import schedule, services, sweep
-from jobs.advance import advance
 from jobs.desk import JobsDesk
+from jobs.lifecycle.advance import advance
 from jobs.models import GpuClaim, Job, Run, Transition
 from jobs.rules.lifecycle.states import TERMINAL, JobState, legal
 from tests.jobs.conftest import gang, pool_of, spec

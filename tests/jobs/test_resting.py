@@ -8,8 +8,9 @@ import pytest
 from django.utils import timezone
 
 from agents.infra.clock import Clock
-from jobs import resting, schedule, seating, services
-from jobs.advance import advance
+from jobs import schedule, services
+from jobs.lifecycle import claims, faulty_jobs
+from jobs.lifecycle.advance import advance
 from jobs.models import Job
 from tests.jobs.conftest import spec
 
@@ -17,7 +18,7 @@ from tests.jobs.conftest import spec
 @pytest.fixture
 def poison(monkeypatch):
     """Why jobs of this name cannot be given a place: the words, or "" when they can. With how often it was tried."""
-    honest, why = seating.seat, {"words": "a fault of ours", "tries": 0}
+    honest, why = claims.seat, {"words": "a fault of ours", "tries": 0}
 
     def seat(job, *rest):
         if job.display_name == "poison" and why["words"]:
@@ -25,7 +26,7 @@ def poison(monkeypatch):
             raise RuntimeError(why["words"])
         return honest(job, *rest)
 
-    monkeypatch.setattr(seating, "seat", seat)
+    monkeypatch.setattr(claims, "seat", seat)
     return why
 
 
@@ -94,7 +95,7 @@ def test_a_rest_that_does_not_take_hold_ends_the_passes_too(add_host, submit, po
         offered.append(each.pk)
         assert len(offered) < 9, "it goes on and on"
 
-    monkeypatch.setattr(resting, "rest", no_rest)
+    monkeypatch.setattr(faulty_jobs, "rest", no_rest)
     schedule.schedule(timezone.now())
     assert state_of(other) == "PENDING" and state_of(job) == "QUEUED" and 0 < len(offered) <= 3
 

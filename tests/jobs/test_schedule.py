@@ -10,7 +10,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agents.models import Gpu, Host, HostStatus
-from jobs import floor, machine_types, schedule, seating, services
+from jobs import floor, machine_types, schedule, services
+from jobs.lifecycle import claims
 from jobs.models import GpuClaim, Project, Run, Tick, Transition
 from jobs.rules.scheduling.placement import HostView
 from jobs.rules.scheduling.policy import BEHIND
@@ -152,7 +153,7 @@ def test_runs_without_a_row_for_their_gpu_are_an_error_not_a_silent_claim(add_ho
     Gpu.objects.update(uuid="GPU-renamed")
     run.pk, run.number, run.port = "other", 1, run.port + 1
     with pytest.raises((KeyError, IntegrityError)):
-        seating.save([run], timezone.now())
+        claims.save([run], timezone.now())
 
 
 @pytest.mark.parametrize(("passes", "placed"), [(1, True), (2, False)])

@@ -18,7 +18,8 @@ from agents.hosts import history
 from agents.infra.clock import Clock
 from agents.links import leases
 from agents.models import Host, HostEvent, HostStatus
-from jobs import advance, intake, services, snapshot
+from jobs import intake, services
+from jobs.lifecycle import advance, snapshot
 from jobs.models import GpuClaim, Run, Transition
 from tests.harness.shell import wait_for
 from tests.jobs.conftest import gang, pool_of, spec

@@ -11,7 +11,7 @@ from agents.infra.clock import Clock
 from agents.links.orders import Start
 from agents.links.port import Arrival
 from agents.models import Host, HostStatus
-from jobs.advance import advance
+from jobs.lifecycle.advance import advance
 from jobs.maintenance import declare_gone
 from jobs.models import GpuClaim, Run, Transition
 from jobs.rules.lifecycle.retry import INTERNAL_TEXT

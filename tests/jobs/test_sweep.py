@@ -14,8 +14,9 @@ from agents.hosts import history
 from agents.infra.clock import Clock
 from agents.infra.outbox import Outbox
 from agents.models import Host, HostEvent, HostStatus
-from jobs import advance, intake, segments, storage, sweep, tasks
+from jobs import intake, segments, storage, sweep, tasks
 from jobs.learning import Tries
+from jobs.lifecycle import advance
 from jobs.models import Job, LogPiece, Run, Tick
 from jobs.rules.lifecycle.plan import Event, Plan
 from jobs.rules.lifecycle.states import JobState

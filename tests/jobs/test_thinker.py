@@ -8,8 +8,8 @@ import time
 import pytest
 
 from jobs import desk
-from jobs.advance import Advanced
 from jobs.desk import Thinker
+from jobs.lifecycle.advance import Advanced
 
 PATIENCE_S = 60
 

@@ -11,7 +11,8 @@ from django.db import IntegrityError, connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
-from jobs import seating, sweep, usage
+from jobs import sweep, usage
+from jobs.lifecycle import claims
 from jobs.models import Job, MonthlyUse, Run, Usage
 from jobs.rules.scheduling.usage_months import by_month, month_of
 from tests.jobs.conftest import gang, pool_of, spec
@@ -111,7 +112,7 @@ def test_a_release_is_accounted_once(add_host, submit, desk):
     settle(desk, host)
     run = Run.objects.get()
     for _ in range(2):
-        seating.release([run.pk], timezone.now())
+        claims.release([run.pk], timezone.now())
     assert Usage.objects.count() == 1
     with pytest.raises(IntegrityError), transaction.atomic():
         Usage.objects.create(**Usage.objects.values().get() | {"id": 99})
@@ -127,7 +128,7 @@ def rows(add_host, submit):
         began = base + timedelta(hours=5 * number - 20)
         Run.objects.filter(pk=run.pk).update(created_at=began)
         if number % 5:
-            seating.release(
+            claims.release(
                 [run.pk], began + timedelta(hours=7 * number * (40 if number == 11 else 1), minutes=number)
             )
     return base + timedelta(days=90)
@@ -178,7 +179,7 @@ def test_what_ends_or_is_folded_while_somebody_reads_is_counted_once(rows, proje
         found = read(*arguments)
         running = Run.objects.filter(released_at=None, pk__in=[held.run for held in found if held.gpus])
         if "release" in meanwhile and running:
-            seating.release([running.order_by("pk").first().pk], now)
+            claims.release([running.order_by("pk").first().pk], now)
         return found
 
     def unfolded(*arguments):

@@ -10,7 +10,7 @@ from django.utils import timezone
 from agents.infra.clock import Clock
 from agents.models import Host, HostStatus
 from jobs import absences, logs, proving, services
-from jobs.advance import advance
+from jobs.lifecycle.advance import advance
 from jobs.models import GpuClaim, Job, Run, Transition
 from jobs.rules.lifecycle.states import JobState, legal
 from tests.jobs.conftest import gang, pool_of, spec

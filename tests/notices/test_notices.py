@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from agents.infra.clock import Clock
 from jobs import notices, postman, proofs, sweep, targets
-from jobs.advance import advance
+from jobs.lifecycle.advance import advance
 from jobs.models import Job, Membership, Notice, NoticeTarget, Tick, Transition
 from tests.jobs.conftest import add_host, alice, desk, gang, pool_of, project, spec, submit
 from tests.jobs.paper import settle

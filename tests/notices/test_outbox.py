@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from agents.infra.clock import Clock
 from jobs import notices, targets
-from jobs.advance import advance
+from jobs.lifecycle.advance import advance
 from jobs.models import Job, Notice, NoticeTarget
 from tests.jobs.conftest import alice, project, spec, submit
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from jobs import seating
+from jobs.lifecycle import claims
 from jobs.models import AuditEntry, GpuClaim, Job, Membership, Project, Run
 from tests.doors.api.conftest import JOBS
 from tests.doors.pages.rows import a_host, a_job, document
@@ -160,7 +160,7 @@ def test_usage_is_told_as_json_and_as_csv_that_sum_to_the_same(script, cast, pro
     hour = timedelta(hours=1)
     month = timezone.now().replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     Run.objects.update(created_at=month - hour)
-    seating.release([Run.objects.get().pk], month + 2 * hour)
+    claims.release([Run.objects.get().pk], month + 2 * hour)
     told = script("vera").get(f"{P}/usage").json()
     line = {"project": "default", "user": "bob", "acceleratorType": L4}
     assert {name: told["lines"][0][name] for name in line} == line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agents.models import Location
-from jobs import snapshot
+from jobs.lifecycle import snapshot
 from jobs.models import Job, MachineType
 from jobs.rules.spec.machine_types import Needs, allocatable_mb
 from tests.doors.pages.rows import a_host, a_machine_type

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from console import accounts, tokens
 from console.models import Invitation
-from jobs import seating
+from jobs.lifecycle import claims
 from jobs.models import AuditEntry, Job, Membership, Project, Quota, Run
 from tests.doors.pages.conftest import PASSWORD
 from tests.doors.pages.rows import a_host, a_job
@@ -216,7 +216,7 @@ def test_the_report_of_a_month_and_its_csv(browser, cast, project):
     job = a_job(project, cast.bob, host=a_host())
     month = timezone.now().replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     Run.objects.update(created_at=month - timedelta(hours=3), cpus=2)
-    seating.release([Run.objects.get().pk], month + timedelta(hours=1))
+    claims.release([Run.objects.get().pk], month + timedelta(hours=1))
     before = f"{month - timedelta(days=1):%Y-%m}"
     page = text(browser("vera").get(f"/usage/?month={before}&project=default"))
     assert "bob" in page and "6.00" in page and "CPUs only" in page

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from agents.infra.sql import Change, Given, Read
+from jobs.lifecycle.snapshot import hold_jobs
 from jobs.models import Job
-from jobs.snapshot import hold_jobs
 
 log = logging.getLogger(__name__)
 

@@ -26,12 +26,12 @@ from agents.infra.clock import Clock
 from agents.infra.database_errors import NO_DATABASE
 from agents.infra.failpoints import failpoint
 from agents.infra.sql import Change, Given, Writing
-from jobs import events, seating, snapshot
+from jobs.lifecycle import claims, job_history, snapshot
+from jobs.lifecycle.snapshot import Rows
 from jobs.models import Job, Replica, Run, Transition
 from jobs.rules.lifecycle.decide import decide
 from jobs.rules.lifecycle.plan import Left, Plan, Stop
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase, check
-from jobs.snapshot import Rows
 from jobs.wake import announce, hints
 
 log = logging.getLogger(__name__)
@@ -206,7 +206,7 @@ def _apply(rows: Rows, plan: Plan, changes: Changes) -> None:
         old = runs[restart.after]
         old.replica = replicas[restart.replica]
         number = _next_number(rows, old)
-        changes.runs.append(seating.again(job, snapshot.spec_of(job), old, number, changes.now, addresses))
+        changes.runs.append(claims.again(job, snapshot.spec_of(job), old, number, changes.now, addresses))
         changes.released.append(old.pk)
         changes.restarted += [old.replica_id] if restart.counts else []
         changes.hosts.add(old.host_id)
@@ -221,7 +221,7 @@ def _apply(rows: Rows, plan: Plan, changes: Changes) -> None:
     changes.left += plan.left
     for host, names in _unproved(rows, plan).items():
         changes.unproved[host].append(f"job {job.pk} ({some(names)})")
-    changes.transitions += events.of_plan(rows, plan, changes.now)
+    changes.transitions += job_history.of_plan(rows, plan, changes.now)
     _release(rows, plan, changes)
     if visible(plan):
         changes.topics |= {f"job:{job.pk}", f"jobs:{job.project.name}"}
@@ -242,7 +242,7 @@ def _new_addresses(rows: Rows, plan: Plan) -> dict[str, str]:
     taken = {take.run for take in plan.take}
     names = {replica.pk: replica.name for replica in rows.replicas}
     here = [run for run in rows.runs if run.attempt == rows.job.attempt and (not run.held or run.pk in taken)]
-    return {names[run.replica_id]: seating.address(run.host, run.port) for run in here}
+    return {names[run.replica_id]: claims.address(run.host, run.port) for run in here}
 
 
 def visible(plan: Plan) -> bool:
@@ -322,12 +322,12 @@ def _write(changes: Changes) -> None:
     _write_left(changes)
     if changes.released:
         failpoint("release.before")
-        seating.release(changes.released, now)
+        claims.release(changes.released, now)
         failpoint("release.after")
     if changes.runs:
-        seating.save(changes.runs, now)
+        claims.save(changes.runs, now)
     for run, addresses in changes.taken:
-        seating.take(run, snapshot.spec_of(run.job), addresses, now)
+        claims.take(run, snapshot.spec_of(run.job), addresses, now)
     for state, ids_of in changes.replicas.items():
         _replicas(ids=ids_of, state=state)
     if changes.restarted:

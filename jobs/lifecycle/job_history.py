@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from jobs.lifecycle.claims import Chair
+from jobs.lifecycle.snapshot import Rows, flags_of
 from jobs.models import Job, Run, Transition
 from jobs.rules.lifecycle import history_kinds
 from jobs.rules.lifecycle.history_kinds import Kind
 from jobs.rules.lifecycle.plan import TRAINYARD, Event, Plan
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState
 from jobs.rules.scheduling.wait_reasons import QUOTA, wait_kind
-from jobs.seating import Chair
-from jobs.snapshot import Rows, flags_of
 
 WAITS_APART = timedelta(minutes=5)
 

@@ -18,7 +18,7 @@ from django.db.models import F, Q
 
 from agents.infra.sql import Columns, Given, Read
 from agents.models import Host, HostStatus
-from jobs import closing
+from jobs.lifecycle import closed_hosts
 from jobs.models import Job, Project, Replica, Run
 from jobs.rules.lifecycle.states import TERMINAL, FlagName, JobState, ReplicaState, RunPhase
 from jobs.rules.lifecycle.views import Flag, JobView, Outcome, ReplicaView, RunView
@@ -229,7 +229,7 @@ def _run(run: Run, replica: str) -> RunView:
         held=run.held,
         held_why=run.held_why,
         gone=run.declared_lost_at is not None,
-        drain=closing.emptied(run.host),
+        drain=closed_hosts.emptied(run.host),
         gpus=bool(run.gpu_uuids),
         sampled_at=run.sampled_at,
         active_at=run.active_at,
