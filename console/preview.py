@@ -10,13 +10,14 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agents.models import Gpu, HostStatus
-from jobs import directories, floor, machine_types, quotas
+from jobs import quotas
 from jobs.models import GpuClaim, Project
 from jobs.rules.scheduling.placement import HostView, Lacking, Placer, words
 from jobs.rules.scheduling.quota import gpus_of
 from jobs.rules.spec.advice import Advice
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.machine_types import Needs, Types
+from jobs.scheduling import capacity, machine_types, output_directories
 
 SHOWN_HOSTS = 8
 
@@ -55,11 +56,11 @@ def of(spec: CustomJobSpec, location: str, types: Types, project: Project, user:
     start = _start(spec, location, types)
     if start.tone != "bad":
         start = _over_quota(spec, types, project, user) or start
-    return replace(start, advice=directories.advice_about(spec, location, types))
+    return replace(start, advice=output_directories.advice_about(spec, location, types))
 
 
 def _over_quota(spec: CustomJobSpec, types: Types, project: Project, user: User) -> Preview | None:
-    gpus = gpus_of(ask.needs for ask in floor.asks_of(spec, types))
+    gpus = gpus_of(ask.needs for ask in capacity.asks_of(spec, types))
     over = quotas.refusal(project, user, gpus, timezone.now())
     return (
         Preview("wait", "hourglass", "It would wait for quota.", f"{over[0].upper()}{over[1:]}.")
@@ -69,18 +70,18 @@ def _over_quota(spec: CustomJobSpec, types: Types, project: Project, user: User)
 
 
 def _start(spec: CustomJobSpec, location: str, types: Types) -> Preview:
-    never = floor.refusal(spec, location, types)
+    never = capacity.refusal(spec, location, types)
     if never:
         return Preview("bad", "cross", "It can never start here.", never.text)
-    asks = floor.asks_of(spec, types)
-    here = floor.look()
-    placed = Placer(here.views, floor.ports()).place(asks, here.location(location))
+    asks = capacity.asks_of(spec, types)
+    here = capacity.look()
+    placed = Placer(here.views, capacity.ports()).place(asks, here.location(location))
     if isinstance(placed, Lacking):
         return Preview(
             "wait",
             "hourglass",
             "It would wait.",
-            here.why(placed.text, location) if here.in_service else floor.NO_HOST,
+            here.why(placed.text, location) if here.in_service else capacity.NO_HOST,
         )
     names = sorted({here.hosts[seat.host_id].name for seat in placed})
     more = f" and {len(names) - SHOWN_HOSTS} more" if len(names) > SHOWN_HOSTS else ""
@@ -100,10 +101,10 @@ def gpu_offers() -> list[GpuOffer]:
 
 def machine_offers(location: str) -> list[MachineOffer]:
     """Every machine type that may be asked for there, and on how many hosts it fits: ever, and now."""
-    here = floor.look()
+    here = capacity.look()
     place = here.location(location)
     free = [view for view in here.views if view.location == place]
-    hosts = floor.empty(place)
+    hosts = capacity.empty(place)
     return [_machine_offer(type_, hosts, free) for type_ in machine_types.catalogue(location)]
 
 
@@ -111,7 +112,7 @@ def _machine_offer(
     type_: machine_types.Defined, hosts: Sequence[HostView], free: Sequence[HostView]
 ) -> MachineOffer:
     wanted = type_.needs
-    ever = sum(floor.holds(view, wanted) for view in hosts)
-    now = sum(floor.fits(view, wanted) for view in free) if ever else 0
+    ever = sum(capacity.holds(view, wanted) for view in hosts)
+    now = sum(capacity.fits(view, wanted) for view in free) if ever else 0
     text = f"{words(wanted)}; {f'fits on {now} of {ever} hosts now' if ever else 'no host can hold it'}"
     return MachineOffer(type_.name, text, type_.memory_mb, wanted.memory_mb, wanted, type_.own, ever, now)

@@ -25,7 +25,7 @@ from jobs import absences, intake, recovering, wanted
 from jobs.appending import Appender
 from jobs.learning import Told, Tries
 from jobs.lifecycle.advance import Advanced, advance_quietly
-from jobs.schedule import schedule_quietly
+from jobs.scheduling.scheduler import schedule_quietly
 from jobs.wake import announce, hints
 
 log = logging.getLogger(__name__)

@@ -15,10 +15,11 @@ from agents.hosts import gpu_quarantine, history
 from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
 from agents.models import Host, HostStatus
-from jobs import absences, audit, passes
+from jobs import absences, audit
 from jobs.lifecycle.advance import advance
 from jobs.models import Job, Run
-from jobs.moves import PLACED
+from jobs.scheduling import pass_lock
+from jobs.scheduling.moves import PLACED
 from jobs.wake import announce, hints
 
 MOST_MESSAGE = 500
@@ -175,7 +176,7 @@ def _living(host: Host) -> int:
 
 def _locked(host: Host) -> Host:
     """Nobody is placed on it meanwhile."""
-    passes.claim()
+    pass_lock.claim()
     row = Host.every.select_for_update(no_key=True).get(pk=host.pk)
     if row.retired_at is not None:
         raise Refused("host", f"{row.name} was removed.")

@@ -18,9 +18,10 @@ from agents.hosts import recovery
 from agents.infra.refusals import Refused
 from agents.links.port import Want
 from agents.models import Host, HostStatus, Recovery
-from jobs import absences, audit, passes
+from jobs import absences, audit
 from jobs.models import Job, Proof, Run, Stray
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
+from jobs.scheduling import pass_lock
 from jobs.wake import announce, hints
 
 MOST_WHY = 500
@@ -64,7 +65,7 @@ def begin(why: str, actor: str, now: datetime) -> None:
     if not why or len(why) > MOST_WHY:
         raise Refused("why", f"Say in 1 to {MOST_WHY} characters why; everybody reads it.")
     with transaction.atomic():
-        passes.claim()
+        pass_lock.claim()
         if not recovery.begin(f"{actor} says: {why}", now):
             raise Refused("recovery", "Trainyard is in recovery mode already.")
         audit.note(actor, "recovery.begin", "deployment", "recovery", None, {"why": why}, now)
@@ -74,7 +75,7 @@ def begin(why: str, actor: str, now: datetime) -> None:
 def confirm(stop: Collection[str], actor: str, now: datetime) -> None:
     """Go on. Of the strays, those named are stopped; what is missing is over, and its jobs go on by their rules."""
     with transaction.atomic():
-        passes.claim()
+        pass_lock.claim()
         rows = list(Recovery.objects.select_for_update().filter(confirmed_at=None))
         if not rows:
             raise Refused("recovery", "Nothing waits to be confirmed.")

@@ -19,7 +19,7 @@ from agents.infra.failpoints import failpoint
 from agents.infra.refusals import Conflict, Exhausted, Refused, Unavailable
 from agents.infra.sql import Columns, Given, Insert, Read
 from agents.models import Host, HostEvent, HostStatus
-from jobs import absences, floor, machine_types, passes, quotas, samples, segments, storage
+from jobs import absences, quotas, samples, segments, storage
 from jobs.lifecycle.advance import QUEUED_LOOK, advance
 from jobs.models import Job, Project, Replica, Run, Transition
 from jobs.models.first_rows import DEFAULT
@@ -27,6 +27,7 @@ from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPha
 from jobs.rules.scheduling.order import LABEL, NORMAL, PRIORITIES, priority_of
 from jobs.rules.spec.custom_job import CustomJob, to_document
 from jobs.rules.spec.machine_types import Types
+from jobs.scheduling import capacity, machine_types, pass_lock
 from jobs.wake import announce, hints
 
 __all__ = [
@@ -78,7 +79,7 @@ def submit(
     check_priority(asked, project, may_prioritize)
     if storage.low():
         raise Unavailable("The disk of this console is nearly full. Nothing is accepted until there is room.")
-    never = floor.refusal(asked.job_spec, location, types)
+    never = capacity.refusal(asked.job_spec, location, types)
     if never is not None:
         raise Refused(never.field, never.text)
     quotas.check_queue(project, user)
@@ -156,7 +157,7 @@ def delete(job: Job, actor: str, now: datetime) -> None:
 def remove_host(host: Host, actor: str, now: datetime) -> None:
     """Out of service, for good. Refused while something may run there."""
     with transaction.atomic():
-        passes.claim()  # nobody is placed on it meanwhile
+        pass_lock.claim()  # nobody is placed on it meanwhile
         row = Host.every.select_for_update(no_key=True).get(pk=host.pk)
         holding = Run.objects.filter(host=row, released_at=None).count()
         if holding:
@@ -241,7 +242,7 @@ def _rows(
             labels=dict(asked.labels),
             machine_types=machine_types.frozen(asked.job_spec, types),
             replica_count=len(seats),
-            **floor.columns_of(asked.job_spec, asked.labels, types, project.highest_priority),
+            **capacity.columns_of(asked.job_spec, asked.labels, types, project.highest_priority),
             state=JobState.QUEUED,
             reason="Waits to be placed.",
             created_at=now,

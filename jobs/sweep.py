@@ -20,10 +20,11 @@ from agents.hosts import history
 from agents.infra.clock import Clock
 from agents.infra.database_errors import NO_DATABASE
 from agents.models import Host
-from jobs import idle, notices, proving, samples, schedule, segments, shells, usage
+from jobs import idle, notices, proving, samples, segments, shells, usage
 from jobs.absences import mark_jobs_of
 from jobs.lifecycle.advance import advance
 from jobs.models import Job, Tick
+from jobs.scheduling import scheduler
 from jobs.wake import hints
 
 log = logging.getLogger(__name__)
@@ -80,7 +81,7 @@ def wake(clock: Clock) -> None:
 
 
 def place(clock: Clock) -> None:
-    schedule.unasked(clock.now())
+    scheduler.unasked(clock.now())
 
 
 def prove(clock: Clock) -> None:

@@ -12,9 +12,9 @@ from agents.infra.clock import Clock
 from agents.infra.database_errors import NO_DATABASE
 from agents.links import fleet
 from jobs import checks, postman
-from jobs import schedule as scheduling
 from jobs import sweep as sweeping
 from jobs.lifecycle import advance as advancing
+from jobs.scheduling import scheduler as scheduling
 
 
 @shared_task(name="jobs.tasks.advance", throws=NO_DATABASE)

@@ -16,8 +16,9 @@ from console import access
 from console.api import resources
 from console.api.custom_jobs import absolute
 from console.api.views import OurView
-from jobs import directories, printing
+from jobs import printing
 from jobs.models import Job, Run
+from jobs.scheduling import output_directories
 
 Document = dict[str, Any]
 
@@ -67,7 +68,7 @@ def document(job: Job, web_access: dict[str, str]) -> Document:
         "priority": job.priority,
         "spot": job.spot,
         "flags": job.flags,
-        "advice": [{"kind": one.kind, "text": one.text} for one in directories.advice_of(job)],
+        "advice": [{"kind": one.kind, "text": one.text} for one in output_directories.advice_of(job)],
         "customJob": resources.custom_job(job, web_access),
         "replicas": replicas,
     }

@@ -14,9 +14,9 @@ from agents.infra import refusals
 from console import access, preview
 from console.api.errors import Refused
 from console.api.views import OurView, person
-from jobs import machine_types
 from jobs.models import MachineType
 from jobs.rules.spec.machine_types import allocatable_mb
+from jobs.scheduling import machine_types
 
 NUMBERS = {"cpus": (float, int), "memoryMb": (int,), "acceleratorCount": (int,)}
 BOUNDS = {

@@ -1,10 +1,10 @@
-"""The form of a machine type. What may be defined is decided by jobs.machine_types."""
+"""The form of a machine type. What may be defined is decided by jobs.scheduling.machine_types."""
 
 from __future__ import annotations
 
 from django import forms
 
-from jobs.machine_types import LEAST_CPUS, MOST_CPUS, MOST_GPUS, MOST_MEMORY_MB
+from jobs.scheduling.machine_types import LEAST_CPUS, MOST_CPUS, MOST_GPUS, MOST_MEMORY_MB
 
 
 class DefineType(forms.Form):

@@ -19,11 +19,11 @@ from console.presenters.last_words import LastWords, last_words
 from console.presenters.replicas import ReplicaLine, replica_lines, tally
 from console.presenters.timeline import Again, Chosen, Timeline, started_again, timeline
 from console.presenters.use import Use, use
-from jobs import directories
 from jobs.models import Job
 from jobs.rules.lifecycle.retry import CANCELLED_TEXT
 from jobs.rules.lifecycle.states import TERMINAL, FlagName, JobState
 from jobs.rules.spec.advice import Advice
+from jobs.scheduling import output_directories
 
 EVERYTHING = Chosen()
 
@@ -141,7 +141,7 @@ def page(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobPage:
         labels=tuple(sorted(job.labels.items())),
         facts=tuple(asked.facts(job)),
         pools=tuple(asked.pools(job)),
-        advice=directories.advice_of(job),
+        advice=output_directories.advice_of(job),
         document=json.dumps(document, indent=2, ensure_ascii=False),
         live=live(job, user, chosen),
     )

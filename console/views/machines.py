@@ -15,8 +15,8 @@ from agents.models import Location
 from console import access, preview
 from console.forms.machines import DefineType
 from console.views.people import person
-from jobs import machine_types
 from jobs.models import MachineType
+from jobs.scheduling import machine_types
 
 
 @require_http_methods(["GET", "POST"])

@@ -22,10 +22,11 @@ from console import access, preview
 from console.forms.jobs import AnyDraft, Chosen, Draft, JsonDraft
 from console.forms.sample import SAMPLE
 from console.views.people import person
-from jobs import machine_types, services
+from jobs import services
 from jobs.models import Job
 from jobs.rules.spec import parse
 from jobs.rules.spec.parse import Violation
+from jobs.scheduling import machine_types
 
 EMPTY: dict[str, Any] = {
     "jobSpec": {

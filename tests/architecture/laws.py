@@ -30,7 +30,7 @@ RUNNER_STOREYS = (
     *("namespaces", "containment", "home", "linux", "failpoints", "digest", "wire", "__init__"),
 )
 NAMELESS = frozenset({"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"})
-STATE_WRITERS = frozenset({"jobs/lifecycle/advance.py", "jobs/schedule.py"})
+STATE_WRITERS = frozenset({"jobs/lifecycle/advance.py", "jobs/scheduling/scheduler.py"})
 # The state of a GPU is another thing, below the floor of jobs, and has one writer of its own.
 GPU_STATE_WRITER = "agents/hosts/gpu_quarantine.py"
 OLDEST_HOST_PYTHON = (3, 7)

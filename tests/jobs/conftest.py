@@ -8,9 +8,10 @@ from django.utils import timezone
 
 from agents.links.port import Arrival
 from agents.models import Gpu, Host, HostStatus, Location
-from jobs import intake, schedule, segments, services, storage
+from jobs import intake, segments, services, storage
 from jobs.learning import Tries
 from jobs.models import Membership, Project, Role, Run
+from jobs.scheduling import scheduler
 from tests.jobs.paper import InlineDesk, PaperHost
 
 
@@ -88,7 +89,7 @@ def submit(project, alice):
     def submit_and_place(document=None, request_id=None, location="default", place=True):
         job = services.submit(project, alice, document or spec(), location, request_id, timezone.now())
         if place:
-            schedule.schedule(timezone.now())
+            scheduler.schedule(timezone.now())
         job.refresh_from_db()
         return job
 

@@ -14,7 +14,7 @@ from agents.links.orders import Forget, Pull, Said, Start, Stop, orders
 from agents.links.port import Arrival, Fact, Forgotten, Frame, LogEnd
 from jobs.desk import JobsDesk
 from jobs.lifecycle.advance import advance_quietly
-from jobs.schedule import schedule_quietly
+from jobs.scheduling.scheduler import schedule_quietly
 
 
 class Inline:

@@ -8,9 +8,10 @@ from django.utils import timezone
 from agents.infra.refusals import Refused
 from agents.links.port import Arrival
 from agents.models import GpuState, Host, HostEvent, HostStatus
-from jobs import intake, maintenance, schedule
+from jobs import intake, maintenance
 from jobs.learning import Tries
 from jobs.models import AuditEntry, GpuClaim, Run, Transition
+from jobs.scheduling import scheduler
 from tests.jobs.conftest import gang, pool_of, spec
 from tests.jobs.paper import settle
 from tests.jobs.test_moves import held, look, places
@@ -71,7 +72,7 @@ def test_what_ran_there_goes_on_elsewhere_and_comes_to_an_end_when_the_host_come
     given_up.refresh_from_db()
     assert given_up.proved_at and given_up.why == "lost"
     assert given_up.log_complete_at and given_up.log_stored == given_up.log_size > 0
-    schedule.schedule_quietly(timezone.now())
+    scheduler.schedule_quietly(timezone.now())
     lost.row.refresh_from_db()
     assert lost.row.gone_at is None and HostEvent.objects.filter(host=lost.row, kind="back").count() == 1
     assert set(lost.row.gpus.values_list("state", flat=True)) == {GpuState.CLEANING}

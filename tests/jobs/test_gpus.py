@@ -10,11 +10,11 @@ from django.utils import timezone
 from agents.hosts import gpu_quarantine, history
 from agents.links.port import Arrival, Fact
 from agents.models import Gpu, Host, HostEvent, HostStatus
-from jobs import floor
 from jobs import gpus as service
 from jobs.lifecycle.snapshot import spec_of
 from jobs.models import GpuClaim, Run, Transition
-from jobs.schedule import schedule
+from jobs.scheduling import capacity
+from jobs.scheduling.scheduler import schedule
 from tests.jobs.conftest import spec
 from tests.jobs.paper import settle
 from tests.jobs.test_starts import Refusing
@@ -87,7 +87,7 @@ def test_a_job_that_finds_no_other_place_waits_and_says_so(host, submit, desk):
     job.refresh_from_db()
     assert (job.state, job.job_retries) == ("QUEUED", 0)
     assert "2 are quarantined" in job.reason
-    assert floor.refusal(spec_of(job), "default") is None, "they are there, and may be free one day"
+    assert capacity.refusal(spec_of(job), "default") is None, "they are there, and may be free one day"
     assert not report(host, {"GPU-h1-0": [STRANGER]}) and state() == "quarantined"
     assert not report(host, {"GPU-h1-0": []}), "free once may be chance"
     assert (

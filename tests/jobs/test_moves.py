@@ -11,9 +11,10 @@ from django.utils import timezone
 from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
 from agents.models import Host, HostEvent, HostStatus
-from jobs import maintenance, schedule, services
+from jobs import maintenance, services
 from jobs.lifecycle.advance import advance
 from jobs.models import GpuClaim, Job, Run, Transition
+from jobs.scheduling import scheduler
 from tests.jobs.conftest import gang, pool_of, spec
 from tests.jobs.paper import settle
 
@@ -24,12 +25,12 @@ def drain(host, minutes=None, force=False, message="new disk"):
 
 
 def later(desk, minutes, *hosts):
-    schedule.schedule_quietly(timezone.now() + timedelta(minutes=minutes))
+    scheduler.schedule_quietly(timezone.now() + timedelta(minutes=minutes))
     settle(desk, *hosts)
 
 
 def look(desk, *hosts):
-    schedule.schedule_quietly(timezone.now())
+    scheduler.schedule_quietly(timezone.now())
     settle(desk, *hosts)
 
 
@@ -134,7 +135,7 @@ def test_a_cancel_in_the_middle_of_a_move_leaves_nothing_held_anywhere(desk, add
     settle(desk, one)
     two = add_host("three", gpus=2)
     drain(one)
-    schedule.schedule_quietly(timezone.now())  # places are held, nobody has heard of the stop yet
+    scheduler.schedule_quietly(timezone.now())  # places are held, nobody has heard of the stop yet
     assert held(one) == held(two) == 1
     two.turn(desk)
     assert two.ledger == [], "a place that is held is not started"
@@ -153,7 +154,7 @@ def test_a_job_whose_peer_does_not_answer_is_not_stopped_into_nothing(desk, add_
     add_host("four", gpus=2)
     type(one.row).every.filter(pk=two.row.pk).update(status=HostStatus.UNREACHABLE)
     drain(one)
-    schedule.schedule_quietly(timezone.now())
+    scheduler.schedule_quietly(timezone.now())
     job.refresh_from_db()
     assert (
         "two does not answer" in job.reason and not Run.objects.filter(stop_wanted_at__isnull=False).exists()
@@ -206,7 +207,7 @@ def test_a_place_that_is_lost_before_anybody_came_leaves_its_number_to_nobody(de
     settle(desk, one, two)
     three = add_host("three", gpus=2)
     drain(one)
-    schedule.schedule_quietly(timezone.now())
+    scheduler.schedule_quietly(timezone.now())
     assert held(three) == 1
     Host.objects.filter(pk=three.row.pk).update(status=HostStatus.UNREACHABLE, status_since=timezone.now())
     maintenance.declare_gone(three.row, "three", "root", timezone.now())

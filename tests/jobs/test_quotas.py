@@ -18,7 +18,7 @@ from jobs.models import AuditEntry, DefaultQuota, Job, Project, Run
 from jobs.quotas import Target
 from jobs.rules.scheduling.policy import BEHIND, KEPT
 from jobs.rules.scheduling.quota import Metric
-from jobs.schedule import schedule
+from jobs.scheduling.scheduler import schedule
 from tests.jobs.conftest import spec
 from tests.jobs.paper import settle
 

@@ -18,11 +18,12 @@ from django.utils import timezone
 from agents.infra.clock import Clock
 from agents.links.port import Arrival
 from agents.models import Host
-from jobs import schedule, services, sweep
+from jobs import services, sweep
 from jobs.desk import JobsDesk
 from jobs.lifecycle.advance import advance
 from jobs.models import GpuClaim, Job, Run, Transition
 from jobs.rules.lifecycle.states import TERMINAL, JobState, legal
+from jobs.scheduling import scheduler
 from tests.jobs.conftest import gang, pool_of, spec
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
@@ -87,8 +88,8 @@ def test_many_hands_lose_nothing(seed, add_host, submit):
     try:
         for host in hosts:
             crowd.go(live(host, desk, random.Random(dice.random())))
-        crowd.go(lambda: schedule.schedule(timezone.now()))
-        crowd.go(lambda: schedule.schedule(timezone.now()))
+        crowd.go(lambda: scheduler.schedule(timezone.now()))
+        crowd.go(lambda: scheduler.schedule(timezone.now()))
         crowd.go(lambda: sweep.advance_due(Clock()))
         crowd.go(lambda: advance([job.pk for job in dice.sample(jobs, 10)], Clock()))
         for job in jobs[::9]:
@@ -122,7 +123,7 @@ def test_of_two_schedulers_one_places_and_the_other_finds_nothing_to_do(add_host
     def one():
         try:
             barrier.wait(30)
-            schedule.schedule(timezone.now())
+            scheduler.schedule(timezone.now())
         except Exception as problem:
             errors.append(problem)
         finally:
@@ -159,7 +160,7 @@ def test_a_host_that_is_removed_while_jobs_are_placed_holds_none(add_host, submi
         thread = threading.Thread(target=remove)
         thread.start()
         barrier.wait(30)
-        schedule.schedule(timezone.now())
+        scheduler.schedule(timezone.now())
         thread.join(60)
         host.refresh_from_db()
         job.refresh_from_db()
@@ -173,7 +174,7 @@ def test_a_cancel_that_meets_a_placement_wins(add_host, submit):
     add_host(cpus=100)
     jobs = [submit(place=False) for _ in range(10)]
     crowd = Crowd()
-    crowd.go(lambda: schedule.schedule(timezone.now()), pause_s=0)
+    crowd.go(lambda: scheduler.schedule(timezone.now()), pause_s=0)
     try:
         for job in jobs:
             services.cancel(job, "alice", timezone.now())

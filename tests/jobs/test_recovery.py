@@ -13,8 +13,9 @@ from agents.hosts.seals import Bearer
 from agents.infra.refusals import Refused
 from agents.links.port import Arrival
 from agents.models import HostEvent, Recovery
-from jobs import floor, recovering, schedule, services, strays
+from jobs import recovering, services, strays
 from jobs.models import AuditEntry, Job, Proof, Run, Stray
+from jobs.scheduling import capacity, scheduler
 from tests.jobs.conftest import spec
 from tests.jobs.paper import PaperRun, settle
 from tests.jobs.test_moves import look
@@ -135,7 +136,7 @@ def test_the_log_of_what_is_known_is_fetched_meanwhile(desk, restored):
     settle_once = one.turn(desk)
     run.refresh_from_db()
     assert settle_once and run.log_stored == len(one.runs[run.pk].log)
-    schedule.schedule_quietly(timezone.now())
+    scheduler.schedule_quietly(timezone.now())
 
 
 OTHER = "1795000000000000002-workerpool0-0-a1-r0"
@@ -276,14 +277,14 @@ def test_what_a_stray_of_ours_holds_is_not_given_to_others(desk, add_host, submi
     Stray.objects.filter(run=LOST).update(cpus=0, memory_mb=0, gpu_uuids=[], port=None)
     inventory(one, desk)
     recovering.confirm([], "root", timezone.now())
-    [view] = floor.look().views
+    [view] = capacity.look().views
     assert (view.used_cpus, view.used_memory_mb, view.used_gpus) == (5.0, 9_000, {"GPU-one-0"})
     assert view.used_ports == {29_500}
     fits, waits = submit(spec(machine="custom-3-6000", gpus=1)), submit(spec(machine="custom-1-1000"))
     assert states(fits, waits) == ["PENDING", "QUEUED"] and fits.runs.get().gpu_uuids == ["GPU-one-1"]
     lost.phase = "closed"
     inventory(one, desk)
-    schedule.schedule(timezone.now())
+    scheduler.schedule(timezone.now())
     assert states(waits) == ["PENDING"]
 
 

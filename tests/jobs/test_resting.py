@@ -8,10 +8,11 @@ import pytest
 from django.utils import timezone
 
 from agents.infra.clock import Clock
-from jobs import schedule, services
+from jobs import services
 from jobs.lifecycle import claims, faulty_jobs
 from jobs.lifecycle.advance import advance
 from jobs.models import Job
+from jobs.scheduling import scheduler
 from tests.jobs.conftest import spec
 
 
@@ -39,21 +40,21 @@ def test_it_rests_longer_each_time_and_is_told_of_once(add_host, submit, poison,
     add_host(cpus=1)
     job, other = submit({**spec(), "displayName": "poison"}, place=False), submit(spec(), place=False)
     now = timezone.now()
-    schedule.schedule(now)
-    assert (state_of(job), job.reason) == ("QUEUED", schedule.OUR_FAULT)
+    scheduler.schedule(now)
+    assert (state_of(job), job.reason) == ("QUEUED", scheduler.OUR_FAULT)
     assert state_of(other) == "PENDING", "the place that it could not take is given away"
     assert minutes(job.rests_until - now) == 1
     add_host("h2")
     tried = poison["tries"]
     for seconds in (1, 30, 59):
-        schedule.unasked(now + timedelta(seconds=seconds))
+        scheduler.unasked(now + timedelta(seconds=seconds))
     assert poison["tries"] == tried, "nobody tries while it rests"
     for rest in (2, 4, 8):
-        schedule.unasked(at := job.rests_until)
+        scheduler.unasked(at := job.rests_until)
         assert state_of(job) == "QUEUED" and minutes(job.rests_until - at) == rest
     assert len(told(caplog)) == 1 and "a fault of ours" in caplog.text
     poison["words"] = "another fault"
-    schedule.unasked(at := job.rests_until)
+    scheduler.unasked(at := job.rests_until)
     assert state_of(job) == "QUEUED" and minutes(job.rests_until - at) == 1 and len(told(caplog)) == 2
 
 
@@ -69,9 +70,9 @@ def test_when_the_fault_is_gone_it_starts(add_host, submit, poison):
     add_host()
     job = submit({**spec(), "displayName": "poison"})
     poison["words"] = ""
-    schedule.unasked(job.rests_until - timedelta(seconds=1))
+    scheduler.unasked(job.rests_until - timedelta(seconds=1))
     assert state_of(job) == "QUEUED"
-    schedule.unasked(job.rests_until)
+    scheduler.unasked(job.rests_until)
     assert (state_of(job), job.fault, job.rests_until, job.reason) == ("PENDING", None, None, "")
 
 
@@ -96,7 +97,7 @@ def test_a_rest_that_does_not_take_hold_ends_the_passes_too(add_host, submit, po
         assert len(offered) < 9, "it goes on and on"
 
     monkeypatch.setattr(faulty_jobs, "rest", no_rest)
-    schedule.schedule(timezone.now())
+    scheduler.schedule(timezone.now())
     assert state_of(other) == "PENDING" and state_of(job) == "QUEUED" and 0 < len(offered) <= 3
 
 

@@ -10,17 +10,18 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agents.models import Gpu, Host, HostStatus
-from jobs import floor, machine_types, schedule, services
+from jobs import services
 from jobs.lifecycle import claims
 from jobs.models import GpuClaim, Project, Run, Tick, Transition
 from jobs.rules.scheduling.placement import HostView
 from jobs.rules.scheduling.policy import BEHIND
+from jobs.scheduling import capacity, machine_types, scheduler
 from tests.jobs.conftest import gang, pool_of, spec
 from tests.jobs.paper import settle
 
 
 def pass_now():
-    schedule.schedule(timezone.now())
+    scheduler.schedule(timezone.now())
 
 
 def state_of(job):
@@ -30,10 +31,10 @@ def state_of(job):
 
 def test_without_a_host_a_job_waits_and_says_what_to_do(submit, add_host):
     job = submit(spec(gpus=8, kind="NVIDIA_H100_80GB"))
-    assert (job.state, job.reason) == ("QUEUED", floor.NO_HOST)
+    assert (job.state, job.reason) == ("QUEUED", capacity.NO_HOST)
     host = add_host(status=HostStatus.UNREACHABLE, gpus=8, kind="NVIDIA_H100_80GB", cpus=64)
     pass_now()
-    assert state_of(job) == "QUEUED" and job.reason == schedule.NONE_UP
+    assert state_of(job) == "QUEUED" and job.reason == scheduler.NONE_UP
     Host.objects.filter(pk=host.row.pk).update(status=HostStatus.UP, cordoned=True)
     pass_now()
     assert state_of(job) == "QUEUED"
@@ -89,7 +90,7 @@ def test_a_place_that_a_constraint_refuses_is_offered_again(add_host, submit, mo
     add_host(cpus=4, gpus=2)
     taken = submit(spec(gpus=1))
     stray = GpuClaim.objects.get().gpu
-    honest = floor.look
+    honest = capacity.look
 
     def blind(held):
         """As if the claims had been read before another scheduler wrote its own."""
@@ -97,15 +98,15 @@ def test_a_place_that_a_constraint_refuses_is_offered_again(add_host, submit, mo
         view = HostView(**{name: getattr(ground.views[0], name) for name in ("id", "name", "location", "address")},
                         cpus=9.0, memory_mb=16_000, gpus=ground.views[0].gpus,
                         used_ports=ground.views[0].used_ports)  # fmt: skip
-        return floor.Floor(ground.hosts, (view,), ground.locations, True)
+        return capacity.Floor(ground.hosts, (view,), ground.locations, True)
 
-    monkeypatch.setattr(floor, "look", blind)
+    monkeypatch.setattr(capacity, "look", blind)
     clashes, fine = submit(spec(gpus=1), place=False), submit(place=False)
     pass_now()
     assert (state_of(clashes), state_of(fine)) == ("QUEUED", "PENDING")
     assert GpuClaim.objects.filter(gpu=stray).count() == 1 and Run.objects.filter(job=taken).count() == 1
     assert not Transition.objects.filter(job=clashes, to_state="PENDING").exists()
-    monkeypatch.setattr(floor, "look", honest)
+    monkeypatch.setattr(capacity, "look", honest)
     pass_now()
     assert state_of(clashes) == "PENDING"
 
@@ -143,7 +144,7 @@ def test_a_port_is_not_given_twice(add_host, submit):
     for _ in range(3):
         submit(gang(pool_of(), pool_of(count=4)))
     ports = list(Run.objects.values_list("port", flat=True))
-    assert len(set(ports)) == 15 and set(ports) <= set(floor.ports())
+    assert len(set(ports)) == 15 and set(ports) <= set(capacity.ports())
 
 
 def test_runs_without_a_row_for_their_gpu_are_an_error_not_a_silent_claim(add_host, submit):
@@ -160,7 +161,7 @@ def test_runs_without_a_row_for_their_gpu_are_an_error_not_a_silent_claim(add_ho
 def test_only_a_pass_that_began_after_the_hint_spares_another(passes, placed, add_host, submit, monkeypatch):
     """The pass that was under way when the hint came may have read too early."""
     add_host()
-    job, honest = submit(place=False), schedule.claim
+    job, honest = submit(place=False), scheduler.claim
 
     def claim():
         """While we wait for the lock, others end so many passes."""
@@ -168,7 +169,7 @@ def test_only_a_pass_that_began_after_the_hint_spares_another(passes, placed, ad
             Tick.objects.update(serial=passes)
         return honest()
 
-    monkeypatch.setattr(schedule, "claim", claim)
+    monkeypatch.setattr(scheduler, "claim", claim)
     pass_now()
     assert (state_of(job) == "PENDING") == placed
 

@@ -11,13 +11,14 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agents.models import Gpu, Host
-from jobs import ground, quotas, schedule, services
+from jobs import quotas, services
 from jobs.models import Job, Membership, Project, Role, Run, Tick, Transition
 from jobs.quotas import Target
 from jobs.rules.scheduling.order import LABEL
 from jobs.rules.scheduling.policy import BEHIND
 from jobs.rules.scheduling.quota import Metric
 from jobs.rules.spec.json_fields import Refused
+from jobs.scheduling import queue_snapshot, scheduler
 from tests.jobs.conftest import gang, pool_of, spec
 from tests.jobs.paper import settle
 
@@ -25,7 +26,7 @@ KIND = "NVIDIA_L4"
 
 
 def pass_now():
-    schedule.schedule(timezone.now())
+    scheduler.schedule(timezone.now())
 
 
 def state_of(job):
@@ -142,7 +143,7 @@ def test_a_short_job_passes_one_that_waits_and_is_told_of_and_a_long_one_does_no
     long, short = submit(timed(spec(gpus=1), 90_000)), submit(timed(spec(gpus=1), 600))
     assert (long.state, long.reason, short.state) == ("QUEUED", BEHIND, "PENDING")
     version = large.version
-    schedule.schedule(timezone.now() + timedelta(seconds=40))
+    scheduler.schedule(timezone.now() + timedelta(seconds=40))
     large.refresh_from_db()
     assert large.version <= version + 1 and "h1 frees by" in large.reason
 
@@ -173,18 +174,18 @@ def test_many_who_wait_cost_few_statements(add_host, submit, django_assert_max_n
     pass_now()
     with django_assert_max_num_queries(20):
         pass_now()
-    assert {state_of(job) for job in waiting} == {"QUEUED"} and len(ground.waiting()) == 60
+    assert {state_of(job) for job in waiting} == {"QUEUED"} and len(queue_snapshot.waiting()) == 60
 
 
 def test_a_long_queue_is_not_looked_at_all_the_time_and_each_change_is_seen(add_host, submit, monkeypatch):
-    monkeypatch.setattr(schedule, "SHORT_QUEUE", 2)
+    monkeypatch.setattr(scheduler, "SHORT_QUEUE", 2)
     add_host(gpus=1)
     for _ in range(4):
         submit(spec(gpus=1), place=False)
 
     def looks(at):
         before = Tick.objects.get(name="schedule").serial
-        schedule.unasked(at)
+        scheduler.unasked(at)
         return Tick.objects.get(name="schedule").serial - before
 
     pass_now()

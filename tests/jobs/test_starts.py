@@ -15,7 +15,7 @@ from jobs.lifecycle.advance import advance
 from jobs.maintenance import declare_gone
 from jobs.models import GpuClaim, Run, Transition
 from jobs.rules.lifecycle.retry import INTERNAL_TEXT
-from jobs.schedule import schedule
+from jobs.scheduling.scheduler import schedule
 from tests.jobs.conftest import gang, pool_of
 from tests.jobs.paper import PaperHost, PaperRun, settle
 

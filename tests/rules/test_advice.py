@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jobs.directories import holder
 from jobs.rules.spec.advice import HINT, WARNING, advice
+from jobs.scheduling.output_directories import holder
 from tests.rules.cast import pool, spec
 
 SHORT = {"timeout_s": 3600.0}

@@ -8,8 +8,8 @@ import pytest
 from django.utils import timezone
 
 from agents.models import Host, HostEvent
-from jobs import schedule
 from jobs.models import AuditEntry, Job, Run
+from jobs.scheduling import scheduler
 from tests.doors.pages.rows import a_host, a_job
 from tests.doors.pages.test_new_job import FORM
 
@@ -20,14 +20,14 @@ def test_nothing_is_placed_on_a_cordoned_host_and_whoever_waits_reads_why(browse
     done = root.post(f"/hosts/{host.pk}/cordon", {"message": "new  disk"}, follow=True)
     assert "takes no new jobs" in done.content.decode() and "new disk" in done.content.decode()
     bob.post("/jobs/new", FORM)
-    schedule.schedule(timezone.now())
+    scheduler.schedule(timezone.now())
     job = Job.objects.get()
     assert job.state == "QUEUED" and "gpu-03 is closed to new jobs by root: new disk." in job.reason
     assert job.reason in bob.get(f"/jobs/{job.pk}/").content.decode()
     assert "new disk" in bob.get("/hosts/").content.decode()
     assert "new disk" in bob.get(f"/hosts/{host.pk}/").content.decode()
     root.post(f"/hosts/{host.pk}/uncordon")
-    schedule.schedule(timezone.now())
+    scheduler.schedule(timezone.now())
     job.refresh_from_db()
     assert job.state == "PENDING" and job.runs.get().host == host
     assert list(AuditEntry.objects.values_list("what", "actor", "subject")) == [
@@ -45,7 +45,7 @@ def test_where_other_hosts_are_open_the_closed_ones_are_told_beside_the_reason(b
     browser("bob").post(
         "/jobs/new", {**FORM, "pool0-accelerator_type": "NVIDIA_L4", "pool0-accelerator_count": "8"}
     )
-    schedule.schedule(timezone.now())
+    scheduler.schedule(timezone.now())
     reason = Job.objects.get().reason
     assert reason.startswith("Needs 1 x 8 NVIDIA_L4") and reason.endswith(
         "closed is closed to new jobs by root."
@@ -121,7 +121,7 @@ def test_pid_namespaces_are_switched_where_the_host_can_have_them_and_go_with_th
         assert root.post(url, sent).status_code == 302
         assert root.post(url, sent).status_code == 302  # said again, nothing changes
         browser("bob").post("/jobs/new", FORM)
-        schedule.schedule(timezone.now())
+        scheduler.schedule(timezone.now())
         run = Run.objects.latest("created_at")
         orders[run.order["pid_namespace"]] = run.host
         shown = "a PID namespace for each run" in root.get(f"/hosts/{host.pk}/").content.decode()

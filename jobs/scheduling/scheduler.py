@@ -24,19 +24,20 @@ from agents.infra.database_errors import NO_DATABASE
 from agents.infra.failpoints import failpoint
 from agents.infra.sql import Change, Given, Read
 from agents.models import Recovery
-from jobs import floor, ground, holders, moves, quotas, usage
-from jobs.floor import Floor
+from jobs import holders, quotas, usage
 from jobs.lifecycle import claims, faulty_jobs, job_history, snapshot
 from jobs.lifecycle.advance import advance_quietly
 from jobs.lifecycle.claims import Chair
 from jobs.models import Job, Replica, Tick, Transition
-from jobs.passes import TICK, claim, one_more, serial
 from jobs.rules.lifecycle.decide import LOOK_AGAIN_S
 from jobs.rules.lifecycle.states import JobState, ReplicaState
 from jobs.rules.scheduling.order import Waiting
 from jobs.rules.scheduling.policy import Ground, Served, serve
 from jobs.rules.scheduling.views import Seat
 from jobs.rules.spec.custom_job import CustomJobSpec
+from jobs.scheduling import capacity, moves, queue_snapshot
+from jobs.scheduling.capacity import Floor
+from jobs.scheduling.pass_lock import TICK, claim, one_more, serial
 from jobs.wake import announce, hints
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ _questions = Read(
         .order_by()
         .values_list(
             "serial",
-            Exists(ground.waiting().order_by()),
+            Exists(queue_snapshot.waiting().order_by()),
             Exists(moves.hosts_to_leave().order_by()),
             Exists(Recovery.objects.filter(confirmed_at=None).order_by()),
         )
@@ -97,7 +98,7 @@ class Pass:
 def unasked(now: datetime) -> None:
     """The sweep's look, in case a hint was lost. A pass costs what the queue is long, so a long one is let rest."""
     faulty_jobs.wake(now)
-    waiting = ground.waiting().count()
+    waiting = queue_snapshot.waiting().count()
     if waiting > SHORT_QUEUE and not _asked()[1]:
         at = Tick.objects.filter(name=TICK).values_list("at", flat=True).first()
         if at is not None and timedelta() <= now - at < min(waiting * REST_PER_JOB, MOST_REST):
@@ -146,7 +147,7 @@ def _asked() -> tuple[int | None, bool]:
     One query, for nearly every call ends with it.
     """
     if not (rows := _questions()):
-        return (serial() if ground.waiting().exists() else None), moves.hosts_to_leave().exists()
+        return (serial() if queue_snapshot.waiting().exists() else None), moves.hosts_to_leave().exists()
     before, somebody, leaving, observing = rows[0]
     if observing:
         return None, False
@@ -156,21 +157,21 @@ def _asked() -> tuple[int | None, bool]:
 def _pass(now: datetime) -> Pass:
     done = Pass()
     held = holders.read()
-    here = floor.look(held)
-    queue = ground.queue(here, now)
+    here = capacity.look(held)
+    queue = queue_snapshot.queue(here, now)
     if not here.views:
         why = here.why_none(NONE_UP)
         _tell(done, queue, Served(reasons={each.job: why for each in queue.waiting}), now)
         return done
-    occupied = ground.occupied(held, here.kinds, now)
+    occupied = queue_snapshot.occupied(held, here.kinds, now)
     served = serve(
         Ground(
             here.views,
-            floor.ports(),
+            capacity.ports(),
             occupied.running,
             usage.shares(now, held) if queue.several else {},
             occupied.held,
-            settings.TRAINYARD.preempt_grace_s + ground.AFTER_STOP_S,
+            settings.TRAINYARD.preempt_grace_s + queue_snapshot.AFTER_STOP_S,
         ),
         queue.waiting,
         quotas.book(now),
@@ -187,7 +188,7 @@ def _pass(now: datetime) -> Pass:
     return done
 
 
-def _add_what_is_closed(here: Floor, queue: ground.Queue, served: Served) -> None:
+def _add_what_is_closed(here: Floor, queue: queue_snapshot.Queue, served: Served) -> None:
     for each in queue.waiting:
         why = served.reasons.get(each.job)
         if why is not None and each.job not in served.over_quota:
@@ -197,7 +198,7 @@ def _add_what_is_closed(here: Floor, queue: ground.Queue, served: Served) -> Non
 def _locked(placed: Sequence[tuple[Waiting, tuple[Seat, ...]]], done: Pass, now: datetime) -> list[Placed]:
     """The rows, held from here on. Who was cancelled meanwhile is left out, and so is who cannot be read."""
     ids = [each.job for each, _ in placed]
-    jobs = {job.pk: job for job in snapshot.lock_jobs(ids) if ground.wants_a_place(job)}
+    jobs = {job.pk: job for job in snapshot.lock_jobs(ids) if queue_snapshot.wants_a_place(job)}
     found = []
     for each, seats in placed:
         job = jobs.get(each.job)
@@ -280,7 +281,7 @@ def _make_room(served: Served, done: Pass, now: datetime) -> None:
             done.preempted.add(one.job)
 
 
-def _stop_clocks(queue: ground.Queue, served: Served, now: datetime) -> None:
+def _stop_clocks(queue: queue_snapshot.Queue, served: Served, now: datetime) -> None:
     """Who waits for quota does not wait for capacity: the time for that stands still meanwhile (rules/verdict.py)."""
     waiting = Job.every.filter(state=JobState.QUEUED)
     begin = (served.over_quota & queue.limited) - queue.paused.keys()
@@ -303,9 +304,9 @@ def _named(job: Job, to: Job) -> str:
     return f"job {job.pk}, {job.display_name}, of {job.owner_name}"
 
 
-def _tell(done: Pass, queue: ground.Queue, served: Served, now: datetime) -> None:
+def _tell(done: Pass, queue: queue_snapshot.Queue, served: Served, now: datetime) -> None:
     """Words are written only where they changed, so that a long queue costs nothing while it waits."""
-    changed = list(ground.told_again(queue, served.reasons, served.starts))
+    changed = list(queue_snapshot.told_again(queue, served.reasons, served.starts))
     done.more |= len(changed) > MOST_TOLD
     reasons: dict[tuple[str, float | None], list[int]] = defaultdict(list)
     for pk in changed[:MOST_TOLD]:

@@ -13,13 +13,14 @@ from django.db.models import Q
 from agents.infra.refusals import Refused
 from agents.infra.sql import Columns, Given, Read
 from agents.models import Gpu, Location
-from jobs import audit, floor
+from jobs import audit
 from jobs.models import MachineType
 from jobs.rules.spec import machine_types
 from jobs.rules.spec.custom_job import ACCELERATORS, CustomJob, CustomJobSpec
 from jobs.rules.spec.json_fields import Refused as Refusals
 from jobs.rules.spec.machine_types import Needs, Types, allocatable_mb
 from jobs.rules.spec.parse import parse
+from jobs.scheduling import capacity
 
 NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 ACCELERATOR = re.compile(r"(?:NVIDIA|AMD|INTEL)_[A-Z0-9_]{1,56}", re.ASCII)
@@ -51,7 +52,7 @@ class Defined:
 
 def of_location(named: str) -> Types:
     """The admins' own types in this location, by name. One for the location wins over one for all."""
-    rows = [_TYPE.of(row) for row in _types(location=floor.resolved(named, floor.locations()))]
+    rows = [_TYPE.of(row) for row in _types(location=capacity.resolved(named, capacity.locations()))]
     everywhere_first = sorted(rows, key=lambda row: row.location_id is not None)
     return {row.name: _needs(row) for row in everywhere_first}
 
@@ -72,7 +73,7 @@ def read(document: object, named: str) -> tuple[CustomJob, Types]:
 
 def gpus_of(named: str) -> set[str]:
     """The types of GPUs that the hosts of a location have."""
-    location = floor.resolved(named, Location.objects.values_list("name", flat=True))
+    location = capacity.resolved(named, Location.objects.values_list("name", flat=True))
     there = Gpu.objects.filter(present=True, host__retired_at=None, host__location__name=location)
     return set(there.values_list("accelerator_type", flat=True).distinct())
 
@@ -85,7 +86,7 @@ def frozen(spec: CustomJobSpec, types: Types) -> dict[str, object]:
 
 def catalogue(named: str) -> Iterable[Defined]:
     """Every type that may be asked for in this location, the admins' own first."""
-    location = floor.resolved(named, Location.objects.values_list("name", flat=True))
+    location = capacity.resolved(named, Location.objects.values_list("name", flat=True))
     nominal = {
         row.name: row.memory_mb
         for row in sorted(

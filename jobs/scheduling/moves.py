@@ -21,8 +21,6 @@ from django.db.models import F, Q, QuerySet
 from agents.hosts import history
 from agents.infra.clock import Clock
 from agents.models import Host, HostStatus
-from jobs import floor, passes
-from jobs.floor import Floor
 from jobs.lifecycle import claims, closed_hosts, snapshot
 from jobs.lifecycle.advance import advance_quietly
 from jobs.lifecycle.snapshot import SILENT, Rows
@@ -30,6 +28,8 @@ from jobs.models import Job, Replica, Run
 from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
 from jobs.rules.scheduling.placement import Ask, Lacking, Placer, Seat
+from jobs.scheduling import capacity, pass_lock
+from jobs.scheduling.capacity import Floor
 from jobs.wake import announce
 
 log = logging.getLogger(__name__)
@@ -60,10 +60,10 @@ def move(clock: Clock) -> frozenset[int]:
     """Find places for whoever must leave; the hosts on which something else is wanted now."""
     done = Done()
     with transaction.atomic():
-        passes.claim()
+        pass_lock.claim()
         now = clock.now()
-        ground = floor.look()
-        placer = Placer(ground.views, floor.ports())
+        ground = capacity.look()
+        placer = Placer(ground.views, capacity.ports())
         for rows in snapshot.lock(_leaving()):
             _offer(rows, placer, ground, done, now)
         _note_empty(now)
@@ -141,7 +141,9 @@ def _must_leave(each: Leaver) -> bool:
 
 def _seats(rows: Rows, leavers: list[Leaver], placer: Placer, ground: Floor) -> tuple[Seat, ...] | Lacking:
     job = rows.job
-    needs = {ask.replica: ask.needs for ask in floor.asks_of(snapshot.spec_of(job), snapshot.types_of(job))}
+    needs = {
+        ask.replica: ask.needs for ask in capacity.asks_of(snapshot.spec_of(job), snapshot.types_of(job))
+    }
     asks = tuple(Ask(each.replica.name, needs[each.replica.name]) for each in leavers)
     return placer.place(asks, ground.location(job.location_name), spread=job.pk)
 

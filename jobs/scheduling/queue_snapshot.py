@@ -10,8 +10,6 @@ from datetime import datetime
 from django.db.models import QuerySet
 
 from agents.infra.sql import Read
-from jobs import floor
-from jobs.floor import Floor
 from jobs.holders import Holder
 from jobs.lifecycle import faulty_jobs, snapshot
 from jobs.models import Job
@@ -20,6 +18,8 @@ from jobs.rules.scheduling import resource_requests
 from jobs.rules.scheduling.order import Waiting
 from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S
 from jobs.rules.scheduling.running_jobs import Claim, Running
+from jobs.scheduling import capacity
+from jobs.scheduling.capacity import Floor
 
 # How long a job may take from its place to its start; its timeout counts from there.
 START_S = 600.0
@@ -115,7 +115,7 @@ def _read(ids: list[int], now: datetime) -> int:
     read = 0
     for job in Job.every.filter(pk__in=ids[:1_000]):
         try:
-            columns = floor.columns_of(snapshot.spec_of(job), job.labels, snapshot.types_of(job))
+            columns = capacity.columns_of(snapshot.spec_of(job), job.labels, snapshot.types_of(job))
         except Exception as problem:
             faulty_jobs.rest(job, problem, "Job %s cannot be read, and is not offered a place.", now)
             continue
