@@ -20,9 +20,9 @@ from weakref import WeakKeyDictionary
 from agents.infra.sql import Given, Read
 from console import registry, websocket
 from console.reads import ask
-from jobs import logs, tips
+from jobs.logs import live_end, reader
+from jobs.logs.live_end import Status
 from jobs.models import Run
-from jobs.tips import Status
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Viewer(Protocol):
 
 
 def status(run_id: str) -> Status | None:
-    return tips.look(run_id, BEYOND)[0]
+    return live_end.look(run_id, BEYOND)[0]
 
 
 def newest_run(replica_id: int) -> str | None:
@@ -85,7 +85,7 @@ def newest_run(replica_id: int) -> str | None:
 
 def read(run_id: str, start: int, limit: int) -> Piece:
     """What the store has at `start`: some bytes, a gap, or nothing (yet)."""
-    chunk = logs.read(Run(pk=run_id), start, limit)
+    chunk = reader.read(Run(pk=run_id), start, limit)
     if chunk.gaps:
         return Piece(start, chunk.gaps[0].end, b"", chunk.gaps[0].reason)
     return Piece(start, chunk.end, chunk.data)
@@ -214,7 +214,7 @@ class Tail:
 
 
 def _news(run_id: str, start: int) -> tuple[Status | None, list[Piece]]:
-    seen, blocks = tips.look(run_id, start)
+    seen, blocks = live_end.look(run_id, start)
     pieces: list[Piece] = []
     left = LOOK_BYTES
     for block in blocks:

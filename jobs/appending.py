@@ -21,9 +21,9 @@ from psycopg.types.numeric import Int8
 
 from agents.infra.failpoints import failpoint
 from agents.links.port import Arrival, Frame
-from jobs import segments, storage
 from jobs.learning import Told
-from jobs.pieces import Block, Tail
+from jobs.logs import segments, storage
+from jobs.logs.pieces import Block, Tail
 from jobs.rules.lifecycle.states import RunPhase
 
 # Runs whose ends are remembered. Beyond it all are forgotten, and learned again at their next batch.

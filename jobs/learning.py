@@ -13,10 +13,11 @@ from agents.hosts import gpu_quarantine
 from agents.infra.failpoints import failpoint
 from agents.infra.sql import Given, Writing
 from agents.links.port import Fact, Frame, Gap, LogEnd, Sample, Taken
-from jobs import facts, samples, segments
+from jobs import facts, samples
 from jobs.lifecycle import snapshot
+from jobs.logs import segments
+from jobs.logs.pieces import Block, Tail
 from jobs.models import LogGap, Run, RunSample
-from jobs.pieces import Block, Tail
 from jobs.rules.lifecycle.states import RunPhase
 
 # A payload that cannot be read is asked for again so often; then its range is a gap like any other.

@@ -19,8 +19,9 @@ from agents.infra.failpoints import failpoint
 from agents.infra.refusals import Conflict, Exhausted, Refused, Unavailable
 from agents.infra.sql import Columns, Given, Insert, Read
 from agents.models import Host, HostEvent, HostStatus
-from jobs import absences, quotas, samples, segments, storage
+from jobs import absences, quotas, samples
 from jobs.lifecycle.advance import QUEUED_LOOK, advance
+from jobs.logs import segments, storage
 from jobs.models import Job, Project, Replica, Run, Transition
 from jobs.models.first_rows import DEFAULT
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase

@@ -20,9 +20,10 @@ from agents.hosts import history
 from agents.infra.clock import Clock
 from agents.infra.database_errors import NO_DATABASE
 from agents.models import Host
-from jobs import idle, notices, proving, samples, segments, shells, usage
+from jobs import idle, notices, samples, shells, usage
 from jobs.absences import mark_jobs_of
 from jobs.lifecycle.advance import advance
+from jobs.logs import segments, verify
 from jobs.models import Job, Tick
 from jobs.scheduling import scheduler
 from jobs.wake import hints
@@ -85,7 +86,7 @@ def place(clock: Clock) -> None:
 
 
 def prove(clock: Clock) -> None:
-    proving.prove(proving.due(clock.now(), PROOFS), clock.now())
+    verify.prove(verify.due(clock.now(), PROOFS), clock.now())
 
 
 def roll_long(clock: Clock) -> None:

@@ -12,7 +12,8 @@ from django.conf import settings
 from agents.hosts import recovery
 from agents.infra.sql import Given, Read
 from agents.links.port import Want
-from jobs import recovering, storage
+from jobs import recovering
+from jobs.logs import storage
 from jobs.models import Run, Stray
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
 

@@ -16,7 +16,7 @@ from console import access
 from console.api import resources
 from console.api.custom_jobs import absolute
 from console.api.views import OurView
-from jobs import printing
+from jobs.logs import last_printed
 from jobs.models import Job, Run
 from jobs.scheduling import output_directories
 
@@ -42,7 +42,7 @@ def document(job: Job, web_access: dict[str, str]) -> Document:
     runs: dict[int, list[Run]] = {}
     for run in job.runs.all():
         runs.setdefault(run.replica_id, []).append(run)
-    printed = printing.last_printed([of[-1].pk for of in runs.values()], timezone.now())
+    printed = last_printed.last_printed([of[-1].pk for of in runs.values()], timezone.now())
     replicas = [
         {
             "name": replica.name,

@@ -21,7 +21,7 @@ from console.api import errors
 from console.api.errors import Refused
 from console.api.views import OurView
 from console.reads import ask
-from jobs import logs
+from jobs.logs import reader
 from jobs.models import Job, Run
 
 # Read and held at once for one download. A small block costs more to find than to read.
@@ -151,7 +151,7 @@ def _window(request: Request, run: Run) -> tuple[int, int]:
     if "at" in asked:
         if not re.fullmatch(r"\d{1,10}(\.\d{1,6})?", asked["at"]):
             raise Refused("at", "at must be a time in seconds since 1970.")
-        low = min(logs.offset_at(run, float(asked["at"])), run.log_stored)
+        low = min(reader.offset_at(run, float(asked["at"])), run.log_stored)
     if "limit" in asked:
         high = min(high, low + number(asked["limit"], "limit"))
     return min(low, run.log_stored), max(high, min(low, run.log_stored))

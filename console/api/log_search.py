@@ -21,10 +21,11 @@ from console.api.errors import Refused
 from console.api.log_bytes import number, run_of
 from console.api.views import OurView
 from console.presenters.last_words import plain
-from jobs import facts, finding, searching
+from jobs import facts
+from jobs.logs import job_search, run_search
+from jobs.logs.job_search import START, Place
+from jobs.logs.search_pattern import Needle
 from jobs.models import Job
-from jobs.needles import Needle
-from jobs.searching import START, Place
 
 MOST_TEXT = 200
 TOKEN = re.compile(r"(\d{1,4})-(\d{1,6})-(\d{1,6})-(\d{1,6})-(\d{1,18})")
@@ -41,7 +42,7 @@ class SearchView(OurView):
         run = run_of(job, replica, request.query_params.get("run", ""))
         if run is None:
             return Response({"run": "", "hits": [], "searchedTo": 0, "stored": 0})
-        found = finding.find(run, needle, min(start, run.log_stored), run.log_stored)
+        found = run_search.find(run, needle, min(start, run.log_stored), run.log_stored)
         end = run.log_stored if found.over else found.end
         answer: Document = {"run": run.pk, "searchedTo": end, "stored": run.log_stored}
         return Response({**answer, "hits": [document(hit) for hit in found.hits]})
@@ -56,7 +57,7 @@ class SearchAllView(OurView):
         if runs not in ("newest", "all"):
             raise Refused("runs", "runs must be newest or all.")
         begin = _place(request.query_params.get("pageToken", ""))
-        page = searching.search(job, needle, begin, earlier=runs == "all")
+        page = job_search.search(job, needle, begin, earlier=runs == "all")
         answer: Document = {
             "hits": [_line(line) for line in page.lines],
             "searched": page.searched,
@@ -65,7 +66,7 @@ class SearchAllView(OurView):
         return Response({**answer, **({"nextPageToken": _token(page.next)} if page.next else {})})
 
 
-def document(hit: finding.Hit) -> Document:
+def document(hit: run_search.Hit) -> Document:
     return {"offset": hit.offset, "line": hit.line, "text": plain(hit.text)}
 
 
@@ -77,7 +78,7 @@ def _asked(request: Request, job_id: str) -> tuple[Job, Needle]:
     return job, Needle(text)
 
 
-def _line(line: searching.Line) -> Document:
+def _line(line: job_search.Line) -> Document:
     run, at = line.run, facts.moment(line.hit.wall)
     told = {"time": resources.stamp(at)} if at else {}
     return {

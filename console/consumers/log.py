@@ -23,9 +23,9 @@ from agents.infra.sql import Given, Read
 from console import access, registry, tails, websocket
 from console.consumers.sockets import GONE, BadMessage, Closed, Receive, Send, Socket
 from console.reads import ask
-from jobs import logs
+from jobs.logs import reader
+from jobs.logs.live_end import Status
 from jobs.models import Job, Replica, Run
-from jobs.tips import Status
 
 # Sent and not acknowledged, at most: what a viewer that never reads costs.
 WINDOW = 256 * 1024
@@ -198,7 +198,7 @@ class LogSocket(Socket):
         if place.tail is not None:
             return max(0, stored - place.tail)
         if place.at is not None:
-            return min(await ask(logs.offset_at, Run(pk=run_id), place.at), stored)
+            return min(await ask(reader.offset_at, Run(pk=run_id), place.at), stored)
         return min(place.offset or 0, stored)
 
     async def _head(self, tail: tails.Tail, cursor: int, **more: object) -> Status:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from jobs import logs
+from jobs.logs import reader
 from jobs.models import Job, Run
 from jobs.rules.lifecycle.states import JobState, ReplicaState
 
@@ -42,7 +42,7 @@ def _end(run: Run) -> tuple[bytes, bool]:
     """The last bytes of its log, and whether they begin at the first one. What lies before a gap is left out."""
     at, data, whole = max(run.log_stored - BYTES, 0), b"", run.log_stored <= BYTES
     while at < run.log_stored:
-        chunk = logs.read(run, at, BYTES)
+        chunk = reader.read(run, at, BYTES)
         if chunk.end == at:
             break
         if chunk.gaps and chunk.data:

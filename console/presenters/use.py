@@ -12,7 +12,7 @@ from django.utils import timezone
 from console.presenters.badges import Badge
 from console.presenters.charts import Charts, charts, gib
 from console.presenters.replicas import ReplicaLine
-from jobs import printing
+from jobs.logs import last_printed
 from jobs.models import Job, Run, RunSample
 from jobs.rules.lifecycle import quiet_replicas
 from jobs.rules.lifecycle.states import RunPhase
@@ -73,7 +73,7 @@ def use(job: Job, replicas: Sequence[ReplicaLine], replica: str, span: str, sort
 def _now(replicas: Sequence[ReplicaLine], chosen: str, at: datetime) -> list[Now]:
     ids = [line.run for line in replicas if line.run]
     runs = Run.objects.only("cpus", "phase", "started_at").in_bulk(ids)
-    printed = printing.last_printed(ids, at)
+    printed = last_printed.last_printed(ids, at)
     fresh = RunSample.objects.filter(run__in=ids, step=10, at__gte=at - NOW).order_by("at")
     latest = {row.run_id: row for row in fresh}
     quiet = {

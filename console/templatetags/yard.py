@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from agents.hosts import recovery
 from console.presenters.badges import Badge
 from console.presenters.timeline import Chosen
-from jobs import logs
+from jobs.logs import reader
 
 register = template.Library()
 
@@ -33,7 +33,7 @@ def icon(name: str) -> SafeString:
 @register.simple_tag
 def logs_are_paused() -> bool:
     """For the banner: one look at the disk, no query."""
-    return logs.paused()
+    return reader.paused()
 
 
 @register.simple_tag

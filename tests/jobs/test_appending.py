@@ -13,8 +13,9 @@ from django.utils import timezone
 
 from agents.links.port import Arrival, Fact, Frame, Gap
 from agents.models import Host
-from jobs import intake, logs, segments, services
+from jobs import intake, services
 from jobs.learning import Tries
+from jobs.logs import reader, segments
 from jobs.models import Job, LogPiece, LogSegment, Run
 from jobs.wake import announce
 from tests.harness.services import Postgres
@@ -51,7 +52,7 @@ def only_the_short_way(monkeypatch):
 def log(run):
     row = Run.objects.get(pk=run)
     assert row.log_stored <= row.log_size
-    return b"".join(logs.stream(row, 0, row.log_stored))
+    return b"".join(reader.stream(row, 0, row.log_stored))
 
 
 def test_the_next_bytes_of_several_logs_are_stored_without_a_look(two, only_the_short_way):

@@ -17,7 +17,8 @@ from django.utils import timezone
 
 from agents.infra import failpoints
 from agents.links.port import Arrival
-from jobs import logs, services, sweep
+from jobs import services, sweep
+from jobs.logs import reader
 from jobs.models import GpuClaim, Job, Run, Transition
 from jobs.rules.lifecycle.states import TERMINAL, JobState, legal
 from tests.jobs.conftest import spec
@@ -123,7 +124,7 @@ def test_a_job_has_one_life_wherever_processes_die(point, cancelled, dies_at, pr
     assert job.state == ("CANCELLED" if cancelled else "SUCCEEDED")
     assert host.ledger == [run.pk] and run.released_at
     assert not GpuClaim.objects.filter(released_at=None).exists()
-    status = logs.status(run)
+    status = reader.status(run)
     assert status.complete and status.matches and status.size_here == run.log_size > 200_000
     rows = list(Transition.objects.filter(job=job, subject="job"))
     assert sum(row.to_state in TERMINAL for row in rows) == 1

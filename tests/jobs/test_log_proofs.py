@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 
 from agents.links.port import Fact
-from jobs import logs, proving
+from jobs.logs import reader, verify
 from jobs.models import LogGap, LogPiece, Run
 from tests.jobs.paper import digest_of, frame, settle
 
@@ -27,25 +27,25 @@ def test_a_log_that_differs_is_shown_and_stays_on_the_host(add_host, submit, des
     host.runs[run.pk].log = b"H" + honest[1:]
     settle(desk, host)
     Run.objects.update(log_digest_host=digest_of(honest + b"?"))
-    proving.prove([run.pk], timezone.now())
-    assert logs.status(run).matches is False
+    verify.prove([run.pk], timezone.now())
+    assert reader.status(run).matches is False
     settle(desk, host)
     assert run.pk in host.runs and Run.objects.get().forgotten_at is None
 
 
 def test_a_large_log_is_proved_a_bit_at_a_time(logged, monkeypatch):
     run, give = logged
-    monkeypatch.setattr(proving, "BLOCK", 1000)
+    monkeypatch.setattr(verify, "BLOCK", 1000)
     data = os.urandom(4500)
     give(frame(0, data))
     give(Fact({"phase": "closed", "log": {"size": 4500, "final": True, "digest": "?"}}))
-    monkeypatch.setattr(proving, "SLICE_S", 0)
+    monkeypatch.setattr(verify, "SLICE_S", 0)
     for step in range(1, 5):
-        proving._prove(Run.objects.get(), time.monotonic() - 1, timezone.now())
+        verify._prove(Run.objects.get(), time.monotonic() - 1, timezone.now())
         assert len(Run.objects.get().log_proof) == 32 * step
-    proving._prove(Run.objects.get(), time.monotonic() - 1, timezone.now())
-    digests = b"".join(proving.hashlib.sha256(data[i : i + 1000]).digest() for i in range(0, 4500, 1000))
-    assert logs.status(run).digest_here == "blocks8m:" + proving.hashlib.sha256(digests).hexdigest()
+    verify._prove(Run.objects.get(), time.monotonic() - 1, timezone.now())
+    digests = b"".join(verify.hashlib.sha256(data[i : i + 1000]).digest() for i in range(0, 4500, 1000))
+    assert reader.status(run).digest_here == "blocks8m:" + verify.hashlib.sha256(digests).hexdigest()
     assert Run.objects.get().prove_due_at is None
 
 
@@ -59,15 +59,15 @@ def test_short_logs_are_proved_together_and_one_that_is_broken_by_itself(
     for run in list(host.runs):
         host.end(desk, run, exit_code=0)
     settle(desk, host)
-    runs = proving.due(timezone.now(), 20)
+    runs = verify.due(timezone.now(), 20)
     LogPiece.objects.filter(run=runs[0]).update(data=b"junk", z=True)
     LogGap.objects.create(run_id=runs[1], start=0, end=1, reason="test")
     with django_assert_max_num_queries(25):
-        proving.prove(runs, timezone.now())
+        verify.prove(runs, timezone.now())
     told = {run.pk: (run.log_digest_here, run.log_digest_host) for run in Run.objects.filter(pk__in=runs)}
     assert told[runs[0]][0] == told[runs[1]][0] == "" and "cannot be proved" in caplog.text
     assert all(here == there != "" for here, there in (told[run] for run in runs[2:]))
-    assert proving.due(timezone.now(), 20) == []
+    assert verify.due(timezone.now(), 20) == []
 
 
 def test_a_log_that_cannot_be_read_keeps_no_other_from_its_proof(logged, caplog):
@@ -75,7 +75,7 @@ def test_a_log_that_cannot_be_read_keeps_no_other_from_its_proof(logged, caplog)
     give(frame(0, b"abc"), Fact({"phase": "closed", "log": {"size": 3, "final": True, "digest": "x"}}))
     LogPiece.objects.all().delete()
     now = timezone.now()
-    assert proving.due(now, 5) == [run.pk]
-    proving.prove([run.pk], now)
-    assert proving.due(now, 5) == [] and "cannot be proved" in caplog.text
-    assert proving.due(now + timedelta(minutes=1), 5) == [run.pk]
+    assert verify.due(now, 5) == [run.pk]
+    verify.prove([run.pk], now)
+    assert verify.due(now, 5) == [] and "cannot be proved" in caplog.text
+    assert verify.due(now + timedelta(minutes=1), 5) == [run.pk]

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from agents.links.port import Arrival, Fact, Frame, Gap, LogEnd
-from jobs import logs, proving, segments, storage
+from jobs.logs import reader, segments, storage, verify
 from jobs.models import LogGap, LogPiece, LogSegment, Run
 from tests.jobs.paper import InlineDesk, digest_of, frame
 
@@ -113,7 +113,7 @@ class LogStore(RuleBasedStateMachine):
     @rule(place=places, limit=st.integers(1, 300))
     def somebody_reads(self, place, limit):
         start = round(place * (len(self.file) + 3))
-        chunk = logs.read(self.run, start, limit)
+        chunk = reader.read(self.run, start, limit)
         assert chunk.end - chunk.start == len(chunk.data) <= limit
         assert chunk.data == self.file[chunk.start : chunk.end]
         assert set(range(start, min(chunk.start, self.stored))) <= self.lost
@@ -125,9 +125,9 @@ class LogStore(RuleBasedStateMachine):
     def stored_bytes_are_the_hosts(self):
         if not hasattr(self, "run"):
             return
-        assert logs.size(self.run) == self.stored
+        assert reader.size(self.run) == self.stored
         expected = bytes(self.file[i] for i in range(self.stored) if i not in self.lost)
-        assert b"".join(logs.stream(self.run, 0, self.stored)) == expected
+        assert b"".join(reader.stream(self.run, 0, self.stored)) == expected
 
     @invariant()
     def every_offset_is_covered_once(self):
@@ -151,8 +151,8 @@ class LogStore(RuleBasedStateMachine):
         self.take(Fact(document), *rest, LogEnd(len(self.file), digest))
         while segments.to_roll(100):
             segments.roll(self.run.pk)
-        proving.prove([self.run.pk], timezone.now())
-        status = logs.status(self.run)
+        verify.prove([self.run.pk], timezone.now())
+        status = reader.status(self.run)
         assert Run.objects.get(pk=self.run.pk).prove_due_at is None
         assert status.complete and status.matches is (None if self.lost else True), status
         assert sum(gap.end - gap.start for gap in status.gaps) == len(self.lost)

@@ -10,10 +10,11 @@ import pytest
 from django.utils import timezone
 
 from agents.links.port import Arrival, Frame, Gap
-from jobs import intake, logs, pieces, segments, storage
+from jobs import intake
 from jobs.learning import Tries
+from jobs.logs import pieces, reader, segments, storage
+from jobs.logs.pieces import Block, Unreadable, merged
 from jobs.models import LogGap, LogPiece, LogSegment, Run
-from jobs.pieces import Block, Unreadable, merged
 from tests.jobs.paper import frame, settle
 
 pytestmark = pytest.mark.django_db
@@ -35,9 +36,9 @@ def test_a_moment_is_found_wherever_it_lies(logged, rolled):
     if rolled:
         segments.roll(run.pk)
         assert LogSegment.objects.get().end == 600
-    found = [logs.offset_at(run, 1000.0 + second) for second in (-5, 0, 3.5, 7, 99)]
+    found = [reader.offset_at(run, 1000.0 + second) for second in (-5, 0, 3.5, 7, 99)]
     assert found == [0, 0, 300, 700, 900]
-    assert logs.read(run, 300, 1).data == b"3" and logs.read(run, 900, 500).data.startswith(b"9 ")
+    assert reader.read(run, 300, 1).data == b"3" and reader.read(run, 900, 500).data.startswith(b"9 ")
 
 
 def test_the_end_of_a_long_log_is_one_lookup(logged, django_assert_max_num_queries):
@@ -47,7 +48,7 @@ def test_the_end_of_a_long_log_is_one_lookup(logged, django_assert_max_num_queri
         pass
     assert LogSegment.objects.count() == 66
     with django_assert_max_num_queries(5):
-        assert len(logs.read(run, run.log_stored - 250, 1000).data) == 250
+        assert len(reader.read(run, run.log_stored - 250, 1000).data) == 250
 
 
 def test_of_two_that_roll_the_same_range_one_gives_up(logged, monkeypatch):
@@ -66,16 +67,16 @@ def test_of_two_that_roll_the_same_range_one_gives_up(logged, monkeypatch):
     assert {segment.key for segment in LogSegment.objects.all()} >= {
         k for k in storage.files(later) if run.pk in k
     }
-    assert LogSegment.objects.count() == 1 and len(b"".join(logs.stream(run, 0, 700))) == 700
+    assert LogSegment.objects.count() == 1 and len(b"".join(reader.stream(run, 0, 700))) == 700
 
 
 def test_a_stream_ends_where_it_was_asked_to_end_in_a_gap_too(logged):
     run, give = logged
     first, _, third = lines(0, 3)
     give(first, Gap(100, 200, "punched"), third)
-    assert b"".join(logs.stream(run, 0, 190)) == b"".join(logs.stream(run, 0, 100)) == first_raw(first)
-    assert len(b"".join(logs.stream(run, 0, 300))) == 200
-    assert logs.read(run, 120, 10).gaps == (logs.Hole(120, 200, "punched"),)
+    assert b"".join(reader.stream(run, 0, 190)) == b"".join(reader.stream(run, 0, 100)) == first_raw(first)
+    assert len(b"".join(reader.stream(run, 0, 300))) == 200
+    assert reader.read(run, 120, 10).gaps == (reader.Hole(120, 200, "punched"),)
 
 
 def first_raw(frame):
@@ -90,7 +91,7 @@ def test_a_log_that_is_cut_again_and_again_is_one_gap_for_as_long_as_nothing_com
     give(Gap(110, 120, "budget"), Gap(120, 200, "budget"))
     told = [(gap.start, gap.end, gap.reason) for gap in run.gaps.all()]
     assert told == [(100, 110, "truncated"), (110, 200, "budget")]
-    assert logs.size(run) == 200 and len(b"".join(logs.stream(run, 0, 200))) == 100
+    assert reader.size(run) == 200 and len(b"".join(reader.stream(run, 0, 200))) == 100
 
 
 def test_a_file_that_is_gone_is_a_gap_that_says_so(logged):
@@ -101,25 +102,25 @@ def test_a_file_that_is_gone_is_a_gap_that_says_so(logged):
     first, second = LogSegment.objects.order_by("start")
     give(*lines(14, 1))
     storage.remove(second.key)
-    whole = b"".join(logs.stream(run, 0, 1500))
+    whole = b"".join(reader.stream(run, 0, 1500))
     assert len(whole) == 1500 - (second.end - second.start)
     # What lies before it is read first; then the hole, from wherever it is looked at; then what lies behind.
-    assert logs.read(run, 0, 9999).end == first.end
+    assert reader.read(run, 0, 9999).end == first.end
     for offset in (second.start, second.start + 10):
-        chunk = logs.read(run, offset, 9999)
+        chunk = reader.read(run, offset, 9999)
         assert (chunk.data, chunk.end) == (b"", second.end)
-        assert chunk.gaps == (logs.Hole(offset, second.end, logs.NO_FILE),)
-    assert logs.read(run, second.end, 9999).end == 1500
+        assert chunk.gaps == (reader.Hole(offset, second.end, reader.NO_FILE),)
+    assert reader.read(run, second.end, 9999).end == 1500
 
 
 def test_small_pieces_become_few(logged, monkeypatch):
     run, give = logged
     monkeypatch.setattr(segments, "MANY_PIECES", 50)
     give(*lines(0, 60, size=10))
-    before = b"".join(logs.stream(run, 0, 600))
+    before = b"".join(reader.stream(run, 0, 600))
     assert segments.crowded(5) == [run.pk]
     segments.compact(run.pk)
-    assert LogPiece.objects.count() == 1 and b"".join(logs.stream(run, 0, 600)) == before
+    assert LogPiece.objects.count() == 1 and b"".join(reader.stream(run, 0, 600)) == before
     assert len(LogPiece.objects.get().at) <= 30
 
 
@@ -133,7 +134,7 @@ def test_a_gap_longer_than_a_segment_hides_no_byte(logged):
         while segments.roll(run.pk):
             pass
         expected = b"".join(zlib.decompress(each.data) for each in kept)
-        assert b"".join(logs.stream(run, 0, run.log_stored)) == expected
+        assert b"".join(reader.stream(run, 0, run.log_stored)) == expected
     assert run.log_stored - Run.objects.get().log_rolled < SEGMENT
 
 
@@ -148,9 +149,9 @@ def test_pieces_that_are_joined_while_they_are_rolled_lose_no_byte(logged, monke
         return write(key, data)
 
     monkeypatch.setattr(storage, "write", join_first)
-    before = b"".join(logs.stream(run, 0, 1000))
+    before = b"".join(reader.stream(run, 0, 1000))
     segments.roll(run.pk)
-    assert b"".join(logs.stream(run, 0, 1000)) == before
+    assert b"".join(reader.stream(run, 0, 1000)) == before
     later = timezone.now() + timedelta(hours=2)
     of_run = {key for key in storage.files(later) if key.startswith(f"{run.job_id}/")}
     assert of_run == set(LogSegment.objects.values_list("key", flat=True))
@@ -167,7 +168,7 @@ def test_a_log_that_is_deleted_while_it_is_rolled_stays_deleted(logged, monkeypa
 
     monkeypatch.setattr(storage, "write", delete_first)
     assert segments.roll(run.pk) is False
-    assert not LogSegment.objects.exists() and logs.read(run, 0, 9).data == b""
+    assert not LogSegment.objects.exists() and reader.read(run, 0, 9).data == b""
 
 
 def test_what_a_host_can_send_no_more_of_is_a_gap_after_three_tries(logged):
@@ -214,6 +215,6 @@ def test_below_the_floor_the_host_keeps_its_bytes(add_host, submit, desk, monkey
     monkeypatch.setattr(storage, "low", lambda: False)
     settle(desk, host)
     assert (
-        logs.status(Run.objects.get()).complete
-        and logs.read(Run.objects.get(), 0, 99).data == host.runs[run].log
+        reader.status(Run.objects.get()).complete
+        and reader.read(Run.objects.get(), 0, 99).data == host.runs[run].log
     )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.needles import Needle
+from jobs.logs.search_pattern import Needle
 
 LETTERS = st.text(st.sampled_from("aAöÖßẞsSſµμΜιΐςσΣéÉЖжǅǆ .*(\\😀"), min_size=1, max_size=5)
 

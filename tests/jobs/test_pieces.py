@@ -7,7 +7,7 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.pieces import Unreadable, inflate
+from jobs.logs.pieces import Unreadable, inflate
 
 
 def slowly(data, size):

@@ -8,8 +8,8 @@ import pytest
 from django.utils import timezone
 
 from agents.models import Host
+from jobs.logs.last_printed import last_printed
 from jobs.models import Run
-from jobs.printing import last_printed
 from tests.doors.rows_of_logs import write
 from tests.jobs.conftest import spec
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jobs import finding, searching
-from jobs.needles import Needle
-from jobs.searching import START, search
+from jobs.logs import job_search, run_search
+from jobs.logs.job_search import START, search
+from jobs.logs.search_pattern import Needle
 from tests.doors.pages.rows import a_run
 from tests.doors.rows_of_logs import write
 from tests.jobs.conftest import spec
@@ -44,10 +44,10 @@ def all_of(job, text, earlier=False):
     ("read", "hits", "runs"), [(10**6, 200, 100), (300, 200, 100), (10**6, 3, 100), (10**6, 200, 2)]
 )
 def test_each_line_of_each_replica_is_found_once_in_order(job, monkeypatch, read, hits, runs):
-    monkeypatch.setattr(finding, "STEP", 100)
-    monkeypatch.setattr(finding, "MOST_READ", read)
-    monkeypatch.setattr(finding, "MOST_HITS", hits)
-    monkeypatch.setattr(searching, "MOST_RUNS", runs)
+    monkeypatch.setattr(run_search, "STEP", 100)
+    monkeypatch.setattr(run_search, "MOST_READ", read)
+    monkeypatch.setattr(run_search, "MOST_HITS", hits)
+    monkeypatch.setattr(job_search, "MOST_RUNS", runs)
     every = list(job.runs.select_related("replica").order_by("replica__pool", "replica__index", "number"))
     for run in every:
         name = f"{run.replica.name} {run.number}".encode()
@@ -63,7 +63,7 @@ def test_each_line_of_each_replica_is_found_once_in_order(job, monkeypatch, read
 
 
 def test_what_is_started_meanwhile_is_looked_through_as_well(job, monkeypatch):
-    monkeypatch.setattr(searching, "MOST_RUNS", 1)
+    monkeypatch.setattr(job_search, "MOST_RUNS", 1)
     first = search(job, Needle("x"), START, False)
     assert first.next is not None
     replica = job.replicas.get(name="workerpool1-2")

@@ -10,7 +10,8 @@ from django.utils import timezone
 
 from agents.links.port import Arrival, LogEnd
 from agents.models import Host, HostStatus
-from jobs import logs, proving, segments, services, storage
+from jobs import services
+from jobs.logs import reader, segments, storage, verify
 from jobs.models import Job, LogPiece, LogSegment, Project, Run, Transition
 from jobs.rules.spec.parse import Refused
 from tests.jobs.conftest import spec
@@ -72,7 +73,7 @@ def test_with_a_full_disk_nothing_is_accepted_before_it_half_exists(submit, monk
     monkeypatch.setattr(storage, "low", lambda: True)
     with pytest.raises(services.Unavailable):
         submit()
-    assert not Job.every.exists() and logs.paused()
+    assert not Job.every.exists() and reader.paused()
 
 
 def test_a_deleted_job_is_gone_but_its_history_is_kept(add_host, submit, desk, monkeypatch):
@@ -89,7 +90,7 @@ def test_a_deleted_job_is_gone_but_its_history_is_kept(add_host, submit, desk, m
     services.delete(job, "alice", timezone.now())
     assert not Job.objects.filter(pk=job.pk).exists() and Job.every.get(pk=job.pk).deleted_by == "alice"
     assert Transition.objects.filter(job=job).exists() and not LogSegment.objects.exists()
-    assert logs.read(run, 0, 10).data == b""
+    assert reader.read(run, 0, 10).data == b""
     settle(desk, host)
     assert host.runs == {}  # the host may forget it, proved or not
 
@@ -109,15 +110,15 @@ def test_a_deletion_that_is_rolled_back_costs_no_byte(
         pass
     keys = list(LogSegment.objects.values_list("key", flat=True))
     assert keys and all(map(storage.store().exists, keys))
-    printed = logs.read(run, 0, 9999).data
+    printed = reader.read(run, 0, 9999).data
     with pytest.raises(KeyboardInterrupt), transaction.atomic():
         services.delete(job, "alice", timezone.now())
         raise KeyboardInterrupt
-    assert logs.read(run, 0, 9999).data == printed
+    assert reader.read(run, 0, 9999).data == printed
     with django_capture_on_commit_callbacks(execute=True):
         services.delete(job, "alice", timezone.now())
     assert not any(map(storage.store().exists, keys))
-    assert proving.due(timezone.now(), 5) == [], "what is not here any more is not proved"
+    assert verify.due(timezone.now(), 5) == [], "what is not here any more is not proved"
 
 
 def test_a_job_is_not_deleted_while_a_silent_host_may_run_it(add_host, submit, desk):
@@ -161,7 +162,7 @@ def test_a_host_is_removed_when_nothing_holds_it(add_host, submit, desk):
     settle(desk, host)
     services.remove_host(host.row, "alice", timezone.now())
     services.remove_host(host.row, "bob", timezone.now())
-    assert logs.status(Run.objects.get()).matches is not False and not Run.objects.get().gaps.exists()
+    assert reader.status(Run.objects.get()).matches is not False and not Run.objects.get().gaps.exists()
     row = Host.every.get()
     assert row.retired_at and [event.actor for event in row.events.all()] == ["alice"]
 
@@ -175,7 +176,7 @@ def test_a_silent_host_that_is_removed_leaves_a_gap_and_not_a_log_without_an_end
     host.end(desk, run.pk, exit_code=0)
     Host.objects.update(status=HostStatus.UNREACHABLE)
     services.remove_host(host.row, "alice", timezone.now())
-    status = logs.status(run)
+    status = reader.status(run)
     (gap,) = status.gaps
     assert status.complete and (gap.start, gap.end) == (run.log_stored, run.log_stored + 14)
     assert "h1 was removed" in gap.reason

@@ -14,9 +14,10 @@ from agents.hosts import history
 from agents.infra.clock import Clock
 from agents.infra.outbox import Outbox
 from agents.models import Host, HostEvent, HostStatus
-from jobs import intake, segments, storage, sweep, tasks
+from jobs import intake, sweep, tasks
 from jobs.learning import Tries
 from jobs.lifecycle import advance
+from jobs.logs import segments, storage
 from jobs.models import Job, LogPiece, Run, Tick
 from jobs.rules.lifecycle.plan import Event, Plan
 from jobs.rules.lifecycle.states import JobState
@@ -266,7 +267,7 @@ def test_a_log_that_cannot_be_rolled_and_a_part_that_fails_stop_nothing_else(
         arrivals = [intake.Arrival(run.pk, frame(at, b"xyz")) for at in range(0, 30, 3)]
         intake.take(host.row.pk, 7, arrivals, timezone.now(), Tries())
     LogPiece.objects.filter(run=broken).update(data=b"junk", z=True)
-    monkeypatch.setattr(sweep.proving, "due", lambda now, limit: 1 / 0)
+    monkeypatch.setattr(sweep.verify, "due", lambda now, limit: 1 / 0)
     sweep.sweep(timezone.now())
     assert whole.segments.exists() and not broken.segments.exists()
     assert broken.pk in caplog.text and "'prove' failed" in caplog.text

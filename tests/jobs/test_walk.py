@@ -9,8 +9,9 @@ from django.utils import timezone
 
 from agents.infra.clock import Clock
 from agents.models import Host, HostStatus
-from jobs import absences, logs, proving, services
+from jobs import absences, services
 from jobs.lifecycle.advance import advance
+from jobs.logs import reader, verify
 from jobs.models import GpuClaim, Job, Run, Transition
 from jobs.rules.lifecycle.states import JobState, legal
 from tests.jobs.conftest import gang, pool_of, spec
@@ -46,12 +47,12 @@ def test_a_job_walks_from_submit_to_its_last_byte(add_host, submit, desk):
     assert now_of(job).state == "SUCCEEDED" and job.ended_at and job.error_code is None
 
     settle(desk, host)
-    proving.prove([run.pk], timezone.now())
-    status = logs.status(run)
+    verify.prove([run.pk], timezone.now())
+    status = reader.status(run)
     assert (
         status.complete
         and status.matches
-        and logs.read(run, 0, 100).data == f"hello from {run.pk}\n".encode()
+        and reader.read(run, 0, 100).data == f"hello from {run.pk}\n".encode()
     )
     settle(desk, host)
     run.refresh_from_db()

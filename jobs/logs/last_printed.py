@@ -8,8 +8,8 @@ from datetime import datetime
 from django.db.models import F, OuterRef, Subquery
 
 from jobs import facts
+from jobs.logs.pieces import Mark
 from jobs.models import LogPiece, LogSegment, Run
-from jobs.pieces import Mark
 
 
 def last_printed(runs: Collection[str], now: datetime) -> dict[str, datetime]:

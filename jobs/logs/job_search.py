@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from jobs import finding
-from jobs.finding import Hit
+from jobs.logs import run_search
+from jobs.logs.run_search import Hit
+from jobs.logs.search_pattern import Needle
 from jobs.models import Job, Run
-from jobs.needles import Needle
 
 # Each costs a few statements, however short its log is.
 MOST_RUNS = 100
@@ -58,10 +58,10 @@ def search(job: Job, needle: Needle, begin: Place, earlier: bool) -> Page:
     read = 0
     for number, run in enumerate(left):
         place = begin.offset if key(run) == begin.run else 0
-        room = finding.MOST_READ - read, finding.MOST_HITS - len(lines)
+        room = run_search.MOST_READ - read, run_search.MOST_HITS - len(lines)
         if number >= MOST_RUNS or min(room) <= 0:
             return Page(tuple(lines), Place(key(run), place), searched + place, stored)
-        found = finding.find(run, needle, place, run.log_stored, *room)
+        found = run_search.find(run, needle, place, run.log_stored, *room)
         lines += [Line(run, hit) for hit in found.hits]
         read += found.read
         if not found.over:

@@ -18,9 +18,9 @@ from django.db.models import Count, F, Q
 from psycopg.types.numeric import Int8
 
 from agents.infra.failpoints import failpoint
-from jobs import storage
+from jobs.logs import storage
+from jobs.logs.pieces import Block, merged
 from jobs.models import LogPiece, LogSegment, Run
-from jobs.pieces import Block, merged
 
 # What a finished log may leave in the database for good.
 SMALL_TAIL = 64 * 1024

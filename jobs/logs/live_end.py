@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from django.db import connection
 
-from jobs.pieces import Block
+from jobs.logs.pieces import Block
 
 PIECES_AT_ONCE = 16
 

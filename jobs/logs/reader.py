@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from django.db.models import Subquery
 from django.db.models.functions import Coalesce
 
-from jobs import storage
+from jobs.logs import storage
+from jobs.logs.pieces import Block, Mark
+from jobs.logs.segments import block_of
 from jobs.models import LogGap, LogPiece, LogSegment, Run
-from jobs.pieces import Block, Mark
-from jobs.segments import block_of
 
 NO_FILE = "The file that held this part of the log is not there any more."
 STREAM_BYTES = 1024 * 1024

@@ -14,9 +14,9 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
-from jobs import logs
+from jobs.logs import reader
+from jobs.logs.segments import block_of
 from jobs.models import LogGap, LogPiece, Run
-from jobs.segments import block_of
 from jobs.wake import announce
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ def _prove(run: Run, until: float, now: datetime) -> None:
 
 def _hash(run: Run, start: int, end: int) -> bytes:
     found, size = hashlib.sha256(), 0
-    for data in logs.stream(run, start, end):
+    for data in reader.stream(run, start, end):
         found.update(data)
         size += len(data)
     if size != end - start:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
-from jobs import logs
+from jobs.logs import reader
+from jobs.logs.pieces import Mark
+from jobs.logs.search_pattern import Needle
 from jobs.models import Run
-from jobs.needles import Needle
-from jobs.pieces import Mark
 
 MOST_READ = 8 * 1024 * 1024
 STEP = 1024 * 1024
@@ -54,7 +54,7 @@ def find(run: Run, needle: Needle, start: int, stop: int, most: int = 0, hits: i
     search = _Search(needle, start, hits)
     position = start
     while position < stop and position - start < most:
-        chunk = logs.read(run, position, min(STEP, stop - position))
+        chunk = reader.read(run, position, min(STEP, stop - position))
         if chunk.end == position:
             break
         if chunk.gaps:
