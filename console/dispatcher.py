@@ -18,7 +18,7 @@ from agents.infra.database_errors import NO_DATABASE
 from agents.infra.sql import spell_all
 from agents.links.fleet import Fleet, FleetSettings, poke
 from agents.ssh import keys
-from jobs.desk import JobsDesk, borrowed
+from jobs.host_sync.control_plane import JobsDesk, borrowed
 from jobs.wake.dispatcher_list import Listener
 from jobs.wake.hints import DISPATCH
 

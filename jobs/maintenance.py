@@ -15,7 +15,8 @@ from agents.hosts import gpu_quarantine, history
 from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
 from agents.models import Host, HostStatus
-from jobs import absences, audit
+from jobs import audit
+from jobs.host_sync import lost_hosts
 from jobs.lifecycle.advance import advance
 from jobs.models import Job, Run
 from jobs.scheduling import pass_lock
@@ -93,7 +94,7 @@ def drain(host: Host, message: str, until: datetime | None, force: bool, actor: 
         _note(row, "drain", actor, now)
         by_when = f" until {until:%Y-%m-%d %H:%M:%S %Z}{', then by force' if force else ''}" if until else ""
         history.note(row.pk, "draining", f"{message or 'To be emptied.'}{by_when}", actor, now)
-        hints.jobs(absences.mark_jobs_of(row.pk, now))
+        hints.jobs(lost_hosts.mark_jobs_of(row.pk, now))
         _tell(row)
 
 
@@ -137,7 +138,7 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
                 "host", f"{row.name} has not been lost: it is {row.get_status_display().lower()}. Empty it."
             )
         words = f"{actor} declared {row.name} gone"
-        jobs = absences.declare_lost(row.pk, words, now)
+        jobs = lost_hosts.declare_lost(row.pk, words, now)
         _update(
             row,
             gone_at=now,
@@ -163,7 +164,7 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
 
 def _stays(host: Host, now: datetime) -> None:
     """Jobs there need not leave any more, and say so no longer."""
-    ids = absences.mark_jobs_of(host.pk, now)
+    ids = lost_hosts.mark_jobs_of(host.pk, now)
     Job.every.filter(pk__in=ids, state__in=PLACED).exclude(reason="").update(
         reason="", version=F("version") + 1, updated_at=now
     )

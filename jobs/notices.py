@@ -17,7 +17,7 @@ from django.db.models import F, Max, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
 
 from agents.infra.refusals import Refused
-from jobs import facts
+from jobs.host_sync import facts
 from jobs.models import Job, Membership, Notice, NoticeTarget, Tick, Transition
 from jobs.rules.lifecycle import history_kinds
 from jobs.rules.lifecycle.states import TERMINAL, JobState

@@ -19,7 +19,8 @@ from agents.infra.failpoints import failpoint
 from agents.infra.refusals import Conflict, Exhausted, Refused, Unavailable
 from agents.infra.sql import Columns, Given, Insert, Read
 from agents.models import Host, HostEvent, HostStatus
-from jobs import absences, quotas, samples
+from jobs import quotas
+from jobs.host_sync import lost_hosts, samples
 from jobs.lifecycle.advance import QUEUED_LOOK, advance
 from jobs.logs import segments, storage
 from jobs.models import Job, Project, Replica, Run, Transition
@@ -166,7 +167,7 @@ def remove_host(host: Host, actor: str, now: datetime) -> None:
             raise Refused("host", f"{runs} it. Cancel their jobs, or wait until they are over.")
         if row.status == HostStatus.UP and _unread(row):
             raise Refused("host", "It still has log bytes that are not here yet. Try again in a moment.")
-        absences.give_up(row.pk, f"The host {row.name} was removed before these bytes were fetched.", now)
+        lost_hosts.give_up(row.pk, f"The host {row.name} was removed before these bytes were fetched.", now)
         if Host.every.filter(pk=row.pk, retired_at=None).update(retired_at=now):
             HostEvent.objects.create(host=row, at=now, kind="retired", text="Removed.", actor=actor[:150])
         hints.hosts([row.pk])

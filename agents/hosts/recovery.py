@@ -5,7 +5,7 @@ mark is a number that grows by one a second while a dispatcher speaks to the hos
 the host afterwards, so that in a world without restored backups no host knows a later one than the database.
 
 From then on the product only observes: hosts report, logs are fetched, and nothing is decided, started, stopped or
-forgotten until a person has seen what differs and has confirmed (jobs/recovering.py).
+forgotten until a person has seen what differs and has confirmed (jobs/host_sync/recovery_mode.py).
 
 Both count only under the console's seal (seals.py): without it any job could stop all of us by writing a file on its
 host. What is sealed proves something about the database, not about one host, so all is stopped; what is not proves

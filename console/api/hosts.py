@@ -16,7 +16,8 @@ from console import access
 from console.api import resources
 from console.api.errors import Refused
 from console.api.views import OurView, person
-from jobs import maintenance, strays
+from jobs import maintenance
+from jobs.host_sync import strays
 from jobs.models import Run
 
 Document = dict[str, Any]

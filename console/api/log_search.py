@@ -21,7 +21,7 @@ from console.api.errors import Refused
 from console.api.log_bytes import number, run_of
 from console.api.views import OurView
 from console.presenters.last_words import plain
-from jobs import facts
+from jobs.host_sync import facts
 from jobs.logs import job_search, run_search
 from jobs.logs.job_search import START, Place
 from jobs.logs.search_pattern import Needle

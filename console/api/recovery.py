@@ -12,7 +12,7 @@ from console import access
 from console.api import resources
 from console.api.errors import Refused
 from console.api.views import OurView, person
-from jobs import recovering
+from jobs.host_sync import recovery_mode
 
 
 class RecoveryView(OurView):
@@ -20,7 +20,7 @@ class RecoveryView(OurView):
 
     def get(self, request: Request) -> Response:
         _only_managers(request)
-        found = recovering.found()
+        found = recovery_mode.found()
         return Response(
             {
                 "observing": found.recovery is not None,
@@ -48,7 +48,7 @@ class BeginView(OurView):
         if not isinstance(why, str):
             raise Refused("why", "why must be a text.")
         with transaction.atomic():
-            recovering.begin(why, person(request).username, timezone.now())
+            recovery_mode.begin(why, person(request).username, timezone.now())
         return Response({})
 
 
@@ -60,7 +60,7 @@ class ConfirmView(OurView):
         if not isinstance(stop, list) or not all(isinstance(run, str) for run in stop):
             raise Refused("stop", "stop must be a list of runs.")
         with transaction.atomic():
-            recovering.confirm(stop, person(request).username, timezone.now())
+            recovery_mode.confirm(stop, person(request).username, timezone.now())
         return Response({})
 
 

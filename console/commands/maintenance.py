@@ -15,7 +15,8 @@ from agents.models import Host
 from console import database
 from console.commands import Refused
 from console.forms.fields import DurationText
-from jobs import maintenance, recovering, strays
+from jobs import maintenance
+from jobs.host_sync import recovery_mode, strays
 
 
 def cordon(words: argparse.Namespace) -> int:
@@ -87,7 +88,7 @@ def uncordon(words: argparse.Namespace) -> int:
 def show_recovery(words: argparse.Namespace) -> int:
     """One line for each difference. Tabs, so that cut(1) works."""
     database.prepare(timezone.now())
-    found = recovering.found()
+    found = recovery_mode.found()
     print(f"observing: {found.recovery.why}" if found.recovery else "nothing waits to be confirmed")
     for stray in found.strays:
         print(f"unknown\t{stray.run}\t{stray.host.name}\t{stray.phase}")
@@ -104,7 +105,7 @@ def begin_recovery(words: argparse.Namespace) -> int:
     database.prepare(timezone.now())
     try:
         with transaction.atomic():
-            recovering.begin(words.why, actor(), timezone.now())
+            recovery_mode.begin(words.why, actor(), timezone.now())
     except refusals.Refused as refused:
         raise Refused(refused.message) from refused
     print("Trainyard only observes now. See: trainyard recovery show")
@@ -113,10 +114,10 @@ def begin_recovery(words: argparse.Namespace) -> int:
 
 def confirm_recovery(words: argparse.Namespace) -> int:
     database.prepare(timezone.now())
-    strays = [stray.run for stray in recovering.found().strays if stray.phase != "closed"]
+    strays = [stray.run for stray in recovery_mode.found().strays if stray.phase != "closed"]
     try:
         with transaction.atomic():
-            recovering.confirm(strays if words.stop_all else words.stop, actor(), timezone.now())
+            recovery_mode.confirm(strays if words.stop_all else words.stop, actor(), timezone.now())
     except refusals.Refused as refused:
         raise Refused(refused.message) from refused
     print("Confirmed. Jobs go on.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django import forms
 
 from console.forms.fields import DurationText, PlainText
-from jobs import recovering
+from jobs.host_sync import recovery_mode
 
 
 class AddHost(forms.Form):
@@ -74,7 +74,7 @@ class DeclareGone(forms.Form):
 
 class BeginRecovery(forms.Form):
     why = forms.CharField(
-        max_length=recovering.MOST_WHY,
+        max_length=recovery_mode.MOST_WHY,
         label="Why",
         help_text="Everybody reads it. For example: restored from the backup of Friday.",
     )

@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from django.db.models import Q
 
 from console.presenters.charts import path
+from jobs.host_sync.samples import STEP, floor
 from jobs.models import GpuClaim, RunSample, Usage
-from jobs.samples import STEP, floor
 
 HOURS = 24
 HOUR = timedelta(hours=1)

@@ -16,7 +16,7 @@ from console import access
 from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.gpu_day import Day, day
-from jobs import strays
+from jobs.host_sync import strays
 from jobs.models import GpuClaim, Run
 from jobs.rules.lifecycle.states import RunPhase
 

@@ -15,7 +15,7 @@ from agents.models import GpuState, Host
 from console import access
 from console.presenters import badges
 from console.presenters.badges import Badge
-from jobs import strays
+from jobs.host_sync import strays
 from jobs.models import GpuClaim, Run
 from jobs.rules.lifecycle.states import RunPhase
 

@@ -18,7 +18,7 @@ from console import access
 from console.presenters import badges, host_gpus
 from console.presenters.badges import Badge
 from console.presenters.host_list import closed_words
-from jobs import strays
+from jobs.host_sync import strays
 from jobs.models import Proof, Run
 from jobs.rules.lifecycle.states import RunPhase
 

@@ -15,7 +15,7 @@ from agents.models import Host
 from console import access
 from console.forms.hosts import BeginRecovery
 from console.views.people import person
-from jobs import recovering
+from jobs.host_sync import recovery_mode
 
 
 @require_safe
@@ -34,7 +34,7 @@ def begin(request: HttpRequest) -> HttpResponse:
         return _page(request, form)
     try:
         with transaction.atomic():
-            recovering.begin(form.cleaned_data["why"], person(request).username, timezone.now())
+            recovery_mode.begin(form.cleaned_data["why"], person(request).username, timezone.now())
     except Refused as refused:
         form.add_error("why" if refused.field == "why" else None, refused.message)
         return _page(request, form)
@@ -50,7 +50,7 @@ def confirm(request: HttpRequest) -> HttpResponse:
     _only_managers(request)
     try:
         with transaction.atomic():
-            recovering.confirm(request.POST.getlist("stop"), person(request).username, timezone.now())
+            recovery_mode.confirm(request.POST.getlist("stop"), person(request).username, timezone.now())
     except Refused as refused:
         messages.error(request, refused.message)
         return redirect("recovery")
@@ -59,7 +59,7 @@ def confirm(request: HttpRequest) -> HttpResponse:
 
 
 def _page(request: HttpRequest, form: BeginRecovery | None = None) -> HttpResponse:
-    context = {"found": recovering.found(), "begin": form or BeginRecovery()}
+    context = {"found": recovery_mode.found(), "begin": form or BeginRecovery()}
     return render(request, "recovery.html", context)
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.db.models import F, OuterRef, Subquery
 
-from jobs import facts
+from jobs.host_sync import facts
 from jobs.logs.pieces import Mark
 from jobs.models import LogPiece, LogSegment, Run
 

@@ -12,8 +12,9 @@ from django.db.models.fields.json import KT
 
 from agents.infra.sql import Columns, Given, Read
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
-from jobs import holders, strays
+from jobs import holders
 from jobs.holders import Holder
+from jobs.host_sync import strays
 from jobs.lifecycle import closed_hosts
 from jobs.models import GpuClaim
 from jobs.models.first_rows import DEFAULT

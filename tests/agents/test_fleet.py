@@ -169,7 +169,7 @@ def test_a_desk_that_is_slow_or_fails_costs_neither_the_link_nor_a_byte(
 
 
 class FullDesk(MemoryDesk):
-    """Takes facts, and no bytes while its disk is full, as jobs.intake does."""
+    """Takes facts, and no bytes while its disk is full, as jobs.host_sync.intake does."""
 
     full = False
     dropped = 0

@@ -8,8 +8,9 @@ from django.utils import timezone
 
 from agents.links.port import Arrival
 from agents.models import Gpu, Host, HostStatus, Location
-from jobs import intake, services
-from jobs.learning import Tries
+from jobs import services
+from jobs.host_sync import intake
+from jobs.host_sync.apply_reports import Tries
 from jobs.logs import segments, storage
 from jobs.models import Membership, Project, Role, Run
 from jobs.scheduling import scheduler

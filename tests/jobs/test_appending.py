@@ -13,8 +13,9 @@ from django.utils import timezone
 
 from agents.links.port import Arrival, Fact, Frame, Gap
 from agents.models import Host
-from jobs import intake, services
-from jobs.learning import Tries
+from jobs import services
+from jobs.host_sync import intake
+from jobs.host_sync.apply_reports import Tries
 from jobs.logs import reader, segments
 from jobs.models import Job, LogPiece, LogSegment, Run
 from jobs.wake import announce

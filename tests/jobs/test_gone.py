@@ -8,8 +8,9 @@ from django.utils import timezone
 from agents.infra.refusals import Refused
 from agents.links.port import Arrival
 from agents.models import GpuState, Host, HostEvent, HostStatus
-from jobs import intake, maintenance
-from jobs.learning import Tries
+from jobs import maintenance
+from jobs.host_sync import intake
+from jobs.host_sync.apply_reports import Tries
 from jobs.models import AuditEntry, GpuClaim, Run, Transition
 from jobs.scheduling import scheduler
 from tests.jobs.conftest import gang, pool_of, spec

@@ -10,8 +10,9 @@ from django.utils import timezone
 from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
 from agents.links.port import Arrival, Sample
-from jobs import idle, intake
-from jobs.learning import Tries
+from jobs import idle
+from jobs.host_sync import intake
+from jobs.host_sync.apply_reports import Tries
 from jobs.lifecycle.advance import advance
 from jobs.models import AuditEntry, Project, Run, Transition
 from tests.jobs.conftest import spec

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from agents.links.port import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
 from agents.models import Host
-from jobs import facts, intake
-from jobs.learning import Tries
+from jobs.host_sync import facts, intake
+from jobs.host_sync.apply_reports import Tries
 from jobs.models import GpuClaim, Job, LogGap, LogPiece, Run
 from jobs.rules.lifecycle.states import RunPhase
 from tests.jobs.conftest import spec

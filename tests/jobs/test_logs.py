@@ -10,8 +10,8 @@ import pytest
 from django.utils import timezone
 
 from agents.links.port import Arrival, Frame, Gap
-from jobs import intake
-from jobs.learning import Tries
+from jobs.host_sync import intake
+from jobs.host_sync.apply_reports import Tries
 from jobs.logs import pieces, reader, segments, storage
 from jobs.logs.pieces import Block, Unreadable, merged
 from jobs.models import LogGap, LogPiece, LogSegment, Run

@@ -19,7 +19,7 @@ from agents.infra.clock import Clock
 from agents.links.port import Arrival
 from agents.models import Host
 from jobs import services, sweep
-from jobs.desk import JobsDesk
+from jobs.host_sync.control_plane import JobsDesk
 from jobs.lifecycle.advance import advance
 from jobs.models import GpuClaim, Job, Run, Transition
 from jobs.rules.lifecycle.states import TERMINAL, JobState, legal

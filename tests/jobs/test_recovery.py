@@ -13,7 +13,8 @@ from agents.hosts.seals import Bearer
 from agents.infra.refusals import Refused
 from agents.links.port import Arrival
 from agents.models import HostEvent, Recovery
-from jobs import recovering, services, strays
+from jobs import services
+from jobs.host_sync import recovery_mode, strays
 from jobs.models import AuditEntry, Job, Proof, Run, Stray
 from jobs.scheduling import capacity, scheduler
 from tests.jobs.conftest import spec
@@ -62,10 +63,10 @@ def test_nothing_is_started_or_killed_before_the_admin_confirms(desk, restored):
     assert states(known, forgotten, waiting) == ["RUNNING", "RUNNING", "QUEUED"]
     assert one.ledger == before, "nothing is started"
     assert {paper.phase for paper in one.runs.values()} == {"running"}, "nothing is killed"
-    found = recovering.found()
+    found = recovery_mode.found()
     assert [stray.run for stray in found.strays] == [LOST]
     assert [run.job_id for run in found.missing] == [forgotten.pk]
-    recovering.confirm([], "root", timezone.now())
+    recovery_mode.confirm([], "root", timezone.now())
     Job.objects.update(due_at=timezone.now())
     desk._thinker.think([known.pk, forgotten.pk], anew=True)
     look(desk, one)
@@ -95,7 +96,7 @@ def test_a_stop_that_was_ordered_before_waits_for_the_word_too(desk, add_host, s
     inventory(one, desk)
     settle(desk, one)
     assert one.runs[run].phase == "running"
-    recovering.confirm([], "root", timezone.now())
+    recovery_mode.confirm([], "root", timezone.now())
     settle(desk, one)
     assert (one.runs[run].phase, one.runs[LOST].phase) == ("closed", "running")
 
@@ -103,14 +104,14 @@ def test_a_stop_that_was_ordered_before_waits_for_the_word_too(desk, add_host, s
 def test_a_stray_is_stopped_by_choice(desk, restored):
     one, *_ = restored
     with pytest.raises(Refused, match="does not know"):
-        recovering.confirm(["1795000000000000002-workerpool0-0-a1-r0"], "root", timezone.now())
+        recovery_mode.confirm(["1795000000000000002-workerpool0-0-a1-r0"], "root", timezone.now())
     assert recovery.observing()
-    recovering.confirm([LOST], "root", timezone.now())
+    recovery_mode.confirm([LOST], "root", timezone.now())
     settle(desk, one)
     stray = Stray.objects.get()
     assert (one.runs[LOST].phase, stray.phase, stray.stop_by) == ("closed", "closed", "root")
     with pytest.raises(Refused, match="Nothing waits"):
-        recovering.confirm([], "root", timezone.now())
+        recovery_mode.confirm([], "root", timezone.now())
 
 
 def test_what_no_console_of_ours_would_call_a_run_stops_nobody(desk, add_host, submit):
@@ -179,7 +180,7 @@ def test_a_run_that_is_not_under_our_seal_for_it_is_told_once_and_stops_nobody(
     assert not recovery.observing()
     [event] = HostEvent.objects.filter(host=one.row)
     assert event.kind == "unknown_run" and LOST in event.text and why in event.text
-    found = recovering.found()
+    found = recovery_mode.found()
     assert [each.proof for each in found.doubted] == [proof] and not found.strays
     job = submit(spec())
     settle(desk, one)
@@ -239,7 +240,7 @@ def test_an_admin_ends_or_dismisses_what_is_not_ours(desk, add_host):
     settle(desk, one)
     inventory(one, desk)
     assert (one.runs[LOST].phase, one.runs[OTHER].phase) == ("closed", "running")
-    assert [each.run for each in recovering.found().doubted] == [LOST]
+    assert [each.run for each in recovery_mode.found().doubted] == [LOST]
     assert list(AuditEntry.objects.order_by("id").values_list("what", "subject")) == [
         ("stray.stop", "one"),
         ("stray.dismiss", "one"),
@@ -253,14 +254,14 @@ def test_an_admin_ends_or_dismisses_what_is_not_ours(desk, add_host):
 def test_an_admin_may_say_what_no_host_can_prove(desk, add_host, submit):
     one = add_host("one")
     with pytest.raises(Refused, match="why"):
-        recovering.begin("  ", "root", timezone.now())
-    recovering.begin("restored from Friday", "root", timezone.now())
+        recovery_mode.begin("  ", "root", timezone.now())
+    recovery_mode.begin("restored from Friday", "root", timezone.now())
     job = submit(spec())
     settle(desk, one)
     assert recovery.observing() and states(job) == ["QUEUED"]
     with pytest.raises(Refused, match="already"):
-        recovering.begin("again", "root", timezone.now())
-    recovering.confirm([], "root", timezone.now())
+        recovery_mode.begin("again", "root", timezone.now())
+    recovery_mode.confirm([], "root", timezone.now())
     assert AuditEntry.objects.get(what="recovery.begin").after == {"why": "restored from Friday"}
 
 
@@ -276,7 +277,7 @@ def test_what_a_stray_of_ours_holds_is_not_given_to_others(desk, add_host, submi
     # As a version left it that did not ask what strays hold.
     Stray.objects.filter(run=LOST).update(cpus=0, memory_mb=0, gpu_uuids=[], port=None)
     inventory(one, desk)
-    recovering.confirm([], "root", timezone.now())
+    recovery_mode.confirm([], "root", timezone.now())
     [view] = capacity.look().views
     assert (view.used_cpus, view.used_memory_mb, view.used_gpus) == (5.0, 9_000, {"GPU-one-0"})
     assert view.used_ports == {29_500}

@@ -8,8 +8,9 @@ import pytest
 from django.utils import timezone
 
 from agents.links.port import Arrival, Sample
-from jobs import intake, samples, services
-from jobs.learning import Tries
+from jobs import services
+from jobs.host_sync import intake, samples
+from jobs.host_sync.apply_reports import Tries
 from jobs.models import Run, RunSample
 from tests.jobs.conftest import spec
 from tests.jobs.paper import frame, settle

@@ -18,7 +18,8 @@ from agents.hosts import history
 from agents.infra.clock import Clock
 from agents.links import leases
 from agents.models import Host, HostEvent, HostStatus
-from jobs import intake, services
+from jobs import services
+from jobs.host_sync import intake
 from jobs.lifecycle import advance, snapshot
 from jobs.models import GpuClaim, Run, Transition
 from tests.harness.shell import wait_for

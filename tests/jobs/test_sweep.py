@@ -14,8 +14,9 @@ from agents.hosts import history
 from agents.infra.clock import Clock
 from agents.infra.outbox import Outbox
 from agents.models import Host, HostEvent, HostStatus
-from jobs import intake, sweep, tasks
-from jobs.learning import Tries
+from jobs import sweep, tasks
+from jobs.host_sync import intake
+from jobs.host_sync.apply_reports import Tries
 from jobs.lifecycle import advance
 from jobs.logs import segments, storage
 from jobs.models import Job, LogPiece, Run, Tick

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from jobs import desk
-from jobs.desk import Thinker
+from jobs.host_sync import control_plane
+from jobs.host_sync.control_plane import Thinker
 from jobs.lifecycle.advance import Advanced
 
 PATIENCE_S = 60
@@ -27,9 +27,9 @@ def done(monkeypatch):
         done.put(("place",))
         return frozenset()
 
-    monkeypatch.setattr(desk, "advance_quietly", advance)
-    monkeypatch.setattr(desk, "schedule_quietly", schedule)
-    monkeypatch.setattr(desk, "_after_rest", lambda began: time.monotonic() + 10_000)
+    monkeypatch.setattr(control_plane, "advance_quietly", advance)
+    monkeypatch.setattr(control_plane, "schedule_quietly", schedule)
+    monkeypatch.setattr(control_plane, "_after_rest", lambda began: time.monotonic() + 10_000)
     return done
 
 
@@ -60,7 +60,7 @@ def test_facts_do_not_wait_for_a_rest_from_placing(thinker, done):
 
 
 def test_what_came_together_is_decided_before_it_is_placed(done, monkeypatch):
-    monkeypatch.setattr(desk.threading.Thread, "start", lambda self: None)
+    monkeypatch.setattr(control_plane.threading.Thread, "start", lambda self: None)
     thinker = Thinker(lambda hosts: ())
     thinker.think([2], anew=True)
     thinker.think([1])

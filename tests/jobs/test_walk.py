@@ -9,7 +9,8 @@ from django.utils import timezone
 
 from agents.infra.clock import Clock
 from agents.models import Host, HostStatus
-from jobs import absences, services
+from jobs import services
+from jobs.host_sync import lost_hosts
 from jobs.lifecycle.advance import advance
 from jobs.logs import reader, verify
 from jobs.models import GpuClaim, Job, Run, Transition
@@ -198,4 +199,4 @@ def test_a_host_that_was_set_up_anew_has_lost_its_runs(add_host, submit, desk):
     assert (old.phase, old.why) == ("closed", "lost") and old.released_at
     assert host.ledger[0] == old.pk and host.ledger.count(old.pk) == 1
     assert Job.objects.get().state == "RUNNING" and Run.objects.get(number=1).phase == "running"
-    assert absences.lost([old.pk], timezone.now()) == set()
+    assert lost_hosts.lost([old.pk], timezone.now()) == set()

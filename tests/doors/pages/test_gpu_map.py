@@ -10,8 +10,8 @@ from django.utils import timezone
 from agents.hosts import gpu_quarantine
 from agents.models import Host
 from console.presenters.gpu_day import day
+from jobs.host_sync.samples import floor
 from jobs.models import GpuClaim, Job, Proof, Run, RunSample, Stray, Usage
-from jobs.samples import floor
 from tests.doors.pages.rows import a_host, a_job, a_run
 
 STRANGER = {

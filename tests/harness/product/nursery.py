@@ -13,7 +13,8 @@ import signal
 import sys
 
 from console.celery import app
-from jobs import desk, sweep, tasks
+from jobs import sweep, tasks
+from jobs.host_sync import control_plane
 
 PR_SET_PDEATHSIG = 1
 # What they read besides when they start.
@@ -30,7 +31,11 @@ MORE = (
     "kombu.transport.redis",
 )
 QUEUES = {"dispatcher": "dispatch", "worker": "default"}
-IMPORTED = (desk, sweep, tasks)  # what both roles need, so that a child does not have to read it again
+IMPORTED = (
+    control_plane,
+    sweep,
+    tasks,
+)  # what both roles need, so that a child does not have to read it again
 
 
 def main():

@@ -21,7 +21,7 @@ from psycopg.types.numeric import Int8
 
 from agents.infra.failpoints import failpoint
 from agents.links.port import Arrival, Frame
-from jobs.learning import Told
+from jobs.host_sync.apply_reports import Told
 from jobs.logs import segments, storage
 from jobs.logs.pieces import Block, Tail
 from jobs.rules.lifecycle.states import RunPhase

@@ -11,8 +11,8 @@ from django.db import transaction
 from django.db.models import F
 
 from agents.links.port import Fact, Gap
-from jobs import facts
-from jobs.learning import Mail, Store, Told, Tries, learn, lock_jobs
+from jobs.host_sync import facts
+from jobs.host_sync.apply_reports import Mail, Store, Told, Tries, learn, lock_jobs
 from jobs.models import Job, Run
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
 

@@ -21,9 +21,9 @@ from agents.hosts import recovery
 from agents.infra.clock import Clock
 from agents.infra.database_errors import NO_DATABASE
 from agents.links.port import Arrival, Taken, Want
-from jobs import absences, intake, recovering, wanted
-from jobs.appending import Appender
-from jobs.learning import Told, Tries
+from jobs.host_sync import intake, lost_hosts, recovery_mode, wanted
+from jobs.host_sync.apply_reports import Told, Tries
+from jobs.host_sync.fast_append import Appender
 from jobs.lifecycle.advance import Advanced, advance_quietly
 from jobs.scheduling.scheduler import schedule_quietly
 from jobs.wake import announce, hints
@@ -76,12 +76,12 @@ class JobsDesk:
     def orders(self, runs: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         with borrowed():
             if recovery.observing():
-                recovering.miss(runs, timezone.now())
+                recovery_mode.miss(runs, timezone.now())
                 return {}
             found = wanted.orders(runs)
             missing = [run for run in runs if run not in found]
             if missing:
-                self._thinker.think(absences.lost(missing, timezone.now()))
+                self._thinker.think(lost_hosts.lost(missing, timezone.now()))
             return found
 
     def take(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Taken:
@@ -125,7 +125,7 @@ class JobsDesk:
 
     def host_changed(self, host_id: int) -> None:
         with borrowed():
-            self._thinker.think(absences.mark_jobs_of(host_id, timezone.now()), anew=True)
+            self._thinker.think(lost_hosts.mark_jobs_of(host_id, timezone.now()), anew=True)
         announce.ring([f"host:{host_id}", "hosts"])
 
 

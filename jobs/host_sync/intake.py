@@ -19,8 +19,8 @@ from agents.infra.failpoints import failpoint
 from agents.infra.sql import Change, Columns, Given, Read
 from agents.links.port import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample
 from agents.models import Host, HostStatus
-from jobs import facts, strays
-from jobs.learning import Mail, Store, Told, Tries, learn, lock_jobs
+from jobs.host_sync import facts, strays
+from jobs.host_sync.apply_reports import Mail, Store, Told, Tries, learn, lock_jobs
 from jobs.logs import storage
 from jobs.models import Job, Run
 from jobs.rules.lifecycle.states import RunPhase

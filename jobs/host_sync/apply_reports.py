@@ -13,7 +13,7 @@ from agents.hosts import gpu_quarantine
 from agents.infra.failpoints import failpoint
 from agents.infra.sql import Given, Writing
 from agents.links.port import Fact, Frame, Gap, LogEnd, Sample, Taken
-from jobs import facts, samples
+from jobs.host_sync import facts, samples
 from jobs.lifecycle import snapshot
 from jobs.logs import segments
 from jobs.logs.pieces import Block, Tail

@@ -18,7 +18,8 @@ from agents.hosts import recovery
 from agents.infra.refusals import Refused
 from agents.links.port import Want
 from agents.models import Host, HostStatus, Recovery
-from jobs import absences, audit
+from jobs import audit
+from jobs.host_sync import lost_hosts
 from jobs.models import Job, Proof, Run, Stray
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
 from jobs.scheduling import pass_lock
@@ -92,7 +93,7 @@ def confirm(stop: Collection[str], actor: str, now: datetime) -> None:
             missing.exclude(phase__in=(RunPhase.CREATED, RunPhase.CLOSED)).values_list("pk", flat=True)
         )
         words = f"its host has nothing of it, as {actor} confirmed after a backup was restored"
-        absences.close_as_lost(begun, words, now)
+        lost_hosts.close_as_lost(begun, words, now)
         missing.update(missing_at=None)
         Recovery.objects.filter(confirmed_at=None).update(confirmed_at=now, confirmed_by=actor[:150])
         after = {"stopped": sorted(stop), "taken_as_lost": begun}

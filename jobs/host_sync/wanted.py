@@ -12,7 +12,7 @@ from django.conf import settings
 from agents.hosts import recovery
 from agents.infra.sql import Given, Read
 from agents.links.port import Want
-from jobs import recovering
+from jobs.host_sync import recovery_mode
 from jobs.logs import storage
 from jobs.models import Run, Stray
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
@@ -87,7 +87,7 @@ def wanted(host_id: int) -> dict[str, Want]:
             full = storage.low()
         found[row.run] = want(row, bool(full))
     if recovery.observing():
-        return recovering.only_pull(found)
+        return recovery_mode.only_pull(found)
     for run in _strays.column(host=host_id):
         found[run] = Want(stop=True, grace_s=settings.TRAINYARD.grace_s)
     return found
