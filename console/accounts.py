@@ -16,9 +16,9 @@ from django.core.exceptions import ValidationError
 from agents.infra.refusals import Refused
 from console import tokens
 from console.models import Invitation
-from jobs import audit
 from jobs.models import Membership, Project, Role
 from jobs.models.first_rows import DEFAULT
+from jobs.projects import audit
 
 INVITED_FOR = timedelta(days=3)
 

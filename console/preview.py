@@ -10,8 +10,8 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agents.models import Gpu, HostStatus
-from jobs import quotas
 from jobs.models import GpuClaim, Project
+from jobs.projects import quotas
 from jobs.rules.scheduling.placement import HostView, Lacking, Placer, words
 from jobs.rules.scheduling.quota import gpus_of
 from jobs.rules.spec.advice import Advice

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Protocol
 
-from jobs.usage import JobLine
+from jobs.projects.usage import JobLine
 
 HEADER = ("month", "project", "user", "job", "accelerator_type", "runs", "gpu_seconds", "cpu_seconds")
 

@@ -11,7 +11,7 @@ from django.db import transaction
 
 from agents.hosts import gpu_quarantine
 from agents.models import Gpu, GpuState
-from jobs import audit
+from jobs.projects import audit
 from jobs.wake import hints
 
 ACTS = ("recheck", "evict", "use")

@@ -8,9 +8,10 @@ from django.db import transaction
 
 from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
-from jobs import audit, services
+from jobs import services
 from jobs.lifecycle.advance import advance
 from jobs.models import Job, Project
+from jobs.projects import audit
 from jobs.rules.lifecycle.states import FlagName, JobState
 
 LEAST, MOST = 1, 100_000

@@ -15,10 +15,10 @@ from agents.hosts import gpu_quarantine, history
 from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
 from agents.models import Host, HostStatus
-from jobs import audit
 from jobs.host_sync import lost_hosts
 from jobs.lifecycle.advance import advance
 from jobs.models import Job, Run
+from jobs.projects import audit
 from jobs.scheduling import pass_lock
 from jobs.scheduling.moves import PLACED
 from jobs.wake import announce, hints

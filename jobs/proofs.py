@@ -15,9 +15,10 @@ from django.db import transaction
 
 from agents.infra.refusals import Exhausted, Refused
 from agents.infra.secrets import seal, unseal
-from jobs import audit, targets
+from jobs import targets
 from jobs.models import Notice, NoticeTarget, Tick
 from jobs.models.notices import Way
+from jobs.projects import audit
 from jobs.rules.notifications import PROOF
 
 LASTS = timedelta(days=7)

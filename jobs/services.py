@@ -19,12 +19,12 @@ from agents.infra.failpoints import failpoint
 from agents.infra.refusals import Conflict, Exhausted, Refused, Unavailable
 from agents.infra.sql import Columns, Given, Insert, Read
 from agents.models import Host, HostEvent, HostStatus
-from jobs import quotas
 from jobs.host_sync import lost_hosts, samples
 from jobs.lifecycle.advance import QUEUED_LOOK, advance
 from jobs.logs import segments, storage
 from jobs.models import Job, Project, Replica, Run, Transition
 from jobs.models.first_rows import DEFAULT
+from jobs.projects import quotas
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase
 from jobs.rules.scheduling.order import LABEL, NORMAL, PRIORITIES, priority_of
 from jobs.rules.spec.custom_job import CustomJob, to_document

@@ -13,9 +13,9 @@ from django.db import transaction
 
 from agents.infra.refusals import Refused
 from agents.infra.secrets import seal
-from jobs import audit
 from jobs.models import NoticeTarget, Project
 from jobs.models.notices import Way
+from jobs.projects import audit
 from jobs.rules.notifications import EVENTS
 
 MOST = 20

@@ -15,8 +15,8 @@ from console import access
 from console.api.errors import Refused
 from console.api.resources import stamp
 from console.api.views import OurView, person
-from jobs import members, projects
 from jobs.models import Membership, Project
+from jobs.projects import members, projects
 from jobs.rules.scheduling.order import PRIORITIES
 
 Document = dict[str, Any]

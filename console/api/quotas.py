@@ -13,9 +13,9 @@ from console import access
 from console.api.errors import Refused
 from console.api.projects import body, member_or_404, number
 from console.api.views import OurView, person
-from jobs import quotas
 from jobs.models import Membership, Project, Quota
-from jobs.quotas import Target
+from jobs.projects import quotas
+from jobs.projects.quotas import Target
 from jobs.rules.scheduling.quota import Limits, Metric, Use
 from jobs.rules.spec.parse import OWN_ACCELERATOR
 

@@ -16,8 +16,8 @@ from console import access, usage_csv
 from console.api.errors import Refused
 from console.api.resources import stamp
 from console.api.views import OurView
-from jobs import usage
 from jobs.models import AuditEntry, Project
+from jobs.projects import usage
 from jobs.rules.scheduling.usage_months import month_named, month_of
 
 Document = dict[str, Any]

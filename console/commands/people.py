@@ -15,8 +15,8 @@ from django.utils import timezone
 from agents.infra import refusals
 from console import accounts, database, tokens
 from console.commands import COMMAND_LINE, Refused, project_named
-from jobs import members
 from jobs.models import Membership
+from jobs.projects import members
 
 
 def add_user(words: argparse.Namespace) -> int:

@@ -15,9 +15,9 @@ from agents.infra import refusals
 from console import database, usage_csv
 from console.commands import COMMAND_LINE, Refused, project_named
 from console.commands.people import find_user
-from jobs import projects, quotas, usage
 from jobs.models import Project
-from jobs.quotas import Target
+from jobs.projects import projects, quotas, usage
+from jobs.projects.quotas import Target
 from jobs.rules.scheduling.quota import Limits, Metric
 from jobs.rules.scheduling.usage_months import month_named, month_of
 

@@ -8,8 +8,8 @@ from typing import Any
 from django import forms
 
 from agents.infra.refusals import Refused
-from jobs.members import ROLES
-from jobs.quotas import WORDS
+from jobs.projects.members import ROLES
+from jobs.projects.quotas import WORDS
 from jobs.rules.scheduling.order import PRIORITIES
 from jobs.rules.scheduling.quota import Metric
 

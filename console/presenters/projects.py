@@ -14,9 +14,9 @@ from django.utils import timezone
 from agents.models import Gpu
 from console import access
 from console.forms.projects import EACH, WHOLE
-from jobs import quotas, usage
 from jobs.models import Job, Membership, Project, Quota
-from jobs.quotas import Target
+from jobs.projects import quotas, usage
+from jobs.projects.quotas import Target
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.scheduling.quota import Limits, Metric, Use
 

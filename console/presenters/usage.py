@@ -12,10 +12,10 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 
 from console import access
-from jobs import usage
 from jobs.models import Project
+from jobs.projects import usage
+from jobs.projects.usage import Line
 from jobs.rules.scheduling.usage_months import begin, following, month_of, previous
-from jobs.usage import Line
 
 
 @dataclass(frozen=True, slots=True)

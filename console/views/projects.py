@@ -15,10 +15,10 @@ from console import access
 from console.forms.projects import EACH, WHOLE, LimitForm, Member, NewProject, Settings, complain
 from console.presenters import projects as presenter
 from console.views.people import person
-from jobs import members, quotas
-from jobs import projects as service
 from jobs.models import Membership, Project
-from jobs.quotas import Target
+from jobs.projects import members, quotas
+from jobs.projects import projects as service
+from jobs.projects.quotas import Target
 from jobs.rules.scheduling.quota import Metric
 
 

@@ -13,8 +13,8 @@ from django.views.decorators.http import require_safe
 from console import access, usage_csv
 from console.presenters import usage as presenter
 from console.views.people import person
-from jobs import usage as accounts
 from jobs.models import Project
+from jobs.projects import usage as accounts
 from jobs.rules.scheduling.usage_months import month_named, month_of
 
 

@@ -18,9 +18,9 @@ from agents.hosts import recovery
 from agents.infra.refusals import Refused
 from agents.links.port import Want
 from agents.models import Host, HostStatus, Recovery
-from jobs import audit
 from jobs.host_sync import lost_hosts
 from jobs.models import Job, Proof, Run, Stray
+from jobs.projects import audit
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
 from jobs.scheduling import pass_lock
 from jobs.wake import announce, hints

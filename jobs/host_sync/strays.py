@@ -19,9 +19,9 @@ from agents.hosts import history, recovery, seals
 from agents.hosts.seals import Bearer
 from agents.infra.refusals import Refused
 from agents.models import Host
-from jobs import audit
 from jobs.host_sync import facts
 from jobs.models import Proof, Run, Stray
+from jobs.projects import audit
 from jobs.rules.lifecycle.states import RunPhase
 from jobs.wake import hints
 

@@ -11,9 +11,9 @@ from django.conf import settings
 
 from agents.infra.sql import Change, Given
 from agents.models import Gpu, Host
-from jobs import usage
 from jobs.lifecycle import snapshot
 from jobs.models import GpuClaim, Job, Replica, Run
+from jobs.projects import usage
 from jobs.rules.lifecycle.decide import timeout_left_s
 from jobs.rules.spec.cluster_variables import environment
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool

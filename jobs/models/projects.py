@@ -24,7 +24,7 @@ class Project(models.Model):
         max_length=8, choices=[(word, word) for word in PRIORITIES], default="normal", db_default="normal"
     )
 
-    # Fair share: what was used, decayed to that moment (jobs/usage.py folds the usage rows into it).
+    # Fair share: what was used, decayed to that moment (jobs/projects/usage.py folds the usage rows into it).
     share_used = models.FloatField(default=0.0)
     share_at = models.DateTimeField(null=True, blank=True)
 

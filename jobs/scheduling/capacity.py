@@ -12,12 +12,12 @@ from django.db.models.fields.json import KT
 
 from agents.infra.sql import Columns, Given, Read
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
-from jobs import holders
-from jobs.holders import Holder
 from jobs.host_sync import strays
 from jobs.lifecycle import closed_hosts
 from jobs.models import GpuClaim
 from jobs.models.first_rows import DEFAULT
+from jobs.projects import claim_holders
+from jobs.projects.claim_holders import Holder
 from jobs.rules.scheduling import resource_requests, topology
 from jobs.rules.scheduling.order import priority_of
 from jobs.rules.scheduling.placement import Ask, GpuView, HostView, never_fits, words
@@ -156,7 +156,7 @@ def look(held: Sequence[Holder] | None = None) -> Floor:
     names = frozenset(location.name for location in locations.values())
     return Floor(
         {host.pk: host for host in up},
-        tuple(_views(up, holders.read() if held is None else held)),
+        tuple(_views(up, claim_holders.read() if held is None else held)),
         names,
         bool(rows),
         _closed(rows),

@@ -13,8 +13,8 @@ from django.db.models import Q
 from agents.infra.refusals import Refused
 from agents.infra.sql import Columns, Given, Read
 from agents.models import Gpu, Location
-from jobs import audit
 from jobs.models import MachineType
+from jobs.projects import audit
 from jobs.rules.spec import machine_types
 from jobs.rules.spec.custom_job import ACCELERATORS, CustomJob, CustomJobSpec
 from jobs.rules.spec.json_fields import Refused as Refusals

@@ -10,9 +10,9 @@ from datetime import datetime
 from django.db.models import QuerySet
 
 from agents.infra.sql import Read
-from jobs.holders import Holder
 from jobs.lifecycle import faulty_jobs, snapshot
 from jobs.models import Job
+from jobs.projects.claim_holders import Holder
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.scheduling import resource_requests
 from jobs.rules.scheduling.order import Waiting

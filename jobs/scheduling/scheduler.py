@@ -24,11 +24,11 @@ from agents.infra.database_errors import NO_DATABASE
 from agents.infra.failpoints import failpoint
 from agents.infra.sql import Change, Given, Read
 from agents.models import Recovery
-from jobs import holders, quotas, usage
 from jobs.lifecycle import claims, faulty_jobs, job_history, snapshot
 from jobs.lifecycle.advance import advance_quietly
 from jobs.lifecycle.claims import Chair
 from jobs.models import Job, Replica, Tick, Transition
+from jobs.projects import claim_holders, quotas, usage
 from jobs.rules.lifecycle.decide import LOOK_AGAIN_S
 from jobs.rules.lifecycle.states import JobState, ReplicaState
 from jobs.rules.scheduling.order import Waiting
@@ -156,7 +156,7 @@ def _asked() -> tuple[int | None, bool]:
 
 def _pass(now: datetime) -> Pass:
     done = Pass()
-    held = holders.read()
+    held = claim_holders.read()
     here = capacity.look(held)
     queue = queue_snapshot.queue(here, now)
     if not here.views:

@@ -12,10 +12,11 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agents.infra.clock import Clock
-from jobs import quotas, services
+from jobs import services
 from jobs.lifecycle.advance import advance
 from jobs.models import AuditEntry, DefaultQuota, Job, Project, Run
-from jobs.quotas import Target
+from jobs.projects import quotas
+from jobs.projects.quotas import Target
 from jobs.rules.scheduling.policy import BEHIND, KEPT
 from jobs.rules.scheduling.quota import Metric
 from jobs.scheduling.scheduler import schedule

@@ -11,9 +11,10 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agents.models import Gpu, Host
-from jobs import quotas, services
+from jobs import services
 from jobs.models import Job, Membership, Project, Role, Run, Tick, Transition
-from jobs.quotas import Target
+from jobs.projects import quotas
+from jobs.projects.quotas import Target
 from jobs.rules.scheduling.order import LABEL
 from jobs.rules.scheduling.policy import BEHIND
 from jobs.rules.scheduling.quota import Metric

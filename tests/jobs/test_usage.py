@@ -11,9 +11,10 @@ from django.db import IntegrityError, connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
-from jobs import sweep, usage
+from jobs import sweep
 from jobs.lifecycle import claims
 from jobs.models import Job, MonthlyUse, Run, Usage
+from jobs.projects import usage
 from jobs.rules.scheduling.usage_months import by_month, month_of
 from tests.jobs.conftest import gang, pool_of, spec
 from tests.jobs.paper import settle

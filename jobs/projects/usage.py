@@ -19,9 +19,9 @@ from django.db.models import F
 
 from agents.infra.sql import Given, Read
 from agents.models import Gpu
-from jobs import holders
-from jobs.holders import Holder
 from jobs.models import MonthlyUse, Project, Run, Usage
+from jobs.projects import claim_holders
+from jobs.projects.claim_holders import Holder
 from jobs.rules.scheduling.fairness import Share, decayed, used
 from jobs.rules.scheduling.usage_months import GPUS_OF_A_CPU, begin, by_month, following, in_month, month_of
 
@@ -110,7 +110,7 @@ def record(run_ids: Collection[str], now: datetime) -> None:
 def live(now: datetime, projects: Iterable[int] | None = None) -> list[Held]:
     """What is held at this moment."""
     if projects is None:
-        return list(_of_runs(map(_row_of, holders.read()), now))
+        return list(_of_runs(map(_row_of, claim_holders.read()), now))
     runs = Run.objects.filter(released_at=None, job__project__in=list(projects))
     return list(_of_runs(runs.order_by().values_list(*_OF_RUN), now))
 
@@ -176,7 +176,9 @@ def shares(now: datetime, holding: Sequence[Holder] | None = None) -> dict[int, 
     `holding`: what is held now, where that was read already, before this.
     """
     found = {pk: [weight, _past(amount, at, now)] for pk, weight, amount, at in _projects()}
-    running = [_held(*_row_of(run), now=now) for run in (holders.read() if holding is None else holding)]
+    running = [
+        _held(*_row_of(run), now=now) for run in (claim_holders.read() if holding is None else holding)
+    ]
     for held in {held.run: held for held in (*running, *unfolded())}.values():
         found[held.project][1] += held.remembered(now)
     return {pk: Share(*figures) for pk, figures in found.items()}

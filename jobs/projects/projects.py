@@ -10,8 +10,8 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from agents.infra.refusals import Refused
-from jobs import audit, quotas
 from jobs.models import Project
+from jobs.projects import audit, quotas
 from jobs.rules.scheduling.order import PRIORITIES
 from jobs.wake import announce, hints
 

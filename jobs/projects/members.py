@@ -7,8 +7,8 @@ from datetime import datetime
 from django.contrib.auth.models import User
 
 from agents.infra.refusals import Refused
-from jobs import audit
 from jobs.models import Membership, Project, Role
+from jobs.projects import audit
 from jobs.wake import announce
 
 ROLES = tuple(str(role) for role in Role)

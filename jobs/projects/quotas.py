@@ -13,9 +13,9 @@ from django.db.models import Count, F, Q, QuerySet
 
 from agents.infra.refusals import Exhausted, Refused
 from agents.infra.sql import Given, Read
-from jobs import audit, usage
 from jobs.models import DefaultQuota, GpuClaim, Job, Project, Quota
 from jobs.models.quotas import Limit
+from jobs.projects import audit, usage
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.scheduling.quota import NO_LIMITS, Account, Book, Limits, Metric, Use, queue_refusal
 from jobs.rules.spec.parse import OWN_ACCELERATOR
