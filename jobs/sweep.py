@@ -20,12 +20,13 @@ from agents.hosts import history
 from agents.infra.clock import Clock
 from agents.infra.database_errors import NO_DATABASE
 from agents.models import Host
-from jobs import idle, notices, shells
+from jobs import idle, shells
 from jobs.host_sync import samples
 from jobs.host_sync.lost_hosts import mark_jobs_of
 from jobs.lifecycle.advance import advance
 from jobs.logs import segments, verify
 from jobs.models import Job, Tick
+from jobs.notifications import notices
 from jobs.projects import usage
 from jobs.scheduling import scheduler
 from jobs.wake import hints

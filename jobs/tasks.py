@@ -11,9 +11,10 @@ from django.utils import timezone
 from agents.infra.clock import Clock
 from agents.infra.database_errors import NO_DATABASE
 from agents.links import fleet
-from jobs import checks, postman
+from jobs import checks
 from jobs import sweep as sweeping
 from jobs.lifecycle import advance as advancing
+from jobs.notifications import sender
 from jobs.scheduling import scheduler as scheduling
 
 
@@ -39,7 +40,7 @@ def roll(runs: list[str]) -> None:
 
 @shared_task(name="jobs.tasks.notify", throws=NO_DATABASE)
 def notify(notice_ids: list[int]) -> None:
-    postman.postman.put(notice_ids)
+    sender.postman.put(notice_ids)
 
 
 @shared_task(name="jobs.tasks.dispatch", throws=NO_DATABASE)

@@ -18,9 +18,10 @@ from console.api.projects import body
 from console.api.resources import stamp
 from console.api.views import OurView, person
 from console.forms.notices import Events, NewTarget
-from jobs import idle, notices, proofs, targets
+from jobs import idle
 from jobs.models import NoticeTarget, Project
 from jobs.models.notices import Way
+from jobs.notifications import email_opt_in, notices, targets
 from jobs.rules.notifications import USUAL
 
 Document = dict[str, Any]
@@ -60,7 +61,7 @@ class TargetsView(OurView):
                 owner, typed["way"], typed["address"], typed["events"], typed["wait_hours"], actor, now
             )
             if row.proved_at is None:
-                proofs.ask(row, request.build_absolute_uri("/"), actor, now)
+                email_opt_in.ask(row, request.build_absolute_uri("/"), actor, now)
         notices.post_due(now)
         told = {**document(row), **({"secret": secret} if secret else {})}
         return Response(told, headers={"Cache-Control": "no-store"})
@@ -108,7 +109,7 @@ class AskView(OurView):
     def post(self, request: Request, target: str) -> Response:
         row = target_of(request, target)
         read(request, ())
-        proofs.ask(row, request.build_absolute_uri("/"), person(request).username, timezone.now())
+        email_opt_in.ask(row, request.build_absolute_uri("/"), person(request).username, timezone.now())
         notices.post_due(timezone.now())
         return Response(document(row))
 
@@ -121,7 +122,7 @@ class VouchView(OurView):
         row = get_object_or_404(NoticeTarget.objects.select_related("project", "user"), pk=int(target))
         read(request, ())
         with transaction.atomic():
-            proofs.vouch(row, person(request).username, timezone.now())
+            email_opt_in.vouch(row, person(request).username, timezone.now())
         row.refresh_from_db()
         return Response(document(row))
 

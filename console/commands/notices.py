@@ -10,8 +10,8 @@ from django.utils import timezone
 from agents.infra import refusals
 from console import database
 from console.commands import COMMAND_LINE, Refused
-from jobs import proofs
 from jobs.models import NoticeTarget
+from jobs.notifications import email_opt_in
 
 
 def list_targets(words: argparse.Namespace) -> int:
@@ -33,7 +33,7 @@ def vouch(words: argparse.Namespace) -> int:
         raise Refused(f"There is no address {words.id}. See: trainyard notice list")
     try:
         with transaction.atomic():
-            proofs.vouch(row, COMMAND_LINE, now)
+            email_opt_in.vouch(row, COMMAND_LINE, now)
     except refusals.Refused as refused:
         raise Refused(refused.message) from refused
     print(f"{row.shown} will be told.")

@@ -8,9 +8,10 @@ from django import forms
 from django.conf import settings
 from django.core.validators import validate_email
 
-from jobs import hooks, idle
+from jobs import idle
 from jobs.models.notices import Way
-from jobs.postman import NO_MAIL
+from jobs.notifications import webhook
+from jobs.notifications.sender import NO_MAIL
 from jobs.rules.notifications import EVENTS, USUAL
 
 CHOICES = [(event, words[0].upper() + words[1:]) for event, words in EVENTS.items()]
@@ -54,8 +55,8 @@ class NewTarget(Events):
             if way == Way.MAIL:
                 validate_email(address)
             else:
-                hooks.resolve(hooks.place_of(address), settings.TRAINYARD.notify_private)
-        except hooks.Refused as refused:
+                webhook.resolve(webhook.place_of(address), settings.TRAINYARD.notify_private)
+        except webhook.Refused as refused:
             self.add_error("address", str(refused))
         except forms.ValidationError as problem:
             self.add_error("address", problem)

@@ -23,8 +23,9 @@ from console import access
 from console.forms.notices import Events, IdleRule, NewTarget
 from console.presenters import notices as presenter
 from console.views.people import person
-from jobs import idle, notices, proofs, targets
+from jobs import idle
 from jobs.models import NoticeTarget, Project
+from jobs.notifications import email_opt_in, notices, targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,9 @@ def add(request: HttpRequest, project: str | None = None) -> HttpResponse:
                 timezone.now(),
             )
             if row.proved_at is None:
-                proofs.ask(row, request.build_absolute_uri("/"), person(request).username, timezone.now())
+                email_opt_in.ask(
+                    row, request.build_absolute_uri("/"), person(request).username, timezone.now()
+                )
     except Refused as refused:
         form.add_error("address", refused.message)
         return _page(request, of, form=form)
@@ -138,7 +141,7 @@ def ask(request: HttpRequest, target_id: int) -> HttpResponse:
     """The link once more. It is in the letter only: whoever gave the address is not its owner yet."""
     row, of = find(request, target_id)
     here = request.build_absolute_uri("/")
-    return _sent(request, of, lambda now: proofs.ask(row, here, person(request).username, now))
+    return _sent(request, of, lambda now: email_opt_in.ask(row, here, person(request).username, now))
 
 
 @require_POST
@@ -147,7 +150,7 @@ def vouch(request: HttpRequest, target_id: int) -> HttpResponse:
     access.demand(request.user, "manage", User)
     row, of = find(request, target_id)
     try:
-        proofs.vouch(row, person(request).username, timezone.now())
+        email_opt_in.vouch(row, person(request).username, timezone.now())
     except Refused as refused:
         messages.error(request, refused.message)
     else:
@@ -160,13 +163,13 @@ def vouch(request: HttpRequest, target_id: int) -> HttpResponse:
 def notified(request: HttpRequest, token: str) -> HttpResponse:
     """Open to whoever has the link. To look proves nothing: programs that read mail follow links, and do not answer."""
     now = timezone.now()
-    target, answer = proofs.found(token, now), request.POST.get("answer")
+    target, answer = email_opt_in.found(token, now), request.POST.get("answer")
     if target is None:
         return render(request, "notices/notified.html", status=404)
     if request.method != "POST" or answer not in ("yes", "no"):
         return render(request, "notices/notified.html", {"target": target})
     with transaction.atomic():
-        (proofs.accept if answer == "yes" else proofs.refuse)(target, now)
+        (email_opt_in.accept if answer == "yes" else email_opt_in.refuse)(target, now)
     return render(request, "notices/notified.html", {"answer": answer})
 
 

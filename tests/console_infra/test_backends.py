@@ -13,8 +13,9 @@ from agents.links.host_thread import FleetSettings
 from console import backends, handler, processes, reads
 from console.celery import app
 from console.environment import BadSetting, Environment
-from jobs import checks, postman
+from jobs import checks
 from jobs.models import Tick
+from jobs.notifications import sender
 
 
 def test_embedded_needs_nothing_but_the_data_directory(tmp_path):
@@ -49,7 +50,7 @@ def test_every_thread_that_asks_the_database_finds_a_connection():
     most = backends.database(Environment(database_url="postgresql://db/yard"))["OPTIONS"]["pool"]["max_size"]
     beside = 2  # a sweep timer, a steward, a thinker
     assert handler.THREADS + reads.THREADS + beside <= most
-    assert processes.WORKER_THREADS + checks.THREADS + postman.THREADS + beside <= most
+    assert processes.WORKER_THREADS + checks.THREADS + sender.THREADS + beside <= most
     assert processes.DISPATCHER_THREADS + FleetSettings("x").clerks + beside <= most
 
 

@@ -7,8 +7,8 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agents.hosts import recovery
-from jobs import targets
 from jobs.models import Stray
+from jobs.notifications import targets
 from tests.console_infra.test_cli import trainyard
 from tests.doors.pages.rows import a_doubted_run, a_host
 

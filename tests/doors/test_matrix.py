@@ -19,8 +19,8 @@ from console.api.urls import urlpatterns as rest_urls
 from console.api.views import Nothing
 from console.consumers.routes import websocket_urlpatterns
 from console.views.urls import urlpatterns as page_urls
-from jobs import targets
 from jobs.models import Membership
+from jobs.notifications import targets
 from tests.doors.pages import test_page_matrix as pages
 from tests.doors.pages.conftest import cast, project
 from tests.doors.pages.rows import a_host, a_job, a_machine_type

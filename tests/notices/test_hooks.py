@@ -10,7 +10,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from jobs import hooks
+from jobs.notifications import webhook
 from jobs.rules.notifications import DELAYS_S, delay_s, event_of, refusal
 from tests.notices.receivers import Hook, serving
 
@@ -70,14 +70,14 @@ def test_every_way_to_this_machine_is_closed(url, names):
     names["inside.example"] = [["127.0.0.1"]]
     names["mixed.example"] = [["8.8.8.8", "127.0.0.1"]]
     with serving(Hook()) as hook:
-        answer = hooks.post(url.format(port=hook.port), b"{}", {}, ())
+        answer = webhook.post(url.format(port=hook.port), b"{}", {}, ())
         assert answer.final and not answer.taken and not hook.heard
         assert "local address" in answer.words
 
 
 def test_nobody_learns_what_a_name_of_our_own_network_resolves_to(names):
     names["inside.example"] = [["10.7.7.7"]]
-    answer = hooks.post("https://inside.example/", b"{}", {}, ())
+    answer = webhook.post("https://inside.example/", b"{}", {}, ())
     assert "inside.example" in answer.words and "10.7" not in answer.words
 
 
@@ -85,7 +85,7 @@ def test_a_name_that_changes_its_mind_leads_nowhere(names):
     """Rebinding: allowed when it is asked about, this machine when it would be asked again."""
     names["rebind.example"] = [["127.0.0.2"], ["127.0.0.1"]]
     with serving(Hook()) as hook:
-        answer = hooks.post(hook.url("rebind.example"), b"{}", {}, (ip_network("127.0.0.2/32"),))
+        answer = webhook.post(hook.url("rebind.example"), b"{}", {}, (ip_network("127.0.0.2/32"),))
         assert answer.words.startswith("No answer") and not hook.heard
     assert len(names["rebind.example"]) == 1  # it was asked once
 
@@ -93,14 +93,14 @@ def test_a_name_that_changes_its_mind_leads_nowhere(names):
 def test_a_redirect_is_not_followed(names):
     with serving(Hook()) as hook, serving(Hook()) as inside:
         hook.answers = [(307, {"Location": inside.url()}, b"")]
-        answer = hooks.post(hook.url(), b"{}", {}, LOOPBACK)
+        answer = webhook.post(hook.url(), b"{}", {}, LOOPBACK)
         assert answer.final and "not followed" in answer.words and len(hook.heard) == 1 and not inside.heard
 
 
 def test_the_name_is_still_what_the_receiver_is_asked_for(names):
     names["hooks.example"] = [["127.0.0.1"]]
     with serving(Hook()) as hook:
-        assert hooks.post(hook.url("hooks.example", "/a?b=c"), b"{}", {}, LOOPBACK).taken
+        assert webhook.post(hook.url("hooks.example", "/a?b=c"), b"{}", {}, LOOPBACK).taken
         [(path, headers, _)] = hook.heard
         assert path == "/a?b=c" and headers["Host"] == f"hooks.example:{hook.port}"
 
@@ -124,14 +124,14 @@ def test_the_name_is_still_what_the_receiver_is_asked_for(names):
     ],
 )
 def test_what_is_no_address_of_a_hook(url):
-    with pytest.raises(hooks.Refused):
-        hooks.place_of(url)
+    with pytest.raises(webhook.Refused):
+        webhook.place_of(url)
 
 
 def test_who_speaks_too_slowly_is_left(monkeypatch):
-    monkeypatch.setattr(hooks, "WHOLE_S", 0.5)
+    monkeypatch.setattr(webhook, "WHOLE_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        answer = hooks.post(f"http://127.0.0.1:{silent.getsockname()[1]}/", b"{}", {}, LOOPBACK)
+        answer = webhook.post(f"http://127.0.0.1:{silent.getsockname()[1]}/", b"{}", {}, LOOPBACK)
     assert not answer.taken and not answer.final and answer.words.startswith("No answer")
 
 
@@ -157,7 +157,7 @@ class Dripping(threading.Thread):
 
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "when the time is over"])
 def test_who_keeps_the_line_alive_byte_by_byte_is_left_too(monkeypatch, late):
-    monkeypatch.setattr(hooks, "WHOLE_S", 0.3)
+    monkeypatch.setattr(webhook, "WHOLE_S", 0.3)
     connect, receiver = socket.create_connection, Dripping(b"HTTP/1.1 ")
 
     def slowly(address, timeout):
@@ -166,13 +166,13 @@ def test_who_keeps_the_line_alive_byte_by_byte_is_left_too(monkeypatch, late):
         return line
 
     monkeypatch.setattr(socket, "create_connection", slowly)
-    answer = hooks.post(f"http://127.0.0.1:{receiver.port}/", b"{}", {}, LOOPBACK)
+    answer = webhook.post(f"http://127.0.0.1:{receiver.port}/", b"{}", {}, LOOPBACK)
     receiver.join(60)
     assert receiver.left and not answer.taken and not answer.final and answer.words.startswith("No answer")
 
 
 def test_a_name_with_a_hundred_dead_addresses_takes_no_longer_than_one(monkeypatch, names):
-    monkeypatch.setattr(hooks, "WHOLE_S", 0.1)
+    monkeypatch.setattr(webhook, "WHOLE_S", 0.1)
     names["many.example"] = [[f"127.0.1.{n}" for n in range(1, 101)]]
     tried = []
 
@@ -182,7 +182,7 @@ def test_a_name_with_a_hundred_dead_addresses_takes_no_longer_than_one(monkeypat
         raise TimeoutError("timed out")
 
     monkeypatch.setattr(socket, "create_connection", dead)
-    answer = hooks.post("http://many.example:9/", b"{}", {}, LOOPBACK)
+    answer = webhook.post("http://many.example:9/", b"{}", {}, LOOPBACK)
     assert not answer.final and 0 < len(tried) < 100
 
 
@@ -199,7 +199,7 @@ def test_whatever_is_answered_can_be_stored(said):
                 line.sendall(said)
 
         threading.Thread(target=speak, daemon=True).start()
-        answer = hooks.post(f"http://127.0.0.1:{listener.getsockname()[1]}/", b"{}", {}, LOOPBACK)
+        answer = webhook.post(f"http://127.0.0.1:{listener.getsockname()[1]}/", b"{}", {}, LOOPBACK)
     assert "\0" not in answer.words and "\ufffd" in answer.words
 
 

@@ -16,9 +16,10 @@ import pytest
 from django.utils import timezone
 
 from agents.infra.clock import Clock
-from jobs import notices, postman, proofs, sweep, targets
+from jobs import sweep
 from jobs.lifecycle.advance import advance
 from jobs.models import Job, Membership, Notice, NoticeTarget, Tick, Transition
+from jobs.notifications import email_opt_in, notices, sender, targets
 from tests.jobs.conftest import add_host, alice, desk, gang, pool_of, project, spec, submit
 from tests.jobs.paper import settle
 from tests.notices.receivers import Hook, Mail, serving
@@ -48,7 +49,7 @@ def tell(alice):
         row, secret = targets.add(owner or alice, way, address, events, hours, "alice", timezone.now())
         row.given_secret = secret
         if row.proved_at is None:
-            proofs.vouch(row, "root", timezone.now())
+            email_opt_in.vouch(row, "root", timezone.now())
         return row
 
     return add
@@ -59,7 +60,7 @@ def deliver(later=0):
     now = timezone.now() + timedelta(seconds=later)
     notices.gather(now)
     for pk in notices.due(now):
-        postman.deliver(pk, now)
+        sender.deliver(pk, now)
 
 
 def test_a_life_is_told_as_json_that_is_signed_and_told_once(add_host, desk, submit, hook, tell):
@@ -195,7 +196,7 @@ def test_without_a_mail_server_that_is_what_is_said(submit, tell, settings):
     tell("mail", "alice@example.org")
     cancel(submit())
     deliver()
-    assert Notice.objects.get().answer == postman.NO_MAIL
+    assert Notice.objects.get().answer == sender.NO_MAIL
 
 
 def test_a_long_wait_is_told_once(submit, hook, tell):
@@ -298,7 +299,7 @@ def test_each_owner_has_one_notice_under_way_and_they_take_turns(alice, project,
         Notice.objects.create(target=row, key="k", event="test", text={}, made_at=now, due_at=now).pk
         for row in rows
     ]
-    sending = postman.Postman()
+    sending = sender.Postman()
     sending.started = True  # the test itself is its threads
     sending.put(ids)
     sending.put(ids)
@@ -313,8 +314,8 @@ def test_each_owner_has_one_notice_under_way_and_they_take_turns(alice, project,
 def test_what_cannot_be_sent_for_a_reason_of_our_own_is_given_up_as_well(submit, hook, tell, monkeypatch):
     tell("slack", hook.url(), events=["cancelled"])
     cancel(submit(spec()))
-    monkeypatch.setattr(postman, "send", lambda *_: 1 / 0)
+    monkeypatch.setattr(sender, "send", lambda *_: 1 / 0)
     for later in range(0, 20 * 28_800, 28_800):
         deliver(later)
     row = Notice.objects.get()
-    assert row.given_up_at and row.answer == postman.BROKEN and row.tries == 10
+    assert row.given_up_at and row.answer == sender.BROKEN and row.tries == 10

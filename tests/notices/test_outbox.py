@@ -8,9 +8,9 @@ import pytest
 from django.utils import timezone
 
 from agents.infra.clock import Clock
-from jobs import notices, targets
 from jobs.lifecycle.advance import advance
 from jobs.models import Job, Notice, NoticeTarget
+from jobs.notifications import notices, targets
 from tests.jobs.conftest import alice, project, spec, submit
 
 __all__ = ["alice", "project", "submit"]

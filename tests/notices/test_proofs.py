@@ -13,8 +13,9 @@ from django.utils import timezone
 
 from agents.infra.refusals import Refused
 from console import tokens
-from jobs import notices, postman, proofs, services, targets
+from jobs import services
 from jobs.models import AuditEntry, Notice, NoticeTarget
+from jobs.notifications import email_opt_in, notices, sender, targets
 from tests.doors.pages.conftest import browser, cast
 from tests.jobs.conftest import alice, project, spec
 from tests.notices.receivers import Mail, serving
@@ -42,7 +43,7 @@ def texts(mail):
 
 def send():
     for pk in notices.due(timezone.now()):
-        postman.deliver(pk, timezone.now())
+        sender.deliver(pk, timezone.now())
 
 
 def job_of(user, project):
@@ -95,21 +96,21 @@ def test_a_new_link_ends_the_old_one_and_both_end_in_time(browser, mail):
     send()
     old, new = (re.search(r"/notified/([\w-]+)", text)[1] for text in texts(mail))
     now = timezone.now()
-    assert proofs.found(old, now) is None and proofs.found(new, now) == row
-    assert proofs.found(new, now + timedelta(days=8)) is None
-    assert proofs.found("", now) is None
+    assert email_opt_in.found(old, now) is None and email_opt_in.found(new, now) == row
+    assert email_opt_in.found(new, now + timedelta(days=8)) is None
+    assert email_opt_in.found("", now) is None
 
 
 def test_letters_to_those_who_did_not_ask_are_bounded(alice, mail):
     now = timezone.now()
-    for number in range(proofs.MOST_A_DAY + 1):
+    for number in range(email_opt_in.MOST_A_DAY + 1):
         row, _ = targets.add(alice, "mail", f"x{number}@example.org", [], 4.0, "alice", now)
-        if number == proofs.MOST_A_DAY:
+        if number == email_opt_in.MOST_A_DAY:
             with pytest.raises(Refused, match="in a day"):
-                proofs.ask(row, "http://t", "alice", now)
-            proofs.ask(row, "http://t", "alice", now + timedelta(days=1))
+                email_opt_in.ask(row, "http://t", "alice", now)
+            email_opt_in.ask(row, "http://t", "alice", now + timedelta(days=1))
         else:
-            proofs.ask(row, "http://t", "alice", now)
+            email_opt_in.ask(row, "http://t", "alice", now)
             targets.remove(row, "alice", now)
 
 

@@ -9,8 +9,8 @@ import pytest
 from django.utils import timezone
 
 from agents.infra.secrets import unseal
-from jobs import proofs
 from jobs.models import AuditEntry, Notice, NoticeTarget, Project
+from jobs.notifications import email_opt_in
 
 HOOK = "http://127.0.0.1:9/hook/0123456789-0123456789-T0KEN"
 MINE, OURS = "/account/notifications", "/projects/default/notifications"
@@ -44,7 +44,7 @@ def test_what_a_target_is_told_of_can_be_changed_tested_and_ended(browser):
     bob = browser("bob")
     bob.post(f"{MINE}/add", form(way="mail", address="bob@example.org"))
     row = NoticeTarget.objects.get()
-    proofs.accept(row, timezone.now())
+    email_opt_in.accept(row, timezone.now())
     Notice.objects.all().delete()
     at = f"/notifications/{row.pk}"
     bob.post(f"{at}/change", {f"t{row.pk}-events": ["waiting"], f"t{row.pk}-wait_hours": "1.5"})

@@ -8,8 +8,8 @@ from django.utils import timezone
 
 from agents.models import Host
 from console.views.urls import urlpatterns
-from jobs import targets
 from jobs.models import Job
+from jobs.notifications import targets
 from tests.doors.pages.rows import a_doubted_run, a_host, a_job, a_machine_type
 
 PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", None)

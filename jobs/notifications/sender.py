@@ -22,10 +22,10 @@ from django.db import close_old_connections
 from django.utils import timezone
 
 from agents.infra.secrets import Unreadable, unseal
-from jobs import hooks, notices
-from jobs.hooks import Answer
 from jobs.models import Notice
 from jobs.models.notices import Way
+from jobs.notifications import notices, webhook
+from jobs.notifications.webhook import Answer
 from jobs.rules.notifications import PROOF
 
 log = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ def send(notice: Notice, secret: Mapping[str, Any]) -> Answer:
         return _post(secret["address"], body, {})
     body = {"type": f"job.{notice.event}", "timestamp": notice.made_at.isoformat(), **told}
     data = json.dumps(body).encode()
-    headers = hooks.signed(
+    headers = webhook.signed(
         secret["secret"], f"notice-{settings.DEPLOYMENT}-{notice.pk}", int(time.time()), data
     )
     return _post_bytes(secret["address"], data, headers)
@@ -135,7 +135,7 @@ def _post(url: str, body: Mapping[str, object], headers: Mapping[str, str]) -> A
 
 def _post_bytes(url: str, data: bytes, headers: Mapping[str, str]) -> Answer:
     headers = {"Content-Type": "application/json", **headers}
-    return hooks.post(url, data, headers, settings.TRAINYARD.notify_private)
+    return webhook.post(url, data, headers, settings.TRAINYARD.notify_private)
 
 
 def slack_text(told: Mapping[str, Any]) -> str:

@@ -15,9 +15,9 @@ from django.db import transaction
 
 from agents.infra.refusals import Exhausted, Refused
 from agents.infra.secrets import seal, unseal
-from jobs import targets
 from jobs.models import Notice, NoticeTarget, Tick
 from jobs.models.notices import Way
+from jobs.notifications import targets
 from jobs.projects import audit
 from jobs.rules.notifications import PROOF
 
