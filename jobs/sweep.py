@@ -20,7 +20,7 @@ from agents.hosts import history
 from agents.infra.clock import Clock
 from agents.infra.database_errors import NO_DATABASE
 from agents.models import Host
-from jobs import idle, shells
+from jobs import idle_jobs, shells
 from jobs.host_sync import samples
 from jobs.host_sync.lost_hosts import mark_jobs_of
 from jobs.lifecycle.advance import advance
@@ -116,7 +116,7 @@ def tell(clock: Clock) -> None:
 
 
 def stop_idle(clock: Clock) -> None:
-    idle.stop(clock.now())
+    idle_jobs.stop(clock.now())
 
 
 def tidy(clock: Clock) -> None:

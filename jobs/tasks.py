@@ -11,9 +11,9 @@ from django.utils import timezone
 from agents.infra.clock import Clock
 from agents.infra.database_errors import NO_DATABASE
 from agents.links import fleet
-from jobs import checks
 from jobs import sweep as sweeping
 from jobs.lifecycle import advance as advancing
+from jobs.maintenance import checks
 from jobs.notifications import sender
 from jobs.scheduling import scheduler as scheduling
 

@@ -13,7 +13,7 @@ from agents.models import Gpu, Host
 from console.api import errors, resources
 from console.api.hosts import host_of
 from console.api.views import OurView, person
-from jobs import gpus
+from jobs.maintenance import gpus
 from jobs.models import GpuClaim
 
 

@@ -16,8 +16,8 @@ from console import access
 from console.api import resources
 from console.api.errors import Refused
 from console.api.views import OurView, person
-from jobs import maintenance
 from jobs.host_sync import strays
+from jobs.maintenance import cordon_and_drain
 from jobs.models import Run
 
 Document = dict[str, Any]
@@ -57,7 +57,7 @@ class Body:
     def __init__(self, fields: Document) -> None:
         self._left = dict(fields)
 
-    def text(self, name: str, most: int = maintenance.MOST_MESSAGE) -> str:
+    def text(self, name: str, most: int = cordon_and_drain.MOST_MESSAGE) -> str:
         value = self._left.pop(name, "")
         if not isinstance(value, str) or len(value) > most or "\0" in value:
             raise Refused(name, f"{name} must be a text of at most {most} characters.")
@@ -87,32 +87,32 @@ class Body:
 def cordon(host: Host, body: Body, actor: str, now: datetime) -> None:
     message = body.text("message")
     body.close()
-    maintenance.cordon(host, message, actor, now)
+    cordon_and_drain.cordon(host, message, actor, now)
 
 
 def uncordon(host: Host, body: Body, actor: str, now: datetime) -> None:
     body.close()
-    maintenance.uncordon(host, actor, now)
+    cordon_and_drain.uncordon(host, actor, now)
 
 
 def drain(host: Host, body: Body, actor: str, now: datetime) -> None:
     message, until, force = body.text("message"), body.moment("deadline"), body.switch("force")
     body.close()
-    maintenance.drain(host, message, until, force, actor, now)
+    cordon_and_drain.drain(host, message, until, force, actor, now)
 
 
 def contain(host: Host, body: Body, actor: str, now: datetime) -> None:
     """`pidNamespaces`: whether new runs get PID namespaces of their own."""
     switch = body.switch("pidNamespaces")
     body.close()
-    maintenance.contain(host, switch, actor, now)
+    cordon_and_drain.contain(host, switch, actor, now)
 
 
 def declare_gone(host: Host, body: Body, actor: str, now: datetime) -> None:
     """`name` is the host's, once more: this cannot be taken back."""
     name = body.text("name")
     body.close()
-    maintenance.declare_gone(host, name, actor, now)
+    cordon_and_drain.declare_gone(host, name, actor, now)
 
 
 def stop_run(host: Host, body: Body, actor: str, now: datetime) -> None:

@@ -18,7 +18,7 @@ from console.api.projects import body
 from console.api.resources import stamp
 from console.api.views import OurView, person
 from console.forms.notices import Events, NewTarget
-from jobs import idle
+from jobs import idle_jobs
 from jobs.models import NoticeTarget, Project
 from jobs.models.notices import Way
 from jobs.notifications import email_opt_in, notices, targets
@@ -140,11 +140,11 @@ class IdleRuleView(OurView):
         minutes, stops = given.get("minutes"), given.get("stops", False)
         if minutes is not None and (isinstance(minutes, bool) or not isinstance(minutes, int)):
             raise Refused("minutes", "minutes must be a whole number, or null for no rule.")
-        if minutes is not None and not idle.LEAST <= minutes <= idle.MOST:
-            raise Refused("minutes", f"minutes must be from {idle.LEAST} to {idle.MOST}.")
+        if minutes is not None and not idle_jobs.LEAST <= minutes <= idle_jobs.MOST:
+            raise Refused("minutes", f"minutes must be from {idle_jobs.LEAST} to {idle_jobs.MOST}.")
         if not isinstance(stops, bool):
             raise Refused("stops", "stops must be true or false.")
-        idle.set_rule(row, minutes, stops, person(request).username, timezone.now())
+        idle_jobs.set_rule(row, minutes, stops, person(request).username, timezone.now())
         row.refresh_from_db()
         return Response({"minutes": row.idle_minutes, "stops": row.idle_stops})
 

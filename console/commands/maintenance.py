@@ -15,14 +15,14 @@ from agents.models import Host
 from console import database
 from console.commands import Refused
 from console.forms.fields import DurationText
-from jobs import maintenance
 from jobs.host_sync import recovery_mode, strays
+from jobs.maintenance import cordon_and_drain
 
 
 def cordon(words: argparse.Namespace) -> int:
     host = find(words.name)
     with transaction.atomic():
-        maintenance.cordon(host, words.message, actor(), timezone.now())
+        cordon_and_drain.cordon(host, words.message, actor(), timezone.now())
     print(f"{host.name} takes no new jobs. What runs there goes on.")
     return 0
 
@@ -33,7 +33,7 @@ def drain(words: argparse.Namespace) -> int:
         wait_s = DurationText(required=False).clean(words.deadline)
         until = None if wait_s is None else now + timedelta(seconds=wait_s)
         with transaction.atomic():
-            maintenance.drain(host, words.message, until, words.force, actor(), now)
+            cordon_and_drain.drain(host, words.message, until, words.force, actor(), now)
     except ValidationError as problem:
         raise Refused(f"--deadline: {problem.messages[0]}") from problem
     except refusals.Refused as refused:
@@ -46,7 +46,7 @@ def contain(words: argparse.Namespace) -> int:
     host, switch = find(words.name), words.pid_namespaces == "on"
     try:
         with transaction.atomic():
-            maintenance.contain(host, switch, actor(), timezone.now())
+            cordon_and_drain.contain(host, switch, actor(), timezone.now())
     except refusals.Refused as refused:
         raise Refused(refused.message) from refused
     print(f"New runs on {host.name} get {'PID namespaces of their own' if switch else 'no PID namespaces'}.")
@@ -57,7 +57,7 @@ def declare_gone(words: argparse.Namespace) -> int:
     host = find(words.name)
     try:
         with transaction.atomic():
-            maintenance.declare_gone(host, words.confirm, actor(), timezone.now())
+            cordon_and_drain.declare_gone(host, words.confirm, actor(), timezone.now())
     except refusals.Refused as refused:
         hint = f" (--confirm {host.name})" if refused.field == "name" else ""
         raise Refused(f"{refused.message}{hint}") from refused
@@ -80,7 +80,7 @@ def act_on_run(words: argparse.Namespace) -> int:
 def uncordon(words: argparse.Namespace) -> int:
     host = find(words.name)
     with transaction.atomic():
-        maintenance.uncordon(host, actor(), timezone.now())
+        cordon_and_drain.uncordon(host, actor(), timezone.now())
     print(f"{host.name} is open to jobs.")
     return 0
 

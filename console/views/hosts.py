@@ -21,8 +21,9 @@ from console.forms.hosts import AcceptKey, AddHost, PasteHosts
 from console.presenters import host_list, host_live
 from console.presenters import hosts as presenter
 from console.views.people import person
-from jobs import gpus, services
+from jobs import services
 from jobs.host_sync import strays
+from jobs.maintenance import gpus
 from jobs.wake import hints
 
 

@@ -18,7 +18,7 @@ from console import access
 from console.forms.hosts import Contain, Cordon, DeclareGone, Drain
 from console.presenters import hosts as presenter
 from console.views.people import person
-from jobs import maintenance as service
+from jobs.maintenance import cordon_and_drain as service
 
 
 @require_safe

@@ -23,7 +23,7 @@ from console import access
 from console.forms.notices import Events, IdleRule, NewTarget
 from console.presenters import notices as presenter
 from console.views.people import person
-from jobs import idle
+from jobs import idle_jobs
 from jobs.models import NoticeTarget, Project
 from jobs.notifications import email_opt_in, notices, targets
 
@@ -190,7 +190,7 @@ def idle_rule(request: HttpRequest, project: str) -> HttpResponse:
         return _page(request, of, idle=form)
     typed = form.cleaned_data
     assert of.project is not None
-    idle.set_rule(
+    idle_jobs.set_rule(
         of.project, typed["minutes"], bool(typed["stops"]), person(request).username, timezone.now()
     )
     messages.success(

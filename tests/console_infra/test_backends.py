@@ -13,7 +13,7 @@ from agents.links.host_thread import FleetSettings
 from console import backends, handler, processes, reads
 from console.celery import app
 from console.environment import BadSetting, Environment
-from jobs import checks
+from jobs.maintenance import checks
 from jobs.models import Tick
 from jobs.notifications import sender
 

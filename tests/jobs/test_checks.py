@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from jobs import checks, tasks
+from jobs import tasks
+from jobs.maintenance import checks
 from tests.harness.shell import wait_for
 
 

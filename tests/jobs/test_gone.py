@@ -8,9 +8,9 @@ from django.utils import timezone
 from agents.infra.refusals import Refused
 from agents.links.port import Arrival
 from agents.models import GpuState, Host, HostEvent, HostStatus
-from jobs import maintenance
 from jobs.host_sync import intake
 from jobs.host_sync.apply_reports import Tries
+from jobs.maintenance import cordon_and_drain
 from jobs.models import AuditEntry, GpuClaim, Run, Transition
 from jobs.scheduling import scheduler
 from tests.jobs.conftest import gang, pool_of, spec
@@ -23,7 +23,7 @@ def silent(host, status=HostStatus.UNREACHABLE):
 
 
 def declare(host, name=None):
-    maintenance.declare_gone(host.row, name or host.row.name, "root", timezone.now())
+    cordon_and_drain.declare_gone(host.row, name or host.row.name, "root", timezone.now())
     host.row.refresh_from_db()
 
 

@@ -10,8 +10,8 @@ from django.utils import timezone
 from agents.hosts import gpu_quarantine, history
 from agents.links.port import Arrival, Fact
 from agents.models import Gpu, Host, HostEvent, HostStatus
-from jobs import gpus as service
 from jobs.lifecycle.snapshot import spec_of
+from jobs.maintenance import gpus as service
 from jobs.models import GpuClaim, Run, Transition
 from jobs.scheduling import capacity
 from jobs.scheduling.scheduler import schedule

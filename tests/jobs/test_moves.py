@@ -11,8 +11,9 @@ from django.utils import timezone
 from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
 from agents.models import Host, HostEvent, HostStatus
-from jobs import maintenance, services
+from jobs import services
 from jobs.lifecycle.advance import advance
+from jobs.maintenance import cordon_and_drain
 from jobs.models import GpuClaim, Job, Run, Transition
 from jobs.scheduling import scheduler
 from tests.jobs.conftest import gang, pool_of, spec
@@ -21,7 +22,7 @@ from tests.jobs.paper import settle
 
 def drain(host, minutes=None, force=False, message="new disk"):
     until = timezone.now() + timedelta(minutes=minutes) if minutes else None
-    maintenance.drain(host.row, message, until, force, "root", timezone.now())
+    cordon_and_drain.drain(host.row, message, until, force, "root", timezone.now())
 
 
 def later(desk, minutes, *hosts):
@@ -123,7 +124,7 @@ def test_at_the_deadline_force_sends_the_job_back_to_the_queue_and_mere_patience
     assert held(one) == 0
     why = Transition.objects.get(job=job, subject="job", to_state="QUEUED", from_state="RUNNING")
     assert why.kind == "preempt" and "one is being emptied by root until" in why.cause
-    maintenance.uncordon(one.row, "root", timezone.now())
+    cordon_and_drain.uncordon(one.row, "root", timezone.now())
     look(desk, one)
     job.refresh_from_db()
     assert job.state == "RUNNING" and places(job)["workerpool0-0"] == ("one", 0, "running")
@@ -168,7 +169,7 @@ def test_undrained_in_time_nothing_has_happened(desk, add_host, submit):
     settle(desk, one)
     drain(one)
     look(desk, one)
-    maintenance.uncordon(one.row, "root", timezone.now())
+    cordon_and_drain.uncordon(one.row, "root", timezone.now())
     add_host("two", gpus=2)
     look(desk, one)
     assert places(job) == {"workerpool0-0": ("one", 0, "running")}
@@ -210,8 +211,8 @@ def test_a_place_that_is_lost_before_anybody_came_leaves_its_number_to_nobody(de
     scheduler.schedule_quietly(timezone.now())
     assert held(three) == 1
     Host.objects.filter(pk=three.row.pk).update(status=HostStatus.UNREACHABLE, status_since=timezone.now())
-    maintenance.declare_gone(three.row, "three", "root", timezone.now())
-    maintenance.uncordon(one.row, "root", timezone.now())
+    cordon_and_drain.declare_gone(three.row, "three", "root", timezone.now())
+    cordon_and_drain.uncordon(one.row, "root", timezone.now())
     settle(desk, one, two)
     job.refresh_from_db()
     assert places(job) == {"workerpool0-0": ("one", 2, "running")} and one.ledger[1:] == [newest(job)[0]]

@@ -12,7 +12,7 @@ from agents.links.orders import Start
 from agents.links.port import Arrival
 from agents.models import Host, HostStatus
 from jobs.lifecycle.advance import advance
-from jobs.maintenance import declare_gone
+from jobs.maintenance.cordon_and_drain import declare_gone
 from jobs.models import GpuClaim, Run, Transition
 from jobs.rules.lifecycle.retry import INTERNAL_TEXT
 from jobs.scheduling.scheduler import schedule
