@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.apps import AppConfig
 
-from console import checks
-from console.celery import app as celery_app
+from console.runtime import checks
+from console.runtime.celery_app import app as celery_app
 
 __all__ = ["ConsoleConfig", "celery_app", "checks"]
 

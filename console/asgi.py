@@ -12,6 +12,6 @@ django.setup(set_prefix=False)
 from channels.routing import ProtocolTypeRouter
 
 from console.consumers.routes import websocket
-from console.handler import Handler
+from console.runtime.handler import Handler
 
 application = ProtocolTypeRouter({"http": Handler(), "websocket": websocket})

@@ -6,7 +6,8 @@ from urllib.parse import unquote, urlsplit
 
 from django.urls import reverse_lazy
 
-from console import backends, environment, secret_files
+from console import environment, secret_files
+from console.runtime import backends
 
 TRAINYARD = environment.current()
 BASE_DIR = environment.PROJECT_ROOT
@@ -36,9 +37,9 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "console.middleware.Headers",
-    "console.middleware.Nameable",
-    "console.static_files.StaticFilesMiddleware",
+    "console.runtime.middleware.Headers",
+    "console.runtime.middleware.Nameable",
+    "console.runtime.static_files.StaticFilesMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

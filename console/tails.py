@@ -18,8 +18,9 @@ from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from agents.infra.sql import Given, Read
-from console import registry, websocket
-from console.reads import ask
+from console import registry
+from console.runtime import websocket
+from console.runtime.database_threads import ask
 from jobs.logs import live_end, reader
 from jobs.logs.live_end import Status
 from jobs.models import Run

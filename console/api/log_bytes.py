@@ -20,7 +20,7 @@ from console import access, tails
 from console.api import errors
 from console.api.errors import Refused
 from console.api.views import OurView
-from console.reads import ask
+from console.runtime.database_threads import ask
 from jobs.logs import reader
 from jobs.models import Job, Run
 

@@ -14,8 +14,8 @@ from agents.hosts.checklist import Item
 from agents.models import Host
 from agents.ssh import keys
 from agents.ssh.dial import DialError
-from console import database
 from console.commands import Refused
+from console.runtime import database
 
 # A host with this many jump hosts before it is a mistake; each one offers a key of its own.
 MOST_KEYS = 9

@@ -12,9 +12,9 @@ from django.utils import timezone
 
 from agents.infra import refusals
 from agents.models import Host
-from console import database
 from console.commands import Refused
 from console.forms.fields import DurationText
+from console.runtime import database
 from jobs.host_sync import recovery_mode, strays
 from jobs.maintenance import cordon_and_drain
 

@@ -8,8 +8,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from agents.infra import refusals
-from console import database
 from console.commands import COMMAND_LINE, Refused
+from console.runtime import database
 from jobs.models import NoticeTarget
 from jobs.notifications import email_opt_in
 

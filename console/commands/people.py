@@ -13,8 +13,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from agents.infra import refusals
-from console import accounts, database, tokens
+from console import accounts, tokens
 from console.commands import COMMAND_LINE, Refused, project_named
+from console.runtime import database
 from jobs.models import Membership
 from jobs.projects import members
 

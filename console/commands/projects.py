@@ -12,9 +12,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from agents.infra import refusals
-from console import database, usage_csv
+from console import usage_csv
 from console.commands import COMMAND_LINE, Refused, project_named
 from console.commands.people import find_user
+from console.runtime import database
 from jobs.models import Project
 from jobs.projects import projects, quotas, usage
 from jobs.projects.quotas import Target

@@ -6,8 +6,8 @@ import argparse
 
 from django.utils import timezone
 
-from console import database, up
 from console.commands import Refused
+from console.runtime import database, up
 
 
 def start(words: argparse.Namespace) -> int:

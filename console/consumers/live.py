@@ -15,7 +15,7 @@ from django.contrib.auth.models import User
 from agents.models import Host
 from console import access, presenters, registry
 from console.consumers.sockets import GONE, Closed, Receive, Send, Socket
-from console.reads import ask
+from console.runtime.database_threads import ask
 from jobs.models import Job, Project
 
 # A burst of changes is shown in steps of this: nobody reads faster, and each step costs a rendering per viewer.

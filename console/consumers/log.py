@@ -20,9 +20,10 @@ from django.http import Http404
 from django.utils import timezone
 
 from agents.infra.sql import Given, Read
-from console import access, registry, tails, websocket
+from console import access, registry, tails
 from console.consumers.sockets import GONE, BadMessage, Closed, Receive, Send, Socket
-from console.reads import ask
+from console.runtime import websocket
+from console.runtime.database_threads import ask
 from jobs.logs import reader
 from jobs.logs.live_end import Status
 from jobs.models import Job, Replica, Run

@@ -18,10 +18,11 @@ from django.utils import timezone
 from agents.ssh import keys, pty
 from agents.ssh.dial import DialError
 from agents.ssh.targets import Target
-from console import access, registry, websocket
+from console import access, registry
 from console.consumers import door
 from console.consumers.sockets import RIGHT_LOST, TRY_AGAIN, BadMessage, Closed, Receive, Send, Socket
-from console.reads import ask
+from console.runtime import websocket
+from console.runtime.database_threads import ask
 from console.terminals import ACK_STEP, Terminal
 from jobs import shells
 from jobs.models import Run, ShellSession

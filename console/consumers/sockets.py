@@ -15,7 +15,7 @@ from django.http import Http404
 
 from agents.infra.database_errors import NO_DATABASE
 from console.consumers import door, questions
-from console.reads import ask
+from console.runtime.database_threads import ask
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]

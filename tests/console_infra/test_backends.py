@@ -10,9 +10,9 @@ from kombu import Connection, Queue
 from kombu.exceptions import ContentDisallowed
 
 from agents.links.host_thread import FleetSettings
-from console import backends, handler, processes, reads
-from console.celery import app
 from console.environment import BadSetting, Environment
+from console.runtime import backends, database_threads, handler, processes
+from console.runtime.celery_app import app
 from jobs.maintenance import checks
 from jobs.models import Tick
 from jobs.notifications import sender
@@ -46,10 +46,10 @@ def test_addresses_switch_to_servers_and_nothing_else_changes():
 
 
 def test_every_thread_that_asks_the_database_finds_a_connection():
-    """Threads that stay, by process. Any other gives back what it borrows before it ends (console/reads.py)."""
+    """Threads that stay, by process. Any other gives back what it borrows before it ends (database_threads.py)."""
     most = backends.database(Environment(database_url="postgresql://db/yard"))["OPTIONS"]["pool"]["max_size"]
     beside = 2  # a sweep timer, a steward, a thinker
-    assert handler.THREADS + reads.THREADS + beside <= most
+    assert handler.THREADS + database_threads.THREADS + beside <= most
     assert processes.WORKER_THREADS + checks.THREADS + sender.THREADS + beside <= most
     assert processes.DISPATCHER_THREADS + FleetSettings("x").clerks + beside <= most
 

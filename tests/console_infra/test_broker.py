@@ -11,9 +11,10 @@ import subprocess
 import pytest
 import redis
 
-from console import backends, broker, cli
-from console.broker import NoBroker
+from console import cli
 from console.environment import Environment
+from console.runtime import backends, broker
+from console.runtime.broker import NoBroker
 from tests.harness.shell import wait_for
 
 

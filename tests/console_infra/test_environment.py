@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from console import checks, environment
+from console import environment
 from console.environment import READERS, BadSetting, Environment
+from console.runtime import checks
 
 NONSENSE = [
     ("TRAINYARD_PORT", "http", "65535"),

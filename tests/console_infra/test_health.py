@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from agents.models import Dispatcher
-from console import health
+from console.runtime import health
 from jobs.models import Tick
 from tests.harness.services import Redis
 

@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from console import supervisor as module
-from console.supervisor import Child, Process, Supervisor
-from console.watchdog import DEAF_AFTER_S, Watchdog
+from console.runtime import supervisor as module
+from console.runtime.supervisor import Child, Process, Supervisor
+from console.runtime.watchdog import DEAF_AFTER_S, Watchdog
 from tests.harness.shell import process_alive, wait_for
 
 
@@ -102,7 +102,7 @@ def test_one_that_stands_still_can_be_replaced():
 
 def test_nothing_outlives_a_supervisor_that_was_killed():
     script = (
-        "from console.supervisor import Process, Supervisor\n"
+        "from console.runtime.supervisor import Process, Supervisor\n"
         "sleep = Process(name='sleep', argv=('sh', '-c', 'echo $$; exec sleep 1000'))\n"
         "Supervisor([sleep], lambda line: print(line, flush=True)).run()\n"
     )

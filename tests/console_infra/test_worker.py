@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import InterfaceError, InternalError, OperationalError
 from django.utils import timezone
 
-from console.worker import SweepTimer, app
+from console.runtime.worker import SweepTimer, app
 from jobs import sweep as sweeping
 from jobs import tasks
 from jobs.models import Tick
@@ -71,7 +71,7 @@ def test_every_worker_has_the_timer():
 
 START = """
 import sys
-from console.worker import app
+from console.runtime.worker import app
 app.loader.init_worker()  # as Celery does before its first step
 sys.exit("console.urls" in sys.modules)
 """

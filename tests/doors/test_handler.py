@@ -11,7 +11,7 @@ from django.db import connection
 from django.http import HttpResponse
 from django.urls import path
 
-from console.handler import Handler
+from console.runtime.handler import Handler
 
 threads = set()
 urlpatterns = [path("seen", lambda request: seen(request))]

@@ -87,7 +87,7 @@ def test_redis_and_postgres_die_under_a_running_job(yard, client):
 
 REPLAY = """
 import random, sys
-from console.celery import app
+from console.runtime.celery_app import app
 words = sys.argv[1:]
 jobs = [int(word) for word in words if word.isdigit()]
 hosts = [int(word[1:]) for word in words if word.startswith("h")]

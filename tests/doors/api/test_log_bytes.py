@@ -13,9 +13,10 @@ from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from console import reads, tokens
+from console import tokens
 from console.api import log_bytes
 from console.api.log_bytes import here, within
+from console.runtime import database_threads
 from jobs.models import Run
 from tests.doors.pages.rows import a_host, a_job, a_run
 from tests.doors.rows_of_logs import complete, lose, write
@@ -24,7 +25,7 @@ from tests.doors.rows_of_logs import complete, lose, write
 @pytest.fixture
 def job(transactional_db, cast, project):
     yield a_job(project, cast.bob, host=a_host())
-    reads.close()
+    database_threads.close()
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 
-from console import reads, registry, tokens, web
+from console import registry, tokens
 from console.asgi import application
+from console.runtime import database_threads, web
 from tests.doors.pages.conftest import cast, project
 from tests.doors.pages.rows import a_host, a_job
 
@@ -103,7 +104,7 @@ def visit(transactional_db, cast):
         return [pair for pair in headers if pair[1]]
 
     async def open_as(path, who="vera", page=False, origin="http://testserver"):
-        visitor = Visitor(path, await reads.ask(headers_of, who, page, origin))
+        visitor = Visitor(path, await database_threads.ask(headers_of, who, page, origin))
         await visitor.open()
         return visitor
 
@@ -124,7 +125,7 @@ def run(job):
 async def tidy():
     yield
     await registry.here().close()
-    reads.close()
+    database_threads.close()
 
 
 @pytest.fixture

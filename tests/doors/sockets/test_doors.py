@@ -11,7 +11,7 @@ from django.db import OperationalError
 
 from console import tokens
 from console.consumers import sockets
-from console.reads import ask
+from console.runtime.database_threads import ask
 from jobs.models import Job, Membership
 from jobs.services import delete
 

@@ -12,9 +12,10 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
-from console import registry, tails, tokens, websocket
+from console import registry, tails, tokens
 from console.consumers import log, questions, sockets
-from console.reads import ask
+from console.runtime import websocket
+from console.runtime.database_threads import ask
 from jobs.models import Membership
 from tests.doors.rows_of_logs import lose, write
 from tests.doors.sockets.test_log_socket import grow, path

@@ -9,7 +9,7 @@ from channels.layers import InMemoryChannelLayer, get_channel_layer
 from django.utils import timezone
 
 from console import presenters, registry
-from console.reads import ask
+from console.runtime.database_threads import ask
 from jobs.models import Job, Membership, Transition
 from tests.doors.pages.rows import a_job, moved
 from tests.doors.rows_of_logs import write

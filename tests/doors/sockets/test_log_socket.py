@@ -10,7 +10,7 @@ from django.utils import timezone
 from console import registry, tails
 from console.consumers import log as log_socket
 from console.consumers.log import WINDOW
-from console.reads import ask
+from console.runtime.database_threads import ask
 from jobs.models import LogGap, LogPiece, Run
 from tests.doors.pages.rows import a_host, a_job, a_run
 from tests.doors.rows_of_logs import complete, lose, write

@@ -16,10 +16,11 @@ from websockets.exceptions import ConnectionClosed
 
 from agents.ssh import keys, pty
 from agents.ssh.dial import Unreachable
-from console import reads, registry, tokens, websocket
+from console import registry, tokens
 from console.consumers import shell as consumer
 from console.consumers import sockets
-from console.reads import ask
+from console.runtime import database_threads, websocket
+from console.runtime.database_threads import ask
 from console.terminals import WINDOW, Terminal
 from jobs import shells
 from jobs.models import Job, Run, ShellSession
@@ -136,8 +137,10 @@ async def test_a_key_touches_no_database(opened, shell, monkeypatch):
     monkeypatch.setattr(sockets, "RECHECK_S", 1e6)
     page = await opened()
     asked = []
-    run = reads._run
-    monkeypatch.setattr(reads, "_run", lambda *args, **kwargs: asked.append(args) or run(*args, **kwargs))
+    run = database_threads._run
+    monkeypatch.setattr(
+        database_threads, "_run", lambda *args, **kwargs: asked.append(args) or run(*args, **kwargs)
+    )
     for number in range(1, 200):
         await page.type(b"k")
         await page.until(lambda v, number=number: v.bytes.count(b"echo:") == number)

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 
-from console.celery import app
+from console.runtime.celery_app import app
 from jobs import sweep, tasks
 from jobs.host_sync import control_plane
 
@@ -55,7 +55,7 @@ def become(role):
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.dup2(2, 1)  # the pipe of answers is not ours
-    importlib.import_module(f"console.{role}")
+    importlib.import_module(f"console.runtime.{role}")
     name = f"{role}-{os.getpid()}"
     options = ["-P", "threads", "-c", "4", "-Q", QUEUES[role], "-n", f"{name}@%h", "-l", "WARNING"]
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]

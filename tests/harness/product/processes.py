@@ -12,11 +12,11 @@ from tests.harness.shell import command_of, environment_of, pids, process_alive,
 
 ROLES = {
     "up": r"console\.cli up",
-    "web": r"-m console\.web",
-    "worker": r"celery .*-A console\.worker",
-    "dispatcher": r"celery .*-A console\.dispatcher",
+    "web": r"-m console\.runtime\.web",
+    "worker": r"celery .*-A console\.runtime\.worker",
+    "dispatcher": r"celery .*-A console\.runtime\.dispatcher",
     "extra": r"product\.nursery",
-    "beat": r"-A console\.celery beat",
+    "beat": r"-A console\.runtime\.celery_app beat",
     "broker": r"redis-server",
 }
 

@@ -143,7 +143,7 @@ class Product:
             "celery",
             "-q",
             "-A",
-            "console.celery",
+            "console.runtime.celery_app",
             "beat",
             "-S",
             "celery.beat:Scheduler",

@@ -10,8 +10,8 @@ from celery.exceptions import CeleryError
 from django.conf import settings
 from kombu.exceptions import KombuError, OperationalError
 
-from console.supervisor import Supervisor
-from console.tasks import echo, echo_key
+from console.runtime.supervisor import Supervisor
+from console.runtime.tasks import echo, echo_key
 
 ASK_EVERY_S = 10.0
 # Far above what a busy machine needs, far below what a person would put up with.

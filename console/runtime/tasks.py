@@ -11,7 +11,7 @@ def echo_key(name: str) -> str:
     return f"trainyard:echo:{name}"
 
 
-@shared_task(name="console.tasks.echo")
+@shared_task(name="console.runtime.tasks.echo")
 def echo(name: str, sent_at: float) -> None:
     """A process can live and be deaf: only a message that went through its queue and its pool proves otherwise."""
     with redis.from_url(settings.REDIS_URL) as client:

@@ -24,7 +24,7 @@ app.conf.beat_schedule = {
     # A poke that nobody took is worth nothing a moment later.
     "sweep": {"task": "jobs.tasks.sweep", "schedule": settings.TRAINYARD.tick_s, "options": {"expires": 10}},
 }
-app.autodiscover_tasks(["console", "jobs"])
+app.autodiscover_tasks(["console.runtime", "jobs"])
 
 # The first of two ways in: Celery imports this, and then worker.py or dispatcher.py, which import models. On the second
 # way Django itself imports this (console/apps.py), half way through its own setup.

@@ -8,8 +8,8 @@ import shutil
 import stat
 from pathlib import Path
 
-from console.backends import redis_socket
 from console.environment import Environment
+from console.runtime.backends import redis_socket
 from console.secret_files import private_directory
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import uvicorn
 
 from console import environment
-from console.websocket import Protocol
+from console.runtime.websocket import Protocol
 
 # A client's message is a cursor, an acknowledgement or keystrokes (a paste comes in pieces).
 LARGEST_MESSAGE = 256 * 1024

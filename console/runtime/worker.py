@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import close_old_connections
 
 from agents.infra.database_errors import NO_DATABASE
-from console.celery import app
+from console.runtime.celery_app import app
 
 __all__ = ["SweepTimer", "app"]
 

@@ -20,9 +20,10 @@ from django.conf import settings
 from django.core.checks import ERROR, run_checks
 from django.utils import timezone
 
-from console import broker, database, environment, processes, setup
-from console.supervisor import Supervisor
-from console.watchdog import Watchdog
+from console import environment, setup
+from console.runtime import broker, database, processes
+from console.runtime.supervisor import Supervisor
+from console.runtime.watchdog import Watchdog
 
 
 class Refusal(Exception):

@@ -13,7 +13,7 @@ from celery import bootsteps
 from django.conf import settings
 from django.db import connection
 
-import console.celery  # sorts first: it sets Django up, without which no model can be imported
+import console.runtime.celery_app
 from agents.infra.database_errors import NO_DATABASE
 from agents.infra.sql import spell_all
 from agents.links.fleet import Fleet, FleetSettings, poke
@@ -24,7 +24,7 @@ from jobs.wake.hints import DISPATCH
 
 __all__ = ["KeepLinks", "app"]
 
-app = console.celery.app
+app = console.runtime.celery_app.app
 
 # Clerks beyond SQLite's one writer would only wait for its lock, and wait badly: it is polled for.
 CLERKS = {"sqlite": 2, "postgresql": 6}

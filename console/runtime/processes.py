@@ -7,9 +7,9 @@ import re
 import socket
 import sys
 
-from console import broker
 from console.environment import Environment
-from console.supervisor import Process
+from console.runtime import broker
+from console.runtime.supervisor import Process
 
 NAMES = ("web", "worker", "dispatcher", "beat")
 WORKER_THREADS = 4
@@ -40,13 +40,13 @@ def plan(environment: Environment, names: tuple[str, ...], web_fd: int | None, l
     """All children. Each inherits the lock: a successor cannot start while any of them still runs."""
     dispatcher = dispatcher_name(environment)
     argv = {
-        "web": (sys.executable, "-m", "console.web", "--fd", str(web_fd)),
-        "worker": celery_worker("console.worker", "worker", "default", WORKER_THREADS),
+        "web": (sys.executable, "-m", "console.runtime.web", "--fd", str(web_fd)),
+        "worker": celery_worker("console.runtime.worker", "worker", "default", WORKER_THREADS),
         "dispatcher": celery_worker(
-            "console.dispatcher", "dispatcher", f"dispatch,dispatch.{dispatcher}", DISPATCHER_THREADS
+            "console.runtime.dispatcher", "dispatcher", f"dispatch,dispatch.{dispatcher}", DISPATCHER_THREADS
         ),
         "beat": (
-            *celery("console.celery"),
+            *celery("console.runtime.celery_app"),
             "beat",
             "-S",
             "celery.beat:Scheduler",
