@@ -41,7 +41,7 @@ class Invitation(models.Model):
 
 
 class LoginFailure(models.Model):
-    """A wrong password: what console/throttle.py counts. Rows older than its window are deleted as it goes."""
+    """A wrong password: what console/auth/throttle.py counts. Rows older than its window are deleted as it goes."""
 
     name = models.CharField(max_length=150)
     address = models.CharField(max_length=64)

@@ -6,7 +6,8 @@ from urllib.parse import unquote, urlsplit
 
 from django.urls import reverse_lazy
 
-from console import environment, secret_files
+from console import environment
+from console.auth import secret_files
 from console.runtime import backends
 
 TRAINYARD = environment.current()

@@ -17,10 +17,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.models import Location
-from console import access
 from console.api import filters, resources
 from console.api.errors import Refused
 from console.api.views import GoogleView, person
+from console.auth import access
 from jobs import services
 from jobs.models import Job
 

@@ -12,10 +12,10 @@ from django.utils.http import urlencode
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console import access
 from console.api import resources
 from console.api.custom_jobs import absolute
 from console.api.views import OurView
+from console.auth import access
 from jobs.logs import last_printed
 from jobs.models import Job, Run
 from jobs.scheduling import output_directories

@@ -15,11 +15,11 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console import access
 from console.api import resources
 from console.api.errors import Refused
 from console.api.log_bytes import number, run_of
 from console.api.views import OurView
+from console.auth import access
 from console.presenters.last_words import plain
 from jobs.host_sync import facts
 from jobs.logs import job_search, run_search

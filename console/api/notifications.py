@@ -12,11 +12,11 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console import access
 from console.api.errors import Refused
 from console.api.projects import body
 from console.api.resources import stamp
 from console.api.views import OurView, person
+from console.auth import access
 from console.forms.notices import Events, NewTarget
 from jobs import idle_jobs
 from jobs.models import NoticeTarget, Project

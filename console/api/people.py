@@ -15,13 +15,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.infra import refusals
-from console import access, accounts
 from console.api.custom_jobs import absolute
 from console.api.errors import Refused
 from console.api.hosts import Body
 from console.api.projects import body
 from console.api.resources import stamp
 from console.api.views import OurView, person
+from console.auth import access, accounts
 from console.presenters import people as presenter
 
 Document = dict[str, Any]

@@ -11,10 +11,10 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console import access
 from console.api.errors import Refused
 from console.api.resources import stamp
 from console.api.views import OurView, person
+from console.auth import access
 from jobs.models import Membership, Project
 from jobs.projects import members, projects
 from jobs.rules.scheduling.order import PRIORITIES

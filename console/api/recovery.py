@@ -8,10 +8,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.models import Host
-from console import access
 from console.api import resources
 from console.api.errors import Refused
 from console.api.views import OurView, person
+from console.auth import access
 from jobs.host_sync import recovery_mode
 
 

@@ -11,10 +11,10 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console import access
 from console.api import resources
 from console.api.errors import Refused
 from console.api.views import OurView
+from console.auth import access
 from jobs.models import Job, Run, RunSample
 
 MOST = 20_000

@@ -16,8 +16,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from console import tokens
 from console.api import errors
+from console.auth import tokens
 
 _HALF = re.compile("[\ud800-\udfff]")
 

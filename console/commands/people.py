@@ -13,7 +13,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from agents.infra import refusals
-from console import accounts, tokens
+from console.auth import accounts, tokens
 from console.commands import COMMAND_LINE, Refused, project_named
 from console.runtime import database
 from jobs.models import Membership

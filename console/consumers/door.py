@@ -15,7 +15,7 @@ from django.contrib.auth.models import User
 from django.http.request import HttpRequest, validate_host
 from django.utils import timezone
 
-from console import tokens
+from console.auth import tokens
 
 Scope = Mapping[str, Any]
 

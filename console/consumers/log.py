@@ -20,7 +20,8 @@ from django.http import Http404
 from django.utils import timezone
 
 from agents.infra.sql import Given, Read
-from console import access, registry, tails
+from console import registry, tails
+from console.auth import access
 from console.consumers.sockets import GONE, BadMessage, Closed, Receive, Send, Socket
 from console.runtime import websocket
 from console.runtime.database_threads import ask

@@ -18,7 +18,8 @@ from django.utils import timezone
 from agents.ssh import keys, pty
 from agents.ssh.dial import DialError
 from agents.ssh.targets import Target
-from console import access, registry
+from console import registry
+from console.auth import access
 from console.consumers import door
 from console.consumers.sockets import RIGHT_LOST, TRY_AGAIN, BadMessage, Closed, Receive, Send, Socket
 from console.runtime import websocket

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.urls import reverse
 
-from console import access
+from console.auth import access
 from console.presenters.job_list import number
 from jobs.models import AuditEntry
 

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from agents.models import Gpu, GpuState, Host, HostStatus
-from console import access
+from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.gpu_day import Day, day

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from django.urls import reverse
 
 from agents.models import GpuState, Host
-from console import access
+from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
 from jobs.host_sync import strays

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 
 from agents.models import Gpu, GpuState, Host, HostStatus
-from console import access
+from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
 from jobs.models import GpuClaim, Run

@@ -14,7 +14,7 @@ from agents.hosts import checklist
 from agents.models import Host, HostStatus
 from agents.ssh import keys
 from agents.ssh.host_keys import fingerprint
-from console import access
+from console.auth import access
 from console.presenters import badges, host_gpus
 from console.presenters.badges import Badge
 from console.presenters.host_list import closed_words

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 from django.urls import reverse
 
-from console import access
+from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.jobs import error_words

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.urls import reverse
 
-from console import access
+from console.auth import access
 from console.presenters import asked, badges
 from console.presenters.badges import Badge
 from console.presenters.last_words import LastWords, last_words

@@ -10,7 +10,7 @@ from django.db.models import Count, Max
 from django.template.loader import render_to_string
 
 from agents.models import Gpu, GpuState, Host, HostEvent
-from console import access
+from console.auth import access
 from console.presenters import host_list, hosts, job_list, jobs
 from console.presenters.timeline import Chosen
 from jobs.models import GpuClaim, Job, Membership, Run, Stray, Transition

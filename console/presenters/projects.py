@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from agents.models import Gpu
-from console import access
+from console.auth import access
 from console.forms.projects import EACH, WHOLE
 from jobs.models import Job, Membership, Project, Quota
 from jobs.projects import quotas, usage

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from django.contrib.auth.models import User
 from django.urls import reverse
 
-from console import access
+from console.auth import access
 from jobs.models import Project
 from jobs.projects import usage
 from jobs.projects.usage import Line

@@ -8,9 +8,9 @@ import shutil
 import stat
 from pathlib import Path
 
+from console.auth.secret_files import private_directory
 from console.environment import Environment
 from console.runtime.backends import redis_socket
-from console.secret_files import private_directory
 
 
 class NoBroker(Exception):

@@ -13,7 +13,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
 from agents.models import Location
-from console.accounts import default_project
+from console.auth.accounts import default_project
 
 # Any number that only we use: one migration at a time over all machines of a deployment.
 ADVISORY_LOCK = 0x7472_7964

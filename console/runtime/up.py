@@ -20,7 +20,8 @@ from django.conf import settings
 from django.core.checks import ERROR, run_checks
 from django.utils import timezone
 
-from console import environment, setup
+from console import environment
+from console.auth import setup
 from console.runtime import broker, database, processes
 from console.runtime.supervisor import Supervisor
 from console.runtime.watchdog import Watchdog

@@ -13,7 +13,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST, require_safe
 
-from console import tokens
+from console.auth import tokens
 from console.forms.people import NewToken
 from console.models import ApiToken
 from console.views.people import person

@@ -8,7 +8,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from agents.models import Host
-from console import access
+from console.auth import access
 from console.presenters.gpu_map import gpu_map
 from console.views.people import person
 

@@ -8,7 +8,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
 
 from agents.models import Host, HostStatus
-from console import access
+from console.auth import access
 from jobs.models import Job
 
 

@@ -16,7 +16,7 @@ from agents.hosts import adding, enrolment
 from agents.infra.refusals import Refused
 from agents.models import Host, Location
 from agents.ssh import keys
-from console import access
+from console.auth import access
 from console.forms.hosts import AcceptKey, AddHost, PasteHosts
 from console.presenters import host_list, host_live
 from console.presenters import hosts as presenter

@@ -10,7 +10,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from console import access
+from console.auth import access
 from console.presenters import job_list, timeline
 from console.presenters import jobs as presenter
 from console.presenters.badges import JOB

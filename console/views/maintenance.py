@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from agents.infra.refusals import Refused
 from agents.models import Host
-from console import access
+from console.auth import access
 from console.forms.hosts import Contain, Cordon, DeclareGone, Drain
 from console.presenters import hosts as presenter
 from console.views.people import person

@@ -19,7 +19,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from agents.infra.refusals import Refused
-from console import access
+from console.auth import access
 from console.forms.notices import Events, IdleRule, NewTarget
 from console.presenters import notices as presenter
 from console.views.people import person

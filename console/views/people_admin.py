@@ -17,7 +17,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from agents.infra.refusals import Refused
-from console import access, accounts
+from console.auth import access, accounts
 from console.forms.people import NewPassword, NewPerson
 from console.presenters import audit as audit_log
 from console.presenters import people as presenter

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from agents.infra.refusals import Refused
-from console import access
+from console.auth import access
 from console.forms.projects import EACH, WHOLE, LimitForm, Member, NewProject, Settings, complain
 from console.presenters import projects as presenter
 from console.views.people import person

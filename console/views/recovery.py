@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from agents.infra.refusals import Refused
 from agents.models import Host
-from console import access
+from console.auth import access
 from console.forms.hosts import BeginRecovery
 from console.views.people import person
 from jobs.host_sync import recovery_mode

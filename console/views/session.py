@@ -11,7 +11,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from console import setup, throttle
+from console.auth import setup, throttle
 from console.forms.people import Login
 
 THEMES = ("auto", "light", "dark")

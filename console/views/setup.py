@@ -12,7 +12,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
-from console import setup as first_admin
+from console.auth import setup as first_admin
 from console.forms.people import Setup
 
 

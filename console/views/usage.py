@@ -10,7 +10,8 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from console import access, usage_csv
+from console import usage_csv
+from console.auth import access
 from console.presenters import usage as presenter
 from console.views.people import person
 from jobs.models import Project

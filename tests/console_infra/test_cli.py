@@ -17,7 +17,8 @@ from django.utils import timezone
 from agents.hosts.checklist import Item
 from agents.models import Host, Location
 from agents.ssh.dial import Unreachable
-from console import cli, tokens
+from console import cli
+from console.auth import tokens
 from console.commands import hosts
 from jobs.models import Membership
 

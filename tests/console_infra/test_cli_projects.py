@@ -9,7 +9,7 @@ import re
 import pytest
 from django.utils import timezone
 
-from console import accounts
+from console.auth import accounts
 from jobs.models import AuditEntry, Project, Quota
 from tests.console_infra.test_cli import PASSWORD, trainyard
 

@@ -9,9 +9,9 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from console import accounts, setup, tokens
+from console.auth import accounts, setup, tokens
+from console.auth.setup import SetupClosed
 from console.models import ApiToken
-from console.setup import SetupClosed
 from jobs.models import Membership
 
 pytestmark = pytest.mark.django_db

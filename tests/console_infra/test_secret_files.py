@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from cryptography.fernet import Fernet
 
-from console import secret_files
-from console.secret_files import UnsafeFile
+from console.auth import secret_files
+from console.auth.secret_files import UnsafeFile
 
 
 def test_each_secret_is_made_once_and_for_its_owner_only(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from console import access
+from console.auth import access
 
 VERBS = get_args(access.Verb)
 LOOK, OWN = {"see", "see_log", "see_usage"}, {"cancel", "delete", "shell"}

@@ -14,9 +14,9 @@ from django.test import Client
 from django.urls import resolve
 from django.utils import timezone
 
-from console import tokens
 from console.api.urls import urlpatterns as rest_urls
 from console.api.views import Nothing
+from console.auth import tokens
 from console.consumers.routes import websocket_urlpatterns
 from console.views.urls import urlpatterns as page_urls
 from jobs.models import Membership

@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from agents.infra.refusals import Refused
-from console import tokens
+from console.auth import tokens
 from jobs import services
 from jobs.models import AuditEntry, Notice, NoticeTarget
 from jobs.notifications import email_opt_in, notices, sender, targets

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from console import tokens
+from console.auth import tokens
 from tests.doors.pages.conftest import cast, project
 
 __all__ = ["cast", "project"]

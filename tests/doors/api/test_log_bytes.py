@@ -13,9 +13,9 @@ from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from console import tokens
 from console.api import log_bytes
 from console.api.log_bytes import here, within
+from console.auth import tokens
 from console.runtime import database_threads
 from jobs.models import Run
 from tests.doors.pages.rows import a_host, a_job, a_run

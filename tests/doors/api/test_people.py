@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from console import tokens
+from console.auth import tokens
 from jobs.models import AuditEntry, Membership, Notice, NoticeTarget
 from tests.doors.api.test_projects import violation
 

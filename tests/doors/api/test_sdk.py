@@ -9,7 +9,7 @@ from django.utils import timezone
 from google.api_core import exceptions
 from google.oauth2.credentials import Credentials
 
-from console import tokens
+from console.auth import tokens
 from jobs.models import Job
 from tests.doors.pages.rows import a_host, a_job
 

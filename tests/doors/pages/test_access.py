@@ -10,7 +10,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404
 
 from agents.models import Host
-from console import access
+from console.auth import access
 from jobs.models import AuditEntry, Job, MachineType, Project, Run
 from tests.doors.pages.rows import a_host, a_job
 from tests.doors.powers import LOOK, MAY, PEOPLE, VERBS

@@ -7,7 +7,7 @@ from django.test import Client
 from django.utils import timezone
 
 from agents.hosts import recovery
-from console import tokens
+from console.auth import tokens
 from jobs.models import Proof, Stray
 from tests.doors.pages.rows import a_doubted_run, a_host
 

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from console import accounts, tokens
+from console.auth import accounts, tokens
 from console.models import Invitation
 from jobs.lifecycle import claims
 from jobs.models import AuditEntry, Job, Membership, Project, Quota, Run

@@ -13,7 +13,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from console import setup, throttle, tokens
+from console.auth import setup, throttle, tokens
 from console.models import ApiToken
 from tests.doors.pages.conftest import PASSWORD
 

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.db import OperationalError
 
-from console import tokens
+from console.auth import tokens
 from console.consumers import sockets
 from console.runtime.database_threads import ask
 from jobs.models import Job, Membership

@@ -16,7 +16,8 @@ from websockets.exceptions import ConnectionClosed
 
 from agents.ssh import keys, pty
 from agents.ssh.dial import Unreachable
-from console import registry, tokens
+from console import registry
+from console.auth import tokens
 from console.consumers import shell as consumer
 from console.consumers import sockets
 from console.runtime import database_threads, websocket

@@ -14,7 +14,7 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 
 from agents.infra.refusals import Refused
-from console import tokens
+from console.auth import tokens
 from console.models import Invitation
 from jobs.models import Membership, Project, Role
 from jobs.models.first_rows import DEFAULT

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from django.contrib.auth.models import User
 
-from console import accounts
+from console.auth import accounts
+from console.auth.tokens import digest
 from console.models import SetupToken
-from console.tokens import digest
 
 
 class SetupClosed(Exception):
