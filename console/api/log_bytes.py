@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from django.http import Http404, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from rest_framework.request import Request
 
-from console import tails
 from console.api import errors
 from console.api.errors import Refused
 from console.api.views import OurView
 from console.auth import access
+from console.live import tails
 from console.runtime.database_threads import ask
 from jobs.logs import reader
 from jobs.models import Job, Run

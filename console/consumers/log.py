@@ -20,9 +20,9 @@ from django.http import Http404
 from django.utils import timezone
 
 from agents.infra.sql import Given, Read
-from console import registry, tails
 from console.auth import access
 from console.consumers.sockets import GONE, BadMessage, Closed, Receive, Send, Socket
+from console.live import registry, tails
 from console.runtime import websocket
 from console.runtime.database_threads import ask
 from jobs.logs import reader

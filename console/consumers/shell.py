@@ -18,13 +18,13 @@ from django.utils import timezone
 from agents.ssh import keys, pty
 from agents.ssh.dial import DialError
 from agents.ssh.targets import Target
-from console import registry
 from console.auth import access
 from console.consumers import door
 from console.consumers.sockets import RIGHT_LOST, TRY_AGAIN, BadMessage, Closed, Receive, Send, Socket
+from console.live import registry
+from console.live.terminals import ACK_STEP, Terminal
 from console.runtime import websocket
 from console.runtime.database_threads import ask
-from console.terminals import ACK_STEP, Terminal
 from jobs import shells
 from jobs.models import Run, ShellSession
 

@@ -47,7 +47,7 @@ def running(machine, key, desk, start_fleet):
 
 
 class Screen:
-    """What is seen of a shell: read on an event loop, as console/terminals.py does."""
+    """What is seen of a shell: read on an event loop, as console/live/terminals.py does."""
 
     def __init__(self, loop, shell):
         self.loop, self.shell = loop, shell

@@ -13,9 +13,9 @@ from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 
-from console import registry
 from console.asgi import application
 from console.auth import tokens
+from console.live import registry
 from console.runtime import database_threads, web
 from tests.doors.pages.conftest import cast, project
 from tests.doors.pages.rows import a_host, a_job

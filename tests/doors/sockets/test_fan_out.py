@@ -12,9 +12,9 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
-from console import registry, tails
 from console.auth import tokens
 from console.consumers import log, questions, sockets
+from console.live import registry, tails
 from console.runtime import websocket
 from console.runtime.database_threads import ask
 from jobs.models import Membership

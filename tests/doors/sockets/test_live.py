@@ -8,7 +8,8 @@ import logging
 from channels.layers import InMemoryChannelLayer, get_channel_layer
 from django.utils import timezone
 
-from console import presenters, registry
+from console import presenters
+from console.live import registry
 from console.runtime.database_threads import ask
 from jobs.models import Job, Membership, Transition
 from tests.doors.pages.rows import a_job, moved
@@ -123,7 +124,7 @@ async def test_without_the_layer_pages_look_for_themselves(visit, job, monkeypat
     await page.until(lambda v: len(v.told) == 2)
     while broken.calls < 5:
         await asyncio.sleep(0.01)
-    assert [record.name for record in caplog.records].count("console.registry") == 1
+    assert [record.name for record in caplog.records].count("console.live.registry") == 1
     await page.leave()
 
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from console import registry, tails
 from console.consumers import log as log_socket
 from console.consumers.log import WINDOW
+from console.live import registry, tails
 from console.runtime.database_threads import ask
 from jobs.models import LogGap, LogPiece, Run
 from tests.doors.pages.rows import a_host, a_job, a_run

@@ -16,13 +16,13 @@ from websockets.exceptions import ConnectionClosed
 
 from agents.ssh import keys, pty
 from agents.ssh.dial import Unreachable
-from console import registry
 from console.auth import tokens
 from console.consumers import shell as consumer
 from console.consumers import sockets
+from console.live import registry
+from console.live.terminals import WINDOW, Terminal
 from console.runtime import database_threads, websocket
 from console.runtime.database_threads import ask
-from console.terminals import WINDOW, Terminal
 from jobs import shells
 from jobs.models import Job, Run, ShellSession
 

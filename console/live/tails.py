@@ -18,7 +18,7 @@ from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from agents.infra.sql import Given, Read
-from console import registry
+from console.live import registry
 from console.runtime import websocket
 from console.runtime.database_threads import ask
 from jobs.logs import live_end, reader
