@@ -185,10 +185,10 @@ def add_notices(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
     listing = notice.add_parser(
         "list", parents=[shared], help="the addresses, and which wait for their owners"
     )
-    listing.set_defaults(command="notices.list_targets")
+    listing.set_defaults(command="notifications.list_targets")
     vouch = notice.add_parser("vouch", parents=[shared], help="an e-mail address is whose it should be")
     vouch.add_argument("id", type=int)
-    vouch.set_defaults(command="notices.vouch")
+    vouch.set_defaults(command="notifications.vouch")
 
 
 def add_recovery(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
