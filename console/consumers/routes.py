@@ -7,10 +7,10 @@ from typing import Any
 from channels.routing import URLRouter
 from django.urls import re_path
 
-from console.consumers.live import HostListSocket, HostSocket, JobListSocket, JobSocket
-from console.consumers.log import LogSocket
-from console.consumers.shell import ShellSocket
-from console.consumers.sockets import Receive, Send, Socket
+from console.consumers.logs import LogSocket
+from console.consumers.pages import HostListSocket, HostSocket, JobListSocket, JobSocket
+from console.consumers.shells import ShellSocket
+from console.consumers.web_socket import Receive, Send, Socket
 
 # Ids as the database can hold them: what does not match is answered like any unknown address.
 JOB = r"(?P<job_id>[0-9]{1,19})"

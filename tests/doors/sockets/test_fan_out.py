@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
 from console.auth import tokens
-from console.consumers import log, questions, sockets
+from console.consumers import logs, shared_checks, web_socket
 from console.live import registry, tails
 from console.runtime import websocket
 from console.runtime.database_threads import ask
@@ -85,7 +85,7 @@ def written(monkeypatch):
 
 
 async def test_each_gets_every_byte_once_at_its_own_pace(watch, job, run, written):
-    begin = b"x" * (log.WINDOW - 20)
+    begin = b"x" * (logs.WINDOW - 20)
     await ask(write, run, begin)
     live, late, slow, paused = [await watch() for _ in range(4)]
     for viewer, place in (
@@ -107,8 +107,8 @@ async def test_each_gets_every_byte_once_at_its_own_pace(watch, job, run, writte
     assert live.bytes == tail
     await late.until(lambda v: v.bytes == begin + tail)
     # It took two lines and has no room for a third: the rest waits for it, and nobody else waits.
-    await slow.until(lambda v: len(v.bytes) == log.WINDOW)
-    await slow.tell(ack=log.WINDOW)
+    await slow.until(lambda v: len(v.bytes) == logs.WINDOW)
+    await slow.tell(ack=logs.WINDOW)
     await slow.until(lambda v: v.bytes == begin + tail)
     await paused.until(lambda v: v.told and v.told[-1]["stored"] == len(begin + tail))
     assert paused.bytes == b""
@@ -165,15 +165,15 @@ async def test_a_right_is_asked_once_for_all_sockets_of_a_person_and_ends_them_a
     watch, cast, job, run, monkeypatch
 ):
     asked = []
-    honest = log.LogSocket.still
+    honest = logs.LogSocket.still
 
     def still(self, user):
         asked.append(user.username)
         return honest(self, user)
 
-    monkeypatch.setattr(log.LogSocket, "still", still)
-    monkeypatch.setattr(sockets, "RECHECK_S", 0.2)
-    monkeypatch.setattr(questions, "GOOD_FOR_S", 0.1)
+    monkeypatch.setattr(logs.LogSocket, "still", still)
+    monkeypatch.setattr(web_socket, "RECHECK_S", 0.2)
+    monkeypatch.setattr(shared_checks, "GOOD_FOR_S", 0.1)
     of_vera, of_bob = [await watch("vera") for _ in range(10)], await watch("bob")
     while asked.count("bob") < 5:
         await asyncio.sleep(0.05)
@@ -217,15 +217,15 @@ async def test_the_registry_is_left_empty(watch, job, run):
         ({"_up_to_date": False}, False),  # its task is at work, and would be overtaken
         ({"_cursor": 9}, False),  # just acknowledged or unpaused: it has to catch up first
         ({"_paused": True}, False),
-        ({"_place": log.Place(tail=0)}, False),
-        ({"_sent": log.WINDOW - 2}, False),
-        ({"_sent": log.WINDOW - 2, "_acked": 1}, True),
+        ({"_place": logs.Place(tail=0)}, False),
+        ({"_sent": logs.WINDOW - 2}, False),
+        ({"_sent": logs.WINDOW - 2, "_acked": 1}, True),
         ({"_write": lambda frame: False}, False),
         ({"_write": None}, False),
     ],
 )
 def test_who_takes_what_is_offered_to_all(state, takes):
-    socket = log.LogSocket({"url_route": {"kwargs": {"job_id": "1"}}}, None, None)
+    socket = logs.LogSocket({"url_route": {"kwargs": {"job_id": "1"}}}, None, None)
     for name, value in ({"_up_to_date": True, "_cursor": 10, "_write": lambda frame: True} | state).items():
         setattr(socket, name, value)
     sent = socket._sent

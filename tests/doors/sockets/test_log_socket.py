@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from console.consumers import log as log_socket
-from console.consumers.log import WINDOW
+from console.consumers import logs as log_socket
+from console.consumers.logs import WINDOW
 from console.live import registry, tails
 from console.runtime.database_threads import ask
 from jobs.models import LogGap, LogPiece, Run

@@ -17,8 +17,8 @@ from websockets.exceptions import ConnectionClosed
 from agents.ssh import keys, pty
 from agents.ssh.dial import Unreachable
 from console.auth import tokens
-from console.consumers import shell as consumer
-from console.consumers import sockets
+from console.consumers import shells as consumer
+from console.consumers import web_socket
 from console.live import registry
 from console.live.terminals import WINDOW, Terminal
 from console.runtime import database_threads, websocket
@@ -135,7 +135,7 @@ async def test_keys_there_and_bytes_back(opened, run, shell):
 
 
 async def test_a_key_touches_no_database(opened, shell, monkeypatch):
-    monkeypatch.setattr(sockets, "RECHECK_S", 1e6)
+    monkeypatch.setattr(web_socket, "RECHECK_S", 1e6)
     page = await opened()
     asked = []
     run = database_threads._run
@@ -340,7 +340,7 @@ def close_by_admin(run):
 @pytest.mark.parametrize("hinted", [True, False])
 async def test_it_closes_when_it_must(opened, run, shell, monkeypatch, loss, words, hinted):
     if not hinted:
-        monkeypatch.setattr(sockets, "RECHECK_S", 0.1)
+        monkeypatch.setattr(web_socket, "RECHECK_S", 0.1)
     page = await opened(page=True)
     await ask(loss, run)
     if hinted:
@@ -368,7 +368,7 @@ async def test_nobody_has_more_open_than_a_person_can_look_at(opened, visit, run
     second = await visit(f"/ws/shell/{run.pk}", "bob")
     await second.tell(resize=[80, 24])
     code, reason = await second.until_closed()
-    assert (code, reason) == (sockets.RIGHT_LOST, "1 shells of yours are open already. Close one first.")
+    assert (code, reason) == (web_socket.RIGHT_LOST, "1 shells of yours are open already. Close one first.")
     assert await ask(ShellSession.objects.count) == 1
     other = await opened("alice")
     for page in (first, other):

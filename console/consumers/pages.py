@@ -15,7 +15,7 @@ from django.contrib.auth.models import User
 from agents.models import Host
 from console import presenters
 from console.auth import access
-from console.consumers.sockets import GONE, Closed, Receive, Send, Socket
+from console.consumers.web_socket import GONE, Closed, Receive, Send, Socket
 from console.live import registry
 from console.runtime.database_threads import ask
 from jobs.models import Job, Project

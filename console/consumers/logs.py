@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from agents.infra.sql import Given, Read
 from console.auth import access
-from console.consumers.sockets import GONE, BadMessage, Closed, Receive, Send, Socket
+from console.consumers.web_socket import GONE, BadMessage, Closed, Receive, Send, Socket
 from console.live import registry, tails
 from console.runtime import websocket
 from console.runtime.database_threads import ask

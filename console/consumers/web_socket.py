@@ -14,7 +14,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404
 
 from agents.infra.database_errors import NO_DATABASE
-from console.consumers import door, questions
+from console.consumers import credentials, shared_checks
 from console.runtime.database_threads import ask
 
 Message = dict[str, Any]
@@ -114,7 +114,7 @@ class Socket:
             await self._close(closing)
 
     async def _admit(self) -> None:
-        if not door.from_our_page(self.scope):
+        if not credentials.from_our_page(self.scope):
             raise Closed(RIGHT_LOST, "This address is not called from there.")
         if b"%00" in self.scope.get("query_string", b""):
             raise Closed(GONE, "There is nothing here.")  # PostgreSQL cannot even be asked for a NUL
@@ -131,7 +131,7 @@ class Socket:
             raise NoDatabase from problem
 
     def _ask(self, question: Callable[[User], None]) -> None:
-        user = door.user(self.scope)
+        user = credentials.user(self.scope)
         if user is None:
             raise Closed(RIGHT_LOST, "You are logged out.")
         question(user)
@@ -177,8 +177,8 @@ class Socket:
         while True:
             await asyncio.sleep(RECHECK_S)
             try:
-                question = (door.credential(self.scope), self.same_question())
-                await questions.once(question, partial(self._check, self.still))
+                question = (credentials.credential(self.scope), self.same_question())
+                await shared_checks.once(question, partial(self._check, self.still))
                 known_at = clock()
             except NoDatabase:
                 # By the clock: a database that is away may take long to say so.

@@ -19,8 +19,8 @@ from agents.ssh import keys, pty
 from agents.ssh.dial import DialError
 from agents.ssh.targets import Target
 from console.auth import access
-from console.consumers import door
-from console.consumers.sockets import RIGHT_LOST, TRY_AGAIN, BadMessage, Closed, Receive, Send, Socket
+from console.consumers import credentials
+from console.consumers.web_socket import RIGHT_LOST, TRY_AGAIN, BadMessage, Closed, Receive, Send, Socket
 from console.live import registry
 from console.live.terminals import ACK_STEP, Terminal
 from console.runtime import websocket
@@ -117,7 +117,9 @@ class ShellSocket(Socket):
         except keys.KeyUnreadable as problem:
             raise Closed(TRY_AGAIN, str(problem)) from problem
         with transaction.atomic():
-            self._session = shells.opened(self.run_row, self.user, door.address(self.scope), timezone.now())
+            self._session = shells.opened(
+                self.run_row, self.user, credentials.address(self.scope), timezone.now()
+            )
         return key
 
     async def _asked_size(self) -> tuple[int, int]:
