@@ -15,8 +15,8 @@ from console.api import resources
 from console.api.errors import Refused
 from console.api.views import OurView
 from console.auth import access
-from console.presenters import timeline
-from console.presenters.timeline import Chosen
+from console.presenters.jobs import timeline
+from console.presenters.jobs.timeline import Chosen
 from jobs.models import Job, Transition
 from jobs.rules.lifecycle.history_kinds import ABOUT_THE_JOB, JOB, Kind
 

@@ -20,7 +20,7 @@ from console.api.errors import Refused
 from console.api.log_bytes import number, run_of
 from console.api.views import OurView
 from console.auth import access
-from console.presenters.last_words import plain
+from console.presenters.jobs.last_words import plain
 from jobs.host_sync import facts
 from jobs.logs import job_search, run_search
 from jobs.logs.job_search import START, Place

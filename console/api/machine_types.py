@@ -11,10 +11,10 @@ from rest_framework.response import Response
 
 from agents.hosts import adding
 from agents.infra import refusals
-from console import preview
 from console.api.errors import Refused
 from console.api.views import OurView, person
 from console.auth import access
+from console.presenters.jobs import preview
 from jobs.models import MachineType
 from jobs.rules.spec.machine_types import allocatable_mb
 from jobs.scheduling import machine_types

@@ -22,7 +22,7 @@ from console.api.projects import body
 from console.api.resources import stamp
 from console.api.views import OurView, person
 from console.auth import access, accounts
-from console.presenters import people as presenter
+from console.presenters.projects import people as presenter
 
 Document = dict[str, Any]
 MOST_NAME, MOST_PASSWORD = 150, 4096

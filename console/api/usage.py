@@ -12,11 +12,11 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console import usage_csv
 from console.api.errors import Refused
 from console.api.resources import stamp
 from console.api.views import OurView
 from console.auth import access
+from console.presenters.projects import usage_csv
 from jobs.models import AuditEntry, Project
 from jobs.projects import usage
 from jobs.rules.scheduling.usage_months import month_named, month_of

@@ -12,9 +12,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from agents.infra import refusals
-from console import usage_csv
 from console.commands import COMMAND_LINE, Refused, project_named
 from console.commands.people import find_user
+from console.presenters.projects import usage_csv
 from console.runtime import database
 from jobs.models import Project
 from jobs.projects import projects, quotas, usage

@@ -11,8 +11,9 @@ from django.template.loader import render_to_string
 
 from agents.models import Gpu, GpuState, Host, HostEvent
 from console.auth import access
-from console.presenters import host_list, hosts, job_list, jobs
-from console.presenters.timeline import Chosen
+from console.presenters.hosts import host_list, host_page
+from console.presenters.jobs import job_list, job_page
+from console.presenters.jobs.timeline import Chosen
 from jobs.models import GpuClaim, Job, Membership, Run, Stray, Transition
 
 CHARTS_EVERY_S = 10
@@ -33,7 +34,7 @@ def job_live(user: User, job_id: int, query: Mapping[str, str]) -> str:
     """The two parts of the page that change: what it is, above the logs, and what happened, below them."""
     job = access.visible(user, Job.objects.filter(pk=job_id)).first()
     chosen = Chosen.asked(query)
-    return render_to_string("jobs/_live.html", {"job": jobs.live(job, user, chosen)}) if job else ""
+    return render_to_string("jobs/_live.html", {"job": job_page.live(job, user, chosen)}) if job else ""
 
 
 def list_stamp(user: User) -> str:
@@ -92,7 +93,7 @@ def host_stamp(host_id: int) -> str:
 
 def host_live(user: User, host_id: int) -> str:
     host = access.visible(user, Host.every.select_related("location").filter(pk=host_id)).first()
-    return render_to_string("hosts/_live.html", {"host": hosts.live(host, user)}) if host else ""
+    return render_to_string("hosts/_live.html", {"host": host_page.live(host, user)}) if host else ""
 
 
 def _digest(what: object) -> str:

@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 
 from agents.hosts import recovery
 from console.presenters.badges import Badge
-from console.presenters.timeline import Chosen
+from console.presenters.jobs.timeline import Chosen
 from jobs.logs import reader
 
 register = template.Library()

@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 
 from agents.models import Host
 from console.auth import access
-from console.presenters.gpu_map import gpu_map
+from console.presenters.hosts.gpu_map import gpu_map
 from console.views.people import person
 
 

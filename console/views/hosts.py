@@ -18,8 +18,9 @@ from agents.models import Host, Location
 from agents.ssh import keys
 from console.auth import access
 from console.forms.hosts import AcceptKey, AddHost, PasteHosts
-from console.presenters import host_list, host_live
-from console.presenters import hosts as presenter
+from console.presenters import host_live
+from console.presenters.hosts import host_list
+from console.presenters.hosts import host_page as presenter
 from console.views.people import person
 from jobs import services
 from jobs.host_sync import strays

@@ -11,10 +11,10 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from console.auth import access
-from console.presenters import job_list, timeline
-from console.presenters import jobs as presenter
 from console.presenters.badges import JOB
-from console.presenters.timeline import Chosen
+from console.presenters.jobs import job_list, timeline
+from console.presenters.jobs import job_page as presenter
+from console.presenters.jobs.timeline import Chosen
 from console.views.people import person
 from jobs import services
 from jobs.models import Job

@@ -12,9 +12,9 @@ from django.views.decorators.http import require_http_methods, require_POST
 from agents.hosts import adding
 from agents.infra.refusals import Refused
 from agents.models import Location
-from console import preview
 from console.auth import access
 from console.forms.machines import DefineType
+from console.presenters.jobs import preview
 from console.views.people import person
 from jobs.models import MachineType
 from jobs.scheduling import machine_types

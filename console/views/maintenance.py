@@ -16,7 +16,7 @@ from agents.infra.refusals import Refused
 from agents.models import Host
 from console.auth import access
 from console.forms.hosts import Contain, Cordon, DeclareGone, Drain
-from console.presenters import hosts as presenter
+from console.presenters.hosts import host_page as presenter
 from console.views.people import person
 from jobs.maintenance import cordon_and_drain as service
 

@@ -21,7 +21,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from agents.infra.refusals import Refused
 from console.auth import access
 from console.forms.notices import Events, IdleRule, NewTarget
-from console.presenters import notices as presenter
+from console.presenters.projects import notifications as presenter
 from console.views.people import person
 from jobs import idle_jobs
 from jobs.models import NoticeTarget, Project

@@ -10,9 +10,9 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from console import usage_csv
 from console.auth import access
-from console.presenters import usage as presenter
+from console.presenters.projects import usage as presenter
+from console.presenters.projects import usage_csv
 from console.views.people import person
 from jobs.models import Project
 from jobs.projects import usage as accounts

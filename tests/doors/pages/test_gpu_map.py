@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from agents.hosts import gpu_quarantine
 from agents.models import Host
-from console.presenters.gpu_day import day
+from console.presenters.hosts.gpu_day import day
 from jobs.host_sync.samples import floor
 from jobs.models import GpuClaim, Job, Proof, Run, RunSample, Stray, Usage
 from tests.doors.pages.rows import a_host, a_job, a_run

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from agents.models import Host, HostStatus
 from agents.ssh import keys
 from agents.ssh.host_keys import fingerprint
-from console.presenters import host_list
+from console.presenters.hosts import host_list
 from tests.doors.pages.rows import KEY, OTHER_KEY, a_host, a_job, a_run
 
 ONE = {

@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from agents.models import HostStatus
 from console import presenters
-from console.presenters import jobs as presenter
-from console.presenters import replicas
+from console.presenters.jobs import job_page as presenter
+from console.presenters.jobs import replicas
 from jobs import services
 from jobs.models import Job, Replica, Run, Transition
 from jobs.rules.lifecycle.states import JobState

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from console.presenters.last_words import tail
+from console.presenters.jobs.last_words import tail
 from jobs.models import Job, LogPiece, Replica, Run, Transition
 from tests.doors.pages.rows import a_host, a_job, a_run, moved
 from tests.doors.rows_of_logs import lose, write

@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 import pytest
 from django.utils import timezone
 
-from console.presenters import jobs
-from console.presenters.charts import HEIGHT, POINTS, WIDTH, path, thin
+from console.presenters.jobs import job_page
+from console.presenters.jobs.charts import HEIGHT, POINTS, WIDTH, path, thin
+from console.presenters.jobs.timeline import Chosen
 from console.presenters.live import job_stamp
-from console.presenters.timeline import Chosen
 from jobs.models import LogPiece, LogSegment, Run, RunSample
 from tests.doors.pages.rows import a_host, a_job
 
@@ -66,7 +66,7 @@ def test_the_one_that_hangs_stands_out(browser, project, cast):
             LogPiece.objects.create(run=run, start=10, end=20, z=False, data=b"x" * 10, at=marks)
         run.log_stored = 20
         run.save()
-    live = jobs.live(job, cast.vera, Chosen(sort="silent"))
+    live = job_page.live(job, cast.vera, Chosen(sort="silent"))
     assert [line.replica for line in live.use.now][0] == "workerpool1-1"
     for line in live.use.now:
         assert abs(now - ages[line.replica] - line.printed_at.timestamp()) < 1
@@ -77,7 +77,7 @@ def test_the_one_that_hangs_stands_out(browser, project, cast):
     assert "Much quieter than the others" in page and page.count('class="odd"') == 1
     assert page.index('id="use-workerpool1-1"') < page.index('id="use-workerpool0-0"')
     assert "?sort=silent&amp;log=workerpool1-1#job-logs" in page
-    assert [line.replica for line in jobs.live(job, cast.vera).use.now] == list(ages)
+    assert [line.replica for line in job_page.live(job, cast.vera).use.now] == list(ages)
 
 
 def test_scripts_read_samples(browser, busy):

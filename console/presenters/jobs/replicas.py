@@ -13,7 +13,7 @@ from django.urls import reverse
 from agents.models import HostStatus
 from console.presenters import badges
 from console.presenters.badges import Badge
-from console.presenters.charts import gib
+from console.presenters.jobs.charts import gib
 from jobs.models import Job, Replica, Run
 from jobs.rules.lifecycle.states import RunPhase
 

@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 from django.urls import reverse
 
 from console.auth import access
-from console.presenters.job_list import number
+from console.presenters.jobs.job_list import number
 from jobs.models import AuditEntry
 
 SIZE = 100

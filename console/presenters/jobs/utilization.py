@@ -10,8 +10,8 @@ from typing import Any
 from django.utils import timezone
 
 from console.presenters.badges import Badge
-from console.presenters.charts import Charts, charts, gib
-from console.presenters.replicas import ReplicaLine
+from console.presenters.jobs.charts import Charts, charts, gib
+from console.presenters.jobs.replicas import ReplicaLine
 from jobs.logs import last_printed
 from jobs.models import Job, Run, RunSample
 from jobs.rules.lifecycle import quiet_replicas

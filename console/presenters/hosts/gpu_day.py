@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Q
 
-from console.presenters.charts import path
+from console.presenters.jobs.charts import path
 from jobs.host_sync.samples import STEP, floor
 from jobs.models import GpuClaim, RunSample, Usage
 

@@ -13,12 +13,13 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 
 from console.auth import access
-from console.presenters import asked, badges
+from console.presenters import badges
 from console.presenters.badges import Badge
-from console.presenters.last_words import LastWords, last_words
-from console.presenters.replicas import ReplicaLine, replica_lines, tally
-from console.presenters.timeline import Again, Chosen, Timeline, started_again, timeline
-from console.presenters.use import Use, use
+from console.presenters.jobs import requested
+from console.presenters.jobs.last_words import LastWords, last_words
+from console.presenters.jobs.replicas import ReplicaLine, replica_lines, tally
+from console.presenters.jobs.timeline import Again, Chosen, Timeline, started_again, timeline
+from console.presenters.jobs.utilization import Use, use
 from jobs.models import Job
 from jobs.rules.lifecycle.retry import CANCELLED_TEXT
 from jobs.rules.lifecycle.states import TERMINAL, FlagName, JobState
@@ -84,7 +85,7 @@ class JobPage:
     resource: str
     labels: tuple[tuple[str, str], ...]
     facts: tuple[tuple[str, str], ...]
-    pools: tuple[asked.PoolLine, ...]
+    pools: tuple[requested.PoolLine, ...]
     advice: tuple[Advice, ...]
     document: str
     live: JobLive
@@ -139,8 +140,8 @@ def page(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobPage:
         name=job.display_name,
         resource=f"projects/{job.project.name}/locations/{job.location_name}/customJobs/{job.pk}",
         labels=tuple(sorted(job.labels.items())),
-        facts=tuple(asked.facts(job)),
-        pools=tuple(asked.pools(job)),
+        facts=tuple(requested.facts(job)),
+        pools=tuple(requested.pools(job)),
         advice=output_directories.advice_of(job),
         document=json.dumps(document, indent=2, ensure_ascii=False),
         live=live(job, user, chosen),

@@ -15,7 +15,7 @@ from agents.models import Gpu, GpuState, Host, HostStatus
 from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
-from console.presenters.gpu_day import Day, day
+from console.presenters.hosts.gpu_day import Day, day
 from jobs.host_sync import strays
 from jobs.models import GpuClaim, Run
 from jobs.rules.lifecycle.states import RunPhase

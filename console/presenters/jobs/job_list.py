@@ -14,7 +14,7 @@ from django.urls import reverse
 from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
-from console.presenters.jobs import error_words
+from console.presenters.jobs.job_page import error_words
 from jobs.models import Job, Project
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 

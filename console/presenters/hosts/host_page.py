@@ -15,9 +15,10 @@ from agents.models import Host, HostStatus
 from agents.ssh import keys
 from agents.ssh.host_keys import fingerprint
 from console.auth import access
-from console.presenters import badges, host_gpus
+from console.presenters import badges
 from console.presenters.badges import Badge
-from console.presenters.host_list import closed_words
+from console.presenters.hosts import host_gpus
+from console.presenters.hosts.host_list import closed_words
 from jobs.host_sync import strays
 from jobs.models import Proof, Run
 from jobs.rules.lifecycle.states import RunPhase
