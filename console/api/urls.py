@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from console.api import (
-    custom_jobs,
-    events,
-    gpus,
-    hosts,
-    jobs,
-    log_bytes,
-    log_search,
-    machine_types,
-    project_urls,
-    recovery,
-    samples,
-    views,
-)
+from console.api import views
+from console.api.hosts import gpus, hosts, machine_types, recovery
+from console.api.jobs import custom_jobs, events, jobs, log_bytes, log_search, samples
+from console.api.projects import urls
 
 PARENT = r"projects/(?P<project>[^/:]{1,63})/locations/(?P<location>[^/:]{1,63})"
 HOST = r"(?P<host>[A-Za-z0-9_-]{1,63})"
@@ -57,7 +47,7 @@ urlpatterns = [
         rf"^/*api/v1/hosts/{HOST}/gpus/(?P<uuid>[^:]{{1,80}}):(?P<what>recheck|evict|use)$",
         gpus.GpuActView.as_view(),
     ),
-    *project_urls.urlpatterns,
+    *urls.urlpatterns,
     re_path(r"^/*api/v1/recovery/?$", recovery.RecoveryView.as_view()),
     re_path(r"^/*api/v1/recovery:begin$", recovery.BeginView.as_view()),
     re_path(r"^/*api/v1/recovery:confirm$", recovery.ConfirmView.as_view()),

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from console.api import custom_jobs
+from console.api.jobs import custom_jobs
 from jobs.models import Job
 from tests.doors.api.conftest import JOBS
 from tests.doors.pages.rows import a_host, a_job, document

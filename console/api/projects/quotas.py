@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api.errors import Refused
-from console.api.projects import body, member_or_404, number
+from console.api.projects.projects import body, member_or_404, number
 from console.api.views import OurView, person
 from console.auth import access
 from jobs.models import Membership, Project, Quota

@@ -17,8 +17,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.models import Location
-from console.api import filters, resources
+from console.api import resources
 from console.api.errors import Refused
+from console.api.jobs import filters
 from console.api.views import GoogleView, person
 from console.auth import access
 from jobs import services

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api.errors import Refused
-from console.api.projects import body
+from console.api.projects.projects import body
 from console.api.resources import stamp
 from console.api.views import OurView, person
 from console.auth import access

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from agents.models import Gpu, Host
 from console.api import errors, resources
-from console.api.hosts import host_of
+from console.api.hosts.hosts import host_of
 from console.api.views import OurView, person
 from jobs.maintenance import gpus
 from jobs.models import GpuClaim

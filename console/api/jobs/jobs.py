@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api import resources
-from console.api.custom_jobs import absolute
+from console.api.jobs.custom_jobs import absolute
 from console.api.views import OurView
 from console.auth import access
 from jobs.logs import last_printed

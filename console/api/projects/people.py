@@ -15,10 +15,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.infra import refusals
-from console.api.custom_jobs import absolute
 from console.api.errors import Refused
-from console.api.hosts import Body
-from console.api.projects import body
+from console.api.hosts.hosts import Body
+from console.api.jobs.custom_jobs import absolute
+from console.api.projects.projects import body
 from console.api.resources import stamp
 from console.api.views import OurView, person
 from console.auth import access, accounts

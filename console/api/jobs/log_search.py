@@ -17,7 +17,7 @@ from rest_framework.response import Response
 
 from console.api import resources
 from console.api.errors import Refused
-from console.api.log_bytes import number, run_of
+from console.api.jobs.log_bytes import number, run_of
 from console.api.views import OurView
 from console.auth import access
 from console.presenters.jobs.last_words import plain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from console.api import notifications, people, projects, quotas, usage
+from console.api.projects import notifications, people, projects, quotas, usage
 
 PROJECT = r"projects/(?P<project>[^/:]{1,63})"
 USER = r"(?P<user>[\w.@+-]{1,150})"
