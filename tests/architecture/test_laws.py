@@ -64,7 +64,7 @@ BREACHES = [
         "jobs/host_sync/intake.py",
         "Job.objects.filter(pk=1).update(state='FAILED')\n",
     ),
-    (laws.state_has_two_writers, "console/views/jobs.py", "Job.objects.bulk_update(rows, ['state'])\n"),
+    (laws.state_has_two_writers, "console/views/jobs/jobs.py", "Job.objects.bulk_update(rows, ['state'])\n"),
     (
         laws.nothing_happens_by_signal,
         "jobs/wake/announce.py",

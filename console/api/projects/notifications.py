@@ -17,7 +17,7 @@ from console.api.projects.projects import body
 from console.api.resources import stamp
 from console.api.views import OurView, person
 from console.auth import access
-from console.forms.notices import Events, NewTarget
+from console.forms.notifications import Events, NewTarget
 from jobs import idle_jobs
 from jobs.models import NoticeTarget, Project
 from jobs.models.notices import Way

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.urls import reverse
 
-from console.forms.notices import Events
+from console.forms.notifications import Events
 from jobs.models import Notice, NoticeTarget, Project
 from jobs.rules.notifications import EVENTS, PROOF, TEST
 

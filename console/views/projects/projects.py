@@ -12,9 +12,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from agents.infra.refusals import Refused
 from console.auth import access
+from console.auth.person import person
 from console.forms.projects import EACH, WHOLE, LimitForm, Member, NewProject, Settings, complain
 from console.presenters.projects import projects as presenter
-from console.views.people import person
 from jobs.models import Membership, Project
 from jobs.projects import members, quotas
 from jobs.projects import projects as service

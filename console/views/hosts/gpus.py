@@ -9,8 +9,8 @@ from django.views.decorators.http import require_safe
 
 from agents.models import Host
 from console.auth import access
+from console.auth.person import person
 from console.presenters.hosts.gpu_map import gpu_map
-from console.views.people import person
 
 
 @require_safe

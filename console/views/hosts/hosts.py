@@ -17,11 +17,11 @@ from agents.infra.refusals import Refused
 from agents.models import Host, Location
 from agents.ssh import keys
 from console.auth import access
+from console.auth.person import person
 from console.forms.hosts import AcceptKey, AddHost, PasteHosts
 from console.presenters import host_live
 from console.presenters.hosts import host_list
 from console.presenters.hosts import host_page as presenter
-from console.views.people import person
 from jobs import services
 from jobs.host_sync import strays
 from jobs.maintenance import gpus

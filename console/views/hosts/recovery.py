@@ -13,8 +13,8 @@ from django.views.decorators.http import require_POST, require_safe
 from agents.infra.refusals import Refused
 from agents.models import Host
 from console.auth import access
+from console.auth.person import person
 from console.forms.hosts import BeginRecovery
-from console.views.people import person
 from jobs.host_sync import recovery_mode
 
 

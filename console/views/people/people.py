@@ -18,10 +18,10 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from agents.infra.refusals import Refused
 from console.auth import access, accounts
+from console.auth.person import person
 from console.forms.people import NewPassword, NewPerson
 from console.presenters.projects import audit as audit_log
 from console.presenters.projects import people as presenter
-from console.views.people import person
 from jobs.models import AuditEntry
 
 

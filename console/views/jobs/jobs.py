@@ -11,11 +11,11 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from console.auth import access
+from console.auth.person import person
 from console.presenters.badges import JOB
 from console.presenters.jobs import job_list, timeline
 from console.presenters.jobs import job_page as presenter
 from console.presenters.jobs.timeline import Chosen
-from console.views.people import person
 from jobs import services
 from jobs.models import Job
 

@@ -14,9 +14,9 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST, require_safe
 
 from console.auth import tokens
+from console.auth.person import person
 from console.forms.people import NewToken
 from console.models import ApiToken
-from console.views.people import person
 
 
 @require_safe

@@ -11,9 +11,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from console.auth import access
+from console.auth.person import person
 from console.presenters.projects import usage as presenter
 from console.presenters.projects import usage_csv
-from console.views.people import person
 from jobs.models import Project
 from jobs.projects import usage as accounts
 from jobs.rules.scheduling.usage_months import month_named, month_of

@@ -19,10 +19,10 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from agents.hosts import adding
 from agents.models import Location
 from console.auth import access
+from console.auth.person import person
 from console.forms.jobs import AnyDraft, Chosen, Draft, JsonDraft
 from console.forms.sample import SAMPLE
 from console.presenters.jobs import preview
-from console.views.people import person
 from jobs import services
 from jobs.models import Job
 from jobs.rules.spec import parse

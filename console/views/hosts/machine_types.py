@@ -13,9 +13,9 @@ from agents.hosts import adding
 from agents.infra.refusals import Refused
 from agents.models import Location
 from console.auth import access
-from console.forms.machines import DefineType
+from console.auth.person import person
+from console.forms.machine_types import DefineType
 from console.presenters.jobs import preview
-from console.views.people import person
 from jobs.models import MachineType
 from jobs.scheduling import machine_types
 

@@ -15,9 +15,9 @@ from django.views.decorators.http import require_POST, require_safe
 from agents.infra.refusals import Refused
 from agents.models import Host
 from console.auth import access
+from console.auth.person import person
 from console.forms.hosts import Contain, Cordon, DeclareGone, Drain
 from console.presenters.hosts import host_page as presenter
-from console.views.people import person
 from jobs.maintenance import cordon_and_drain as service
 
 

@@ -20,9 +20,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from agents.infra.refusals import Refused
 from console.auth import access
-from console.forms.notices import Events, IdleRule, NewTarget
+from console.auth.person import person
+from console.forms.notifications import Events, IdleRule, NewTarget
 from console.presenters.projects import notifications as presenter
-from console.views.people import person
 from jobs import idle_jobs
 from jobs.models import NoticeTarget, Project
 from jobs.notifications import email_opt_in, notices, targets

@@ -8,8 +8,8 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from console.auth import access
+from console.auth.person import person
 from console.presenters.jobs import job_page as presenter
-from console.views.people import person
 from jobs.models import Job
 
 
