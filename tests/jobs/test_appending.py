@@ -25,7 +25,7 @@ from tests.jobs.paper import frame
 
 pytestmark = pytest.mark.django_db
 TESTS = Path(__file__).parents[1]
-ALSO = [str(TESTS / "agents" / "test_statements.py"), str(TESTS / "jobs" / "test_silent_ends.py")]
+ALSO = [str(TESTS / "unit" / "agents" / "infra" / "test_sql.py"), str(TESTS / "jobs" / "test_silent_ends.py")]
 RUNNING = {"phase": "running", "boot_id": "b", "claimed_at": 1e9, "started_at": 1e9}
 
 

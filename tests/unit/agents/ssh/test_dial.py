@@ -30,8 +30,8 @@ from agents.ssh.dial import (
 from agents.ssh.install_runner import InstallFailed, put_runner
 from agents.ssh.sockets import ENDS
 from agents.ssh.targets import Jump
-from tests.agents.conftest import target
 from tests.harness.shell import wait_for
+from tests.unit.agents.conftest import target
 
 
 @contextlib.contextmanager

@@ -12,9 +12,9 @@ from agents.hosts.checklist import NEEDED
 from agents.links import fleet as fleets
 from agents.models import Host, HostStatus, Location
 from agents.ssh.targets import Target
-from tests.agents.memory_desk import MemoryDesk
 from tests.harness.hosts import Fleet as Machines
 from tests.harness.shell import wait_for
+from tests.unit.agents.memory_control_plane import MemoryDesk
 
 
 @pytest.fixture(scope="module")

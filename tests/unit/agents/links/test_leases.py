@@ -14,7 +14,7 @@ from agents.links import host_status, leases
 from agents.links.leases import share_out
 from agents.links.link import Hello
 from agents.models import Dispatcher, Host, HostEvent, HostStatus, Location, Recovery
-from tests.agents.conftest import row
+from tests.unit.agents.conftest import row
 
 pytestmark = pytest.mark.django_db
 

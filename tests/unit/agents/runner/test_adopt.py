@@ -11,7 +11,7 @@ import pytest
 from agents.runner.containment import cgroup_path
 from agents.runner.facts import load_facts, save_facts
 from agents.runner.processes import all_processes, descendants, read_process
-from tests.runner.console import command, wait_for
+from tests.unit.agents.runner.console import command, wait_for
 
 # Writes a line per start, then ends with 7 once it is told to.
 PATIENT = command(

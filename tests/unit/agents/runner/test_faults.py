@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.harness.hanging import HangingDisk
-from tests.runner.console import command, wait_for
+from tests.unit.agents.runner.console import command, wait_for
 
 NONSENSE = [
     b"",

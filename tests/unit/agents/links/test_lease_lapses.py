@@ -18,7 +18,7 @@ from agents.links.inbox import Inbox
 from agents.links.port import Arrival, Fact
 from agents.links.stream import LAPSE_LOOK_S, Stream
 from agents.runner.wire import encode
-from tests.agents.memory_channel import MemoryChannel
+from tests.unit.agents.memory_channel import MemoryChannel
 
 
 def test_who_stood_still_does_not_take_that_for_the_silence_of_its_hosts(monkeypatch):

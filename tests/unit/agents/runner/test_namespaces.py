@@ -12,9 +12,9 @@ import pytest
 from agents.runner.containment import cgroup_pids
 from agents.runner.namespaces import why_no_namespace
 from agents.runner.processes import all_processes, descendants, read_process
-from tests.runner.console import command, wait_for
-from tests.runner.test_host import shell
-from tests.runner.test_samples import SPIN, first_gpu
+from tests.unit.agents.runner.console import command, wait_for
+from tests.unit.agents.runner.test_host import shell
+from tests.unit.agents.runner.test_samples import SPIN, first_gpu
 
 # Twenty daemons that nothing could be known by: no mark, no parents, deaf to polite signals.
 SLEEP_S = f"600.{os.getpid()}"

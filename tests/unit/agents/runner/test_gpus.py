@@ -12,8 +12,8 @@ import pytest
 
 from agents.runner.gpus import gpu_minors, words_of_holders
 from agents.ssh.runner_archive import RUNNER as PACKAGE
-from tests.runner.console import Host, command
-from tests.runner.fake_gpus import FakeGpus
+from tests.unit.agents.runner.console import Host, command
+from tests.unit.agents.runner.fake_gpus import FakeGpus
 
 USER = pwd.getpwuid(os.getuid()).pw_name
 SLEEPER = command("import time", "print('up')", "time.sleep(600)")

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SMI = Path(__file__).parents[1] / "harness" / "hosts" / "fake_nvidia_smi.py"
+SMI = Path(__file__).parents[3] / "harness" / "hosts" / "fake_nvidia_smi.py"
 HOLDS = """
 import sys, time
 name, device = sys.argv[1:]

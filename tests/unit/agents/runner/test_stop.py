@@ -22,7 +22,7 @@ from agents.runner.facts import load_facts, save_facts
 from agents.runner.home import Home
 from agents.runner.keeper import Keeper
 from agents.runner.processes import Process, freeze_and_kill, read_process, send_exactly
-from tests.runner.console import command, wait_for
+from tests.unit.agents.runner.console import command, wait_for
 
 # Every hostile child leaves its trace by touching a file again and again: who still lives shows as a fresh file.
 BEAT = """

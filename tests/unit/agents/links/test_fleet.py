@@ -22,9 +22,9 @@ from agents.models import Host, HostEvent, HostStatus
 from agents.ssh import install_runner
 from agents.ssh.dial import dial
 from agents.ssh.host_keys import fingerprint
-from tests.agents.conftest import key_of, ready, row, target
-from tests.agents.memory_desk import MemoryDesk
 from tests.harness.shell import wait_for
+from tests.unit.agents.conftest import key_of, ready, row, target
+from tests.unit.agents.memory_control_plane import MemoryDesk
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

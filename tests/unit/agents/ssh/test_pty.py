@@ -21,8 +21,8 @@ from agents.ssh.dial import dial, open_session, run
 from agents.ssh.pty import Shell, ShellRefused, open_shell
 from agents.ssh.sockets import ENDS
 from agents.ssh.targets import Jump, Target
-from tests.agents.conftest import ready, row, target
 from tests.harness.shell import wait_for
+from tests.unit.agents.conftest import ready, row, target
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

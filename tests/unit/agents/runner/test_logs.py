@@ -17,7 +17,7 @@ from agents.runner.digest import LogDigest, log_digest
 from agents.runner.files import SPARES, make_spares
 from agents.runner.tail import Tail
 from agents.runner.wire import Decoder
-from tests.runner.console import command, wait_for
+from tests.unit.agents.runner.console import command, wait_for
 
 MIB = 1 << 20
 
