@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from jobs.rules.scheduling import resource_requests as asking
 from jobs.rules.scheduling.order import in_order
 from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S, BEHIND, serve
-from tests.rules.cast import examples
-from tests.rules.yard import (
+from tests.unit.jobs.rules.cast import examples
+from tests.unit.jobs.rules.yard import (
     KIND,
     NOW,
     TIMEOUTS,

@@ -17,7 +17,7 @@ from jobs.rules.lifecycle.decide import decide
 from jobs.rules.lifecycle.plan import NOTHING
 from jobs.rules.lifecycle.retry import MOST_RESTARTS, MOST_RETRIES
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase
-from tests.rules.cast import GRACE_S, NOW, applied, examples, placed, queued, seat_for, spec
+from tests.unit.jobs.rules.cast import GRACE_S, NOW, applied, examples, placed, queued, seat_for, spec
 
 ENDS = [
     {"why": "exit", "exit_code": 0},

@@ -19,7 +19,7 @@ from jobs.rules.lifecycle.states import (
     wire_name,
 )
 
-README = Path(__file__).parents[2] / "jobs" / "README.md"
+README = Path(__file__).parents[5] / "jobs" / "README.md"
 
 
 def test_nothing_leaves_a_terminal_state_and_every_other_state_leads_to_one():

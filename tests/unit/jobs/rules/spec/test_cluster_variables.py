@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from jobs.rules.spec.cluster_variables import MOST_VARIABLE_BYTES, environment
 from jobs.rules.spec.custom_job import Container, to_document
-from tests.rules.cast import pool, spec
+from tests.unit.jobs.rules.cast import pool, spec
 
 
 def told(of, replica="workerpool0-0", gpus=0):

@@ -12,8 +12,8 @@ from jobs.rules.scheduling.policy import KEPT, Ground, serve
 from jobs.rules.scheduling.quota import Account, Book, Limits
 from jobs.rules.scheduling.running_jobs import Claim, Running
 from jobs.rules.scheduling.views import GpuView, HostView
-from tests.rules.cast import examples
-from tests.rules.yard import KIND, NOW, PORTS, Yard, host, job, jobs, wants, yards
+from tests.unit.jobs.rules.cast import examples
+from tests.unit.jobs.rules.yard import KIND, NOW, PORTS, Yard, host, job, jobs, wants, yards
 
 DAY = 86_400.0
 KINDS = [f"NVIDIA_K{number:02}" for number in range(30)]

@@ -21,7 +21,7 @@ from jobs.rules.spec.custom_job import (
 )
 from jobs.rules.spec.json_fields import MOST_VIOLATIONS
 from jobs.rules.spec.parse import Refused, parse, parse_spec, script_command, to_document
-from tests.rules.cast import examples
+from tests.unit.jobs.rules.cast import examples
 
 CONTAINER = {"imageUri": "host", "command": ["python3", "train.py"]}
 GOOD = {
