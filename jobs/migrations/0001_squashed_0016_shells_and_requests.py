@@ -1,6 +1,6 @@
 """The tables, guards and first rows as 0016 leaves them, in one step: what a new database begins with.
 
-One that has begun with the steps goes on with them. tests/jobs/test_migrations.py holds both ways to the same end.
+One that has begun with the steps goes on with them. tests/unit/jobs/models/test_migrations.py holds both ways to the same end.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A terminal job never changes its state, its error or its times again. A transiti
 deleted (so a job's row stays too; deleting a job only hides it). Runs before or after the code.
 
 SQLite drops triggers when Django rebuilds a table: a later migration that alters jobs_job or jobs_transition there
-must call `make_guards` again. tests/jobs/test_constraints.py would tell.
+must call `make_guards` again. tests/unit/jobs/models/test_constraints.py would tell.
 """
 
 from __future__ import annotations

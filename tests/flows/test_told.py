@@ -8,7 +8,7 @@ from tests.flows.test_walks import Browser
 from tests.harness.product import job_spec
 from tests.harness.product.product import PASSWORD
 from tests.harness.shell import wait_for
-from tests.notices.receivers import Hook, serving
+from tests.unit.jobs.notifications.receivers import Hook, serving
 
 SPIN = ["python3", "-c", "print('at work', flush=True)\nwhile True: pass"]
 

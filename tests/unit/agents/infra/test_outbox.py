@@ -11,7 +11,7 @@ from agents.infra.clock import Clock
 from jobs.lifecycle.advance import advance
 from jobs.models import Job, Notice, NoticeTarget
 from jobs.notifications import notices, targets
-from tests.jobs.conftest import alice, project, spec, submit
+from tests.unit.jobs.conftest import alice, project, spec, submit
 
 __all__ = ["alice", "project", "submit"]
 ADDRESS = "https://hook.example/"

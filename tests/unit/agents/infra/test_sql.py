@@ -1,6 +1,6 @@
 """Statements that are spelt out once say what the ORM says, whatever is given, in whatever thread.
 
-On PostgreSQL too: tests/jobs/test_appending.py runs this file there.
+On PostgreSQL too: tests/unit/jobs/host_sync/test_fast_append.py runs this file there.
 """
 
 from __future__ import annotations

@@ -1,0 +1,185 @@
+"""Everybody at once, on real connections: nothing is lost, nothing is held twice, nobody waits for ever.
+
+Eight writers (hosts' clerks, deciders, schedulers, a sweeper, a canceller) over forty jobs. On PostgreSQL this is about
+row locks and their order; on SQLite about writers that queue for the one lock.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from itertools import pairwise
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from agents.infra.clock import Clock
+from agents.links.port import Arrival
+from agents.models import Host
+from jobs import services, sweep
+from jobs.host_sync.control_plane import JobsDesk
+from jobs.lifecycle.advance import advance
+from jobs.models import GpuClaim, Job, Run, Transition
+from jobs.rules.lifecycle.states import TERMINAL, JobState, legal
+from jobs.scheduling import scheduler
+from tests.unit.jobs.conftest import gang, pool_of, spec
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
+DEADLINE_S = 120
+
+
+class Crowd:
+    """Threads that do one thing again and again until the test says stop; what any of them raises, the test sees."""
+
+    def __init__(self):
+        self.over, self.errors, self.threads = threading.Event(), [], []
+
+    def go(self, act, pause_s=0.02):
+        def work():
+            try:
+                while not self.over.is_set():
+                    act()
+                    time.sleep(pause_s)
+            except Exception as problem:
+                self.errors.append(problem)
+                self.over.set()
+            finally:
+                connection.close()
+
+        self.threads.append(threading.Thread(target=work))
+        self.threads[-1].start()
+
+    def stop(self):
+        self.over.set()
+        for thread in self.threads:
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in self.threads)
+
+
+def wait_until_over(crowd):
+    end = time.monotonic() + DEADLINE_S
+    while Job.objects.exclude(state__in=TERMINAL).exists() and not crowd.over.is_set():
+        assert time.monotonic() < end, list(Job.objects.values_list("state", "reason", "flags"))
+        time.sleep(0.05)
+
+
+def live(host, desk, dice):
+    """A host that does what is wanted, ends some runs, and says everything twice."""
+
+    def act():
+        host.turn(desk)
+        for run, paper in list(host.runs.items()):
+            if paper.phase == "running" and dice.random() < 0.7:
+                host.end(desk, run, exit_code=dice.choice([0, 0, 0, 7, 134]))
+        told = [Arrival(run, paper.fact("boot-1")) for run, paper in host.runs.items()]
+        host.tell(desk, told[-3:] * 2)
+
+    return act
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_many_hands_lose_nothing(seed, add_host, submit):
+    hosts = [add_host(f"h{number}", cpus=3, gpus=2) for number in range(4)]
+    documents = [spec(gpus=1), gang(pool_of(), pool_of(count=2)), spec(), spec(gpus=2)]
+    jobs = [submit(documents[number % 4], place=False) for number in range(40)]
+    dice, crowd, desk = random.Random(seed), Crowd(), JobsDesk(lambda ids: ())
+    try:
+        for host in hosts:
+            crowd.go(live(host, desk, random.Random(dice.random())))
+        crowd.go(lambda: scheduler.schedule(timezone.now()))
+        crowd.go(lambda: scheduler.schedule(timezone.now()))
+        crowd.go(lambda: sweep.advance_due(Clock()))
+        crowd.go(lambda: advance([job.pk for job in dice.sample(jobs, 10)], Clock()))
+        for job in jobs[::9]:
+            services.cancel(job, "alice", timezone.now())
+        wait_until_over(crowd)
+    finally:
+        crowd.stop()
+        desk.close()
+    assert crowd.errors == []
+    assert_all_is_well(jobs, hosts)
+
+
+def assert_all_is_well(jobs, hosts):
+    ledger = [run for host in hosts for run in host.ledger]
+    assert len(ledger) == len(set(ledger))
+    assert not GpuClaim.objects.filter(released_at=None).exists()
+    assert not Run.objects.filter(released_at=None).exists()
+    for job in jobs:
+        rows = list(Transition.objects.filter(job=job, subject="job"))
+        assert sum(row.to_state in TERMINAL for row in rows) == 1 and rows[-1].to_state in TERMINAL
+        for before, after in pairwise(rows):
+            assert before.to_state == after.from_state
+            assert legal(JobState(after.from_state), JobState(after.to_state))
+
+
+def test_of_two_schedulers_one_places_and_the_other_finds_nothing_to_do(add_host, submit):
+    add_host(cpus=100)
+    jobs = [submit(place=False) for _ in range(20)]
+    barrier, errors = threading.Barrier(4), []
+
+    def one():
+        try:
+            barrier.wait(30)
+            scheduler.schedule(timezone.now())
+        except Exception as problem:
+            errors.append(problem)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=one) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert errors == [] and Run.objects.count() == len(jobs)
+    assert Transition.objects.filter(subject="job", to_state="PENDING").count() == len(jobs)
+
+
+def test_a_host_that_is_removed_while_jobs_are_placed_holds_none(add_host, submit):
+    """Either it was removed first, and the job waits, or the job came first, and it may not be removed."""
+    for number in range(8):
+        host, job, barrier, refused = (
+            add_host(f"h{number}").row,
+            submit(place=False),
+            threading.Barrier(2),
+            [],
+        )
+
+        def remove(host=host, barrier=barrier, refused=refused):
+            try:
+                barrier.wait(30)
+                services.remove_host(host, "root", timezone.now())
+            except services.Refused as problem:
+                refused.append(problem)
+            finally:
+                connection.close()
+
+        thread = threading.Thread(target=remove)
+        thread.start()
+        barrier.wait(30)
+        scheduler.schedule(timezone.now())
+        thread.join(60)
+        host.refresh_from_db()
+        job.refresh_from_db()
+        placed = Run.objects.filter(job=job, host=host).exists()
+        assert (host.retired_at is None) == bool(refused) == placed == (job.state == "PENDING")
+        Job.every.filter(pk=job.pk, state="QUEUED").update(cancel_requested_at=timezone.now())
+        Host.every.filter(pk=host.pk).update(cordoned=True)
+
+
+def test_a_cancel_that_meets_a_placement_wins(add_host, submit):
+    add_host(cpus=100)
+    jobs = [submit(place=False) for _ in range(10)]
+    crowd = Crowd()
+    crowd.go(lambda: scheduler.schedule(timezone.now()), pause_s=0)
+    try:
+        for job in jobs:
+            services.cancel(job, "alice", timezone.now())
+    finally:
+        crowd.stop()
+    assert crowd.errors == []
+    for job in Job.objects.all():
+        assert job.state == "CANCELLED" or not Run.objects.filter(job=job, stop_wanted_at=None).exists()

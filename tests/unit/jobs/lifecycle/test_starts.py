@@ -1,0 +1,187 @@
+"""A gang's start that one host cannot make: all is given back, said in words, tried again, and never half begun."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from agents.infra.clock import Clock
+from agents.links.orders import Start
+from agents.links.port import Arrival
+from agents.models import Host, HostStatus
+from jobs.lifecycle.advance import advance
+from jobs.maintenance.cordon_and_drain import declare_gone
+from jobs.models import GpuClaim, Run, Transition
+from jobs.rules.lifecycle.retry import INTERNAL_TEXT
+from jobs.scheduling.scheduler import schedule
+from tests.unit.jobs.conftest import gang, pool_of
+from tests.unit.jobs.paper import PaperHost, PaperRun, settle
+
+pytestmark = pytest.mark.django_db
+
+
+class Refusing(PaperHost):
+    """Refuses starts that `minds(order)`: `refusal` is the runner's word for why."""
+
+    def obey(self, order, desk):
+        if isinstance(order, Start):
+            document = desk.orders([order.run]).get(order.run)
+            if document and self.minds(document):
+                exit = {
+                    "why": "refused",
+                    "refusal": self.refusal,
+                    "never_started": True,
+                    "message": "so it is",
+                }
+                paper = self.runs[order.run] = PaperRun(None, "closed", exit=exit)
+                return [Arrival(order.run, paper.fact(self.boot_id))]
+        return super().obey(order, desk)
+
+
+@pytest.fixture
+def hosts(add_host):
+    """Three machines with a GPU each: a gang of three takes all of them."""
+    return [Refusing(add_host(f"h{number}", gpus=1).row) for number in range(3)]
+
+
+@pytest.fixture
+def trio(submit):
+    return submit(gang(pool_of(gpus=1), pool_of(count=2, gpus=1)))
+
+
+def now_of(job):
+    job.refresh_from_db()
+    return job
+
+
+def nothing_is_held():
+    return (
+        not Run.objects.filter(released_at=None).exists()
+        and not GpuClaim.objects.filter(released_at=None).exists()
+    )
+
+
+def minding(hosts, k, refusal, minds):
+    for number, host in enumerate(hosts):
+        host.refusal, host.minds = refusal, minds if number == k else lambda document: False
+
+
+@pytest.mark.parametrize("k", range(3))
+def test_a_gang_that_one_host_cannot_start_gives_everything_back_and_says_who(k, hosts, trio, desk):
+    minding(hosts, k, "storage", lambda document: True)
+    settle(desk, *hosts)
+    assert (now_of(trio).state, trio.error_message) == ("FAILED", INTERNAL_TEXT)
+    assert nothing_is_held()
+    blocked = [run.replica.name for run in Run.objects.filter(host=hosts[k].row).select_related("replica")]
+    told = Transition.objects.filter(job=trio, subject__in=blocked, cause__contains="storage")
+    assert len(blocked) == 3 and {row.subject for row in told} == set(blocked)
+    assert all(f"h{k}" in row.cause for row in told)
+    ledger = [run for host in hosts for run in host.ledger]
+    assert len(ledger) == len(set(ledger)) <= 6
+
+
+@pytest.mark.parametrize("k", range(3))
+def test_a_gang_waits_for_a_host_that_falls_silent_while_it_starts(k, hosts, trio, desk):
+    minding(hosts, k, "", lambda document: False)
+    awake = [host for number, host in enumerate(hosts) if number != k]
+    Host.objects.filter(pk=hosts[k].row.pk).update(status=HostStatus.UNREACHABLE, status_since=timezone.now())
+    settle(desk, *awake)
+    advance([trio.pk], Clock())
+    assert now_of(trio).state == "PENDING" and [flag["flag"] for flag in trio.flags] == ["UNREACHABLE"]
+    assert f"h{k}" in trio.flags[0]["text"]
+    assert GpuClaim.objects.filter(released_at=None).count() == 3
+    Host.objects.update(status=HostStatus.UP, status_since=timezone.now())
+    settle(desk, *hosts)
+    assert now_of(trio).state == "RUNNING" and [len(host.ledger) for host in hosts] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("k", range(3))
+@pytest.mark.parametrize("ends", ["it answers", "an admin declares it gone"])
+def test_a_gang_whose_host_stays_silent_past_the_deadline_starts_elsewhere(
+    k, ends, hosts, trio, desk, add_host
+):
+    """All else is given back at once. Elsewhere it starts when the silent run is proved over, or declared lost."""
+    minding(hosts, k, "", lambda document: False)
+    silent = hosts[k]
+    left = Run.objects.get(host=silent.row)
+    awake = [host for host in hosts if host is not silent] + [add_host("spare", gpus=1)]
+    Host.objects.filter(pk=silent.row.pk).update(status=HostStatus.UNREACHABLE, status_since=timezone.now())
+    settle(desk, *awake)
+    assert now_of(trio).state == "PENDING" and trio.due_at <= timezone.now() + timedelta(seconds=600)
+    advance([trio.pk], Clock(timezone.now() + timedelta(seconds=601)))
+    settle(desk, *awake)
+    assert (now_of(trio).state, trio.outcome, trio.internal_tries) == ("PENDING", "QUEUED", 1)
+    assert [claim.run for claim in GpuClaim.objects.filter(released_at=None).select_related("run")] == [left]
+    assert [flag["flag"] for flag in trio.flags] == ["UNREACHABLE", "STOPPING"]
+    if ends == "it answers":
+        Host.objects.update(status=HostStatus.UP, status_since=timezone.now())
+        settle(desk, *hosts, awake[-1])
+    else:
+        declare_gone(silent.row, silent.row.name, "alice", timezone.now())
+        schedule(timezone.now())  # which it asks for when it is committed
+        settle(desk, *awake)
+    assert (now_of(trio).state, trio.attempt, trio.flags) == ("RUNNING", 2, [])
+    again = Transition.objects.get(job=trio, subject="job", to_state="QUEUED", from_state="PENDING")
+    assert again.cause.startswith(f"h{k} did not start {left.replica.name} (no answer since ")
+    assert "within 600s; the whole job is tried again, try 2 of 3." in again.cause
+    left.refresh_from_db()
+    assert left.phase == "closed" and left.released_at and len(silent.ledger) == len(set(silent.ledger))
+    assert left.pk not in silent.ledger
+
+
+def test_a_host_that_answers_and_starts_nothing_is_no_place_for_a_gang(hosts, trio, desk):
+    """It claimed the run and hangs. The run is stopped there, and after three tries the job fails and says who."""
+    minding(hosts, 1, "", lambda document: False)
+    hosts[1].runs = Hanging()
+    for number in range(1, 4):
+        settle(desk, *hosts)
+        assert (now_of(trio).state, trio.attempt) == ("PENDING", number)
+        advance([trio.pk], Clock(timezone.now() + timedelta(seconds=601)))
+    settle(desk, *hosts)
+    assert (now_of(trio).state, trio.error_message) == ("FAILED", INTERNAL_TEXT) and nothing_is_held()
+    told = Transition.objects.filter(job=trio, subject="job", cause__contains="h1 did not start workerpool")
+    assert told.count() == 3
+
+
+class Hanging(dict):
+    """The runs of a host where nothing gets further than its claim."""
+
+    def __setitem__(self, run, paper):
+        if paper.phase == "running":
+            paper.phase, paper.never_started = "claimed", True
+        super().__setitem__(run, paper)
+
+
+def test_a_port_that_a_stranger_took_is_left_for_another(hosts, trio, desk):
+    strangers = {run.port for run in Run.objects.all()}
+    for host in hosts:
+        host.refusal, host.minds = "port_taken", lambda document: document["port"] in strangers
+    settle(desk, *hosts)
+    assert now_of(trio).state == "RUNNING" and trio.attempt > 1
+    assert not strangers & {run.port for run in Run.objects.filter(released_at=None)}
+    assert all(host.ledger for host in hosts)
+
+
+def test_a_host_whose_disk_is_full_is_passed_over_until_it_was_checked(add_host, submit, desk):
+    """Else it would look free, and job after job would fail there, or one job with all of its attempts."""
+    full, other = hosts = [Refusing(add_host(name, gpus=1).row) for name in ("full", "other")]
+    minding(hosts, 0, "disk_full", lambda document: True)
+    first, second = submit(gang(pool_of(gpus=1))), submit(gang(pool_of(gpus=1)))
+    settle(desk, *hosts)
+    assert {now_of(first).state, now_of(second).state} == {"RUNNING", "QUEUED"}
+    refused = Run.objects.get(host=full.row)
+    assert refused.refusal == "disk_full" and refused.released_at
+    row = Host.objects.get(pk=full.row.pk)
+    assert row.status == HostStatus.CHECKING and row.due_at and "full" in row.last_error
+    assert Host.objects.get(pk=other.row.pk).status == HostStatus.UP
+
+
+def test_another_refusal_is_no_reason_to_pass_a_host_over(add_host, submit, desk):
+    host = Refusing(add_host().row)
+    host.minds, host.refusal = lambda document: True, "port_taken"
+    submit()
+    host.turn(desk)
+    assert Run.objects.get(number=0, attempt=1).refusal == "port_taken"
+    assert Host.objects.get().due_at is None and Host.objects.get().status == HostStatus.UP

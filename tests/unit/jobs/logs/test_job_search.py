@@ -1,0 +1,76 @@
+"""Looking through the logs of all replicas at once: each line once, in the job's order, whatever comes meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.logs import job_search, run_search
+from jobs.logs.job_search import START, search
+from jobs.logs.search_pattern import Needle
+from tests.doors.pages.rows import a_run
+from tests.doors.rows_of_logs import write
+from tests.unit.jobs.conftest import spec
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def job(add_host, submit):
+    add_host()
+    job = submit(spec())
+    [replica] = job.replicas.all()
+    host = job.runs.get().host
+    for index in range(3):
+        another = job.replicas.create(name=f"workerpool1-{index}", pool=1, index=index, state="RUNNING")
+        for number in range(2):
+            a_run(job, another, host, number=number)
+    return job
+
+
+def all_of(job, text, earlier=False):
+    lines, place, turns = [], START, []
+    while place is not None:
+        page = search(job, Needle(text), place, earlier)
+        assert page.next is None or page.next > place
+        assert page.searched <= page.stored and (page.next is not None or page.searched == page.stored)
+        lines += [(line.run.replica.name, line.run.number, line.hit.text) for line in page.lines]
+        turns.append(page.searched)
+        place = page.next
+    assert turns == sorted(turns)
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("read", "hits", "runs"), [(10**6, 200, 100), (300, 200, 100), (10**6, 3, 100), (10**6, 200, 2)]
+)
+def test_each_line_of_each_replica_is_found_once_in_order(job, monkeypatch, read, hits, runs):
+    monkeypatch.setattr(run_search, "STEP", 100)
+    monkeypatch.setattr(run_search, "MOST_READ", read)
+    monkeypatch.setattr(run_search, "MOST_HITS", hits)
+    monkeypatch.setattr(job_search, "MOST_RUNS", runs)
+    every = list(job.runs.select_related("replica").order_by("replica__pool", "replica__index", "number"))
+    for run in every:
+        name = f"{run.replica.name} {run.number}".encode()
+        write(run, b"".join(b"%s LOSS %d\n" % (name, n) + b"something else\n" * 5 for n in range(4)))
+    wanted = [
+        (run.replica.name, run.number, b"%s %d LOSS %d" % (run.replica.name.encode(), run.number, n))
+        for run in every
+        for n in range(4)
+    ]
+    assert all_of(job, "loss", earlier=True) == wanted
+    newest = [line for line in wanted if line[1] == 1 or line[0] == "workerpool0-0"]
+    assert all_of(job, "loss") == newest and len(newest) == 16
+
+
+def test_what_is_started_meanwhile_is_looked_through_as_well(job, monkeypatch):
+    monkeypatch.setattr(job_search, "MOST_RUNS", 1)
+    first = search(job, Needle("x"), START, False)
+    assert first.next is not None
+    replica = job.replicas.get(name="workerpool1-2")
+    write(a_run(job, replica, job.runs.first().host, number=2), b"x marks it\n")
+    place, found = first.next, []
+    while place is not None:
+        page = search(job, Needle("x"), place, False)
+        found += [line.hit.text for line in page.lines]
+        place = page.next
+    assert found == [b"x marks it"]

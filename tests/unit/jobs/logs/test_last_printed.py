@@ -1,0 +1,36 @@
+"""When runs last printed, by hosts' clocks that may show anything."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from agents.models import Host
+from jobs.logs.last_printed import last_printed
+from jobs.models import Run
+from tests.doors.rows_of_logs import write
+from tests.unit.jobs.conftest import spec
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.mark.parametrize(
+    ("wall", "offset"), [(1e300, 0.0), (3e11, 0.0), (-1e300, 0.0), (1.7e9, 1e300), (1.7e9, -1e300)]
+)
+def test_a_clock_that_shows_no_time_is_not_believed(add_host, submit, wall, offset):
+    add_host()
+    run = submit(spec()).runs.get()
+    write(run, b"a line\n", wall=wall)
+    Host.objects.filter(pk=run.host_id).update(clock_offset_s=offset)
+    now = timezone.now()
+    assert last_printed([run.pk], now).get(run.pk, now) <= now
+
+
+def test_a_time_to_come_is_now(add_host, submit):
+    add_host()
+    run = submit(spec()).runs.get()
+    now = timezone.now()
+    write(run, b"a line\n", wall=(now + timedelta(days=1)).timestamp())
+    assert last_printed(list(Run.objects.values_list("pk", flat=True)), now) == {run.pk: now}

@@ -1,0 +1,81 @@
+"""A log is whole when its bytes are those that the host has: proved a bit at a time, each log by itself."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from agents.links.port import Fact
+from jobs.logs import reader, verify
+from jobs.models import LogGap, LogPiece, Run
+from tests.unit.jobs.paper import digest_of, frame, settle
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_log_that_differs_is_shown_and_stays_on_the_host(add_host, submit, desk):
+    host = add_host()
+    submit()
+    settle(desk, host)
+    run = Run.objects.get()
+    host.end(desk, run.pk, exit_code=0)
+    honest = host.runs[run.pk].log
+    host.runs[run.pk].log = b"H" + honest[1:]
+    settle(desk, host)
+    Run.objects.update(log_digest_host=digest_of(honest + b"?"))
+    verify.prove([run.pk], timezone.now())
+    assert reader.status(run).matches is False
+    settle(desk, host)
+    assert run.pk in host.runs and Run.objects.get().forgotten_at is None
+
+
+def test_a_large_log_is_proved_a_bit_at_a_time(logged, monkeypatch):
+    run, give = logged
+    monkeypatch.setattr(verify, "BLOCK", 1000)
+    data = os.urandom(4500)
+    give(frame(0, data))
+    give(Fact({"phase": "closed", "log": {"size": 4500, "final": True, "digest": "?"}}))
+    monkeypatch.setattr(verify, "SLICE_S", 0)
+    for step in range(1, 5):
+        verify._prove(Run.objects.get(), time.monotonic() - 1, timezone.now())
+        assert len(Run.objects.get().log_proof) == 32 * step
+    verify._prove(Run.objects.get(), time.monotonic() - 1, timezone.now())
+    digests = b"".join(verify.hashlib.sha256(data[i : i + 1000]).digest() for i in range(0, 4500, 1000))
+    assert reader.status(run).digest_here == "blocks8m:" + verify.hashlib.sha256(digests).hexdigest()
+    assert Run.objects.get().prove_due_at is None
+
+
+def test_short_logs_are_proved_together_and_one_that_is_broken_by_itself(
+    add_host, submit, desk, django_assert_max_num_queries, caplog
+):
+    host = add_host(cpus=16)
+    for _ in range(12):
+        submit()
+    settle(desk, host)
+    for run in list(host.runs):
+        host.end(desk, run, exit_code=0)
+    settle(desk, host)
+    runs = verify.due(timezone.now(), 20)
+    LogPiece.objects.filter(run=runs[0]).update(data=b"junk", z=True)
+    LogGap.objects.create(run_id=runs[1], start=0, end=1, reason="test")
+    with django_assert_max_num_queries(25):
+        verify.prove(runs, timezone.now())
+    told = {run.pk: (run.log_digest_here, run.log_digest_host) for run in Run.objects.filter(pk__in=runs)}
+    assert told[runs[0]][0] == told[runs[1]][0] == "" and "cannot be proved" in caplog.text
+    assert all(here == there != "" for here, there in (told[run] for run in runs[2:]))
+    assert verify.due(timezone.now(), 20) == []
+
+
+def test_a_log_that_cannot_be_read_keeps_no_other_from_its_proof(logged, caplog):
+    run, give = logged
+    give(frame(0, b"abc"), Fact({"phase": "closed", "log": {"size": 3, "final": True, "digest": "x"}}))
+    LogPiece.objects.all().delete()
+    now = timezone.now()
+    assert verify.due(now, 5) == [run.pk]
+    verify.prove([run.pk], now)
+    assert verify.due(now, 5) == [] and "cannot be proved" in caplog.text
+    assert verify.due(now + timedelta(minutes=1), 5) == [run.pk]

@@ -1,0 +1,210 @@
+"""What people ask for: once, whatever is retried; and what is refused, with the reason."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+
+from agents.links.port import Arrival, LogEnd
+from agents.models import Host, HostStatus
+from jobs import services
+from jobs.logs import reader, segments, storage, verify
+from jobs.models import Job, LogPiece, LogSegment, Project, Run, Transition
+from jobs.rules.spec.parse import Refused
+from tests.unit.jobs.conftest import spec
+from tests.unit.jobs.paper import frame, settle
+
+
+def test_the_same_request_is_the_same_job(submit, django_user_model, project):
+    job = submit(request_id="once")
+    assert submit(request_id="once").pk == job.pk != submit().pk
+    for other in ({"document": spec("false")}, {"location": "elsewhere"}):
+        with pytest.raises(services.Conflict, match=f"{job.pk} was made from another document"):
+            submit(**other, request_id="once")
+    elsewhere = Project.objects.create(name="elsewhere", created_at=timezone.now())
+    alice = job.owner
+    assert services.submit(elsewhere, alice, spec(), "", "once", timezone.now()).pk != job.pk
+    Job.every.filter(pk=job.pk).update(deleted_at=timezone.now())
+    with pytest.raises(services.Conflict, match="was deleted"):
+        submit(request_id="once")
+    bob = django_user_model.objects.create_user("bob")
+    assert services.submit(project, bob, spec(), "", "once", timezone.now()).pk != job.pk
+    assert job.owner_name == "alice" and Transition.objects.get(job=job, subject="job").actor == "alice"
+
+
+@pytest.mark.parametrize("request_id", ["", "x" * 201, "a\0b", "line\nbreak"])
+def test_a_request_id_that_cannot_be_kept_is_refused(request_id, submit):
+    with pytest.raises(services.Refused) as refused:
+        submit(request_id=request_id)
+    assert refused.value.field == "request_id"
+
+
+@pytest.mark.parametrize("document", [None, [], {}, {"displayName": "x"}, {"jobSpec": "\0"}, spec("\0")])
+def test_a_document_that_cannot_be_meant_leaves_no_row(document, submit, project, alice):
+    with pytest.raises(Refused):
+        services.submit(project, alice, document, "default", None, timezone.now())
+    assert not Job.every.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_request_from_eight_doors_at_once_is_one_job(project, alice):
+    jobs, barrier = [], threading.Barrier(8)
+
+    def door():
+        try:
+            barrier.wait(30)
+            with transaction.atomic():
+                jobs.append(services.submit(project, alice, spec(), "default", "once", timezone.now()).pk)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=door) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(jobs) == 8 and len(set(jobs)) == 1 == Job.objects.count()
+
+
+def test_with_a_full_disk_nothing_is_accepted_before_it_half_exists(submit, monkeypatch):
+    monkeypatch.setattr(storage, "low", lambda: True)
+    with pytest.raises(services.Unavailable):
+        submit()
+    assert not Job.every.exists() and reader.paused()
+
+
+def test_a_deleted_job_is_gone_but_its_history_is_kept(add_host, submit, desk, monkeypatch):
+    monkeypatch.setattr(storage, "MB", 1)
+    host = add_host()
+    job = submit()
+    with pytest.raises(services.Refused):
+        services.delete(job, "alice", timezone.now())
+    settle(desk, host)
+    run = Run.objects.get()
+    host.runs[run.pk].log = b"x" * 3000
+    host.end(desk, run.pk, exit_code=0)
+    host.turn(desk)
+    services.delete(job, "alice", timezone.now())
+    assert not Job.objects.filter(pk=job.pk).exists() and Job.every.get(pk=job.pk).deleted_by == "alice"
+    assert Transition.objects.filter(job=job).exists() and not LogSegment.objects.exists()
+    assert reader.read(run, 0, 10).data == b""
+    settle(desk, host)
+    assert host.runs == {}  # the host may forget it, proved or not
+
+
+def test_a_deletion_that_is_rolled_back_costs_no_byte(
+    add_host, submit, desk, monkeypatch, django_capture_on_commit_callbacks
+):
+    monkeypatch.setattr(storage, "MB", 1)
+    host = add_host()
+    job = submit()
+    settle(desk, host)
+    run = Run.objects.get()
+    host.runs[run.pk].log = b"x" * 3000
+    host.end(desk, run.pk, exit_code=0)
+    host.turn(desk)
+    while segments.roll(run.pk):
+        pass
+    keys = list(LogSegment.objects.values_list("key", flat=True))
+    assert keys and all(map(storage.store().exists, keys))
+    printed = reader.read(run, 0, 9999).data
+    with pytest.raises(KeyboardInterrupt), transaction.atomic():
+        services.delete(job, "alice", timezone.now())
+        raise KeyboardInterrupt
+    assert reader.read(run, 0, 9999).data == printed
+    with django_capture_on_commit_callbacks(execute=True):
+        services.delete(job, "alice", timezone.now())
+    assert not any(map(storage.store().exists, keys))
+    assert verify.due(timezone.now(), 5) == [], "what is not here any more is not proved"
+
+
+def test_a_job_is_not_deleted_while_a_silent_host_may_run_it(add_host, submit, desk):
+    host = add_host()
+    job = submit()
+    settle(desk, host)
+    Host.objects.update(status=HostStatus.UNREACHABLE, status_since=timezone.now())
+    services.cancel(job, "alice", timezone.now())
+    job.refresh_from_db()
+    assert job.state == "CANCELLED"
+    with pytest.raises(services.Refused, match="does not answer"):
+        services.delete(job, "alice", timezone.now())
+
+
+def test_late_bytes_of_a_deleted_job_are_let_go(add_host, submit, desk):
+    host = add_host()
+    job = submit()
+    settle(desk, host)
+    (run,) = host.runs
+    host.end(desk, run, exit_code=0)
+    job.refresh_from_db()
+    assert job.state == "SUCCEEDED"
+    services.delete(job, "alice", timezone.now())
+    assert not LogPiece.objects.exists()
+    late = [Arrival(run, frame(Run.objects.get().log_stored, b"late")), Arrival(run, LogEnd(99, "sha256:x"))]
+    taken = host.tell(desk, late)
+    assert taken.current and run not in taken.acks and not LogPiece.objects.exists()
+    assert desk.wanted(host.row.pk)[run].forget
+
+
+def test_a_host_is_removed_when_nothing_holds_it(add_host, submit, desk):
+    host = add_host()
+    submit()
+    with pytest.raises(services.Refused, match="1 run holds it"):
+        services.remove_host(host.row, "alice", timezone.now())
+    settle(desk, host)
+    host.runs[Run.objects.get().pk].log += b"the last words"
+    host.end(desk, Run.objects.get().pk, exit_code=0)
+    with pytest.raises(services.Refused, match="log bytes"):
+        services.remove_host(host.row, "alice", timezone.now())
+    settle(desk, host)
+    services.remove_host(host.row, "alice", timezone.now())
+    services.remove_host(host.row, "bob", timezone.now())
+    assert reader.status(Run.objects.get()).matches is not False and not Run.objects.get().gaps.exists()
+    row = Host.every.get()
+    assert row.retired_at and [event.actor for event in row.events.all()] == ["alice"]
+
+
+def test_a_silent_host_that_is_removed_leaves_a_gap_and_not_a_log_without_an_end(add_host, submit, desk):
+    host = add_host()
+    submit()
+    settle(desk, host)
+    run = Run.objects.get()
+    host.runs[run.pk].log += b"the last words"
+    host.end(desk, run.pk, exit_code=0)
+    Host.objects.update(status=HostStatus.UNREACHABLE)
+    services.remove_host(host.row, "alice", timezone.now())
+    status = reader.status(run)
+    (gap,) = status.gaps
+    assert status.complete and (gap.start, gap.end) == (run.log_stored, run.log_stored + 14)
+    assert "h1 was removed" in gap.reason
+
+
+def test_cancelling_what_is_over_changes_nothing(add_host, submit, desk):
+    host = add_host()
+    job = submit()
+    settle(desk, host)
+    host.end(desk, Run.objects.get().pk, exit_code=0)
+    before = Job.objects.values().get()
+    services.cancel(job, "alice", timezone.now())
+    assert Job.objects.values().get() == before and before["state"] == "SUCCEEDED"
+
+
+def test_who_names_a_gpu_that_is_none_is_told_which_there_are(add_host, submit):
+    add_host(gpus=1, kind="NVIDIA_GEFORCE_RTX_4090")
+    add_host("elsewhere", gpus=1, location="lab", kind="NVIDIA_B300")
+    for typed, near in (("rtx_4090", "Did you mean NVIDIA_GEFORCE_RTX_4090? "), ("zzz", "")):
+        with pytest.raises(Refused) as refused:
+            submit(spec(gpus=1, kind=typed))
+        (violation,) = refused.value.violations
+        assert violation.field == "job_spec.worker_pool_specs[0].machine_spec.accelerator_type"
+        assert violation.description.endswith(f"{near}Hosts here have NVIDIA_GEFORCE_RTX_4090.")
+
+
+def test_a_share_of_a_host_is_no_machine_type_to_complain_about(add_host, submit):
+    add_host(gpus=1)
+    with pytest.raises(services.Refused) as refused:
+        submit(spec(gpus=2, machine="host"))
+    assert refused.value.field.endswith("accelerator_type") and "host is" not in refused.value.message

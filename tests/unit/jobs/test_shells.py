@@ -1,0 +1,72 @@
+"""Where a shell can be, until when, and the record of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from jobs import services, shells
+from jobs.models import Run, ShellSession
+from tests.unit.jobs.conftest import spec
+from tests.unit.jobs.paper import settle
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def running(add_host, submit, desk):
+    host = add_host()
+    document = spec()
+    document["jobSpec"]["enableWebAccess"] = True
+    submit(document)
+    settle(desk, host)
+    run = Run.objects.get()
+    return host, run
+
+
+def test_there_is_one_while_it_runs_and_no_longer(running, alice, desk):
+    host, run = running
+    session = shells.opened(run, alice, "127.0.0.1", timezone.now())
+    assert not shells.why_not(run) and shells.still(session, timezone.now()) is None
+    services.cancel(run.job, "alice", timezone.now())
+    assert "stopped" in shells.still(session, timezone.now()) and shells.why_not(run)
+    settle(desk, host)
+    assert "not running" in shells.still(session, timezone.now())
+    shells.closed(session, "The job is over.", timezone.now())
+    shells.closed(session, "Another reason.", timezone.now())
+    session.refresh_from_db()
+    assert (
+        session.close_reason == shells.still(session, timezone.now()) == "The job is over."
+        and session.user_name == "alice"
+    )
+
+
+def test_none_without_web_access_or_before_it_runs(add_host, submit, desk):
+    host = add_host()
+    submit()
+    run = Run.objects.get()
+    assert "enableWebAccess" in shells.why_not(run)
+    document = spec()
+    document["jobSpec"]["enableWebAccess"] = True
+    later = Run.objects.get(job=submit(document))
+    assert "not running" in shells.why_not(later)
+    settle(desk, host)
+    assert shells.why_not(later) is None
+
+
+def test_a_session_whose_web_process_died_ends_when_that_was_last_heard(running, alice):
+    _, run = running
+    begin = timezone.now()
+    lives, dies = (shells.opened(run, alice, "127.0.0.1", begin) for _ in range(2))
+    later = begin + timedelta(seconds=40)
+    assert shells.still(lives, later) is None
+    shells.close_left(later)
+    assert not ShellSession.objects.exclude(closed_at=None).exists()
+    shells.close_left(begin + timedelta(seconds=60))
+    for session in (lives, dies):
+        session.refresh_from_db()
+    assert lives.closed_at is None and lives.seen_at == later
+    assert (dies.closed_at, dies.close_reason) == (begin, "The web process that held it went away.")
+    assert "went away" in shells.still(dies, later)  # should it have been asleep only
