@@ -21,7 +21,7 @@ LONG = (
     "tests/flows/",
     "tests/behaviour/",
     "tests/browser/test_first_run.py",
-    "tests/console_infra/test_up.py",
+    "tests/unit/console/runtime/test_up.py",
     "tests/runner/",
     "tests/agents/",
     "tests/browser/",

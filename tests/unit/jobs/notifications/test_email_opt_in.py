@@ -16,7 +16,7 @@ from console.auth import tokens
 from jobs import services
 from jobs.models import AuditEntry, Notice, NoticeTarget
 from jobs.notifications import email_opt_in, notices, sender, targets
-from tests.doors.pages.conftest import browser, cast
+from tests.unit.console.views.conftest import browser, cast
 from tests.unit.jobs.conftest import alice, project, spec
 from tests.unit.jobs.notifications.receivers import Mail, serving
 from tests.unit.jobs.notifications.test_notices import cancel, deliver

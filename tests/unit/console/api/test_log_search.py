@@ -1,0 +1,96 @@
+"""Looking for a text in a log by script, and who may."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.logs import run_search
+from tests.unit.console.rows_of_logs import write
+from tests.unit.console.views.rows import a_host, a_job, a_run
+
+
+@pytest.fixture
+def job(cast, project):
+    return a_job(project, cast.bob, host=a_host())
+
+
+def path(job, query):
+    return f"/api/v1/jobs/{job.pk}/replicas/workerpool0-0/log/search?{query}"
+
+
+def test_lines_come_as_plain_text_with_their_places(script, job):
+    run = job.runs.get()
+    write(run, b"step 1\n\x1b[31mKeyError\x1b[0m: '<b>'\x07\nkeyerror again\n")
+    told = script("vera").get(path(job, "q=KeyError")).json()
+    assert told == {
+        "run": run.pk,
+        "searchedTo": 48,
+        "stored": 48,
+        "hits": [
+            {"offset": 12, "line": 7, "text": "KeyError: '<b>'"},
+            {"offset": 33, "line": 33, "text": "keyerror again"},
+        ],
+    }
+    # Another run of it has a log of its own; a place that is only held is none.
+    a_run(job, run.replica, run.host, number=1, held=True)
+    assert script("vera").get(path(job, "q=again&from=20")).json()["hits"][0]["offset"] == 42
+    a_run(job, run.replica, run.host, number=2)
+    assert script("vera").get(path(job, "q=again")).json()["hits"] == []
+    assert script("vera").get(path(job, f"q=again&run={run.pk}")).json()["hits"]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [("", "q"), ("q=", "q"), (f"q={'x' * 201}", "q"), ("q=a%0Ab", "q"), ("q=a&from=-1", "from")],
+)
+def test_what_cannot_be_looked_for_is_said(script, job, query, field):
+    answer = script("bob").get(path(job, query))
+    assert answer.status_code == 400
+    assert answer.json()["error"]["details"][0]["fieldViolations"][0]["field"] == field
+
+
+@pytest.mark.parametrize(("who", "status"), [("charlie", 404), ("loner", 404), (None, 401)])
+def test_strangers_find_nothing(script, job, who, status):
+    write(job.runs.get(), b"secret\n")
+    assert script(who).get(path(job, "q=secret")).status_code == status
+    assert script("vera").get(path(job, "q=a&run=1-workerpool0-0-a1-r0")).status_code == 404
+
+
+def test_all_replicas_are_looked_through_at_once(script, cast, project, monkeypatch):
+    job = a_job(project, cast.bob, host=a_host(name="gpu-x"), replicas=3)
+    runs = list(job.runs.select_related("replica").order_by("replica__pool", "replica__index"))
+    for run in runs:
+        write(run, f"hello\nFEHLER in Straße {run.replica.name}\n".encode())
+    newer = a_run(job, runs[0].replica, runs[0].host, number=1)
+    path = f"/api/v1/jobs/{job.pk}/log/search"
+    told = script("vera").get(f"{path}?q=STRA%E1%BA%9EE").json()
+    assert told["searched"] == told["stored"] and "nextPageToken" not in told
+    assert [hit["replica"] for hit in told["hits"]] == ["workerpool1-0", "workerpool1-1"]
+    monkeypatch.setattr(run_search, "MOST_HITS", 1)
+    hits, token = [], ""
+    for _ in range(9):
+        told = script("vera").get(f"{path}?q=stra%C3%9Fe&runs=all&pageToken={token}").json()
+        hits += told["hits"]
+        if not (token := told.get("nextPageToken", "")):
+            break
+    assert [hit["run"] for hit in hits] == [run.pk for run in runs] and newer.pk not in str(hits)
+    assert hits[0] | {"time": 0} == {
+        "replica": "workerpool0-0",
+        "run": runs[0].pk,
+        "attempt": 1,
+        "number": 0,
+        "host": "gpu-x",
+        "time": 0,
+        "offset": 16,
+        "line": 6,
+        "text": "FEHLER in Straße workerpool0-0",
+    }
+    for wrong in ("q=", "q=a&pageToken=x", "q=a&runs=some"):
+        assert script("vera").get(f"{path}?{wrong}").status_code == 400
+    assert script("charlie").get(f"{path}?q=a").status_code == 404
+
+
+def test_a_line_of_no_time_that_there_is_comes_without_one(script, job):
+    write(job.runs.get(), b"KeyError\n", wall=1e300)
+    [hit] = script("vera").get(f"/api/v1/jobs/{job.pk}/log/search?q=keyerror").json()["hits"]
+    assert hit["text"] == "KeyError" and "time" not in hit

@@ -1,0 +1,38 @@
+"""What an admin says on the command line that no host and no mailbox can prove."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from agents.hosts import recovery
+from jobs.models import Stray
+from jobs.notifications import targets
+from tests.unit.console.commands.test_cli import trainyard
+from tests.unit.console.views.rows import a_doubted_run, a_host
+
+__all__ = ["trainyard"]
+pytestmark = pytest.mark.django_db
+
+
+def test_an_address_is_vouched_for(trainyard):
+    bob = User.objects.create_user("bob")
+    row, _ = targets.add(bob, "mail", "bob@example.org", [], 4.0, "bob", timezone.now())
+    line = f"{row.pk}\tuser bob\tmail\tbob@example.org\t"
+    assert trainyard("notice", "list").out == f"{line}waits for its owner\n"
+    assert trainyard("notice", "vouch", str(row.pk)).out == "bob@example.org will be told.\n"
+    assert trainyard("notice", "list").out == f"{line}told\n"
+    again, none = trainyard("notice", "vouch", str(row.pk)), trainyard("notice", "vouch", "99")
+    assert (again.code, none.code) == (1, 1) and "told already" in again.err and "no address 99" in none.err
+
+
+def test_a_run_that_is_not_ours_is_ended_and_dismissed_and_recovery_begun(trainyard):
+    run = a_doubted_run(a_host("gpu-03")).run
+    assert f"not ours\t{run}\tgpu-03\trunning\n" in trainyard("recovery", "show").out
+    assert trainyard("host", "stop-run", "gpu-03", run).out == f"{run} is to end.\n"
+    assert trainyard("host", "dismiss-run", "gpu-03", run).code == 0
+    assert Stray.objects.get().stop_wanted_at and "not ours" not in trainyard("recovery", "show").out
+    assert "has no run x" in trainyard("host", "stop-run", "gpu-03", "x").err
+    assert trainyard("recovery", "begin", "--why", "a backup").code == 0 and recovery.observing()
+    assert trainyard("recovery", "show").out.startswith("observing: ")

@@ -1,0 +1,233 @@
+"""Many at the live end of one log, through the server that we ship: one read, one frame, and to each its own pace."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+
+import pytest
+from django.utils import timezone
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import Frame, Opcode
+
+from console.auth import tokens
+from console.consumers import logs, shared_checks, web_socket
+from console.live import registry, tails
+from console.runtime import websocket
+from console.runtime.database_threads import ask
+from jobs.models import Membership
+from tests.unit.console.consumers.test_logs import grow, path
+from tests.unit.console.rows_of_logs import lose, write
+
+PATIENCE_S = 60
+
+
+class Viewer:
+    """A client that acknowledges only what it is told to."""
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.bytes, self.told = b"", []
+
+    async def tell(self, **message):
+        await self.connection.send(json.dumps(message))
+
+    async def until(self, true):
+        async with asyncio.timeout(PATIENCE_S):
+            while not true(self):
+                message = await self.connection.recv()
+                if isinstance(message, bytes):
+                    self.bytes += message
+                else:
+                    self.told.append(json.loads(message))
+
+    async def until_closed(self):
+        async with asyncio.timeout(PATIENCE_S):
+            with contextlib.suppress(ConnectionClosed):
+                while True:
+                    await self.connection.recv()
+        return self.connection.close_code
+
+
+@pytest.fixture
+async def watch(server, cast, job):
+    """watch("vera"): her token at a socket of the job's log."""
+    opened = []
+    tokens_of = {}
+
+    async def open_as(who="vera"):
+        if who not in tokens_of:
+            tokens_of[who] = (await ask(tokens.create, getattr(cast, who), "test", timezone.now()))[1]
+        headers = {"Authorization": f"Bearer {tokens_of[who]}"}
+        opened.append(await connect(server + path(job), additional_headers=headers, proxy=None))
+        return Viewer(opened[-1])
+
+    yield open_as
+    for connection in opened:
+        await connection.close()
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """The frames that went past the viewers' tasks."""
+    frames = []
+    honest = websocket.Protocol.write_frame
+
+    def write_frame(self, frame):
+        went = honest(self, frame)
+        frames.append((self, frame, went))
+        return went
+
+    monkeypatch.setattr(websocket.Protocol, "write_frame", write_frame)
+    return frames
+
+
+async def test_each_gets_every_byte_once_at_its_own_pace(watch, job, run, written):
+    begin = b"x" * (logs.WINDOW - 20)
+    await ask(write, run, begin)
+    live, late, slow, paused = [await watch() for _ in range(4)]
+    for viewer, place in (
+        (live, {"tail": 0}),
+        (late, {"from": 0}),
+        (slow, {"from": 0}),
+        (paused, {"tail": 0}),
+    ):
+        await viewer.tell(**place)
+    await paused.tell(pause=True)
+    for viewer in (late, slow):
+        await viewer.until(lambda v: v.bytes == begin)
+    await late.tell(ack=len(begin))
+    lines = [b"line %d\n" % n for n in range(40)]
+    for line in lines:
+        await grow(run, line)
+        await live.until(lambda v, line=line: v.bytes.endswith(line))
+    tail = b"".join(lines)
+    assert live.bytes == tail
+    await late.until(lambda v: v.bytes == begin + tail)
+    # It took two lines and has no room for a third: the rest waits for it, and nobody else waits.
+    await slow.until(lambda v: len(v.bytes) == logs.WINDOW)
+    await slow.tell(ack=logs.WINDOW)
+    await slow.until(lambda v: v.bytes == begin + tail)
+    await paused.until(lambda v: v.told and v.told[-1]["stored"] == len(begin + tail))
+    assert paused.bytes == b""
+    await paused.tell(pause=False)
+    await paused.until(lambda v: v.bytes == tail)
+    # In the rush only bytes were sent; the length comes after.
+    await live.until(lambda v: v.told[-1]["stored"] == len(begin + tail))
+    went = [frame for _, frame, done in written if done]
+    assert len(went) > len(lines), "nothing was handed out at once"
+    assert websocket.frame(lines[-1]) in went
+
+
+async def test_a_gap_and_a_flood_go_by_each_viewers_own_hand(watch, job, run, written):
+    viewers = [await watch() for _ in range(2)]
+    for viewer in viewers:
+        await viewer.tell(tail=0)
+        await viewer.until(lambda v: v.told)
+    await ask(lose, run, 100)
+    await grow(run, b"after\n")
+    flood = b"y" * (tails.FRAME + 1)
+    for viewer in viewers:
+        await viewer.until(lambda v: v.bytes == b"after\n")
+        assert [told["to"] for told in viewer.told if "gap" in told] == [100]
+    await grow(run, flood)
+    for viewer in viewers:
+        await viewer.until(lambda v: v.bytes == b"after\n" + flood)
+
+
+async def test_who_reads_from_the_start_finds_what_another_one_read(watch, job, run, monkeypatch):
+    monkeypatch.setattr(tails, "STRETCH", 3000)
+    monkeypatch.setattr(tails, "MOST_STRETCHES", 4)
+    monkeypatch.setattr(tails, "RING_BYTES", 0)
+    reads = []
+    honest = tails.read
+    monkeypatch.setattr(tails, "read", lambda *args: reads.append(args) or honest(*args))
+    text = b"".join(b"%07d\n" % n for n in range(2000))
+    for at in range(0, 8000, 1000):
+        await ask(write, run, text[at : at + 1000])
+    await ask(lose, run, 4000)
+    await ask(write, run, text[12_000:])
+    viewers = [await watch() for _ in range(4)]
+    starts = (0, 0, 2999, 7990)
+    for viewer, start in zip(viewers, starts, strict=True):
+        await viewer.tell(**{"from": start})
+        await viewer.until(lambda v, start=start: v.bytes == text[start:8000] + text[12_000:])
+        assert [(told["at"], told["to"]) for told in viewer.told if "gap" in told] == [(8000, 12_000)]
+    first = [start for _, start, _ in reads]
+    # Once for each stretch and for the gap; whoever came later read only what was forgotten since.
+    assert first[:6] == [0, 3000, 6000, 8000, 12_000, 15_000] and len(reads) < 20
+    assert len(tails._stretches) == 4
+
+
+async def test_a_right_is_asked_once_for_all_sockets_of_a_person_and_ends_them_all(
+    watch, cast, job, run, monkeypatch
+):
+    asked = []
+    honest = logs.LogSocket.still
+
+    def still(self, user):
+        asked.append(user.username)
+        return honest(self, user)
+
+    monkeypatch.setattr(logs.LogSocket, "still", still)
+    monkeypatch.setattr(web_socket, "RECHECK_S", 0.2)
+    monkeypatch.setattr(shared_checks, "GOOD_FOR_S", 0.1)
+    of_vera, of_bob = [await watch("vera") for _ in range(10)], await watch("bob")
+    while asked.count("bob") < 5:
+        await asyncio.sleep(0.05)
+    assert asked.count("vera") < 30, "each socket asked for itself"
+    await ask(lambda: Membership.objects.filter(user=cast.vera).delete())
+    for viewer in of_vera:
+        assert await viewer.until_closed() == 4404
+    await of_bob.tell(tail=0)
+    await of_bob.until(lambda v: v.told)
+
+
+async def test_a_server_without_the_short_way_serves_as_well(watch, job, run, monkeypatch):
+    monkeypatch.setattr(websocket, "write_of", lambda scope: None)
+    viewer = await watch()
+    await viewer.tell(tail=0)
+    await viewer.until(lambda v: v.told)
+    await grow(run, b"hello")
+    await viewer.until(lambda v: v.bytes == b"hello")
+
+
+@pytest.mark.parametrize("size", [0, 125, 126, 65_535, 65_536, 100_000])
+def test_a_frame_is_what_the_library_would_make_of_it(size):
+    message = Frame(Opcode.BINARY, b"z" * size)
+    assert websocket.frame(b"z" * size) == message.serialize(mask=False)
+
+
+async def test_the_registry_is_left_empty(watch, job, run):
+    viewer = await watch()
+    await viewer.tell(tail=0)
+    await viewer.until(lambda v: v.told)
+    await viewer.connection.close()
+    async with asyncio.timeout(PATIENCE_S):
+        while any(tails._tails.values()) or registry.here()._watches:
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("state", "takes"),
+    [
+        ({}, True),
+        ({"_up_to_date": False}, False),  # its task is at work, and would be overtaken
+        ({"_cursor": 9}, False),  # just acknowledged or unpaused: it has to catch up first
+        ({"_paused": True}, False),
+        ({"_place": logs.Place(tail=0)}, False),
+        ({"_sent": logs.WINDOW - 2}, False),
+        ({"_sent": logs.WINDOW - 2, "_acked": 1}, True),
+        ({"_write": lambda frame: False}, False),
+        ({"_write": None}, False),
+    ],
+)
+def test_who_takes_what_is_offered_to_all(state, takes):
+    socket = logs.LogSocket({"url_route": {"kwargs": {"job_id": "1"}}}, None, None)
+    for name, value in ({"_up_to_date": True, "_cursor": 10, "_write": lambda frame: True} | state).items():
+        setattr(socket, name, value)
+    sent = socket._sent
+    assert socket.offer(tails.Piece(10, 13, b"abc"), b"\x82\x03abc") is takes
+    assert (socket._cursor == 13, socket._sent - sent) == (takes, 3 * takes)

@@ -1,0 +1,271 @@
+"""Roles × verbs × objects × doors. Whatever address there is stands here with the thing and the verb that it needs;
+what each person then meets follows from the table of powers. A new address without a row fails.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.test import Client
+from django.urls import resolve
+from django.utils import timezone
+
+from console.api.urls import urlpatterns as rest_urls
+from console.api.views import Nothing
+from console.auth import tokens
+from console.consumers.routes import websocket_urlpatterns
+from console.views.urls import urlpatterns as page_urls
+from jobs.models import Membership
+from jobs.notifications import targets
+from tests.unit.console.consumers import test_credentials as sockets
+from tests.unit.console.powers import PEOPLE, outcome
+from tests.unit.console.views import test_page_matrix as pages
+from tests.unit.console.views.conftest import cast, project
+from tests.unit.console.views.rows import a_host, a_job, a_machine_type
+
+__all__ = ["cast", "project"]
+
+ANYBODY = ("anybody", "")
+# What pages need, by name: (thing, verb), the first that is not given decides.
+PAGES = {
+    "welcome": (),
+    "help-training": (),
+    "account": (),
+    "new-token": (),
+    "password": (),
+    "jobs": (),
+    "projects": (),
+    "usage": (),
+    "usage-csv": (),
+    "hosts": (),
+    "gpus": (("Host", "see"),),
+    "machines": (("MachineType", "see"),),
+    "new-job": (("Job", "submit"),),
+    "sample-job": (("Job", "submit"),),
+    "job": (("job", "see"),),
+    "job-history": (("job", "see"),),
+    "clone-job": (("Job", "submit"), ("job", "see")),
+    "log": (("job", "see_log"),),
+    "shell": (("run", "shell"),),
+    "cancel-job": (("job", "cancel"),),
+    "delete-job": (("job", "delete"),),
+    "add-host": (("Host", "manage"),),
+    "paste-hosts": (("Host", "manage"),),
+    "host": (("host", "see"),),
+    "host-live": (("host", "see"),),
+    **dict.fromkeys(
+        (
+            "accept-key",
+            "check-host",
+            "remove-host",
+            "cordon-host",
+            "uncordon-host",
+            "contain-host",
+            "maintain-host",
+            "drain-host",
+            "declare-gone",
+            "gpu-act",
+            "stray-act",
+        ),
+        (("host", "manage"),),
+    ),
+    "remove-machine-type": (("MachineType", "manage"),),
+    "project": (("project", "see"),),
+    "new-project": (("Project", "configure"),),
+    "project-settings": (("project", "configure"),),
+    "archive-project": (("project", "configure"),),
+    "set-member": (("project", "manage_members"),),
+    "remove-member": (("project", "manage_members"),),
+    "set-quota": (("project", "manage_members"),),
+    "default-quotas": (("Project", "set_quotas"),),
+    "people": (("User", "manage"),),
+    **dict.fromkeys(
+        ("add-person", "invite-person", "disable-person", "enable-person", "set-admin"), (("User", "manage"),)
+    ),
+    "audit": (("AuditEntry", "see"),),
+    "vouch-notice": (("User", "manage"),),
+    "recovery": (("Host", "manage"),),
+    "begin-recovery": (("Host", "manage"),),
+    "confirm-recovery": (("Host", "manage"),),
+    **dict.fromkeys(("notices", "notice-log", "add-notice"), ()),
+    **dict.fromkeys(
+        (
+            "project-notices",
+            "project-notice-log",
+            "add-project-notice",
+            "idle-rule",
+            "change-notice",
+            "test-notice",
+            "ask-notice",
+        ),
+        (("project", "manage"),),
+    ),
+}
+# A page that shows and a form of it that changes need different things.
+POSTS = {"machines": (("MachineType", "manage"),)}
+# The person's own things: nobody else's are there.
+# A notice that is removed is there for nobody after that.
+OWN = {"revoke-token", "remove-notice"}
+
+JOBS = "/v1/projects/default/locations/us-central1"
+P = "/api/v1/projects/default"
+LIMIT, ROLE = {"limit": 3}, {"role": "viewer"}
+REST = [
+    ("GET", f"{JOBS}/customJobs", ("project", "see"), None),
+    ("POST", f"{JOBS}/customJobs", ("project", "submit"), {}),
+    ("GET", f"{JOBS}/customJobs/{{job}}", ("job", "see"), None),
+    ("DELETE", f"{JOBS}/customJobs/{{job}}", ("job", "delete"), None),
+    ("POST", f"{JOBS}/customJobs/{{job}}:cancel", ("job", "cancel"), {}),
+    ("GET", f"{JOBS}/operations/1", ("project", "see"), None),
+    ("GET", "/api/v1/jobs/{job}", ("job", "see"), None),
+    ("GET", "/api/v1/jobs/{job}/events", ("job", "see"), None),
+    ("GET", "/api/v1/jobs/{job}/replicas/workerpool0-0/log", ("job", "see_log"), None),
+    ("GET", "/api/v1/jobs/{job}/samples", ("job", "see"), None),
+    ("GET", "/api/v1/jobs/{job}/replicas/workerpool0-0/log/search", ("job", "see_log"), None),
+    ("GET", "/api/v1/jobs/{job}/log/search", ("job", "see_log"), None),
+    ("GET", "/api/v1/recovery", ("host", "manage"), None),
+    ("POST", "/api/v1/recovery:begin", ("host", "manage"), {"why": "a backup"}),
+    ("POST", "/api/v1/recovery:confirm", ("host", "manage"), {}),
+    ("GET", "/api/v1/hosts", ANYBODY, None),
+    ("GET", "/api/v1/hosts/{host}", ("host", "see"), None),
+    ("POST", "/api/v1/hosts/{host}:cordon", ("host", "manage"), {}),
+    ("GET", "/api/v1/hosts/{host}/gpus", ("host", "see"), None),
+    ("POST", "/api/v1/hosts/{host}/gpus/GPU-{host}-0:recheck", ("host", "manage"), {}),
+    ("GET", "/api/v1/machineTypes", ("machine_type", "see"), None),
+    ("PUT", "/api/v1/machineTypes/big", ("machine_type", "manage"), {"cpus": 4}),
+    ("DELETE", "/api/v1/machineTypes/ours", ("machine_type", "manage"), None),
+    ("GET", "/api/v1/projects", ANYBODY, None),
+    ("POST", "/api/v1/projects", ("Project", "configure"), {"name": "vision"}),
+    ("GET", P, ("project", "see"), None),
+    ("PATCH", P, ("project", "configure"), {"title": "Ours"}),
+    ("GET", f"{P}/members", ("project", "see"), None),
+    ("PUT", f"{P}/members/yves", ("project", "manage_members"), ROLE),
+    ("DELETE", f"{P}/members/yves", ("project", "manage_members"), None),
+    ("GET", f"{P}/quotas", ("project", "see_usage"), None),
+    ("PUT", f"{P}/quotas/NVIDIA_L4", ("project", "set_quotas"), LIMIT),
+    ("DELETE", f"{P}/quotas/NVIDIA_L4", ("project", "set_quotas"), None),
+    ("PUT", f"{P}/eachMember/quotas/running", ("project", "manage_members"), LIMIT),
+    ("DELETE", f"{P}/eachMember/quotas/running", ("project", "manage_members"), None),
+    ("PUT", f"{P}/members/yves/quotas/running", ("project", "manage_members"), LIMIT),
+    ("DELETE", f"{P}/members/yves/quotas/running", ("project", "manage_members"), None),
+    ("GET", "/api/v1/defaultQuotas", ("Project", "set_quotas"), None),
+    ("PUT", "/api/v1/defaultQuotas/running", ("Project", "set_quotas"), LIMIT),
+    ("DELETE", "/api/v1/defaultQuotas/running", ("Project", "set_quotas"), None),
+    ("PUT", "/api/v1/defaultQuotas/eachMember/running", ("Project", "set_quotas"), LIMIT),
+    ("DELETE", "/api/v1/defaultQuotas/eachMember/running", ("Project", "set_quotas"), None),
+    ("GET", f"{P}/notifications", ("project", "manage"), None),
+    ("POST", f"{P}/notifications", ("project", "manage"), {"way": "pigeon"}),
+    ("GET", f"{P}/idleRule", ("project", "manage"), None),
+    ("PUT", f"{P}/idleRule", ("project", "manage"), {"minutes": 30}),
+    ("GET", "/api/v1/notifications", ANYBODY, None),
+    ("POST", "/api/v1/notifications", ANYBODY, {"way": "pigeon"}),
+    ("GET", "/api/v1/notifications/{target}", ("project", "manage"), None),
+    ("PATCH", "/api/v1/notifications/{target}", ("project", "manage"), {"waitHours": 2}),
+    ("DELETE", "/api/v1/notifications/{target}", ("project", "manage"), None),
+    ("POST", "/api/v1/notifications/{target}:test", ("project", "manage"), {}),
+    ("POST", "/api/v1/notifications/{target}:ask", ("project", "manage"), {}),
+    ("POST", "/api/v1/notifications/{target}:vouch", ("User", "manage"), {}),
+    ("GET", "/api/v1/people", ("User", "manage"), None),
+    ("POST", "/api/v1/people", ("User", "manage"), {"name": "zoe"}),
+    ("GET", "/api/v1/people/yves", ("User", "manage"), None),
+    ("PATCH", "/api/v1/people/yves", ("User", "manage"), {"active": False}),
+    ("POST", "/api/v1/people/yves:invite", ("User", "manage"), {}),
+    ("GET", f"{P}/usage", ("project", "see_usage"), None),
+    ("GET", "/api/v1/usage", ANYBODY, None),
+    ("GET", "/api/v1/audit", ("AuditEntry", "see"), None),
+]
+SOCKETS = {
+    "/ws/jobs": ANYBODY,
+    "/ws/jobs/{job}": ("job", "see"),
+    "/ws/jobs/{job}/log/workerpool0-0": ("job", "see_log"),
+    "/ws/hosts": ("Host", "see"),
+    "/ws/hosts/{host}": ("host", "see"),
+    "/ws/shell/{run}": ("run", "shell"),
+}
+ANSWERS = {401: "unknown", 403: "refused", 404: "absent"}
+
+
+def met(person, needs):
+    """What decides is the first need that is not given."""
+    outcomes = [outcome(person, *need) for need in needs or (ANYBODY,) if need != ANYBODY]
+    unknown = outcome(person, *ANYBODY) == "unknown"
+    return "unknown" if unknown else next((one for one in outcomes if one != "in"), "in")
+
+
+def test_every_page_follows_from_the_table():
+    named = {pattern.name for pattern in page_urls}
+    assert named == set(PAGES) | pages.OPEN | pages.REDIRECTS | OWN
+    wrong = []
+    for table, changes in ((pages.GET, {}), (pages.POST, POSTS)):
+        for name, row in table.items():
+            for person, status in row.items() if name not in OWN else ():
+                expected = met(person, changes.get(name, PAGES[name]))
+                got = "unknown" if status == pages.LOGIN else ANSWERS.get(status, "in")
+                if got != expected:
+                    wrong.append((name, person, status, expected))
+    assert wrong == [], "\n".join(map(str, wrong))
+
+
+def test_every_socket_follows_from_the_table():
+    routes = [route.pattern for route in websocket_urlpatterns if str(route.pattern)]
+    example = {"job": 1, "host": 1, "run": "r"}
+    paths = [path.format(**example) for path in SOCKETS]
+    assert [pattern for pattern in routes if not any(re.search(str(pattern), path) for path in paths)] == []
+    assert len(routes) == len(SOCKETS)
+    for path, need in SOCKETS.items():
+        assert sockets.MAY[path] == {who for who in sockets.PEOPLE if met(who, [need]) == "in"}, path
+
+
+def test_every_address_for_scripts_has_a_row(db):
+    example = {"job": 1, "host": 1, "target": 1}
+    rows = {(resolve(path.format(**example)).route, method) for method, path, _, _ in REST}
+    there = set()
+    for pattern in rest_urls:
+        view = pattern.callback.view_class
+        if view is not Nothing:
+            methods = [
+                name.upper() for name in ("get", "post", "put", "patch", "delete") if hasattr(view, name)
+            ]
+            there |= {(str(pattern.pattern), method) for method in methods}
+    assert rows == there and len(rows) == len(REST)
+
+
+@pytest.fixture
+def scene(cast, project):
+    host = a_host(gpus=1)
+    job = a_job(project, cast.bob, host=host)
+    a_machine_type("ours")
+    Membership.objects.create(project=project, user=User.objects.create_user("yves"), role="viewer")
+    now = timezone.now()
+    clients = {None: Client()}
+    for person in PEOPLE:
+        if person != "nobody":
+            token = tokens.create(getattr(cast, person), "test", now)[1]
+            clients[person] = Client(headers={"authorization": f"Bearer {token}"})
+    target = targets.add(project, "slack", "https://x.example/", ["failed"], 1.0, "alice", now)[0]
+    return clients, {"job": job.pk, "host": host.pk, "target": target.pk}
+
+
+def test_every_address_for_scripts_follows_from_the_table(scene):
+    """Each act is taken back, so that all of them meet the same scene."""
+    clients, example = scene
+    wrong = []
+    for method, path, need, body in REST:
+        for person, client in clients.items():
+            with transaction.atomic():
+                given = client.generic(
+                    method, path.format(**example), _sent(body), content_type="application/json"
+                )
+                transaction.set_rollback(True)
+            expected = met(person, [need])
+            if ANSWERS.get(given.status_code, "in") != expected:
+                wrong.append((method, path, person, given.status_code, expected))
+    assert wrong == [], "\n".join(map(str, wrong))
+
+
+def _sent(body):
+    return "" if body is None else json.dumps(body)

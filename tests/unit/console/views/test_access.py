@@ -1,0 +1,81 @@
+"""Roles × verbs × objects, whole: the one table that pages, API and sockets all ask."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
+
+from agents.models import Host
+from console.auth import access
+from jobs.models import AuditEntry, Job, MachineType, Project, Run
+from tests.unit.console.powers import LOOK, MAY, PEOPLE, VERBS
+from tests.unit.console.views.rows import a_host, a_job
+
+
+@pytest.fixture
+def objects(cast, project):
+    host = a_host()
+    job = a_job(project, cast.bob, host=host)
+    things = {"job": job, "run": job.runs.get(), "project": project, "host": host, "user": cast.vera}
+    return {
+        **things,
+        **{kind.__name__: kind for kind in (Job, Run, Project, Host, User, AuditEntry, MachineType)},
+    }
+
+
+def test_the_whole_table(cast, objects):
+    for person, (name, thing), verb in product(PEOPLE, objects.items(), VERBS):
+        expected = verb in MAY[person].get(name, ())
+        assert access.can(getattr(cast, person), verb, thing) is expected, (person, verb, name)
+
+
+def test_a_former_submitter_keeps_no_power_over_their_jobs(cast, objects):
+    cast.bob.memberships.update(role="viewer")
+    assert access.verbs(cast.bob, objects["job"]) == LOOK
+
+
+@pytest.mark.parametrize("person", PEOPLE)
+def test_lists_hold_exactly_what_may_be_seen(cast, objects, person):
+    user = getattr(cast, person)
+    for name in ("job", "run", "project", "host"):
+        thing = objects[name]
+        listed = access.visible(user, type(thing).objects.filter(pk=thing.pk)).exists()
+        assert listed is access.can(user, "see", thing), name
+
+
+@pytest.mark.parametrize("person", PEOPLE)
+def test_get_or_404_hides_from_strangers_and_refuses_others(cast, objects, person):
+    user, job = getattr(cast, person), objects["job"]
+    for verb in VERBS:
+        if access.can(user, verb, job):
+            assert access.get_or_404(user, verb, Job.objects.all(), pk=job.pk) == job
+        else:
+            refused = PermissionDenied if access.can(user, "see", job) else Http404
+            with pytest.raises(refused):
+                access.get_or_404(user, verb, Job.objects.all(), pk=job.pk)
+
+
+@pytest.mark.parametrize("key", ["x", "1" * 30, "", "\0"])
+def test_nonsense_ids_are_not_there(cast, db, key):
+    with pytest.raises(Http404):
+        access.get_or_404(cast.root, "see", Job.objects.all(), pk=key)
+
+
+def test_where_names_the_projects_of_a_verb(cast, project):
+    names = {person: [p.name for p in access.where(getattr(cast, person), "submit")] for person in PEOPLE}
+    assert names["root"] == ["default", "elsewhere"]
+    assert names["alice"] == names["bob"] == ["default"]
+    assert names["charlie"] == ["elsewhere"]
+    assert names["vera"] == names["loner"] == names["gone"] == names["nobody"] == []
+
+
+def test_a_decision_costs_one_query(cast, objects, django_assert_num_queries):
+    job = Job.objects.get(pk=objects["job"].pk)
+    with django_assert_num_queries(1):
+        access.verbs(cast.bob, job)
+    with django_assert_num_queries(0):
+        access.verbs(cast.root, job)

@@ -1,0 +1,114 @@
+"""What holds for every page: headers that leave nothing inline to run, error pages, files that exist."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from django.contrib.staticfiles import finders
+from django.core.exceptions import BadRequest, PermissionDenied
+from django.db import OperationalError
+from django.test import Client
+
+from console.views import home
+from tests.unit.console.views.rows import a_host, a_job
+
+ROOT = Path(__file__).resolve().parents[4]
+TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
+INLINE = re.compile(
+    r"<style|\sstyle=|\son[a-z]+=|<script(?![^>]*\ssrc=)|javascript:|\|\s*safe\b|autoescape\s+off",
+    re.IGNORECASE,
+)
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: str(path.relative_to(ROOT / "templates")))
+def test_nothing_inline_and_nothing_unescaped(template):
+    assert not INLINE.findall(template.read_text())
+
+
+def test_every_static_file_that_a_page_names_exists():
+    named = {name for path in TEMPLATES for name in re.findall(r"{%\s*static '([^']+)'", path.read_text())}
+    ours = {name for name in named if not name.startswith("npm/")}
+    assert len(ours) >= 8 and [name for name in sorted(ours) if not finders.find(name)] == []
+
+
+def test_every_icon_that_a_page_names_is_drawn():
+    drawn = set(re.findall(r'symbol id="(\w+)"', (ROOT / "static/icons.svg").read_text()))
+    named = {name for path in TEMPLATES for name in re.findall(r'{% icon "(\w+)" %}', path.read_text())}
+    source = "".join(path.read_text() for path in (ROOT / "console").rglob("*.py"))
+    in_code = set(
+        re.findall(r'"(tick|cross|play|ring|hourglass|stop|slash|key|unplugged|dash|note)"', source)
+    )
+    assert named and in_code and named | in_code <= drawn
+
+
+def test_headers_of_a_page_and_of_a_shell(browser, project, cast):
+    job = a_job(project, cast.bob, host=a_host())
+    bob = browser("bob")
+    for address in ("/jobs/", "/login", "/nothing/here"):
+        policy = bob.get(address)["Content-Security-Policy"]
+        assert (
+            "default-src 'self'" in policy and "frame-ancestors 'none'" in policy and "unsafe" not in policy
+        )
+    answer = bob.get("/jobs/")
+    assert answer["X-Content-Type-Options"] == "nosniff" and answer["X-Frame-Options"] == "DENY"
+    assert answer["Referrer-Policy"] == "same-origin" and "private" in answer["Cache-Control"]
+    # xterm.js makes style elements of its own; scripts are as strict there as anywhere.
+    shell = bob.get(f"/jobs/{job.pk}/shell/{job.runs.get().pk}")["Content-Security-Policy"]
+    assert "style-src 'self' 'unsafe-inline'" in shell and "script-src 'self';" in shell
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (BadRequest("x"), 400, "could not be understood"),
+        (PermissionDenied("x"), 403, "but not do that"),
+        (RuntimeError("secret detail"), 500, "broke on our side"),
+        (OperationalError("database is locked"), 503, "did not answer"),
+    ],
+)
+def test_error_pages(cast, monkeypatch, error, status, words):
+    def fail(*_, **__):
+        raise error
+
+    client = Client(raise_request_exception=False)
+    client.force_login(cast.bob)
+    monkeypatch.setattr(home.access, "visible", fail)
+    answer = client.get("/")
+    page = answer.content.decode()
+    assert answer.status_code == status and words in page
+    assert "secret detail" not in page and "locked" not in page
+    assert "Content-Security-Policy" in answer
+
+
+def test_an_unknown_address_is_a_page_for_people_and_json_for_scripts(browser, db):
+    page = browser().get("/nothing/here")
+    assert page.status_code == 404 and "There is nothing here" in page.content.decode()
+    answer = browser().get("/api/nothing")
+    assert answer.status_code in (401, 404) and answer["Content-Type"].startswith("application/json")
+
+
+@pytest.mark.parametrize(
+    "address", ["/jobs/0/", "/jobs/99999999999999999999999/", "/hosts/99999999999999999999999/", "/jobs/x/"]
+)
+def test_absurd_numbers_are_not_found(browser, address):
+    assert browser("root").get(address).status_code == 404
+
+
+@pytest.mark.parametrize("address", ["/jobs/?text=a%00b", "/v1/projects/default/locations/a%00/customJobs"])
+def test_an_address_with_a_nul_is_answered_before_a_database_is_asked(
+    browser, address, django_assert_num_queries
+):
+    client = browser("root")
+    with django_assert_num_queries(0):
+        assert client.get(address).status_code == 400
+
+
+def test_a_server_without_room_says_so_on_every_page(browser, settings):
+    words = "disk of this server is nearly full"
+    assert words not in browser("vera").get("/jobs/").text
+    settings.TRAINYARD = dataclasses.replace(settings.TRAINYARD, min_free_mb=10**9)
+    assert words in browser("vera").get("/jobs/").text
+    assert words not in browser().get("/login").text

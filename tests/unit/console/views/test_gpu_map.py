@@ -1,0 +1,125 @@
+"""All GPUs on one page: what each does, for whom, and nobody's name for those who may not see it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from agents.hosts import gpu_quarantine
+from agents.models import Host
+from console.presenters.hosts.gpu_day import day
+from jobs.host_sync.samples import floor
+from jobs.models import GpuClaim, Job, Proof, Run, RunSample, Stray, Usage
+from tests.unit.console.views.rows import a_host, a_job, a_run
+
+STRANGER = {
+    "pid": 4711,
+    "ticks": 9,
+    "user": "mallory",
+    "age_s": 7200,
+    "name": "miner",
+    "how": "open",
+    "run": "",
+}
+
+
+@pytest.fixture
+def house(project, cast):
+    """Held, being cleaned, held by a stranger, free; and a free one on a host that takes no jobs."""
+    host = a_host(name="gpu-a", gpus=4)
+    a_host(name="gpu-b", gpus=1, cordoned=True)
+    held, ended, his, _ = host.gpus.order_by("index")
+    job = a_job(project, cast.bob, name="secret-project-x", replicas=2)
+    first, second = job.replicas.order_by("pool")
+    a_run(job, first, host, gpus=[held], gpu_uuids=[held.uuid])
+    a_run(job, second, host, gpus=[ended], phase="ended", gpu_uuids=[ended.uuid])
+    gpu_quarantine.quarantine(host.pk, {his.uuid: [STRANGER]}, "", timezone.now())
+    return host
+
+
+def test_what_each_does_and_for_whom(browser, house):
+    page = browser("vera").get("/hosts/gpus")
+    rows = {row.name: row for row in page.context["map"].hosts}
+    states = [cell.state.value for cell in rows["gpu-a"].cells]
+    assert states == ["held", "cleaning", "strangers", "free"]
+    assert [cell.state.value for cell in rows["gpu-b"].cells] == ["closed"]
+    [holder] = rows["gpu-a"].holders
+    assert (holder.job, holder.project, holder.gpus) == ("secret-project-x", "default", 2)
+    text = page.content.decode()
+    assert "held by a job, secret-project-x (workerpool0-0) of default" in text
+    assert "mallory" not in text and "miner" not in text and "4711" not in text
+    assert "5 GPUs" in text and "1 held by somebody else" in text
+    Host.objects.filter(name="gpu-b").update(cordoned=False)
+    only = browser("vera").get("/hosts/gpus?type=NVIDIA_L4").context["map"]
+    assert only.total == 5 and only.hosts[1].cells[0].state.value == "free"
+
+
+def test_what_a_forgotten_run_holds_is_not_called_free(browser, house):
+    free = house.gpus.get(index=3)
+    row = Stray.objects.create(
+        host=house, run="17-x", phase="running", found_at=timezone.now(), gpu_uuids=[free.uuid]
+    )
+
+    def states():
+        rows = browser("root").get("/hosts/gpus").context["map"].hosts
+        return [cell.state.value for cell in rows[0].cells]
+
+    assert states() == ["held", "cleaning", "strangers", "forgotten"]
+    page = browser("root").get(f"/hosts/{house.pk}/").content.decode()
+    assert "Held by a run that a restored backup has forgotten" in page
+    Stray.objects.filter(pk=row.pk).update(proof=Proof.UNSEALED)  # anybody there could have written that
+    assert states()[3] == "free"
+
+
+@pytest.mark.parametrize(("who", "seen"), [("root", True), ("vera", True), ("charlie", False)])
+def test_names_are_for_those_who_may_see_the_job(browser, house, who, seen):
+    text = browser(who).get("/hosts/gpus").content.decode()
+    assert ("secret-project-x" in text) == seen
+    assert ('2 × <span class="muted">a job of a project that is not yours' in text) != seen
+    assert str(Job.objects.get().pk) in text or not seen
+    assert seen or str(Job.objects.get().pk) not in text
+
+
+def test_it_costs_the_same_for_many(browser, house, project, cast, django_assert_max_num_queries):
+    session = browser("vera")
+    session.get("/hosts/gpus")
+    for _ in range(5):
+        host = a_host(gpus=3)
+        job = a_job(project, cast.bob)
+        a_run(job, job.replicas.get(), host, gpus=list(host.gpus.all()))
+    with django_assert_max_num_queries(15):
+        assert session.get("/hosts/gpus").context["map"].total == 20
+
+
+def test_the_day_counts_what_was_held_and_how_busy_it_was(house, project, cast):
+    """Two of five GPUs: one since three hours at 80 % of the time looked at, one for an hour, two hours ago."""
+    now = floor(timezone.now(), 3600) + timedelta(minutes=55)
+    run = Run.objects.get(phase="running")
+    Run.objects.filter(pk=run.pk).update(created_at=floor(now, 3600) - timedelta(hours=2))
+    other = Run.objects.get(phase="ended")
+    GpuClaim.objects.filter(run=other).update(released_at=now)
+    begun = floor(now, 3600) - timedelta(hours=1)
+    Usage.objects.create(
+        run=other,
+        job=other.job,
+        project=project,
+        owner_name="bob",
+        accelerator_type="NVIDIA_L4",
+        gpus=1,
+        cpus=1,
+        began_at=begun,
+        ended_at=begun + timedelta(minutes=30),
+    )
+    for minute in range(0, 60, 10):
+        for hours, step in ((1, 60), (0, 10)):
+            at = floor(now, 3600) - timedelta(hours=hours) + timedelta(minutes=minute)
+            RunSample.objects.create(
+                run=run, step=step, at=at, cpu=1.0, gpus=[[80 if minute != 30 else 20, 10]]
+            )
+    uuids = {gpu.uuid: gpu.pk for host in Host.objects.all() for gpu in host.gpus.all()}
+    hours = day(uuids, "NVIDIA_L4", now).hours
+    assert [(hour.held, hour.busy) for hour in hours[-4:]] == [(0, None), (20, None), (30, 12), (20, 12)]
+    assert [hour.held for hour in day(uuids, "NVIDIA_T4", now).hours[-3:]] == [20, 20, 20]
+    assert len(hours) == 24 and day({}, "", now) is None

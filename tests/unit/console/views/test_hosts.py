@@ -1,0 +1,210 @@
+"""Hosts: added one by one or pasted, their keys accepted by a named person, checked, removed."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from agents.models import Host, HostStatus
+from agents.ssh import keys
+from agents.ssh.host_keys import fingerprint
+from console.presenters.hosts import host_list
+from tests.unit.console.views.rows import KEY, OTHER_KEY, a_host, a_job, a_run
+
+ONE = {
+    "name": "gpu-01",
+    "address": "10.0.0.11",
+    "user": "train",
+    "port": "22",
+    "location": "default",
+    "jump": "",
+}
+
+
+def test_a_host_is_added(browser):
+    answer = browser("root").post("/hosts/add", {**ONE, "port": "2222", "location": "lab-b", "jump": "gate"})
+    host = Host.objects.get()
+    assert answer["Location"] == f"/hosts/{host.pk}/"
+    assert (host.name, host.port, host.location.name, host.jump, host.added_by) == (
+        "gpu-01",
+        2222,
+        "lab-b",
+        "gate",
+        "root",
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"name": "gpu 01"}, "name"),
+        ({"name": ""}, "name"),
+        ({"name": "taken"}, "name"),
+        ({"address": "-oProxyCommand=x"}, "address"),
+        ({"address": "<script>alert(1)</script>"}, "address"),
+        ({"port": "0"}, "port"),
+        ({"port": "x"}, "port"),
+        ({"user": "a;b"}, "user"),
+        ({"jump": "a b"}, "jump"),
+        ({"location": "Lab B"}, "location"),
+    ],
+)
+def test_nonsense_is_refused_at_its_field_and_kept(browser, change, field):
+    a_host("taken")
+    answer = browser("root").post("/hosts/add", {**ONE, **change})
+    form = answer.context["form"]
+    assert Host.objects.count() == 1 and form.errors[field] and list(form.errors) == [field]
+    assert "<script>alert" not in answer.content.decode()
+    assert form["address"].value() == change.get("address", "10.0.0.11")
+
+
+def test_several_are_pasted(browser):
+    text = "gpu-01 train@10.0.0.11\r\n\r\n# the rest\r\ngpu-02 10.0.0.12:2222 gate\r\n"
+    answer = browser("root").post("/hosts/paste", {"hosts": text, "user": "train", "location": "default"})
+    assert answer["Location"] == "/hosts/"
+    assert list(Host.objects.values_list("name", "user", "port", "jump")) == [
+        ("gpu-01", "train", 22, ""),
+        ("gpu-02", "train", 2222, "gate"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["gpu-01 train@10.0.0.11\ngpu-01 train@10.0.0.12", "gpu-01 10.0.0.1\ntaken 10.0.0.2", "\n"]
+)
+def test_one_wrong_line_adds_none_and_keeps_the_text(browser, text):
+    a_host("taken")
+    answer = browser("root").post("/hosts/paste", {"hosts": text, "user": "train", "location": "default"})
+    assert answer.status_code == 200 and Host.objects.count() == 1
+    assert answer.context["pasted"].errors["hosts"]
+    assert text.split()[:1] == [] or text.split()[0] in answer.content.decode()
+
+
+def test_the_page_to_add_shows_how_to_let_us_in(browser):
+    page = browser("root").get("/hosts/add").content.decode()
+    assert keys.public_line().strip() in page and "authorized_keys" in page
+
+
+def test_an_offered_key_is_accepted_by_name(browser):
+    host = a_host(status=HostStatus.NEW, pinned_key="", offered_key=KEY)
+    root = browser("root")
+    assert fingerprint(KEY) in root.get(f"/hosts/{host.pk}/").content.decode()
+    root.post(f"/hosts/{host.pk}/accept", {"fingerprint": fingerprint(KEY)})
+    host.refresh_from_db()
+    assert (host.pinned_key, host.offered_key, host.key_accepted_by) == (KEY, "", "root")
+    assert "accepted by root" in root.get(f"/hosts/{host.pk}/").content.decode()
+
+
+def test_a_key_that_was_not_the_shown_one_is_not_accepted(browser):
+    host = a_host(status=HostStatus.NEW, pinned_key="", offered_key=OTHER_KEY)
+    for shown in (fingerprint(KEY), ""):
+        page = (
+            browser("root")
+            .post(f"/hosts/{host.pk}/accept", {"fingerprint": shown}, follow=True)
+            .content.decode()
+        )
+        assert "Compare again" in page
+    host.refresh_from_db()
+    assert host.pinned_key == ""
+
+
+@pytest.mark.parametrize("status", [HostStatus.BLOCKED, HostStatus.UNREACHABLE, HostStatus.CHECKING])
+def test_a_changed_key_shows_both_fingerprints(browser, status):
+    host = a_host(
+        status=status,
+        offered_key=OTHER_KEY,
+        key_accepted_by="alice",
+        last_error="The host key changed",
+    )
+    page = browser("root").get(f"/hosts/{host.pk}/").content.decode()
+    assert fingerprint(KEY) in page and fingerprint(OTHER_KEY) in page
+    assert "The host key has changed" in page and "Accepted by alice" in page
+
+
+def test_a_changed_key_of_a_jump_is_compared_with_the_jumps(browser):
+    host = a_host(
+        status=HostStatus.BLOCKED,
+        jump="gate",
+        jump_keys={"gate:22": OTHER_KEY},
+        offered_key=KEY,
+        offered_at="gate:22",
+    )
+    shown = browser("root").get(f"/hosts/{host.pk}/").context["host"]
+    assert (shown.pinned, shown.offered) == (fingerprint(OTHER_KEY), fingerprint(KEY))
+
+
+def test_the_checklist_has_every_line_its_cure_and_the_error_word_for_word(browser):
+    error = "kex_exchange_identification: Connection closed\nby remote host"
+    host = a_host(
+        status=HostStatus.UNUSABLE,
+        last_error=error,
+        checklist=[
+            {"name": "Reachable", "ok": True, "text": "answers", "fix": ""},
+            {"name": "GPUs", "ok": False, "text": "nvidia-smi failed", "fix": "Make nvidia-smi work"},
+            {"name": "Clock", "ok": None, "text": "40 s behind", "fix": "Turn on time synchronisation"},
+            {"name": "Runtimes", "ok": None, "text": "host", "fix": ""},
+        ],
+    )
+    page = browser("vera").get(f"/hosts/{host.pk}/")
+    tones = {check.name: check.tone for check in page.context["host"].checks}
+    assert (tones["Reachable"], tones["GPUs"], tones["Clock"], tones["Runtimes"]) == (
+        "good",
+        "bad",
+        "warn",
+        "still",
+    )
+    assert tones["Memory"] == "wait" and len(tones) == 14
+    for words in (error, "Make nvidia-smi work", "Turn on time synchronisation", "not known yet"):
+        assert words in page.content.decode(), words
+
+
+def test_checking_again_is_due_at_once(browser):
+    host = a_host(due_at=None)
+    browser("root").post(f"/hosts/{host.pk}/check")
+    assert Host.objects.filter(pk=host.pk).exclude(due_at=None).exists()
+
+
+def test_a_host_is_removed_but_not_while_a_run_holds_it(browser, project, cast):
+    host = a_host("gpu-9")
+    job = a_job(project, cast.bob, host=host)
+    root = browser("root")
+    assert "1 run holds it" in root.post(f"/hosts/{host.pk}/remove", follow=True).content.decode()
+    job.runs.update(released_at=job.created_at)
+    assert root.post(f"/hosts/{host.pk}/remove")["Location"] == "/hosts/"
+    assert not Host.objects.filter(pk=host.pk).exists()
+    # Its page stays for those who follow a link of an old job; nothing can be done on it.
+    page = root.get(f"/hosts/{host.pk}/").content.decode()
+    assert "Removed" in page and "Check again" not in page
+    assert root.post(f"/hosts/{host.pk}/check").status_code == 404
+
+
+def test_gpus_and_runs_of_a_host(browser, project, cast):
+    host = a_host(gpus=2)
+    job = a_job(project, cast.bob, name="bert")
+    run = a_run(job, job.replicas.get(), host, gpus=[host.gpus.first()])
+    shown = browser("vera").get(f"/hosts/{host.pk}/").context["host"]
+    assert [gpu.run for gpu in shown.gpus] == [run.pk, ""]
+    assert [line.job_name for line in shown.runs] == ["bert"]
+    row = browser("vera").get("/hosts/").context["list"].rows[0]
+    assert (row.gpus_used, row.gpus, row.models, row.runs) == (1, 2, "2 × NVIDIA L4", 1)
+
+
+def test_a_stranger_to_the_project_sees_that_something_is_held_and_not_by_whom(browser, project, cast):
+    host = a_host(gpus=2)
+    job = a_job(project, cast.bob, name="secret-bert")
+    run = a_run(job, job.replicas.get(), host, gpus=[host.gpus.first()])
+    page = browser("charlie").get(f"/hosts/{host.pk}/")
+    shown, text = page.context["host"], page.content.decode()
+    assert [(gpu.held, gpu.run) for gpu in shown.gpus] == [(True, ""), (False, "")] and shown.runs == ()
+    assert "another project" in text
+    assert not [word for word in ("secret-bert", run.pk, str(job.pk)) if word in text]
+
+
+def test_the_list_costs_the_same_for_many_hosts(browser, project, cast, django_assert_num_queries):
+    a_host(gpus=1)
+    with CaptureQueriesContext(connection) as few:
+        host_list.host_list(cast.vera)
+    for _ in range(10):
+        a_job(project, cast.bob, host=a_host(gpus=3))
+    with django_assert_num_queries(len(few)):
+        assert len(host_list.host_list(cast.vera).rows) == 11

@@ -1,0 +1,393 @@
+"""The list of jobs and the page of one: what they say, what they cost, and that a socket sends the very same."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from agents.models import HostStatus
+from console import presenters
+from console.presenters.jobs import job_page as presenter
+from console.presenters.jobs import replicas
+from jobs import services
+from jobs.models import Job, Replica, Run, Transition
+from jobs.rules.lifecycle.states import JobState
+from tests.unit.console.views.rows import a_host, a_job, a_run, moved
+
+HOSTILE = "<script>alert('1')</script>\"'--></td>"
+
+
+def queries(client, address):
+    """How many the page itself needs: the session and the user are asked for once more beside it."""
+    client.get(address)
+    with CaptureQueriesContext(
+        connection,
+    ) as asked:
+        assert client.get(address).status_code == 200
+    return [query["sql"] for query in asked.captured_queries]
+
+
+# The list
+
+
+def names(answer):
+    return [row.name for row in answer.context["list"].rows]
+
+
+@pytest.fixture
+def three(project, cast):
+    a_job(project, cast.bob, name="resnet small", state="RUNNING")
+    a_job(project, cast.bella, name="resnet large", state="SUCCEEDED")
+    return a_job(project, cast.bob, name="bert", state="QUEUED", reason="Needs 8 GPUs; 3 are free.")
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("", ["bert", "resnet large", "resnet small"]),
+        ("text=RESNET", ["resnet large", "resnet small"]),
+        ("state=QUEUED", ["bert"]),
+        ("state=active", ["bert", "resnet small"]),
+        ("state=nonsense", ["bert", "resnet large", "resnet small"]),
+        ("owner=bob", ["bert", "resnet small"]),
+        ("owner=bob&text=res&state=RUNNING", ["resnet small"]),
+        ("before=nonsense", ["bert", "resnet large", "resnet small"]),
+        ("before=9999999999999999999", ["bert", "resnet large", "resnet small"]),
+        ("text=%25", []),
+        ("text=99999999999999999999999", []),
+    ],
+)
+def test_the_list_is_filtered(browser, three, query, found):
+    assert names(browser("vera").get(f"/jobs/?{query}")) == found
+
+
+def test_a_job_is_found_by_its_id(browser, three):
+    assert names(browser("vera").get(f"/jobs/?text={three.pk}")) == ["bert"]
+
+
+def test_the_list_says_why_a_job_waits(browser, three):
+    assert "Needs 8 GPUs; 3 are free." in browser("vera").get("/jobs/").content.decode()
+
+
+def test_every_job_is_on_one_page_of_the_list(browser, project, cast):
+    made = [a_job(project, cast.bob, name=f"job {n}").display_name for n in range(103)]
+    address, seen, pages, vera = "/jobs/?owner=bob", [], 0, browser("vera")
+    while address:
+        answer = vera.get(address)
+        seen, pages, address = seen + names(answer), pages + 1, answer.context["list"].older
+    assert seen == made[::-1] and pages == 3
+
+
+def test_the_list_costs_the_same_for_many_jobs_and_loads_no_spec(browser, project, cast):
+    client = browser("vera")
+    a_job(project, cast.bob, labels={"team": "vision"})
+    one = queries(client, "/jobs/")
+    for _ in range(20):
+        a_job(project, cast.bob, replicas=3)
+    many = queries(client, "/jobs/")
+    assert len(one) == len(many)
+    assert not [sql for sql in many if '"spec"' in sql]
+
+
+def test_an_empty_list_leads_on(browser):
+    assert "First five minutes" in browser("bob").get("/", follow=True).content.decode()
+    assert "/welcome" in browser("bob").get("/jobs/").content.decode()
+
+
+# The page of one job
+
+
+def test_the_page_costs_the_same_for_many_replicas(browser, project, cast):
+    client, host = browser("bob"), a_host()
+    small, large = a_job(project, cast.bob, host=host), a_job(project, cast.bob, replicas=40, host=host)
+    for n in range(30):
+        moved(large, "RUNNING", "RUNNING", subject=f"workerpool1-{n}")
+    assert len(queries(client, f"/jobs/{small.pk}/")) == len(queries(client, f"/jobs/{large.pk}/"))
+
+
+def test_the_page_of_a_running_job(browser, project, cast):
+    job = a_job(project, cast.bob, name="bert", replicas=3, host=a_host("gpu-north"))
+    page = browser("bob").get(f"/jobs/{job.pk}/").content.decode()
+    for words in (
+        "Running",
+        "gpu-north",
+        "workerpool0-0",
+        "workerpool1-1",
+        "Cancel the job",
+        "submitted",
+        str(job.pk),
+    ):
+        assert words in page, words
+    assert page.count("/shell/") == 3
+    assert "Delete the job" not in page
+
+
+def test_who_may_only_look_sees_no_way_to_act(browser, project, cast):
+    job = a_job(project, cast.bob, host=a_host())
+    page = browser("vera").get(f"/jobs/{job.pk}/").content.decode()
+    assert "/shell/" not in page and "/cancel" not in page and "/clone" not in page
+
+
+@pytest.mark.parametrize("phase", ["created", "claimed", "ended", "closed"])
+def test_no_shell_is_offered_where_nothing_runs(browser, project, cast, phase):
+    job = a_job(project, cast.bob, host=a_host(), phase=phase)
+    assert "/shell/" not in browser("bob").get(f"/jobs/{job.pk}/").content.decode()
+
+
+def test_a_job_being_cancelled_says_when_the_rest_is_killed(browser, project, cast):
+    now = timezone.now()
+    job = a_job(
+        project,
+        cast.bob,
+        state="CANCELLING",
+        host=a_host(),
+        cancel_requested_at=now,
+        cancel_requested_by="alice",
+    )
+    page = browser("bob").get(f"/jobs/{job.pk}/").content.decode()
+    assert "alice asked for it" in page and "data-until=" in page and "Cancel the job" not in page
+
+
+def test_an_unreachable_host_is_not_a_failure(browser, project, cast):
+    host = a_host(status=HostStatus.UNREACHABLE)
+    job = a_job(project, cast.bob, host=host)
+    page = browser("bob").get(f"/jobs/{job.pk}/").content.decode()
+    assert "Unreachable" in page and "may well be running." in page and "Running" in page
+
+
+def test_what_a_job_ended_beside_is_said_to_be_stopped_when_its_host_answers(browser, project, cast):
+    job = a_job(project, cast.bob, state="CANCELLED", host=a_host(status=HostStatus.UNREACHABLE))
+    page = browser("bob").get(f"/jobs/{job.pk}/").content.decode()
+    assert "may well be running, though its job is over: it is stopped as soon as the host answers." in page
+
+
+def test_a_replica_that_waits_for_the_next_attempt_shows_no_old_host(browser, project, cast):
+    job = a_job(project, cast.bob, state="QUEUED", host=a_host("gpu-old"), phase="closed")
+    job.runs.update(exit_code=6)
+    Job.objects.filter(pk=job.pk).update(attempt=2)
+    live = presenter.live(Job.objects.get(pk=job.pk), cast.bob)
+    assert live.replicas[0].host == "" and live.replicas[0].end == ""
+    assert [run.end for run in live.replicas[0].runs] == ["exit code 6"]
+
+
+ENDS = [
+    ({"exit_code": 0}, "exit code 0"),
+    ({"exit_code": 137, "oom": True}, "ran out of memory"),
+    (
+        {"exit_signal": 9, "oom": True, "oom_sure": "certain"},
+        "ran out of memory (certain: its own cgroup counted it)",
+    ),
+    (
+        {"exit_signal": 9, "oom": True, "oom_sure": "likely"},
+        "ran out of memory (likely: its host counted a kill just then)",
+    ),
+    ({"exit_signal": 9}, "killed by SIGKILL"),
+    ({"exit_signal": 99}, "killed by signal 99"),
+    ({"refusal": "gpu_busy"}, "not started: a GPU was in use"),
+    ({"refusal": "never_heard"}, "not started: never heard"),
+    ({"why": "reboot"}, "lost: the host was restarted"),
+    ({"why": "tombstone"}, "never started"),
+    ({}, "ended; exit code unknown"),
+]
+
+
+@pytest.mark.parametrize(("facts", "words"), ENDS)
+def test_how_a_run_ended_is_said_in_words(facts, words):
+    assert replicas.ending(Run(phase="closed", **facts)) == words
+    assert replicas.ending(Run(phase="running", **facts)) == ""
+
+
+@pytest.mark.parametrize(("memory_mb", "words"), [(38, "38 MiB"), (1536, "1.5 GiB")])
+def test_a_small_limit_of_memory_is_not_told_as_none(memory_mb, words):
+    run = Run(memory_mb=memory_mb, memory_enforced=True)
+    assert replicas.memory_limit(run) == f"{words} of memory, enforced"
+
+
+@pytest.mark.parametrize("state", list(JobState))
+def test_every_state_has_its_page(browser, project, cast, state):
+    job = a_job(
+        project, cast.bob, state=state, error_message="Because of that.\nAnd this." * (state == "FAILED")
+    )
+    answer = browser("bob").get(f"/jobs/{job.pk}/")
+    assert f'data-state="{state}"' in answer.content.decode()
+    assert answer.context["job"].terminal is (state in ("SUCCEEDED", "FAILED", "CANCELLED"))
+
+
+def test_the_history_is_whole(browser, project, cast):
+    job = a_job(project, cast.bob)
+    for n in range(450):
+        moved(job, "WAITING", "STARTING", subject="workerpool0-0", cause=f"cause {n};")
+    assert "/history" in browser("vera").get(f"/jobs/{job.pk}/").content.decode()
+    seen, address, vera = [], f"/jobs/{job.pk}/history", browser("vera")
+    while address:
+        answer = vera.get(address)
+        seen += [line.cause for line in answer.context["lines"]]
+        address = answer.context["rest_url"]
+    assert seen == [f"cause {n};" for n in range(449, -1, -1)] + ["submitted"]
+
+
+def test_foreign_text_is_only_ever_text(browser, project, cast):
+    host = a_host(status=HostStatus.UNREACHABLE, last_error=HOSTILE)
+    job = a_job(
+        project,
+        cast.bob,
+        name=HOSTILE[:128],
+        state="CANCELLING",
+        host=host,
+        labels={HOSTILE[:20]: HOSTILE},
+        reason=HOSTILE,
+        error_message=HOSTILE,
+        owner_name=HOSTILE,
+        cancel_requested_by=HOSTILE,
+        cancel_requested_at=timezone.now(),
+        flags=[{"flag": HOSTILE, "since": timezone.now().isoformat(), "text": HOSTILE}],
+    )
+    job.spec["workerPoolSpecs"][0]["containerSpec"] = {
+        "command": [HOSTILE],
+        "env": [{"name": HOSTILE, "value": HOSTILE}],
+    }
+    job.save()
+    job.runs.update(phase="closed", message=HOSTILE, refusal=HOSTILE[:32])
+    moved(job, HOSTILE[:16], HOSTILE[:16], subject=HOSTILE, cause=HOSTILE, actor=HOSTILE)
+    root = browser("root")
+    for address in (
+        "/jobs/",
+        f"/jobs/{job.pk}/",
+        f"/jobs/{job.pk}/history",
+        f"/jobs/{job.pk}/clone",
+        f"/hosts/{host.pk}/",
+        "/hosts/",
+    ):
+        page = root.get(address).content.decode()
+        assert "<script>alert" not in page, address
+        assert "&lt;script&gt;" in page, address
+
+
+# What can be done
+
+
+def test_cancelling_asks_the_service_once(browser, project, cast):
+    job = a_job(project, cast.bob, state="QUEUED")
+    for _ in range(2):
+        assert browser("bob").post(f"/jobs/{job.pk}/cancel")["Location"] == f"/jobs/{job.pk}/"
+    job.refresh_from_db()
+    assert (job.cancel_requested_by, job.state) == ("bob", "CANCELLED")
+
+
+def test_a_job_that_is_over_can_be_deleted_and_is_gone(browser, project, cast):
+    job = a_job(project, cast.bob, state="SUCCEEDED")
+    assert browser("bob").post(f"/jobs/{job.pk}/delete")["Location"] == "/jobs/"
+    assert browser("bob").get(f"/jobs/{job.pk}/").status_code == 404
+    assert Transition.objects.filter(job_id=job.pk).exists()
+
+
+def test_a_job_that_is_not_over_is_not_deleted(browser, project, cast):
+    job = a_job(project, cast.bob, state="QUEUED")
+    page = browser("bob").post(f"/jobs/{job.pk}/delete", follow=True).content.decode()
+    assert "Cancel it first" in page and Job.objects.filter(pk=job.pk).exists()
+
+
+def test_a_refusal_leaves_nothing_half_done(browser, project, cast, monkeypatch):
+    job = a_job(project, cast.bob, state="SUCCEEDED")
+
+    def half(row, actor, now):
+        Job.every.filter(pk=row.pk).update(deleted_at=now)
+        raise services.Refused("state", "No.")
+
+    monkeypatch.setattr(services, "delete", half)
+    browser("bob").post(f"/jobs/{job.pk}/delete")
+    assert Job.objects.filter(pk=job.pk).exists()
+
+
+# What the sockets send
+
+
+@pytest.mark.parametrize("person", ["root", "bob", "vera"])
+def test_first_paint_and_live_update_are_the_same(browser, project, cast, person):
+    job = a_job(project, cast.bob, host=a_host(), ended_at=timezone.now() - timedelta(hours=1))
+    user, host_id = getattr(cast, person), job.runs.get().host_id
+    pages = {
+        f"/jobs/{job.pk}/": presenters.job_live(user, job.pk, {}),
+        "/jobs/?owner=bob": presenters.list_live(user, {"owner": "bob"}),
+        "/hosts/": presenters.hosts_live(user),
+        f"/hosts/{host_id}/": presenters.host_live(user, host_id),
+    }
+    for address, fragment in pages.items():
+        page = browser(person).get(address).content.decode()
+        for part in still(fragment).split("\n\n<div id="):  # a job's two parts stand apart on its page
+            assert part.strip() and part.strip() in still(page), address
+
+
+def still(html):
+    """Without what counts on by itself from second to second."""
+    return "".join(
+        line for line in html.splitlines(keepends=True) if "data-ago" not in line and "data-since" not in line
+    )
+
+
+def test_a_stranger_is_sent_nothing(project, cast):
+    job = a_job(project, cast.bob, host=a_host())
+    host_id = job.runs.get().host_id
+    assert presenters.job_live(cast.charlie, job.pk, {}) == ""
+    assert presenters.job_live(cast.bob, 1, {}) == "" and presenters.host_live(cast.bob, 10**6) == ""
+    assert "train" not in presenters.list_live(cast.charlie, {})
+    assert presenters.host_live(cast.loner, host_id) == ""
+
+
+def test_the_stamps_move_with_what_is_shown(project, cast):
+    host = a_host(gpus=1)
+    job = a_job(project, cast.bob, host=host)
+
+    def stamps():
+        return {
+            "job": presenters.job_stamp(job.pk),
+            "list": presenters.list_stamp(cast.bob),
+            "hosts": presenters.hosts_stamp(),
+            "host": presenters.host_stamp(host.pk),
+        }
+
+    def moved_by(act):
+        before = stamps()
+        act()
+        after = stamps()
+        return {name for name in before if before[name] != after[name]}
+
+    later = timezone.now() + timedelta(seconds=1)
+    run = job.runs.get()
+    jobs, hosts = type(job).objects.filter(pk=job.pk), type(host).objects.filter(pk=host.pk)
+    assert moved_by(lambda: None) == set()
+    assert moved_by(lambda: hosts.update(seen_at=later, lease_token=9)) == set()
+    assert moved_by(lambda: jobs.update(version=2, reason="x", updated_at=later)) == {"job", "list"}
+    assert moved_by(lambda: moved(job, "PENDING", "RUNNING")) == {"job", "list"}
+    assert moved_by(lambda: hosts.update(status="unreachable", status_since=later)) == {
+        "job",
+        "hosts",
+        "host",
+    }
+    assert moved_by(lambda: hosts.update(checklist=[])) == {"host"}
+    assert moved_by(lambda: hosts.update(free_disk_mb=1)) == {"hosts", "host"}
+    assert moved_by(lambda: Run.objects.filter(pk=run.pk).update(ended_at=later)) == {"job"}
+    assert moved_by(lambda: Run.objects.filter(pk=run.pk).update(released_at=later)) == {"hosts", "host"}
+    assert moved_by(lambda: a_run(job, Replica.objects.get(), host, number=1)) == {"job", "hosts", "host"}
+    assert moved_by(lambda: a_job(project, cast.bob)) == {"list"}
+
+
+def test_the_logs_of_earlier_runs_are_looked_through_where_there_are_any(browser, project, cast):
+    job = a_job(project, cast.bob, host=a_host())
+    page = f"/jobs/{job.pk}/"
+    assert 'data-part="everywhere"' not in browser("vera").get(page).content.decode()
+    run = job.runs.select_related("replica").get()
+    a_run(job, run.replica, run.host, number=1)
+    for address in (page, f"{page}log/workerpool0-0"):
+        shown = browser("vera").get(address).content.decode()
+        assert "All runs</button>" in shown and 'data-part="earlier" checked' in shown
+    assert (
+        "All replicas</button>"
+        in browser("vera")
+        .get(f"/jobs/{a_job(project, cast.bob, host=run.host, replicas=2).pk}/")
+        .content.decode()
+    )

@@ -1,0 +1,132 @@
+"""Hosts closed to new jobs and opened again: who, when and why is read wherever it matters."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from agents.models import Host, HostEvent
+from jobs.models import AuditEntry, Job, Run
+from jobs.scheduling import scheduler
+from tests.unit.console.views.rows import a_host, a_job
+from tests.unit.console.views.test_new_job import FORM
+
+
+def test_nothing_is_placed_on_a_cordoned_host_and_whoever_waits_reads_why(browser):
+    root, bob = browser("root"), browser("bob")
+    host = a_host("gpu-03")
+    done = root.post(f"/hosts/{host.pk}/cordon", {"message": "new  disk"}, follow=True)
+    assert "takes no new jobs" in done.content.decode() and "new disk" in done.content.decode()
+    bob.post("/jobs/new", FORM)
+    scheduler.schedule(timezone.now())
+    job = Job.objects.get()
+    assert job.state == "QUEUED" and "gpu-03 is closed to new jobs by root: new disk." in job.reason
+    assert job.reason in bob.get(f"/jobs/{job.pk}/").content.decode()
+    assert "new disk" in bob.get("/hosts/").content.decode()
+    assert "new disk" in bob.get(f"/hosts/{host.pk}/").content.decode()
+    root.post(f"/hosts/{host.pk}/uncordon")
+    scheduler.schedule(timezone.now())
+    job.refresh_from_db()
+    assert job.state == "PENDING" and job.runs.get().host == host
+    assert list(AuditEntry.objects.values_list("what", "actor", "subject")) == [
+        ("host.uncordon", "root", "gpu-03"),
+        ("host.cordon", "root", "gpu-03"),
+    ]
+    events = HostEvent.objects.filter(host=host, actor="root").order_by("id").values_list("kind", "text")
+    assert list(events)[1:] == [("cordoned", "new  disk"), ("uncordoned", "Open to jobs again.")]
+
+
+def test_where_other_hosts_are_open_the_closed_ones_are_told_beside_the_reason(browser):
+    closed = a_host("closed", gpus=8)
+    a_host("open", gpus=0)
+    browser("root").post(f"/hosts/{closed.pk}/cordon", {})
+    browser("bob").post(
+        "/jobs/new", {**FORM, "pool0-accelerator_type": "NVIDIA_L4", "pool0-accelerator_count": "8"}
+    )
+    scheduler.schedule(timezone.now())
+    reason = Job.objects.get().reason
+    assert reason.startswith("Needs 1 x 8 NVIDIA_L4") and reason.endswith(
+        "closed is closed to new jobs by root."
+    )
+
+
+@pytest.mark.parametrize("verb", ["cordon", "uncordon"])
+def test_a_removed_host_is_not_found(browser, verb):
+    host = a_host(retired_at=timezone.now())
+    assert browser("root").post(f"/hosts/{host.pk}/{verb}").status_code == 404
+    assert not Host.every.get(pk=host.pk).cordoned
+
+
+def test_a_host_is_emptied_and_its_page_says_how_far_it_is(browser, project, cast):
+    root, host = browser("root"), a_host("gpu-03")
+    job = a_job(project, cast.bob, host=host, replicas=2)
+    refused = root.post(f"/hosts/{host.pk}/drain", {"message": "disk", "force": "on"})
+    assert "By force needs a deadline" in refused.context["drain"].errors["deadline"][0]
+    assert refused.context["drain"]["message"].value() == "disk"
+    page = root.post(
+        f"/hosts/{host.pk}/drain", {"message": "disk", "deadline": "2h", "force": "on"}, follow=True
+    )
+    words = page.content.decode()
+    assert "Being emptied" in words and "0 of 2 replicas have left." in words
+    assert "then what is left goes back to the queue" in words
+    Host.objects.filter(pk=host.pk).update(drain_until=timezone.now() - timedelta(minutes=1))
+    assert f"waits for job {job.pk}" in root.get(f"/hosts/{host.pk}/").content.decode()
+    theirs = browser("charlie").get(f"/hosts/{host.pk}/").content.decode()
+    assert "waits for 1 job of a project that is not yours" in theirs and str(job.pk) not in theirs
+    job.runs.update(released_at=timezone.now())
+    words = root.get(f"/hosts/{host.pk}/").content.decode()
+    assert "Drained: nothing runs here" in words and "2 of 2 replicas have left." in words
+    assert "drained: nothing runs here" in browser("bob").get("/hosts/").content.decode()
+
+
+def test_a_deadline_beyond_all_dates_is_refused_at_its_field(browser):
+    host = a_host("gpu-03")
+    for typed in ("9999999999d", "9" * 400 + "h"):
+        page = browser("root").post(f"/hosts/{host.pk}/drain", {"message": "disk", "deadline": typed})
+        assert "longer than a hundred years" in page.context["drain"].errors["deadline"][0]
+    host.refresh_from_db()
+    assert host.drain_at is None
+
+
+def test_only_a_silent_host_is_declared_gone_and_only_by_its_typed_name(browser, project, cast):
+    root, host = browser("root"), a_host("gpu-03")
+    job = a_job(project, cast.bob, host=host)
+    assert "Declare it gone" not in root.get(f"/hosts/{host.pk}/maintenance").content.decode()
+    refused = root.post(f"/hosts/{host.pk}/gone", {"name": "gpu-03"})
+    assert "has not been lost" in refused.content.decode()
+    Host.objects.filter(pk=host.pk).update(status="unreachable")
+    assert "Declare it gone" in root.get(f"/hosts/{host.pk}/maintenance").content.decode()
+    refused = root.post(f"/hosts/{host.pk}/gone", {"name": "gpu-3"})
+    assert "Type the name of the host, gpu-03" in refused.context["gone"].errors["name"][0]
+    assert job.runs.get().released_at is None
+    page = root.post(f"/hosts/{host.pk}/gone", {"name": "gpu-03"}, follow=True).content.decode()
+    assert "Declared gone by root" in page and job.runs.get().released_at
+
+
+def test_pid_namespaces_are_switched_where_the_host_can_have_them_and_go_with_the_order(browser):
+    root, host = (
+        browser("root"),
+        a_host("gpu-03", facts={"pid_namespace": False, "pid_namespace_why": "EPERM"}),
+    )
+    url = f"/hosts/{host.pk}/contain"
+    refused = root.post(url, {"pid_namespaces": "on"}).content.decode()
+    assert "gpu-03 does not allow PID namespaces: EPERM." in refused and "checked" in refused
+    Host.every.filter(pk=host.pk).update(facts={})
+    assert "Check it again first" in root.post(url, {"pid_namespaces": "on"}).content.decode()
+    orders = {}
+    for facts, sent in (({"pid_namespace": True}, {"pid_namespaces": "on"}), ({}, {})):
+        Host.every.filter(pk=host.pk).update(facts=facts)
+        assert root.post(url, sent).status_code == 302
+        assert root.post(url, sent).status_code == 302  # said again, nothing changes
+        browser("bob").post("/jobs/new", FORM)
+        scheduler.schedule(timezone.now())
+        run = Run.objects.latest("created_at")
+        orders[run.order["pid_namespace"]] = run.host
+        shown = "a PID namespace for each run" in root.get(f"/hosts/{host.pk}/").content.decode()
+        assert shown is run.order["pid_namespace"]
+    assert orders == {True: host, False: host}
+    noted = AuditEntry.objects.filter(what="host.contain").order_by("id")
+    assert [(each.actor, each.after["pid_namespaces"]) for each in noted] == [("root", True), ("root", False)]
+    assert HostEvent.objects.filter(host=host, kind="contained").count() == 2

@@ -1,0 +1,411 @@
+"""The new-job form: it writes the document, the rules judge it, and nothing that was typed is lost."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from django.http import QueryDict
+from django.utils import timezone
+
+from agents.models import HostStatus
+from console.forms.fields import duration_text, read_arguments, write_arguments
+from console.forms.jobs import Chosen, Draft
+from console.forms.sample import SAMPLE
+from jobs import services
+from jobs.models import Job, Membership, Project
+from jobs.rules.spec import parse
+from tests.unit.console.views.rows import a_host, a_job, a_run, document
+
+CHOSEN = Chosen("default", "default", "form-1")
+FORM = {
+    "mode": "form",
+    "project": "default",
+    "location": "default",
+    "display_name": "mnist",
+    "pool0-kind": "bash",
+    "pool0-program": "python3 train.py\r\necho done",
+    "pool0-replica_count": "1",
+}
+
+# Everything that the form shows, and some things that it only carries along.
+DOCUMENTS = [
+    document(),
+    document("with pools", replicas=3, scheduling={"timeout": "5400s", "disableRetries": True}),
+    {
+        "displayName": "  spaces and <b>marks</b>  ",
+        "labels": {"team": "vision", "empty": "", "trainyard-priority": "low"},
+        "jobSpec": {
+            "workerPoolSpecs": [
+                {
+                    "replicaCount": "1",
+                    "machineSpec": {
+                        "machineType": "n1-standard-8",
+                        "acceleratorType": "NVIDIA_L4",
+                        "acceleratorCount": 2,
+                    },
+                    "diskSpec": {"bootDiskSizeGb": 100},
+                    "containerSpec": {
+                        "imageUri": "host",
+                        "command": ["python3", "-c", "print(1)\n\n# \ttab\n"],
+                        "env": [{"name": "A", "value": ""}, {"name": "B", "value": "line 1\nline 2 "}],
+                    },
+                },
+                {},
+                {
+                    "replicaCount": "4",
+                    "containerSpec": {
+                        "imageUri": "host",
+                        "command": ["./a b", "", ' "x"', "--y=\n", "\\"],
+                        "args": ["z"],
+                    },
+                },
+            ],
+            "scheduling": {
+                "timeout": "0.5s",
+                "restartJobOnWorkerRestart": True,
+                "strategy": "SPOT",
+                "maxWaitDuration": "60s",
+            },
+            "baseOutputDirectory": {"outputUriPrefix": "/data/out"},
+            "enableWebAccess": True,
+            "serviceAccount": "me@example.org",
+        },
+    },
+    SAMPLE,
+    {**document(scheduling={"strategy": "FLEX_START"}), "labels": {"trainyard-priority": "no-such-word"}},
+]
+
+
+def posted(draft):
+    """What a browser would send for this form: each field as it is shown, with its line ends."""
+    data = QueryDict(mutable=True)
+    for form in (draft.job, *draft.pools):
+        for bound in form:
+            value = bound.value()
+            if bound.name == "env":
+                for name, text in (*(value or ()), ("", "")):
+                    data.appendlist(f"{bound.html_name}-name", name)
+                    data.appendlist(f"{bound.html_name}-value", text.replace("\n", "\r\n"))
+            elif isinstance(value, bool):
+                if value:
+                    data[bound.html_name] = "on"
+            elif value is not None:
+                data[bound.html_name] = str(value).replace("\n", "\r\n")
+    return data
+
+
+@pytest.mark.parametrize("wanted", DOCUMENTS, ids=lambda wanted: wanted["displayName"].strip())
+def test_a_document_shown_as_a_form_and_sent_back_is_the_same(wanted):
+    job = parse.parse(wanted)
+    shown = Draft.of(parse.to_document(job), CHOSEN)
+    shown.offer(["default"], ["default"])
+    back = Draft.sent(posted(shown))
+    back.offer(["default"], ["default"])
+    assert back.is_valid(), [form.errors for form in (back.job, *back.pools)]
+    again = parse.parse(back.document())
+    # A form has one command; where it was cut into command and args is the one thing that it does not keep.
+    assert whole(again) == whole(job)
+    assert back.chosen == CHOSEN
+
+
+def whole(job):
+    pools = [
+        pool and replace(pool, container=replace(pool.container, command=pool.container.argv, args=()))
+        for pool in job.job_spec.pools
+    ]
+    return replace(job, job_spec=replace(job.job_spec, pools=tuple(pools)))
+
+
+@pytest.mark.parametrize(
+    "argv", [["a"], ["a", ""], [" a"], ['"a"'], ["a\nb", "é", "\t"], ["\\n", "'", "a b  c"], []]
+)
+def test_arguments_survive_their_text(argv):
+    assert read_arguments(write_arguments(argv)) == argv
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(604800, "7d"), (5400, "90m"), (0.5, "0.5s"), (90, "90s"), (3600, "1h")]
+)
+def test_durations_are_short(seconds, text):
+    assert duration_text(seconds) == text
+
+
+def test_submitting_makes_the_job(browser, project):
+    answer = browser("bob").post("/jobs/new", FORM)
+    job = Job.objects.get()
+    assert answer["Location"] == f"/jobs/{job.pk}/"
+    assert (job.display_name, job.owner_name, job.project) == ("mnist", "bob", project)
+    assert job.spec["workerPoolSpecs"][0]["containerSpec"]["command"] == [
+        "bash",
+        "-c",
+        "python3 train.py\necho done",
+    ]
+
+
+def test_sent_twice_is_one_job(browser):
+    bob = browser("bob")
+    key = re.search(r'name="request_id" value="([^"]+)"', bob.get("/jobs/new").content.decode())[1]
+    answers = [bob.post("/jobs/new", {**FORM, "request_id": key}) for _ in range(2)]
+    assert answers[0]["Location"] == answers[1]["Location"]
+    assert Job.objects.count() == 1
+    # By way of Back, and changed: another job is meant.
+    changed = bob.post("/jobs/new", {**FORM, "request_id": key, "display_name": "changed"})
+    assert changed["Location"] != answers[0]["Location"] and Job.objects.count() == 2
+
+
+def test_all_complaints_are_told_in_one_round(browser):
+    """What the form finds and what the job's rules find; of one field only the first."""
+    wrong = {
+        "timeout": "soon",
+        "display_name": "",
+        "pool0-accelerator_type": "H100",
+        "pool0-replica_count": "x",
+    }
+    draft = browser("bob").post("/jobs/new", {**FORM, **wrong}).context["draft"]
+    assert set(draft.job.errors) == {"timeout", "display_name"}
+    assert set(draft.pools[0].errors) == {"accelerator_type", "replica_count"}
+    told = draft.pools[0].errors["accelerator_type"][0]
+    assert "Did you mean NVIDIA_H100" in told and len(told) < 200
+    assert all(len(words) == 1 for form in (draft.job, draft.pools[0]) for words in form.errors.values())
+
+
+WRONG = [
+    ({"display_name": ""}, "display_name", "Name is required."),
+    ({"display_name": "x" * 129}, "display_name", "129 characters"),
+    ({"timeout": "soon"}, "timeout", "Write a duration"),
+    ({"timeout": "0s"}, "timeout", "more than 0s"),
+    ({"max_wait_duration": "a while"}, "max_wait_duration", "Write a duration"),
+    ({"max_wait_duration": "9000d"}, "max_wait_duration", "0s (for ever)"),
+    ({"strategy": "LOTTERY"}, "strategy", "not one of the available choices"),
+    ({"priority": "urgent"}, "priority", "urgent is not one of"),
+    ({"priority": "high", "labels": "trainyard-priority=low"}, "priority", "in one place"),
+    ({"labels": "Team"}, "labels", "no “=”"),
+    ({"labels": "Team=x"}, "labels", "lowercase"),
+    ({"pool0-program": ""}, "pool0-program", "Program is required."),
+    ({"pool0-replica_count": "2"}, "pool0-replica_count", "must be 1 in the first pool"),
+    ({"pool0-replica_count": "many"}, "pool0-replica_count", "whole number"),
+    ({"pool0-accelerator_count": "2"}, "pool0-accelerator_type", "is required"),
+    ({"pool0-accelerator_type": "NVIDIA_L4"}, "pool0-accelerator_count", "at least 1"),
+    (
+        {"pool0-accelerator_type": "nonsense", "pool0-accelerator_count": "1"},
+        "pool0-accelerator_type",
+        "not a known value",
+    ),
+    ({"pool0-machine_type": "cray-1"}, "pool0-machine_type", "not a machine type"),
+    (
+        {"pool0-env-name": ["OK", "1BAD"], "pool0-env-value": ["", "x"]},
+        "pool0-env",
+        "Row 2: the name must be",
+    ),
+    ({"pool0-env-name": "TRAINYARD_X", "pool0-env-value": "x"}, "pool0-env", "the runner"),
+    ({"pool1-on": "on", "pool1-kind": "bash", "pool1-program": ""}, "pool1-program", "Program is required."),
+    ({"pool2-on": "on", "pool2-kind": "argv", "pool2-program": "x\0"}, "pool2-program", "ull"),
+    ({"pool0-kind": "perl"}, "pool0-kind", "not one of the available choices"),
+    ({"location": "mars"}, "location", "not one of the available choices"),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "words"), WRONG, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_what_is_wrong_is_said_at_its_field(browser, change, field, words):
+    answer = browser("bob").post("/jobs/new", {**FORM, **change})
+    assert answer.status_code == 200 and not Job.objects.exists()
+    draft = answer.context["draft"]
+    prefix, _, name = field.rpartition("-")
+    form = draft.pools[int(prefix[-1])] if prefix else draft.job
+    assert words in " ".join(form.errors[name]), form.errors
+    page = answer.content.decode()
+    assert form.errors[name][0] in page.replace("&quot;", '"').replace("&#x27;", "'")
+    assert "python3 train.py" in page or "pool0-program" in change
+
+
+def test_all_is_told_at_once_and_nothing_is_lost(browser):
+    hostile = "</textarea><script>alert(1)</script>"
+    answer = browser("bob").post(
+        "/jobs/new",
+        {
+            **FORM,
+            "display_name": hostile * 9,
+            "labels": hostile,
+            "pool0-program": hostile,
+            "pool0-env-name": ["A", hostile],
+            "pool0-env-value": ["1", hostile],
+            "pool3-on": "on",
+            "pool3-kind": "argv",
+            "pool3-program": hostile,
+            "pool3-machine_type": hostile,
+        },
+    )
+    page = answer.content.decode()
+    # Typed eight times over, shown each time as text, and in no other way.
+    assert page.count("&lt;/textarea&gt;&lt;script&gt;") >= 15
+    assert "<script>alert" not in page
+    draft = answer.context["draft"]
+    assert {"labels"} <= set(draft.job.errors)
+
+
+def test_a_document_that_cannot_fit_is_refused_with_its_reason(browser):
+    a_host(gpus=1)
+    typed = {**FORM, "pool0-accelerator_type": "NVIDIA_L4", "pool0-accelerator_count": "8"}
+    answer = browser("bob").post("/jobs/new", typed)
+    assert not Job.objects.exists()
+    (words,) = answer.context["draft"].pools[0].errors["accelerator_type"]
+    assert "8 NVIDIA_L4" in words and words in answer.content.decode()
+
+
+def test_the_form_and_its_json_are_two_views_of_one_job(browser):
+    bob = browser("bob")
+    as_json = bob.post("/jobs/new", {**FORM, "action": "json", "timeout": "90m"})
+    draft = as_json.context["draft"]
+    text = draft["text"].value()
+    assert json.loads(text)["jobSpec"]["scheduling"]["timeout"] == "5400s"
+    sent = {"mode": "json", "project": "default", "location": "default", "text": text}
+    as_form = bob.post("/jobs/new", {**sent, "action": "form"})
+    assert as_form.context["draft"].job["timeout"].value() == "90m"
+    assert bob.post("/jobs/new", sent).status_code == 302
+    assert Job.objects.get().display_name == "mnist"
+
+
+def test_json_of_a_wrong_form_is_shown_with_what_is_wrong(browser):
+    answer = browser("bob").post("/jobs/new", {**FORM, "action": "json", "display_name": ""})
+    assert "<code>display_name</code> is required." in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "This is not JSON"),
+        ("[1]", "A CustomJob is a JSON object"),
+        ("[" * 100_000, "This is"),
+        (
+            '{"displayName": "x", "jobSpec": {"workerPoolSpecs": [{"replicaCount": "x"}]}}',
+            "job_spec.worker_pool_specs[0]",
+        ),
+        ('{"displayName": "x", "jobSpek": {}}', "jobSpek"),
+    ],
+)
+def test_wrong_json_is_refused_and_kept(browser, text, words):
+    sent = {"mode": "json", "project": "default", "location": "default", "text": text}
+    page = browser("bob").post("/jobs/new", sent).content.decode()
+    assert words in page and not Job.objects.exists()
+    assert text[:1000].replace('"', "&quot;") in page
+
+
+@pytest.mark.parametrize(
+    ("gpus", "asked", "tone"), [(2, "2", "good"), (2, "1", "good"), (2, "3", "bad"), (0, "1", "bad")]
+)
+def test_the_preview_says_whether_it_would_start(browser, gpus, asked, tone):
+    a_host(gpus=gpus)
+    typed = {
+        **FORM,
+        "pool0-accelerator_type": "NVIDIA_L4",
+        "pool0-accelerator_count": asked,
+        "action": "check",
+    }
+    assert browser("bob").post("/jobs/new", typed).context["preview"].tone == tone
+    assert not Job.objects.exists()
+
+
+def test_the_preview_sees_what_is_taken_and_the_form_offers_what_is_free(browser, project, cast):
+    host = a_host(gpus=2)
+    job = a_job(project, cast.bob)
+    a_run(job, job.replicas.get(), host, gpus=[host.gpus.first()])
+    a_host(status=HostStatus.UNREACHABLE, gpus=4)
+    typed = {**FORM, "pool0-accelerator_type": "NVIDIA_L4", "pool0-accelerator_count": "2", "action": "check"}
+    answer = browser("bob").post("/jobs/new", typed)
+    assert answer.context["preview"].tone == "wait"
+    assert '<option value="NVIDIA_L4">1 of 2 free</option>' in answer.content.decode()
+
+
+def test_a_full_console_disk_loses_nothing_that_was_typed(browser, monkeypatch):
+    def full(*_, **__):
+        raise services.Unavailable("The disk of this console is nearly full.")
+
+    monkeypatch.setattr(services, "submit", full)
+    answer = browser("bob").post("/jobs/new", FORM)
+    assert answer.status_code == 503
+    assert "nearly full" in answer.content.decode() and "python3 train.py" in answer.content.decode()
+
+
+def test_a_clone_is_the_form_filled_with_the_job(browser, project, cast):
+    job = a_job(project, cast.bob, name="first try", replicas=3, labels={"team": "vision"})
+    draft = browser("bella").get(f"/jobs/{job.pk}/clone").context["draft"]
+    assert draft.job["display_name"].value() == "first try"
+    assert draft.job["labels"].value() == "team=vision"
+    assert [pool.used for pool in draft.pools] == [True, True, False, False]
+    assert draft.pools[1]["replica_count"].value() == 2
+
+
+def test_the_sample_runs_with_one_click(browser):
+    answer = browser("bob").post("/jobs/sample")
+    assert answer["Location"] == f"/jobs/{Job.objects.get().pk}/"
+
+
+def test_nobody_submits_to_a_project_of_others(browser, cast):
+    answer = browser("charlie").post("/jobs/new", FORM)
+    assert answer.status_code == 200 and not Job.objects.exists()
+    assert "not one of the available choices" in str(answer.context["draft"].job.errors["project"])
+
+
+def test_priority_and_spot_are_chosen_and_high_is_for_those_who_may(browser, cast, project):
+    asked = {**FORM, "priority": "high", "strategy": "SPOT", "action": "submit"}
+    Project.objects.filter(pk=project.pk).update(highest_priority="high")
+    assert (
+        "high is for admins"
+        in browser("bob").post("/jobs/new", {**asked, "action": "check"}).content.decode()
+    )
+    refused = browser("bob").post("/jobs/new", asked)
+    page = refused.content.decode()
+    assert refused.status_code == 200 and "high is for admins of the project" in page
+    assert '<option value="high" selected>' in page and not Job.objects.exists()
+    Project.objects.filter(pk=project.pk).update(highest_priority="normal")
+    capped = browser("alice").post("/jobs/new", asked).content.decode()
+    assert "Jobs of project default have priority normal at most" in capped and not Job.objects.exists()
+    Project.objects.filter(pk=project.pk).update(highest_priority="high")
+    assert browser("alice").post("/jobs/new", asked).status_code == 302
+    job = Job.objects.get()
+    assert (job.priority, job.spot, job.labels) == (100, True, {"trainyard-priority": "high"})
+    shown = browser("alice").get(f"/jobs/{job.pk}/clone").content.decode()
+    assert '<option value="high" selected>' in shown and '<option value="SPOT" selected>' in shown
+    assert "trainyard-priority" not in shown
+    browser("bob").post("/jobs/new", {**asked, "priority": "low", "strategy": ""})
+    assert Job.objects.latest("pk").priority == -100
+
+
+def test_all_of_scheduling_is_set_in_the_form_and_kept_by_a_clone(browser):
+    scheduling = {
+        "timeout": "5400s",
+        "maxWaitDuration": "0s",
+        "strategy": "FLEX_START",
+        "disableRetries": True,
+        "restartJobOnWorkerRestart": True,
+    }
+    typed = {"timeout": "90m", "max_wait_duration": "0s", "strategy": "FLEX_START"}
+    flags = {"disable_retries": "on", "restart_job_on_worker_restart": "on"}
+    bob = browser("bob")
+    assert bob.post("/jobs/new", {**FORM, **typed, **flags}).status_code == 302
+    job = Job.objects.get()
+    assert job.spec["scheduling"] == scheduling
+    cloned = bob.get(f"/jobs/{job.pk}/clone").context["draft"]
+    assert cloned.job.scheduling_shown and not cloned.job.more_shown
+    shown = posted(cloned)
+    assert bob.post("/jobs/new", {**shown.dict(), "mode": "form", "request_id": "2"}).status_code == 302
+    assert Job.objects.latest("pk").spec["scheduling"] == scheduling
+    assert not Draft.of(document(), CHOSEN).job.scheduling_shown
+
+
+def test_a_clone_that_cannot_be_a_job_of_the_same_project_says_of_which_it_is(browser, cast, project):
+    Membership.objects.create(project=cast.elsewhere, user=cast.vera, role="submitter")
+    path = f"/jobs/{a_job(project, cast.bob).pk}/clone"
+    told = "takes no jobs from you: this is a job of elsewhere now."
+    assert told in browser("vera").get(path).content.decode()
+    assert told not in browser("bob").get(path).content.decode()
+    Project.objects.filter(pk=project.pk).update(archived_at=timezone.now())
+    assert (
+        "Project default is archived: this is a job of elsewhere now."
+        in browser("root").get(path).content.decode()
+    )

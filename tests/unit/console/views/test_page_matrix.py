@@ -1,0 +1,193 @@
+"""Every page × every person. A page without a row here fails, so that none is ever added without a decision."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from agents.models import Host
+from console.views.urls import urlpatterns
+from jobs.models import Job
+from jobs.notifications import targets
+from tests.unit.console.views.rows import a_doubted_run, a_host, a_job, a_machine_type
+
+PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", None)
+LOGIN = "login"
+
+
+def row(root, alice, bob, bella, vera, charlie, loner):
+    """What each gets; whoever is not logged in is sent to the login page."""
+    return dict(zip(PEOPLE, (root, alice, bob, bella, vera, charlie, loner, LOGIN), strict=True))
+
+
+EVERYBODY = row(200, 200, 200, 200, 200, 200, 200)
+SEES_JOB = row(200, 200, 200, 200, 200, 404, 404)
+SEES_HOST = row(200, 200, 200, 200, 200, 200, 404)
+MANAGES_NOTICES = row(200, 200, 403, 403, 403, 404, 404)
+# Whoever is in no project sees no kind of thing; people are nobody's but root's.
+ROOT_ONLY = row(200, 403, 403, 403, 403, 403, 404)
+ROOT_AND_NO_OTHER = row(200, 404, 404, 404, 404, 404, 404)
+ACTS_ON_PEOPLE = row(302, 404, 404, 404, 404, 404, 404)
+
+# Charlie and Alice may submit, each in their own project.
+GET = {
+    "welcome": EVERYBODY,
+    "help-training": EVERYBODY,
+    "account": EVERYBODY,
+    "jobs": EVERYBODY,
+    "new-job": row(200, 200, 200, 200, 403, 200, 404),
+    "job": SEES_JOB,
+    "job-history": SEES_JOB,
+    "clone-job": row(200, 200, 200, 200, 403, 404, 404),
+    "log": SEES_JOB,
+    "shell": row(200, 200, 200, 403, 403, 404, 404),
+    "projects": EVERYBODY,
+    "project": SEES_JOB,
+    "usage": EVERYBODY,
+    "usage-csv": EVERYBODY,
+    "new-project": ROOT_ONLY,
+    "people": ROOT_AND_NO_OTHER,
+    "default-quotas": ROOT_ONLY,
+    "notices": EVERYBODY,
+    "notice-log": EVERYBODY,
+    "project-notices": MANAGES_NOTICES,
+    "project-notice-log": MANAGES_NOTICES,
+    "audit": row(200, 200, 404, 404, 404, 200, 404),
+    "hosts": EVERYBODY,
+    "gpus": SEES_HOST,
+    "add-host": ROOT_ONLY,
+    "host": SEES_HOST,
+    "host-live": SEES_HOST,
+    "maintain-host": row(200, 403, 403, 403, 403, 403, 404),
+    "machines": row(200, 200, 200, 200, 200, 200, 404),
+    "recovery": ROOT_ONLY,
+}
+MANAGES_HOST = row(302, 403, 403, 403, 403, 403, 404)
+# What the deployment's admins may do to a project, and what its own admins may as well.
+CONFIGURES = row(302, 403, 403, 403, 403, 404, 404)
+MANAGES_MEMBERS = row(302, 302, 403, 403, 403, 404, 404)
+POST = {
+    "new-project": ROOT_ONLY,
+    "project-settings": row(200, 403, 403, 403, 403, 404, 404),
+    "archive-project": CONFIGURES,
+    "set-member": row(200, 200, 403, 403, 403, 404, 404),
+    "remove-member": MANAGES_MEMBERS,
+    "set-quota": row(200, 200, 403, 403, 403, 404, 404),
+    "default-quotas": ROOT_ONLY,
+    "add-person": ROOT_AND_NO_OTHER,
+    "invite-person": ROOT_AND_NO_OTHER,
+    "disable-person": ACTS_ON_PEOPLE,
+    "enable-person": ACTS_ON_PEOPLE,
+    "set-admin": ACTS_ON_PEOPLE,
+    "add-notice": EVERYBODY,
+    "add-project-notice": MANAGES_NOTICES,
+    "idle-rule": MANAGES_MEMBERS,
+    "change-notice": MANAGES_NOTICES,
+    "test-notice": MANAGES_MEMBERS,
+    "ask-notice": MANAGES_MEMBERS,
+    "vouch-notice": ACTS_ON_PEOPLE,
+    # Whoever comes first removes it, and it is there for nobody then; test_notices.py asks one by one.
+    "remove-notice": row(302, 404, 404, 404, 404, 404, 404),
+    "cancel-job": row(302, 302, 302, 403, 403, 404, 404),
+    "delete-job": row(302, 302, 302, 403, 403, 404, 404),
+    "sample-job": row(302, 302, 302, 302, 403, 302, 404),
+    "new-job": row(200, 200, 200, 200, 403, 200, 404),
+    "add-host": ROOT_ONLY,
+    "paste-hosts": ROOT_ONLY,
+    "accept-key": MANAGES_HOST,
+    "check-host": MANAGES_HOST,
+    "remove-host": MANAGES_HOST,
+    "cordon-host": MANAGES_HOST,
+    "contain-host": MANAGES_HOST,
+    "begin-recovery": ROOT_ONLY,
+    "confirm-recovery": row(302, 403, 403, 403, 403, 403, 404),
+    "uncordon-host": MANAGES_HOST,
+    "drain-host": MANAGES_HOST,
+    "declare-gone": row(200, 403, 403, 403, 403, 403, 404),
+    "machines": row(200, 403, 403, 403, 403, 403, 404),
+    "remove-machine-type": row(302, 403, 403, 403, 403, 403, 404),
+    "gpu-act": MANAGES_HOST,
+    "stray-act": MANAGES_HOST,
+    "new-token": EVERYBODY,
+    "password": EVERYBODY,
+    "revoke-token": row(404, 404, 404, 404, 404, 404, 404),
+}
+# Open to whoever comes; test_session.py looks at them.
+OPEN = {"setup", "invited", "notified", "login", "logout", "theme"}
+REDIRECTS = {"home"}
+
+
+@pytest.fixture
+def addresses(cast, project):
+    host = a_host(gpus=1)
+    job = a_job(project, cast.bob, host=host)
+    values = {
+        "job_id": job.pk,
+        "host_id": host.pk,
+        "gpu_id": host.gpus.get().pk,
+        "what": "recheck",
+        "stray_id": a_doubted_run(host).pk,
+        "act": "stop",
+        "token_id": 1,
+        "type_id": a_machine_type().pk,
+        "replica": "workerpool0-0",
+        "run_id": job.runs.get().pk,
+        "token": "x",
+        "project": "default",
+        "target_id": targets.add(project, "slack", "https://x.example/", [], 1.0, "alice", timezone.now())[
+            0
+        ].pk,
+        "user_id": User.objects.create_user("yves").pk,
+    }
+
+    def address(name):
+        pattern = next(p for p in urlpatterns if p.name == name).pattern
+        return f"/{pattern}" if not pattern.converters else "/" + _filled(str(pattern), values)
+
+    return address
+
+
+def _filled(route, values):
+    for name, value in values.items():
+        for kind in ("int", "str", "slug"):
+            route = route.replace(f"<{kind}:{name}>", str(value))
+    return route
+
+
+def test_every_page_has_a_row():
+    assert {pattern.name for pattern in urlpatterns} == set(GET) | set(POST) | OPEN | REDIRECTS
+
+
+@pytest.mark.parametrize("name", sorted(GET))
+def test_who_may_look(name, addresses, browser):
+    _try(name, "get", GET[name], addresses, browser)
+
+
+@pytest.mark.parametrize("name", sorted(POST))
+def test_who_may_act(name, addresses, browser):
+    _try(name, "post", POST[name], addresses, browser)
+
+
+@pytest.mark.parametrize("name", sorted(set(POST) - set(GET)))
+def test_nothing_is_done_by_looking(name, addresses, browser):
+    jobs = list(Job.every.values_list("pk", "state", "cancel_requested_at", "deleted_at"))
+    assert browser("root").get(addresses(name)).status_code == 405
+    assert list(Job.every.values_list("pk", "state", "cancel_requested_at", "deleted_at")) == jobs
+    assert Host.objects.count() == 1
+
+
+@pytest.mark.parametrize("name", sorted(POST))
+def test_nothing_is_done_for_another_site(name, addresses, browser):
+    answer = browser("root", enforce_csrf_checks=True).post(addresses(name))
+    assert answer.status_code == 403
+    assert "This form is too old" in answer.content.decode()
+
+
+def _try(name, verb, expected, addresses, browser):
+    for person in PEOPLE:
+        answer = getattr(browser(person), verb)(addresses(name))
+        if expected[person] == LOGIN:
+            assert answer.status_code == 302 and answer["Location"].startswith("/login?next="), (name, person)
+        else:
+            assert answer.status_code == expected[person], (name, person, answer.content[:300])

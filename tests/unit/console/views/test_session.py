@@ -1,0 +1,184 @@
+"""Getting in: the setup link once, the login slowed for guessers, tokens shown once."""
+
+from __future__ import annotations
+
+import re
+import threading
+from datetime import timedelta
+
+import pytest
+from django.contrib import auth
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from console.auth import setup, throttle, tokens
+from console.models import ApiToken
+from tests.unit.console.views.conftest import PASSWORD
+
+NEW = "a fine long password"
+
+
+@pytest.fixture
+def link(project):
+    return f"/setup/{setup.renew(timezone.now())}"
+
+
+def typed(**changes):
+    return {"username": "ada", "password": NEW, "again": NEW, **changes}
+
+
+def test_the_first_person_names_themselves_and_is_in(client, link):
+    answer = client.post(link, typed(), follow=True)
+    assert "The first five minutes" in answer.content.decode()
+    ada = User.objects.get()
+    assert ada.is_superuser and ada.check_password(NEW) and answer.context["user"] == ada
+
+
+def test_the_link_works_once(client, link):
+    client.post(link, typed())
+    client.logout()
+    for answer in (client.get(link), client.post(link, typed(username="eve"))):
+        assert answer.status_code == 404 and "set up already" in answer.content.decode()
+    assert User.objects.count() == 1
+
+
+def test_only_the_newest_link_works(client, link):
+    setup.renew(timezone.now())
+    answer = client.get(link)
+    assert answer.status_code == 404 and "prints a new link" in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"username": ""}, "username"),
+        ({"username": "a b"}, "username"),
+        ({"password": "short", "again": "short"}, "password"),
+        ({"password": "password123", "again": "password123"}, "password"),
+        ({"again": "something else"}, "again"),
+    ],
+)
+def test_what_is_wrong_is_said_and_the_link_lives(client, link, change, field):
+    answer = client.post(link, typed(**change))
+    assert answer.context["form"].errors[field] and not User.objects.exists()
+    assert client.post(link, typed()).status_code == 302
+
+
+def test_login_says_that_nobody_has_set_it_up(client, link):
+    assert "one-time setup link" in client.get("/login").content.decode()
+
+
+def enter(client, name="bob", password=PASSWORD, **more):
+    return client.post("/login", {"username": name, "password": password, **more})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "where"),
+    [
+        ("/hosts/", "/hosts/"),
+        ("", "/"),
+        ("https://evil.example/", "/"),
+        ("//evil.example/", "/"),
+        ("/\\evil.example", "/"),
+        ("javascript:alert(1)", "/"),
+    ],
+)
+def test_login_leads_on_but_never_away(client, cast, wanted, where):
+    assert enter(client, next=wanted)["Location"] == where
+
+
+@pytest.mark.parametrize("who", [{"name": "bob", "password": "wrong"}, {"name": "ghost"}, {"name": "gone"}])
+def test_a_wrong_login_does_not_say_what_was_wrong(client, cast, who):
+    answer = enter(client, **who)
+    assert "do not go together" in answer.content.decode() and not answer.wsgi_request.user.is_authenticated
+
+
+def test_guessing_is_slowed_by_name_and_address(client, cast):
+    for _ in range(throttle.TRIES_OF_PAIR):
+        enter(client, password="guess")
+    assert "Too many wrong passwords" in enter(client).content.decode()
+    # Neither the same person elsewhere nor another one here is locked out.
+    assert (
+        client.post("/login", {"username": "bob", "password": PASSWORD}, REMOTE_ADDR="10.1.1.1").status_code
+        == 302
+    )
+    assert enter(client, name="alice").status_code == 302
+
+
+def test_the_lock_opens_by_itself(db):
+    now = timezone.now()
+    for second in range(throttle.TRIES_OF_PAIR):
+        assert not throttle.attempt("bob", "10.0.0.1", now + timedelta(seconds=second))
+    assert throttle.attempt("bob", "10.0.0.1", now + timedelta(seconds=10)) > timedelta(minutes=9)
+    assert not throttle.attempt("bob", "10.0.0.1", now + throttle.WINDOW)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_guesses_at_once_are_no_more_than_one_after_the_other(cast, monkeypatch):
+    """Each is counted before its password is looked at."""
+    looked, crowd = [], threading.Barrier(12)
+    monkeypatch.setattr(auth, "authenticate", lambda request, **who: looked.append(who))
+
+    def guess():
+        crowd.wait(30)
+        try:
+            enter(Client(), password="guess")
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=guess) for _ in range(crowd.parties)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(looked) <= throttle.TRIES_OF_PAIR
+
+
+def test_one_address_cannot_try_all_names(db):
+    now = timezone.now()
+    for number in range(throttle.TRIES_OF_ADDRESS):
+        throttle.attempt(f"name{number}", "10.0.0.1", now)
+    assert throttle.attempt("fresh", "10.0.0.1", now) and not throttle.attempt("fresh", "10.0.0.2", now)
+
+
+def test_logging_out_takes_a_post(browser):
+    bob = browser("bob")
+    assert bob.get("/logout").status_code == 405
+    bob.post("/logout")
+    assert bob.get("/account").status_code == 302
+
+
+def test_the_theme_is_kept_in_the_browser(browser):
+    bob = browser("bob")
+    assert bob.post("/theme", {"theme": "dark", "next": "/account"})["Location"] == "/account"
+    assert '<html lang="en-GB" data-theme="dark">' in bob.get("/account").content.decode()
+    bob.post("/theme", {"theme": '"><script>'})
+    assert '<html lang="en-GB" data-theme="dark">' in bob.get("/account").content.decode()
+    bob.cookies["theme"] = '"><script>alert(1)</script>'
+    assert "<script>alert" not in bob.get("/account").content.decode()
+
+
+def test_a_token_is_shown_once_and_works_until_revoked(browser, cast):
+    bob = browser("bob")
+    answer = bob.post("/account/tokens", {"name": "laptop"})
+    (token,) = set(re.findall(r"tyd_[\w-]{40,}", answer.content.decode()))
+    assert tokens.owner(token, timezone.now()) == cast.bob and "no-store" in answer["Cache-Control"]
+    page = bob.get("/account").content.decode()
+    assert token not in page and "laptop" in page
+    row = ApiToken.objects.get()
+    assert browser("bella").post(f"/account/tokens/{row.pk}/revoke").status_code == 404
+    bob.post(f"/account/tokens/{row.pk}/revoke")
+    assert tokens.owner(token, timezone.now()) is None
+
+
+def test_a_new_password_ends_the_other_sessions(cast):
+    here, there = Client(), Client()
+    for client in (here, there):
+        assert enter(client).status_code == 302
+    wrong = {"old_password": "wrong", "new_password1": NEW, "new_password2": NEW}
+    assert "entered incorrectly" in here.post("/account/password", wrong).content.decode()
+    assert here.post("/account/password", {**wrong, "old_password": PASSWORD})["Location"] == "/account"
+    assert here.get("/account").status_code == 200
+    assert there.get("/account").status_code == 302

@@ -1,0 +1,151 @@
+"""A job's history at the doors: chosen by whom and what, grouped by attempt, both clocks, last words of a failure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from console.presenters.jobs.last_words import tail
+from jobs.models import Job, LogPiece, Replica, Run, Transition
+from tests.unit.console.rows_of_logs import lose, write
+from tests.unit.console.views.rows import a_host, a_job, a_run, moved
+
+
+@pytest.fixture
+def story(project, cast):
+    job = a_job(project, cast.bob, replicas=2, host=a_host(), attempt=2)
+    now = timezone.now()
+    known = {"job": job, "at": now, "actor": "trainyard", "attempt": 1}
+    rows = [
+        {"kind": "quota", "subject": "wait", "to_state": "QUEUED", "cause": "Waits for quota."},
+        {
+            "kind": "run",
+            "subject": "workerpool1-0",
+            "to_state": "RUNNING",
+            "cause": "Started there.",
+            "host_at": now + timedelta(seconds=95),
+            "host_offset_s": 95.2,
+            "run": f"{job.pk}-workerpool1-0-a1-r0",
+        },
+        {"kind": "retry", "subject": "job", "from_state": "RUNNING", "to_state": "QUEUED", "cause": "Again."},
+        {
+            "kind": "flag",
+            "subject": "flag",
+            "from_state": "STUCK",
+            "to_state": "",
+            "cause": "Fine.",
+            "attempt": 2,
+        },
+    ]
+    for row in rows:
+        Transition.objects.create(**{**known, **row})
+    return job
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("", ["Fine.", "submitted", "Again.", "Started there.", "Waits for quota."]),
+        ("?of=workerpool1-0", ["Started there."]),
+        ("?of=job&kind=quota", ["Waits for quota."]),
+        ("?kind=nonsense", ["Fine.", "submitted", "Again.", "Started there.", "Waits for quota."]),
+        ("?of=workerpool0-0", []),
+    ],
+)
+def test_the_page_shows_what_is_chosen_and_stays_with_it(browser, story, query, shown):
+    answer = browser("vera").get(f"/jobs/{story.pk}/{query}")
+    attempts = answer.context["job"].timeline.attempts
+    assert sorted(line.cause for attempt in attempts for line in attempt.lines) == sorted(shown)
+    page = answer.content.decode()
+    chosen = answer.context["job"].timeline.chosen.query.replace("&", "&amp;")
+    assert f'data-live="/ws/jobs/{story.pk}{"?" if chosen else ""}{chosen}"' in page
+    assert ("its clock is 95 s ahead" in page) is ("Started there." in shown)
+    assert page.index('id="job-logs"') < page.index('id="job-events"') < page.index('id="job-spec"')
+
+
+def test_scripts_read_history_from_where_they_were(browser, story):
+    ask = browser("vera").get
+    first = ask(f"/api/v1/jobs/{story.pk}/events?pageSize=2").json()
+    rest = ask(f"/api/v1/jobs/{story.pk}/events?pageToken={first['nextPageToken']}").json()
+    rows = [*first["events"], *rest["events"]]
+    assert [row["cause"] for row in rows] == [
+        *("submitted", "Waits for quota.", "Started there.", "Again.", "Fine.")
+    ]
+    assert rows[2]["hostClockOffsetSeconds"] == 95.2 and rows[2]["run"].endswith("a1-r0")
+    assert rows[1]["subject"] == "job" and rows[1]["kind"] == "quota"
+    assert ask(f"/api/v1/jobs/{story.pk}/events?pageToken={rest['nextPageToken']}").json() == {"events": []}
+    moved(story, "QUEUED", "PENDING", cause="Placed.")
+    news = ask(f"/api/v1/jobs/{story.pk}/events?pageToken={rest['nextPageToken']}&kind=state").json()
+    assert [row["cause"] for row in news["events"]] == ["Placed."]
+    for of, told in (("job", [*rows[:2], *rows[3:], *news["events"]]), ("workerpool1-0", [rows[2]])):
+        assert ask(f"/api/v1/jobs/{story.pk}/events?replica={of}").json()["events"] == told
+    for wrong in ("pageSize=-1", "kind=gossip", "pageToken=x"):
+        answer = ask(f"/api/v1/jobs/{story.pk}/events?{wrong}")
+        assert answer.status_code == 400 and wrong.split("=")[0] in answer.content.decode()
+    assert browser("charlie").get(f"/api/v1/jobs/{story.pk}/events").status_code == 404
+
+
+def test_a_failure_shows_the_last_words_of_who_failed_first(browser, project, cast):
+    job = a_job(
+        project,
+        cast.bob,
+        state="FAILED",
+        replicas=2,
+        host=a_host(),
+        phase="closed",
+        error_message="It failed.",
+    )
+    Replica.objects.filter(job=job, pool=1).update(state="FAILED")
+    run = Run.objects.get(job=job, replica__pool=1)
+    printed = (
+        b"x" * 9000 + b"\nepoch 1\repoch 2\r\n\x1b[31m<script>alert(1)</script>\x1b[0m\n" + b"KeyError: 'x'\n"
+    )
+    LogPiece.objects.create(run=run, start=0, end=len(printed), z=False, data=printed)
+    Run.objects.filter(pk=run.pk).update(log_stored=len(printed), ended_at=timezone.now())
+    page = browser("vera").get(f"/jobs/{job.pk}/").content.decode()
+    shown = page[page.index('class="last-words"') : page.index("</pre>")]
+    assert "epoch 2\n&lt;script&gt;alert(1)&lt;/script&gt;\nKeyError: &#x27;x&#x27;" in shown
+    assert "epoch 1" not in shown and "\x1b" not in shown and "xxx" not in shown
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        (b"", ""),
+        (b"half of a line\nwhole\n", "whole"),
+        (b"\x1b]0;title\x07a\x1b[2Kb\n\x1b]8;;http://x\x1b\\link\n", "link"),
+        (b"a\n\x1b]0;no end of this title\nKeyError: 'x'\n", "\nKeyError: 'x'"),
+        (b"a\n\xe2\x80\xaeevil\n", "evil"),
+        (b"a\n" + b"y" * 400, "y" * 300 + "…"),
+        (b"\n".join(b"%d" % n for n in range(40)), "\n".join(str(n) for n in range(28, 40))),
+    ],
+)
+def test_last_lines_are_plain_and_bounded(printed, shown):
+    assert tail(printed) == shown
+
+
+def test_the_last_words_are_those_behind_a_gap(browser, project, cast):
+    job = a_job(project, cast.bob, state="FAILED", host=a_host(), phase="closed", error_message="It failed.")
+    Replica.objects.filter(job=job).update(state="FAILED")
+    run = job.runs.get()
+    for data in (b"long ago\n", None, b"of a line\nOSError: disk\n"):
+        lose(run, 100) if data is None else write(run, data)
+    # A place that was held for it and given back is no start of it.
+    a_run(job, run.replica, run.host, number=1, phase="closed", held=True)
+    page = browser("vera").get(f"/jobs/{job.pk}/").content.decode()
+    shown = page[page.index('class="last-words"') : page.index("</pre>")]
+    assert "OSError: disk" in shown and "long ago" not in shown and "of a line" not in shown
+
+
+def test_a_job_that_was_started_again_says_why_above_everything_else(browser, project, cast):
+    job = a_job(project, cast.bob, host=a_host())
+    why = "workerpool0-0 was killed by SIGKILL on gpu-a; restart 2 of 5."
+    page = browser("vera").get(f"/jobs/{job.pk}/").content.decode()
+    assert "Started again" not in page
+    moved(job, "RUNNING", "STARTING", "workerpool0-0", why, "trainyard", kind="restart")
+    page = browser("vera").get(f"/jobs/{job.pk}/").content.decode()
+    assert "Started again" in page and why in page[: page.index('id="job-replicas"')]
+    Job.objects.filter(pk=job.pk).update(state="SUCCEEDED")
+    assert "Started again" not in browser("vera").get(f"/jobs/{job.pk}/").content.decode()

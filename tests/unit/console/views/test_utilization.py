@@ -1,0 +1,122 @@
+"""How busy a job is, at the doors: a stalled one reads 0 %, a line is broken where nothing was known."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from xml.etree import ElementTree
+
+import pytest
+from django.utils import timezone
+
+from console.presenters.jobs import job_page
+from console.presenters.jobs.charts import HEIGHT, POINTS, WIDTH, path, thin
+from console.presenters.jobs.timeline import Chosen
+from console.presenters.live import job_stamp
+from jobs.models import LogPiece, LogSegment, Run, RunSample
+from tests.unit.console.views.rows import a_host, a_job
+
+T0 = datetime(2026, 11, 21, 20, tzinfo=UTC)
+
+
+@pytest.fixture
+def busy(project, cast):
+    """One replica works on two GPUs, the other one has stalled."""
+    job = a_job(project, cast.bob, replicas=2, host=a_host(gpus=2))
+    now = timezone.now()
+    for index, run in enumerate(Run.objects.filter(job=job).order_by("replica__pool")):
+        run.cpus, run.memory_mb = 4, 4096
+        run.gpu_uuids = [gpu.uuid for gpu in run.host.gpus.all()] if not index else []
+        run.save()
+        gpus = [] if index else [[90, 2048], [10, 1024]]
+        for back in range(60):
+            at = now - timedelta(seconds=10 * back)
+            cpu = 0.004 if index else 2.0
+            RunSample.objects.create(run=run, step=10, at=at, cpu=cpu, memory_mb=512, gpus=gpus)
+    return job
+
+
+def test_a_stalled_replica_reads_nothing_beside_a_busy_one(browser, busy):
+    page = browser("vera").get(f"/jobs/{busy.pk}/?use=workerpool1-0&span=day").content.decode()
+    part = page[page.index('<section id="job-use"') : page.index('<section id="job-events"')]
+    first, second = part.split('id="use-workerpool')[1:]
+    assert "50 %" in first and "2.0 of 4 CPUs" in first and "3.0 GiB" in first
+    assert " 0 %" in second and "0.0 of 4 CPUs" in second and "stalled" not in second
+    chart = part[part.index("<svg viewBox") :]
+    svg = ElementTree.fromstring(chart[: chart.index("</svg>") + 6])
+    assert svg.get("aria-label").startswith("CPU: 0.0 CPUs") and len(svg) == 1
+    heights = {float(point.split(" ")[1]) for point in svg[0].get("d")[1:].replace("M", "L").split("L")}
+    assert min(heights) > HEIGHT - 2 and "style" not in part
+    both = browser("vera").get(f"/jobs/{busy.pk}/").content.decode()
+    assert both.count("<path") > both.count("<figure") == 4  # CPU, memory, and both GPUs twice
+
+
+def test_the_one_that_hangs_stands_out(browser, project, cast):
+    """By when each last printed, whether that still lies in rows or in files, by our clock; the odd one comes first."""
+    job = a_job(project, cast.bob, replicas=4, host=a_host(clock_offset_s=300.0))
+    now = timezone.now().timestamp()
+    ages = {"workerpool0-0": 2, "workerpool1-0": 3, "workerpool1-1": 2000, "workerpool1-2": 4}
+    for run in Run.objects.filter(job=job).select_related("replica"):
+        wall = now - ages[run.replica.name] + 300
+        marks = [[0, wall - 50], [10, wall]]
+        if run.replica.name == "workerpool1-1":
+            LogSegment.objects.create(run=run, start=0, end=20, key="k", index=[[0, 20, 0, 9, True, marks]])
+            run.log_rolled = 20
+        else:
+            LogPiece.objects.create(run=run, start=0, end=10, z=False, data=b"x" * 10, at=[[0, wall - 900]])
+            LogPiece.objects.create(run=run, start=10, end=20, z=False, data=b"x" * 10, at=marks)
+        run.log_stored = 20
+        run.save()
+    live = job_page.live(job, cast.vera, Chosen(sort="silent"))
+    assert [line.replica for line in live.use.now][0] == "workerpool1-1"
+    for line in live.use.now:
+        assert abs(now - ages[line.replica] - line.printed_at.timestamp()) < 1
+    assert [line.replica for line in live.use.odd] == ["workerpool1-1"]
+    told = browser("vera").get(f"/api/v1/jobs/{job.pk}").json()["replicas"]
+    assert min(told, key=lambda replica: replica["lastPrintTime"])["name"] == "workerpool1-1"
+    page = browser("vera").get(f"/jobs/{job.pk}/?sort=silent").content.decode()
+    assert "Much quieter than the others" in page and page.count('class="odd"') == 1
+    assert page.index('id="use-workerpool1-1"') < page.index('id="use-workerpool0-0"')
+    assert "?sort=silent&amp;log=workerpool1-1#job-logs" in page
+    assert [line.replica for line in job_page.live(job, cast.vera).use.now] == list(ages)
+
+
+def test_scripts_read_samples(browser, busy):
+    ask = browser("vera").get
+    told = ask(f"/api/v1/jobs/{busy.pk}/samples?replica=workerpool0-0").json()
+    [run] = told["runs"]
+    assert len(run["samples"]) == 60 and run["samples"][-1]["gpus"][0] == {
+        "utilization": 90,
+        "memoryMb": 2048,
+    }
+    half = run["samples"][30]["time"]
+    later = ask(f"/api/v1/jobs/{busy.pk}/samples", {"run": run["run"], "after": half}).json()
+    assert later["runs"][0]["samples"] == run["samples"][31:]
+    for wrong in ("yesterday", "0001-01-01T00:00:00%2B12:00"):
+        assert ask(f"/api/v1/jobs/{busy.pk}/samples?after={wrong}").status_code == 400
+    assert browser("charlie").get(f"/api/v1/jobs/{busy.pk}/samples").status_code == 404
+
+
+def test_a_new_sample_is_news_for_the_page(busy):
+    before = job_stamp(busy.pk)
+    assert job_stamp(busy.pk) == before
+    Run.objects.filter(job=busy).update(sampled_at=timezone.now())
+    assert job_stamp(busy.pk) != before
+
+
+@pytest.mark.parametrize(
+    ("points", "drawn"),
+    [
+        ([(0, 0.0), (10, 4.0)], f"M0.0 {HEIGHT - 1:.1f} L{WIDTH:.1f} 1.0"),
+        ([(0, 4.0), (400, 4.0)], f"M0.0 1.0 M{WIDTH:.1f} 1.0"),
+        ([], ""),
+    ],
+)
+def test_a_line_goes_where_something_was_known(points, drawn):
+    line = [(T0 + timedelta(seconds=at), value) for at, value in points]
+    end = line[-1][0] if line else T0
+    assert path(line, T0, end, 4.0, timedelta(seconds=30)) == drawn
+
+
+def test_a_peak_stays_one():
+    line = [(T0 + timedelta(seconds=n), 9.0 if n == 777 else 1.0) for n in range(5000)]
+    assert len(thin(line)) <= POINTS and max(value for _, value in thin(line)) == 9.0
