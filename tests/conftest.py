@@ -22,10 +22,10 @@ LONG = (
     "tests/behaviour/",
     "tests/browser/test_first_run.py",
     "tests/unit/console/runtime/test_up.py",
-    "tests/runner/",
-    "tests/agents/",
+    "tests/unit/agents/runner/",
+    "tests/unit/agents/",
     "tests/browser/",
-    "tests/console_infra/",
+    "tests/unit/console/runtime/",
 )
 
 
