@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import F, Q
 
-from agents.hosts import history
+from agents.hosts import host_history
 from agents.infra.clock import Clock
 from agents.infra.database_errors import NO_DATABASE
 from agents.models import Host
@@ -123,7 +123,7 @@ def tidy(clock: Clock) -> None:
     if claim("orphans", EVERY_ORPHANS, clock.now()):
         segments.sweep_orphans(clock.now())
         notices.forget_old(clock.now())
-        history.prune(clock.now() - timedelta(days=settings.TRAINYARD.host_events_days))
+        host_history.prune(clock.now() - timedelta(days=settings.TRAINYARD.host_events_days))
 
 
 def close_shells(clock: Clock) -> None:

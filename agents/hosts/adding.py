@@ -9,7 +9,7 @@ from datetime import datetime
 from django.db import IntegrityError, transaction
 from django.utils.text import slugify
 
-from agents.hosts import history
+from agents.hosts import host_history
 from agents.models import Host, Location
 from agents.ssh.targets import ADDRESS, USER, parse_jumps, split_place
 
@@ -75,7 +75,7 @@ def add(
                 status_since=now,
                 due_at=now,
             )
-            history.note(host.pk, "added", f"{user}@{address}:{port}", actor, now)
+            host_history.note(host.pk, "added", f"{user}@{address}:{port}", actor, now)
     except IntegrityError:
         raise Refused("name", f"A host named {name!r} exists already. Choose another name.") from None
     return host

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import paramiko
 from django.db import transaction
 
-from agents.hosts import checklist, history, inventory, probe
+from agents.hosts import checklist, host_history, inventory, probe
 from agents.hosts.adding import Refused
 from agents.hosts.checklist import Item
 from agents.models import Host, HostStatus
@@ -42,7 +42,7 @@ def offer(host_id: int, now: datetime) -> str:
         return fingerprint(unknown.offered)
     except KeyChanged as changed:
         _keep_offer(host, changed.at, changed.offered, now)
-        history.set_status(host.pk, HostStatus.BLOCKED, _changed_words(changed), now)
+        host_history.set_status(host.pk, HostStatus.BLOCKED, _changed_words(changed), now)
         return fingerprint(changed.offered)
     except AuthFailed:
         return ""  # the key is the pinned one; the login is the checklist's matter
@@ -75,7 +75,7 @@ def accept(host_id: int, shown: str, actor: str, now: datetime) -> None:
         host.status, host.status_since = HostStatus.CHECKING, now
         host.last_error, host.due_at = "", now
         host.save()
-        history.note(host.pk, "key_accepted", what, actor, now)
+        host_history.note(host.pk, "key_accepted", what, actor, now)
 
 
 def check(host_id: int, now: datetime, tell: Callable[[], None] = nobody) -> list[Item]:
@@ -109,7 +109,7 @@ def _keep_offer(host: Host, at: str, offered: str, now: datetime) -> None:
     """Written and told once, though a hint and the sweep may both be looking."""
     rows = Host.every.filter(pk=host.pk).exclude(offered_key=offered, offered_at=at)
     if rows.update(offered_key=offered, offered_at=at, last_error=""):
-        history.note(
+        host_history.note(
             host.pk, "key_offered", f"{fingerprint(offered)} of {at or host.address}", "trainyard", now
         )
 
@@ -158,7 +158,7 @@ def _dial_failed(host: Host, error: DialError, now: datetime, tell: Callable[[],
             Host.every.filter(pk=host.pk).update(due_at=now + LOOK_AGAIN)
             return items
     _keep_checklist(host.pk, items)
-    history.set_status(host.pk, status, error_text, now)
+    host_history.set_status(host.pk, status, error_text, now)
     Host.every.filter(pk=host.pk).update(due_at=now + LOOK_AGAIN)
     tell()
     return items
@@ -195,7 +195,7 @@ def _finish(host: Host, items: Sequence[Item], now: datetime) -> None:
     _keep_checklist(host.pk, items)
     fine = checklist.usable(rows)
     status = HostStatus.UP if fine else HostStatus.UNUSABLE
-    history.set_status(host.pk, status, "" if fine else "; ".join(checklist.failures(rows)), now)
+    host_history.set_status(host.pk, status, "" if fine else "; ".join(checklist.failures(rows)), now)
     Host.every.filter(pk=host.pk).update(seen_at=now, due_at=now + _until_next(host.pk, fine, now))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from django.db import transaction
 
-from agents.hosts import history
+from agents.hosts import host_history
 from agents.infra.text import clean
 from agents.models import Gpu, GpuState, Host
 
@@ -74,7 +74,7 @@ def told_evicted(host_id: int, token: int, answer: Mapping[str, Any], now: datet
             return False
         asked = Gpu.objects.filter(host_id=host_id, uuid=clean(answer.get("gpu", ""), 80)).exclude(evict=[])
         for gpu in asked:
-            history.note(host_id, "gpu_evicted", f"{_name(gpu)}: {text}", gpu.evict_by or TRAINYARD, now)
+            host_history.note(host_id, "gpu_evicted", f"{_name(gpu)}: {text}", gpu.evict_by or TRAINYARD, now)
             Gpu.objects.filter(pk=gpu.pk).update(evict=[], evict_by="")
     return True
 
@@ -97,7 +97,7 @@ def doubt(gpus: Iterable[Gpu], why: str, actor: str, now: datetime) -> None:
     for gpu in gpus:
         rows = Gpu.objects.filter(pk=gpu.pk)
         rows.update(state=GpuState.CLEANING, state_since=now, state_text=clean(why, 500))
-        history.note(gpu.host_id, "gpu_doubted", f"{_name(gpu)}: {why}", actor, now)
+        host_history.note(gpu.host_id, "gpu_doubted", f"{_name(gpu)}: {why}", actor, now)
 
 
 def free(gpu: Gpu, actor: str, now: datetime) -> None:
@@ -110,7 +110,7 @@ def evict(gpu: Gpu, actor: str, now: datetime) -> int:
     named = [[row["pid"], row["ticks"]] for row in gpu.holders if row.get("ticks")]
     if named:
         Gpu.objects.filter(pk=gpu.pk).update(evict=named, evict_by=actor[:150])
-        history.note(gpu.host_id, "gpu_evict", f"{_name(gpu)}: {words(gpu.holders)}", actor, now)
+        host_history.note(gpu.host_id, "gpu_evict", f"{_name(gpu)}: {words(gpu.holders)}", actor, now)
     return len(named)
 
 
@@ -159,7 +159,7 @@ def _keep_out(gpu: Gpu, holders: list[dict[str, Any]], why: str, now: datetime) 
     changes: dict[str, Any] = {"holders": holders, "state_text": text}
     if gpu.state != GpuState.QUARANTINED:
         changes |= {"state": GpuState.QUARANTINED, "state_since": now}
-        history.note(gpu.host_id, "gpu_quarantined", f"{_name(gpu)}: {text}", TRAINYARD, now)
+        host_history.note(gpu.host_id, "gpu_quarantined", f"{_name(gpu)}: {text}", TRAINYARD, now)
     Gpu.objects.filter(pk=gpu.pk).update(**changes)
 
 
@@ -167,7 +167,7 @@ def _free(gpu: Gpu, why: str, actor: str, now: datetime) -> None:
     Gpu.objects.filter(pk=gpu.pk).update(
         state=GpuState.OK, state_since=now, state_text="", holders=[], evict=[], evict_by=""
     )
-    history.note(gpu.host_id, "gpu_free", f"{_name(gpu)}: {why}", actor, now)
+    host_history.note(gpu.host_id, "gpu_free", f"{_name(gpu)}: {why}", actor, now)
 
 
 def _name(gpu: Gpu) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime
 
-from agents.hosts import history, seals
+from agents.hosts import host_history, seals
 from agents.hosts.seals import Bearer
 from agents.infra.sql import Read
 from agents.models import Host, Recovery
@@ -59,7 +59,9 @@ def compare(host: Host, mark: int, seal: str, now: datetime) -> int:
     late = bool(host.mark) and mark > host.mark + SLACK_S
     if not seals.is_of_mark(Bearer.of(host), mark, seal):
         if late:
-            history.note_daily(host.pk, FORGED_MARK, NOT_OURS.format(there=_told(mark)), "trainyard", now)
+            host_history.note_daily(
+                host.pk, FORGED_MARK, NOT_OURS.format(there=_told(mark)), "trainyard", now
+            )
         return host.mark
     if late:
         there, here = _told(mark), _told(host.mark)

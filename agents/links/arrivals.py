@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agents.infra.text import clean
-from agents.links.port import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample
+from agents.links.control_plane import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample
 from agents.runner.wire import Message, WireError
 
 RUN = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,80}")

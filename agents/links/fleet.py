@@ -15,9 +15,9 @@ from django.utils import timezone
 
 from agents.infra.database_errors import NO_DATABASE
 from agents.links import leases
+from agents.links.control_plane import Desk
 from agents.links.host_thread import FleetSettings, HostThread
 from agents.links.leases import Lease
-from agents.links.port import Desk
 from agents.links.work_queue import Turns
 from agents.models import Host, HostStatus
 from agents.ssh.targets import Target

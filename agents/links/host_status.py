@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from agents.hosts import checklist, history, recovery
+from agents.hosts import checklist, host_history, recovery
 from agents.links.link import Hello
 from agents.models import Host, HostStatus
 
@@ -20,7 +20,7 @@ def up(host_id: int, token: int, hello: Hello, now: datetime) -> bool:
     mark = recovery.compare(host, hello.mark, hello.seal, now)
     rebooted = bool(host.boot_id) and host.boot_id != hello.boot_id
     if rebooted:
-        history.note(host_id, "rebooted", f"boot {hello.boot_id}", "trainyard", now)
+        host_history.note(host_id, "rebooted", f"boot {hello.boot_id}", "trainyard", now)
     Host.every.filter(pk=host_id).update(
         seen_at=now,
         boot_id=hello.boot_id,
@@ -36,7 +36,7 @@ def up(host_id: int, token: int, hello: Hello, now: datetime) -> bool:
 def away(host_id: int, token: int, status: HostStatus, error: str, now: datetime) -> bool:
     if _host(host_id, token) is None:
         return False
-    return history.set_status(host_id, status, error, now)
+    return host_history.set_status(host_id, status, error, now)
 
 
 def _host(host_id: int, token: int) -> Host | None:
@@ -51,8 +51,8 @@ def _welcome(host: Host, now: datetime) -> bool:
     if host.status == HostStatus.CHECKING:
         return False
     if checklist.usable(host.checklist):
-        return history.set_status(host.pk, HostStatus.UP, "", now)
+        return host_history.set_status(host.pk, HostStatus.UP, "", now)
     if host.status == HostStatus.UNUSABLE:
         return False
     Host.every.filter(pk=host.pk).update(due_at=now)
-    return history.set_status(host.pk, HostStatus.CHECKING, "", now)
+    return host_history.set_status(host.pk, HostStatus.CHECKING, "", now)

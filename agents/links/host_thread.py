@@ -18,10 +18,10 @@ from agents.hosts.seals import Bearer
 from agents.infra.failpoints import failpoint
 from agents.links import host_status
 from agents.links.backoff import Backoff, Trouble
+from agents.links.control_plane import Arrival, Desk, Fact, Frame, LogEnd
 from agents.links.leases import Lease
 from agents.links.link import Hello, Link, RunnerMissing
 from agents.links.orders import CLOSED, Start, busy, orders
-from agents.links.port import Arrival, Desk, Fact, Frame, LogEnd
 from agents.links.work_queue import Turns
 from agents.models import HostStatus
 from agents.runner.wire import WireError

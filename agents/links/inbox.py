@@ -7,7 +7,7 @@ from collections import deque
 from itertools import islice
 
 from agents.links.arrivals import size
-from agents.links.port import Arrival
+from agents.links.control_plane import Arrival
 
 MOST_BYTES = 8 * 1024 * 1024
 MOST = 4096

@@ -19,9 +19,9 @@ from agents.hosts.seals import Bearer
 from agents.infra.failpoints import HEARD, failpoint
 from agents.infra.text import clean
 from agents.links.arrivals import KINDS, arrivals
+from agents.links.control_plane import Fact, Forgotten
 from agents.links.inbox import Inbox
 from agents.links.orders import Forget, Order, Pull, Said, Start, Stop
-from agents.links.port import Fact, Forgotten
 from agents.links.stream import Stream
 from agents.runner.wire import PROTOCOL, Message, WireError
 from agents.ssh import install_runner

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agents.links.port import Want
+from agents.links.control_plane import Want
 
 AGAIN_S = 15.0
 CLOSED = "closed"

@@ -10,9 +10,10 @@ from datetime import datetime
 from typing import Any
 
 from agents.hosts import gpu_quarantine
+from agents.infra import untrusted
 from agents.infra.failpoints import failpoint
 from agents.infra.sql import Given, Writing
-from agents.links.port import Fact, Frame, Gap, LogEnd, Sample, Taken
+from agents.links.control_plane import Fact, Frame, Gap, LogEnd, Sample, Taken
 from jobs.host_sync import facts, samples
 from jobs.lifecycle import snapshot
 from jobs.logs import segments
@@ -187,7 +188,7 @@ def _append(
 
 def _lose(run: Run, gap: Gap, store: Store) -> None:
     """One more gap, or one that goes on: however often a program cuts its log, nothing between is one row."""
-    reason = facts.text(gap.reason, 500)
+    reason = untrusted.text(gap.reason, 500)
     told = [each for each in store.gaps if each.run_id == run.pk]
     known = LogGap.objects.filter(run=run, start__lt=gap.start).order_by("-start")
     before = told[-1] if told else known.first()
@@ -208,7 +209,7 @@ def _grow(run: Run) -> set[str]:
 
 
 def _end_of_log(run: Run, end: LogEnd, now: datetime) -> set[str]:
-    size, digest = facts.whole(end.size, 0, facts.MOST_BYTES), facts.text(end.digest, 100)
+    size, digest = untrusted.whole(end.size, 0, facts.MOST_BYTES), untrusted.text(end.digest, 100)
     changed: dict[str, Any] = {}
     if run.log_complete_at is None and size is not None and size != run.log_size:
         changed["log_size"] = size

@@ -20,7 +20,7 @@ from django.utils import timezone
 from agents.hosts import recovery
 from agents.infra.clock import Clock
 from agents.infra.database_errors import NO_DATABASE
-from agents.links.port import Arrival, Taken, Want
+from agents.links.control_plane import Arrival, Taken, Want
 from jobs.host_sync import intake, lost_hosts, recovery_mode, wanted
 from jobs.host_sync.apply_reports import Told, Tries
 from jobs.host_sync.fast_append import Appender

@@ -6,12 +6,12 @@ comes out. What cannot be meant is left out, as if it had not been said.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
+from agents.infra import untrusted
 from jobs.models import Run
 from jobs.rules.lifecycle.states import RunPhase
 
@@ -19,7 +19,6 @@ MOST_BYTES = 2**53
 MOST_MESSAGE = 4_000
 MOST_SURVIVORS = 20
 MOST_CPUS, MOST_MEMORY_MB, MOST_GPUS = 100_000.0, 2**31 - 1, 64
-_LAST_MOMENT = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
 
 # Told once and kept: later words about them change nothing.
 _ONCE = (
@@ -68,7 +67,7 @@ class Told:
 def read(document: Mapping[str, Any]) -> Told | None:
     """None when it does not even tell a phase."""
     try:
-        phase = RunPhase(text(document.get("phase"), 16))
+        phase = RunPhase(untrusted.text(document.get("phase"), 16))
     except ValueError:
         return None
     log = document.get("log")
@@ -76,25 +75,25 @@ def read(document: Mapping[str, Any]) -> Told | None:
     oom, enforced = document.get("oom"), document.get("memory_enforced")
     return Told(
         phase=phase,
-        boot_id=text(document.get("boot_id"), 64),
-        claimed_at=moment(document.get("claimed_at")),
-        started_at=moment(document.get("started_at")),
-        ended_at=moment(document.get("ended_at")),
-        closed_at=moment(document.get("closed_at")),
-        seconds=number(document.get("seconds"), 1e12),
-        exit_code=whole(document.get("exit_code"), -(2**31), 2**31 - 1),
-        exit_signal=whole(document.get("exit_signal"), 0, 255),
-        why=text(document.get("why"), 16),
-        refusal=text(document.get("refusal"), 32),
-        message=text(document.get("message"), MOST_MESSAGE),
+        boot_id=untrusted.text(document.get("boot_id"), 64),
+        claimed_at=untrusted.moment(document.get("claimed_at")),
+        started_at=untrusted.moment(document.get("started_at")),
+        ended_at=untrusted.moment(document.get("ended_at")),
+        closed_at=untrusted.moment(document.get("closed_at")),
+        seconds=untrusted.number(document.get("seconds"), 1e12),
+        exit_code=untrusted.whole(document.get("exit_code"), -(2**31), 2**31 - 1),
+        exit_signal=untrusted.whole(document.get("exit_signal"), 0, 255),
+        why=untrusted.text(document.get("why"), 16),
+        refusal=untrusted.text(document.get("refusal"), 32),
+        message=untrusted.text(document.get("message"), MOST_MESSAGE),
         oom=oom if isinstance(oom, bool) else None,
-        oom_sure=text(document.get("oom_sure"), 12),
+        oom_sure=untrusted.text(document.get("oom_sure"), 12),
         memory_enforced=enforced if isinstance(enforced, bool) else None,
-        containment=text(document.get("containment"), 16),
+        containment=untrusted.text(document.get("containment"), 16),
         survivors=_survivors(document.get("survivors")),
-        log_size=whole(log.get("size"), 0, MOST_BYTES),
-        log_digest=text(log.get("digest"), 100),
-        seal=text(document.get("seal"), 100),
+        log_size=untrusted.whole(log.get("size"), 0, MOST_BYTES),
+        log_digest=untrusted.text(log.get("digest"), 100),
+        seal=untrusted.text(document.get("seal"), 100),
     )
 
 
@@ -112,10 +111,10 @@ def holds(document: Mapping[str, Any]) -> Holds:
     gpus = document.get("gpus")
     gpus = gpus[:MOST_GPUS] if isinstance(gpus, list) else ()
     return Holds(
-        cpus=number(document.get("cpus"), MOST_CPUS) or 0.0,
-        memory_mb=whole(document.get("memory_mb"), 0, MOST_MEMORY_MB) or 0,
-        gpu_uuids=tuple(filter(None, (text(uuid, 80) for uuid in gpus))),
-        port=whole(document.get("port"), 1, 65535),
+        cpus=untrusted.number(document.get("cpus"), MOST_CPUS) or 0.0,
+        memory_mb=untrusted.whole(document.get("memory_mb"), 0, MOST_MEMORY_MB) or 0,
+        gpu_uuids=tuple(filter(None, (untrusted.text(uuid, 80) for uuid in gpus))),
+        port=untrusted.whole(document.get("port"), 1, 65535),
     )
 
 
@@ -159,32 +158,7 @@ def _set(run: Run, **values: Any) -> set[str]:
 def _survivors(value: object) -> tuple[dict[str, Any], ...]:
     found = value if isinstance(value, list | tuple) else ()
     return tuple(
-        {"pid": whole(each.get("pid"), 0, 2**31 - 1), "why": text(each.get("why"), 200)}
+        {"pid": untrusted.whole(each.get("pid"), 0, 2**31 - 1), "why": untrusted.text(each.get("why"), 200)}
         for each in found[:MOST_SURVIVORS]
         if isinstance(each, Mapping)
     )
-
-
-def text(value: object, most: int) -> str:
-    """A string that every database can store: no NUL, no half characters, not longer than `most`."""
-    if not isinstance(value, str):
-        return ""
-    return value[:most].encode("utf-8", "replace").decode("utf-8", "replace").replace("\0", "\ufffd")
-
-
-def whole(value: object, least: int, most: int) -> int | None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        return None
-    return value
-
-
-def number(value: object, most: float) -> float | None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= most:
-        return None
-    return float(value) if math.isfinite(value) else None
-
-
-def moment(value: object) -> datetime | None:
-    """Seconds of a host's wall clock, which may show anything."""
-    seconds = number(value, _LAST_MOMENT)
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

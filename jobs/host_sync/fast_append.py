@@ -20,7 +20,7 @@ from django.db import connection, transaction
 from psycopg.types.numeric import Int8
 
 from agents.infra.failpoints import failpoint
-from agents.links.port import Arrival, Frame
+from agents.links.control_plane import Arrival, Frame
 from jobs.host_sync.apply_reports import Told
 from jobs.logs import segments, storage
 from jobs.logs.pieces import Block, Tail

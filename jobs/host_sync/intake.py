@@ -14,12 +14,13 @@ from datetime import datetime
 
 from django.db import transaction
 
-from agents.hosts import history
+from agents.hosts import host_history
+from agents.infra import untrusted
 from agents.infra.failpoints import failpoint
 from agents.infra.sql import Change, Columns, Given, Read
-from agents.links.port import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample
+from agents.links.control_plane import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample
 from agents.models import Host, HostStatus
-from jobs.host_sync import facts, strays
+from jobs.host_sync import strays
 from jobs.host_sync.apply_reports import Mail, Store, Told, Tries, learn, lock_jobs
 from jobs.logs import storage
 from jobs.models import Job, Run
@@ -70,7 +71,7 @@ def take(host_id: int, token: int, arrivals: Sequence[Arrival], now: datetime, t
 def sorted_by_run(arrivals: Sequence[Arrival]) -> dict[str, Mail]:
     mail: dict[str, Mail] = defaultdict(Mail)
     for arrival in arrivals:
-        each = mail[facts.text(arrival.run, 80)]
+        each = mail[untrusted.text(arrival.run, 80)]
         match arrival.what:
             case Fact() as fact:
                 each.facts.append(fact)
@@ -86,7 +87,7 @@ def sorted_by_run(arrivals: Sequence[Arrival]) -> dict[str, Mail]:
 
 
 def _refused_for_its_disk(mail: Mail) -> bool:
-    return any(facts.text(fact.document.get("refusal"), 32) == "disk_full" for fact in mail.facts)
+    return any(untrusted.text(fact.document.get("refusal"), 32) == "disk_full" for fact in mail.facts)
 
 
 def _have_checked(host_id: int, token: int, refused: Sequence[str], now: datetime) -> None:
@@ -100,7 +101,9 @@ def _have_checked(host_id: int, token: int, refused: Sequence[str], now: datetim
         news = Run.objects.filter(pk__in=refused, host=host_id, refusal="")
         if current.first() is not None and news.exists():
             Host.every.filter(pk=host_id).update(due_at=now)
-            history.set_status(host_id, HostStatus.CHECKING, "a start was refused: its disk is full", now)
+            host_history.set_status(
+                host_id, HostStatus.CHECKING, "a start was refused: its disk is full", now
+            )
 
 
 def _hold_lease(host_id: int, token: int) -> bool:

@@ -10,7 +10,7 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import F
 
-from agents.links.port import Fact, Gap
+from agents.links.control_plane import Fact, Gap
 from jobs.host_sync import facts
 from jobs.host_sync.apply_reports import Mail, Store, Told, Tries, learn, lock_jobs
 from jobs.models import Job, Run

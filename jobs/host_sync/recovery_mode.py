@@ -16,7 +16,7 @@ from django.db import transaction
 
 from agents.hosts import recovery
 from agents.infra.refusals import Refused
-from agents.links.port import Want
+from agents.links.control_plane import Want
 from agents.models import Host, HostStatus, Recovery
 from jobs.host_sync import lost_hosts
 from jobs.models import Job, Proof, Run, Stray

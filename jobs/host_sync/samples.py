@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from django.db import transaction
 from django.db.models import Min
 
-from agents.links.port import Sample
+from agents.links.control_plane import Sample
 from jobs.models import Job, Run, RunSample
 from jobs.rules.lifecycle.utilization import BLIND_AFTER, REFRESH, busy, gpus_busy
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
-from agents.hosts import history, recovery, seals
+from agents.hosts import host_history, recovery, seals
 from agents.hosts.seals import Bearer
 from agents.infra.refusals import Refused
 from agents.models import Host
@@ -111,28 +111,18 @@ def _doubt(host: Host, doubted: Sequence[tuple[str, Found, Proof]], now: datetim
         words = (
             f"It has the run {run}, of which the database knows nothing, and {WHY[proof]}. It is left alone."
         )
-        history.note(host.pk, "unknown_run", words, TRAINYARD, now)
+        host_history.note(host.pk, "unknown_run", words, TRAINYARD, now)
     if len(doubted) > room:
         words = (
             f"It has more than {MOST_DOUBTED} unknown runs that are not under our seal. No more are listed."
         )
-        history.note_daily(host.pk, "unknown_runs", words, TRAINYARD, now)
+        host_history.note_daily(host.pk, "unknown_runs", words, TRAINYARD, now)
 
 
 def shown(host: Host) -> QuerySet[Stray]:
     """Those about which an admin may want to do something: not dismissed, and, if they are ours, not over yet."""
     over = Q(proof=Proof.SEALED, phase=RunPhase.CLOSED)
     return Stray.objects.filter(host=host, dismissed_at=None).exclude(over)
-
-
-def living() -> QuerySet[Stray]:
-    """What runs on although a restored backup has forgotten it: it holds what it holds, until it is ended."""
-    return Stray.objects.filter(proof=Proof.SEALED).exclude(phase=RunPhase.CLOSED)
-
-
-def held_gpus() -> frozenset[str]:
-    """Their GPUs, by UUID."""
-    return frozenset(uuid for uuids in living().values_list("gpu_uuids", flat=True) for uuid in uuids)
 
 
 def stop(host: Host, run: str, actor: str, now: datetime) -> None:

@@ -11,7 +11,7 @@ from django.conf import settings
 
 from agents.hosts import recovery
 from agents.infra.sql import Given, Read
-from agents.links.port import Want
+from agents.links.control_plane import Want
 from jobs.host_sync import recovery_mode
 from jobs.logs import storage
 from jobs.models import Run, Stray

@@ -21,7 +21,7 @@ from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Coalesce
 
-from agents.hosts import history, recovery
+from agents.hosts import host_history, recovery
 from agents.infra.clock import Clock
 from agents.infra.database_errors import NO_DATABASE
 from agents.infra.failpoints import failpoint
@@ -147,7 +147,7 @@ def _decided(batch: list[Rows], clock: Clock) -> tuple[datetime, list[tuple[Rows
         silent = {run.host_id for rows, plan in decided for run in _left_by(rows, plan)} - held
         if not silent:
             return now, decided
-        history.hold_statuses(silent)
+        host_history.hold_statuses(silent)
         held |= silent
         batch = snapshot.read([rows.job for rows in batch])
 
@@ -343,7 +343,7 @@ def _write_left(changes: Changes) -> None:
         _left(run=left.run, silent_since=left.since)
     for host, jobs in sorted(changes.unproved.items()):
         words = f"Ended without this host's proof: {some(jobs)}. What may still live here is stopped when it answers."
-        history.note(host, history.JOB_ENDED, words, history.TRAINYARD, changes.now)
+        host_history.note(host, host_history.JOB_ENDED, words, host_history.TRAINYARD, changes.now)
 
 
 def some(names: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from isal import isal_zlib
 
-from agents.links.port import Frame, Gap
+from agents.links.control_plane import Frame, Gap
 
 MOST_RAW = 8 * 1024 * 1024
 MOST_OFFSET = 2**53

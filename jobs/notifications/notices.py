@@ -16,8 +16,8 @@ from django.db import transaction
 from django.db.models import F, Max, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
 
+from agents.infra import untrusted
 from agents.infra.refusals import Refused
-from jobs.host_sync import facts
 from jobs.models import Job, Membership, Notice, NoticeTarget, Tick, Transition
 from jobs.rules.lifecycle import history_kinds
 from jobs.rules.lifecycle.states import TERMINAL, JobState
@@ -226,7 +226,7 @@ def take(notice_id: int, now: datetime) -> Notice | None:
 def note(notice: Notice, taken: bool, words: str, final: bool, now: datetime) -> None:
     """What became of it. Its job's history says when somebody was told, or could not be."""
     wait = None if taken or final else delay_s(notice.tries)
-    changes: dict[str, object] = {"answer": facts.text(words, 2000), "due_at": None}
+    changes: dict[str, object] = {"answer": untrusted.text(words, 2000), "due_at": None}
     if taken:
         changes["sent_at"] = now
     elif wait is None or notice.event in (TEST, PROOF):

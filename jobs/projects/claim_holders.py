@@ -5,8 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
+from django.db.models import QuerySet
+
 from agents.infra.sql import Read
-from jobs.models import Run
+from jobs.models import Proof, Run, Stray
+from jobs.rules.lifecycle.states import RunPhase
 
 
 class Holder(NamedTuple):
@@ -38,3 +41,13 @@ _read = Read(lambda: Run.objects.filter(released_at=None).order_by().values_list
 
 def read() -> list[Holder]:
     return [Holder._make(row) for row in _read()]
+
+
+def living_strays() -> QuerySet[Stray]:
+    """What runs on although a restored backup has forgotten it: it holds what it holds, until it is ended."""
+    return Stray.objects.filter(proof=Proof.SEALED).exclude(phase=RunPhase.CLOSED)
+
+
+def gpus_of_strays() -> frozenset[str]:
+    """Their GPUs, by UUID."""
+    return frozenset(uuid for uuids in living_strays().values_list("gpu_uuids", flat=True) for uuid in uuids)

@@ -12,7 +12,6 @@ from django.db.models.fields.json import KT
 
 from agents.infra.sql import Columns, Given, Read
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
-from jobs.host_sync import strays
 from jobs.lifecycle import closed_hosts
 from jobs.models import GpuClaim
 from jobs.models.first_rows import DEFAULT
@@ -72,7 +71,9 @@ _claims = Read(
 
 # What lives on although a restored backup has forgotten it. Only what is under our seal: others could close a host so.
 _strays = Read(
-    lambda: strays.living().order_by().values_list("host", "cpus", "memory_mb", "port", "gpu_uuids")
+    lambda: (
+        claim_holders.living_strays().order_by().values_list("host", "cpus", "memory_mb", "port", "gpu_uuids")
+    )
 )
 
 

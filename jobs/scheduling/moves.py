@@ -18,7 +18,7 @@ from datetime import datetime
 from django.db import IntegrityError, transaction
 from django.db.models import F, Q, QuerySet
 
-from agents.hosts import history
+from agents.hosts import host_history
 from agents.infra.clock import Clock
 from agents.models import Host, HostStatus
 from jobs.lifecycle import claims, closed_hosts, snapshot
@@ -199,7 +199,7 @@ def _note_empty(now: datetime) -> None:
     empty = Host.objects.filter(drain_at__isnull=False, drained_at=None).exclude(pk__in=held)
     for host in empty.order_by("pk"):
         if Host.objects.filter(pk=host.pk, drained_at=None, drain_at=host.drain_at).update(drained_at=now):
-            history.note(host.pk, "drained", "Nothing runs here any more.", TRAINYARD, now)
+            host_history.note(host.pk, "drained", "Nothing runs here any more.", TRAINYARD, now)
             announce.hints(["hosts", f"host:{host.pk}"])
 
 
@@ -210,5 +210,5 @@ def _welcome_back(now: datetime) -> None:
     for host in back.order_by("pk"):
         Host.objects.filter(pk=host.pk).update(gone_at=None, gone_by="")
         words = "It answers, and nothing of what was given up lives there. It is in service again."
-        history.note(host.pk, "back", words, TRAINYARD, now)
+        host_history.note(host.pk, "back", words, TRAINYARD, now)
         announce.hints(["hosts", f"host:{host.pk}"])

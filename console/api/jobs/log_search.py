@@ -15,13 +15,13 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from agents.infra import untrusted
 from console.api import resources
 from console.api.errors import Refused
 from console.api.jobs.log_bytes import number, run_of
 from console.api.views import OurView
 from console.auth import access
 from console.presenters.jobs.last_words import plain
-from jobs.host_sync import facts
 from jobs.logs import job_search, run_search
 from jobs.logs.job_search import START, Place
 from jobs.logs.search_pattern import Needle
@@ -79,7 +79,7 @@ def _asked(request: Request, job_id: str) -> tuple[Job, Needle]:
 
 
 def _line(line: job_search.Line) -> Document:
-    run, at = line.run, facts.moment(line.hit.wall)
+    run, at = line.run, untrusted.moment(line.hit.wall)
     told = {"time": resources.stamp(at)} if at else {}
     return {
         "replica": run.replica.name,

@@ -16,8 +16,8 @@ from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.hosts.gpu_day import Day, day
-from jobs.host_sync import strays
 from jobs.models import GpuClaim, Run
+from jobs.projects import claim_holders
 from jobs.rules.lifecycle.states import RunPhase
 
 FREE = Badge("free", "Free", "good", "dash")
@@ -85,7 +85,7 @@ def gpu_map(user: User, kind: str) -> GpuMap:
     for gpu in present:
         if not kind or gpu.accelerator_type == kind:
             by_host[gpu.host_id].append(gpu)
-    claims, forgotten = _claims(user), strays.held_gpus()
+    claims, forgotten = _claims(user), claim_holders.gpus_of_strays()
     rows = tuple(_host(host, by_host[host.pk], claims, forgotten) for host in hosts if by_host[host.pk])
     shown = [gpu for gpus in by_host.values() for gpu in gpus]
     counts = Counter(cell.state for row in rows for cell in row.cells)

@@ -15,8 +15,8 @@ from agents.models import GpuState, Host
 from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
-from jobs.host_sync import strays
 from jobs.models import GpuClaim, Run
+from jobs.projects import claim_holders
 from jobs.rules.lifecycle.states import RunPhase
 
 
@@ -57,7 +57,7 @@ def gpus(host: Host, user: User) -> Iterable[GpuLine]:
     held = {gpu: (run, phase) for gpu, run, phase in claims.values_list("gpu_id", "run_id", "run__phase")}
     seen = held_runs(host, user).values_list("pk", "job_id", "job__display_name", "replica__name")
     jobs = {run: (job, f"{name} {replica}") for run, job, name, replica in seen}
-    forgotten = strays.held_gpus()
+    forgotten = claim_holders.gpus_of_strays()
     for gpu in host.gpus.all():
         run, phase = held.get(gpu.pk, ("", ""))
         badge = badges.GPU.get(gpu.state)

@@ -6,7 +6,7 @@ import threading
 import zlib
 from collections import defaultdict
 
-from agents.links.port import Fact, Forgotten, Frame, Gap, LogEnd, Taken, Want
+from agents.links.control_plane import Fact, Forgotten, Frame, Gap, LogEnd, Taken, Want
 
 
 def order(*command, **changes):

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from agents.links.port import Arrival
+from agents.links.control_plane import Arrival
 from agents.models import Gpu, Host, HostStatus, Location
 from jobs import services
 from jobs.host_sync import intake

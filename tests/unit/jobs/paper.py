@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from django.utils import timezone
 
 from agents.infra.clock import Clock
+from agents.links.control_plane import Arrival, Fact, Forgotten, Frame, LogEnd
 from agents.links.orders import Forget, Pull, Said, Start, Stop, orders
-from agents.links.port import Arrival, Fact, Forgotten, Frame, LogEnd
 from jobs.host_sync.control_plane import JobsDesk
 from jobs.lifecycle.advance import advance_quietly
 from jobs.scheduling.scheduler import schedule_quietly

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
-from agents.links.port import Arrival, Sample
+from agents.links.control_plane import Arrival, Sample
 from jobs import idle_jobs
 from jobs.host_sync import intake
 from jobs.host_sync.apply_reports import Tries

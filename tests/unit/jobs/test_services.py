@@ -8,7 +8,7 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from agents.links.port import Arrival, LogEnd
+from agents.links.control_plane import Arrival, LogEnd
 from agents.models import Host, HostStatus
 from jobs import services
 from jobs.logs import reader, segments, storage, verify

@@ -10,7 +10,7 @@ import pytest
 from django.db import InternalError
 from django.utils import timezone
 
-from agents.hosts import history
+from agents.hosts import host_history
 from agents.infra.clock import Clock
 from agents.infra.outbox import Outbox
 from agents.models import Host, HostEvent, HostStatus
@@ -276,8 +276,8 @@ def test_a_log_that_cannot_be_rolled_and_a_part_that_fails_stop_nothing_else(
 
 def test_old_events_of_hosts_are_forgotten_but_never_the_newest(add_host, monkeypatch):
     """By age, by a bound for a flood, and neither for the last ones of a quiet host."""
-    monkeypatch.setattr(history, "ALWAYS_KEPT", 3)
-    monkeypatch.setattr(history, "MOST_KEPT", 6)
+    monkeypatch.setattr(host_history, "ALWAYS_KEPT", 3)
+    monkeypatch.setattr(host_history, "MOST_KEPT", 6)
     quiet, loud, busy = (add_host(name).row for name in ("quiet", "loud", "busy"))
     now = timezone.now()
     for host, days in ((quiet, [200, 300, 400, 500]), (loud, [0] * 20), (busy, [1, 2, 3, 4, 200])):

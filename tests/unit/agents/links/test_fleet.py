@@ -16,8 +16,8 @@ from django.utils import timezone
 from agents.hosts import seals
 from agents.hosts.seals import Bearer
 from agents.links import inbox, leases
+from agents.links.control_plane import Frame
 from agents.links.link import Link, LinkBroken
-from agents.links.port import Frame
 from agents.models import Host, HostEvent, HostStatus
 from agents.ssh import install_runner
 from agents.ssh.dial import dial

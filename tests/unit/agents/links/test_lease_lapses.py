@@ -13,9 +13,9 @@ from django.utils import timezone
 
 from agents.links import fleet as fleets
 from agents.links import host_thread, leases, link
+from agents.links.control_plane import Arrival, Fact
 from agents.links.host_thread import FleetSettings, HostThread
 from agents.links.inbox import Inbox
-from agents.links.port import Arrival, Fact
 from agents.links.stream import LAPSE_LOOK_S, Stream
 from agents.runner.wire import encode
 from tests.unit.agents.memory_channel import MemoryChannel

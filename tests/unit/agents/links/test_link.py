@@ -14,8 +14,8 @@ from agents.hosts.seals import Bearer
 from agents.links import inbox, link
 from agents.links.arrivals import KINDS, arrivals, size
 from agents.links.backoff import SPREAD, WAITS, Backoff, Trouble
+from agents.links.control_plane import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
 from agents.links.inbox import Inbox
-from agents.links.port import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
 from agents.links.stream import Stream
 from agents.links.work_queue import Turns
 from agents.runner.wire import PROTOCOL, WireError, encode

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
+from agents.links.control_plane import Want
 from agents.links.orders import AGAIN_S, Forget, Pull, Said, Start, Stop, busy, orders
-from agents.links.port import Want
 
 RUN = Want(pull_from=0)
 

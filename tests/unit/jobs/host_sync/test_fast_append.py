@@ -11,7 +11,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from agents.links.port import Arrival, Fact, Frame, Gap
+from agents.links.control_plane import Arrival, Fact, Frame, Gap
 from agents.models import Host
 from jobs import services
 from jobs.host_sync import intake

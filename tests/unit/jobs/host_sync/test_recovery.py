@@ -11,7 +11,7 @@ from django.utils import timezone
 from agents.hosts import recovery, seals
 from agents.hosts.seals import Bearer
 from agents.infra.refusals import Refused
-from agents.links.port import Arrival
+from agents.links.control_plane import Arrival
 from agents.models import HostEvent, Recovery
 from jobs import services
 from jobs.host_sync import recovery_mode, strays

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents.links.port import Arrival, Sample
+from agents.links.control_plane import Arrival, Sample
 from jobs import services
 from jobs.host_sync import intake, samples
 from jobs.host_sync.apply_reports import Tries

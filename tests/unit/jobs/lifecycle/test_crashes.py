@@ -16,7 +16,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from agents.infra import failpoints
-from agents.links.port import Arrival
+from agents.links.control_plane import Arrival
 from jobs import services, sweep
 from jobs.logs import reader
 from jobs.models import GpuClaim, Job, Run, Transition

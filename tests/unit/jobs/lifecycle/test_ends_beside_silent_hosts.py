@@ -14,7 +14,7 @@ import pytest
 from django.db import InternalError, connection, transaction
 from django.utils import timezone
 
-from agents.hosts import history
+from agents.hosts import host_history
 from agents.infra.clock import Clock
 from agents.links import leases
 from agents.models import Host, HostEvent, HostStatus
@@ -89,7 +89,7 @@ def running(add_host, submit, desk):
 
 
 def status(host, new):
-    assert history.set_status(host.row.pk, new, "", timezone.now())
+    assert host_history.set_status(host.row.pk, new, "", timezone.now())
 
 
 def book_of(host):
@@ -160,7 +160,7 @@ def test_a_full_host_is_checked_before_its_mail_and_nothing_is_held_meanwhile(
 
     def hold_its_status_then_a_run():
         with transaction.atomic():
-            history.hold_statuses([host.row.pk])
+            host_history.hold_statuses([host.row.pk])
             held.set()
             wait_for(somebody_waits_for_a_lock, "the change of status to wait")
             snapshot.lock_runs(ids=[run.pk])
@@ -249,9 +249,9 @@ def test_a_status_is_not_dated_before_the_one_that_it_follows(add_host):
     """A check began, the host fell silent, and the check found it well."""
     host, began = add_host(), timezone.now()
     status(host, HostStatus.UNREACHABLE)
-    assert history.set_status(host.row.pk, HostStatus.UP, "", began - timedelta(seconds=5))
+    assert host_history.set_status(host.row.pk, HostStatus.UP, "", began - timedelta(seconds=5))
     fell_silent, answered = book_of(host)
     assert (fell_silent.kind, answered.kind) == ("unreachable", "up") and answered.at == fell_silent.at
     assert Host.objects.get().status_since == answered.at
-    assert not history.set_status(host.row.pk, HostStatus.UP, "", timezone.now())
+    assert not host_history.set_status(host.row.pk, HostStatus.UP, "", timezone.now())
     assert len(book_of(host)) == 2

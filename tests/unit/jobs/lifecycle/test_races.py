@@ -16,7 +16,7 @@ from django.db import connection
 from django.utils import timezone
 
 from agents.infra.clock import Clock
-from agents.links.port import Arrival
+from agents.links.control_plane import Arrival
 from agents.models import Host
 from jobs import services, sweep
 from jobs.host_sync.control_plane import JobsDesk

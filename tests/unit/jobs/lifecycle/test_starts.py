@@ -8,8 +8,8 @@ import pytest
 from django.utils import timezone
 
 from agents.infra.clock import Clock
+from agents.links.control_plane import Arrival
 from agents.links.orders import Start
-from agents.links.port import Arrival
 from agents.models import Host, HostStatus
 from jobs.lifecycle.advance import advance
 from jobs.maintenance.cordon_and_drain import declare_gone

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from agents.links.port import Arrival, Fact, Frame, Gap, LogEnd
+from agents.links.control_plane import Arrival, Fact, Frame, Gap, LogEnd
 from jobs.logs import reader, segments, storage, verify
 from jobs.models import LogGap, LogPiece, LogSegment, Run
 from tests.unit.jobs.paper import InlineDesk, digest_of, frame

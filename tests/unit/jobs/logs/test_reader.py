@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents.links.port import Arrival, Frame, Gap
+from agents.links.control_plane import Arrival, Frame, Gap
 from jobs.host_sync import intake
 from jobs.host_sync.apply_reports import Tries
 from jobs.logs import pieces, reader, segments, storage

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents.links.port import Fact
+from agents.links.control_plane import Fact
 from jobs.logs import reader, verify
 from jobs.models import LogGap, LogPiece, Run
 from tests.unit.jobs.paper import digest_of, frame, settle

@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from agents.infra.refusals import Refused
-from agents.links.port import Arrival
+from agents.links.control_plane import Arrival
 from agents.models import GpuState, Host, HostEvent, HostStatus
 from jobs.host_sync import intake
 from jobs.host_sync.apply_reports import Tries

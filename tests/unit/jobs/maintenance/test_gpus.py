@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents.hosts import gpu_quarantine, history
-from agents.links.port import Arrival, Fact
+from agents.hosts import gpu_quarantine, host_history
+from agents.links.control_plane import Arrival, Fact
 from agents.models import Gpu, Host, HostEvent, HostStatus
 from jobs.lifecycle.snapshot import spec_of
 from jobs.maintenance import gpus as service
@@ -174,17 +174,21 @@ def test_a_host_cannot_forge_an_answer_to_an_admin_nor_fill_its_book(host):
     now = timezone.now()
     gpu_quarantine.told_evicted(host.row.pk, 7, {"gpu": "GPU-h1-0", "words": ["PID 1 was killed"]}, now)
     assert not HostEvent.objects.exists()
-    for _ in range(3 * history.MOST_A_MINUTE):
-        history.note(host.row.pk, "gpu_free", "again", "trainyard", now)
-    history.note(host.row.pk, "cordoned", "a person says so", "root", now)
+    for _ in range(3 * host_history.MOST_A_MINUTE):
+        host_history.note(host.row.pk, "gpu_free", "again", "trainyard", now)
+    host_history.note(host.row.pk, "cordoned", "a person says so", "root", now)
     kinds = list(HostEvent.objects.order_by("id").values_list("kind", flat=True))
-    assert kinds == ["gpu_free"] * (history.MOST_A_MINUTE - 1) + ["more", "cordoned"]
+    assert kinds == ["gpu_free"] * (host_history.MOST_A_MINUTE - 1) + ["more", "cordoned"]
     for number in range(
-        2 * history.MOST_A_MINUTE
+        2 * host_history.MOST_A_MINUTE
     ):  # but these are relied on: no flood of others keeps them out
-        assert history.set_status(host.row.pk, [HostStatus.UNREACHABLE, HostStatus.UP][number % 2], "", now)
-        history.note(host.row.pk, history.JOB_ENDED, "Ended without its proof.", history.TRAINYARD, now)
+        assert host_history.set_status(
+            host.row.pk, [HostStatus.UNREACHABLE, HostStatus.UP][number % 2], "", now
+        )
+        host_history.note(
+            host.row.pk, host_history.JOB_ENDED, "Ended without its proof.", host_history.TRAINYARD, now
+        )
     assert HostEvent.objects.filter(kind__in=(HostStatus.UNREACHABLE, HostStatus.UP)).count() == number + 1
-    assert HostEvent.objects.filter(kind=history.JOB_ENDED).count() == number + 1
-    history.note(host.row.pk, "gpu_free", "later", "trainyard", now + timedelta(minutes=1))
+    assert HostEvent.objects.filter(kind=host_history.JOB_ENDED).count() == number + 1
+    host_history.note(host.row.pk, "gpu_free", "later", "trainyard", now + timedelta(minutes=1))
     assert HostEvent.objects.latest("id").text == "later"
