@@ -14,13 +14,13 @@ from jobs.models import Job, Project
 from jobs.projects import audit
 from jobs.rules.lifecycle.states import FlagName, JobState
 
-LEAST, MOST = 1, 100_000
+LEAST, MAX_COUNT = 1, 100_000
 
 
 def set_rule(project: Project, minutes: int | None, stops: bool, actor: str, now: datetime) -> None:
     """None turns it off. Running jobs are looked at again at once."""
-    if minutes is not None and not LEAST <= minutes <= MOST:
-        raise Refused("idle_minutes", f"is a number of minutes from {LEAST} to {MOST}, or empty.")
+    if minutes is not None and not LEAST <= minutes <= MAX_COUNT:
+        raise Refused("idle_minutes", f"is a number of minutes from {LEAST} to {MAX_COUNT}, or empty.")
     with transaction.atomic():
         row = Project.objects.select_for_update(no_key=True).get(pk=project.pk)
         before, after = _words(row.idle_minutes, row.idle_stops), _words(minutes, stops)
@@ -29,7 +29,7 @@ def set_rule(project: Project, minutes: int | None, stops: bool, actor: str, now
         Project.objects.filter(pk=row.pk).update(
             idle_minutes=minutes, idle_stops=stops and minutes is not None
         )
-        audit.note(actor, "project.idle_rule", "project", row.name, before, after, now, row)
+        audit.record(actor, "project.idle_rule", "project", row.name, before, after, now, row)
         Job.every.filter(project=row, state=JobState.RUNNING).update(due_at=now)
 
 

@@ -17,7 +17,7 @@ from django.db.models import F
 from agents.infra.clock import Clock
 from agents.infra.failpoints import failpoint
 from agents.infra.refusals import Conflict, Exhausted, Refused, Unavailable
-from agents.infra.sql import Columns, Given, Insert, Read
+from agents.infra.sql import InsertStatement, Parameter, PartialModel, SelectStatement
 from agents.models import Host, HostEvent, HostStatus
 from jobs.host_sync import lost_hosts, samples
 from jobs.lifecycle.advance import QUEUED_LOOK, advance
@@ -45,18 +45,20 @@ __all__ = [
     "submit",
 ]
 
-MOST_REQUEST_ID = 200
+MAX_REQUEST_ID = 200
 ID_TRIES = 5
 
-_JOB = Columns(Job)
-_of_request = Read(
+_JOB = PartialModel(Job)
+_of_request = SelectStatement(
     lambda: (
-        Job.every.filter(project=Given("project"), owner=Given("owner"), request_id=Given("request"))
+        Job.every.filter(
+            project=Parameter("project"), owner=Parameter("owner"), request_id=Parameter("request")
+        )
         .order_by()
         .values_list(*_JOB.names)
     )
 )
-_insert_job, _insert_transition = Insert(Job), Insert(Transition)
+_insert_job, _insert_transition = InsertStatement(Job), InsertStatement(Transition)
 
 
 def submit(
@@ -79,7 +81,7 @@ def submit(
     if project.archived_at is not None:
         raise Refused("project", f"Project {project.name} is archived: it takes no jobs any more.")
     check_priority(asked, project, may_prioritize)
-    if storage.low():
+    if storage.is_disk_low():
         raise Unavailable("The disk of this console is nearly full. Nothing is accepted until there is room.")
     never = capacity.refusal(asked.job_spec, location, types)
     if never is not None:
@@ -159,7 +161,7 @@ def delete(job: Job, actor: str, now: datetime) -> None:
 def remove_host(host: Host, actor: str, now: datetime) -> None:
     """Out of service, for good. Refused while something may run there."""
     with transaction.atomic():
-        pass_lock.claim()  # nobody is placed on it meanwhile
+        pass_lock.lock_pass()  # nobody is placed on it meanwhile
         row = Host.every.select_for_update(no_key=True).get(pk=host.pk)
         holding = Run.objects.filter(host=row, released_at=None).count()
         if holding:
@@ -180,8 +182,8 @@ def _unread(host: Host) -> bool:
 
 
 def _check_request_id(request_id: str) -> None:
-    if not 0 < len(request_id) <= MOST_REQUEST_ID or not request_id.isprintable():
-        raise Refused("request_id", f"must be 1 to {MOST_REQUEST_ID} printable characters.")
+    if not 0 < len(request_id) <= MAX_REQUEST_ID or not request_id.isprintable():
+        raise Refused("request_id", f"must be 1 to {MAX_REQUEST_ID} printable characters.")
 
 
 def _same_request(project: Project, user: User, request_id: str) -> Job | None:
@@ -242,7 +244,7 @@ def _rows(
             request_id=request_id,
             spec=spec,
             labels=dict(asked.labels),
-            machine_types=machine_types.frozen(asked.job_spec, types),
+            machine_types=machine_types.types_to_keep(asked.job_spec, types),
             replica_count=len(seats),
             **capacity.columns_of(asked.job_spec, asked.labels, types, project.highest_priority),
             state=JobState.QUEUED,

@@ -20,7 +20,7 @@ from jobs.wake import announce
 SAY_SO = timedelta(seconds=10)
 SILENT = timedelta(seconds=45)
 # Of one person at once.
-MOST_OPEN = 20
+MAX_OPEN = 20
 
 
 def why_not(run: Run) -> str | None:
@@ -36,9 +36,7 @@ def why_not(run: Run) -> str | None:
 def too_many(user: User) -> str | None:
     """Each holds a connection to a host and threads of a web process."""
     open_ones = ShellSession.objects.filter(user=user, closed_at=None).count()
-    return (
-        f"{MOST_OPEN} shells of yours are open already. Close one first." if open_ones >= MOST_OPEN else None
-    )
+    return f"{MAX_OPEN} shells of yours are open already. Close one first." if open_ones >= MAX_OPEN else None
 
 
 def opened(run: Run, user: User, address: str, now: datetime) -> ShellSession:

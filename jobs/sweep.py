@@ -18,7 +18,7 @@ from django.db.models import F, Q
 
 from agents.hosts import host_history
 from agents.infra.clock import Clock
-from agents.infra.database_errors import NO_DATABASE
+from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.models import Host
 from jobs import idle_jobs, shells
 from jobs.host_sync import samples
@@ -71,7 +71,7 @@ def sweep(now: datetime) -> None:
     ):
         try:
             part(clock)
-        except NO_DATABASE:
+        except DATABASE_UNAVAILABLE:
             raise  # the database is away: so it is for the other parts
         except Exception:
             log.exception("The sweep's part %r failed; the others go on.", part.__name__)
@@ -85,11 +85,11 @@ def wake(clock: Clock) -> None:
 
 
 def place(clock: Clock) -> None:
-    scheduler.unasked(clock.now())
+    scheduler.schedule_unasked(clock.now())
 
 
 def prove(clock: Clock) -> None:
-    verify.prove(verify.due(clock.now(), PROOFS), clock.now())
+    verify.verify_logs(verify.due_for_verification(clock.now(), PROOFS), clock.now())
 
 
 def roll_long(clock: Clock) -> None:
@@ -109,10 +109,10 @@ def coarsen(clock: Clock) -> None:
 
 
 def tell(clock: Clock) -> None:
-    notices.gather(clock.now())
+    notices.gather_notices(clock.now())
     if claim("waits", EVERY_WAITS, clock.now()):
         notices.gather_waits(clock.now())
-    notices.post_due(clock.now())
+    notices.send_due(clock.now())
 
 
 def stop_idle(clock: Clock) -> None:
@@ -183,7 +183,7 @@ def left_out(words: str, run: str) -> Iterator[None]:
     """One log that cannot be worked on must not keep the others from it."""
     try:
         yield
-    except NO_DATABASE:
+    except DATABASE_UNAVAILABLE:
         raise
     except Exception:
         log.exception(words, run)

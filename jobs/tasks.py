@@ -9,7 +9,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from agents.infra.clock import Clock
-from agents.infra.database_errors import NO_DATABASE
+from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.links import fleet
 from jobs import sweep as sweeping
 from jobs.lifecycle import advance as advancing
@@ -18,37 +18,37 @@ from jobs.notifications import sender
 from jobs.scheduling import scheduler as scheduling
 
 
-@shared_task(name="jobs.tasks.advance", throws=NO_DATABASE)
+@shared_task(name="jobs.tasks.advance", throws=DATABASE_UNAVAILABLE)
 def advance(ids: list[int]) -> None:
     advancing.advance(ids, Clock())
 
 
-@shared_task(name="jobs.tasks.schedule", throws=NO_DATABASE)
+@shared_task(name="jobs.tasks.schedule", throws=DATABASE_UNAVAILABLE)
 def schedule() -> None:
     scheduling.schedule(timezone.now())
 
 
-@shared_task(name="jobs.tasks.sweep", throws=NO_DATABASE)
+@shared_task(name="jobs.tasks.sweep", throws=DATABASE_UNAVAILABLE)
 def sweep() -> None:
     sweeping.sweep(timezone.now())
 
 
-@shared_task(name="jobs.tasks.roll", throws=NO_DATABASE)
+@shared_task(name="jobs.tasks.roll", throws=DATABASE_UNAVAILABLE)
 def roll(runs: list[str]) -> None:
     sweeping.roll(runs)
 
 
-@shared_task(name="jobs.tasks.notify", throws=NO_DATABASE)
+@shared_task(name="jobs.tasks.notify", throws=DATABASE_UNAVAILABLE)
 def notify(notice_ids: list[int]) -> None:
-    sender.postman.put(notice_ids)
+    sender.notification_sender.put(notice_ids)
 
 
-@shared_task(name="jobs.tasks.dispatch", throws=NO_DATABASE)
+@shared_task(name="jobs.tasks.dispatch", throws=DATABASE_UNAVAILABLE)
 def dispatch(host_ids: list[int]) -> None:
     """Only ever consumed by a dispatcher, in whose process the links are."""
-    fleet.poke(host_ids)
+    fleet.wake_hosts(host_ids)
 
 
-@shared_task(name="jobs.tasks.enrol", throws=NO_DATABASE)
+@shared_task(name="jobs.tasks.enrol", throws=DATABASE_UNAVAILABLE)
 def enrol(host_id: int) -> None:
     checks.checker.put(host_id)

@@ -11,11 +11,11 @@ from django.utils.text import slugify
 
 from agents.hosts import host_history
 from agents.models import Host, Location
-from agents.ssh.targets import ADDRESS, USER, parse_jumps, split_place
+from agents.ssh.targets import ADDRESS, USER, parse_address, parse_jumps
 
 DEFAULT_LOCATION = "default"
 MAX_PASTED = 500
-MOST_TOLD = 50
+MAX_TOLD = 50
 
 
 class Refused(ValueError):
@@ -75,7 +75,7 @@ def add(
                 status_since=now,
                 due_at=now,
             )
-            host_history.note(host.pk, "added", f"{user}@{address}:{port}", actor, now)
+            host_history.add(host.pk, "added", f"{user}@{address}:{port}", actor, now)
     except IntegrityError:
         raise Refused("name", f"A host named {name!r} exists already. Choose another name.") from None
     return host
@@ -92,7 +92,7 @@ def parse_many(text: str, user: str = "") -> list[Row]:
         except Refused as refused:
             wrong.append(refused.message)
     if wrong:
-        raise RefusedLines(wrong[:MOST_TOLD])
+        raise RefusedLines(wrong[:MAX_TOLD])
     if not rows:
         raise Refused("hosts", "There is no host in the text. One a line: name user@address:port")
     if len(rows) > MAX_PASTED:
@@ -136,7 +136,7 @@ def _row(number: int, words: Sequence[str], user: str) -> Row:
             "hosts", f"Line {number}: more than a name, an address and a jump: {' '.join(rest[1:])}"
         )
     try:
-        who, address, port = split_place(where, user)
+        who, address, port = parse_address(where, user)
     except ValueError as error:
         raise Refused("hosts", f"Line {number}: {error}.") from None
     row = Row(name or slugify(address.replace(".", "-")), address, port, who, rest[0] if rest else "")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from agents.hosts import topology
-from agents.hosts.probe import CardOut, Facts
+from agents.hosts.probe import HostFacts, UnusableCard
 
 # Every line of the list, in the order in which it is shown. Those in NEEDED must be right before a job is placed there.
 ORDER = (
@@ -28,15 +28,15 @@ ORDER = (
 NEEDED = frozenset({"Reachable", "Host key", "Login", "Python", "Disk", "After logout", "CPUs", "GPUs"})
 
 OLDEST_PYTHON = (3, 7)
-LEAST_FREE_MB = 100
+MIN_FREE_MB = 100
 CLOCK_TOLERANCE_S = 5.0
-LEAST_SESSIONS = 4
+MIN_SESSIONS = 4
 LOST_CURE = "Reboot the machine; dmesg (NVRM, Xid) says why. A card that is lost again is loose or broken."
 MISSING_CURE = f"{LOST_CURE} One that was taken out needs nothing."
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class CheckItem:
     """`ok` None: not known yet, or worth knowing without being wrong."""
 
     name: str
@@ -48,7 +48,7 @@ class Item:
         return asdict(self)
 
 
-def usable(rows: Iterable[Mapping[str, object]]) -> bool:
+def is_usable(rows: Iterable[Mapping[str, object]]) -> bool:
     """Whether a stored checklist allows jobs: every needed line is there and not wrong."""
     found = {str(row["name"]): row["ok"] for row in rows}
     return all(found.get(name, False) is not False for name in NEEDED)
@@ -58,7 +58,7 @@ def failures(rows: Iterable[Mapping[str, object]]) -> list[str]:
     return [f"{r['name']}: {r['text']}" for r in rows if r["ok"] is False]
 
 
-def judge(facts: Facts, clock_offset_s: float, missing: Sequence[str] = ()) -> list[Item]:
+def check_facts(facts: HostFacts, clock_offset_s: float, missing: Sequence[str] = ()) -> list[CheckItem]:
     """Every line that needs a login to be known. `missing`: GPUs that were here before, as they are called."""
     return [
         _python(facts),
@@ -67,25 +67,25 @@ def judge(facts: Facts, clock_offset_s: float, missing: Sequence[str] = ()) -> l
         _after_logout(facts),
         _ssh_limits(facts),
         _clock(clock_offset_s),
-        Item(
+        CheckItem(
             "CPUs", facts.cpus > 0, f"{facts.cpus} CPUs", "" if facts.cpus else "nproc must work on the host"
         ),
         _memory(facts),
         _gpus(facts, missing),
-        Item("Runtimes", None, ", ".join(["host", *facts.runtimes])),
+        CheckItem("Runtimes", None, ", ".join(["host", *facts.runtimes])),
         _containment(facts),
     ]
 
 
-def in_order(items: Sequence[Item]) -> list[Item]:
+def in_order(items: Sequence[CheckItem]) -> list[CheckItem]:
     return sorted(items, key=lambda item: ORDER.index(item.name))
 
 
-def _python(facts: Facts) -> Item:
+def _python(facts: HostFacts) -> CheckItem:
     parts = facts.python.split(".")[:2]
     version = tuple(int(p) for p in parts if p.isdigit())
     fine = version >= OLDEST_PYTHON
-    return Item(
+    return CheckItem(
         "Python",
         fine,
         f"python3 is {facts.python}",
@@ -93,52 +93,54 @@ def _python(facts: Facts) -> Item:
     )
 
 
-def _disk(facts: Facts) -> Item:
+def _disk(facts: HostFacts) -> CheckItem:
     disk = facts.disk
     size = f"{disk.free_mb / 1024:.1f} of {disk.total_mb / 1024:.1f} GiB free"
     text = f"{size}, {disk.fstype or 'unknown file system'} at {disk.path}"
     if not disk.writable:
-        return Item("Disk", False, text, f"{disk.path} must be writable for {facts.user}.")
-    if disk.free_mb < LEAST_FREE_MB:
-        return Item("Disk", False, text, f"Free at least {LEAST_FREE_MB} MB at {disk.path}.")
+        return CheckItem("Disk", False, text, f"{disk.path} must be writable for {facts.user}.")
+    if disk.free_mb < MIN_FREE_MB:
+        return CheckItem("Disk", False, text, f"Free at least {MIN_FREE_MB} MB at {disk.path}.")
     if not disk.local:
         cure = (
             "Starts wait for a network file system and locks may not hold on it. Use a local home directory."
         )
-        return Item("Disk", None, text + " (not local)", cure)
-    return Item("Disk", True, text)
+        return CheckItem("Disk", None, text + " (not local)", cure)
+    return CheckItem("Disk", True, text)
 
 
-def _reboot_safe(facts: Facts) -> Item:
+def _reboot_safe(facts: HostFacts) -> CheckItem:
     if facts.disk.survives_reboot:
-        return Item("Reboot-safe", True, "What is written there is still there after a reboot.")
+        return CheckItem("Reboot-safe", True, "What is written there is still there after a reboot.")
     cure = "Runs and their logs are lost when this machine reboots. Put the home directory on a real disk."
-    return Item("Reboot-safe", None, f"{facts.disk.fstype} is emptied by a reboot.", cure)
+    return CheckItem("Reboot-safe", None, f"{facts.disk.fstype} is emptied by a reboot.", cure)
 
 
-def _after_logout(facts: Facts) -> Item:
+def _after_logout(facts: HostFacts) -> CheckItem:
     if facts.kill_user_processes and not facts.linger:
         cure = f"As root: loginctl enable-linger {facts.user} (or KillUserProcesses=no in logind.conf)"
-        return Item("After logout", False, "logind kills this user's processes at logout.", cure)
-    return Item("After logout", True, "Processes live on when the connection ends.")
+        return CheckItem("After logout", False, "logind kills this user's processes at logout.", cure)
+    return CheckItem("After logout", True, "Processes live on when the connection ends.")
 
 
-def _ssh_limits(facts: Facts) -> Item:
+def _ssh_limits(facts: HostFacts) -> CheckItem:
     if facts.max_sessions is None:
-        return Item(
+        return CheckItem(
             "SSH limits", None, "sshd's settings are not readable for this user; its defaults are assumed."
         )
     text = f"MaxSessions {facts.max_sessions}, MaxStartups {facts.max_startups or 'unknown'}"
-    if facts.max_sessions < LEAST_SESSIONS:
-        return Item("SSH limits", None, text, f"Set MaxSessions to {LEAST_SESSIONS} or more in sshd_config.")
-    return Item("SSH limits", True, text)
+    if facts.max_sessions < MIN_SESSIONS:
+        return CheckItem(
+            "SSH limits", None, text, f"Set MaxSessions to {MIN_SESSIONS} or more in sshd_config."
+        )
+    return CheckItem("SSH limits", True, text)
 
 
-def _clock(offset_s: float) -> Item:
+def _clock(offset_s: float) -> CheckItem:
     words = f"{abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'} this server"
     if abs(offset_s) <= CLOCK_TOLERANCE_S:
-        return Item("Clock", True, words)
-    return Item(
+        return CheckItem("Clock", True, words)
+    return CheckItem(
         "Clock",
         None,
         words,
@@ -146,38 +148,43 @@ def _clock(offset_s: float) -> Item:
     )
 
 
-def _memory(facts: Facts) -> Item:
+def _memory(facts: HostFacts) -> CheckItem:
     size = f"{facts.memory_mb / 1024:.1f} GiB"
     if facts.memory_limits:
-        return Item("Memory", facts.memory_mb > 0 or None, f"{size}; a machine type's limit is enforced")
+        return CheckItem("Memory", facts.memory_mb > 0 or None, f"{size}; a machine type's limit is enforced")
     cure = (
         "A run may use more than its machine type has, and take it from others. A cgroup with the memory controller"
         " that belongs to this login (systemd: Delegate=memory) enforces the limit."
     )
-    return Item("Memory", None, f"{size}; a machine type's limit is not enforced here", cure)
+    return CheckItem("Memory", None, f"{size}; a machine type's limit is not enforced here", cure)
 
 
-def _gpus(facts: Facts, missing: Sequence[str]) -> Item:
+def _gpus(facts: HostFacts, missing: Sequence[str]) -> CheckItem:
     if facts.gpu_error:
-        return Item("GPUs", False, facts.gpu_error, "Make nvidia-smi work for this user, then check again.")
+        return CheckItem(
+            "GPUs", False, facts.gpu_error, "Make nvidia-smi work for this user, then check again."
+        )
     out = [_card_out(card) for card in facts.gpus_out]
     out += [(f"{name} was here before and is not listed any more", MISSING_CURE) for name in missing]
     parts = _usable_gpus(facts)
     if not out:
-        return Item("GPUs", True, "; ".join(parts))
+        return CheckItem("GPUs", True, "; ".join(parts))
     parts.append("not used: " + ", ".join(text for text, _ in out))
     # The other cards, and the CPUs, are as good as before.
-    return Item("GPUs", None, "; ".join(parts), " ".join(dict.fromkeys(cure for _, cure in out)))
+    return CheckItem("GPUs", None, "; ".join(parts), " ".join(dict.fromkeys(cure for _, cure in out)))
 
 
-def _usable_gpus(facts: Facts) -> list[str]:
+def _usable_gpus(facts: HostFacts) -> list[str]:
     if not facts.gpus:
         return ["none" if facts.nvidia_smi else "none (no nvidia-smi)"]
     kinds: dict[str, int] = {}
     for device in facts.gpus:
         label = f"{device.model} {device.memory_mb / 1024:.0f} GiB"
         kinds[label] = kinds.get(label, 0) + 1
-    parts = [", ".join(f"{n} × {label}" for label, n in kinds.items()), topology.words(facts.topology)]
+    parts = [
+        ", ".join(f"{n} × {label}" for label, n in kinds.items()),
+        topology.topology_text(facts.topology),
+    ]
     if facts.gpu_unseen:
         parts.append(
             f"who has a device open is seen of this login only ({facts.gpu_unseen} processes of others are not):"
@@ -186,7 +193,7 @@ def _usable_gpus(facts: Facts) -> list[str]:
     return [part for part in parts if part]
 
 
-def _card_out(card: CardOut) -> tuple[str, str]:
+def _card_out(card: UnusableCard) -> tuple[str, str]:
     """(which card and what is wrong with it, the cure)."""
     number = "N" if card.index is None else str(card.index)
     name = f"GPU {number}" + (f" ({card.uuid})" if card.uuid else "")
@@ -199,7 +206,7 @@ def _card_out(card: CardOut) -> tuple[str, str]:
     return card.text if card.index is None and card.text else f"{name} does not answer", LOST_CURE
 
 
-def _containment(facts: Facts) -> Item:
+def _containment(facts: HostFacts) -> CheckItem:
     strong = facts.containment == "cgroup"
     text, cure = facts.containment_text or facts.containment, ""
     if facts.pid_namespace is False and not strong:
@@ -210,4 +217,4 @@ def _containment(facts: Facts) -> Item:
         cure = "A process that hides on purpose may escape a stop."
         cure += " A delegated cgroup (systemd user session) closes that"
         cure += ", and so does a PID namespace for each run." if facts.pid_namespace else "."
-    return Item("Containment", strong or None, text, cure)
+    return CheckItem("Containment", strong or None, text, cure)

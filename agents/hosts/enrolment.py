@@ -14,10 +14,10 @@ from django.db import transaction
 
 from agents.hosts import checklist, host_history, inventory, probe
 from agents.hosts.adding import Refused
-from agents.hosts.checklist import Item
+from agents.hosts.checklist import CheckItem
 from agents.models import Host, HostStatus
 from agents.ssh import install_runner, keys
-from agents.ssh.dial import AuthFailed, DialError, KeyChanged, KeyUnknown, dial, run
+from agents.ssh.dial import AuthFailed, DialError, HostKeyChanged, HostKeyUnknown, dial, run_command
 from agents.ssh.host_keys import fingerprint
 from agents.ssh.targets import Target
 
@@ -28,33 +28,33 @@ LOOK_AGAIN = timedelta(minutes=1)
 SPOKEN_TO = timedelta(seconds=20)
 
 
-def nobody() -> None:
+def no_listener() -> None:
     """Tells nobody: the default for those who do not watch a check."""
 
 
-def offer(host_id: int, now: datetime) -> str:
+def fetch_host_key(host_id: int, now: datetime) -> str:
     """Dial as far as the key exchange, write down an unknown key; its fingerprint, or "" when none is open."""
     host = Host.objects.get(pk=host_id)
     try:
         dial(Target.of(host), keys.private()).close()
-    except KeyUnknown as unknown:
+    except HostKeyUnknown as unknown:
         _keep_offer(host, unknown.at, unknown.offered, now)
         return fingerprint(unknown.offered)
-    except KeyChanged as changed:
+    except HostKeyChanged as changed:
         _keep_offer(host, changed.at, changed.offered, now)
         host_history.set_status(host.pk, HostStatus.BLOCKED, _changed_words(changed), now)
         return fingerprint(changed.offered)
     except AuthFailed:
         return ""  # the key is the pinned one; the login is the checklist's matter
     except DialError as error:
-        items = [Item("Reachable", False, str(error), _reach_cure(host))]
+        items = [CheckItem("Reachable", False, str(error), _reach_cure(host))]
         _keep_checklist(host.pk, items)
         Host.every.filter(pk=host.pk).update(last_error=str(error)[:2000], due_at=now + timedelta(seconds=30))
         raise
     return ""
 
 
-def accept(host_id: int, shown: str, actor: str, now: datetime) -> None:
+def accept_host_key(host_id: int, shown: str, actor: str, now: datetime) -> None:
     """A named person says: that fingerprint is this machine's. It is pinned, and the check is due."""
     with transaction.atomic():
         host = Host.objects.select_for_update().get(pk=host_id)
@@ -75,27 +75,27 @@ def accept(host_id: int, shown: str, actor: str, now: datetime) -> None:
         host.status, host.status_since = HostStatus.CHECKING, now
         host.last_error, host.due_at = "", now
         host.save()
-        host_history.note(host.pk, "key_accepted", what, actor, now)
+        host_history.add(host.pk, "key_accepted", what, actor, now)
 
 
-def check(host_id: int, now: datetime, tell: Callable[[], None] = nobody) -> list[Item]:
+def check(host_id: int, now: datetime, tell: Callable[[], None] = no_listener) -> list[CheckItem]:
     """The whole checklist, saved as it grows; the host is UP afterwards only if it is usable."""
     host = Host.objects.get(pk=host_id)
-    items: list[Item] = []
+    items: list[CheckItem] = []
     try:
         transport = dial(Target.of(host), keys.private())
     except DialError as error:
         return _dial_failed(host, error, now, tell)
     try:
         items = _greeting(host)
-        if not checklist.usable(host.checklist):
+        if not checklist.is_usable(host.checklist):
             # How far it is. Of a host that jobs may be placed on, the last whole list stays until the next one is.
             _keep_checklist(host.pk, items)
             tell()
         items += _look(host, transport, now)
-    except (DialError, probe.NotAProbe, OSError, paramiko.SSHException) as error:
+    except (DialError, probe.InvalidProbe, OSError, paramiko.SSHException) as error:
         items.append(
-            Item("Python", False, str(error)[:500], "python3 must run for this login. See the error.")
+            CheckItem("Python", False, str(error)[:500], "python3 must run for this login. See the error.")
         )
     finally:
         transport.close()
@@ -109,12 +109,12 @@ def _keep_offer(host: Host, at: str, offered: str, now: datetime) -> None:
     """Written and told once, though a hint and the sweep may both be looking."""
     rows = Host.every.filter(pk=host.pk).exclude(offered_key=offered, offered_at=at)
     if rows.update(offered_key=offered, offered_at=at, last_error=""):
-        host_history.note(
+        host_history.add(
             host.pk, "key_offered", f"{fingerprint(offered)} of {at or host.address}", "trainyard", now
         )
 
 
-def _changed_words(changed: KeyChanged) -> str:
+def _changed_words(changed: HostKeyChanged) -> str:
     return (
         f"The host key changed: {fingerprint(changed.pinned)} was accepted, "
         f"{fingerprint(changed.offered)} is shown now. Nothing is sent until a person accepts it."
@@ -125,33 +125,35 @@ def _reach_cure(host: Host) -> str:
     return f"From this machine, try: ssh -p {host.port} {host.user}@{host.address}"
 
 
-def _greeting(host: Host) -> list[Item]:
+def _greeting(host: Host) -> list[CheckItem]:
     return [
-        Item("Reachable", True, f"{host.address}:{host.port} answers."),
-        Item("Host key", True, f"{fingerprint(host.pinned_key)}, accepted by {host.key_accepted_by}"),
-        Item("Login", True, f"as {host.user}"),
+        CheckItem("Reachable", True, f"{host.address}:{host.port} answers."),
+        CheckItem("Host key", True, f"{fingerprint(host.pinned_key)}, accepted by {host.key_accepted_by}"),
+        CheckItem("Login", True, f"as {host.user}"),
     ]
 
 
-def _dial_failed(host: Host, error: DialError, now: datetime, tell: Callable[[], None]) -> list[Item]:
+def _dial_failed(host: Host, error: DialError, now: datetime, tell: Callable[[], None]) -> list[CheckItem]:
     status = HostStatus.UNREACHABLE
-    if isinstance(error, KeyUnknown | KeyChanged):
+    if isinstance(error, HostKeyUnknown | HostKeyChanged):
         _keep_offer(host, error.at, error.offered, now)
-        reached = Item("Reachable", True, f"{host.address}:{host.port} answers.")
-        changed = isinstance(error, KeyChanged)
-        words = _changed_words(error) if isinstance(error, KeyChanged) else "Its key waits to be accepted."
+        reached = CheckItem("Reachable", True, f"{host.address}:{host.port} answers.")
+        changed = isinstance(error, HostKeyChanged)
+        words = (
+            _changed_words(error) if isinstance(error, HostKeyChanged) else "Its key waits to be accepted."
+        )
         items = [
             reached,
-            Item("Host key", False, words, "Compare the fingerprint with the host's, then accept it."),
+            CheckItem("Host key", False, words, "Compare the fingerprint with the host's, then accept it."),
         ]
         status = HostStatus.BLOCKED if changed else HostStatus.NEW
         error_text = words if changed else ""  # to wait for a person is no error
     elif isinstance(error, AuthFailed):
         cure = "Put this line into ~/.ssh/authorized_keys of the login: " + keys.public_line()
-        items = [*_greeting(host)[:2], Item("Login", False, str(error), cure)]
+        items = [*_greeting(host)[:2], CheckItem("Login", False, str(error), cure)]
         status, error_text = HostStatus.AUTH_FAILED, str(error)
     else:
-        items = [Item("Reachable", False, str(error), _reach_cure(host))]
+        items = [CheckItem("Reachable", False, str(error), _reach_cure(host))]
         error_text = str(error)
         if _spoken_to(host.pk, now):
             # Too busy for a second login, perhaps. Whoever holds the link knows better whether it answers.
@@ -172,28 +174,28 @@ def _spoken_to(host_id: int, now: datetime) -> bool:
     return spoken_to.filter(pk=host_id).exists()
 
 
-def _look(host: Host, transport: paramiko.Transport, now: datetime) -> list[Item]:
+def _look(host: Host, transport: paramiko.Transport, now: datetime) -> list[CheckItem]:
     sha = install_runner.put_runner(transport)
     before = time.time()
-    answer = run(transport, install_runner.command(sha, "probe"), timeout=PROBE_TIMEOUT_S)
+    answer = run_command(transport, install_runner.command(sha, "probe"), timeout=PROBE_TIMEOUT_S)
     middle = (before + time.time()) / 2
     if not answer.stdout.strip():
-        raise probe.NotAProbe(answer.stderr.decode("utf-8", "replace").strip() or "the probe said nothing")
+        raise probe.InvalidProbe(answer.stderr.decode("utf-8", "replace").strip() or "the probe said nothing")
     facts = probe.parse(answer.stdout)
     offset = facts.wall - middle
     clashes = inventory.keep_facts(host.pk, facts, offset, now)
-    judged = checklist.judge(facts, offset, inventory.missing(host.pk, facts))
+    judged = checklist.check_facts(facts, offset, inventory.missing(host.pk, facts))
     return [*(i for i in judged if not (clashes and i.name == "GPUs")), *clashes[:1]]
 
 
-def _keep_checklist(host_id: int, items: Sequence[Item]) -> None:
+def _keep_checklist(host_id: int, items: Sequence[CheckItem]) -> None:
     Host.every.filter(pk=host_id).update(checklist=[item.as_row() for item in items])
 
 
-def _finish(host: Host, items: Sequence[Item], now: datetime) -> None:
+def _finish(host: Host, items: Sequence[CheckItem], now: datetime) -> None:
     rows = [item.as_row() for item in items]
     _keep_checklist(host.pk, items)
-    fine = checklist.usable(rows)
+    fine = checklist.is_usable(rows)
     status = HostStatus.UP if fine else HostStatus.UNUSABLE
     host_history.set_status(host.pk, status, "" if fine else "; ".join(checklist.failures(rows)), now)
     Host.every.filter(pk=host.pk).update(seen_at=now, due_at=now + _until_next(host.pk, fine, now))

@@ -15,19 +15,19 @@ from typing import Any
 from django.db import transaction
 
 from agents.hosts import host_history
-from agents.infra.text import clean
+from agents.infra.text import clean_text
 from agents.models import Gpu, GpuState, Host
 
 TRAINYARD = "trainyard"
-MOST_GPUS = 256
-MOST_HOLDERS = 16
-MOST_PID = 2**31
-LONGEST_AGE_S = 10 * 365 * 86400
+MAX_GPUS = 256
+MAX_HOLDERS = 16
+MAX_PID = 2**31
+MAX_AGE_S = 10 * 365 * 86400
 HOW = {"compute": "", "open": ", by its open device", "lock": ", by its lock"}
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class WatchedGpus:
     """What a host is to look at: these GPUs, those of `soon` free after one look; and whom to kill on which."""
 
     gpus: tuple[str, ...] = ()
@@ -37,23 +37,23 @@ class Watch:
 
 def quarantine(host_id: int, busy: Mapping[str, object], why: str, now: datetime) -> bool:
     """Keep these GPUs out of use. The caller's transaction holds the host, and writes the fact that says so."""
-    rows = out = Gpu.objects.filter(host_id=host_id, uuid__in=[str(uuid) for uuid in busy][:MOST_GPUS])
+    rows = out = Gpu.objects.filter(host_id=host_id, uuid__in=[str(uuid) for uuid in busy][:MAX_GPUS])
     for gpu in rows.order_by("pk"):
         _keep_out(gpu, parse_holders(busy[gpu.uuid], now), why, now)
     return out.exists()
 
 
-def told(host_id: int, token: int, report: Mapping[str, Any], now: datetime) -> bool:
+def record_look(host_id: int, token: int, report: Mapping[str, Any], now: datetime) -> bool:
     """What the host saw on the GPUs that it watches. True if one of them may be used again."""
     found = report.get("gpus")
     seen: Mapping[str, object] = found if isinstance(found, dict) else {}
     free = report.get("free")
     proved = {uuid for uuid in free if isinstance(uuid, str)} if isinstance(free, list) else set()
-    error = clean(report.get("error") or "", 500)
+    error = clean_text(report.get("error") or "", 500)
     with transaction.atomic():
         if not _held(host_id, token):
             return False
-        rows = Gpu.objects.filter(host_id=host_id, uuid__in=[str(uuid) for uuid in seen][:MOST_GPUS])
+        rows = Gpu.objects.filter(host_id=host_id, uuid__in=[str(uuid) for uuid in seen][:MAX_GPUS])
         freed = False
         for gpu in rows.exclude(state=GpuState.OK).order_by("pk"):
             holders = parse_holders(seen[gpu.uuid], now)
@@ -65,24 +65,26 @@ def told(host_id: int, token: int, report: Mapping[str, Any], now: datetime) -> 
     return freed
 
 
-def told_evicted(host_id: int, token: int, answer: Mapping[str, Any], now: datetime) -> bool:
+def record_eviction(host_id: int, token: int, answer: Mapping[str, Any], now: datetime) -> bool:
     """What became of those who were to be killed. Who was asked for nobody answers nothing: that would be forged."""
     words = answer.get("words")
-    text = "; ".join(clean(word, 100) for word in words[:MOST_HOLDERS]) if isinstance(words, list) else ""
+    text = "; ".join(clean_text(word, 100) for word in words[:MAX_HOLDERS]) if isinstance(words, list) else ""
     with transaction.atomic():
         if not _held(host_id, token):
             return False
-        asked = Gpu.objects.filter(host_id=host_id, uuid=clean(answer.get("gpu", ""), 80)).exclude(evict=[])
+        asked = Gpu.objects.filter(host_id=host_id, uuid=clean_text(answer.get("gpu", ""), 80)).exclude(
+            evict=[]
+        )
         for gpu in asked:
-            host_history.note(host_id, "gpu_evicted", f"{_name(gpu)}: {text}", gpu.evict_by or TRAINYARD, now)
+            host_history.add(host_id, "gpu_evicted", f"{_name(gpu)}: {text}", gpu.evict_by or TRAINYARD, now)
             Gpu.objects.filter(pk=gpu.pk).update(evict=[], evict_by="")
     return True
 
 
-def watch(host_id: int) -> Watch:
+def watched_gpus(host_id: int) -> WatchedGpus:
     rows = Gpu.objects.filter(host_id=host_id, present=True).exclude(state=GpuState.OK).order_by("pk")
-    gpus = list(rows.only("uuid", "state", "evict")[:MOST_GPUS])
-    return Watch(
+    gpus = list(rows.only("uuid", "state", "evict")[:MAX_GPUS])
+    return WatchedGpus(
         tuple(gpu.uuid for gpu in gpus),
         tuple(gpu.uuid for gpu in gpus if gpu.state == GpuState.CLEANING),
         tuple((gpu.uuid, tuple((pid, ticks) for pid, ticks in gpu.evict)) for gpu in gpus if gpu.evict),
@@ -92,15 +94,15 @@ def watch(host_id: int) -> Watch:
 # -- what a person may say ---------------------------------------------------------------------------------------------
 
 
-def doubt(gpus: Iterable[Gpu], why: str, actor: str, now: datetime) -> None:
+def mark_unverified(gpus: Iterable[Gpu], why: str, actor: str, now: datetime) -> None:
     """Nobody knows what is on these: out of use until their host has looked once and found nobody."""
     for gpu in gpus:
         rows = Gpu.objects.filter(pk=gpu.pk)
-        rows.update(state=GpuState.CLEANING, state_since=now, state_text=clean(why, 500))
-        host_history.note(gpu.host_id, "gpu_doubted", f"{_name(gpu)}: {why}", actor, now)
+        rows.update(state=GpuState.CLEANING, state_since=now, state_text=clean_text(why, 500))
+        host_history.add(gpu.host_id, "gpu_doubted", f"{_name(gpu)}: {why}", actor, now)
 
 
-def free(gpu: Gpu, actor: str, now: datetime) -> None:
+def release(gpu: Gpu, actor: str, now: datetime) -> None:
     """Use it, whoever is on it. The next start looks again all the same."""
     _free(gpu, "Put back into use by hand.", actor, now)
 
@@ -110,7 +112,7 @@ def evict(gpu: Gpu, actor: str, now: datetime) -> int:
     named = [[row["pid"], row["ticks"]] for row in gpu.holders if row.get("ticks")]
     if named:
         Gpu.objects.filter(pk=gpu.pk).update(evict=named, evict_by=actor[:150])
-        host_history.note(gpu.host_id, "gpu_evict", f"{_name(gpu)}: {words(gpu.holders)}", actor, now)
+        host_history.add(gpu.host_id, "gpu_evict", f"{_name(gpu)}: {holders_text(gpu.holders)}", actor, now)
     return len(named)
 
 
@@ -119,11 +121,11 @@ def evict(gpu: Gpu, actor: str, now: datetime) -> int:
 
 def parse_holders(found: object, now: datetime) -> list[dict[str, Any]]:
     """Foreign rows, made safe to keep. An age becomes a time, which does not grow old."""
-    rows = found[:MOST_HOLDERS] if isinstance(found, list) else []
+    rows = found[:MAX_HOLDERS] if isinstance(found, list) else []
     return [_holder(row, now) for row in rows if isinstance(row, dict)]
 
 
-def words(holders: Sequence[Mapping[str, Any]]) -> str:
+def holders_text(holders: Sequence[Mapping[str, Any]]) -> str:
     """`PID 4711 (python3) of alice since 2026-11-21 14:02 UTC`."""
     return "; ".join(
         f"PID {row['pid']} ({row['name'] or 'not to be seen from there'})"
@@ -137,14 +139,14 @@ def words(holders: Sequence[Mapping[str, Any]]) -> str:
 def _holder(row: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     age_s = row.get("age_s")
     since = ""
-    if isinstance(age_s, int | float) and 0 <= age_s < LONGEST_AGE_S:
+    if isinstance(age_s, int | float) and 0 <= age_s < MAX_AGE_S:
         since = (now - timedelta(seconds=age_s)).isoformat(timespec="seconds")
     return {
-        "pid": _number(row.get("pid"), MOST_PID),
+        "pid": _number(row.get("pid"), MAX_PID),
         "ticks": _number(row.get("ticks"), 2**53),
-        "user": clean(row.get("user", ""), 64),
-        "name": clean(row.get("name", ""), 64),
-        "how": clean(row.get("how", ""), 16),
+        "user": clean_text(row.get("user", ""), 64),
+        "name": clean_text(row.get("name", ""), 64),
+        "how": clean_text(row.get("how", ""), 16),
         "since": since,
     }
 
@@ -154,12 +156,12 @@ def _number(value: object, most: int) -> int:
 
 
 def _keep_out(gpu: Gpu, holders: list[dict[str, Any]], why: str, now: datetime) -> None:
-    why = clean(why, 500) or "Not proved free."
-    text = f"In use by {words(holders)}." if holders else why[0].upper() + why[1:]
+    why = clean_text(why, 500) or "Not proved free."
+    text = f"In use by {holders_text(holders)}." if holders else why[0].upper() + why[1:]
     changes: dict[str, Any] = {"holders": holders, "state_text": text}
     if gpu.state != GpuState.QUARANTINED:
         changes |= {"state": GpuState.QUARANTINED, "state_since": now}
-        host_history.note(gpu.host_id, "gpu_quarantined", f"{_name(gpu)}: {text}", TRAINYARD, now)
+        host_history.add(gpu.host_id, "gpu_quarantined", f"{_name(gpu)}: {text}", TRAINYARD, now)
     Gpu.objects.filter(pk=gpu.pk).update(**changes)
 
 
@@ -167,7 +169,7 @@ def _free(gpu: Gpu, why: str, actor: str, now: datetime) -> None:
     Gpu.objects.filter(pk=gpu.pk).update(
         state=GpuState.OK, state_since=now, state_text="", holders=[], evict=[], evict_by=""
     )
-    host_history.note(gpu.host_id, "gpu_free", f"{_name(gpu)}: {why}", actor, now)
+    host_history.add(gpu.host_id, "gpu_free", f"{_name(gpu)}: {why}", actor, now)
 
 
 def _name(gpu: Gpu) -> str:

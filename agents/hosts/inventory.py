@@ -10,12 +10,12 @@ from datetime import datetime
 from django.db import transaction
 
 from agents.hosts import host_history, probe
-from agents.hosts.checklist import Item
+from agents.hosts.checklist import CheckItem
 from agents.models import Gpu, Host
 
 
 @transaction.atomic
-def keep_facts(host_id: int, facts: probe.Facts, offset: float, now: datetime) -> list[Item]:
+def keep_facts(host_id: int, facts: probe.HostFacts, offset: float, now: datetime) -> list[CheckItem]:
     """All but the boot id: a changed one is proof of a reboot, so only the holder of the lease writes it, in order."""
     Host.every.filter(pk=host_id).update(
         facts=json.loads(json.dumps(asdict(facts))),
@@ -47,19 +47,23 @@ def _keep_gpus(host_id: int, devices: Sequence[probe.Device], now: datetime) -> 
 def _note_missing(host_id: int, uuids: Sequence[str], now: datetime) -> None:
     """A card that fell off its bus, wants a reset or was taken out is out of use until it is listed again."""
     for gpu in Gpu.objects.filter(host_id=host_id, present=True).exclude(uuid__in=uuids):
-        host_history.note(host_id, "gpu_missing", f"{called(gpu)} cannot be used any more.", "trainyard", now)
+        host_history.add(
+            host_id, "gpu_missing", f"{gpu_name(gpu)} cannot be used any more.", "trainyard", now
+        )
     for gpu in Gpu.objects.filter(host_id=host_id, present=False, uuid__in=uuids):
-        host_history.note(host_id, "gpu_back", f"{called(gpu)} can be used again.", "trainyard", now)
+        host_history.add(host_id, "gpu_back", f"{gpu_name(gpu)} can be used again.", "trainyard", now)
     Gpu.objects.filter(host_id=host_id).exclude(uuid__in=uuids).update(present=False)
 
 
-def missing(host_id: int, facts: probe.Facts) -> list[str]:
+def missing(host_id: int, facts: probe.HostFacts) -> list[str]:
     """What the host's GPUs are called that it does not list any more, and says nothing of."""
     told = {card.uuid for card in facts.gpus_out}
-    return [called(gpu) for gpu in Gpu.objects.filter(host_id=host_id, present=False) if gpu.uuid not in told]
+    return [
+        gpu_name(gpu) for gpu in Gpu.objects.filter(host_id=host_id, present=False) if gpu.uuid not in told
+    ]
 
 
-def called(gpu: Gpu) -> str:
+def gpu_name(gpu: Gpu) -> str:
     return f"GPU {gpu.index} ({gpu.uuid})"
 
 
@@ -67,11 +71,11 @@ def _note_moves(host_id: int, uuids: Sequence[str], now: datetime) -> None:
     """A row moves with its device; that it was elsewhere before stays in the books of both."""
     moved = Gpu.objects.filter(uuid__in=uuids).exclude(host_id=host_id).select_related("host")
     for gpu in moved:
-        host_history.note(
+        host_history.add(
             gpu.host_id, "gpu_left", f"{gpu.uuid} was found in another machine.", "trainyard", now
         )
         came = f"{gpu.uuid} came from host {gpu.host.name} (added {gpu.host.created_at:%Y-%m-%d})."
-        host_history.note(host_id, "gpu_came", came, "trainyard", now)
+        host_history.add(host_id, "gpu_came", came, "trainyard", now)
 
 
 def _columns(host_id: int, device: probe.Device) -> dict[str, object]:
@@ -85,6 +89,6 @@ def _columns(host_id: int, device: probe.Device) -> dict[str, object]:
     }
 
 
-def _claimed_elsewhere(gpu: Gpu) -> Item:
+def _claimed_elsewhere(gpu: Gpu) -> CheckItem:
     text = f"{gpu.uuid} is reported by host {gpu.host.name} too."
-    return Item("GPUs", False, text, f"Check {gpu.host.name} again if the GPU was moved here.")
+    return CheckItem("GPUs", False, text, f"Check {gpu.host.name} again if the GPU was moved here.")

@@ -9,14 +9,14 @@ from typing import Any
 
 from agents.hosts import topology
 from agents.hosts.accelerators import accelerator_type
-from agents.infra.text import clean
+from agents.infra.text import clean_text
 
 MAX_DOCUMENT = 1 << 20
 MAX_GPUS = 64
 MAX_MOUNTS = 64
 
 
-class NotAProbe(ValueError):
+class InvalidProbe(ValueError):
     """The host's answer is not the probe's document."""
 
 
@@ -33,7 +33,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class CardOut:
+class UnusableCard:
     """A card that is there, or was, and cannot be used; `why` is mig, reset or lost. `uuid` "": it does not tell it."""
 
     index: int | None
@@ -66,7 +66,7 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostFacts:
     """The probe's document (agents/README.md, mode `probe`)."""
 
     python: str
@@ -79,7 +79,7 @@ class Facts:
     disk: Disk
     shared: tuple[Mount, ...] | None
     gpus: tuple[Device, ...]
-    gpus_out: tuple[CardOut, ...]
+    gpus_out: tuple[UnusableCard, ...]
     gpu_error: str
     topology: Mapping[str, Any]
     gpu_unseen: int
@@ -98,14 +98,14 @@ class Facts:
     max_startups: str
 
 
-def parse(raw: bytes) -> Facts:
+def parse(raw: bytes) -> HostFacts:
     """The probe's one line, whatever a login shell printed before it."""
     return _facts(_document(raw))
 
 
 def _document(raw: bytes) -> Mapping[str, Any]:
     if len(raw) > MAX_DOCUMENT:
-        raise NotAProbe(f"the probe answered with {len(raw)} bytes")
+        raise InvalidProbe(f"the probe answered with {len(raw)} bytes")
     for line in reversed(raw.decode("utf-8", "replace").splitlines()):
         if not line.startswith("{"):
             continue
@@ -115,39 +115,39 @@ def _document(raw: bytes) -> Mapping[str, Any]:
             continue
         if isinstance(found, dict) and found.get("schema") == 1:
             return found
-    raise NotAProbe("no probe document in: " + clean(raw[-300:].decode("utf-8", "replace"), 300))
+    raise InvalidProbe("no probe document in: " + clean_text(raw[-300:].decode("utf-8", "replace"), 300))
 
 
-def _facts(d: Mapping[str, Any]) -> Facts:
+def _facts(d: Mapping[str, Any]) -> HostFacts:
     logout, sshd = _mapping(d.get("logout")), _mapping(d.get("sshd"))
-    return Facts(
-        python=clean(d.get("python", ""), 40),
-        boot_id=clean(d.get("boot_id", ""), 64),
+    return HostFacts(
+        python=clean_text(d.get("python", ""), 40),
+        boot_id=clean_text(d.get("boot_id", ""), 64),
         wall=_number(d.get("wall")),
-        hostname=clean(d.get("hostname", ""), 255),
-        user=clean(d.get("user", ""), 64),
+        hostname=clean_text(d.get("hostname", ""), 255),
+        user=clean_text(d.get("user", ""), 64),
         cpus=_count(d.get("cpus")),
         memory_mb=_count(d.get("memory_mb")),
         disk=_disk(_mapping(d.get("disk"))),
         shared=_mounts(d.get("shared")),
         gpus=_devices(d.get("gpus")),
         gpus_out=_cards_out(d.get("gpus_out")),
-        gpu_error=clean(d.get("gpu_error") or "", 1000),
+        gpu_error=clean_text(d.get("gpu_error") or "", 1000),
         topology=topology.parse(str(d.get("gpu_topology") or "")),
         gpu_unseen=_count(d.get("gpu_unseen")),
         nvidia_smi=d.get("nvidia_smi") is True,
         runtimes=_runtimes(d.get("runtimes")),
-        containment=clean(d.get("containment", "subreaper"), 16),
-        containment_text=clean(d.get("containment_text", ""), 300),
+        containment=clean_text(d.get("containment", "subreaper"), 16),
+        containment_text=clean_text(d.get("containment_text", ""), 300),
         memory_limits=d.get("memory_limits") is True,
         pid_namespace=_answer(d.get("pid_namespace")),
-        pid_namespace_why=clean(d.get("pid_namespace_why") or "", 300),
+        pid_namespace_why=clean_text(d.get("pid_namespace_why") or "", 300),
         kill_user_processes=_answer(logout.get("kill_user_processes")),
         linger=_answer(logout.get("linger")),
         nofile=_count(d.get("nofile")),
         inotify=d.get("inotify") is True,
         max_sessions=_count(sshd.get("max_sessions")) or None,
-        max_startups=clean(sshd.get("max_startups") or "", 40),
+        max_startups=clean_text(sshd.get("max_startups") or "", 40),
     )
 
 
@@ -157,12 +157,12 @@ def _mounts(value: object) -> tuple[Mount, ...] | None:
         return None
     return tuple(
         Mount(
-            path=clean(one.get("path", ""), 500),
-            fstype=clean(one.get("fstype", ""), 40),
-            source=clean(one.get("source", ""), 300),
+            path=clean_text(one.get("path", ""), 500),
+            fstype=clean_text(one.get("fstype", ""), 40),
+            source=clean_text(one.get("source", ""), 300),
             network=one.get("network") is True,
-            root=clean(one.get("root") or "/", 500),
-            device=clean(one.get("device") or "", 40),
+            root=clean_text(one.get("root") or "/", 500),
+            device=clean_text(one.get("device") or "", 40),
         )
         for one in map(_mapping, value[:MAX_MOUNTS])
         if str(one.get("path", "")).startswith("/")
@@ -171,10 +171,10 @@ def _mounts(value: object) -> tuple[Mount, ...] | None:
 
 def _disk(d: Mapping[str, Any]) -> Disk:
     return Disk(
-        path=clean(d.get("path", ""), 500),
+        path=clean_text(d.get("path", ""), 500),
         free_mb=_count(d.get("free_mb")),
         total_mb=_count(d.get("total_mb")),
-        fstype=clean(d.get("fstype", ""), 40),
+        fstype=clean_text(d.get("fstype", ""), 40),
         local=d.get("local") is True,
         survives_reboot=d.get("survives_reboot") is True,
         writable=d.get("writable") is True,
@@ -184,21 +184,23 @@ def _disk(d: Mapping[str, Any]) -> Disk:
 def _devices(found: object) -> tuple[Device, ...]:
     rows = [_mapping(g) for g in found[:MAX_GPUS]] if isinstance(found, list) else []
     devices = {
-        uuid: Device(_count(g.get("index")), uuid, clean(g.get("model", ""), 100), _count(g.get("memory_mb")))
+        uuid: Device(
+            _count(g.get("index")), uuid, clean_text(g.get("model", ""), 100), _count(g.get("memory_mb"))
+        )
         for g in rows
-        if (uuid := clean(g.get("uuid", ""), 80))
+        if (uuid := clean_text(g.get("uuid", ""), 80))
     }
     return tuple(devices.values())
 
 
-def _cards_out(found: object) -> tuple[CardOut, ...]:
+def _cards_out(found: object) -> tuple[UnusableCard, ...]:
     rows = [_mapping(g) for g in found[:MAX_GPUS]] if isinstance(found, list) else []
     return tuple(
-        CardOut(
+        UnusableCard(
             index=None if g.get("index") is None else _count(g["index"]),
-            uuid=clean(g.get("uuid", ""), 80),
-            why=clean(g.get("why", ""), 16),
-            text=clean(g.get("text", ""), 300),
+            uuid=clean_text(g.get("uuid", ""), 80),
+            why=clean_text(g.get("why", ""), 16),
+            text=clean_text(g.get("text", ""), 300),
         )
         for g in rows
     )
@@ -206,7 +208,7 @@ def _cards_out(found: object) -> tuple[CardOut, ...]:
 
 def _runtimes(found: object) -> tuple[str, ...]:
     rows = [_mapping(r) for r in found[:20]] if isinstance(found, list) else []
-    return tuple(clean(f"{r.get('name', '')} {r.get('version', '')}", 80) for r in rows)
+    return tuple(clean_text(f"{r.get('name', '')} {r.get('version', '')}", 80) for r in rows)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

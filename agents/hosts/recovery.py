@@ -18,8 +18,8 @@ import logging
 from datetime import UTC, datetime
 
 from agents.hosts import host_history, seals
-from agents.hosts.seals import Bearer
-from agents.infra.sql import Read
+from agents.hosts.seals import SealOwner
+from agents.infra.sql import SelectStatement
 from agents.models import Host, Recovery
 
 log = logging.getLogger(__name__)
@@ -33,23 +33,25 @@ NOT_OURS = (
     "restored from a backup, put Trainyard into recovery mode yourself (page Recovery)."
 )
 
-_unconfirmed = Read(lambda: Recovery.objects.filter(confirmed_at=None).order_by().values_list("pk")[:1])
+_unconfirmed = SelectStatement(
+    lambda: Recovery.objects.filter(confirmed_at=None).order_by().values_list("pk")[:1]
+)
 
 
-def observing() -> bool:
+def in_recovery_mode() -> bool:
     """Asked before anything is decided or sent."""
     return bool(_unconfirmed())
 
 
 def begin(why: str, now: datetime) -> bool:
-    if observing():
+    if in_recovery_mode():
         return False
     log.error("Recovery mode: %s Nothing is started or stopped until an admin confirms.", why)
     Recovery.objects.create(since=now, why=why)
     return True
 
 
-def compare(host: Host, mark: int, seal: str, now: datetime) -> int:
+def check_mark(host: Host, mark: int, seal: str, now: datetime) -> int:
     """The host greeted, and remembers this mark. The one that the row is to go on from: that of a forger is not it.
 
     A host that never had a mark from this row proves nothing. A late one does not either: it is what we gave before.
@@ -57,9 +59,9 @@ def compare(host: Host, mark: int, seal: str, now: datetime) -> int:
     if mark <= host.mark:
         return host.mark
     late = bool(host.mark) and mark > host.mark + SLACK_S
-    if not seals.is_of_mark(Bearer.of(host), mark, seal):
+    if not seals.is_seal_of_mark(SealOwner.of(host), mark, seal):
         if late:
-            host_history.note_daily(
+            host_history.add_once_a_day(
                 host.pk, FORGED_MARK, NOT_OURS.format(there=_told(mark)), "trainyard", now
             )
         return host.mark

@@ -23,7 +23,7 @@ _PURPOSE = b"trainyard seal 1"
 
 
 @dataclass(frozen=True, slots=True)
-class Bearer:
+class SealOwner:
     """To whom a seal is given: a login on a machine that shows this key, and the row by which we know it."""
 
     host_id: int
@@ -31,11 +31,11 @@ class Bearer:
     key: str
 
     @classmethod
-    def of(cls, host: Host) -> Bearer:
+    def of(cls, host: Host) -> SealOwner:
         return cls(host.pk, host.user, host.pinned_key)
 
 
-def of_run(bearer: Bearer, run: str) -> str:
+def seal_of_run(bearer: SealOwner, run: str) -> str:
     """Goes with the start and with the stop of a run.
 
     Not bound to the row: a host that was added after the backup, and is added again, is the same machine.
@@ -43,16 +43,16 @@ def of_run(bearer: Bearer, run: str) -> str:
     return _seal(_keys()[0], "run", bearer.user, bearer.key, run)
 
 
-def is_of_run(bearer: Bearer, run: str, seal: str) -> bool:
+def is_seal_of_run(bearer: SealOwner, run: str, seal: str) -> bool:
     return any(_same(seal, _seal(key, "run", bearer.user, bearer.key, run)) for key in _keys())
 
 
-def of_mark(bearer: Bearer, mark: int) -> str:
+def seal_of_mark(bearer: SealOwner, mark: int) -> str:
     """Goes with a mark. Bound to the row too, which has a clock of its own; images of machines share their key."""
     return _seal(_keys()[0], "mark", bearer.host_id, bearer.user, bearer.key, mark)
 
 
-def is_of_mark(bearer: Bearer, mark: int, seal: str) -> bool:
+def is_seal_of_mark(bearer: SealOwner, mark: int, seal: str) -> bool:
     words = (bearer.host_id, bearer.user, bearer.key, mark)
     return any(_same(seal, _seal(key, "mark", *words)) for key in _keys())
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-MOST_GPUS = 64
+MAX_GPUS = 64
 # The bigger the nearer: NVLinks count, then how much of the PCIe tree and of the machine lies between.
 WEIGHTS = {"PIX": 40, "PXB": 30, "PSB": 30, "PHB": 20, "NODE": 10, "SYS": 0, "SOC": 0}
 NVLINK = 100
@@ -24,7 +24,7 @@ def parse(text: str) -> dict[str, Any]:
             columns = cells
         elif columns and (named := _GPU.match(cells[0])):
             rows.setdefault(int(named.group(1)), cells)
-    if not columns or len(rows) > MOST_GPUS:
+    if not columns or len(rows) > MAX_GPUS:
         return {}
     place = {int(named.group(1)): at for at, name in enumerate(columns) if (named := _GPU.match(name))}
     links = [
@@ -41,7 +41,7 @@ def parse(text: str) -> dict[str, Any]:
     return {"links": links, "numa": numa}
 
 
-def words(found: Mapping[str, Any]) -> str:
+def topology_text(found: Mapping[str, Any]) -> str:
     """For the checklist: `NVLink between all`, or what the nearest and the farthest pair have between them."""
     weights = [weight for _, _, weight in found.get("links", [])]
     if not weights:

@@ -5,4 +5,4 @@ from __future__ import annotations
 from django.db import InterfaceError, InternalError, OperationalError
 
 # The last one is a connection that the server gave up for dead in the middle of a transaction.
-NO_DATABASE = (OperationalError, InterfaceError, InternalError)
+DATABASE_UNAVAILABLE = (OperationalError, InterfaceError, InternalError)

@@ -16,7 +16,7 @@ Address = TypeVar("Address", bound=Hashable)
 Word = TypeVar("Word", bound=Hashable)
 
 # Longer than a client of Redis waits for an answer.
-LAST_WORDS_S = 6.0
+FLUSH_AT_EXIT_S = 6.0
 
 
 class Outbox(Generic[Address, Word]):
@@ -53,7 +53,7 @@ class Outbox(Generic[Address, Word]):
             thread, self._ending = self._thread, True
             self._changed.notify()
         if thread is not None:
-            thread.join(LAST_WORDS_S)
+            thread.join(FLUSH_AT_EXIT_S)
 
     def _begin(self) -> None:
         self._waiting = {}

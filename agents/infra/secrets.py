@@ -13,17 +13,17 @@ class Unreadable(Exception):
     """It was sealed with another data directory's key."""
 
 
-def seal(value: dict[str, Any]) -> bytes:
-    return _box().encrypt(json.dumps(value).encode())
+def encrypt(value: dict[str, Any]) -> bytes:
+    return _fernet().encrypt(json.dumps(value).encode())
 
 
-def unseal(data: bytes | memoryview) -> dict[str, Any]:
+def decrypt(data: bytes | memoryview) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(_box().decrypt(bytes(data)))
+        found: dict[str, Any] = json.loads(_fernet().decrypt(bytes(data)))
     except InvalidToken:
         raise Unreadable("It was encrypted with another data directory's key. Enter it again.") from None
     return found
 
 
-def _box() -> MultiFernet:
+def _fernet() -> MultiFernet:
     return MultiFernet([Fernet(key) for key in settings.FIELD_KEYS])

@@ -26,7 +26,7 @@ Row = tuple[Any, ...]
 Converter = Callable[[Any, Any, Any], Any]
 
 
-class Given(Expression):
+class Parameter(Expression):
     """A value that is given when the query is asked. `column`: where it is written to."""
 
     def __init__(self, name: str, column: Field[Any, Any] | None = None) -> None:
@@ -50,7 +50,7 @@ class Given(Expression):
 
 @ForeignObject.register_lookup
 @Field.register_lookup
-class Among(Lookup):
+class AmongParameter(Lookup):
     """`pk__among=Given("ids")`: like `in`, but one statement whatever the number of values."""
 
     lookup_name = "among"
@@ -66,7 +66,7 @@ class Among(Lookup):
         return f"{left} {one_of}", [*of_left, *of_right]
 
 
-class _Prepared(psycopg.Cursor[Any]):
+class _PreparedCursor(psycopg.Cursor[Any]):
     """The driver's own. Django's writes the values into the text, which then cannot be prepared."""
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
@@ -76,22 +76,22 @@ class _Prepared(psycopg.Cursor[Any]):
 def _prepared() -> Any:
     connection.ensure_connection()
     with connection.wrap_database_errors:
-        return connection._prepare_cursor(_Prepared(connection.connection))  # type: ignore[attr-defined]
+        return connection._prepare_cursor(_PreparedCursor(connection.connection))  # type: ignore[attr-defined]
 
 
 # One thread at a time spells: the ORM's compiler is not made for two.
-_SPELLING = threading.RLock()
-_ALL: WeakSet[_Statement] = WeakSet()
+_COMPILE_LOCK = threading.RLock()
+_ALL: WeakSet[_PreparedStatement] = WeakSet()
 
 
-def spell_all() -> None:
+def prepare_all() -> None:
     """All that this process has, before anybody asks: a scheduler's first pass would else spell for 50 ms."""
     for statement in list(_ALL):
         with transaction.atomic():  # one that locks rows is spelt nowhere else
             statement.spell()
 
 
-class _Statement:
+class _PreparedStatement:
     """`make` gives the query; it is called once, when the query is first asked."""
 
     def __init__(self, make: Callable[[], QuerySet[Any, Any]]) -> None:
@@ -107,19 +107,19 @@ class _Statement:
 
     @cached_property
     def _spelt(self) -> tuple[str, Sequence[Any]]:
-        with _SPELLING:
+        with _COMPILE_LOCK:
             return self._compiler.as_sql()  # type: ignore[no-any-return]
 
     def _run(self, values: dict[str, Any]) -> Any:
         """The cursor, with the answer."""
         sql, parameters = self._spelt
-        bound = [each.of(values) if isinstance(each, Given) else each for each in parameters]
+        bound = [each.of(values) if isinstance(each, Parameter) else each for each in parameters]
         cursor = _prepared() if connection.vendor == "postgresql" else connection.cursor()
         cursor.execute(sql, bound)
         return cursor
 
 
-class Read(_Statement):
+class SelectStatement(_PreparedStatement):
     """`read(host=1)` answers with the rows of a `values_list`."""
 
     def __call__(self, **values: Any) -> list[Row]:
@@ -145,7 +145,7 @@ class Read(_Statement):
         return tuple(values)
 
 
-class Change(_Statement):
+class UpdateStatement(_PreparedStatement):
     """`change(pk=1, phase="closed")` updates, and answers with how many rows. `columns` get what is given by their
     name; `values` are constants, expressions, or `Given` under another name."""
 
@@ -162,27 +162,27 @@ class Change(_Statement):
         rows = self._make()
         query: Any = rows.query.chain(UpdateQuery)
         field = rows.model._meta.get_field
-        given = {name: Given(name, field(name)) for name in self._columns}
+        given = {name: Parameter(name, field(name)) for name in self._columns}
         query.add_update_values(given | self._values)
         return query.get_compiler(DEFAULT_DB_ALIAS)
 
 
-class Writing:
+class UpdateStatements:
     """A `Change` for each set of columns that are written together: `writing({"phase": "closed"}, run=1)`."""
 
     def __init__(self, make: Callable[[], QuerySet[Any, Any]]) -> None:
         self._make = make
-        self._changes: dict[frozenset[str], Change] = {}
+        self._changes: dict[frozenset[str], UpdateStatement] = {}
 
     def __call__(self, columns: Mapping[str, Any], **values: Any) -> int:
         names = frozenset(columns)
         change = self._changes.get(names)
         if change is None:
-            change = self._changes[names] = Change(self._make, *sorted(names))
+            change = self._changes[names] = UpdateStatement(self._make, *sorted(names))
         return change(**columns, **values)
 
 
-class Insert(Generic[M]):
+class InsertStatement(Generic[M]):
     """`insert(row)` writes a new object as `save` would, but for a key that the database gives: nobody is told it."""
 
     def __init__(self, model: type[M]) -> None:
@@ -207,7 +207,7 @@ class Insert(Generic[M]):
         return row
 
 
-class Columns(Generic[M]):
+class PartialModel(Generic[M]):
     """The columns of a model but for some, and its objects made of them."""
 
     def __init__(self, model: type[M], but: Collection[str] = (), only: Collection[str] = ()) -> None:

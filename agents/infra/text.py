@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def clean(text: object, limit: int = 2000) -> str:
+def clean_text(text: object, limit: int = 2000) -> str:
     """Foreign text without NUL, control characters and lone surrogates; newlines and tabs stay; cut with a mark."""
     kept = "".join(c for c in str(text) if c in "\n\t" or (c.isprintable() and not "\ud800" <= c <= "\udfff"))
     kept = kept.strip()

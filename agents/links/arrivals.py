@@ -6,18 +6,18 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agents.infra.text import clean
+from agents.infra.text import clean_text
 from agents.links.control_plane import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample
 from agents.runner.wire import Message, WireError
 
 RUN = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,80}")
-MOST_RAW = 1024 * 1024
-MOST_MARKS = 8192
+MAX_RAW = 1024 * 1024
+MAX_MARKS = 8192
 FARTHEST = 1 << 60
-MOST_PHASE = 16
-MOST_CORES = 100_000.0
-MOST_MB = (1 << 31) - 1
-MOST_GPUS = 64
+MAX_PHASE = 16
+MAX_CORES = 100_000.0
+MAX_MB = (1 << 31) - 1
+MAX_GPUS = 64
 
 KINDS = frozenset({"fact", "inventory", "log", "gap", "log_end", "forgotten", "sample"})
 
@@ -34,15 +34,15 @@ def arrivals(message: Message, payload: bytes) -> list[Arrival]:
         return [Arrival(run, _frame(message, payload))]
     if kind == "gap":
         start, end = _range(message)
-        return [Arrival(run, Gap(start, end, clean(message.get("reason", ""), 200)))]
+        return [Arrival(run, Gap(start, end, clean_text(message.get("reason", ""), 200)))]
     if kind == "log_end":
-        return [Arrival(run, LogEnd(_whole(message, "size"), clean(message.get("digest") or "", 100)))]
+        return [Arrival(run, LogEnd(_whole(message, "size"), clean_text(message.get("digest") or "", 100)))]
     if kind == "sample":
         return [Arrival(run, _sample(message))]
     return [Arrival(run, Forgotten())]
 
 
-def size(arrival: Arrival) -> int:
+def memory_size(arrival: Arrival) -> int:
     """Roughly what it weighs in memory: a line of 64 KB can hold twenty thousand empty objects."""
     what = arrival.what
     weight = 500 + (len(what.data) if isinstance(what, Frame) else 0)
@@ -62,7 +62,7 @@ def size(arrival: Arrival) -> int:
 
 def _fact(document: Any) -> Arrival:
     phase = document.get("phase") if isinstance(document, dict) else None
-    if not isinstance(phase, str) or len(phase) > MOST_PHASE:
+    if not isinstance(phase, str) or len(phase) > MAX_PHASE:
         raise WireError("a fact without a phase")
     return Arrival(_run(document), Fact(document))
 
@@ -71,26 +71,26 @@ def _frame(message: Message, payload: bytes) -> Frame:
     start, end = _range(message)
     z = bool(message.get("z"))
     if (
-        end - start > MOST_RAW
+        end - start > MAX_RAW
         or not payload
-        or len(payload) > MOST_RAW
+        or len(payload) > MAX_RAW
         or (not z and len(payload) != end - start)
     ):
         raise WireError(f"a log frame of {end - start} bytes in {len(payload)}")
     marks = _list(message, "at") if "at" in message else []
-    if len(marks) > MOST_MARKS:
+    if len(marks) > MAX_MARKS:
         raise WireError(f"a log frame with {len(marks)} time marks")
     return Frame(start, end, z, payload, tuple(_mark(mark) for mark in marks))
 
 
 def _sample(message: Message) -> Sample:
     cpu, gpus = message.get("cpu"), message.get("gpus")
-    if not isinstance(cpu, int | float) or not isinstance(gpus, dict) or len(gpus) > MOST_GPUS:
+    if not isinstance(cpu, int | float) or not isinstance(gpus, dict) or len(gpus) > MAX_GPUS:
         raise WireError("a sample that is none")
     return Sample(
-        cpu=min(max(float(cpu), 0.0), MOST_CORES),
-        memory_mb=_within(message.get("rss_mb"), MOST_MB),
-        gpus={clean(uuid, 80): _load(load) for uuid, load in gpus.items()},
+        cpu=min(max(float(cpu), 0.0), MAX_CORES),
+        memory_mb=_within(message.get("rss_mb"), MAX_MB),
+        gpus={clean_text(uuid, 80): _load(load) for uuid, load in gpus.items()},
         disk_free_mb=_within(message.get("disk_free_mb"), FARTHEST),
     )
 
@@ -98,7 +98,7 @@ def _sample(message: Message) -> Sample:
 def _load(load: Any) -> tuple[int | None, int | None]:
     if not isinstance(load, list) or len(load) != 2:
         raise WireError("a GPU's load that is none")
-    return _within(load[0], 100), _within(load[1], MOST_MB)
+    return _within(load[0], 100), _within(load[1], MAX_MB)
 
 
 def _within(value: Any, most: int) -> int | None:

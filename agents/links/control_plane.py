@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class Wanted:
     """What should be true of one process on a host.
 
     Without `stop` it should run; with it, it should be over. `pull_from` is the offset from which its log is still
@@ -78,7 +78,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Accepted:
     """The answer to `take`: how far each log is safe here, and what is to be pulled (again) from where.
 
     `current` is False when the lease token was not the current one any more: nothing was written, stop speaking.
@@ -89,14 +89,14 @@ class Taken:
     current: bool = True
 
 
-class Desk(Protocol):
-    def wanted(self, host_id: int) -> Mapping[str, Want]:
+class ControlPlane(Protocol):
+    def wanted(self, host_id: int) -> Mapping[str, Wanted]:
         """Every process of this host that is not yet done with, by run id, in one or two queries."""
 
     def orders(self, runs: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         """The start orders of these runs (agents/README.md, frame `start`). What is missing is not to start."""
 
-    def take(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Taken:
+    def take(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Accepted:
         """Store what a host told, in one transaction that checks the token. What is doubled changes nothing."""
 
     def host_changed(self, host_id: int) -> None:

@@ -13,21 +13,21 @@ import paramiko
 from django.db import connection
 from django.utils import timezone
 
-from agents.infra.database_errors import NO_DATABASE
+from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.links import leases
-from agents.links.control_plane import Desk
+from agents.links.control_plane import ControlPlane
 from agents.links.host_thread import FleetSettings, HostThread
 from agents.links.leases import Lease
-from agents.links.work_queue import Turns
+from agents.links.work_queue import WorkQueue
 from agents.models import Host, HostStatus
 from agents.ssh.targets import Target
 
-__all__ = ["Fleet", "FleetSettings", "poke"]
+__all__ = ["Fleet", "FleetSettings", "wake_hosts"]
 
 logger = logging.getLogger(__name__)
 
 RENEWALS = 3  # of a lease, before it would end
-LEAST_BETWEEN_SHARES_S = 0.25
+MIN_BETWEEN_SHARES_S = 0.25
 
 
 class Fleet:
@@ -38,7 +38,7 @@ class Fleet:
     """
 
     def __init__(
-        self, desk: Desk, name: str, settings: FleetSettings, key: Callable[[], paramiko.PKey]
+        self, desk: ControlPlane, name: str, settings: FleetSettings, key: Callable[[], paramiko.PKey]
     ) -> None:
         self.name = name
         self._desk, self._settings, self._make_key = desk, settings, key
@@ -47,7 +47,7 @@ class Fleet:
         self._fresh = True
         self._stopping = threading.Event()
         self._share_soon = threading.Event()
-        self._turns = Turns(settings.clerks)
+        self._turns = WorkQueue(settings.clerks)
         self._steward = threading.Thread(target=self._keep_leases, name="steward", daemon=True)
         self._pulse = threading.Thread(target=self._beat, name="pulse", daemon=True)
 
@@ -119,12 +119,12 @@ class Fleet:
                 try:
                     self._share()
                 except Exception as problem:
-                    if isinstance(problem, NO_DATABASE):
+                    if isinstance(problem, DATABASE_UNAVAILABLE):
                         logger.warning("leases could not be renewed: %s", problem)
                     else:
                         logger.exception("leases could not be renewed")
                     connection.close()
-                self._stopping.wait(LEAST_BETWEEN_SHARES_S)
+                self._stopping.wait(MIN_BETWEEN_SHARES_S)
                 self._share_soon.wait(self._settings.lease_s / RENEWALS)
                 self._share_soon.clear()
         finally:
@@ -135,7 +135,7 @@ class Fleet:
             self._key = self._make_key()
         leases.announce(self.name, timezone.now())
         asked, now = time.monotonic(), timezone.now()
-        shares = leases.share_out(self.name, self.held(), now, self._settings.lease_s, self._fresh)
+        shares = leases.renew_and_take(self.name, self.held(), now, self._settings.lease_s, self._fresh)
         self._fresh = False
         self._extend(shares.held, asked, now)
         rows = Host.objects.filter(pk__in=shares.held)
@@ -146,7 +146,7 @@ class Fleet:
         for host_id, row in kept.items():
             self._keep(row, shares.held[host_id], asked, now)
         compared = [host_id for host_id, host in self._hosts.items() if host.compared]
-        for host_id, mark in leases.seen(self.name, compared, now).items():
+        for host_id, mark in leases.record_answers(self.name, compared, now).items():
             self._hosts[host_id].tell_mark(mark)
 
     def _extend(self, held: Mapping[int, int], asked: float, now: datetime) -> None:
@@ -200,7 +200,7 @@ class Fleet:
 _running: list[Fleet] = []
 
 
-def poke(host_ids: Iterable[int]) -> set[int]:
+def wake_hosts(host_ids: Iterable[int]) -> set[int]:
     """Reach the fleet of this process, if it keeps one. The hosts that are not ours are returned."""
     strangers = set(host_ids)
     for fleet in list(_running):

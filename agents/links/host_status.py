@@ -12,15 +12,15 @@ from agents.models import Host, HostStatus
 
 
 @transaction.atomic
-def up(host_id: int, token: int, hello: Hello, now: datetime) -> bool:
+def record_greeting(host_id: int, token: int, hello: Hello, now: datetime) -> bool:
     """The runner greeted. True if whoever decides should look: the host is back, or was rebooted."""
     host = _host(host_id, token)
     if host is None:
         return False
-    mark = recovery.compare(host, hello.mark, hello.seal, now)
+    mark = recovery.check_mark(host, hello.mark, hello.seal, now)
     rebooted = bool(host.boot_id) and host.boot_id != hello.boot_id
     if rebooted:
-        host_history.note(host_id, "rebooted", f"boot {hello.boot_id}", "trainyard", now)
+        host_history.add(host_id, "rebooted", f"boot {hello.boot_id}", "trainyard", now)
     Host.every.filter(pk=host_id).update(
         seen_at=now,
         boot_id=hello.boot_id,
@@ -33,7 +33,7 @@ def up(host_id: int, token: int, hello: Hello, now: datetime) -> bool:
 
 
 @transaction.atomic
-def away(host_id: int, token: int, status: HostStatus, error: str, now: datetime) -> bool:
+def record_unreachable(host_id: int, token: int, status: HostStatus, error: str, now: datetime) -> bool:
     if _host(host_id, token) is None:
         return False
     return host_history.set_status(host_id, status, error, now)
@@ -50,7 +50,7 @@ def _welcome(host: Host, now: datetime) -> bool:
     """
     if host.status == HostStatus.CHECKING:
         return False
-    if checklist.usable(host.checklist):
+    if checklist.is_usable(host.checklist):
         return host_history.set_status(host.pk, HostStatus.UP, "", now)
     if host.status == HostStatus.UNUSABLE:
         return False

@@ -14,19 +14,27 @@ import paramiko
 from django.utils import timezone
 
 from agents.hosts import gpu_quarantine
-from agents.hosts.seals import Bearer
+from agents.hosts.seals import SealOwner
 from agents.infra.failpoints import failpoint
 from agents.links import host_status
 from agents.links.backoff import Backoff, Trouble
-from agents.links.control_plane import Arrival, Desk, Fact, Frame, LogEnd
+from agents.links.control_plane import Arrival, ControlPlane, Fact, Frame, LogEnd
 from agents.links.leases import Lease
 from agents.links.link import Hello, Link, RunnerMissing
-from agents.links.orders import CLOSED, Start, busy, orders
-from agents.links.work_queue import Turns
+from agents.links.orders import CLOSED, Start, is_changing, orders
+from agents.links.work_queue import WorkQueue
 from agents.models import HostStatus
 from agents.runner.wire import WireError
 from agents.ssh import install_runner
-from agents.ssh.dial import AuthFailed, Busy, DialError, KeyChanged, KeyUnknown, Unreachable, dial
+from agents.ssh.dial import (
+    AuthFailed,
+    DialError,
+    HostKeyChanged,
+    HostKeyUnknown,
+    SshdBusy,
+    Unreachable,
+    dial,
+)
 from agents.ssh.targets import Target
 
 logger = logging.getLogger(__name__)
@@ -37,7 +45,7 @@ STEADY_S = 10.0
 WATCH_S = 10.0
 # With this much unsent, more orders would only wait in memory.
 ENOUGH_UNSENT = 4 * 1024 * 1024
-MOST_STARTS = 200
+MAX_STARTS = 200
 # Runners that are being started at once, over all hosts: after a restart of ours, a hundred that share a machine or a
 # file server would else slow each other past every deadline. A host that hangs there holds others up for at most this.
 GREETINGS = threading.BoundedSemaphore(16)
@@ -62,15 +70,15 @@ class HostThread:
         target: Target,
         lease: Lease,
         *,
-        desk: Desk,
-        turns: Turns,
+        desk: ControlPlane,
+        turns: WorkQueue,
         key: paramiko.PKey,
         console: str,
         settings: FleetSettings,
         dice: Callable[[], float],
     ) -> None:
         self.host_id, self.target, self.lease = host_id, target, lease
-        self._bearer = Bearer(host_id, target.user, target.pinned_key)
+        self._bearer = SealOwner(host_id, target.user, target.pinned_key)
         self._desk, self._turns, self._key, self._settings = desk, turns, key, settings
         self._console = console
         self._backoff = Backoff(dice)
@@ -83,7 +91,9 @@ class HostThread:
         self._looked_at = 0.0
         self._ticked_at = time.monotonic()
         self._busy = False
-        self._watch: gpu_quarantine.Watch | None = None  # what the host was last told to watch, on this link
+        self._watch: gpu_quarantine.WatchedGpus | None = (
+            None  # what the host was last told to watch, on this link
+        )
         self._watched_at = 0.0
         self._away = False  # the last dial did not get through either
         self._greeting = False  # holds one of GREETINGS; touched in the host's own thread only
@@ -209,17 +219,17 @@ class HostThread:
         try:
             self._speak()
             return Trouble.LOST
-        except (KeyChanged, KeyUnknown) as error:
+        except (HostKeyChanged, HostKeyUnknown) as error:
             self._tell_away(HostStatus.BLOCKED, str(error))
             return Trouble.KEY
         except AuthFailed as error:
             self._tell_away(HostStatus.AUTH_FAILED, str(error))
             return Trouble.LOGIN
-        except (Unreachable, Busy) as error:
+        except (Unreachable, SshdBusy) as error:
             if self._away:  # an sshd that restarts, or is full for a moment, is no news
                 self._tell_away(HostStatus.UNREACHABLE, str(error))
             self._away = True
-            return Trouble.BUSY if isinstance(error, Busy) else Trouble.AWAY
+            return Trouble.BUSY if isinstance(error, SshdBusy) else Trouble.AWAY
         except DialError as error:
             self._tell_away(HostStatus.UNUSABLE, str(error))
             return Trouble.BROKEN
@@ -253,7 +263,7 @@ class HostThread:
             link = Link(transport, self.target.name, greeting, self._may_send, self._told, self._bearer)
             self._compared = False
             self._link, self._look, self._busy = link, True, True
-            self._watch, self._watched_at = gpu_quarantine.Watch(), 0.0
+            self._watch, self._watched_at = gpu_quarantine.WatchedGpus(), 0.0
             if self._stopping:  # since before there was a link that could be hung up
                 link.close()
             else:
@@ -280,7 +290,7 @@ class HostThread:
         host_id, token = self.host_id, self.lease.token
 
         def greeted() -> bool:
-            changed = host_status.up(host_id, token, hello, timezone.now())
+            changed = host_status.record_greeting(host_id, token, hello, timezone.now())
             self._compared = True
             return changed
 
@@ -291,7 +301,9 @@ class HostThread:
         if self._stopping:
             return
         host_id, token = self.host_id, self.lease.token
-        self._news.append(lambda: host_status.away(host_id, token, status, error, timezone.now()))
+        self._news.append(
+            lambda: host_status.record_unreachable(host_id, token, status, error, timezone.now())
+        )
         self._turns.ask(self)
 
     # The host's turns.
@@ -313,13 +325,13 @@ class HostThread:
         phases = link.phases()
         wanted = self._desk.wanted(self.host_id)
         self._looked_at = time.monotonic()
-        self._busy = busy(wanted, phases)
+        self._busy = is_changing(wanted, phases)
         found = orders(wanted, phases, link.said, self._looked_at)
         starts = [order.run for order in found if isinstance(order, Start)]
-        for late in starts[MOST_STARTS:]:
+        for late in starts[MAX_STARTS:]:
             link.said.unsay(late)
             self._look = True
-        starts = starts[:MOST_STARTS]
+        starts = starts[:MAX_STARTS]
         documents = self._desk.orders(starts) if starts else {}
         failpoint("orders.read")
         unsaid = {order.run for order in found if isinstance(order, Start)} - documents.keys()
@@ -336,7 +348,7 @@ class HostThread:
 
     def _say_watch(self, link: Link) -> None:
         """GPUs that are kept out of use, for the host to look at until they are free."""
-        wanted, before = gpu_quarantine.watch(self.host_id), self._watch
+        wanted, before = gpu_quarantine.watched_gpus(self.host_id), self._watch
         for uuid, named in wanted.evictions:
             link.send({"t": "evict", "gpu": uuid, "pids": named})
         if before is None or (wanted.gpus, wanted.soon) != (before.gpus, before.soon):
@@ -344,7 +356,7 @@ class HostThread:
         self._watch = wanted
 
     def _hear_aside(self, message: Mapping[str, Any]) -> None:
-        write = gpu_quarantine.told if message["t"] == "gpus" else gpu_quarantine.told_evicted
+        write = gpu_quarantine.record_look if message["t"] == "gpus" else gpu_quarantine.record_eviction
         if write(self.host_id, self.lease.token, message, timezone.now()):
             self._desk.host_changed(self.host_id)
             self._watched_at = 0.0

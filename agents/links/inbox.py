@@ -6,11 +6,11 @@ import threading
 from collections import deque
 from itertools import islice
 
-from agents.links.arrivals import size
+from agents.links.arrivals import memory_size
 from agents.links.control_plane import Arrival
 
-MOST_BYTES = 8 * 1024 * 1024
-MOST = 4096
+MAX_BYTES = 8 * 1024 * 1024
+MAX_COUNT = 4096
 BATCH = 64
 BATCH_BYTES = 1024 * 1024
 
@@ -28,14 +28,14 @@ class Inbox:
     def put(self, arrival: Arrival) -> bool:
         """Waits while the inbox is full. False when it was closed meanwhile."""
         with self._changed:
-            while not self._closed and (self._bytes >= MOST_BYTES or len(self._arrivals) >= MOST):
+            while not self._closed and (self._bytes >= MAX_BYTES or len(self._arrivals) >= MAX_COUNT):
                 self.full = True
                 self._changed.wait()
             self.full = False
             if self._closed:
                 return False
             self._arrivals.append(arrival)
-            self._bytes += size(arrival)
+            self._bytes += memory_size(arrival)
             return True
 
     def batch(self) -> list[Arrival]:
@@ -44,7 +44,7 @@ class Inbox:
             found: list[Arrival] = []
             weight = 0
             for arrival in islice(self._arrivals, BATCH):
-                weight += size(arrival)
+                weight += memory_size(arrival)
                 if found and weight > BATCH_BYTES:
                     break
                 found.append(arrival)
@@ -53,12 +53,12 @@ class Inbox:
     def done(self, count: int) -> None:
         with self._changed:
             for _ in range(min(count, len(self._arrivals))):
-                self._bytes -= size(self._arrivals.popleft())
+                self._bytes -= memory_size(self._arrivals.popleft())
             self._changed.notify()
 
     @property
     def nearly_full(self) -> bool:
-        return self._bytes >= MOST_BYTES // 2 or len(self._arrivals) >= MOST // 2
+        return self._bytes >= MAX_BYTES // 2 or len(self._arrivals) >= MAX_COUNT // 2
 
     def close(self) -> None:
         """What is left is dropped: the host has it still and will tell it again."""

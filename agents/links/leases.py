@@ -42,7 +42,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class LeaseChanges:
     """The hosts that are ours now (id → token), and those of them that others should have: stop, then `release`."""
 
     held: Mapping[int, int]
@@ -62,7 +62,9 @@ def leave(name: str, now: datetime) -> None:
         Dispatcher.objects.filter(name=name).delete()
 
 
-def share_out(name: str, held: Mapping[int, int], now: datetime, lease_s: float, fresh: bool) -> Shares:
+def renew_and_take(
+    name: str, held: Mapping[int, int], now: datetime, lease_s: float, fresh: bool
+) -> LeaseChanges:
     """Renew what is held, take what is free, up to a fair share over the live dispatchers.
 
     `fresh` is the first call of a process: leases in its own name are then those of its former life, and taken anew.
@@ -83,14 +85,14 @@ def share_out(name: str, held: Mapping[int, int], now: datetime, lease_s: float,
             if token is not None:
                 mine[host.pk] = token
     failpoint("lease.taken")
-    return Shares(mine, give_up)
+    return LeaseChanges(mine, give_up)
 
 
 def release(name: str, host_ids: Collection[int], now: datetime) -> None:
     Host.every.filter(lease_owner=name, pk__in=host_ids).update(lease_until=now, lease_owner="")
 
 
-def seen(name: str, host_ids: Collection[int], now: datetime) -> dict[int, int]:
+def record_answers(name: str, host_ids: Collection[int], now: datetime) -> dict[int, int]:
     """These hosts answer. The marks that may be told to them now (recovery.py), by their ids."""
     rows = Host.every.filter(lease_owner=name, pk__in=host_ids)
     if not rows.update(seen_at=now, mark=Greatest(F("mark") + 1, int(now.timestamp()))):

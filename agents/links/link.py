@@ -15,18 +15,18 @@ from typing import Any
 import paramiko
 
 from agents.hosts import seals
-from agents.hosts.seals import Bearer
+from agents.hosts.seals import SealOwner
 from agents.infra.failpoints import HEARD, failpoint
-from agents.infra.text import clean
+from agents.infra.text import clean_text
 from agents.links.arrivals import KINDS, arrivals
 from agents.links.control_plane import Fact, Forgotten
 from agents.links.inbox import Inbox
-from agents.links.orders import Forget, Order, Pull, Said, Start, Stop
+from agents.links.orders import Forget, Order, Pull, SentOrders, Start, Stop
 from agents.links.stream import Stream
 from agents.runner.wire import PROTOCOL, Message, WireError
 from agents.ssh import install_runner
-from agents.ssh.dial import DialError, execute, open_session
-from agents.ssh.sockets import ENDS
+from agents.ssh.dial import DialError, open_session, start_command
+from agents.ssh.sockets import CONNECTION_ERRORS
 
 logger = logging.getLogger(__name__)
 
@@ -36,17 +36,17 @@ HELLO_S = 60.0
 COMPANY_S, CLAIM_COMPANY_S = 0.015, 0.1
 PLAIN_ORDER_BYTES = 512
 # What one host may make us remember. A host keeps a run until it is forgotten; a tenth of this would be very many.
-MOST_RUNS = 100_000
-MOST_FREE_MB = 1 << 40
-MOST_MARK = 1 << 40
+MAX_RUNS = 100_000
+MAX_FREE_MB = 1 << 40
+MAX_MARK = 1 << 40
 # The year 3000.
-MOST_WALL = 32_503_680_000
-MOST_SEAL = 100
+MAX_WALL = 32_503_680_000
+MAX_SEAL = 100
 # What it complains of is written into our log, which is on our disk.
-MOST_COMPLAINTS = 100
+MAX_COMPLAINTS = 100
 # About the host itself, no run of it. A newer one says it all again.
-ASIDES = frozenset({"gpus", "evicted"})
-MOST_ASIDES = 20
+SIDE_MESSAGES = frozenset({"gpus", "evicted"})
+MAX_ASIDES = 20
 
 
 class LinkBroken(DialError):
@@ -74,13 +74,13 @@ class Hello:
         if message.get("v") != PROTOCOL:
             raise WireError(f"a runner of protocol {str(message.get('v'))[:20]}")
         return cls(
-            boot_id=clean(message.get("boot_id", ""), 64),
-            sha=clean(message.get("sha", ""), 64),
+            boot_id=clean_text(message.get("boot_id", ""), 64),
+            sha=clean_text(message.get("sha", ""), 64),
             # Not a number is no time of day either, nor is one that no clock shows.
-            wall_offset_s=wall - now if isinstance(wall, int | float) and 0 <= wall <= MOST_WALL else 0.0,
-            free_mb=int(free) if isinstance(free, int | float) and 0 <= free <= MOST_FREE_MB else None,
-            mark=mark if type(mark) is int and 0 <= mark <= MOST_MARK else 0,
-            seal=clean(message.get("seal", ""), MOST_SEAL),
+            wall_offset_s=wall - now if isinstance(wall, int | float) and 0 <= wall <= MAX_WALL else 0.0,
+            free_mb=int(free) if isinstance(free, int | float) and 0 <= free <= MAX_FREE_MB else None,
+            mark=mark if type(mark) is int and 0 <= mark <= MAX_MARK else 0,
+            seal=clean_text(message.get("seal", ""), MAX_SEAL),
         )
 
 
@@ -97,7 +97,7 @@ class Link:
         greeting: Mapping[str, Any],
         may_send: Callable[[], bool],
         tell: Callable[[float], None],
-        bearer: Bearer,
+        bearer: SealOwner,
     ) -> None:
         self._transport = transport
         self._bearer = bearer
@@ -107,7 +107,7 @@ class Link:
         self._refused: list[tuple[str, str]] = []
         self._complaints = 0
         self.inbox = Inbox()
-        self.said = Said()  # touched in the host's turns only
+        self.said = SentOrders()  # touched in the host's turns only
         self._asides: list[Message] = []
         self.hello: Hello | None = None
         self.mark = 0  # what may be told to the host (recovery.py); set by the steward
@@ -119,8 +119,8 @@ class Link:
         self.pinged_at = 0.0
         channel = open_session(transport)
         try:
-            execute(channel, install_runner.command(install_runner.shipped_sha(), "serve"))
-        except ENDS as error:
+            start_command(channel, install_runner.command(install_runner.shipped_sha(), "serve"))
+        except CONNECTION_ERRORS as error:
             raise LinkBroken(f"the runner could not be started: {error}") from error
         self._stream = Stream(channel, may_send, name)
         self.send({"t": "hello", "v": PROTOCOL, **greeting})
@@ -171,14 +171,14 @@ class Link:
         match order:
             case Start(run):
                 data = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
-                start = {"t": "start", "run": run, "seal": seals.of_run(self._bearer, run)}
+                start = {"t": "start", "run": run, "seal": seals.seal_of_run(self._bearer, run)}
                 if len(data) > PLAIN_ORDER_BYTES:
                     self.send(start | {"z": 1}, zlib.compress(data, 1))
                 else:
                     self.send(start, data)
             case Stop(run, grace_s):
                 # A stop that comes first takes the start's place, and its seal.
-                seal = seals.of_run(self._bearer, run)
+                seal = seals.seal_of_run(self._bearer, run)
                 self.send({"t": "stop", "run": run, "grace_s": grace_s, "seal": seal})
             case Pull(run, start):
                 self.send({"t": "pull", "run": run, "from": start})
@@ -201,7 +201,7 @@ class Link:
         if self.hello is not None and now - self.pinged_at >= ping_s:
             self.pinged_at = now
             mark = self.mark
-            seal = seals.of_mark(self._bearer, mark)
+            seal = seals.seal_of_mark(self._bearer, mark)
             self.send({"t": "ping", "id": int(now * 1000), "mark": mark, "seal": seal})
         return False
 
@@ -228,12 +228,12 @@ class Link:
             self._keep(message, payload)
         elif kind == "error":
             self._note_error(message)
-        elif kind in ASIDES:
+        elif kind in SIDE_MESSAGES:
             with self._lock:
-                self._asides = [*self._asides[-MOST_ASIDES:], message]
+                self._asides = [*self._asides[-MAX_ASIDES:], message]
         if kind == "fact":
             return CLAIM_COMPANY_S if message.get("phase") == "claimed" else COMPANY_S
-        return 0.0 if kind in KINDS or kind in ASIDES or kind == "error" else math.inf
+        return 0.0 if kind in KINDS or kind in SIDE_MESSAGES or kind == "error" else math.inf
 
     def _keep(self, message: Message, payload: bytes) -> None:
         for arrival in arrivals(message, payload):
@@ -242,8 +242,8 @@ class Link:
                     self._phases[arrival.run] = arrival.what.document["phase"]
                 elif isinstance(arrival.what, Forgotten):
                     self._phases.pop(arrival.run, None)
-                if len(self._phases) > MOST_RUNS:
-                    raise WireError(f"more than {MOST_RUNS} runs")
+                if len(self._phases) > MAX_RUNS:
+                    raise WireError(f"more than {MAX_RUNS} runs")
             if not self.inbox.put(arrival):
                 return
             if self.inbox.nearly_full:
@@ -252,10 +252,10 @@ class Link:
             self.ready = True
 
     def _note_error(self, message: Message) -> None:
-        about, run = clean(message.get("about", ""), 40), clean(message.get("run", ""), 80)
-        words = clean(message.get("message", ""), 500)
+        about, run = clean_text(message.get("about", ""), 40), clean_text(message.get("run", ""), 80)
+        words = clean_text(message.get("message", ""), 500)
         self._complaints += 1
-        if self._complaints <= MOST_COMPLAINTS:
+        if self._complaints <= MAX_COMPLAINTS:
             logger.warning("runner error about %s %s: %s", about, run, words)
         if about in ("hello", "serve"):
             self.error = words or about

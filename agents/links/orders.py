@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agents.links.control_plane import Want
+from agents.links.control_plane import Wanted
 
 AGAIN_S = 15.0
 CLOSED = "closed"
@@ -42,7 +42,7 @@ Order = Start | Stop | Pull | Forget
 
 
 @dataclass(slots=True)
-class Said:
+class SentOrders:
     """What has been said on this connection: order → when. `pulled` holds the runs whose log is on its way."""
 
     at: dict[Order, float] = field(default_factory=dict)
@@ -66,7 +66,9 @@ class Said:
         self.pulled &= runs.keys()
 
 
-def orders(wanted: Mapping[str, Want], reported: Mapping[str, str], said: Said, now: float) -> list[Order]:
+def orders(
+    wanted: Mapping[str, Wanted], reported: Mapping[str, str], said: SentOrders, now: float
+) -> list[Order]:
     """What is to be said, in the order of `wanted`. `reported` is each run's phase, `now` a monotonic time."""
     said.forget_all_but(wanted)
     found: list[Order] = []
@@ -76,12 +78,12 @@ def orders(wanted: Mapping[str, Want], reported: Mapping[str, str], said: Said, 
     return found
 
 
-def busy(wanted: Mapping[str, Want], reported: Mapping[str, str]) -> bool:
+def is_changing(wanted: Mapping[str, Wanted], reported: Mapping[str, str]) -> bool:
     """Whether something is under way here, so that it pays to look again soon without being told."""
     return any(want.stop or want.forget or run not in reported for run, want in wanted.items())
 
 
-def _of(run: str, want: Want, phase: str | None, said: Said) -> list[Order]:
+def _of(run: str, want: Wanted, phase: str | None, said: SentOrders) -> list[Order]:
     if want.forget and phase in (None, CLOSED):
         return [Forget(run)]
     found: list[Order] = []

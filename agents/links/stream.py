@@ -12,7 +12,7 @@ import paramiko
 
 from agents.infra.failpoints import SAID, failpoint
 from agents.runner.wire import Decoder, Message, encode
-from agents.ssh.sockets import ENDS
+from agents.ssh.sockets import CONNECTION_ERRORS
 
 READ_BYTES = 256 * 1024
 # Messages that are ready together leave in one write, up to this size: a gang's start orders are one packet.
@@ -20,7 +20,7 @@ JOIN_BYTES = 128 * 1024
 # How soon it is seen that a lease which had run out was renewed.
 LAPSE_LOOK_S = 0.1
 # A host that takes nothing for so long that this much waits for it is not spoken to any more.
-MOST_WAITING = 64 * 1024 * 1024
+MAX_WAITING = 64 * 1024 * 1024
 
 
 class Stream:
@@ -60,7 +60,7 @@ class Stream:
             self._waiting.append((str(message["t"]), data))
             self._waiting_bytes += len(data)
             self._changed.notify()
-            if self._waiting_bytes > MOST_WAITING:
+            if self._waiting_bytes > MAX_WAITING:
                 # Closing the channel could wait for the very host that does not listen: the link's owner does that.
                 self.overrun = True
 
@@ -73,7 +73,7 @@ class Stream:
             while data := self._channel.recv(READ_BYTES):
                 self.keep_stderr()
                 yield self._decoder.feed(data)
-        except ENDS:
+        except CONNECTION_ERRORS:
             pass
         finally:
             self.keep_stderr()
@@ -87,7 +87,7 @@ class Stream:
                 if not data:
                     return
                 self.stderr = (self.stderr + data)[-4096:]
-        except ENDS:
+        except CONNECTION_ERRORS:
             pass
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class Stream:
             self._waiting.clear()
             self._waiting_bytes = 0
             self._changed.notify()
-        with suppress(*ENDS):
+        with suppress(*CONNECTION_ERRORS):
             self._channel.close()
 
     def _write(self) -> None:
@@ -110,7 +110,7 @@ class Stream:
                 self._channel.sendall(b"".join(data for _, data in batch))
                 for kind in kinds:
                     failpoint(f"send.{kind}.after")
-        except ENDS:
+        except CONNECTION_ERRORS:
             pass  # the reader sees the same end and tells it
         finally:
             self.close()

@@ -14,25 +14,25 @@ from weakref import WeakSet
 
 from django.db import connection
 
-from agents.infra.database_errors import NO_DATABASE
+from agents.infra.database_errors import DATABASE_UNAVAILABLE
 
 logger = logging.getLogger(__name__)
 
 
-class Taker(Protocol):
+class Worker(Protocol):
     def turn(self) -> bool:
         """Do a bounded piece of work; True if there is more."""
 
 
-class Turns:
+class WorkQueue:
     def __init__(self, clerks: int) -> None:
-        self._queue: deque[Taker] = deque()
-        self._queued: set[Taker] = set()
-        self._at_work: set[Taker] = set()
-        self._again: set[Taker] = set()
-        self._later: dict[Taker, float] = {}
+        self._queue: deque[Worker] = deque()
+        self._queued: set[Worker] = set()
+        self._at_work: set[Worker] = set()
+        self._again: set[Worker] = set()
+        self._later: dict[Worker, float] = {}
         # Told of already: an outage is one line for each host, not one a second.
-        self._failing: WeakSet[Taker] = WeakSet()
+        self._failing: WeakSet[Worker] = WeakSet()
         self._changed = threading.Condition()
         self._stopping = False
         self._threads = [
@@ -42,7 +42,7 @@ class Turns:
         for thread in self._threads:
             thread.start()
 
-    def ask(self, taker: Taker, within_s: float = 0.0) -> None:
+    def ask(self, taker: Worker, within_s: float = 0.0) -> None:
         """A turn soon. Asking twice before it comes is asking once; asking during it gives another one.
 
         `within_s`: it may wait so long for more to come, so that all is done in one turn.
@@ -55,7 +55,7 @@ class Turns:
             else:
                 self._enqueue(taker)
 
-    def _enqueue(self, taker: Taker) -> None:
+    def _enqueue(self, taker: Worker) -> None:
         self._later.pop(taker, None)
         if taker in self._at_work:
             self._again.add(taker)
@@ -80,7 +80,7 @@ class Turns:
                     self._failing.discard(taker)
                 except Exception as problem:
                     # The taker kept its work; its next tick asks again.
-                    if taker not in self._failing and isinstance(problem, NO_DATABASE):
+                    if taker not in self._failing and isinstance(problem, DATABASE_UNAVAILABLE):
                         logger.warning("a host's turn waits for the database: %s", problem)
                     elif taker not in self._failing:
                         logger.exception("a host's turn failed; it is tried again until it does not")
@@ -91,7 +91,7 @@ class Turns:
         finally:
             connection.close()
 
-    def _next(self) -> Taker | None:
+    def _next(self) -> Worker | None:
         with self._changed:
             while not self._ripe() and not self._stopping:
                 soonest = min(self._later.values(), default=None)
@@ -110,7 +110,7 @@ class Turns:
             self._enqueue(taker)
         return bool(self._queue)
 
-    def _finished(self, taker: Taker, more: bool) -> None:
+    def _finished(self, taker: Worker, more: bool) -> None:
         with self._changed:
             self._at_work.discard(taker)
             if more or taker in self._again:

@@ -23,7 +23,7 @@ from agents.runner.programs import Program
 GPU_PATIENCE_S = 1.0  # a process that is just dying may still be listed
 # How long nvidia-smi may take, and how often GPUs that are kept out of use are looked at again.
 GPU_LOOK_S = float(os.environ.get("TRAINYARD_GPU_LOOK_S") or 10)
-MOST_HOLDERS = 8  # of one GPU: more would not be read by anybody
+MAX_HOLDERS = 8  # of one GPU: more would not be read by anybody
 # Who opens every device without computing on it: the driver's own services, monitors, and screens.
 _ONLOOKERS = {
     "nvidia-smi", "nvidia-persiste", "nvidia-powerd", "nv-hostengine", "nv-fabricmanage", "dcgm-exporter",
@@ -44,7 +44,7 @@ class GpuLook(NamedTuple):
             uuid: [h for h in held if h["how"] == "compute" or h["run"] != "live" or h["mark"] == mark]
             for uuid, held in self.holders.items()
         }
-        return {uuid: held[:MOST_HOLDERS] for uuid, held in rows.items() if held}
+        return {uuid: held[:MAX_HOLDERS] for uuid, held in rows.items() if held}
 
 
 def _gpu_root() -> str:

@@ -41,7 +41,7 @@ _NO_DISKS = {
     "ramfs",
 }
 _MEMORY_DISKS = {"tmpfs", "ramfs", "devtmpfs", "rootfs"}
-_MOST_MOUNTS = 64
+_MAX_MOUNTS = 64
 
 
 def main() -> None:
@@ -245,7 +245,7 @@ def probe_shared(every: List[Mount] | None = None) -> List[Dict[str, Any]]:
             "device": mount.device,
         }
         for mount in told + below
-    ][:_MOST_MOUNTS]
+    ][:_MAX_MOUNTS]
 
 
 def _from_network(mount: Mount) -> bool:

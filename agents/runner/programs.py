@@ -11,7 +11,7 @@ from typing import List, NoReturn, Tuple
 from agents.runner.forks import close_all_but, default_signals, execute
 from agents.runner.processes import read_process, send_exactly
 
-MOST_WORDS = 1 << 20
+MAX_WORDS = 1 << 20
 
 
 class Program:
@@ -51,14 +51,14 @@ class Program:
                 data = os.read(self._fd, 65536)
             except BlockingIOError:
                 break
-            if len(self._heard) < MOST_WORDS:
+            if len(self._heard) < MAX_WORDS:
                 self._heard += data
             self._over = not data
         return self._over
 
     @property
     def words(self) -> str:
-        return self._heard[:MOST_WORDS].decode("utf-8", "replace")
+        return self._heard[:MAX_WORDS].decode("utf-8", "replace")
 
     def answer(self, timeout: float) -> Tuple[int, str]:
         """(status, what it printed). One that hangs, as nvidia-smi can, counts as failed."""

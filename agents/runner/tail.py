@@ -22,9 +22,9 @@ FRAME_BYTES = 64 * 1024
 BULK_BYTES = 256 * 1024
 WINDOW_BYTES = 4 * 1024 * 1024
 KEEP_BYTES = 64 * 1024
-MOST_MARKS = 100_000
+MAX_MARKS = 100_000
 PUNCH_STEP = 1024 * 1024
-CUT_PAUSE_S, MOST_CUT_PAUSE_S = 0.02, 5.0
+CUT_PAUSE_S, MAX_CUT_PAUSE_S = 0.02, 5.0
 QUIET_S = (
     0.004  # a small frame goes at once, but not more often than this: a busy writer's lines are gathered
 )
@@ -136,7 +136,7 @@ class Tail:
         lost = self._lost_at(self.sent, size)
         if lost is not None:
             # Who cuts his log again and again is told about ever less often: each cut is a row at the console.
-            self.not_before = now + min(CUT_PAUSE_S * self._cuts, MOST_CUT_PAUSE_S)
+            self.not_before = now + min(CUT_PAUSE_S * self._cuts, MAX_CUT_PAUSE_S)
             return self._gap(*lost)
         start = self.sent - self._shift
         self._seen = max(self._seen, size + self._shift)
@@ -257,7 +257,7 @@ class Tail:
     def _read_marks(self) -> None:
         """Times for what was written before anybody looked: the keeper noted (size, time) now and then."""
         try:
-            data = read_plain(self._path("log.marks"), MOST_MARKS * MARK.size)
+            data = read_plain(self._path("log.marks"), MAX_MARKS * MARK.size)
         except OSError:
             data = b""
         marks = MARK.iter_unpack(data[: len(data) // MARK.size * MARK.size])

@@ -17,19 +17,19 @@ from typing import TypeVar, cast
 
 import paramiko
 
-from agents.infra.text import clean
+from agents.infra.text import clean_text
 from agents.ssh import host_keys
-from agents.ssh.packets import CIPHERS_FIRST, LoopReader, Packets
-from agents.ssh.sockets import ENDS, QuickSocket, Socket
-from agents.ssh.targets import Jump, Target, place
+from agents.ssh.packets import CIPHERS_FIRST, LoopReader, PacketReader
+from agents.ssh.sockets import CONNECTION_ERRORS, QuickAckSocket, Socket
+from agents.ssh.targets import Jump, Target, address_text
 
 CONNECT_S = 5.0
 HANDSHAKE_S = 10.0
 DEAD_S = 12.0
 # paramiko's thread looks up from its socket this often; its own 0.1 s costs 4.5 % of a core for 200 idle links.
 POLL_S = 5.0
-MOST_HANDSHAKES = 16
-MOST_OUTPUT = 8 * 1024 * 1024
+MAX_HANDSHAKES = 16
+MAX_OUTPUT = 8 * 1024 * 1024
 
 # It logs a traceback for each lost connection; what happened is told by our own errors.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
@@ -41,7 +41,7 @@ class DialError(Exception):
     """The host could not be reached and logged in to. The message is for people; `at` is the jump host, if any."""
 
     def __init__(self, message: str, at: str = "") -> None:
-        super().__init__(clean(f"{at}: {message}" if at else message))
+        super().__init__(clean_text(f"{at}: {message}" if at else message))
         self.at = at
 
 
@@ -49,7 +49,7 @@ class Unreachable(DialError):
     """Nothing answers at the address."""
 
 
-class Busy(DialError):
+class SshdBusy(DialError):
     """Something answers, but takes no login now: MaxStartups, MaxSessions, an overloaded or hanging sshd."""
 
 
@@ -57,7 +57,7 @@ class AuthFailed(DialError):
     """The login name or our key was refused."""
 
 
-class KeyUnknown(DialError):
+class HostKeyUnknown(DialError):
     """The machine showed a host key that nobody has accepted yet. Nothing was sent to it."""
 
     def __init__(self, offered: str, at: str = "") -> None:
@@ -65,7 +65,7 @@ class KeyUnknown(DialError):
         self.offered = offered
 
 
-class KeyChanged(DialError):
+class HostKeyChanged(DialError):
     """The machine showed another host key than the accepted one. Nothing was sent to it."""
 
     def __init__(self, pinned: str, offered: str, at: str = "") -> None:
@@ -78,16 +78,16 @@ class KeyChanged(DialError):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CommandResult:
     stdout: bytes
     stderr: bytes
     status: int
 
 
-class Gate:
+class HandshakeLimiter:
     """Caps the handshakes of this process: so many at once in all, and one at a time at each sshd."""
 
-    def __init__(self, most: int = MOST_HANDSHAKES) -> None:
+    def __init__(self, most: int = MAX_HANDSHAKES) -> None:
         self._slots = threading.BoundedSemaphore(most)
         self._lock = threading.Lock()
         self._places: dict[str, threading.Lock] = {}
@@ -98,10 +98,10 @@ class Gate:
             mine = self._places.setdefault(where, threading.Lock())
         # The place first: those who queue for one slow sshd must not hold slots that others could use.
         if not mine.acquire(timeout=6 * HANDSHAKE_S):
-            raise Busy(f"{where} has been taking logins for a minute")
+            raise SshdBusy(f"{where} has been taking logins for a minute")
         try:
             if not self._slots.acquire(timeout=6 * HANDSHAKE_S):
-                raise Busy("too many handshakes are under way")
+                raise SshdBusy("too many handshakes are under way")
             try:
                 yield
             finally:
@@ -110,14 +110,14 @@ class Gate:
             mine.release()
 
 
-GATE = Gate()
+HANDSHAKES = HandshakeLimiter()
 
 
 class Connection(paramiko.Transport):
     """An SSH connection that takes those it was made through with it when it closes."""
 
     def __init__(self, sock: Socket, through: Connection | None = None) -> None:
-        super().__init__(cast("socket.socket", sock), packetizer_class=Packets)
+        super().__init__(cast("socket.socket", sock), packetizer_class=PacketReader)
         self.through = through
         self._way = sock
         # Whoever holds it sends undisturbed, several messages too: see `at_once`.
@@ -150,7 +150,10 @@ class Connection(paramiko.Transport):
 
     def read_on_loop(self, channel: paramiko.Channel, arrived: Callable[[], None]) -> LoopReader | None:
         """Let the running event loop read what the channel brings. None where that cannot be: through a jump host."""
-        if not isinstance(self._way, QuickSocket) or getattr(self, "remote_cipher", "") not in CIPHERS_FIRST:
+        if (
+            not isinstance(self._way, QuickAckSocket)
+            or getattr(self, "remote_cipher", "") not in CIPHERS_FIRST
+        ):
             return None
         try:
             return LoopReader(self, self._way, channel, arrived)
@@ -164,7 +167,9 @@ class Connection(paramiko.Transport):
             self.through.close()
 
 
-def dial(target: Target, key: paramiko.PKey, gate: Gate = GATE, dead_s: float = DEAD_S) -> Connection:
+def dial(
+    target: Target, key: paramiko.PKey, gate: HandshakeLimiter = HANDSHAKES, dead_s: float = DEAD_S
+) -> Connection:
     """Connect, check the pinned key, log in. Raises a DialError; nothing is left open then."""
     last = Jump(target.user, target.address, target.port, target.pinned_key)
     connection: Connection | None = None
@@ -181,22 +186,26 @@ def dial(target: Target, key: paramiko.PKey, gate: Gate = GATE, dead_s: float = 
     return connection
 
 
-def run(transport: paramiko.Transport, command: str, stdin: bytes = b"", timeout: float = 30.0) -> Result:
+def run_command(
+    transport: paramiko.Transport, command: str, stdin: bytes = b"", timeout: float = 30.0
+) -> CommandResult:
     """Run a constant command to its end. Bounded in time and in output."""
     deadline = time.monotonic() + timeout
     channel = open_session(transport)
     try:
         channel.settimeout(timeout)
-        execute(channel, command)
-        outputs = _Outputs(channel)
+        start_command(channel, command)
+        outputs = _OutputReader(channel)
         if stdin:
             channel.sendall(stdin)
         channel.shutdown_write()
         return outputs.finish(deadline)
-    except ENDS as error:
-        raise Busy(f"the host did not finish an answer within {timeout:g} s ({error})".rstrip()) from error
+    except CONNECTION_ERRORS as error:
+        raise SshdBusy(
+            f"the host did not finish an answer within {timeout:g} s ({error})".rstrip()
+        ) from error
     finally:
-        with suppress(*ENDS):
+        with suppress(*CONNECTION_ERRORS):
             channel.close()
 
 
@@ -204,19 +213,19 @@ def open_session(transport: paramiko.Transport, window: int | None = None) -> pa
     try:
         return transport.open_session(window_size=window, timeout=HANDSHAKE_S)
     except paramiko.ChannelException as error:
-        raise Busy(f"sshd opens no more sessions on this connection (MaxSessions): {error}") from error
-    except ENDS as error:
-        raise Busy(f"no session could be opened: {error}") from error
+        raise SshdBusy(f"sshd opens no more sessions on this connection (MaxSessions): {error}") from error
+    except CONNECTION_ERRORS as error:
+        raise SshdBusy(f"no session could be opened: {error}") from error
 
 
-def execute(channel: paramiko.Channel, command: str) -> None:
+def start_command(channel: paramiko.Channel, command: str) -> None:
     """Start a constant command. Raises one of ENDS, also when sshd says nothing to it."""
-    with bounded(channel):
+    with with_deadline(channel):
         channel.exec_command(command)
 
 
 @contextmanager
-def bounded(channel: paramiko.Channel) -> Iterator[None]:
+def with_deadline(channel: paramiko.Channel) -> Iterator[None]:
     """Around a request of a channel: raises one of ENDS when sshd says nothing to it.
 
     paramiko would wait for the answer for ever, and is not woken if the connection ends as it begins to wait.
@@ -235,7 +244,7 @@ def bounded(channel: paramiko.Channel) -> Iterator[None]:
         patience.cancel()
 
 
-class _Outputs:
+class _OutputReader:
     """Reads both outputs at once: a command that fills one of them while nobody reads it would hang."""
 
     def __init__(self, channel: paramiko.Channel) -> None:
@@ -251,10 +260,10 @@ class _Outputs:
                 if kept < 65536:
                     self._errors.append(data)
                 kept += len(data)
-        except ENDS:
+        except CONNECTION_ERRORS:
             pass
 
-    def finish(self, deadline: float) -> Result:
+    def finish(self, deadline: float) -> CommandResult:
         kept: list[bytes] = []
         size = 0
         while True:
@@ -264,19 +273,21 @@ class _Outputs:
                 break
             kept.append(data)
             size += len(data)
-            if size > MOST_OUTPUT:
+            if size > MAX_OUTPUT:
                 raise OSError("more output than any answer has")
         left = max(0.01, deadline - time.monotonic())
         if not self._channel.status_event.wait(left):
             raise TimeoutError("no exit status")
         self._reader.join(max(0.01, deadline - time.monotonic()))
-        return Result(b"".join(kept), b"".join(self._errors), self._channel.exit_status)
+        return CommandResult(b"".join(kept), b"".join(self._errors), self._channel.exit_status)
 
 
 def _reach(hop: Jump, through: Connection | None, at: str, dead_s: float) -> Socket:
     if through is None:
         try:
-            return QuickSocket(socket.create_connection((hop.address, hop.port), timeout=CONNECT_S), dead_s)
+            return QuickAckSocket(
+                socket.create_connection((hop.address, hop.port), timeout=CONNECT_S), dead_s
+            )
         except OSError as error:
             raise Unreachable(f"{hop.place} does not answer: {error}", at) from error
     try:
@@ -284,7 +295,7 @@ def _reach(hop: Jump, through: Connection | None, at: str, dead_s: float) -> Soc
             "direct-tcpip", (hop.address, hop.port), ("127.0.0.1", 0), timeout=CONNECT_S
         )
         return Socket(channel)
-    except ENDS as error:
+    except CONNECTION_ERRORS as error:
         raise Unreachable(f"{hop.place} is not reached through the jump host: {error}", at) from error
 
 
@@ -294,11 +305,11 @@ def _log_in(
     through: Connection | None,
     at: str,
     key: paramiko.PKey,
-    gate: Gate,
+    gate: HandshakeLimiter,
 ) -> Connection:
     connection = Connection(sock, through)
     try:
-        with gate.handshake(place(hop.address, hop.port)):
+        with gate.handshake(address_text(hop.address, hop.port)):
             _check_key(connection, hop, at)
             _authenticate(connection, hop, at, key)
         connection.sock.settimeout(POLL_S)
@@ -314,13 +325,15 @@ def _check_key(connection: Connection, hop: Jump, at: str) -> None:
     try:
         connection.start_client(timeout=HANDSHAKE_S)
         shown = connection.get_remote_server_key()
-    except ENDS as error:
-        raise Busy(f"{hop.place} answers, but not with an SSH handshake: {error or 'closed'}", at) from error
+    except CONNECTION_ERRORS as error:
+        raise SshdBusy(
+            f"{hop.place} answers, but not with an SSH handshake: {error or 'closed'}", at
+        ) from error
     offered = f"{shown.get_name()} {shown.get_base64()}"
     if not hop.pinned_key:
-        raise KeyUnknown(offered, at)
+        raise HostKeyUnknown(offered, at)
     if not host_keys.same(hop.pinned_key, offered):
-        raise KeyChanged(hop.pinned_key, offered, at)
+        raise HostKeyChanged(hop.pinned_key, offered, at)
 
 
 def _authenticate(connection: Connection, hop: Jump, at: str, key: paramiko.PKey) -> None:
@@ -329,9 +342,9 @@ def _authenticate(connection: Connection, hop: Jump, at: str, key: paramiko.PKey
     except paramiko.AuthenticationException as error:
         # paramiko says "authentication failed" for a dead line too; only an answer of sshd is a refusal.
         if not connection.is_active() or "timeout" in str(error).lower():
-            raise Busy(f"{hop.place} ended the login without an answer: {error}", at) from error
+            raise SshdBusy(f"{hop.place} ended the login without an answer: {error}", at) from error
         raise AuthFailed(f"{hop.user}@{hop.place} refused our key: {error}", at) from error
-    except ENDS as error:
-        raise Busy(f"{hop.place} ended the login: {error or 'closed'}", at) from error
+    except CONNECTION_ERRORS as error:
+        raise SshdBusy(f"{hop.place} ended the login: {error or 'closed'}", at) from error
     if further:
         raise AuthFailed(f"{hop.user}@{hop.place} wants more than a key: {', '.join(further)}", at)

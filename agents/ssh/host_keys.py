@@ -7,7 +7,7 @@ import binascii
 import hashlib
 
 
-class NotAKey(ValueError):
+class InvalidHostKey(ValueError):
     """The text is not a public key of the form 'ssh-ed25519 AAAA...'."""
 
 
@@ -15,11 +15,11 @@ def parse(line: str) -> tuple[str, bytes]:
     """(type, blob) of a key line; a comment behind it does not count."""
     words = line.split()
     if len(words) < 2:
-        raise NotAKey(f"{line[:80]!r} is not a public key of the form 'ssh-ed25519 AAAA...'")
+        raise InvalidHostKey(f"{line[:80]!r} is not a public key of the form 'ssh-ed25519 AAAA...'")
     try:
         blob = base64.b64decode(words[1], validate=True)
     except (binascii.Error, ValueError):
-        raise NotAKey(f"{line[:80]!r} is not a public key: its second word is not base64") from None
+        raise InvalidHostKey(f"{line[:80]!r} is not a public key: its second word is not base64") from None
     return words[0], blob
 
 

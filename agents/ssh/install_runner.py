@@ -9,9 +9,8 @@ from functools import cache
 import paramiko
 
 from agents.infra.failpoints import failpoint
-from agents.ssh.dial import DialError
-from agents.ssh.dial import run as run_command
-from agents.ssh.runner_archive import RUNNER, packed
+from agents.ssh.dial import DialError, run_command
+from agents.ssh.runner_archive import RUNNER, runner_archive
 
 MODES = frozenset({"serve", "shell", "probe"})
 PUT_TIMEOUT_S = 60.0
@@ -57,14 +56,14 @@ print("TRAINYARD-PUT " + head["sha"])
 """
 
 
-class InstallFailed(DialError):
+class RunnerInstallFailed(DialError):
     """The runner could not be put on the host. The message holds the host's own words."""
 
 
 @cache
 def source() -> bytes:
     """The runner as it is sent. Packed once: newer files belong to the next start of this process, with their wire."""
-    return packed(RUNNER)
+    return runner_archive(RUNNER)
 
 
 @cache
@@ -91,5 +90,5 @@ def put_runner(transport: paramiko.Transport, program: bytes | None = None) -> s
     failpoint("install.after")
     if done.status != 0 or f"TRAINYARD-PUT {sha}".encode() not in done.stdout:
         words = done.stderr.decode("utf-8", "replace").strip()[-1000:]
-        raise InstallFailed(words or f"python3 ended with status {done.status} and said nothing")
+        raise RunnerInstallFailed(words or f"python3 ended with status {done.status} and said nothing")
     return sha

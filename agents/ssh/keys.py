@@ -29,7 +29,7 @@ def public_line() -> str:
 
 def private() -> Private:
     try:
-        text = _box().decrypt(bytes(_pair().private_encrypted)).decode()
+        text = _fernet().decrypt(bytes(_pair().private_encrypted)).decode()
     except InvalidToken:
         raise KeyUnreadable(
             "The deployment's SSH key was encrypted with another key than this data directory's. "
@@ -38,7 +38,7 @@ def private() -> Private:
     return paramiko.Ed25519Key.from_private_key(io.StringIO(text))
 
 
-def _box() -> MultiFernet:
+def _fernet() -> MultiFernet:
     """The first key encrypts, every key decrypts: that is how keys are rotated."""
     return MultiFernet([Fernet(key) for key in settings.FIELD_KEYS])
 
@@ -57,5 +57,5 @@ def _fresh() -> dict[str, object]:
     return {
         "created_at": timezone.now(),
         "public_line": f"{public.decode()} trainyard-{settings.DEPLOYMENT}",
-        "private_encrypted": _box().encrypt(secret),
+        "private_encrypted": _fernet().encrypt(secret),
     }

@@ -28,7 +28,7 @@ READ_BYTES = 64 * 1024
 CIPHERS_FIRST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 
 
-class Way(Protocol):
+class PacketSocket(Protocol):
     """What packets come by: agents/ssh/sockets.py's QuickSocket."""
 
     def descriptor(self) -> int: ...
@@ -37,7 +37,7 @@ class Way(Protocol):
     def has_packet(self) -> bool: ...
 
 
-class Packets(Packetizer):
+class PacketReader(Packetizer):
     """What paramiko's thread reads its packets from."""
 
     reader: LoopReader | None = None
@@ -54,10 +54,14 @@ class LoopReader:
     """Made on the loop, which reads from the next packet on. `arrived` is called there when some output was kept."""
 
     def __init__(
-        self, transport: paramiko.Transport, way: Way, channel: paramiko.Channel, arrived: Callable[[], None]
+        self,
+        transport: paramiko.Transport,
+        way: PacketSocket,
+        channel: paramiko.Channel,
+        arrived: Callable[[], None],
     ) -> None:
         packets = transport.packetizer
-        assert isinstance(packets, Packets)
+        assert isinstance(packets, PacketReader)
         self._transport, self._packets, self._way = transport, packets, way
         self._channel, self._arrived = channel, arrived
         self._loop = asyncio.get_running_loop()

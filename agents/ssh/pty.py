@@ -19,12 +19,20 @@ from typing import cast
 import paramiko
 from paramiko.common import MSG_CHANNEL_DATA
 
-from agents.infra.text import clean
+from agents.infra.text import clean_text
 from agents.runner.wire import MAX_HEADER, MAX_JUNK, SHELL_PREFACE, WireError, decode_object
 from agents.ssh import install_runner
-from agents.ssh.dial import Busy, Connection, DialError, bounded, dial, execute, open_session
+from agents.ssh.dial import (
+    Connection,
+    DialError,
+    SshdBusy,
+    dial,
+    open_session,
+    start_command,
+    with_deadline,
+)
 from agents.ssh.packets import LoopReader
-from agents.ssh.sockets import ENDS
+from agents.ssh.sockets import CONNECTION_ERRORS
 from agents.ssh.targets import Target
 
 TERM = "xterm-256color"
@@ -34,7 +42,7 @@ BUSY_RETRIES = (0.3, 1.0)
 WINDOW = 512 * 1024
 READ_BYTES = 64 * 1024
 # A key, or a line: any socket that has room has room for this.
-MOST_AT_ONCE = 1024
+MAX_AT_ONCE = 1024
 # Of a message with a channel's data (RFC 4254, 5.2): what it is, whose, how much.
 DATA = Struct("!BII")
 
@@ -43,7 +51,7 @@ class ShellRefused(DialError):
     """The host was reached, but opens no shell there; the message holds its reason."""
 
 
-class _NoRunner(DialError):
+class _RunnerMissing(DialError):
     """The command ended before the runner's first word."""
 
 
@@ -60,7 +68,7 @@ class Shell:
         with self._lock:
             if not self._closed:
                 self._reader = self._connection.read_on_loop(self._channel, arrived)
-        bell = _Bell(asyncio.get_running_loop(), arrived)
+        bell = _ReadableEvent(asyncio.get_running_loop(), arrived)
         self._channel.in_buffer.set_event(cast("threading.Event", bell))
 
     def read(self) -> bytes | None:
@@ -82,14 +90,14 @@ class Shell:
             return self._connection.at_once(partial(channel.recv, size))
         except BlockingIOError:
             raise  # it is an OSError, and so one of ENDS, but no end
-        except ENDS:
+        except CONNECTION_ERRORS:
             return None
 
     def write_now(self, data: bytes) -> bool:
         """False, and nothing written, where it would have to wait, or is too much to go at once."""
         try:
-            return len(data) <= MOST_AT_ONCE and self._connection.at_once(partial(self._send, data))
-        except ENDS:  # hindered, or closed, which `write` tells
+            return len(data) <= MAX_AT_ONCE and self._connection.at_once(partial(self._send, data))
+        except CONNECTION_ERRORS:  # hindered, or closed, which `write` tells
             return False
 
     def _send(self, data: bytes) -> bool:
@@ -113,7 +121,7 @@ class Shell:
     def resize(self, columns: int, rows: int) -> None:
         try:
             self._channel.resize_pty(_size(columns), _size(rows))
-        except ENDS:
+        except CONNECTION_ERRORS:
             return  # it has ended; the reader tells
 
     def close(self) -> None:
@@ -129,7 +137,7 @@ class Shell:
         return self._channel.exit_status if self._channel.exit_status_ready() else None
 
 
-class _Bell:
+class _ReadableEvent:
     """What paramiko sets when a channel gets something to be read, and clears when it has been: rings at each first.
 
     Not in the loop's own thread: a LoopReader tells by itself what it has kept.
@@ -160,7 +168,7 @@ def open_shell(
     try:
         try:
             return _greet(connection, request, columns, rows)
-        except _NoRunner:
+        except _RunnerMissing:
             install_runner.put_runner(connection)
             return _greet(connection, request, columns, rows)
     except BaseException:
@@ -172,7 +180,7 @@ def _dial(target: Target, key: paramiko.PKey) -> Connection:
     for wait_s in BUSY_RETRIES:
         try:
             return dial(target, key)
-        except Busy:
+        except SshdBusy:
             time.sleep(wait_s)
     return dial(target, key)
 
@@ -182,24 +190,24 @@ def _greet(connection: Connection, request: bytes, columns: int, rows: int) -> S
     deadline = time.monotonic() + GREETING_S
     lines = _Lines(channel, deadline)
     try:
-        with bounded(channel):
+        with with_deadline(channel):
             channel.get_pty(TERM, _size(columns), _size(rows))
-        execute(channel, install_runner.command(install_runner.shipped_sha(), "shell"))
+        start_command(channel, install_runner.command(install_runner.shipped_sha(), "shell"))
         # Nothing is sent before the preface: until then the terminal would echo it and a login shell might read it.
         while not lines.next().endswith(SHELL_PREFACE.rstrip(b"\n")):
             pass
         channel.sendall(request)
         answer = decode_object(lines.next())
-    except _NoRunner:
-        with suppress(*ENDS):
+    except _RunnerMissing:
+        with suppress(*CONNECTION_ERRORS):
             channel.close()
         raise
     except WireError as error:
         raise ShellRefused(f"no shell: {error}") from error
-    except ENDS as error:
+    except CONNECTION_ERRORS as error:
         raise ShellRefused(f"the host did not open a shell: {error}") from error
     if answer.get("ok") is not True:
-        raise ShellRefused(clean(answer.get("error") or "the host opens no shell", 500))
+        raise ShellRefused(clean_text(answer.get("error") or "the host opens no shell", 500))
     channel.settimeout(None)
     return Shell(connection, channel, lines.rest)
 
@@ -217,7 +225,9 @@ class _Lines:
             self._channel.settimeout(max(0.01, self._deadline - time.monotonic()))
             data = self._channel.recv(4096)
             if not data:
-                raise _NoRunner(clean(self.rest.decode("utf-8", "replace")) or "the host ended the session")
+                raise _RunnerMissing(
+                    clean_text(self.rest.decode("utf-8", "replace")) or "the host ended the session"
+                )
             self._seen += len(data)
             self.rest += data
             if self._seen > MAX_JUNK + MAX_HEADER:

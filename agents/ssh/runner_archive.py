@@ -16,7 +16,7 @@ _PACKAGE = "agents/runner"
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
 
 
-def packed(package: Path) -> bytes:
+def runner_archive(package: Path) -> bytes:
     """A zip file that python3 runs: the sources of the package, its `__main__.py` where python3 looks."""
     entries = {f"{_PACKAGE}/{path.name}": path.read_bytes() for path in package.glob("*.py")}
     entries["__main__.py"] = entries.pop(f"{_PACKAGE}/__main__.py")

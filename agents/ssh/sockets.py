@@ -14,9 +14,9 @@ import paramiko
 from agents.ssh.packets import READ_BYTES
 
 # However a connection ends, paramiko says it in one of these.
-ENDS = (OSError, EOFError, paramiko.SSHException)
+CONNECTION_ERRORS = (OSError, EOFError, paramiko.SSHException)
 # sshd's are half as large at most as what it was told (RFC 4253, 6.1). Behind each of AES-GCM is a tag.
-MOST_PACKET = 256 * 1024
+MAX_PACKET = 256 * 1024
 TAG_BYTES = 16
 # A window that has this much room takes what `Connection.at_once` sends.
 LITTLE = 4096
@@ -47,14 +47,14 @@ class Socket:
 
     def close(self) -> None:
         self._closed = True
-        with suppress(*ENDS):
+        with suppress(*CONNECTION_ERRORS):
             # Wakes the thread that sits in recv; close() alone would leave it there until its timeout.
             self._inner.shutdown(socket.SHUT_RDWR)
-        with suppress(*ENDS):
+        with suppress(*CONNECTION_ERRORS):
             self._inner.close()
 
 
-class QuickSocket(Socket):
+class QuickAckSocket(Socket):
     """A TCP socket that acknowledges at once: sshd's own Nagle would else hold back its answer for 40 ms."""
 
     def __init__(self, inner: socket.socket, dead_s: float) -> None:
@@ -109,7 +109,7 @@ class QuickSocket(Socket):
         if come < 4:
             return False
         size = int.from_bytes(self._ahead[self._at : self._at + 4], "big")
-        if size > MOST_PACKET:
+        if size > MAX_PACKET:
             raise paramiko.SSHException(f"a packet of {size} bytes")
         return come >= 4 + size + TAG_BYTES
 

@@ -25,7 +25,7 @@ class Jump:
 
     @property
     def place(self) -> str:
-        return place(self.address, self.port)
+        return address_text(self.address, self.port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ class Target:
         return cls(host.name, host.address, host.port, host.user, host.pinned_key, jumps)
 
 
-def place(address: str, port: int) -> str:
+def address_text(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
-def split_place(text: str, user: str, port: int = 22) -> tuple[str, str, int]:
+def parse_address(text: str, user: str, port: int = 22) -> tuple[str, str, int]:
     """'[user@]address[:port]' → (user, address, port); ValueError says what is wrong with it."""
     if text.count(":") > 1 and "[" not in text:  # a bare IPv6 address
         text = re.sub(r"^((?:[^@]+@)?)(.*)$", r"\1[\2]", text)
@@ -73,4 +73,4 @@ def split_place(text: str, user: str, port: int = 22) -> tuple[str, str, int]:
 
 def parse_jumps(text: str, user: str) -> tuple[Jump, ...]:
     """ProxyJump's notation: 'user@gate:22,inner'."""
-    return tuple(Jump(*split_place(part.strip(), user)) for part in text.split(",") if part.strip())
+    return tuple(Jump(*parse_address(part.strip(), user)) for part in text.split(",") if part.strip())

@@ -10,7 +10,7 @@ from django.http import Http404
 from rest_framework import exceptions
 from rest_framework.response import Response
 
-from agents.infra.database_errors import NO_DATABASE
+from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from jobs import services
 from jobs.rules.spec import parse
 from jobs.rules.spec.json_fields import Violation
@@ -51,7 +51,7 @@ def response(code: int, message: str, violations: Iterable[Violation] = ()) -> R
 
 def answer(problem: Exception) -> Response | None:
     """The response for a problem of the caller's making, or one that passes; None for a bug of ours."""
-    if isinstance(problem, parse.Refused):
+    if isinstance(problem, parse.InvalidDocument):
         return response(400, f"The job cannot be accepted: {problem}", problem.violations)
     if isinstance(problem, Refused | services.Refused):
         fields = [Violation(problem.field, problem.message)] if problem.field else []
@@ -59,7 +59,7 @@ def answer(problem: Exception) -> Response | None:
         return response(409 if isinstance(problem, services.Conflict) else code, problem.message, fields)
     if isinstance(problem, services.Unavailable):
         return response(503, problem.message)
-    if isinstance(problem, NO_DATABASE):
+    if isinstance(problem, DATABASE_UNAVAILABLE):
         log.warning("The database did not answer: %s", problem)
         return response(503, "The database does not answer at the moment. Try again.")
     if isinstance(problem, Http404):

@@ -16,7 +16,7 @@ from jobs.rules.lifecycle.states import TERMINAL, JobState, RunPhase, wire_name
 Document = dict[str, Any]
 Absolute = Callable[[str], str]
 # So many of a job's replicas are named to whoever names another.
-MOST_NAMED = 10
+MAX_NAMED = 10
 
 
 def stamp(when: datetime) -> str:
@@ -35,9 +35,9 @@ def moment(value: object) -> datetime | None:
 def replica_asked(job: Job, name: str) -> str:
     """The replica that a query names, if it names one: one of the job's."""
     if name and not job.replicas.filter(name=name).exists():
-        known = list(job.replicas.order_by("pool", "index").values_list("name", flat=True)[: MOST_NAMED + 1])
-        more = ", ..." if len(known) > MOST_NAMED else ""
-        raise Refused("replica", f"replica must be one of {', '.join(known[:MOST_NAMED])}{more}.")
+        known = list(job.replicas.order_by("pool", "index").values_list("name", flat=True)[: MAX_NAMED + 1])
+        more = ", ..." if len(known) > MAX_NAMED else ""
+        raise Refused("replica", f"replica must be one of {', '.join(known[:MAX_NAMED])}{more}.")
     return name
 
 

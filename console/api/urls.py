@@ -51,5 +51,5 @@ urlpatterns = [
     re_path(r"^/*api/v1/recovery/?$", recovery.RecoveryView.as_view()),
     re_path(r"^/*api/v1/recovery:begin$", recovery.BeginView.as_view()),
     re_path(r"^/*api/v1/recovery:confirm$", recovery.ConfirmView.as_view()),
-    re_path(r"^/*(?:v1|ui|api)/", views.Nothing.as_view()),
+    re_path(r"^/*(?:v1|ui|api)/", views.UnknownAddress.as_view()),
 ]

@@ -22,7 +22,7 @@ from console.auth import tokens
 _HALF = re.compile("[\ud800-\udfff]")
 
 
-class Bearer(BaseAuthentication):
+class BearerAuthentication(BaseAuthentication):
     """`Authorization: Bearer <token>`, as made on the account page or by `trainyard token create`."""
 
     def authenticate(self, request: Request) -> tuple[User, str] | None:
@@ -48,7 +48,7 @@ def person(request: Request) -> User:
 class GoogleView(APIView):
     """For scripts: a bearer token, and errors as Google's clients read them."""
 
-    authentication_classes = [Bearer]
+    authentication_classes = [BearerAuthentication]
     permission_classes = [IsAuthenticated]
 
     def handle_exception(self, exc: Exception) -> Response:
@@ -72,7 +72,7 @@ class GoogleView(APIView):
         return given
 
 
-class Texts(JSONParser):
+class TextOnlyJSONParser(JSONParser):
     """JSON whose strings are text: half of a surrogate pair can be spelt in JSON, and stored nowhere."""
 
     def parse(self, *arguments: Any, **named: Any) -> Any:
@@ -100,14 +100,14 @@ def _not_text(document: object) -> str | None:
     return None
 
 
-class OurView(GoogleView):
+class TrainyardView(GoogleView):
     """For scripts and for our own pages."""
 
-    authentication_classes = [Bearer, SessionAuthentication]
-    parser_classes = [Texts]
+    authentication_classes = [BearerAuthentication, SessionAuthentication]
+    parser_classes = [TextOnlyJSONParser]
 
 
-class Nothing(GoogleView):
+class UnknownAddress(GoogleView):
     """An address below /v1/ or /api/ that means nothing."""
 
     permission_classes: list[Any] = []

@@ -137,7 +137,7 @@ def get_or_404(user: type_of_user, verb: Verb, rows: QuerySet[Row], **lookup: An
     return row
 
 
-def demand(user: type_of_user, verb: Verb, kind: type[Model]) -> None:
+def require(user: type_of_user, verb: Verb, kind: type[Model]) -> None:
     """The same for a kind of thing as a whole: its list, its form. 404 where they may see nothing of the kind."""
     allowed = verbs(user, kind)  # type: ignore[arg-type]
     if "see" not in allowed:

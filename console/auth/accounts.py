@@ -42,8 +42,8 @@ def add(
     if member:
         role, project = Role.ADMIN if admin else Role.SUBMITTER, default_project(now)
         Membership.objects.create(project=project, user=user, role=role)
-        audit.note(actor, "member.set", "user", username, None, str(role), now, project)
-    audit.note(actor, "user.add", "user", username, None, "admin" if admin else "user", now)
+        audit.record(actor, "member.set", "user", username, None, str(role), now, project)
+    audit.record(actor, "user.add", "user", username, None, "admin" if admin else "user", now)
     return user
 
 
@@ -57,7 +57,7 @@ def invite(user: User, actor: str, now: datetime) -> str:
     token = secrets.token_urlsafe(24)
     Invitation.objects.filter(user=user).delete()
     Invitation.objects.create(user=user, digest=tokens.digest(token), created_at=now, made_by=actor[:150])
-    audit.note(actor, "user.invite", "user", user.username, None, None, now)
+    audit.record(actor, "user.invite", "user", user.username, None, None, now)
     return token
 
 
@@ -75,7 +75,7 @@ def accept(user: User, token: str, password: str, now: datetime) -> None:
     if invited(token, now) != user or not Invitation.objects.filter(digest=tokens.digest(token)).delete()[0]:
         raise Refused("", "This link has been used. Ask an admin for another.")
     user.save(update_fields=["password"])
-    audit.note(user.username, "user.password", "user", user.username, None, None, now)
+    audit.record(user.username, "user.password", "user", user.username, None, None, now)
 
 
 def set_password(user: User, password: str, actor: str, now: datetime) -> None:
@@ -84,7 +84,7 @@ def set_password(user: User, password: str, actor: str, now: datetime) -> None:
     user.set_password(password)
     user.save(update_fields=["password"])
     Invitation.objects.filter(user=user).delete()
-    audit.note(actor, "user.password", "user", user.username, None, None, now)
+    audit.record(actor, "user.password", "user", user.username, None, None, now)
 
 
 def disable(user: User, actor: str, now: datetime) -> int:
@@ -94,14 +94,14 @@ def disable(user: User, actor: str, now: datetime) -> int:
     Invitation.objects.filter(user=user).delete()
     revoked = tokens.revoke_all(user, now)
     if changed:
-        audit.note(actor, "user.disable", "user", user.username, None, None, now)
+        audit.record(actor, "user.disable", "user", user.username, None, None, now)
     return revoked
 
 
 def enable(user: User, actor: str, now: datetime) -> None:
     """Tokens that were revoked stay so."""
     if User.objects.filter(pk=user.pk, is_active=False).update(is_active=True):
-        audit.note(actor, "user.enable", "user", user.username, None, None, now)
+        audit.record(actor, "user.enable", "user", user.username, None, None, now)
 
 
 def set_admin(user: User, admin: bool, actor: str, now: datetime) -> None:
@@ -111,7 +111,7 @@ def set_admin(user: User, admin: bool, actor: str, now: datetime) -> None:
     if not admin:
         _keep_an_admin(user, f"{user.username} is the last admin. Make another person one first.")
     User.objects.filter(pk=user.pk).update(is_superuser=admin, is_staff=admin)
-    audit.note(actor, "user.admin", "user", user.username, not admin, admin, now)
+    audit.record(actor, "user.admin", "user", user.username, not admin, admin, now)
 
 
 def _keep_an_admin(user: User, words: str) -> None:

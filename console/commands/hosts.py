@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from django.utils import timezone
 
 from agents.hosts import adding, checklist, enrolment
-from agents.hosts.checklist import Item
+from agents.hosts.checklist import CheckItem
 from agents.models import Host
 from agents.ssh import keys
 from agents.ssh.dial import DialError
@@ -18,7 +18,7 @@ from console.commands import Refused
 from console.runtime import database
 
 # A host with this many jump hosts before it is a mistake; each one offers a key of its own.
-MOST_KEYS = 9
+MAX_KEYS = 9
 MARKS = {True: "ok  ", False: "FAIL", None: "note"}
 
 
@@ -49,7 +49,7 @@ def add(words: argparse.Namespace) -> int:
     except (adding.Refused, DialError) as problem:
         raise Refused(plain(str(problem))) from problem
     show(items)
-    if not checklist.usable([item.as_row() for item in items]):
+    if not checklist.is_usable([item.as_row() for item in items]):
         raise Refused(f"{words.name} is not usable yet. Mend what failed, then run this command again.")
     print(f"{words.name} is usable.")
     return 0
@@ -63,8 +63,8 @@ def known(words: argparse.Namespace) -> Host | None:
 
 def accept_keys(host: Host, words: argparse.Namespace, actor: str) -> None:
     """One key for each machine on the way. A key that was not named ends here, before anything is sent."""
-    for _ in range(MOST_KEYS):
-        offered = enrolment.offer(host.pk, timezone.now())
+    for _ in range(MAX_KEYS):
+        offered = enrolment.fetch_host_key(host.pk, timezone.now())
         if not offered:
             return
         if not words.accept_first_key and offered not in words.accept_key:
@@ -75,7 +75,7 @@ def accept_keys(host: Host, words: argparse.Namespace, actor: str) -> None:
             raise Refused(
                 f"The host's key has changed to {offered}. If that is right, give --accept-key {offered}"
             )
-        enrolment.accept(host.pk, offered, actor, timezone.now())
+        enrolment.accept_host_key(host.pk, offered, actor, timezone.now())
         print(f"Accepted the host key {offered}.")
         host.refresh_from_db()
     raise Refused("The host keeps showing new keys.")
@@ -96,7 +96,7 @@ def list_hosts(words: argparse.Namespace) -> int:
     return 0
 
 
-def show(items: Iterable[Item]) -> None:
+def show(items: Iterable[CheckItem]) -> None:
     for item in items:
         print(f"{MARKS[item.ok]} {item.name}: {plain(item.text)}")
         if not item.ok and item.fix:

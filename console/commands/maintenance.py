@@ -46,7 +46,7 @@ def contain(words: argparse.Namespace) -> int:
     host, switch = find(words.name), words.pid_namespaces == "on"
     try:
         with transaction.atomic():
-            cordon_and_drain.contain(host, switch, actor(), timezone.now())
+            cordon_and_drain.set_pid_namespaces(host, switch, actor(), timezone.now())
     except refusals.Refused as refused:
         raise Refused(refused.message) from refused
     print(f"New runs on {host.name} get {'PID namespaces of their own' if switch else 'no PID namespaces'}.")
@@ -88,7 +88,7 @@ def uncordon(words: argparse.Namespace) -> int:
 def show_recovery(words: argparse.Namespace) -> int:
     """One line for each difference. Tabs, so that cut(1) works."""
     database.prepare(timezone.now())
-    found = recovery_mode.found()
+    found = recovery_mode.differences()
     print(f"observing: {found.recovery.why}" if found.recovery else "nothing waits to be confirmed")
     for stray in found.strays:
         print(f"unknown\t{stray.run}\t{stray.host.name}\t{stray.phase}")
@@ -114,7 +114,7 @@ def begin_recovery(words: argparse.Namespace) -> int:
 
 def confirm_recovery(words: argparse.Namespace) -> int:
     database.prepare(timezone.now())
-    strays = [stray.run for stray in recovery_mode.found().strays if stray.phase != "closed"]
+    strays = [stray.run for stray in recovery_mode.differences().strays if stray.phase != "closed"]
     try:
         with transaction.atomic():
             recovery_mode.confirm(strays if words.stop_all else words.stop, actor(), timezone.now())

@@ -18,7 +18,7 @@ from console.presenters.projects import usage_csv
 from console.runtime import database
 from jobs.models import Project
 from jobs.projects import projects, quotas, usage
-from jobs.projects.quotas import Target
+from jobs.projects.quotas import QuotaTarget
 from jobs.rules.scheduling.quota import Limits, Metric
 from jobs.rules.scheduling.usage_months import month_named, month_of
 
@@ -109,12 +109,12 @@ def report_usage(words: argparse.Namespace) -> int:
     return 0
 
 
-def target_of(words: argparse.Namespace) -> Target:
+def target_of(words: argparse.Namespace) -> QuotaTarget:
     project = None if words.new_projects else project_named(words.project)
     if project is None and words.member:
         raise Refused("A new project has no members yet: say --each-member, or name a project.")
     user = find_user(words.member) if words.member else None
-    return Target(project, each=words.each_member, user=user)
+    return QuotaTarget(project, each=words.each_member, user=user)
 
 
 def print_limits(limits: Limits) -> None:

@@ -13,7 +13,7 @@ from console.runtime import database, up
 def start(words: argparse.Namespace) -> int:
     try:
         return up.main(words.only)
-    except up.Refusal as problem:
+    except up.StartRefused as problem:
         raise Refused(str(problem)) from problem
 
 

@@ -19,12 +19,12 @@ from django.contrib.auth.models import User
 from django.http import Http404
 from django.utils import timezone
 
-from agents.infra.sql import Given, Read
+from agents.infra.sql import Parameter, SelectStatement
 from console.auth import access
 from console.consumers.web_socket import GONE, BadMessage, Closed, Receive, Send, Socket
 from console.live import registry, tails
 from console.runtime import websocket
-from console.runtime.database_threads import ask
+from console.runtime.database_threads import in_database_thread
 from jobs.logs import reader
 from jobs.logs.live_end import Status
 from jobs.models import Job, Replica, Run
@@ -34,16 +34,16 @@ WINDOW = 256 * 1024
 # The last bytes of a run that ended may come after its restart has begun. Then they are waited for, but not for ever.
 LAST_BYTES_S = 10.0
 
-_label = Read(
-    lambda: Run.objects.filter(pk=Given("run")).order_by().values_list("attempt", "number", "host__name")
+_label = SelectStatement(
+    lambda: Run.objects.filter(pk=Parameter("run")).order_by().values_list("attempt", "number", "host__name")
 )
-_of_replica = Read(
-    lambda: Run.objects.filter(pk=Given("run"), replica=Given("replica")).order_by().values_list("pk")
+_of_replica = SelectStatement(
+    lambda: Run.objects.filter(pk=Parameter("run"), replica=Parameter("replica")).order_by().values_list("pk")
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogPosition:
     """Where to go on reading: one of the three, in this run or in the newest."""
 
     run: str = ""
@@ -62,12 +62,12 @@ class LogSocket(Socket):
         # A run that is named is kept to; without one the newest is followed from restart to restart.
         self.named_run = query.get("run", [""])[0]
         self._replica_id = 0
-        self._place: Place | None = None
+        self._place: LogPosition | None = None
         self._paused = False
         # Waits for an acknowledgement. One that comes while it does not is no news.
         self._starved = False
         self._sent = self._acked = 0
-        self._watch = registry.Watch()
+        self._watch = registry.TopicWatcher()
         self._write = websocket.write_of(scope)
         # Up to where this run's log is sent; and whether all of it is, so that the next bytes may come by `offer`.
         self._cursor = 0
@@ -131,7 +131,7 @@ class LogSocket(Socket):
             while True:
                 run_id = run_id or await self._newest()
                 async with tails.follow(run_id, self) as tail:
-                    if tail is None or not await ask(self._is_ours, run_id):
+                    if tail is None or not await in_database_thread(self._is_ours, run_id):
                         raise Closed(GONE, "There is no such run of this replica.")
                     run_id = await self._stream(run_id, tail, restarted)
                 restarted = self._place is None
@@ -142,7 +142,7 @@ class LogSocket(Socket):
     async def _newest(self) -> str:
         told = False
         while True:
-            run_id = await ask(tails.newest_run, self._replica_id)
+            run_id = await in_database_thread(tails.newest_run, self._replica_id)
             if run_id:
                 return run_id
             if not told:
@@ -152,7 +152,7 @@ class LogSocket(Socket):
 
     async def _stream(self, run_id: str, tail: tails.Tail, restarted: bool) -> str:
         """Send one run's log until another run is to be shown, whose id is returned."""
-        label = await ask(describe, run_id)
+        label = await in_database_thread(describe, run_id)
         self._cursor, told = 0, None
         if restarted:
             told = await self._head(tail, self._cursor, **label, restart=True)
@@ -192,15 +192,15 @@ class LogSocket(Socket):
             await self._watch.wait(tails.STATUS_EVERY_S)
         self._up_to_date = False
 
-    def _default_run(self, place: Place, status: Status) -> str:
+    def _default_run(self, place: LogPosition, status: Status) -> str:
         """The end means the end of the newest run; an offset means one in the run that is being shown."""
         return status.newest_run if place.tail is not None and not self.named_run else status.run
 
-    async def _resolve(self, place: Place, run_id: str, stored: int) -> int:
+    async def _resolve(self, place: LogPosition, run_id: str, stored: int) -> int:
         if place.tail is not None:
             return max(0, stored - place.tail)
         if place.at is not None:
-            return min(await ask(reader.offset_at, Run(pk=run_id), place.at), stored)
+            return min(await in_database_thread(reader.offset_at, Run(pk=run_id), place.at), stored)
         return min(place.offset or 0, stored)
 
     async def _head(self, tail: tails.Tail, cursor: int, **more: object) -> Status:
@@ -221,7 +221,10 @@ class LogSocket(Socket):
         status = tail.status
         if self.named_run or status.newest_run == status.run or cursor < status.stored:
             return False
-        return status.complete or await ask(_age_s, status.newest_run, timezone.now()) > LAST_BYTES_S
+        return (
+            status.complete
+            or await in_database_thread(_age_s, status.newest_run, timezone.now()) > LAST_BYTES_S
+        )
 
 
 def document(status: Status) -> dict[str, object]:
@@ -250,19 +253,19 @@ def _age_s(run_id: str, now: datetime) -> float:
     return (now - created_at).total_seconds() if created_at else 0.0
 
 
-def _place(message: dict[str, Any]) -> Place:
+def _place(message: dict[str, Any]) -> LogPosition:
     run = message.get("run", "")
     if not isinstance(run, str) or not run.isprintable():
         raise BadMessage("run is not the name of one.")
     mark = _whole(message, "id") if "id" in message else None
     if "from" in message:
-        return Place(run, offset=_whole(message, "from"), id=mark)
+        return LogPosition(run, offset=_whole(message, "from"), id=mark)
     if "tail" in message:
-        return Place(run, tail=_whole(message, "tail"), id=mark)
+        return LogPosition(run, tail=_whole(message, "tail"), id=mark)
     at = message["at"]
     if not isinstance(at, int | float) or not 0 <= at < 1e11:
         raise BadMessage("at is not a number of seconds.")
-    return Place(run, at=float(at), id=mark)
+    return LogPosition(run, at=float(at), id=mark)
 
 
 def _whole(message: dict[str, Any], key: str) -> int:

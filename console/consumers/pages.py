@@ -17,7 +17,7 @@ from console import presenters
 from console.auth import access
 from console.consumers.web_socket import GONE, Closed, Receive, Send, Socket
 from console.live import registry
-from console.runtime.database_threads import ask
+from console.runtime.database_threads import in_database_thread
 from jobs.models import Job, Project
 
 # A burst of changes is shown in steps of this: nobody reads faster, and each step costs a rendering per viewer.
@@ -50,9 +50,9 @@ class LiveSocket(Socket):
         async with registry.here().watch(*self.topics) as watch:
             while True:
                 # The stamp is read first: what changes in between is shown now and looked at once more.
-                stamp = await ask(self.stamp)
+                stamp = await in_database_thread(self.stamp)
                 if stamp != shown:
-                    html = await ask(self.render)
+                    html = await in_database_thread(self.render)
                     if not html:
                         raise Closed(GONE, "It is not here any more.")
                     await self.send_json({"stamp": stamp, "html": html})
@@ -99,7 +99,7 @@ class HostListSocket(LiveSocket):
     topics = ("hosts",)
 
     def authorise(self, user: User) -> None:
-        access.demand(user, "see", Host)
+        access.require(user, "see", Host)
 
     def stamp(self) -> str:
         return presenters.hosts_stamp()

@@ -11,20 +11,20 @@ from collections.abc import Callable, Coroutine, Hashable
 from weakref import WeakKeyDictionary
 
 GOOD_FOR_S = 1.0
-MOST = 1_000
+MAX_COUNT = 1_000
 
 Asked = dict[Hashable, tuple[float, asyncio.Task[None]]]
 _asked: WeakKeyDictionary[asyncio.AbstractEventLoop, Asked] = WeakKeyDictionary()
 
 
-async def once(question: Hashable, ask: Callable[[], Coroutine[None, None, None]]) -> None:
+async def ask_once(question: Hashable, ask: Callable[[], Coroutine[None, None, None]]) -> None:
     """Returns or raises what `ask` did, for whoever asked this first within the last second."""
     loop = asyncio.get_running_loop()
     asked = _asked.setdefault(loop, {})
     now = loop.time()
     at, task = asked.get(question, (0.0, None))
     if task is None or now - at > GOOD_FOR_S:
-        if len(asked) > MOST:
+        if len(asked) > MAX_COUNT:
             asked.clear()
         task = loop.create_task(ask())
         # Whoever asked may have gone before the answer came, and nobody else may want it.

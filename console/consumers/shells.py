@@ -24,7 +24,7 @@ from console.consumers.web_socket import RIGHT_LOST, TRY_AGAIN, BadMessage, Clos
 from console.live import registry
 from console.live.terminals import ACK_STEP, Terminal
 from console.runtime import websocket
-from console.runtime.database_threads import ask
+from console.runtime.database_threads import in_database_thread
 from jobs import shells
 from jobs.models import Run, ShellSession
 
@@ -80,7 +80,7 @@ class ShellSocket(Socket):
         run = self.run_row
         async with registry.here().watch(f"job:{run.job_id}", f"shells:{run.pk}") as hinted:
             cols, rows = await self._asked_size()
-            key = await ask(self._record)
+            key = await in_database_thread(self._record)
             await self.send_json({"opening": f"{run.host.user}@{run.host.name}"})
             opening = partial(_open, run, key, cols, rows)
             self._terminal = Terminal(opening, self._changed.set, self._direct)
@@ -101,7 +101,9 @@ class ShellSocket(Socket):
         if self._terminal is not None:
             await asyncio.to_thread(self._terminal.close)
         if self._session is not None:
-            await ask(shells.closed, self._session, reason or "The shell ended.", timezone.now())
+            await in_database_thread(
+                shells.closed, self._session, reason or "The shell ended.", timezone.now()
+            )
 
     def _record(self) -> keys.Private:
         """The audit row, before anything is opened; and what opens it.

@@ -13,9 +13,9 @@ from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
 
-from agents.infra.database_errors import NO_DATABASE
+from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from console.consumers import credentials, shared_checks
-from console.runtime.database_threads import ask
+from console.runtime.database_threads import in_database_thread
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -28,7 +28,7 @@ RECHECK_S = 3.5
 # How long a database may be away before the sockets of those who cannot be asked about are closed.
 PATIENCE_S = 30.0
 # Nobody sends us large messages: where to read from, how far they have read, keys.
-MOST_TEXT = 4096
+MAX_TEXT = 4096
 
 # Close codes, as the pages understand them (static/live.js, log.js, shell.js).
 GONE, RIGHT_LOST, BAD_MESSAGE, TRY_AGAIN = 4404, 4403, 4400, 1013
@@ -122,12 +122,12 @@ class Socket:
 
     async def _check(self, question: Callable[[User], None]) -> None:
         try:
-            await ask(self._ask, question)
+            await in_database_thread(self._ask, question)
         except Http404:
             raise Closed(GONE, "It is not here any more.") from None
         except PermissionDenied:
             raise Closed(RIGHT_LOST, "You may not do this any more.") from None
-        except NO_DATABASE as problem:
+        except DATABASE_UNAVAILABLE as problem:
             raise NoDatabase from problem
 
     def _ask(self, question: Callable[[User], None]) -> None:
@@ -161,7 +161,7 @@ class Socket:
         if isinstance(problem, OSError):
             # uvicorn's ClientDisconnected: it went while we were sending.
             return None
-        if isinstance(problem, NO_DATABASE):
+        if isinstance(problem, DATABASE_UNAVAILABLE):
             log.warning("The database did not answer: %s", problem)
             return NoDatabase()
         log.error("%s broke", type(self).__name__, exc_info=problem)
@@ -178,7 +178,7 @@ class Socket:
             await asyncio.sleep(RECHECK_S)
             try:
                 question = (credentials.credential(self.scope), self.same_question())
-                await shared_checks.once(question, partial(self._check, self.still))
+                await shared_checks.ask_once(question, partial(self._check, self.still))
                 known_at = clock()
             except NoDatabase:
                 # By the clock: a database that is away may take long to say so.
@@ -209,7 +209,7 @@ class Socket:
 
 def _parsed(text: str) -> dict[str, Any]:
     try:
-        document = json.loads(text) if len(text) <= MOST_TEXT else None
+        document = json.loads(text) if len(text) <= MAX_TEXT else None
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):

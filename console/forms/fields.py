@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 # What can still be added to a date.
-MOST_S = 100 * 365 * 86400
+MAX_S = 100 * 365 * 86400
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])", re.IGNORECASE)
 
 Pairs = tuple[tuple[str, str], ...]
@@ -32,7 +32,7 @@ class DurationText(forms.CharField):
         if _PART.sub("", text).strip(" ,"):
             raise ValidationError("Write a duration such as 90m, 12h or 7d.")
         seconds = sum(float(number) * UNITS_S[unit.lower()] for number, unit in _PART.findall(text))
-        if seconds > MOST_S:
+        if seconds > MAX_S:
             raise ValidationError(
                 "That is longer than a hundred years. Write a duration such as 90m, 12h or 7d."
             )

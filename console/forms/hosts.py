@@ -74,7 +74,7 @@ class DeclareGone(forms.Form):
 
 class BeginRecovery(forms.Form):
     why = forms.CharField(
-        max_length=recovery_mode.MOST_WHY,
+        max_length=recovery_mode.MAX_WHY,
         label="Why",
         help_text="Everybody reads it. For example: restored from the backup of Friday.",
     )

@@ -24,7 +24,7 @@ POOLS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class JobDestination:
     """What is said beside the document: whose job it is, where it runs, and the name under which it is sent once."""
 
     project: str
@@ -32,7 +32,7 @@ class Chosen:
     request_id: str
 
     @classmethod
-    def cleaned(cls, typed: Mapping[str, Any]) -> Chosen:
+    def cleaned(cls, typed: Mapping[str, Any]) -> JobDestination:
         return cls(typed["project"], typed["location"], typed["request_id"])
 
 
@@ -53,7 +53,7 @@ class Draft:
         return cls(JobFields(data), [PoolFields(data, prefix=f"pool{number}") for number in range(POOLS)])
 
     @classmethod
-    def of(cls, document: Mapping[str, Any], chosen: Chosen) -> Draft:
+    def of(cls, document: Mapping[str, Any], chosen: JobDestination) -> Draft:
         """A document that spec.parse has read and written, shown as a form."""
         pools = list(document.get("jobSpec", {}).get("workerPoolSpecs", []))
         pools += [{}] * (POOLS - len(pools))
@@ -62,8 +62,8 @@ class Draft:
         return cls(job, [PoolFields(prefix=f"pool{n}", initial=values) for n, values in enumerate(initial)])
 
     @property
-    def chosen(self) -> Chosen:
-        return Chosen.cleaned(self.job.cleaned_data)
+    def chosen(self) -> JobDestination:
+        return JobDestination.cleaned(self.job.cleaned_data)
 
     @property
     def location(self) -> str:
@@ -129,12 +129,12 @@ class JsonDraft(forms.Form):
         return cls(data)
 
     @classmethod
-    def of(cls, document: Mapping[str, Any], chosen: Chosen) -> JsonDraft:
+    def of(cls, document: Mapping[str, Any], chosen: JobDestination) -> JsonDraft:
         return cls(initial={"text": json.dumps(document, indent=2, ensure_ascii=False), **asdict(chosen)})
 
     @property
-    def chosen(self) -> Chosen:
-        return Chosen.cleaned(self.cleaned_data)
+    def chosen(self) -> JobDestination:
+        return JobDestination.cleaned(self.cleaned_data)
 
     @property
     def job(self) -> JsonDraft:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django import forms
 
-from jobs.scheduling.machine_types import LEAST_CPUS, MOST_CPUS, MOST_GPUS, MOST_MEMORY_MB
+from jobs.scheduling.machine_types import MAX_CPUS, MAX_GPUS, MAX_MEMORY_MB, MIN_CPUS
 
 
 class DefineType(forms.Form):
@@ -15,9 +15,9 @@ class DefineType(forms.Form):
         help_text="Where it can be asked for; empty: everywhere.",
         widget=forms.TextInput(attrs={"list": "locations"}),
     )
-    cpus = forms.FloatField(label="CPUs", min_value=LEAST_CPUS, max_value=MOST_CPUS)
+    cpus = forms.FloatField(label="CPUs", min_value=MIN_CPUS, max_value=MAX_CPUS)
     memory_mb = forms.IntegerField(
-        label="Memory in MiB", min_value=0, max_value=MOST_MEMORY_MB, help_text="Nominal."
+        label="Memory in MiB", min_value=0, max_value=MAX_MEMORY_MB, help_text="Nominal."
     )
     accelerator_type = forms.CharField(
         max_length=63,
@@ -25,5 +25,5 @@ class DefineType(forms.Form):
         label="GPU type",
         widget=forms.TextInput(attrs={"list": "gpu-types", "autocapitalize": "none"}),
     )
-    accelerator_count = forms.IntegerField(required=False, label="GPUs", min_value=0, max_value=MOST_GPUS)
+    accelerator_count = forms.IntegerField(required=False, label="GPUs", min_value=0, max_value=MAX_GPUS)
     note = forms.CharField(max_length=200, required=False)

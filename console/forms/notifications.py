@@ -55,7 +55,7 @@ class NewTarget(Events):
             if way == Way.MAIL:
                 validate_email(address)
             else:
-                webhook.resolve(webhook.place_of(address), settings.TRAINYARD.notify_private)
+                webhook.resolve(webhook.parse_address(address), settings.TRAINYARD.notify_private)
         except webhook.Refused as refused:
             self.add_error("address", str(refused))
         except forms.ValidationError as problem:
@@ -71,7 +71,7 @@ class IdleRule(forms.Form):
     minutes = forms.IntegerField(
         required=False,
         min_value=idle_jobs.LEAST,
-        max_value=idle_jobs.MOST,
+        max_value=idle_jobs.MAX_COUNT,
         label="All GPUs of a job at 0 % for, in minutes",
         help_text="Empty: there is no rule.",
     )

@@ -48,7 +48,7 @@ class Once(logging.Filter):
 logging.getLogger("channels_redis.pubsub").addFilter(Once())
 
 
-class Watch:
+class TopicWatcher:
     """One watcher of some topics. `wait` returns when a hint came since the last `wait`, or after a while."""
 
     def __init__(self) -> None:
@@ -76,15 +76,15 @@ class Registry:
     """The watchers of one event loop, by topic, and the one task that listens to the layer for all of them."""
 
     def __init__(self) -> None:
-        self._watches: dict[str, set[Watch]] = {}
+        self._watches: dict[str, set[TopicWatcher]] = {}
         self._joined: set[str] = set()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._channel = ""
 
     @contextlib.asynccontextmanager
-    async def watch(self, *topics: str) -> AsyncIterator[Watch]:
-        watch = Watch()
+    async def watch(self, *topics: str) -> AsyncIterator[TopicWatcher]:
+        watch = TopicWatcher()
         for topic in topics:
             self._watches.setdefault(topic, set()).add(watch)
         self._ensure()

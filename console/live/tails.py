@@ -17,10 +17,10 @@ from itertools import islice
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from agents.infra.sql import Given, Read
+from agents.infra.sql import Parameter, SelectStatement
 from console.live import registry
 from console.runtime import websocket
-from console.runtime.database_threads import ask
+from console.runtime.database_threads import in_database_thread
 from jobs.logs import live_end, reader
 from jobs.logs.live_end import Status
 from jobs.models import Run
@@ -33,7 +33,7 @@ LOOK_BYTES = 1 << 18
 # Whoever is further behind reads the store so much at a time. As little as one frame would cost more to find than to
 # read: from the start of a large log 15 times as much.
 STRETCH = 1 << 20
-MOST_STRETCHES = 16
+MAX_STRETCHES = 16
 # What a piece counts for at least, a gap too: reading and holding it costs more than its bytes.
 LEAST = 1 << 10
 BEYOND = 1 << 62
@@ -46,9 +46,9 @@ PACE_S, PACE_MOST_S = 0.00005, 0.05
 FRAME = 1 << 16
 
 
-_newest = Read(
+_newest = SelectStatement(
     lambda: (
-        Run.objects.filter(replica=Given("replica"), held=False)
+        Run.objects.filter(replica=Parameter("replica"), held=False)
         .order_by("-attempt", "-number")
         .values_list("pk")[:1]
     )
@@ -76,7 +76,7 @@ class Viewer(Protocol):
 
 
 def status(run_id: str) -> Status | None:
-    return live_end.look(run_id, BEYOND)[0]
+    return live_end.read_live_end(run_id, BEYOND)[0]
 
 
 def newest_run(replica_id: int) -> str | None:
@@ -93,7 +93,7 @@ def read(run_id: str, start: int, limit: int) -> Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class TailNews:
     """What a look found. `turned`: it is not just that there are more bytes."""
 
     pieces: list[Piece] = field(default_factory=list)
@@ -129,10 +129,10 @@ class Tail:
         known = _stretches.get(place)
         if known is None or not known.start <= cursor < known.end:
             until = min((place[1] + 1) * STRETCH, self.end)
-            known = await ask(read, self._run_id, cursor, until - cursor)
+            known = await in_database_thread(read, self._run_id, cursor, until - cursor)
             if known.end > cursor and not known.gap:
                 _stretches[place] = known
-                while len(_stretches) > MOST_STRETCHES:
+                while len(_stretches) > MAX_STRETCHES:
                     del _stretches[next(iter(_stretches))]
         if known.gap or known.end == cursor:
             return known
@@ -176,7 +176,7 @@ class Tail:
         frame = websocket.frame(whole.data)
         return {viewer for viewer in self._viewers if not viewer.offer(whole, frame)}
 
-    async def _look_safely(self) -> News:
+    async def _look_safely(self) -> TailNews:
         """A look that failed (the database is away) is a look that found nothing: the next one comes in a second."""
         try:
             news = await self._look()
@@ -184,13 +184,13 @@ class Tail:
             if not self._broken:
                 log.exception("Cannot read the log of run %s; trying again every second", self._run_id)
             self._broken = True
-            return News()
+            return TailNews()
         self._broken = False
         return news
 
-    async def _look(self) -> News:
+    async def _look(self) -> TailNews:
         """Take in what is new."""
-        seen, pieces = await ask(_news, self._run_id, self.end)
+        seen, pieces = await in_database_thread(_news, self._run_id, self.end)
         before, self.status = self.status, seen or self.status
         for piece in pieces:
             self._append(piece)
@@ -202,7 +202,7 @@ class Tail:
         changed = before != self.status or bool(pieces)
         # As they were but for the length, and that by the pieces.
         grown = replace(before, size=self.status.size, stored=self.status.stored) == self.status
-        return News(pieces, changed, changed and (flood or not pieces or not grown))
+        return TailNews(pieces, changed, changed and (flood or not pieces or not grown))
 
     def _append(self, piece: Piece) -> None:
         self._ring.append(piece)
@@ -215,7 +215,7 @@ class Tail:
 
 
 def _news(run_id: str, start: int) -> tuple[Status | None, list[Piece]]:
-    seen, blocks = live_end.look(run_id, start)
+    seen, blocks = live_end.read_live_end(run_id, start)
     pieces: list[Piece] = []
     left = LOOK_BYTES
     for block in blocks:
@@ -266,7 +266,7 @@ _tails: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Tail]] = WeakKeyD
 async def follow(run_id: str, viewer: Viewer) -> AsyncIterator[Tail | None]:
     """The run's tail, which offers its news to the viewer. None when there is no such run."""
     tails = _tails.setdefault(asyncio.get_running_loop(), {})
-    first = None if run_id in tails else await ask(status, run_id)
+    first = None if run_id in tails else await in_database_thread(status, run_id)
     if run_id not in tails:
         if first is None:
             yield None

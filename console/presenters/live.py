@@ -13,7 +13,7 @@ from agents.models import Gpu, GpuState, Host, HostEvent
 from console.auth import access
 from console.presenters.hosts import host_list, host_page
 from console.presenters.jobs import job_list, job_page
-from console.presenters.jobs.timeline import Chosen
+from console.presenters.jobs.timeline import TimelineFilter
 from jobs.models import GpuClaim, Job, Membership, Run, Stray, Transition
 
 CHARTS_EVERY_S = 10
@@ -33,7 +33,7 @@ def job_stamp(job_id: int) -> str:
 def job_live(user: User, job_id: int, query: Mapping[str, str]) -> str:
     """The two parts of the page that change: what it is, above the logs, and what happened, below them."""
     job = access.visible(user, Job.objects.filter(pk=job_id)).first()
-    chosen = Chosen.asked(query)
+    chosen = TimelineFilter.asked(query)
     return render_to_string("jobs/_live.html", {"job": job_page.live(job, user, chosen)}) if job else ""
 
 

@@ -24,7 +24,7 @@ T = TypeVar("T")
 _pool = ThreadPoolExecutor(THREADS, thread_name_prefix="reads")
 
 
-async def ask(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def in_database_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """What `function` answers, run in a thread that may use the database."""
     return await asyncio.get_running_loop().run_in_executor(_pool, lambda: _run(function, *args, **kwargs))
 

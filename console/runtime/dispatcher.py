@@ -14,11 +14,11 @@ from django.conf import settings
 from django.db import connection
 
 import console.runtime.celery_app
-from agents.infra.database_errors import NO_DATABASE
-from agents.infra.sql import spell_all
-from agents.links.fleet import Fleet, FleetSettings, poke
+from agents.infra.database_errors import DATABASE_UNAVAILABLE
+from agents.infra.sql import prepare_all
+from agents.links.fleet import Fleet, FleetSettings, wake_hosts
 from agents.ssh import keys
-from jobs.host_sync.control_plane import JobsDesk, borrowed
+from jobs.host_sync.control_plane import JobsControlPlane, database_connection
 from jobs.wake.dispatcher_list import Listener
 from jobs.wake.hints import DISPATCH
 
@@ -58,7 +58,7 @@ class KeepLinks(bootsteps.StartStopStep):
         super().__init__(parent, **options)
         self.own = own_name()
         self.fleet: Fleet | None = None
-        self.desk: JobsDesk | None = None
+        self.desk: JobsControlPlane | None = None
         self.listener: Listener | None = None
         for queue in (DISPATCH, f"{DISPATCH}.{self.own}"):
             if queue not in parent.app.amqp.queues.consume_from:
@@ -66,9 +66,9 @@ class KeepLinks(bootsteps.StartStopStep):
 
     def start(self, parent: Any) -> None:
         sys.setswitchinterval(SWITCH_S)
-        with borrowed(), suppress(*NO_DATABASE):
-            spell_all()  # or the first job that is submitted waits for it
-        self.desk = JobsDesk(poke)
+        with database_connection(), suppress(*DATABASE_UNAVAILABLE):
+            prepare_all()  # or the first job that is submitted waits for it
+        self.desk = JobsControlPlane(wake_hosts)
         self.fleet = Fleet(self.desk, self.own, fleet_settings(), keys.private)
         self.fleet.start()
         self.listener = Listener([f"{DISPATCH}.{self.own}", DISPATCH], self.desk.look)

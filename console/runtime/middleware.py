@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 
-from agents.infra.database_errors import NO_DATABASE
+from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from console.views import errors
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Headers:
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """A database that is away or locked is a state of the world, not a bug: say so, and that it passes."""
-        if not isinstance(error, NO_DATABASE) or request.path.startswith(("/v1/", "/api/")):
+        if not isinstance(error, DATABASE_UNAVAILABLE) or request.path.startswith(("/v1/", "/api/")):
             return None
         log.warning("The database did not answer: %s", error)
         return HttpResponse(render_to_string("errors/503.html"), status=503, headers={"Retry-After": "5"})

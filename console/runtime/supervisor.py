@@ -15,11 +15,11 @@ from typing import IO
 
 TETHER = Path(__file__).with_name("tether.py")
 FIRST_PAUSE_S = 0.2
-LONGEST_PAUSE_S = 10.0
+MAX_PAUSE_S = 10.0
 # A child that lived this long is healthy: its next death starts the pauses from the beginning.
 HEALTHY_AFTER_S = 20.0
 STOP_GRACE_S = 8.0
-LONGEST_LINE = 64 * 1024
+MAX_LINE = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Child:
     def bury(self, returncode: int, now: float) -> None:
         self.popen = None
         self.deaths = 1 if now - self.started_at > HEALTHY_AFTER_S else self.deaths + 1
-        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (self.deaths - 1))
+        pause = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2 ** (self.deaths - 1))
         self.start_due_at = now + pause
         how = f"was killed by signal {-returncode}" if returncode < 0 else f"exited with code {returncode}"
         self.say(f"{self.process.name} {how}; starting it again in {pause:.1f} s")
@@ -94,7 +94,7 @@ class Child:
 def relay(stream: IO[bytes], name: str, say: Callable[[str], None]) -> None:
     """A child's output, line by line, with its name in front."""
     with stream:
-        while line := stream.readline(LONGEST_LINE):
+        while line := stream.readline(MAX_LINE):
             say(f"{name:<10} | {line.decode(errors='replace').rstrip()}")
 
 

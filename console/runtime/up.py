@@ -27,13 +27,13 @@ from console.runtime.supervisor import Supervisor
 from console.runtime.watchdog import Watchdog
 
 
-class Refusal(Exception):
+class StartRefused(Exception):
     """Trainyard cannot start; the message tells why and what to do."""
 
 
 def main(only: tuple[str, ...]) -> int:
     for line in environment.misspelt(os.environ):
-        say(f"Note: {line}")
+        print_line(f"Note: {line}")
     check_settings()
     with contextlib.ExitStack() as held:
         lock = held.enter_context(take_lock(settings.TRAINYARD.data / "up.lock"))
@@ -44,11 +44,11 @@ def main(only: tuple[str, ...]) -> int:
                 settings.TRAINYARD, only, listener.fileno() if listener else None, lock.fileno()
             )
         except broker.NoBroker as problem:
-            raise Refusal(" ".join(str(problem).split())) from problem
+            raise StartRefused(" ".join(str(problem).split())) from problem
         url = address(settings.TRAINYARD, listener) if listener else ""
         note_owner(lock, url)
-        supervise(Supervisor(plan, say), only, listener, url)
-    say("Trainyard has stopped.")
+        supervise(Supervisor(plan, print_line), only, listener, url)
+    print_line("Trainyard has stopped.")
     return 0
 
 
@@ -67,12 +67,12 @@ def check_settings() -> None:
     found = [message for message in run_checks() if not message.is_silenced()]
     for message in found:
         if message.level < ERROR:
-            say(f"Note: {message.msg} {message.hint or ''}")
+            print_line(f"Note: {message.msg} {message.hint or ''}")
     if errors := [f"{message.msg} {message.hint or ''}" for message in found if message.level >= ERROR]:
-        raise Refusal("\n".join(errors))
+        raise StartRefused("\n".join(errors))
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """A line for the person at the terminal. A terminal that went away must not take the product along."""
     try:
         sys.stdout.write(line + "\n")
@@ -96,7 +96,7 @@ def take_lock(path: Path) -> IO[str]:
     file.seek(0)
     owner = file.read().strip() or "another process"
     file.close()
-    raise Refusal(
+    raise StartRefused(
         f"Trainyard already runs on {path.parent} ({owner}). Stop it first, or give another --data DIR."
     )
 
@@ -113,7 +113,7 @@ def open_port(wish: environment.Environment) -> socket.socket:
         return processes.listen(wish.bind, wish.port)
     except OSError as problem:
         cure = f"Choose another with --port or TRAINYARD_PORT ({problem.strerror})."
-        raise Refusal(f"Port {wish.port} on {wish.bind} cannot be opened. {cure}") from problem
+        raise StartRefused(f"Port {wish.port} on {wish.bind} cannot be opened. {cure}") from problem
 
 
 def address(wish: environment.Environment, listener: socket.socket) -> str:
@@ -127,14 +127,14 @@ def address(wish: environment.Environment, listener: socket.socket) -> str:
 def announce(supervisor: Supervisor, listener: socket.socket | None, url: str) -> None:
     """Say ready when that is true: when the web process answers that its database and its broker do."""
     if listener is None:
-        say("Trainyard's processes are started (no web among them).")
+        print_line("Trainyard's processes are started (no web among them).")
         return
     near = f"http://{near_address(listener)}:{listener.getsockname()[1]}"
     while not supervisor.stopping.wait(0.1):
         if healthy(near):
             link = setup_link(url, timezone.now())
             # In one piece: who waits for the first line finds the second one, too.
-            say(f"Trainyard is ready at {url}" + (f"\nSet up your account: {link}" if link else ""))
+            print_line(f"Trainyard is ready at {url}" + (f"\nSet up your account: {link}" if link else ""))
             return
 
 

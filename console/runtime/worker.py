@@ -10,7 +10,7 @@ from celery import bootsteps
 from django.conf import settings
 from django.db import close_old_connections
 
-from agents.infra.database_errors import NO_DATABASE
+from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from console.runtime.celery_app import app
 
 __all__ = ["SweepTimer", "app"]
@@ -44,7 +44,7 @@ class SweepTimer(bootsteps.StartStopStep):
         while not self.stopping.wait(settings.TRAINYARD.tick_s * TICKS_BETWEEN):
             try:
                 app.tasks["jobs.tasks.sweep"]()
-            except NO_DATABASE as problem:
+            except DATABASE_UNAVAILABLE as problem:
                 log.warning("The database did not answer the sweep: %s", problem)
             except Exception:  # a sweep that fails is tried again; the timer must outlive it
                 log.exception("the sweep failed")

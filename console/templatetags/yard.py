@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 
 from agents.hosts import recovery
 from console.presenters.badges import Badge
-from console.presenters.jobs.timeline import Chosen
+from console.presenters.jobs.timeline import TimelineFilter
 from jobs.logs import reader
 
 register = template.Library()
@@ -33,13 +33,13 @@ def icon(name: str) -> SafeString:
 @register.simple_tag
 def logs_are_paused() -> bool:
     """For the banner: one look at the disk, no query."""
-    return reader.paused()
+    return reader.logs_paused()
 
 
 @register.simple_tag
 def only_observing() -> bool:
     """For the banner: a backup was restored, and nobody has confirmed yet."""
-    return recovery.observing()
+    return recovery.in_recovery_mode()
 
 
 @register.simple_tag
@@ -147,6 +147,6 @@ def length(value: timedelta) -> str:
 
 
 @register.simple_tag
-def chosen(what: Chosen, **changes: str) -> str:
+def chosen(what: TimelineFilter, **changes: str) -> str:
     """The query of an address in which something else is chosen."""
     return what.but(**changes)

@@ -7,11 +7,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from jobs.rules.lifecycle.retry import MOST_INTERNAL_TRIES, MOST_RESTARTS, MOST_RETRIES
+from jobs.rules.lifecycle.retry import MAX_INTERNAL_TRIES, MAX_RESTARTS, MAX_RETRIES
 
 
 @require_safe
 @login_required
 def training(request: HttpRequest) -> HttpResponse:
-    context = {"restarts": MOST_RESTARTS, "retries": MOST_RETRIES, "tries": MOST_INTERNAL_TRIES}
+    context = {"restarts": MAX_RESTARTS, "retries": MAX_RETRIES, "tries": MAX_INTERNAL_TRIES}
     return render(request, "help/training.html", context)

@@ -12,8 +12,8 @@ from typing import Any
 from agents.hosts import gpu_quarantine
 from agents.infra import untrusted
 from agents.infra.failpoints import failpoint
-from agents.infra.sql import Given, Writing
-from agents.links.control_plane import Fact, Frame, Gap, LogEnd, Sample, Taken
+from agents.infra.sql import Parameter, UpdateStatements
+from agents.links.control_plane import Accepted, Fact, Frame, Gap, LogEnd, Sample
 from jobs.host_sync import facts, samples
 from jobs.lifecycle import snapshot
 from jobs.logs import segments
@@ -22,14 +22,14 @@ from jobs.models import LogGap, Run, RunSample
 from jobs.rules.lifecycle.states import RunPhase
 
 # A payload that cannot be read is asked for again so often; then its range is a gap like any other.
-MOST_TRIES = 3
+MAX_TRIES = 3
 BUSY = "gpu_busy"
 
-_run = Writing(lambda: Run.objects.filter(pk=Given("run")))
+_run = UpdateStatements(lambda: Run.objects.filter(pk=Parameter("run")))
 
 
 @dataclass(slots=True)
-class Told:
+class IntakeResult:
     """What a batch brought: for the link, for the deciders, for open pages, for the store."""
 
     current: bool = True
@@ -39,9 +39,9 @@ class Told:
     logs: set[str] = field(default_factory=set)
     long_tails: set[str] = field(default_factory=set)
 
-    def and_(self, more: Told) -> Told:
+    def and_(self, more: IntakeResult) -> IntakeResult:
         """Both; what was told later counts."""
-        return Told(
+        return IntakeResult(
             self.current and more.current,
             self.acks | more.acks,
             self.pulls | more.pulls,
@@ -51,12 +51,12 @@ class Told:
         )
 
     @property
-    def taken(self) -> Taken:
-        return Taken(self.acks, self.pulls, self.current)
+    def taken(self) -> Accepted:
+        return Accepted(self.acks, self.pulls, self.current)
 
 
 @dataclass(slots=True)
-class Mail:
+class RunReports:
     """What came for one run, in the order in which it came."""
 
     facts: list[Fact] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Mail:
 
 
 @dataclass(slots=True)
-class Tries:
+class UnreadableFrames:
     """How often a payload at an offset could not be read. In memory only: it bounds a quarrel, nothing else."""
 
     of: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Tries:
         if len(self.of) > 1_000:
             self.of.clear()
         self.of[run, start] = self.of.get((run, start), 0) + 1
-        return self.of[run, start] >= MOST_TRIES
+        return self.of[run, start] >= MAX_TRIES
 
 
 def lock_jobs(runs: Sequence[str]) -> None:
@@ -87,7 +87,7 @@ def lock_jobs(runs: Sequence[str]) -> None:
 
 
 @dataclass(slots=True)
-class Store:
+class PendingWrites:
     """What is to be written, gathered over the runs of a batch."""
 
     now: datetime
@@ -106,13 +106,15 @@ class Store:
         failpoint("log.after")
 
 
-def learn(run: Run, mail: Mail, full: bool, store: Store, told: Told, tries: Tries) -> None:
+def apply_reports(
+    run: Run, mail: RunReports, full: bool, store: PendingWrites, told: IntakeResult, tries: UnreadableFrames
+) -> None:
     changed: set[str] = set()
     phase = run.phase
     for fact in mail.facts:
         known = facts.read(fact.document)
         if known is not None:
-            changed |= facts.learn(run, known, store.now) | _proved(run, known, store.now)
+            changed |= facts.fill_facts(run, known, store.now) | _proved(run, known, store.now)
     # Nothing is decided from a claim alone: what comes of it follows, or its deadline does.
     if run.phase != RunPhase.CLAIMED and (changed - {"log_size"} or run.phase != phase):
         told.jobs.add(run.job_id)
@@ -134,7 +136,7 @@ def learn(run: Run, mail: Mail, full: bool, store: Store, told: Told, tries: Tri
         told.logs.add(run.pk)
 
 
-def _keep_gpus_out(run: Run, mail: Mail, now: datetime) -> None:
+def _keep_gpus_out(run: Run, mail: RunReports, now: datetime) -> None:
     """Somebody was on its GPUs when it should have begun, or when it was over: nothing is placed there for now.
 
     In the transaction of the fact, so that nobody decides where the job goes next before that is known.
@@ -148,7 +150,7 @@ def _keep_gpus_out(run: Run, mail: Mail, now: datetime) -> None:
         gpu_quarantine.quarantine(run.host_id, busy, run.message, now)
 
 
-def _busy(run: Run, mail: Mail, store: Store, told: Told) -> set[str]:
+def _busy(run: Run, mail: RunReports, store: PendingWrites, told: IntakeResult) -> set[str]:
     """How busy it is, and since when it has been still."""
     if mail.samples:
         store.samples.append(samples.row_of(run, mail.samples[-1], store.now))
@@ -159,7 +161,12 @@ def _busy(run: Run, mail: Mail, store: Store, told: Told) -> set[str]:
 
 
 def _append(
-    run: Run, log: Sequence[Frame | Gap], full: bool, store: Store, told: Told, tries: Tries
+    run: Run,
+    log: Sequence[Frame | Gap],
+    full: bool,
+    store: PendingWrites,
+    told: IntakeResult,
+    tries: UnreadableFrames,
 ) -> set[str]:
     if full:
         return set()  # not acknowledged, so the host keeps it; `wanted` stops the pull
@@ -186,7 +193,7 @@ def _append(
     return {"log_stored"} | _grow(run)
 
 
-def _lose(run: Run, gap: Gap, store: Store) -> None:
+def _lose(run: Run, gap: Gap, store: PendingWrites) -> None:
     """One more gap, or one that goes on: however often a program cuts its log, nothing between is one row."""
     reason = untrusted.text(gap.reason, 500)
     told = [each for each in store.gaps if each.run_id == run.pk]
@@ -209,7 +216,7 @@ def _grow(run: Run) -> set[str]:
 
 
 def _end_of_log(run: Run, end: LogEnd, now: datetime) -> set[str]:
-    size, digest = untrusted.whole(end.size, 0, facts.MOST_BYTES), untrusted.text(end.digest, 100)
+    size, digest = untrusted.whole(end.size, 0, facts.MAX_BYTES), untrusted.text(end.digest, 100)
     changed: dict[str, Any] = {}
     if run.log_complete_at is None and size is not None and size != run.log_size:
         changed["log_size"] = size
@@ -232,7 +239,7 @@ def _completed(run: Run, now: datetime) -> set[str]:
     return {"log_complete_at", "prove_due_at"}
 
 
-def _proved(run: Run, known: facts.Told, now: datetime) -> set[str]:
+def _proved(run: Run, known: facts.ReportedFacts, now: datetime) -> set[str]:
     """The host of a run that was given up has come back, and has closed it."""
     if run.declared_lost_at is None or run.proved_at is not None or known.phase is not RunPhase.CLOSED:
         return set()

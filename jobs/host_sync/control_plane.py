@@ -19,11 +19,11 @@ from django.utils import timezone
 
 from agents.hosts import recovery
 from agents.infra.clock import Clock
-from agents.infra.database_errors import NO_DATABASE
-from agents.links.control_plane import Arrival, Taken, Want
+from agents.infra.database_errors import DATABASE_UNAVAILABLE
+from agents.links.control_plane import Accepted, Arrival, Wanted
 from jobs.host_sync import intake, lost_hosts, recovery_mode, wanted
-from jobs.host_sync.apply_reports import Told, Tries
-from jobs.host_sync.fast_append import Appender
+from jobs.host_sync.apply_reports import IntakeResult, UnreadableFrames
+from jobs.host_sync.fast_append import FastAppender
 from jobs.lifecycle.advance import Advanced, advance_quietly
 from jobs.scheduling.scheduler import schedule_quietly
 from jobs.wake import announce, hints
@@ -34,11 +34,11 @@ Poke = Callable[[Collection[int]], Collection[int]]
 
 BATCH = 200
 REST_S = 0.5
-MOST_PAUSE_S = 0.05
+MAX_PAUSE_S = 0.05
 ROLL_EVERY_S = 0.5
 
 
-class Thinking(Protocol):
+class Decider(Protocol):
     """Whoever decides about the jobs of which something was told."""
 
     def think(self, jobs: Collection[int], tails: Collection[str] = (), anew: bool = False) -> None: ...
@@ -46,14 +46,14 @@ class Thinking(Protocol):
     def stop(self, timeout_s: float = 10.0) -> None: ...
 
 
-class JobsDesk:
+class JobsControlPlane:
     """Desk over the rows. `poke` reaches the links of this process, and returns the hosts of others."""
 
-    def __init__(self, poke: Poke, thinker: Thinking | None = None) -> None:
-        self._tries = Tries()
-        self._appender = Appender()
+    def __init__(self, poke: Poke, thinker: Decider | None = None) -> None:
+        self._tries = UnreadableFrames()
+        self._appender = FastAppender()
         self._poke = poke
-        self._thinker = thinker or Thinker(poke)
+        self._thinker = thinker or DeciderThread(poke)
 
     def close(self) -> None:
         self._thinker.stop()
@@ -65,8 +65,8 @@ class JobsDesk:
         else:
             self._thinker.think((), anew=True)
 
-    def wanted(self, host_id: int) -> Mapping[str, Want]:
-        with borrowed():
+    def wanted(self, host_id: int) -> Mapping[str, Wanted]:
+        with database_connection():
             found = wanted.wanted(host_id)
         self._appender.expect(
             {run: want.pull_from for run, want in found.items() if want.pull_from is not None}
@@ -74,25 +74,25 @@ class JobsDesk:
         return found
 
     def orders(self, runs: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        with borrowed():
-            if recovery.observing():
-                recovery_mode.miss(runs, timezone.now())
+        with database_connection():
+            if recovery.in_recovery_mode():
+                recovery_mode.mark_missing(runs, timezone.now())
                 return {}
             found = wanted.orders(runs)
             missing = [run for run in runs if run not in found]
             if missing:
-                self._thinker.think(lost_hosts.lost(missing, timezone.now()))
+                self._thinker.think(lost_hosts.close_lost_runs(missing, timezone.now()))
             return found
 
-    def take(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Taken:
-        with borrowed():
+    def take(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Accepted:
+        with database_connection():
             told = self._take(host_id, token, arrivals)
-        announce.ring(f"log:{run}" for run in told.logs)
+        announce.send_now(f"log:{run}" for run in told.logs)
         self._thinker.think(told.jobs, told.long_tails)
         return told.taken
 
-    def _take(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Told:
-        told, rest = Told(), arrivals
+    def _take(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> IntakeResult:
+        told, rest = IntakeResult(), arrivals
         try:
             told, rest = self._append(host_id, token, arrivals)
             if not rest:
@@ -100,7 +100,7 @@ class JobsDesk:
             learnt = intake.take(host_id, token, rest, timezone.now(), self._tries)
             self._appender.learn(learnt.acks)
             return told.and_(learnt)
-        except NO_DATABASE:
+        except DATABASE_UNAVAILABLE:
             raise  # the database is away, or gave us up for dead: the link keeps the batch and tries again
         except Exception:
             if len(rest) == 1:
@@ -113,23 +113,23 @@ class JobsDesk:
 
     def _append(
         self, host_id: int, token: int, arrivals: Sequence[Arrival]
-    ) -> tuple[Told, Sequence[Arrival]]:
+    ) -> tuple[IntakeResult, Sequence[Arrival]]:
         """The next bytes first, and told at once: nobody who reads a log waits for facts to be understood."""
         frames, rest = self._appender.sort(arrivals)
         appended = self._appender.take(host_id, token, frames) if frames else None
         if appended is None:
-            return Told(), arrivals
-        announce.ring(f"log:{run}" for run in appended.logs)
+            return IntakeResult(), arrivals
+        announce.send_now(f"log:{run}" for run in appended.logs)
         appended.logs = set()
         return appended, rest
 
     def host_changed(self, host_id: int) -> None:
-        with borrowed():
+        with database_connection():
             self._thinker.think(lost_hosts.mark_jobs_of(host_id, timezone.now()), anew=True)
-        announce.ring([f"host:{host_id}", "hosts"])
+        announce.send_now([f"host:{host_id}", "hosts"])
 
 
-class Thinker:
+class DeciderThread:
     """The one thread of a dispatcher that decides and places, over whatever has gathered."""
 
     def __init__(self, poke: Poke) -> None:
@@ -166,10 +166,10 @@ class Thinker:
             while (batch := self._next()) is not None:
                 jobs, tails, anew = batch
                 try:
-                    with borrowed():
+                    with database_connection():
                         self._decide(jobs, anew)
                         self._roll(tails)
-                except NO_DATABASE as problem:
+                except DATABASE_UNAVAILABLE as problem:
                     log.warning("Jobs %s wait for the database: %s", sorted(jobs), problem)
                     time.sleep(REST_S)
                 except Exception:
@@ -229,11 +229,11 @@ class Thinker:
 
 def _after_rest(began: float) -> float:
     now = time.monotonic()
-    return now + min(MOST_PAUSE_S, now - began)
+    return now + min(MAX_PAUSE_S, now - began)
 
 
 @contextmanager
-def borrowed() -> Iterator[None]:
+def database_connection() -> Iterator[None]:
     """A database connection for a moment. PostgreSQL's goes back to the pool; SQLite's stays with the thread."""
     try:
         yield

@@ -15,10 +15,10 @@ from agents.infra import untrusted
 from jobs.models import Run
 from jobs.rules.lifecycle.states import RunPhase
 
-MOST_BYTES = 2**53
-MOST_MESSAGE = 4_000
-MOST_SURVIVORS = 20
-MOST_CPUS, MOST_MEMORY_MB, MOST_GPUS = 100_000.0, 2**31 - 1, 64
+MAX_BYTES = 2**53
+MAX_MESSAGE = 4_000
+MAX_SURVIVORS = 20
+MAX_CPUS, MAX_MEMORY_MB, MAX_GPUS = 100_000.0, 2**31 - 1, 64
 
 # Told once and kept: later words about them change nothing.
 _ONCE = (
@@ -39,7 +39,7 @@ _ONCE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportedFacts:
     """A fact document, read. Whatever is None or empty was not told, or not in a form that can be meant."""
 
     phase: RunPhase
@@ -64,7 +64,7 @@ class Told:
     seal: str
 
 
-def read(document: Mapping[str, Any]) -> Told | None:
+def read(document: Mapping[str, Any]) -> ReportedFacts | None:
     """None when it does not even tell a phase."""
     try:
         phase = RunPhase(untrusted.text(document.get("phase"), 16))
@@ -73,7 +73,7 @@ def read(document: Mapping[str, Any]) -> Told | None:
     log = document.get("log")
     log = log if isinstance(log, Mapping) else {}
     oom, enforced = document.get("oom"), document.get("memory_enforced")
-    return Told(
+    return ReportedFacts(
         phase=phase,
         boot_id=untrusted.text(document.get("boot_id"), 64),
         claimed_at=untrusted.moment(document.get("claimed_at")),
@@ -85,20 +85,20 @@ def read(document: Mapping[str, Any]) -> Told | None:
         exit_signal=untrusted.whole(document.get("exit_signal"), 0, 255),
         why=untrusted.text(document.get("why"), 16),
         refusal=untrusted.text(document.get("refusal"), 32),
-        message=untrusted.text(document.get("message"), MOST_MESSAGE),
+        message=untrusted.text(document.get("message"), MAX_MESSAGE),
         oom=oom if isinstance(oom, bool) else None,
         oom_sure=untrusted.text(document.get("oom_sure"), 12),
         memory_enforced=enforced if isinstance(enforced, bool) else None,
         containment=untrusted.text(document.get("containment"), 16),
         survivors=_survivors(document.get("survivors")),
-        log_size=untrusted.whole(log.get("size"), 0, MOST_BYTES),
+        log_size=untrusted.whole(log.get("size"), 0, MAX_BYTES),
         log_digest=untrusted.text(log.get("digest"), 100),
         seal=untrusted.text(document.get("seal"), 100),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Holds:
+class ReportedHoldings:
     """What a run takes of its host, as the host tells it. Asked of runs that we have no row of."""
 
     cpus: float = 0.0
@@ -107,18 +107,18 @@ class Holds:
     port: int | None = None
 
 
-def holds(document: Mapping[str, Any]) -> Holds:
+def reported_holdings(document: Mapping[str, Any]) -> ReportedHoldings:
     gpus = document.get("gpus")
-    gpus = gpus[:MOST_GPUS] if isinstance(gpus, list) else ()
-    return Holds(
-        cpus=untrusted.number(document.get("cpus"), MOST_CPUS) or 0.0,
-        memory_mb=untrusted.whole(document.get("memory_mb"), 0, MOST_MEMORY_MB) or 0,
+    gpus = gpus[:MAX_GPUS] if isinstance(gpus, list) else ()
+    return ReportedHoldings(
+        cpus=untrusted.number(document.get("cpus"), MAX_CPUS) or 0.0,
+        memory_mb=untrusted.whole(document.get("memory_mb"), 0, MAX_MEMORY_MB) or 0,
         gpu_uuids=tuple(filter(None, (untrusted.text(uuid, 80) for uuid in gpus))),
         port=untrusted.whole(document.get("port"), 1, 65535),
     )
 
 
-def learn(run: Run, told: Told, now: datetime) -> set[str]:
+def fill_facts(run: Run, told: ReportedFacts, now: datetime) -> set[str]:
     """Write what is new into the row; the names of the columns that changed.
 
     The exit is one fact of two numbers, and both None is a fact too ("unknown"): it is taken with the first word that
@@ -159,6 +159,6 @@ def _survivors(value: object) -> tuple[dict[str, Any], ...]:
     found = value if isinstance(value, list | tuple) else ()
     return tuple(
         {"pid": untrusted.whole(each.get("pid"), 0, 2**31 - 1), "why": untrusted.text(each.get("why"), 200)}
-        for each in found[:MOST_SURVIVORS]
+        for each in found[:MAX_SURVIVORS]
         if isinstance(each, Mapping)
     )

@@ -21,13 +21,13 @@ from psycopg.types.numeric import Int8
 
 from agents.infra.failpoints import failpoint
 from agents.links.control_plane import Arrival, Frame
-from jobs.host_sync.apply_reports import Told
+from jobs.host_sync.apply_reports import IntakeResult
 from jobs.logs import segments, storage
 from jobs.logs.pieces import Block, Tail
 from jobs.rules.lifecycle.states import RunPhase
 
 # Runs whose ends are remembered. Beyond it all are forgotten, and learned again at their next batch.
-MOST_ENDS = 10_000
+MAX_ENDS = 10_000
 
 # The lease's row and then the runs, by id, are locked as everybody does it, and all is one commit.
 POSTGRES = f"""
@@ -62,7 +62,7 @@ INSERT INTO jobs_logpiece (run_id, start, "end", z, data, at, wall) VALUES (%s, 
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class LogGrowth:
     """One log's next bytes, from `before` on."""
 
     run: str
@@ -71,14 +71,14 @@ class Growth:
     blocks: Sequence[Block]
 
 
-class Appender:
+class FastAppender:
     """How far the logs are stored, as this process wrote them last: a guess that each statement proves."""
 
     def __init__(self) -> None:
         self._ends: dict[str, int] = {}
 
     def learn(self, ends: dict[str, int]) -> None:
-        if len(self._ends) + len(ends) > MOST_ENDS:
+        if len(self._ends) + len(ends) > MAX_ENDS:
             self._ends.clear()
         self._ends.update(ends)
 
@@ -94,10 +94,10 @@ class Appender:
             (frames if isinstance(each.what, Frame) and each.run in self._ends else rest).append(each)
         return frames, rest
 
-    def take(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Told | None:
+    def take(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> IntakeResult | None:
         """None: not all of it is stored, and intake is to look."""
         grown = self._growths(arrivals)
-        if not grown or storage.low():
+        if not grown or storage.is_disk_low():
             return None
         failpoint("store.before")
         rolled = _write(host_id, token, grown)
@@ -109,9 +109,9 @@ class Appender:
             return None
         ends = {each.run: each.after for each in grown}
         long = {run for run, end in ends.items() if end - rolled[run] >= segments.size()}
-        return Told(acks=ends, logs=set(ends), long_tails=long)
+        return IntakeResult(acks=ends, logs=set(ends), long_tails=long)
 
-    def _growths(self, arrivals: Sequence[Arrival]) -> list[Growth]:
+    def _growths(self, arrivals: Sequence[Arrival]) -> list[LogGrowth]:
         """Empty where anything is not simply the next bytes of a known log."""
         tails: dict[str, Tail] = {}
         for arrival in arrivals:
@@ -126,17 +126,19 @@ class Appender:
                 return []
         if any(tail.stored == self._ends[run] for run, tail in tails.items()):
             return []
-        return [Growth(run, self._ends[run], tail.stored, tail.blocks) for run, tail in sorted(tails.items())]
+        return [
+            LogGrowth(run, self._ends[run], tail.stored, tail.blocks) for run, tail in sorted(tails.items())
+        ]
 
 
-def _write(host_id: int, token: int, grown: Sequence[Growth]) -> dict[str, int]:
+def _write(host_id: int, token: int, grown: Sequence[LogGrowth]) -> dict[str, int]:
     """Of each run whose tail was where it was thought to be, and now is longer: up to where it is in segments."""
     if connection.vendor == "postgresql":
         return _write_at_once(host_id, token, grown)
     return _write_in_turn(host_id, token, grown)
 
 
-def _write_at_once(host_id: int, token: int, grown: Sequence[Growth]) -> dict[str, int]:
+def _write_at_once(host_id: int, token: int, grown: Sequence[LogGrowth]) -> dict[str, int]:
     blocks = [(each.run, block) for each in grown for block in each.blocks]
     values = {
         "host": host_id,
@@ -153,7 +155,7 @@ def _write_at_once(host_id: int, token: int, grown: Sequence[Growth]) -> dict[st
             return dict(cursor.execute(POSTGRES, values).fetchall())
 
 
-def _write_in_turn(host_id: int, token: int, grown: Sequence[Growth]) -> dict[str, int]:
+def _write_in_turn(host_id: int, token: int, grown: Sequence[LogGrowth]) -> dict[str, int]:
     rolled: dict[str, int] = {}
     with transaction.atomic(), connection.cursor() as cursor:
         for run in grown:

@@ -17,59 +17,68 @@ from django.db import transaction
 from agents.hosts import host_history
 from agents.infra import untrusted
 from agents.infra.failpoints import failpoint
-from agents.infra.sql import Change, Columns, Given, Read
+from agents.infra.sql import Parameter, PartialModel, SelectStatement, UpdateStatement
 from agents.links.control_plane import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample
 from agents.models import Host, HostStatus
 from jobs.host_sync import strays
-from jobs.host_sync.apply_reports import Mail, Store, Told, Tries, learn, lock_jobs
+from jobs.host_sync.apply_reports import (
+    IntakeResult,
+    PendingWrites,
+    RunReports,
+    UnreadableFrames,
+    apply_reports,
+    lock_jobs,
+)
 from jobs.logs import storage
 from jobs.models import Job, Run
 from jobs.rules.lifecycle.states import RunPhase
 
-_RUN = Columns(Run, but=("order", "log_proof", "stop_reason"))
-_lease = Read(
+_RUN = PartialModel(Run, but=("order", "log_proof", "stop_reason"))
+_lease = SelectStatement(
     lambda: (
         Host.every.select_for_update(no_key=True)
-        .filter(pk=Given("host"), lease_token=Given("token"))
+        .filter(pk=Parameter("host"), lease_token=Parameter("token"))
         .order_by()
         .values_list("pk")
     )
 )
-_runs = Read(
+_runs = SelectStatement(
     lambda: (
         Run.objects.select_for_update(no_key=True)
-        .filter(pk__among=Given("runs"), host=Given("host"))
+        .filter(pk__among=Parameter("runs"), host=Parameter("host"))
         .order_by("pk")
         .values_list(*_RUN.names)
     )
 )
-_deleted = Read(
+_deleted = SelectStatement(
     lambda: (
-        Run.objects.filter(pk__among=Given("runs"), job__deleted_at__isnull=False)
+        Run.objects.filter(pk__among=Parameter("runs"), job__deleted_at__isnull=False)
         .order_by()
         .values_list("pk")
     )
 )
-_are_due = Change(lambda: Job.every.filter(pk__among=Given("ids")), "due_at")
+_are_due = UpdateStatement(lambda: Job.every.filter(pk__among=Parameter("ids")), "due_at")
 
 
-def take(host_id: int, token: int, arrivals: Sequence[Arrival], now: datetime, tries: Tries) -> Told:
+def take(
+    host_id: int, token: int, arrivals: Sequence[Arrival], now: datetime, tries: UnreadableFrames
+) -> IntakeResult:
     mail = sorted_by_run(arrivals)
     # Asked once, before: a batch is small, and the disk must not be asked under a lock.
-    full = storage.low() if any(each.log for each in mail.values()) else False
+    full = storage.is_disk_low() if any(each.log for each in mail.values()) else False
     if refused := [run for run, each in mail.items() if _refused_for_its_disk(each)]:
         _have_checked(host_id, token, refused, now)
     with transaction.atomic():
         failpoint("store.before")
         if not _hold_lease(host_id, token):
-            return Told(current=False)
+            return IntakeResult(current=False)
         told = _write(host_id, mail, full, now, tries)
     failpoint("store.after")
     return told
 
 
-def sorted_by_run(arrivals: Sequence[Arrival]) -> dict[str, Mail]:
-    mail: dict[str, Mail] = defaultdict(Mail)
+def sorted_by_run(arrivals: Sequence[Arrival]) -> dict[str, RunReports]:
+    mail: dict[str, RunReports] = defaultdict(RunReports)
     for arrival in arrivals:
         each = mail[untrusted.text(arrival.run, 80)]
         match arrival.what:
@@ -86,7 +95,7 @@ def sorted_by_run(arrivals: Sequence[Arrival]) -> dict[str, Mail]:
     return mail
 
 
-def _refused_for_its_disk(mail: Mail) -> bool:
+def _refused_for_its_disk(mail: RunReports) -> bool:
     return any(untrusted.text(fact.document.get("refusal"), 32) == "disk_full" for fact in mail.facts)
 
 
@@ -111,11 +120,13 @@ def _hold_lease(host_id: int, token: int) -> bool:
     return bool(_lease(host=host_id, token=token))
 
 
-def _write(host_id: int, mail: dict[str, Mail], full: bool, now: datetime, tries: Tries) -> Told:
+def _write(
+    host_id: int, mail: dict[str, RunReports], full: bool, now: datetime, tries: UnreadableFrames
+) -> IntakeResult:
     speaks = [run for run, each in mail.items() if each.facts or each.end or each.forgotten]
     lock_jobs(speaks)
-    told = Told()
-    store = Store(now)
+    told = IntakeResult()
+    store = PendingWrites(now)
     found = [_RUN.of(row) for row in _runs(runs=mail, host=host_id)]
     unknown = {run: each for run, each in mail.items() if each.facts}
     # Asked when the runs are locked, as they are while their job is deleted: what comes of its logs now is let go.
@@ -125,10 +136,10 @@ def _write(host_id: int, mail: dict[str, Mail], full: bool, now: datetime, tries
             mail[run_id].log.clear()
     for run in found:
         unknown.pop(run.pk, None)
-        learn(run, mail[run.pk], full, store, told, tries)
+        apply_reports(run, mail[run.pk], full, store, told, tries)
     store.save()
     if unknown:
-        strays.meet(host_id, {run: each.facts[-1].document for run, each in unknown.items()}, now)
+        strays.record_strays(host_id, {run: each.facts[-1].document for run, each in unknown.items()}, now)
     if told.jobs:
         _are_due(ids=told.jobs, due_at=now)
     return told

@@ -12,14 +12,21 @@ from django.db.models import F
 
 from agents.links.control_plane import Fact, Gap
 from jobs.host_sync import facts
-from jobs.host_sync.apply_reports import Mail, Store, Told, Tries, learn, lock_jobs
+from jobs.host_sync.apply_reports import (
+    IntakeResult,
+    PendingWrites,
+    RunReports,
+    UnreadableFrames,
+    apply_reports,
+    lock_jobs,
+)
 from jobs.models import Job, Run
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
 
 LOST = "The host was restarted and holds nothing of this run any more."
 
 
-def lost(asked: Sequence[str], now: datetime) -> set[int]:
+def close_lost_runs(asked: Sequence[str], now: datetime) -> set[int]:
     """Runs that their host once claimed and that are to be started there again: it holds nothing of them.
 
     Only a new boot proves that nothing of them lives either. Then they are over; their jobs are to be advanced.
@@ -32,11 +39,11 @@ def lost(asked: Sequence[str], now: datetime) -> set[int]:
     with transaction.atomic():
         lock_jobs(found)
         rows = Run.objects.select_for_update(no_key=True).filter(pk__in=found).order_by("pk")
-        told, store = Told(), Store(now)
+        told, store = IntakeResult(), PendingWrites(now)
         for run in rows.exclude(phase=RunPhase.CLOSED).defer("order", "log_proof"):
             missing = [Gap(run.log_stored, run.log_size, LOST)] if run.log_stored < run.log_size else []
             closed = Fact({"phase": "closed", "why": "lost", "message": LOST})
-            learn(run, Mail([closed], [*missing]), False, store, told, Tries())
+            apply_reports(run, RunReports([closed], [*missing]), False, store, told, UnreadableFrames())
         store.save()
         Job.every.filter(pk__in=told.jobs).update(due_at=now)
     return told.jobs
@@ -55,11 +62,11 @@ def declare_lost(host_id: int, words: str, now: datetime) -> set[int]:
 def close_as_lost(found: Sequence[str], words: str, now: datetime, declared: bool = False) -> set[int]:
     """A person says that these runs are over, and why. `declared`: their host may still have them, if it comes back."""
     lock_jobs(found)
-    store, jobs = Store(now), set()
+    store, jobs = PendingWrites(now), set()
     lost = facts.read({"phase": "closed", "why": "lost", "message": words})
     rows = Run.objects.select_for_update(no_key=True).filter(pk__in=found).exclude(phase=RunPhase.CLOSED)
     for run in rows.order_by("pk").defer("order", "log_proof"):
-        changed = facts.learn(run, lost, now) if lost else set()
+        changed = facts.fill_facts(run, lost, now) if lost else set()
         run.declared_lost_at = now if declared else None
         store.changed.append((run, changed | {"declared_lost_at"}))
         jobs.add(run.job_id)
@@ -74,10 +81,10 @@ def give_up(host_id: int, why: str, now: datetime) -> None:
     The caller holds the host's row.
     """
     unread = Run.objects.select_for_update(no_key=True).filter(host=host_id, log_complete_at=None)
-    store = Store(now)
+    store = PendingWrites(now)
     for run in unread.filter(phase=RunPhase.CLOSED).order_by("pk").defer("order", "log_proof"):
         rest = Gap(run.log_stored, run.log_size, why)
-        learn(run, Mail(log=[rest]), False, store, Told(), Tries())
+        apply_reports(run, RunReports(log=[rest]), False, store, IntakeResult(), UnreadableFrames())
         if run.log_complete_at is None:  # nobody will prove any more what a person gave up
             run.log_complete_at = run.prove_due_at = now
             store.changed.append((run, {"log_complete_at", "prove_due_at"}))

@@ -16,7 +16,7 @@ from django.db import transaction
 
 from agents.hosts import recovery
 from agents.infra.refusals import Refused
-from agents.links.control_plane import Want
+from agents.links.control_plane import Wanted
 from agents.models import Host, HostStatus, Recovery
 from jobs.host_sync import lost_hosts
 from jobs.models import Job, Proof, Run, Stray
@@ -25,11 +25,11 @@ from jobs.rules.lifecycle.states import TERMINAL, RunPhase
 from jobs.scheduling import pass_lock
 from jobs.wake import announce, hints
 
-MOST_WHY = 500
+MAX_WHY = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Differences:
     """What differs, and of whom nothing was heard yet. `doubted`: not under our seal, whatever they are."""
 
     recovery: Recovery | None
@@ -39,9 +39,9 @@ class Found:
     unheard: tuple[Host, ...]
 
 
-def found() -> Found:
+def differences() -> Differences:
     strays = Stray.objects.select_related("host")
-    return Found(
+    return Differences(
         Recovery.objects.filter(confirmed_at=None).first(),
         tuple(strays.filter(proof=Proof.SEALED)),
         tuple(strays.exclude(proof=Proof.SEALED).filter(dismissed_at=None, host__retired_at=None)),
@@ -50,12 +50,12 @@ def found() -> Found:
     )
 
 
-def only_pull(wanted: Mapping[str, Want]) -> dict[str, Want]:
+def pull_logs_only(wanted: Mapping[str, Wanted]) -> dict[str, Wanted]:
     """While nobody has confirmed, logs are fetched, and that is all."""
-    return {run: Want(pull_from=want.pull_from) for run, want in wanted.items()}
+    return {run: Wanted(pull_from=want.pull_from) for run, want in wanted.items()}
 
 
-def miss(runs: Sequence[str], now: datetime) -> None:
+def mark_missing(runs: Sequence[str], now: datetime) -> None:
     """These would be started now: their host has not got them."""
     Run.objects.filter(pk__in=runs, missing_at=None).exclude(phase=RunPhase.CLOSED).update(missing_at=now)
 
@@ -63,20 +63,20 @@ def miss(runs: Sequence[str], now: datetime) -> None:
 def begin(why: str, actor: str, now: datetime) -> None:
     """An admin knows what no host can prove: this database is older than what was done with it."""
     why = why.strip()
-    if not why or len(why) > MOST_WHY:
-        raise Refused("why", f"Say in 1 to {MOST_WHY} characters why; everybody reads it.")
+    if not why or len(why) > MAX_WHY:
+        raise Refused("why", f"Say in 1 to {MAX_WHY} characters why; everybody reads it.")
     with transaction.atomic():
-        pass_lock.claim()
+        pass_lock.lock_pass()
         if not recovery.begin(f"{actor} says: {why}", now):
             raise Refused("recovery", "Trainyard is in recovery mode already.")
-        audit.note(actor, "recovery.begin", "deployment", "recovery", None, {"why": why}, now)
+        audit.record(actor, "recovery.begin", "deployment", "recovery", None, {"why": why}, now)
         announce.hint("hosts")
 
 
 def confirm(stop: Collection[str], actor: str, now: datetime) -> None:
     """Go on. Of the strays, those named are stopped; what is missing is over, and its jobs go on by their rules."""
     with transaction.atomic():
-        pass_lock.claim()
+        pass_lock.lock_pass()
         rows = list(Recovery.objects.select_for_update().filter(confirmed_at=None))
         if not rows:
             raise Refused("recovery", "Nothing waits to be confirmed.")
@@ -97,7 +97,7 @@ def confirm(stop: Collection[str], actor: str, now: datetime) -> None:
         missing.update(missing_at=None)
         Recovery.objects.filter(confirmed_at=None).update(confirmed_at=now, confirmed_by=actor[:150])
         after = {"stopped": sorted(stop), "taken_as_lost": begun}
-        audit.note(actor, "recovery.confirm", "deployment", "recovery", {"why": rows[0].why}, after, now)
+        audit.record(actor, "recovery.confirm", "deployment", "recovery", {"why": rows[0].why}, after, now)
         Job.every.exclude(state__in=TERMINAL).update(due_at=now)
         hints.schedule()
         hints.hosts(list(Host.objects.values_list("pk", flat=True)))

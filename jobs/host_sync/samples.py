@@ -15,7 +15,7 @@ from django.db.models import Min
 
 from agents.links.control_plane import Sample
 from jobs.models import Job, Run, RunSample
-from jobs.rules.lifecycle.utilization import BLIND_AFTER, REFRESH, busy, gpus_busy
+from jobs.rules.lifecycle.utilization import BLIND_AFTER, REFRESH, are_gpus_busy, is_busy
 
 STEP = 10
 # (step, kept for, becomes)
@@ -54,8 +54,8 @@ def note(run: Run, samples: Sequence[Sample], printed: bool, now: datetime) -> t
     unseen = run.sampled_at is None or now - run.sampled_at > BLIND_AFTER
     # Most log bytes come by way of appending.py, which looks at nothing but their offsets.
     printed = printed or (bool(samples) and run.log_stored > run.log_sampled)
-    worked = printed or any(busy(sample.cpu, loads(run, sample)) for sample in samples)
-    on_gpus = any(gpus_busy(loads(run, sample)) for sample in samples)
+    worked = printed or any(is_busy(sample.cpu, loads(run, sample)) for sample in samples)
+    on_gpus = any(are_gpus_busy(loads(run, sample)) for sample in samples)
     woke = worked and run.active_at is not None and now - run.active_at >= WAKES_AFTER
     changed = set()
     for name, seen in (

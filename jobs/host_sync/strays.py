@@ -16,7 +16,7 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from agents.hosts import host_history, recovery, seals
-from agents.hosts.seals import Bearer
+from agents.hosts.seals import SealOwner
 from agents.infra.refusals import Refused
 from agents.models import Host
 from jobs.host_sync import facts
@@ -26,9 +26,9 @@ from jobs.rules.lifecycle.states import RunPhase
 from jobs.wake import hints
 
 OURS = re.compile(r"[0-9]{10,}-workerpool[0-9]-[0-9]+-a[0-9]+-r[0-9]+", re.ASCII)
-MOST_STRAYS = 1_000
+MAX_STRAYS = 1_000
 # Of one host, without a true seal. A program there can make up as many as it likes.
-MOST_DOUBTED = 50
+MAX_DOUBTED = 50
 TRAINYARD = "trainyard"
 WHY = {
     Proof.SEALED: "it is ours, and was lost with a restored backup",
@@ -41,9 +41,9 @@ Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    told: facts.Told
-    holds: facts.Holds
+class StrayRun:
+    told: facts.ReportedFacts
+    holds: facts.ReportedHoldings
 
     @property
     def columns(self) -> dict[str, object]:
@@ -57,19 +57,21 @@ class Found:
         }
 
 
-def meet(host_id: int, told: Mapping[str, Document], now: datetime) -> None:
+def record_strays(host_id: int, told: Mapping[str, Document], now: datetime) -> None:
     """Runs that a host has told about and that are not known as its own."""
-    ours = {run: each for run, each in list(told.items())[:MOST_STRAYS] if OURS.fullmatch(run)}
+    ours = {run: each for run, each in list(told.items())[:MAX_STRAYS] if OURS.fullmatch(run)}
     known = set(Run.objects.filter(pk__in=ours).values_list("pk", flat=True))  # of a host that was removed
     read = {run: (facts.read(each), each) for run, each in ours.items() if run not in known}
-    unknown = {run: Found(each, facts.holds(words)) for run, (each, words) in read.items() if each}
+    unknown = {
+        run: StrayRun(each, facts.reported_holdings(words)) for run, (each, words) in read.items() if each
+    }
     if not unknown:
         return
     host = Host.every.get(pk=host_id)
     rows = {row.run: row for row in Stray.objects.filter(host=host, run__in=unknown)}
     doubted = []
     for run, found in unknown.items():
-        proof = _proof(Bearer.of(host), run, found.told.seal)
+        proof = _proof(SealOwner.of(host), run, found.told.seal)
         if run in rows:
             _learn(rows[run], found, proof)
         elif proof is Proof.SEALED:
@@ -82,18 +84,18 @@ def meet(host_id: int, told: Mapping[str, Document], now: datetime) -> None:
         _doubt(host, doubted, now)
 
 
-def _proof(bearer: Bearer, run: str, seal: str) -> Proof:
-    if seals.is_of_run(bearer, run, seal):
+def _proof(bearer: SealOwner, run: str, seal: str) -> Proof:
+    if seals.is_seal_of_run(bearer, run, seal):
         return Proof.SEALED
     return Proof.FALSE if seal else Proof.UNSEALED
 
 
-def _write(host: Host, run: str, found: Found, proof: Proof, now: datetime) -> None:
+def _write(host: Host, run: str, found: StrayRun, proof: Proof, now: datetime) -> None:
     known = {"started_at": found.told.started_at, "found_at": now, "proof": proof, **found.columns}
     Stray.objects.get_or_create(host=host, run=run, defaults=known)
 
 
-def _learn(row: Stray, found: Found, proof: Proof) -> None:
+def _learn(row: Stray, found: StrayRun, proof: Proof) -> None:
     """Told again, or told better: a version before kept nothing of what it holds, nor does a mere claim tell it."""
     changed: dict[str, object] = {}
     if found.told.phase.rank >= RunPhase(row.phase).rank:
@@ -104,19 +106,19 @@ def _learn(row: Stray, found: Found, proof: Proof) -> None:
         Stray.objects.filter(pk=row.pk).update(**changed)
 
 
-def _doubt(host: Host, doubted: Sequence[tuple[str, Found, Proof]], now: datetime) -> None:
-    room = MOST_DOUBTED - Stray.objects.filter(host=host).exclude(proof=Proof.SEALED).count()
+def _doubt(host: Host, doubted: Sequence[tuple[str, StrayRun, Proof]], now: datetime) -> None:
+    room = MAX_DOUBTED - Stray.objects.filter(host=host).exclude(proof=Proof.SEALED).count()
     for run, found, proof in doubted[: max(room, 0)]:
         _write(host, run, found, proof, now)
         words = (
             f"It has the run {run}, of which the database knows nothing, and {WHY[proof]}. It is left alone."
         )
-        host_history.note(host.pk, "unknown_run", words, TRAINYARD, now)
+        host_history.add(host.pk, "unknown_run", words, TRAINYARD, now)
     if len(doubted) > room:
         words = (
-            f"It has more than {MOST_DOUBTED} unknown runs that are not under our seal. No more are listed."
+            f"It has more than {MAX_DOUBTED} unknown runs that are not under our seal. No more are listed."
         )
-        host_history.note_daily(host.pk, "unknown_runs", words, TRAINYARD, now)
+        host_history.add_once_a_day(host.pk, "unknown_runs", words, TRAINYARD, now)
 
 
 def shown(host: Host) -> QuerySet[Stray]:
@@ -130,13 +132,13 @@ def stop(host: Host, run: str, actor: str, now: datetime) -> None:
     row = _row(host, run)
     if row.phase == RunPhase.CLOSED:
         raise Refused("run", f"{run} is over.")
-    if recovery.observing():
+    if recovery.in_recovery_mode():
         raise Refused(
             "run", "Nothing is stopped in recovery mode. Choose what is to be stopped as you confirm."
         )
     if row.stop_wanted_at is None:
         Stray.objects.filter(pk=row.pk).update(stop_wanted_at=now, stop_by=actor[:150])
-        audit.note(actor, "stray.stop", "host", host.name, None, {"run": run}, now)
+        audit.record(actor, "stray.stop", "host", host.name, None, {"run": run}, now)
     hints.hosts([host.pk])
 
 
@@ -147,7 +149,7 @@ def dismiss(host: Host, run: str, actor: str, now: datetime) -> None:
         raise Refused("run", f"{run} was started by this deployment. Stop it, or let it go on.")
     if row.dismissed_at is None:
         Stray.objects.filter(pk=row.pk).update(dismissed_at=now, dismissed_by=actor[:150])
-        audit.note(actor, "stray.dismiss", "host", host.name, None, {"run": run}, now)
+        audit.record(actor, "stray.dismiss", "host", host.name, None, {"run": run}, now)
 
 
 ACTS = {"stop": stop, "dismiss": dismiss}

@@ -10,8 +10,8 @@ from typing import Any
 from django.conf import settings
 
 from agents.hosts import recovery
-from agents.infra.sql import Given, Read
-from agents.links.control_plane import Want
+from agents.infra.sql import Parameter, SelectStatement
+from agents.links.control_plane import Wanted
 from jobs.host_sync import recovery_mode
 from jobs.logs import storage
 from jobs.models import Run, Stray
@@ -33,26 +33,26 @@ _COLUMNS = (
     "job__deleted_at",
 )
 
-_on_host = Read(
+_on_host = SelectStatement(
     lambda: (
-        Run.objects.filter(host=Given("host"), forgotten_at=None)
+        Run.objects.filter(host=Parameter("host"), forgotten_at=None)
         # A place that is only held is not started yet; when it is not needed any more, its name is closed on the host.
         .exclude(held=True, stop_wanted_at=None)
         .order_by("created_at", "pk")
         .values_list(*_COLUMNS)
     )
 )
-_strays = Read(
+_strays = SelectStatement(
     lambda: (
-        Stray.objects.filter(host=Given("host"), stop_wanted_at__isnull=False)
+        Stray.objects.filter(host=Parameter("host"), stop_wanted_at__isnull=False)
         .exclude(phase=RunPhase.CLOSED)
         .order_by()
         .values_list("run")
     )
 )
-_to_start = Read(
+_to_start = SelectStatement(
     lambda: (
-        Run.objects.filter(pk__among=Given("runs"), phase=RunPhase.CREATED, stop_wanted_at=None)
+        Run.objects.filter(pk__among=Parameter("runs"), phase=RunPhase.CREATED, stop_wanted_at=None)
         .order_by()
         .values_list("pk", "order")
     )
@@ -78,27 +78,27 @@ class Row:
     job_deleted_at: datetime | None
 
 
-def wanted(host_id: int) -> dict[str, Want]:
+def wanted(host_id: int) -> dict[str, Wanted]:
     full: bool | None = None
-    found: dict[str, Want] = {}
+    found: dict[str, Wanted] = {}
     for columns in _on_host(host=host_id):
         row = Row(*columns)
         if row.log_complete_at is None and full is None:
-            full = storage.low()
+            full = storage.is_disk_low()
         found[row.run] = want(row, bool(full))
-    if recovery.observing():
-        return recovery_mode.only_pull(found)
+    if recovery.in_recovery_mode():
+        return recovery_mode.pull_logs_only(found)
     for run in _strays.column(host=host_id):
-        found[run] = Want(stop=True, grace_s=settings.TRAINYARD.grace_s)
+        found[run] = Wanted(stop=True, grace_s=settings.TRAINYARD.grace_s)
     return found
 
 
-def want(row: Row, full: bool) -> Want:
+def want(row: Row, full: bool) -> Wanted:
     """`full`: the console's disk is below its floor. The host then keeps the log until there is room."""
     if forgettable(row):
-        return Want(forget=True)
+        return Wanted(forget=True)
     given_up = row.declared_lost_at is not None and row.proved_at is None
-    return Want(
+    return Wanted(
         # What was given up is never taken as living: whatever its host says when it comes back, it is ended.
         stop=given_up or (row.stop_wanted_at is not None and row.phase != RunPhase.CLOSED),
         grace_s=0.0 if given_up else row.stop_grace_s,

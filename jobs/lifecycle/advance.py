@@ -23,14 +23,14 @@ from django.db.models.functions import Coalesce
 
 from agents.hosts import host_history, recovery
 from agents.infra.clock import Clock
-from agents.infra.database_errors import NO_DATABASE
+from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.failpoints import failpoint
-from agents.infra.sql import Change, Given, Writing
+from agents.infra.sql import Parameter, UpdateStatement, UpdateStatements
 from jobs.lifecycle import claims, job_history, snapshot
 from jobs.lifecycle.snapshot import Rows
 from jobs.models import Job, Replica, Run, Transition
 from jobs.rules.lifecycle.decide import decide
-from jobs.rules.lifecycle.plan import Left, Plan, Stop
+from jobs.rules.lifecycle.plan import Plan, Stop, UnprovedRun
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase, check
 from jobs.wake import announce, hints
 
@@ -43,17 +43,17 @@ SOON = timedelta(seconds=1)
 # A job that waits is first looked at after this: its deadlines are known then.
 QUEUED_LOOK = timedelta(seconds=5)
 
-_left = Change(lambda: Run.objects.filter(pk=Given("run")), "silent_since")
-_stop = Change(
-    lambda: Run.objects.filter(pk=Given("run")),
+_left = UpdateStatement(lambda: Run.objects.filter(pk=Parameter("run")), "silent_since")
+_stop = UpdateStatement(
+    lambda: Run.objects.filter(pk=Parameter("run")),
     "stop_grace_s",
     "stop_reason",
-    stop_wanted_at=Coalesce(F("stop_wanted_at"), Given("now")),
+    stop_wanted_at=Coalesce(F("stop_wanted_at"), Parameter("now")),
 )
-_replicas = Change(lambda: Replica.objects.filter(pk__among=Given("ids")), "state")
+_replicas = UpdateStatement(lambda: Replica.objects.filter(pk__among=Parameter("ids")), "state")
 
 
-_job = Writing(lambda: Job.every.filter(pk=Given("job"), version=Given("before")))
+_job = UpdateStatements(lambda: Job.every.filter(pk=Parameter("job"), version=Parameter("before")))
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Changes:
     restarted: list[int] = field(default_factory=list)
     fresh: list[int] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
-    left: list[Left] = field(default_factory=list)
+    left: list[UnprovedRun] = field(default_factory=list)
     unproved: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     released: list[str] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
@@ -94,7 +94,7 @@ def advance(ids: Collection[int], clock: Clock) -> None:
 
 def advance_quietly(ids: Collection[int], clock: Clock) -> Advanced:
     """The same; the caller tells dispatchers and scheduler, because it is one of them."""
-    if recovery.observing():
+    if recovery.in_recovery_mode():
         return Advanced()  # they stay due
     try:
         with transaction.atomic():
@@ -104,7 +104,7 @@ def advance_quietly(ids: Collection[int], clock: Clock) -> Advanced:
         return done
     except Exception as problem:
         if len(ids) == 1:
-            if isinstance(problem, NO_DATABASE):
+            if isinstance(problem, DATABASE_UNAVAILABLE):
                 raise  # the job is not to blame, and stays due
             log.exception("Job %s could not be advanced; it rests for %s.", *ids, POISON_REST)
             Job.every.filter(pk__in=ids).update(due_at=clock.now() + POISON_REST)
@@ -147,7 +147,7 @@ def _decided(batch: list[Rows], clock: Clock) -> tuple[datetime, list[tuple[Rows
         silent = {run.host_id for rows, plan in decided for run in _left_by(rows, plan)} - held
         if not silent:
             return now, decided
-        host_history.hold_statuses(silent)
+        host_history.lock_statuses(silent)
         held |= silent
         batch = snapshot.read([rows.job for rows in batch])
 
@@ -206,7 +206,9 @@ def _apply(rows: Rows, plan: Plan, changes: Changes) -> None:
         old = runs[restart.after]
         old.replica = replicas[restart.replica]
         number = _next_number(rows, old)
-        changes.runs.append(claims.again(job, snapshot.spec_of(job), old, number, changes.now, addresses))
+        changes.runs.append(
+            claims.restart_run(job, snapshot.spec_of(job), old, number, changes.now, addresses)
+        )
         changes.released.append(old.pk)
         changes.restarted += [old.replica_id] if restart.counts else []
         changes.hosts.add(old.host_id)
@@ -327,7 +329,7 @@ def _write(changes: Changes) -> None:
     if changes.runs:
         claims.save(changes.runs, now)
     for run, addresses in changes.taken:
-        claims.take(run, snapshot.spec_of(run.job), addresses, now)
+        claims.start_held_run(run, snapshot.spec_of(run.job), addresses, now)
     for state, ids_of in changes.replicas.items():
         _replicas(ids=ids_of, state=state)
     if changes.restarted:
@@ -343,7 +345,7 @@ def _write_left(changes: Changes) -> None:
         _left(run=left.run, silent_since=left.since)
     for host, jobs in sorted(changes.unproved.items()):
         words = f"Ended without this host's proof: {some(jobs)}. What may still live here is stopped when it answers."
-        host_history.note(host, host_history.JOB_ENDED, words, host_history.TRAINYARD, changes.now)
+        host_history.add(host, host_history.JOB_ENDED, words, host_history.TRAINYARD, changes.now)
 
 
 def some(names: Sequence[str]) -> str:

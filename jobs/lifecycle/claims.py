@@ -9,24 +9,26 @@ from typing import Any
 
 from django.conf import settings
 
-from agents.infra.sql import Change, Given
+from agents.infra.sql import Parameter, UpdateStatement
 from agents.models import Gpu, Host
 from jobs.lifecycle import snapshot
 from jobs.models import GpuClaim, Job, Replica, Run
 from jobs.projects import usage
 from jobs.rules.lifecycle.decide import timeout_left_s
-from jobs.rules.spec.cluster_variables import environment
+from jobs.rules.spec.cluster_variables import cluster_environment
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.machine_types import needs
 
-_release_gpus = Change(
-    lambda: GpuClaim.objects.filter(run__among=Given("runs"), released_at=None), "released_at"
+_release_gpus = UpdateStatement(
+    lambda: GpuClaim.objects.filter(run__among=Parameter("runs"), released_at=None), "released_at"
 )
-_release_runs = Change(lambda: Run.objects.filter(pk__among=Given("runs"), released_at=None), "released_at")
+_release_runs = UpdateStatement(
+    lambda: Run.objects.filter(pk__among=Parameter("runs"), released_at=None), "released_at"
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Chair:
+class Assignment:
     """Where one replica is to run, and what it holds there."""
 
     replica: Replica
@@ -39,7 +41,7 @@ def run_id(job: Job, replica: str, attempt: int, number: int) -> str:
     return f"{job.pk}-{replica}-a{attempt}-r{number}"
 
 
-def seat(job: Job, spec: CustomJobSpec, chairs: Sequence[Chair], now: datetime) -> list[Run]:
+def first_runs(job: Job, spec: CustomJobSpec, chairs: Sequence[Assignment], now: datetime) -> list[Run]:
     """First runs of all replicas of an attempt. A GPU or a port that another run holds raises IntegrityError."""
     addresses = {chair.replica.name: address(chair.host, chair.port) for chair in chairs}
     types = snapshot.types_of(job)
@@ -77,7 +79,7 @@ def save(runs: Sequence[Run], now: datetime) -> None:
         )
 
 
-def held(job: Job, old: Run, chair: Chair, why: str, now: datetime) -> Run:
+def hold_place(job: Job, old: Run, chair: Assignment, why: str, now: datetime) -> Run:
     """A place on another host for the replica of `old`, claimed and not to be started before `take`."""
     number = Run.objects.filter(replica=chair.replica, attempt=old.attempt).count()
     return Run(
@@ -98,13 +100,13 @@ def held(job: Job, old: Run, chair: Chair, why: str, now: datetime) -> Run:
     )
 
 
-def take(run: Run, spec: CustomJobSpec, addresses: Mapping[str, str], now: datetime) -> None:
+def start_held_run(run: Run, spec: CustomJobSpec, addresses: Mapping[str, str], now: datetime) -> None:
     """The held run may start, with the addresses that its peers have now."""
     pool = next(pool for name, _, _, pool in spec.replicas() if name == run.replica.name)
     Run.objects.filter(pk=run.pk).update(held=False, order=_order(run, spec, pool, addresses, now))
 
 
-def again(
+def restart_run(
     job: Job,
     spec: CustomJobSpec,
     old: Run,
@@ -148,7 +150,7 @@ def address(host: Host, port: int) -> str:
 
 
 def _environment(run: Run, spec: CustomJobSpec, addresses: Mapping[str, str]) -> dict[str, str]:
-    return environment(
+    return cluster_environment(
         spec,
         job_id=str(run.job_id),
         project=run.job.project.name,

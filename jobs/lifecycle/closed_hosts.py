@@ -5,13 +5,13 @@ from __future__ import annotations
 from agents.models import Host
 
 
-def closed(host: Host) -> str:
+def closed_text(host: Host) -> str:
     """`gpu-03 is closed to new jobs by alice: new disk`"""
     what = "is being emptied" if host.drain_at else "is closed to new jobs"
     return f"{host.name} {what}{_by(host)}{_why(host)}"
 
 
-def emptied(host: Host) -> str:
+def draining_text(host: Host) -> str:
     """`gpu-03 is being emptied by alice until 2026-11-21 18:00:00 UTC: new disk`; empty when it is not."""
     if host.drain_at is None:
         return ""

@@ -11,24 +11,26 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
-from agents.infra.sql import Change, Given, Read
+from agents.infra.sql import Parameter, SelectStatement, UpdateStatement
 from jobs.lifecycle.snapshot import hold_jobs
 from jobs.models import Job
 
 log = logging.getLogger(__name__)
 
 FIRST, LONGEST = timedelta(minutes=1), timedelta(hours=1)
-MOST_WORDS = 500
+MAX_WORDS = 500
 
-_rested = Read(lambda: Job.every.filter(rests_until__lte=Given("now")).order_by().values_list("pk"))
-_wake = Change(
-    lambda: Job.every.filter(pk__among=Given("ids"), rests_until__lte=Given("now")), rests_until=None
+_rested = SelectStatement(
+    lambda: Job.every.filter(rests_until__lte=Parameter("now")).order_by().values_list("pk")
+)
+_wake = UpdateStatement(
+    lambda: Job.every.filter(pk__among=Parameter("ids"), rests_until__lte=Parameter("now")), rests_until=None
 )
 
 
-def rest(job: Job, problem: Exception, words: str, now: datetime) -> None:
+def set_aside(job: Job, problem: Exception, words: str, now: datetime) -> None:
     """To be called where the problem was caught."""
-    cause = f"{type(problem).__name__}: {problem}"[:MOST_WORDS]
+    cause = f"{type(problem).__name__}: {problem}"[:MAX_WORDS]
     before = job.fault or {}
     tries = int(before.get("tries", 0)) + 1 if before.get("cause") == cause else 1
     if tries == 1:
@@ -37,7 +39,7 @@ def rest(job: Job, problem: Exception, words: str, now: datetime) -> None:
     Job.every.filter(pk=job.pk).update(fault={"cause": cause, "tries": tries}, rests_until=until)
 
 
-def wake(now: datetime) -> int:
+def offer_again(now: datetime) -> int:
     """Those whose rest is over are offered places again; how many there were."""
     ids = _rested.column(now=now)
     if not ids:

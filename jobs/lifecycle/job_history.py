@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from jobs.lifecycle.claims import Chair
+from jobs.lifecycle.claims import Assignment
 from jobs.lifecycle.snapshot import Rows, flags_of
 from jobs.models import Job, Run, Transition
 from jobs.rules.lifecycle import history_kinds
-from jobs.rules.lifecycle.history_kinds import Kind
-from jobs.rules.lifecycle.plan import TRAINYARD, Event, Plan
+from jobs.rules.lifecycle.history_kinds import HistoryKind
+from jobs.rules.lifecycle.plan import TRAINYARD, HistoryEvent, Plan
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState
 from jobs.rules.scheduling.wait_reasons import QUOTA, wait_kind
 
@@ -31,14 +31,14 @@ def of_plan(rows: Rows, plan: Plan, now: datetime) -> list[Transition]:
     ]
 
 
-def _flags(job: Job, plan: Plan) -> Iterable[Event]:
+def _flags(job: Job, plan: Plan) -> Iterable[HistoryEvent]:
     over = plan.next_attempt or (plan.state or job.state) in TERMINAL
     if plan.flags is None or over:
         return ()  # with an attempt's end all its flags are over
     return history_kinds.flag_events(flags_of(job), plan.flags)
 
 
-def _line(rows: Rows, event: Event, kind: Kind, actor: str, now: datetime) -> Transition:
+def _line(rows: Rows, event: HistoryEvent, kind: HistoryKind, actor: str, now: datetime) -> Transition:
     run = _run_of(rows, event.subject)
     told = event.host_at is not None and run is not None
     return Transition(
@@ -66,10 +66,10 @@ def _run_of(rows: Rows, replica: str) -> Run | None:
     return max(runs, key=lambda run: run.number, default=None)
 
 
-def of_placement(job: Job, chairs: Sequence[Chair], now: datetime) -> list[Transition]:
+def of_placement(job: Job, chairs: Sequence[Assignment], now: datetime) -> list[Transition]:
     """The job has its hosts."""
 
-    def line(kind: Kind, subject: str, before: str, after: str, cause: str) -> Transition:
+    def line(kind: HistoryKind, subject: str, before: str, after: str, cause: str) -> Transition:
         return Transition(
             job=job,
             at=now,
@@ -86,10 +86,10 @@ def of_placement(job: Job, chairs: Sequence[Chair], now: datetime) -> list[Trans
     where = f"{', '.join(hosts[:8])}{f' and {len(hosts) - 8} more' if len(hosts) > 8 else ''}"
     placed = f"Every replica has a place: {where}."
     return [
-        line(Kind.PLACEMENT, history_kinds.JOB, JobState.QUEUED, JobState.PENDING, placed),
+        line(HistoryKind.PLACEMENT, history_kinds.JOB, JobState.QUEUED, JobState.PENDING, placed),
         *(
             line(
-                Kind.PLACEMENT,
+                HistoryKind.PLACEMENT,
                 chair.replica.name,
                 chair.replica.state,
                 ReplicaState.STARTING,
@@ -134,7 +134,7 @@ def _wait_line(job_id: int, attempt: int, why: str, now: datetime) -> Transition
     return Transition(
         job_id=job_id,
         at=now,
-        kind=Kind.QUOTA if wait_kind(why) == QUOTA else Kind.WAIT,
+        kind=HistoryKind.QUOTA if wait_kind(why) == QUOTA else HistoryKind.WAIT,
         subject=history_kinds.WAITING,
         from_state=JobState.QUEUED,
         to_state=JobState.QUEUED,

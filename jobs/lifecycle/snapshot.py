@@ -16,7 +16,7 @@ from functools import lru_cache
 from django.conf import settings
 from django.db.models import F, Q
 
-from agents.infra.sql import Columns, Given, Read
+from agents.infra.sql import Parameter, PartialModel, SelectStatement
 from agents.models import Host, HostStatus
 from jobs.lifecycle import closed_hosts
 from jobs.models import Job, Project, Replica, Run
@@ -28,10 +28,10 @@ from jobs.rules.spec.parse import parse_spec
 
 # Nothing is known about what runs on such a host, and nothing may be concluded.
 SILENT = frozenset({HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED})
-_JOB, _PROJECT, _REPLICA = Columns(Job), Columns(Project), Columns(Replica)
+_JOB, _PROJECT, _REPLICA = PartialModel(Job), PartialModel(Project), PartialModel(Replica)
 # Without what no decision looks at; the order alone can be a megabyte.
-_RUN = Columns(Run, but=("order", "log_proof", "log_digest_host", "log_digest_here"))
-_HOST = Columns(
+_RUN = PartialModel(Run, but=("order", "log_proof", "log_digest_host", "log_digest_here"))
+_HOST = PartialModel(
     Host,
     only=(
         "id",
@@ -47,46 +47,46 @@ _HOST = Columns(
         "drain_force",
     ),
 )
-_lock = Read(
+_lock = SelectStatement(
     lambda: (
         Job.every.select_for_update(no_key=True)
-        .filter(pk__among=Given("ids"))
+        .filter(pk__among=Parameter("ids"))
         .order_by("pk")
         .values_list(*_JOB.names)
     )
 )
 # The locks alone, for those who write and do not look.
-hold_jobs = Read(
+hold_jobs = SelectStatement(
     lambda: (
         Job.every.select_for_update(no_key=True)
-        .filter(pk__among=Given("ids"))
+        .filter(pk__among=Parameter("ids"))
         .order_by("pk")
         .values_list("pk")
     )
 )
-lock_runs = Read(
+lock_runs = SelectStatement(
     lambda: (
         Run.objects.select_for_update(no_key=True)
-        .filter(pk__among=Given("ids"))
+        .filter(pk__among=Parameter("ids"))
         .order_by("pk")
         .values_list("pk")
     )
 )
-_projects = Read(
-    lambda: Project.objects.filter(pk__among=Given("ids")).order_by().values_list(*_PROJECT.names)
+_projects = SelectStatement(
+    lambda: Project.objects.filter(pk__among=Parameter("ids")).order_by().values_list(*_PROJECT.names)
 )
-_replicas = Read(
+_replicas = SelectStatement(
     lambda: (
-        Replica.objects.filter(job__among=Given("jobs"))
+        Replica.objects.filter(job__among=Parameter("jobs"))
         .order_by("job", "pool", "index")
         .values_list(*_REPLICA.names)
     )
 )
-_runs = Read(
+_runs = SelectStatement(
     lambda: (
         Run.objects.filter(
             Q(attempt=F("job__attempt")) | ~Q(phase=RunPhase.CLOSED) | Q(released_at=None),
-            job__among=Given("jobs"),
+            job__among=Parameter("jobs"),
         )
         .order_by("attempt", "number", "pk")
         .values_list(*_RUN.names, *(f"host__{name}" for name in _HOST.names))
@@ -229,7 +229,7 @@ def _run(run: Run, replica: str) -> RunView:
         held=run.held,
         held_why=run.held_why,
         gone=run.declared_lost_at is not None,
-        drain=closed_hosts.emptied(run.host),
+        drain=closed_hosts.draining_text(run.host),
         gpus=bool(run.gpu_uuids),
         sampled_at=run.sampled_at,
         active_at=run.active_at,

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from jobs.logs import run_search
 from jobs.logs.run_search import Hit
-from jobs.logs.search_pattern import Needle
+from jobs.logs.search_pattern import SearchPattern
 from jobs.models import Job, Run
 
 # Each costs a few statements, however short its log is.
-MOST_RUNS = 100
+MAX_RUNS = 100
 
 # Of a run: pool, index, attempt, number.
 Key = tuple[int, int, int, int]
@@ -48,7 +48,7 @@ class Page:
     stored: int
 
 
-def search(job: Job, needle: Needle, begin: Place, earlier: bool) -> Page:
+def search_job(job: Job, needle: SearchPattern, begin: Place, earlier: bool) -> Page:
     """In the newest run of each replica, or in the earlier ones as well."""
     runs = list(_chosen(job, earlier))
     stored = sum(run.log_stored for run in runs)
@@ -58,10 +58,10 @@ def search(job: Job, needle: Needle, begin: Place, earlier: bool) -> Page:
     read = 0
     for number, run in enumerate(left):
         place = begin.offset if key(run) == begin.run else 0
-        room = run_search.MOST_READ - read, run_search.MOST_HITS - len(lines)
-        if number >= MOST_RUNS or min(room) <= 0:
+        room = run_search.MAX_READ - read, run_search.MAX_HITS - len(lines)
+        if number >= MAX_RUNS or min(room) <= 0:
             return Page(tuple(lines), Place(key(run), place), searched + place, stored)
-        found = run_search.find(run, needle, place, run.log_stored, *room)
+        found = run_search.search_run(run, needle, place, run.log_stored, *room)
         lines += [Line(run, hit) for hit in found.hits]
         read += found.read
         if not found.over:

@@ -41,7 +41,7 @@ class Status:
     newest_run: str
 
 
-def look(run_id: str, start: int) -> tuple[Status | None, list[Block]]:
+def read_live_end(run_id: str, start: int) -> tuple[Status | None, list[Block]]:
     """The run's status, and the first pieces that begin at `start` or later. No such run: None.
 
     What the status calls stored and is not in a piece that begins at `start` is in a gap, a segment, or a piece that

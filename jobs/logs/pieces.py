@@ -16,9 +16,9 @@ from isal import isal_zlib
 
 from agents.links.control_plane import Frame, Gap
 
-MOST_RAW = 8 * 1024 * 1024
-MOST_OFFSET = 2**53
-MOST_MARKS = 64
+MAX_RAW = 8 * 1024 * 1024
+MAX_OFFSET = 2**53
+MAX_MARKS = 64
 BLOCK = 64 * 1024
 # Its stub takes the class for one of its objects.
 BROKEN = cast("type[Exception]", isal_zlib.error)
@@ -59,7 +59,7 @@ class Tail:
     unreadable: Frame | None = None
 
     def add(self, frame: Frame) -> None:
-        if not 0 <= frame.start < frame.end <= MOST_OFFSET or frame.end <= self.stored:
+        if not 0 <= frame.start < frame.end <= MAX_OFFSET or frame.end <= self.stored:
             return
         if frame.start > self.stored:
             self.hole = True
@@ -75,7 +75,7 @@ class Tail:
 
     def skip(self, gap: Gap) -> None:
         """The host has no bytes for this range. What of it is stored here already stays."""
-        if not 0 <= gap.start < gap.end <= MOST_OFFSET or gap.end <= self.stored:
+        if not 0 <= gap.start < gap.end <= MAX_OFFSET or gap.end <= self.stored:
             return
         if gap.start > self.stored:
             self.hole = True
@@ -87,7 +87,7 @@ class Tail:
 def block_of(frame: Frame) -> Block:
     """The frame, checked: its payload really holds end - start bytes."""
     size = frame.end - frame.start
-    if size > MOST_RAW:
+    if size > MAX_RAW:
         raise Unreadable
     data = bytes(frame.data)
     if frame.z:
@@ -123,7 +123,7 @@ def after(block: Block, start: int) -> Block:
 def marks(at: Sequence[Any], start: int, end: int) -> tuple[Mark, ...]:
     """Those of the marks that can be meant, in order."""
     found: list[Mark] = []
-    for mark in list(at)[:MOST_MARKS]:
+    for mark in list(at)[:MAX_MARKS]:
         if not isinstance(mark, list | tuple) or len(mark) != 2:
             continue
         offset, wall = mark

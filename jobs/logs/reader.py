@@ -23,7 +23,7 @@ PIECES_AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
+class MissingRange:
     """A range that is missing for good, and why."""
 
     start: int
@@ -42,11 +42,11 @@ class Chunk:
     start: int
     end: int
     data: bytes = b""
-    gaps: tuple[Hole, ...] = ()
+    gaps: tuple[MissingRange, ...] = ()
     at: tuple[Mark, ...] = ()
 
 
-class FileGone(Exception):
+class SegmentMissing(Exception):
     """A segment without its file: somebody removed it from the Storage."""
 
     def __init__(self, end: int) -> None:
@@ -64,7 +64,7 @@ class LogStatus:
     digest_here: str
     digest_host: str
     matches: bool | None
-    gaps: tuple[Hole, ...]
+    gaps: tuple[MissingRange, ...]
 
 
 def size(run: Run) -> int:
@@ -84,9 +84,9 @@ def read(run: Run, start: int, limit: int) -> Chunk:
             at += [mark for mark in block.at if position <= mark[0] < position + len(part)]
             data += part
             position += len(part)
-    except FileGone as gone:
+    except SegmentMissing as gone:
         if not data:
-            return Chunk(gone.end, gone.end, b"", (*gaps, Hole(start, gone.end, NO_FILE)))
+            return Chunk(gone.end, gone.end, b"", (*gaps, MissingRange(start, gone.end, NO_FILE)))
     return Chunk(start, position, bytes(data), gaps, tuple(at))
 
 
@@ -115,7 +115,7 @@ def offset_at(run: Run, when: float) -> int:
 
 def status(run: Run) -> LogStatus:
     row = Run.objects.defer("order", "log_proof").get(pk=run.pk)
-    gaps = tuple(Hole(gap.start, gap.end, gap.reason) for gap in LogGap.objects.filter(run=row))
+    gaps = tuple(MissingRange(gap.start, gap.end, gap.reason) for gap in LogGap.objects.filter(run=row))
     both = bool(row.log_digest_here and row.log_digest_host)
     return LogStatus(
         size_here=row.log_stored,
@@ -128,18 +128,18 @@ def status(run: Run) -> LogStatus:
     )
 
 
-def paused() -> bool:
+def logs_paused() -> bool:
     """Hosts keep their logs at the moment, because the console's disk is nearly full."""
-    return storage.low()
+    return storage.is_disk_low()
 
 
-def _past_gaps(run: Run, start: int) -> tuple[int, tuple[Hole, ...]]:
-    gaps: list[Hole] = []
+def _past_gaps(run: Run, start: int) -> tuple[int, tuple[MissingRange, ...]]:
+    gaps: list[MissingRange] = []
     known = LogGap.objects.filter(run=run).order_by(
         "start"
     )  # said, because the default order would join the runs
     while gap := known.filter(start__lte=start, end__gt=start).first():
-        gaps.append(Hole(max(gap.start, start), gap.end, gap.reason))
+        gaps.append(MissingRange(max(gap.start, start), gap.end, gap.reason))
         start = gap.end
     return start, tuple(gaps)
 
@@ -171,7 +171,7 @@ def _from_segment(run: Run, offset: int) -> Iterator[Block]:
     try:
         opened = storage.store().open(segment.key, "rb")
     except FileNotFoundError:
-        raise FileGone(segment.end) from None
+        raise SegmentMissing(segment.end) from None
     with opened as file:
         for start, end, position, length, z, at in segment.index:
             if end > offset:

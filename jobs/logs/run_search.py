@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 from jobs.logs import reader
 from jobs.logs.pieces import Mark
-from jobs.logs.search_pattern import Needle
+from jobs.logs.search_pattern import SearchPattern
 from jobs.models import Run
 
-MOST_READ = 8 * 1024 * 1024
+MAX_READ = 8 * 1024 * 1024
 STEP = 1024 * 1024
-MOST_HITS = 200
+MAX_HITS = 200
 # A line that is longer is searched in parts.
-LONGEST_LINE = 64 * 1024
+MAX_LINE = 64 * 1024
 # What is shown of a line, before and behind what was found.
 BEFORE, BEHIND = 100, 300
 
@@ -45,12 +45,12 @@ class Found:
     read: int
 
 
-def find(run: Run, needle: Needle, start: int, stop: int, most: int = 0, hits: int = 0) -> Found:
+def search_run(run: Run, needle: SearchPattern, start: int, stop: int, most: int = 0, hits: int = 0) -> Found:
     """Hits in [start, stop), the first ones; `start` should be the beginning of a line, or an `end`.
 
     It ends after about `most` bytes or so many `hits`, or after as many as one question may have.
     """
-    most, hits = most or MOST_READ, hits or MOST_HITS
+    most, hits = most or MAX_READ, hits or MAX_HITS
     search = _Search(needle, start, hits)
     position = start
     while position < stop and position - start < most:
@@ -77,7 +77,7 @@ def find(run: Run, needle: Needle, start: int, stop: int, most: int = 0, hits: i
 
 @dataclass(slots=True)
 class _Search:
-    needle: Needle
+    needle: SearchPattern
     at: int  # the offset of what is held
     most: int
     held: bytes = b""
@@ -91,7 +91,7 @@ class _Search:
     def whole(self) -> int:
         """How much of what is held can be looked at: whole lines, or most of one that is too long to wait for."""
         cut = self.held.rfind(b"\n") + 1
-        too_long = len(self.held) - cut > LONGEST_LINE
+        too_long = len(self.held) - cut > MAX_LINE
         return max(len(self.held) - self.needle.reach + 1 - BEFORE, cut) if too_long else cut
 
     def look(self, size: int, last: bool = False) -> None:
@@ -116,6 +116,6 @@ class _Search:
         shown = max(line, found[0] - BEFORE)
         text = part[shown : min(end, found[1] + BEHIND)]
         offset = self.at + found[0]
-        begins = self.at + max(line, found[0] - LONGEST_LINE // 16)
+        begins = self.at + max(line, found[0] - MAX_LINE // 16)
         mark = bisect_right(self.marks, offset, key=lambda mark: mark[0])
         return Hit(offset, begins, text, self.marks[mark - 1][1] if mark else None)

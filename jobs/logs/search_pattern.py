@@ -15,13 +15,13 @@ from functools import cache, partial
 # Behind it no letter has a case.
 CASES_END = 0x1E944
 # The longest text that one letter may stand for: ΐ.
-LONGEST_FOLD = 3
+MAX_FOLD = 3
 
 Span = tuple[int, int]
 Finder = Callable[[int], Span | None]
 
 
-class Needle:
+class SearchPattern:
     """`reach`: the most bytes that a place where it is found can have."""
 
     def __init__(self, text: str) -> None:
@@ -64,7 +64,7 @@ def _joined(folded: str) -> list[str]:
     parts: list[str] = []
     at = 0
     while at < len(folded):
-        size = next(n for n in range(LONGEST_FOLD, 0, -1) if n == 1 or folded[at : at + n] in _letters())
+        size = next(n for n in range(MAX_FOLD, 0, -1) if n == 1 or folded[at : at + n] in _letters())
         parts.append(folded[at : at + size])
         at += size
     return parts

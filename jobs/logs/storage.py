@@ -55,7 +55,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def low() -> bool:
+def is_disk_low() -> bool:
     """Is the console's disk below its floor? Then hosts keep their logs, and new jobs are refused."""
     try:
         free = shutil.disk_usage(settings.TRAINYARD.data).free

@@ -28,7 +28,7 @@ SHORT = 64 * 1024
 RETRY = timedelta(seconds=30)
 
 
-def due(now: datetime, limit: int) -> list[str]:
+def due_for_verification(now: datetime, limit: int) -> list[str]:
     """Those of deleted jobs are left out: their logs are gone."""
     return list(
         Run.objects.filter(prove_due_at__lte=now, job__deleted_at=None)
@@ -37,7 +37,7 @@ def due(now: datetime, limit: int) -> list[str]:
     )
 
 
-def prove(run_ids: list[str], now: datetime) -> None:
+def verify_logs(run_ids: list[str], now: datetime) -> None:
     """As many of them as can be done in a slice of time; what is left stays due."""
     until = time.monotonic() + SLICE_S
     proved = _prove_short(run_ids)

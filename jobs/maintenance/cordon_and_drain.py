@@ -23,7 +23,7 @@ from jobs.scheduling import pass_lock
 from jobs.scheduling.moves import PLACED
 from jobs.wake import announce, hints
 
-MOST_MESSAGE = 500
+MAX_MESSAGE = 500
 # Hosts that answer, or were never spoken to: nothing can have been lost with them.
 ANSWERS = (HostStatus.UP, HostStatus.CHECKING, HostStatus.NEW)
 
@@ -40,7 +40,7 @@ def cordon(host: Host, message: str, actor: str, now: datetime) -> None:
             cordon_message=_message(message),
         )
         _note(row, "cordon", actor, now)
-        host_history.note(row.pk, "cordoned", message or "Closed to new jobs.", actor, now)
+        host_history.add(row.pk, "cordoned", message or "Closed to new jobs.", actor, now)
         _tell(row)
 
 
@@ -64,7 +64,7 @@ def uncordon(host: Host, actor: str, now: datetime) -> None:
         )
         _note(row, "uncordon", actor, now)
         _stays(row, now)
-        host_history.note(row.pk, "uncordoned", "Open to jobs again.", actor, now)
+        host_history.add(row.pk, "uncordoned", "Open to jobs again.", actor, now)
         _tell(row)
 
 
@@ -93,12 +93,12 @@ def drain(host: Host, message: str, until: datetime | None, force: bool, actor: 
         )
         _note(row, "drain", actor, now)
         by_when = f" until {until:%Y-%m-%d %H:%M:%S %Z}{', then by force' if force else ''}" if until else ""
-        host_history.note(row.pk, "draining", f"{message or 'To be emptied.'}{by_when}", actor, now)
+        host_history.add(row.pk, "draining", f"{message or 'To be emptied.'}{by_when}", actor, now)
         hints.jobs(lost_hosts.mark_jobs_of(row.pk, now))
         _tell(row)
 
 
-def contain(host: Host, in_namespaces: bool, actor: str, now: datetime) -> None:
+def set_pid_namespaces(host: Host, in_namespaces: bool, actor: str, now: datetime) -> None:
     """From now on each run that is placed there gets a PID namespace of its own, or none. Others stay as they are."""
     with transaction.atomic():
         row = _locked(host)
@@ -119,7 +119,7 @@ def contain(host: Host, in_namespaces: bool, actor: str, now: datetime) -> None:
             if in_namespaces
             else "New runs get no PID namespaces."
         )
-        host_history.note(row.pk, "contained", words, actor, now)
+        host_history.add(row.pk, "contained", words, actor, now)
         _tell(row)
 
 
@@ -147,15 +147,15 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
             lease_until=None,
             lease_token=max(row.lease_token + 1, int(now.timestamp())),
         )
-        gpu_quarantine.doubt(
+        gpu_quarantine.mark_unverified(
             row.gpus.filter(present=True), f"{words}, and nobody knows what runs on it.", actor, now
         )
         runs = Run.objects.filter(host=row, declared_lost_at=now).count()
-        audit.note(
+        audit.record(
             actor, "host.declare_gone", "host", row.name, {"status": row.status}, {"runs_given_up": runs}, now
         )
         since = f"{row.status_since:%Y-%m-%d %H:%M:%S %Z}"
-        host_history.note(
+        host_history.add(
             row.pk, "declared_gone", f"Not heard of since {since}; {runs} runs are given up.", actor, now
         )
         advance(sorted(jobs), clock)
@@ -177,7 +177,7 @@ def _living(host: Host) -> int:
 
 def _locked(host: Host) -> Host:
     """Nobody is placed on it meanwhile."""
-    pass_lock.claim()
+    pass_lock.lock_pass()
     row = Host.every.select_for_update(no_key=True).get(pk=host.pk)
     if row.retired_at is not None:
         raise Refused("host", f"{row.name} was removed.")
@@ -191,7 +191,7 @@ def _update(host: Host, **columns: object) -> None:
 def _note(before: Host, verb: str, actor: str, now: datetime) -> None:
     """`before` is the row as it was; it is read again for what it is now."""
     after = Host.every.get(pk=before.pk)
-    audit.note(actor, f"host.{verb}", "host", before.name, _terms(before), _terms(after), now)
+    audit.record(actor, f"host.{verb}", "host", before.name, _terms(before), _terms(after), now)
 
 
 def _terms(host: Host) -> dict[str, object]:
@@ -206,7 +206,7 @@ def _terms(host: Host) -> dict[str, object]:
 
 
 def _message(text: str) -> str:
-    return " ".join(text.split())[:MOST_MESSAGE]
+    return " ".join(text.split())[:MAX_MESSAGE]
 
 
 def _tell(host: Host) -> None:

@@ -28,13 +28,13 @@ def act(gpu: Gpu, what: str, actor: str, now: datetime) -> str:
         raise Refused(f"GPU {row.index} is in use already: nobody else was found on it.")
     said = {"recheck": _recheck, "evict": _evict, "use": _use}[what](row, actor, now)
     subject, before = f"{row.host.name} GPU {row.index} {row.uuid}", f"{row.state}: {row.state_text}"
-    audit.note(actor, f"gpu.{what}", "gpu", subject, before, said, now)
+    audit.record(actor, f"gpu.{what}", "gpu", subject, before, said, now)
     transaction.on_commit(lambda: hints.hosts([row.host_id]))
     return said
 
 
 def _recheck(gpu: Gpu, actor: str, now: datetime) -> str:
-    gpu_quarantine.doubt([gpu], "To be looked at again.", actor, now)
+    gpu_quarantine.mark_unverified([gpu], "To be looked at again.", actor, now)
     return f"GPU {gpu.index} is looked at again. It comes back as soon as nobody else is on it."
 
 
@@ -48,6 +48,6 @@ def _evict(gpu: Gpu, actor: str, now: datetime) -> str:
 
 
 def _use(gpu: Gpu, actor: str, now: datetime) -> str:
-    gpu_quarantine.free(gpu, actor, now)
+    gpu_quarantine.release(gpu, actor, now)
     transaction.on_commit(hints.schedule)
     return f"GPU {gpu.index} is in use again. A start looks at it once more, and is refused if somebody is on it."

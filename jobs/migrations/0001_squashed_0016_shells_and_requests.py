@@ -995,7 +995,7 @@ class Migration(migrations.Migration):
                     "kind",
                     models.CharField(
                         db_default="state",
-                        default=jobs.rules.lifecycle.history_kinds.Kind["STATE"],
+                        default=jobs.rules.lifecycle.history_kinds.HistoryKind["STATE"],
                         help_text="rules.kinds.Kind",
                         max_length=16,
                     ),

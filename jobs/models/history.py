@@ -7,7 +7,7 @@ from django.db import models
 
 from jobs.models.jobs import Job
 from jobs.models.runs import Run
-from jobs.rules.lifecycle.history_kinds import Kind
+from jobs.rules.lifecycle.history_kinds import HistoryKind
 
 
 class Transition(models.Model):
@@ -20,7 +20,7 @@ class Transition(models.Model):
         null=True, blank=True, help_text="how far the host's clock was ahead of ours then"
     )
     kind = models.CharField(
-        max_length=16, default=Kind.STATE, db_default="state", help_text="rules.kinds.Kind"
+        max_length=16, default=HistoryKind.STATE, db_default="state", help_text="rules.kinds.Kind"
     )
     subject = models.CharField(
         max_length=80, help_text="job (its state), a replica's name, or wait, flag, notice (beside the state)"

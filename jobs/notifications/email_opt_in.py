@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import transaction
 
 from agents.infra.refusals import Exhausted, Refused
-from agents.infra.secrets import seal, unseal
+from agents.infra.secrets import decrypt, encrypt
 from jobs.models import Notice, NoticeTarget, Tick
 from jobs.models.notices import Way
 from jobs.notifications import targets
@@ -24,11 +24,11 @@ from jobs.rules.notifications import PROOF
 LASTS = timedelta(days=7)
 DAY = timedelta(days=1)
 # Letters to addresses that did not ask for them, of one person or project in a day.
-MOST_A_DAY = 20
+MAX_A_DAY = 20
 OWNER = "its owner"
 
 
-def ask(target: NoticeTarget, base: str, actor: str, now: datetime) -> None:
+def send_letter(target: NoticeTarget, base: str, actor: str, now: datetime) -> None:
     """A letter with a new link; an older one works no more. `base`: where people reach this deployment."""
     if target.proved_at is not None or target.way != Way.MAIL:
         raise Refused("address", f"{target.shown} is told already.")
@@ -36,7 +36,7 @@ def ask(target: NoticeTarget, base: str, actor: str, now: datetime) -> None:
     link = f"{settings.TRAINYARD.url or base.rstrip('/')}/notified/{token}"
     with transaction.atomic():
         _count(target, now)
-        target.sealed = seal({**unseal(target.sealed), "link": link})
+        target.sealed = encrypt({**decrypt(target.sealed), "link": link})
         target.proof_digest, target.proof_asked_at = _digest(token), now
         target.save(update_fields=["sealed", "proof_digest", "proof_asked_at"])
         Notice.objects.filter(target=target, event=PROOF, due_at__isnull=False).delete()
@@ -46,7 +46,7 @@ def ask(target: NoticeTarget, base: str, actor: str, now: datetime) -> None:
         )
 
 
-def found(token: str, now: datetime) -> NoticeTarget | None:
+def target_of_link(token: str, now: datetime) -> NoticeTarget | None:
     """Whom this link is about, while it works."""
     rows = NoticeTarget.objects.select_related("user", "project")
     return rows.filter(proof_digest=_digest(token), proof_asked_at__gt=now - LASTS).first()
@@ -68,14 +68,14 @@ def vouch(target: NoticeTarget, actor: str, now: datetime) -> None:
             raise Refused("address", f"{target.shown} is told already.")
         kind = "project" if target.project else "user"
         subject = target.project.name if target.project else str(target.user)
-        audit.note(actor, "notice.vouch", kind, subject, None, targets.told(target), now, target.project)
+        audit.record(actor, "notice.vouch", kind, subject, None, targets.told(target), now, target.project)
 
 
 def _prove(target: NoticeTarget, by: str, now: datetime) -> bool:
-    sealed = {name: value for name, value in unseal(target.sealed).items() if name != "link"}
+    sealed = {name: value for name, value in decrypt(target.sealed).items() if name != "link"}
     row = NoticeTarget.objects.filter(pk=target.pk, proved_at=None, proof_digest=target.proof_digest)
     with transaction.atomic():
-        if not row.update(proved_at=now, proved_by=by[:150], proof_digest="", sealed=seal(sealed)):
+        if not row.update(proved_at=now, proved_by=by[:150], proof_digest="", sealed=encrypt(sealed)):
             return False
         Notice.objects.filter(target=target, event=PROOF, due_at__isnull=False).delete()
     return True
@@ -87,8 +87,8 @@ def _count(target: NoticeTarget, now: datetime) -> None:
     row = Tick.objects.select_for_update().get(name=f"proofs-{whose}")
     if now - row.at >= DAY:
         row.at, row.serial = now, 0
-    if row.serial >= MOST_A_DAY:
-        raise Exhausted("address", f"{MOST_A_DAY} addresses were asked in a day. Try again tomorrow.")
+    if row.serial >= MAX_A_DAY:
+        raise Exhausted("address", f"{MAX_A_DAY} addresses were asked in a day. Try again tomorrow.")
     row.serial += 1
     row.save(update_fields=["at", "serial"])
 

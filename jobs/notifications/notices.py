@@ -31,17 +31,17 @@ SEEN_FOR = timedelta(seconds=60)
 # Nobody takes a notice back that a process died with; it is tried again after this.
 AHEAD = timedelta(minutes=2)
 KEPT = timedelta(days=30)
-MOST_AT_ONCE = 500
-MOST_OF_ONE = 10
+MAX_AT_ONCE = 500
+MAX_OF_ONE = 10
 # Of one target: whoever has more jobs that wait knows by then.
-MOST_WAITING = 500
+MAX_WAITING = 500
 LOW, HIGH = "notices-low", "notices-high"
 
 # (person, project)
 Members = frozenset[tuple[int, int]]
 
 
-def gather(now: datetime) -> None:
+def gather_notices(now: datetime) -> None:
     """Make the notices of what happened since."""
     low = _cursor(now)
     targets = _active()
@@ -122,7 +122,7 @@ def _waits(target: NoticeTarget, members: Members, now: datetime) -> Iterable[No
         "project"
     )
     known = set(Notice.objects.filter(target=target, event="waiting").values_list("key", flat=True))
-    for job in waiting.order_by("queued_at")[:MOST_WAITING]:
+    for job in waiting.order_by("queued_at")[:MAX_WAITING]:
         key = f"waiting:{job.pk}:{job.attempt}:{target.wait_hours:g}"
         if key not in known and _about(target, job, members):
             cause = f"It has waited for {target.wait_hours:g} hours. {job.reason}"
@@ -193,7 +193,7 @@ def _save(made: Sequence[Notice]) -> None:
         Notice.objects.bulk_create(made, ignore_conflicts=True)
 
 
-def post_due(now: datetime) -> None:
+def send_due(now: datetime) -> None:
     """Have a worker send what is due. The sweep itself waits for nobody."""
     hints.notices(due(now))
 
@@ -202,8 +202,8 @@ def due(now: datetime) -> list[int]:
     """The oldest of each target come first: however many one has, it keeps nobody else's away."""
     rows = Notice.objects.filter(due_at__lte=now).exclude(target__rest_until__gt=now)
     place = Window(RowNumber(), partition_by="target", order_by=["due_at", "pk"])
-    rows = rows.annotate(place=place).filter(place__lte=MOST_OF_ONE).order_by("place", "due_at", "pk")
-    return list(rows.values_list("pk", flat=True)[:MOST_AT_ONCE])
+    rows = rows.annotate(place=place).filter(place__lte=MAX_OF_ONE).order_by("place", "due_at", "pk")
+    return list(rows.values_list("pk", flat=True)[:MAX_AT_ONCE])
 
 
 def owners(ids: Sequence[int]) -> dict[int, str]:
@@ -223,7 +223,7 @@ def take(notice_id: int, now: datetime) -> Notice | None:
     return Notice.objects.select_related("target", "job").get(pk=notice_id)
 
 
-def note(notice: Notice, taken: bool, words: str, final: bool, now: datetime) -> None:
+def record_result(notice: Notice, taken: bool, words: str, final: bool, now: datetime) -> None:
     """What became of it. Its job's history says when somebody was told, or could not be."""
     wait = None if taken or final else delay_s(notice.tries)
     changes: dict[str, object] = {"answer": untrusted.text(words, 2000), "due_at": None}
@@ -252,7 +252,7 @@ def _history(notice: Notice, taken: bool, now: datetime) -> dict[str, object]:
     return {
         "job": notice.job,
         "at": now,
-        "kind": history_kinds.Kind.NOTICE,
+        "kind": history_kinds.HistoryKind.NOTICE,
         "subject": history_kinds.TOLD,
         "to_state": "told" if taken else "not told",
         "attempt": notice.attempt,

@@ -21,7 +21,7 @@ from django.core.mail import EmailMessage
 from django.db import close_old_connections
 from django.utils import timezone
 
-from agents.infra.secrets import Unreadable, unseal
+from agents.infra.secrets import Unreadable, decrypt
 from jobs.models import Notice
 from jobs.models.notices import Way
 from jobs.notifications import notices, webhook
@@ -35,7 +35,7 @@ NO_MAIL = "This deployment sends no e-mail: its operator has not set TRAINYARD_S
 BROKEN = "Trainyard could not send it. Its operator finds the reason in the worker's log."
 
 
-class Postman:
+class NotificationSender:
     """A line of notices for each owner, without doubles, and daemon threads that start with the first notice.
 
     Owners take turns, and each has one notice under way: who gives twenty addresses that never answer waits for them
@@ -102,14 +102,14 @@ def deliver(notice_id: int, now: datetime) -> None:
     if notice is None:
         return
     try:
-        answer = send(notice, unseal(notice.target.sealed))
+        answer = send(notice, decrypt(notice.target.sealed))
     except Unreadable as problem:
         answer = Answer(False, str(problem), final=True)
     except Exception:
         # Counted like any try: what can never be sent is given up one day, and says so.
         log.exception("notice %s could not be sent", notice_id)
         answer = Answer(False, BROKEN)
-    notices.note(notice, answer.taken, answer.words, answer.final, timezone.now())
+    notices.record_result(notice, answer.taken, answer.words, answer.final, timezone.now())
 
 
 def send(notice: Notice, secret: Mapping[str, Any]) -> Answer:
@@ -167,4 +167,4 @@ def _mail(address: str, told: Mapping[str, Any]) -> Answer:
     return Answer(True, "The mail server took it.")
 
 
-postman = Postman()
+notification_sender = NotificationSender()

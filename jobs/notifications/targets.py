@@ -12,13 +12,13 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from agents.infra.refusals import Refused
-from agents.infra.secrets import seal
+from agents.infra.secrets import encrypt
 from jobs.models import NoticeTarget, Project
 from jobs.models.notices import Way
 from jobs.projects import audit
 from jobs.rules.notifications import EVENTS
 
-MOST = 20
+MAX_COUNT = 20
 
 
 def add(
@@ -34,12 +34,12 @@ def add(
     of: dict[str, object] = {"project": owner} if isinstance(owner, Project) else {"user": owner}
     secret = f"whsec_{base64.b64encode(secrets.token_bytes(24)).decode()}" if way == Way.HOOK else ""
     with transaction.atomic():
-        if NoticeTarget.objects.filter(**of).count() >= MOST:
-            raise Refused("address", f"There are {MOST} already. Remove one first.")
+        if NoticeTarget.objects.filter(**of).count() >= MAX_COUNT:
+            raise Refused("address", f"There are {MAX_COUNT} already. Remove one first.")
         row = NoticeTarget.objects.create(
             **of,
             way=way,
-            sealed=seal({"address": address, "secret": secret}),
+            sealed=encrypt({"address": address, "secret": secret}),
             shown=masked(way, address),
             events=[event for event in EVENTS if event in events],
             wait_hours=wait_hours,
@@ -95,4 +95,4 @@ def _audit(
 ) -> None:
     """A person's own are that person's own matter."""
     if row.project is not None:
-        audit.note(actor, what, "project", row.project.name, before, after, now, row.project)
+        audit.record(actor, what, "project", row.project.name, before, after, now, row.project)

@@ -21,12 +21,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from jobs.rules.notifications import FINAL_ANSWERS, Network, refusal
+from jobs.rules.notifications import FINAL_ANSWERS, Network, address_refusal
 
 CONNECT_S = 10.0
 # The whole of it: who sends one byte a second is left.
 WHOLE_S = 20.0
-MOST_ANSWER = 2_000
+MAX_ANSWER = 2_000
 TOO_SLOW = "it took too long"
 
 
@@ -44,7 +44,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WebhookAddress:
     """An address taken apart, and where it leads at this moment."""
 
     tls: bool
@@ -54,7 +54,7 @@ class Place:
     addresses: tuple[str, ...] = ()
 
 
-def place_of(url: str) -> Place:
+def parse_address(url: str) -> WebhookAddress:
     """Raises Refused for what is no address of a hook."""
     try:
         parts = urlsplit(url)
@@ -72,10 +72,10 @@ def place_of(url: str) -> Place:
         raise Refused("An address must not hold a user, a password or spaces.")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     tls = parts.scheme == "https"
-    return Place(tls, parts.hostname, port or (443 if tls else 80), path)
+    return WebhookAddress(tls, parts.hostname, port or (443 if tls else 80), path)
 
 
-def resolve(place: Place, allowed: Sequence[Network]) -> Place:
+def resolve(place: WebhookAddress, allowed: Sequence[Network]) -> WebhookAddress:
     """Where it leads now. Refused unless each of its addresses may be told; OSError where the name is not known."""
     try:
         found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
@@ -83,23 +83,23 @@ def resolve(place: Place, allowed: Sequence[Network]) -> Place:
         raise Refused("This is not the name of a host.") from None
     addresses = tuple(dict.fromkeys(str(each[4][0]) for each in found))
     for address in addresses:
-        if refusal(address, allowed):
+        if address_refusal(address, allowed):
             # Not which one: what names of our own network resolve to is nobody's business.
             raise Refused(
                 f"{place.host} leads to a private, loopback or otherwise local address. "
                 "An admin can allow it (TRAINYARD_NOTIFY_PRIVATE)."
             )
-        if not place.tls and refusal(address, ()) == "":
+        if not place.tls and address_refusal(address, ()) == "":
             raise Refused(
                 "Give an address that begins with https://: anybody on the way could read the other kind."
             )
-    return Place(place.tls, place.host, place.port, place.path, addresses)
+    return WebhookAddress(place.tls, place.host, place.port, place.path, addresses)
 
 
-class _Pinned(http.client.HTTPConnection):
+class _PinnedConnection(http.client.HTTPConnection):
     """To the address that was looked at, whatever the name says by now. TLS still asks for the name."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: WebhookAddress) -> None:
         super().__init__(place.host, place.port, timeout=CONNECT_S)
         self.place = place
         self._until = time.monotonic() + WHOLE_S
@@ -141,7 +141,7 @@ class _Pinned(http.client.HTTPConnection):
 
 def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Sequence[Network]) -> Answer:
     try:
-        connection = _Pinned(resolve(place_of(url), allowed))
+        connection = _PinnedConnection(resolve(parse_address(url), allowed))
     except Refused as refused:
         return Answer(False, str(refused), final=True)
     except OSError as problem:
@@ -152,7 +152,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Sequence[Ne
     try:
         connection.request("POST", connection.place.path, body, {**headers, "User-Agent": "Trainyard"})
         response = connection.getresponse()
-        return _read(response.status, response.reason, response.read(MOST_ANSWER))
+        return _read(response.status, response.reason, response.read(MAX_ANSWER))
     except (OSError, ValueError, http.client.HTTPException) as problem:
         return Answer(False, f"No answer: {_plain(str(problem)) or type(problem).__name__}"[:500])
     finally:

@@ -7,7 +7,7 @@ from datetime import datetime
 from jobs.models import AuditEntry, Project
 
 
-def note(
+def record(
     actor: str,
     what: str,
     subject_kind: str,

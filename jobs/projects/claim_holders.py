@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from django.db.models import QuerySet
 
-from agents.infra.sql import Read
+from agents.infra.sql import SelectStatement
 from jobs.models import Proof, Run, Stray
 from jobs.rules.lifecycle.states import RunPhase
 
 
-class Holder(NamedTuple):
+class ClaimHolder(NamedTuple):
     """A run whose claims are not released, and what of its job counts. Its fields are named as the columns are."""
 
     pk: str
@@ -36,11 +36,13 @@ class Holder(NamedTuple):
     stop_grace_s: float
 
 
-_read = Read(lambda: Run.objects.filter(released_at=None).order_by().values_list(*Holder._fields))
+_read = SelectStatement(
+    lambda: Run.objects.filter(released_at=None).order_by().values_list(*ClaimHolder._fields)
+)
 
 
-def read() -> list[Holder]:
-    return [Holder._make(row) for row in _read()]
+def read_holders() -> list[ClaimHolder]:
+    return [ClaimHolder._make(row) for row in _read()]
 
 
 def living_strays() -> QuerySet[Stray]:

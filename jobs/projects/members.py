@@ -22,7 +22,7 @@ def set_role(project: Project, user: User, role: str, actor: str, now: datetime)
     if before == role:
         return
     Membership.objects.update_or_create(project=project, user=user, defaults={"role": role})
-    audit.note(actor, "member.set", "user", user.username, before, role, now, project)
+    audit.record(actor, "member.set", "user", user.username, before, role, now, project)
     announce.hint(f"jobs:{project.name}")
 
 
@@ -32,7 +32,7 @@ def remove(project: Project, user: User, actor: str, now: datetime) -> None:
     if row is None:
         raise Refused("user", f"{user.username} is not a member of {project.name}.")
     row.delete()
-    audit.note(actor, "member.remove", "user", user.username, row.role, None, now, project)
+    audit.record(actor, "member.remove", "user", user.username, row.role, None, now, project)
     announce.hint(f"jobs:{project.name}")
 
 

@@ -18,8 +18,8 @@ from jobs.wake import announce, hints
 NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 # Addresses of pages that stand where a project's name would.
 TAKEN = frozenset({"new"})
-LEAST_WEIGHT, MOST_WEIGHT = 0.01, 1_000_000
-MOST_TITLE = 100
+MIN_WEIGHT, MAX_WEIGHT = 0.01, 1_000_000
+MAX_TITLE = 100
 CHANGED = ("name", "title", "weight", "highest_priority")
 
 
@@ -33,7 +33,7 @@ def create(name: str, title: str, actor: str, now: datetime) -> Project:
     except IntegrityError:
         raise _in_use(name) from None
     quotas.give_defaults(project)
-    audit.note(actor, "project.create", "project", name, None, _shown(project), now, project)
+    audit.record(actor, "project.create", "project", name, None, _shown(project), now, project)
     return project
 
 
@@ -57,7 +57,7 @@ def change(project: Project, actor: str, now: datetime, **columns: Any) -> Proje
     except IntegrityError:
         raise _in_use(row.name) from None
     if _shown(row) != before:
-        audit.note(actor, "project.change", "project", row.name, before, _shown(row), now, row)
+        audit.record(actor, "project.change", "project", row.name, before, _shown(row), now, row)
         announce.hints([f"jobs:{before['name']}", f"jobs:{row.name}"])
         hints.schedule()
     return row
@@ -66,12 +66,12 @@ def change(project: Project, actor: str, now: datetime, **columns: Any) -> Proje
 def archive(project: Project, actor: str, now: datetime) -> None:
     """It takes no jobs any more; what it has goes on, and everything of it can still be read."""
     if Project.objects.filter(pk=project.pk, archived_at=None).update(archived_at=now):
-        audit.note(actor, "project.archive", "project", project.name, None, None, now, project)
+        audit.record(actor, "project.archive", "project", project.name, None, None, now, project)
 
 
 def restore(project: Project, actor: str, now: datetime) -> None:
     if Project.objects.filter(pk=project.pk, archived_at__isnull=False).update(archived_at=None):
-        audit.note(actor, "project.restore", "project", project.name, None, None, now, project)
+        audit.record(actor, "project.restore", "project", project.name, None, None, now, project)
 
 
 def _shown(project: Project) -> dict[str, Any]:
@@ -93,15 +93,13 @@ def _in_use(name: str) -> Refused:
 
 
 def _check_title(title: str) -> None:
-    if len(title) > MOST_TITLE or not title.isprintable():
-        raise Refused("title", f"A title has at most {MOST_TITLE} characters in one line.")
+    if len(title) > MAX_TITLE or not title.isprintable():
+        raise Refused("title", f"A title has at most {MAX_TITLE} characters in one line.")
 
 
 def _check_weight(weight: float) -> None:
-    if not math.isfinite(weight) or not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
-        raise Refused(
-            "weight", f"The weight must be a number from {LEAST_WEIGHT} to {MOST_WEIGHT}; 1 is usual."
-        )
+    if not math.isfinite(weight) or not MIN_WEIGHT <= weight <= MAX_WEIGHT:
+        raise Refused("weight", f"The weight must be a number from {MIN_WEIGHT} to {MAX_WEIGHT}; 1 is usual.")
 
 
 def _check_priority(word: str) -> None:

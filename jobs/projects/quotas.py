@@ -12,18 +12,26 @@ from django.contrib.auth.models import User
 from django.db.models import Count, F, Q, QuerySet
 
 from agents.infra.refusals import Exhausted, Refused
-from agents.infra.sql import Given, Read
+from agents.infra.sql import Parameter, SelectStatement
 from jobs.models import DefaultQuota, GpuClaim, Job, Project, Quota
 from jobs.models.quotas import Limit
 from jobs.projects import audit, usage
 from jobs.rules.lifecycle.states import TERMINAL, JobState
-from jobs.rules.scheduling.quota import NO_LIMITS, Account, Book, Limits, Metric, Use, queue_refusal
+from jobs.rules.scheduling.quota import (
+    NO_LIMITS,
+    Limits,
+    Metric,
+    QuotaAccount,
+    QuotaLedger,
+    Use,
+    queue_refusal,
+)
 from jobs.rules.spec.parse import OWN_ACCELERATOR
 from jobs.wake import hints
 
 # A job that has a place, until all of it is over.
 PLACED = (JobState.PENDING, JobState.RUNNING, JobState.CANCELLING)
-MOST = 1_000_000_000
+MAX_COUNT = 1_000_000_000
 WORDS = {
     Metric.GPUS: "GPUs at once",
     Metric.RUNNING: "running jobs",
@@ -33,16 +41,20 @@ WORDS = {
 
 Key = tuple[int, int | None]
 
-_of_queues = Read(
+_of_queues = SelectStatement(
     lambda: (
-        Quota.objects.filter(project=Given("project"), metric=Metric.QUEUED).order_by().values_list("pk")[:1]
+        Quota.objects.filter(project=Parameter("project"), metric=Metric.QUEUED)
+        .order_by()
+        .values_list("pk")[:1]
     )
 )
-_of_passes = Read(lambda: Quota.objects.exclude(metric=Metric.QUEUED).order_by().values_list("pk")[:1])
+_of_passes = SelectStatement(
+    lambda: Quota.objects.exclude(metric=Metric.QUEUED).order_by().values_list("pk")[:1]
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class QuotaTarget:
     """Whose limit: of a project, of each member of it, or of one; without a project, of projects to come."""
 
     project: Project | None
@@ -57,10 +69,10 @@ class Target:
         return f"each member of {where}" if self.each else where
 
 
-def book(now: datetime) -> Book:
+def read_ledger(now: datetime) -> QuotaLedger:
     """What everybody holds against their limits now. A handful of queries, however many jobs there are."""
     if not _of_passes():
-        return Book()
+        return QuotaLedger()
     rows = Quota.objects.exclude(metric=Metric.QUEUED).select_related("project", "user")
     limits: dict[tuple[int, bool, int | None], list[Limit]] = defaultdict(list)
     for row in rows:
@@ -75,12 +87,12 @@ def book(now: datetime) -> Book:
     with_members = {pk for pk, each, user in read if each or user is not None}
     for pk, owner, name in _waiting_owners(with_members):
         mine = of_one.get((pk, owner), NO_LIMITS).over(read.get((pk, True, None), NO_LIMITS))
-        members[pk, owner] = Account(f"{name} in project {names[pk]}", mine, use[pk, owner])
+        members[pk, owner] = QuotaAccount(f"{name} in project {names[pk]}", mine, use[pk, owner])
     projects = {
-        pk: Account(f"project {name}", read.get((pk, *nobody), NO_LIMITS), _sum(use, pk))
+        pk: QuotaAccount(f"project {name}", read.get((pk, *nobody), NO_LIMITS), _sum(use, pk))
         for pk, name in names.items()
     }
-    return Book(projects, members)
+    return QuotaLedger(projects, members)
 
 
 def use_of(project: Project, now: datetime) -> tuple[Use, dict[int | None, Use]]:
@@ -92,12 +104,12 @@ def use_of(project: Project, now: datetime) -> tuple[Use, dict[int | None, Use]]
 def refusal(project: Project, user: User, gpus: Mapping[str, int], now: datetime) -> str | None:
     """Why a job of this person would have to wait for quota now."""
     use, of_people = use_of(project, now)
-    own, each = limits_of(Target(project, user=user)), limits_of(Target(project, each=True))
-    mine = Account(
+    own, each = limits_of(QuotaTarget(project, user=user)), limits_of(QuotaTarget(project, each=True))
+    mine = QuotaAccount(
         f"{user.username} in project {project.name}", own.over(each), of_people.get(user.pk, Use())
     )
-    whole = Account(f"project {project.name}", limits_of(Target(project)), use)
-    return Book({project.pk: whole}, {(project.pk, user.pk): mine}).refusal(project.pk, user.pk, gpus)
+    whole = QuotaAccount(f"project {project.name}", limits_of(QuotaTarget(project)), use)
+    return QuotaLedger({project.pk: whole}, {(project.pk, user.pk): mine}).refusal(project.pk, user.pk, gpus)
 
 
 def use_by_project(ids: Iterable[int]) -> dict[int, Use]:
@@ -116,7 +128,7 @@ def queued(project: Project) -> dict[int | None, int]:
     return dict(rows.annotate(Count("pk")).order_by())
 
 
-def limits_of(target: Target) -> Limits:
+def limits_of(target: QuotaTarget) -> Limits:
     return read_limits(_rows(target))
 
 
@@ -138,7 +150,7 @@ def read_limits(rows: Iterable[Limit]) -> Limits:
 
 
 def set_limit(
-    target: Target, metric: Metric, kind: str, value: float | None, actor: str, now: datetime
+    target: QuotaTarget, metric: Metric, kind: str, value: float | None, actor: str, now: datetime
 ) -> None:
     """None takes the limit away. What runs goes on, whatever the limit is now."""
     _check(target, metric, kind, value)
@@ -154,7 +166,7 @@ def set_limit(
             each=target.each, metric=metric, accelerator_type=kind, **own, defaults={"value": value}
         )
     subject = f"{target.words}: {kind or WORDS[metric]}"
-    audit.note(actor, "quota.set", "quota", subject, before, value, now, target.project)
+    audit.record(actor, "quota.set", "quota", subject, before, value, now, target.project)
     hints.schedule()
 
 
@@ -192,13 +204,13 @@ def check_queue(project: Project, user: User) -> None:
             raise Exhausted("project", why)
 
 
-def _rows(target: Target) -> QuerySet[Any]:
+def _rows(target: QuotaTarget) -> QuerySet[Any]:
     if target.project is None:
         return DefaultQuota.objects.filter(each=target.each)
     return Quota.objects.filter(project=target.project, each=target.each, user=target.user)
 
 
-def _check(target: Target, metric: Metric, kind: str, value: float | None) -> None:
+def _check(target: QuotaTarget, metric: Metric, kind: str, value: float | None) -> None:
     if metric == Metric.GPUS and not OWN_ACCELERATOR.fullmatch(kind):
         raise Refused(
             "accelerator_type", f"{kind!r} is not an accelerator type; write it as NVIDIA_H100_80GB."
@@ -208,9 +220,9 @@ def _check(target: Target, metric: Metric, kind: str, value: float | None) -> No
     if value is None:
         return
     whole = metric != Metric.GPU_HOURS
-    if not 0 <= value <= MOST or (whole and value != int(value)):
+    if not 0 <= value <= MAX_COUNT or (whole and value != int(value)):
         raise Refused(
-            "limit", f"The limit must be a {'whole number' if whole else 'number'} from 0 to {MOST:.0f}."
+            "limit", f"The limit must be a {'whole number' if whole else 'number'} from 0 to {MAX_COUNT:.0f}."
         )
 
 

@@ -17,21 +17,21 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F
 
-from agents.infra.sql import Given, Read
+from agents.infra.sql import Parameter, SelectStatement
 from agents.models import Gpu
 from jobs.models import MonthlyUse, Project, Run, Usage
 from jobs.projects import claim_holders
-from jobs.projects.claim_holders import Holder
+from jobs.projects.claim_holders import ClaimHolder
 from jobs.rules.scheduling.fairness import Share, decayed, used
 from jobs.rules.scheduling.usage_months import GPUS_OF_A_CPU, begin, by_month, following, in_month, month_of
 
 FOLD = 1_000
 # How often a reader begins again because rows were folded under its eyes.
-MOST_READS = 5
+MAX_READS = 5
 
 
 @dataclass(frozen=True)
-class Held:
+class Holding:
     """What one run held, from when to when; until now if it still does."""
 
     run: str
@@ -78,13 +78,19 @@ OF_USAGE = (
     "ended_at",
 )
 
-_unfolded = Read(lambda: Usage.objects.filter(folded=False).order_by().values_list(*OF_USAGE))
-_projects = Read(lambda: Project.objects.order_by().values_list("pk", "weight", "share_used", "share_at"))
-_kinds = Read(
-    lambda: Gpu.objects.filter(uuid__among=Given("uuids")).order_by().values_list("uuid", "accelerator_type")
+_unfolded = SelectStatement(lambda: Usage.objects.filter(folded=False).order_by().values_list(*OF_USAGE))
+_projects = SelectStatement(
+    lambda: Project.objects.order_by().values_list("pk", "weight", "share_used", "share_at")
 )
-_holding = Read(
-    lambda: Run.objects.filter(pk__among=Given("runs"), released_at=None).order_by("pk").values_list(*_OF_RUN)
+_kinds = SelectStatement(
+    lambda: (
+        Gpu.objects.filter(uuid__among=Parameter("uuids")).order_by().values_list("uuid", "accelerator_type")
+    )
+)
+_holding = SelectStatement(
+    lambda: (
+        Run.objects.filter(pk__among=Parameter("runs"), released_at=None).order_by("pk").values_list(*_OF_RUN)
+    )
 )
 
 
@@ -107,22 +113,22 @@ def record(run_ids: Collection[str], now: datetime) -> None:
     )
 
 
-def live(now: datetime, projects: Iterable[int] | None = None) -> list[Held]:
+def live(now: datetime, projects: Iterable[int] | None = None) -> list[Holding]:
     """What is held at this moment."""
     if projects is None:
-        return list(_of_runs(map(_row_of, claim_holders.read()), now))
+        return list(_of_runs(map(_row_of, claim_holders.read_holders()), now))
     runs = Run.objects.filter(released_at=None, job__project__in=list(projects))
     return list(_of_runs(runs.order_by().values_list(*_OF_RUN), now))
 
 
-def unfolded(projects: Iterable[int] | None = None) -> list[Held]:
+def unfolded(projects: Iterable[int] | None = None) -> list[Holding]:
     if projects is None:
-        return [Held(*row) for row in _unfolded()]
+        return [Holding(*row) for row in _unfolded()]
     rows = Usage.objects.filter(folded=False, project__in=list(projects))
-    return [Held(*row) for row in rows.order_by().values_list(*OF_USAGE)]
+    return [Holding(*row) for row in rows.order_by().values_list(*OF_USAGE)]
 
 
-def _fresh(now: datetime, projects: Iterable[int] | None = None) -> list[Held]:
+def _fresh(now: datetime, projects: Iterable[int] | None = None) -> list[Holding]:
     """What is in no sum yet: what runs, and what is not folded. In this order: who ends in between is in both."""
     ids = None if projects is None else list(projects)
     return list({held.run: held for held in (*live(now, ids), *unfolded(ids))}.values())
@@ -133,14 +139,14 @@ def fold(now: datetime) -> int:
     with transaction.atomic():
         fresh = Usage.objects.select_for_update(no_key=True).filter(folded=False).order_by("pk")[:FOLD]
         rows = list(fresh.values_list("pk", *OF_USAGE))
-        held = [Held(*row) for _, *row in rows]
+        held = [Holding(*row) for _, *row in rows]
         _fold_months(held)
         _fold_shares(held, now)
         Usage.objects.filter(pk__in=[pk for pk, *_ in rows]).update(folded=True)
     return len(rows)
 
 
-def _fold_months(rows: Iterable[Held]) -> None:
+def _fold_months(rows: Iterable[Holding]) -> None:
     sums: dict[tuple[date, int, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
     owners = {}
     for held in rows:
@@ -157,7 +163,7 @@ def _fold_months(rows: Iterable[Held]) -> None:
         )
 
 
-def _fold_shares(rows: Iterable[Held], now: datetime) -> None:
+def _fold_shares(rows: Iterable[Holding], now: datetime) -> None:
     fresh: dict[int, float] = defaultdict(float)
     for held in rows:
         fresh[held.project] += held.remembered(now)
@@ -170,14 +176,15 @@ def _past(amount: float, at: datetime | None, now: datetime) -> float:
     return decayed(amount, (now - at).total_seconds()) if at is not None else 0.0
 
 
-def shares(now: datetime, holding: Sequence[Holder] | None = None) -> dict[int, Share]:
+def shares(now: datetime, holding: Sequence[ClaimHolder] | None = None) -> dict[int, Share]:
     """What each project has used lately, what it holds now included, and its weight.
 
     `holding`: what is held now, where that was read already, before this.
     """
     found = {pk: [weight, _past(amount, at, now)] for pk, weight, amount, at in _projects()}
     running = [
-        _held(*_row_of(run), now=now) for run in (claim_holders.read() if holding is None else holding)
+        _held(*_row_of(run), now=now)
+        for run in (claim_holders.read_holders() if holding is None else holding)
     ]
     for held in {held.run: held for held in (*running, *unfolded())}.values():
         found[held.project][1] += held.remembered(now)
@@ -185,7 +192,7 @@ def shares(now: datetime, holding: Sequence[Holder] | None = None) -> dict[int, 
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class UsageLine:
     """One line of a month's report."""
 
     project: int
@@ -196,13 +203,13 @@ class Line:
     cpu_seconds: float
 
 
-def report(month: date, projects: Iterable[int], now: datetime) -> list[Line]:
+def report(month: date, projects: Iterable[int], now: datetime) -> list[UsageLine]:
     """What was used in a month up to now, by project, person and accelerator type, what runs now included."""
     ids = list(projects)
     sums: dict[tuple[int, int | None, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
     keys = ("project", "owner", "owner_name", "accelerator_type")
     folded = MonthlyUse.objects.filter(project__in=ids, month=month)
-    for _ in range(MOST_READS):
+    for _ in range(MAX_READS):
         fresh, rows = _fresh(now, ids), list(folded.values_list(*keys, "gpu_seconds", "cpu_seconds"))
         if not Usage.objects.filter(run__in=[held.run for held in fresh], folded=True).exists():
             break  # else some of it was folded meanwhile, and is in both
@@ -216,7 +223,9 @@ def report(month: date, projects: Iterable[int], now: datetime) -> list[Line]:
             cell = sums[held.project, held.owner, held.owner_name, held.accelerator_type]
             cell[0] += seconds * held.gpus
             cell[1] += seconds * held.cpus
-    return [Line(*key, *cell) for key, cell in sorted(sums.items(), key=lambda one: (one[0][0], *one[0][2:]))]
+    return [
+        UsageLine(*key, *cell) for key, cell in sorted(sums.items(), key=lambda one: (one[0][0], *one[0][2:]))
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +249,7 @@ def report_by_job(month: date, projects: Iterable[int], now: datetime) -> list[J
     )
     sums: dict[tuple[int, str, int, str], list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
     runs = {held.run: held for held in live(now, ids)}  # first: one that ends meanwhile is in both
-    runs |= {row[0]: Held(*row) for row in ended.order_by().values_list(*OF_USAGE)}
+    runs |= {row[0]: Holding(*row) for row in ended.order_by().values_list(*OF_USAGE)}
     for held in runs.values():
         seconds = in_month(month, held.began_at, held.ended_at)
         if seconds:
@@ -262,7 +271,7 @@ def gpu_seconds_this_month(projects: Iterable[int], now: datetime) -> dict[tuple
     return found
 
 
-def _row_of(run: Holder) -> tuple[Any, ...]:
+def _row_of(run: ClaimHolder) -> tuple[Any, ...]:
     """As _OF_RUN has it."""
     whose = (run.job__project, run.job__owner, run.job__owner_name)
     return (run.pk, run.job, *whose, run.gpu_uuids, run.cpus, run.created_at)
@@ -280,12 +289,12 @@ def _held(
     *,
     now: datetime,
     kind: str = "",
-) -> Held:
+) -> Holding:
     """The shares do not ask of which type its GPUs are."""
-    return Held(run, job, project, owner, name, kind, len(uuids), cpus, began, max(began, now))
+    return Holding(run, job, project, owner, name, kind, len(uuids), cpus, began, max(began, now))
 
 
-def _of_runs(rows: Iterable[tuple[Any, ...]], now: datetime) -> Iterator[Held]:
+def _of_runs(rows: Iterable[tuple[Any, ...]], now: datetime) -> Iterator[Holding]:
     read = list(rows)
     firsts = {row[5][0] for row in read if row[5]}
     # All GPUs of a run are of one type: a replica asks for one.

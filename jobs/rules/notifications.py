@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from types import MappingProxyType
 
-from jobs.rules.lifecycle.history_kinds import JOB, Kind
+from jobs.rules.lifecycle.history_kinds import JOB, HistoryKind
 from jobs.rules.lifecycle.states import TERMINAL, FlagName, JobState
 
 EVENTS: Mapping[str, str] = MappingProxyType(
@@ -29,10 +29,10 @@ TEST = "test"
 # The one thing that an address is sent before it has said that it wants to be told.
 PROOF = "proof"
 _BY_KIND = {
-    Kind.RESTART: "restarted",
-    Kind.RETRY: "retried",
-    Kind.PREEMPT: "preempted",
-    Kind.DRAIN: "moved",
+    HistoryKind.RESTART: "restarted",
+    HistoryKind.RETRY: "retried",
+    HistoryKind.PREEMPT: "preempted",
+    HistoryKind.DRAIN: "moved",
 }
 _BY_FLAG = {FlagName.STALLED: "stalled", FlagName.IDLE: "idle", FlagName.UNREACHABLE: "unreachable"}
 KINDS = frozenset(_BY_KIND)
@@ -51,9 +51,9 @@ def event_of(kind: str, subject: str, to_state: str) -> str:
     """What a line of history is to those who are told; empty for what nobody is told of."""
     if subject == JOB and to_state in TERMINAL:
         return JobState(to_state).lower()
-    if kind == Kind.FLAG:
+    if kind == HistoryKind.FLAG:
         return _BY_FLAG.get(FlagName(to_state), "") if to_state in FlagName.__members__ else ""
-    return _BY_KIND.get(Kind(kind), "") if kind in KINDS else ""
+    return _BY_KIND.get(HistoryKind(kind), "") if kind in KINDS else ""
 
 
 def delay_s(tries: int) -> int | None:
@@ -61,7 +61,7 @@ def delay_s(tries: int) -> int | None:
     return DELAYS_S[tries - 1] if 0 < tries <= len(DELAYS_S) else None
 
 
-def refusal(address: str, allowed: Iterable[Network]) -> str:
+def address_refusal(address: str, allowed: Iterable[Network]) -> str:
     """Why nothing is sent there; empty where it may be. A name is asked about by what it resolves to."""
     found = _inner(ip_address(address.partition("%")[0]))
     if any(found.version == network.version and found in network for network in allowed):

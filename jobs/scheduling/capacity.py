@@ -10,25 +10,25 @@ from typing import Any
 from django.conf import settings
 from django.db.models.fields.json import KT
 
-from agents.infra.sql import Columns, Given, Read
+from agents.infra.sql import Parameter, PartialModel, SelectStatement
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
 from jobs.lifecycle import closed_hosts
 from jobs.models import GpuClaim
 from jobs.models.first_rows import DEFAULT
 from jobs.projects import claim_holders
-from jobs.projects.claim_holders import Holder
+from jobs.projects.claim_holders import ClaimHolder
 from jobs.rules.scheduling import resource_requests, topology
 from jobs.rules.scheduling.order import priority_of
-from jobs.rules.scheduling.placement import Ask, GpuView, HostView, never_fits, words
+from jobs.rules.scheduling.placement import GpuView, HostView, ReplicaRequest, needs_text, never_fits
 from jobs.rules.scheduling.views import Topology
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.machine_types import NO_TYPES, Needs, Types, needs
 
-MOST_CLOSED = 3
-MOST_KINDS = 6
+MAX_CLOSED = 3
+MAX_KINDS = 6
 NO_HOST = "No host is in service. Add one under Hosts."
 
-_HOST = Columns(
+_HOST = PartialModel(
     Host,
     only=(
         "id",
@@ -45,32 +45,34 @@ _HOST = Columns(
         "memory_mb",
     ),
 )
-_LOCATION = Columns(Location)
-_hosts = Read(lambda: Host.objects.order_by("name").values_list(*_HOST.names))
-_known = Read(
+_LOCATION = PartialModel(Location)
+_hosts = SelectStatement(lambda: Host.objects.order_by("name").values_list(*_HOST.names))
+_known = SelectStatement(
     lambda: (
-        Host.objects.filter(location__name=Given("location"), cpus__gt=0)
+        Host.objects.filter(location__name=Parameter("location"), cpus__gt=0)
         .order_by("name")
         .values_list(*_HOST.names)
     )
 )
-_locations = Read(lambda: Location.objects.order_by("name").values_list(*_LOCATION.names))
-_gpus_of = Read(
+_locations = SelectStatement(lambda: Location.objects.order_by("name").values_list(*_LOCATION.names))
+_gpus_of = SelectStatement(
     lambda: (
-        Gpu.objects.filter(host__among=Given("hosts"), present=True)
+        Gpu.objects.filter(host__among=Parameter("hosts"), present=True)
         .order_by("host", "index")
         .values_list("host", "uuid", "accelerator_type", "index")
     )
 )
-_unfit = Read(lambda: Gpu.objects.exclude(state=GpuState.OK).order_by().values_list("host", "uuid"))
+_unfit = SelectStatement(
+    lambda: Gpu.objects.exclude(state=GpuState.OK).order_by().values_list("host", "uuid")
+)
 # By the rows that the constraint is on: what they hold is held, whatever a run says.
-_claims = Read(
+_claims = SelectStatement(
     lambda: GpuClaim.objects.filter(released_at=None).order_by().values_list("gpu__host", "gpu__uuid")
 )
 
 
 # What lives on although a restored backup has forgotten it. Only what is under our seal: others could close a host so.
-_strays = Read(
+_strays = SelectStatement(
     lambda: (
         claim_holders.living_strays().order_by().values_list("host", "cpus", "memory_mb", "port", "gpu_uuids")
     )
@@ -78,7 +80,7 @@ _strays = Read(
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class LocationCapacity:
     """The hosts on which replicas may be placed now, with what is taken of each."""
 
     hosts: Mapping[int, Host]
@@ -107,7 +109,7 @@ class Floor:
 
 
 @dataclass(frozen=True, slots=True)
-class Never:
+class NeverFits:
     """A job that could not be placed if all hosts were empty: which part of it, and why."""
 
     field: str
@@ -130,8 +132,8 @@ def ports() -> range:
     return range(low, high + 1)
 
 
-def asks_of(spec: CustomJobSpec, types: Types = NO_TYPES) -> tuple[Ask, ...]:
-    return tuple(Ask(name, needs(pool.machine, types)) for name, _, _, pool in spec.replicas())
+def asks_of(spec: CustomJobSpec, types: Types = NO_TYPES) -> tuple[ReplicaRequest, ...]:
+    return tuple(ReplicaRequest(name, needs(pool.machine, types)) for name, _, _, pool in spec.replicas())
 
 
 def columns_of(
@@ -139,7 +141,7 @@ def columns_of(
 ) -> dict[str, Any]:
     """What the scheduler asks of a job, as its row keeps it."""
     return {
-        "asks": resource_requests.text(spec, types),
+        "asks": resource_requests.encode_request(spec, types),
         "timeout_s": spec.timeout_s,
         "wait_limit_s": spec.wait_limit_s,
         "priority": priority_of(labels, highest),
@@ -147,7 +149,7 @@ def columns_of(
     }
 
 
-def look(held: Sequence[Holder] | None = None) -> Floor:
+def read_capacity(held: Sequence[ClaimHolder] | None = None) -> LocationCapacity:
     """`held`: what runs hold, where that was read already."""
     locations = {row[0]: _LOCATION.of(row) for row in _locations()}
     rows = [_HOST.of(row) for row in _hosts()]
@@ -155,9 +157,9 @@ def look(held: Sequence[Holder] | None = None) -> Floor:
         host.location = locations[host.location_id]
     up = [host for host in rows if host.status == HostStatus.UP and not host.cordoned and not host.gone_at]
     names = frozenset(location.name for location in locations.values())
-    return Floor(
+    return LocationCapacity(
         {host.pk: host for host in up},
-        tuple(_views(up, claim_holders.read() if held is None else held)),
+        tuple(_views(up, claim_holders.read_holders() if held is None else held)),
         names,
         bool(rows),
         _closed(rows),
@@ -169,22 +171,22 @@ def _closed(rows: Sequence[Host]) -> dict[str, str]:
     told: dict[str, list[str]] = defaultdict(list)
     for host in rows:
         if host.cordoned and host.status == HostStatus.UP:
-            told[host.location.name].append(closed_hosts.closed(host))
+            told[host.location.name].append(closed_hosts.closed_text(host))
     return {location: f"{'; '.join(_some(each))}." for location, each in told.items()}
 
 
 def _some(words: Sequence[str]) -> list[str]:
-    more = len(words) - MOST_CLOSED
-    return [*words[:MOST_CLOSED], *([f"and {more} more"] if more > 0 else [])]
+    more = len(words) - MAX_CLOSED
+    return [*words[:MAX_CLOSED], *([f"and {more} more"] if more > 0 else [])]
 
 
-def refusal(spec: CustomJobSpec, named: str, types: Types = NO_TYPES) -> Never | None:
+def refusal(spec: CustomJobSpec, named: str, types: Types = NO_TYPES) -> NeverFits | None:
     """Why this job could not be placed on the location's hosts if all of them were empty.
 
     Hosts that nobody has looked at yet could be anything, so without a known one a job waits.
     """
     location = resolved(named, locations())
-    views = empty(location)
+    views = empty_hosts(location)
     if not views:
         return None
     for number, pool in enumerate(spec.pools):
@@ -192,13 +194,13 @@ def refusal(spec: CustomJobSpec, named: str, types: Types = NO_TYPES) -> Never |
         if wanted is not None and pool is not None and not any(holds(view, wanted) for view in views):
             # A type of its own asks for more than it names: say what that is.
             named = pool.machine.machine_type if pool.machine.machine_type != "host" else ""
-            asked = f"{named} is {words(wanted)}" if named else words(wanted)
+            asked = f"{named} is {needs_text(wanted)}" if named else needs_text(wanted)
             where = f"job_spec.worker_pool_specs[{number}].machine_spec"
             about = "machine_type" if named else "accelerator_type"
             text = f"No host of {location} can ever hold one replica: {asked}. {what_exists(views)}"
-            return Never(f"{where}.{about}", text)
+            return NeverFits(f"{where}.{about}", text)
     never = never_fits(asks_of(spec, types), views, location)
-    return Never("job_spec.worker_pool_specs", never) if never else None
+    return NeverFits("job_spec.worker_pool_specs", never) if never else None
 
 
 def holds(view: HostView, wanted: Needs) -> bool:
@@ -214,7 +216,7 @@ def what_exists(views: Sequence[HostView]) -> str:
         for view in views
         for kind, count in (Counter(gpu.accelerator_type for gpu in view.gpus) or {"": 0}).items()
     )
-    shown = [f"{count} with {words(kind)}" for kind, count in kinds.most_common(MOST_KINDS)]
+    shown = [f"{count} with {needs_text(kind)}" for kind, count in kinds.most_common(MAX_KINDS)]
     return f"There are: {'; '.join(shown)}."
 
 
@@ -228,7 +230,7 @@ def fits(view: HostView, wanted: Needs) -> bool:
     )
 
 
-def empty(location: str) -> list[HostView]:
+def empty_hosts(location: str) -> list[HostView]:
     """The location's hosts as far as they are known, as if nothing ran there."""
     place = Location(name=location)
     rows = [_HOST.of(row) for row in _known(location=location)]
@@ -236,7 +238,7 @@ def empty(location: str) -> list[HostView]:
     return [_view(host, place, gpus[host.pk]) for host in rows]
 
 
-def _views(hosts: Sequence[Host], held: Sequence[Holder]) -> list[HostView]:
+def _views(hosts: Sequence[Host], held: Sequence[ClaimHolder]) -> list[HostView]:
     gpus = _gpus(hosts)
     near = _topologies(gpus)
     unfit: dict[int, set[str]] = defaultdict(set)

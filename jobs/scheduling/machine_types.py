@@ -11,29 +11,29 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 
 from agents.infra.refusals import Refused
-from agents.infra.sql import Columns, Given, Read
+from agents.infra.sql import Parameter, PartialModel, SelectStatement
 from agents.models import Gpu, Location
 from jobs.models import MachineType
 from jobs.projects import audit
 from jobs.rules.spec import machine_types
 from jobs.rules.spec.custom_job import ACCELERATORS, CustomJob, CustomJobSpec
-from jobs.rules.spec.json_fields import Refused as Refusals
+from jobs.rules.spec.json_fields import InvalidDocument as Refusals
 from jobs.rules.spec.machine_types import Needs, Types, allocatable_mb
-from jobs.rules.spec.parse import parse
+from jobs.rules.spec.parse import parse_custom_job
 from jobs.scheduling import capacity
 
 NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 ACCELERATOR = re.compile(r"(?:NVIDIA|AMD|INTEL)_[A-Z0-9_]{1,56}", re.ASCII)
 KIND = "machine type"
 NUMBERS = ("cpus", "memory_mb", "accelerator_type", "accelerator_count", "note")
-LEAST_CPUS, MOST_CPUS = 0.01, 4_096
-MOST_MEMORY_MB = 1 << 26
-MOST_GPUS = 64
+MIN_CPUS, MAX_CPUS = 0.01, 4_096
+MAX_MEMORY_MB = 1 << 26
+MAX_GPUS = 64
 
-_TYPE = Columns(MachineType)
-_types = Read(
+_TYPE = PartialModel(MachineType)
+_types = SelectStatement(
     lambda: (
-        MachineType.objects.filter(Q(location=None) | Q(location__name=Given("location")))
+        MachineType.objects.filter(Q(location=None) | Q(location__name=Parameter("location")))
         .order_by("name")
         .values_list(*_TYPE.names)
     )
@@ -41,7 +41,7 @@ _types = Read(
 
 
 @dataclass(frozen=True, slots=True)
-class Defined:
+class OfferedType:
     """One type as it is asked for: `needs` with allocatable memory, `memory_mb` nominal. `own`: an admin's."""
 
     name: str
@@ -64,10 +64,10 @@ def read(document: object, named: str) -> tuple[CustomJob, Types]:
     """
     types = of_location(named)
     try:
-        return parse(document, types), types
+        return parse_custom_job(document, types), types
     except Refusals as refused:
         if any(each.field.endswith(".accelerator_type") for each in refused.violations):
-            parse(document, types, gpus_of(named))
+            parse_custom_job(document, types, gpus_of(named))
         raise
 
 
@@ -78,13 +78,13 @@ def gpus_of(named: str) -> set[str]:
     return set(there.values_list("accelerator_type", flat=True).distinct())
 
 
-def frozen(spec: CustomJobSpec, types: Types) -> dict[str, object]:
+def types_to_keep(spec: CustomJobSpec, types: Types) -> dict[str, object]:
     """Of the types, those that the job asks for, as its row keeps them."""
     asked = {pool.machine.machine_type for pool in spec.pools if pool is not None}
     return {name: asdict(types[name]) for name in sorted(asked & types.keys())}
 
 
-def catalogue(named: str) -> Iterable[Defined]:
+def catalogue(named: str) -> Iterable[OfferedType]:
     """Every type that may be asked for in this location, the admins' own first."""
     location = capacity.resolved(named, Location.objects.values_list("name", flat=True))
     nominal = {
@@ -95,12 +95,12 @@ def catalogue(named: str) -> Iterable[Defined]:
         )
     }
     for name, needs in sorted(of_location(location).items()):
-        yield Defined(name, needs, nominal[name], own=True)
+        yield OfferedType(name, needs, nominal[name], own=True)
     for name in machine_types.well_known():
         known = machine_types.nominal(name)
         if known is not None:
             needs = Needs(known.cpus, allocatable_mb(known.memory_mb), known.accelerator_type, known.gpus)
-            yield Defined(name, needs, known.memory_mb)
+            yield OfferedType(name, needs, known.memory_mb)
 
 
 def define(
@@ -131,13 +131,13 @@ def define(
             try:
                 with transaction.atomic():
                     row = MachineType.objects.create(name=name, location=place, **numbers, **stamp)
-                    audit.note(actor, "machine_type.define", KIND, _named(row), None, numbers, now)
+                    audit.record(actor, "machine_type.define", KIND, _named(row), None, numbers, now)
                     return row
             except IntegrityError:
                 row = MachineType.objects.select_for_update(of=("self",)).get(name=name, location=place)
         before = {column: getattr(row, column) for column in numbers}
         MachineType.objects.filter(pk=row.pk).update(**numbers, **stamp)
-        audit.note(actor, "machine_type.change", KIND, _named(row), before, numbers, now)
+        audit.record(actor, "machine_type.change", KIND, _named(row), before, numbers, now)
         row.refresh_from_db()
     return row
 
@@ -147,7 +147,7 @@ def remove(row: MachineType, actor: str, now: datetime) -> None:
     with transaction.atomic():
         before = {column: getattr(row, column) for column in NUMBERS}
         if MachineType.objects.filter(pk=row.pk).delete()[0]:
-            audit.note(actor, "machine_type.remove", KIND, _named(row), before, None, now)
+            audit.record(actor, "machine_type.remove", KIND, _named(row), before, None, now)
 
 
 def _named(row: MachineType) -> str:
@@ -177,12 +177,12 @@ def _check(name: str, cpus: float, memory_mb: int, accelerator_type: str, accele
         )
     if machine_types.is_taken(name):
         raise Refused("name", f"{name} means something already. Choose another name.")
-    if not LEAST_CPUS <= cpus <= MOST_CPUS:
-        raise Refused("cpus", f"must be from {LEAST_CPUS} to {MOST_CPUS}.")
-    if not 0 <= memory_mb <= MOST_MEMORY_MB:
-        raise Refused("memory_mb", f"must be from 0 to {MOST_MEMORY_MB}.")
-    if not 0 <= accelerator_count <= MOST_GPUS:
-        raise Refused("accelerator_count", f"must be from 0 to {MOST_GPUS}.")
+    if not MIN_CPUS <= cpus <= MAX_CPUS:
+        raise Refused("cpus", f"must be from {MIN_CPUS} to {MAX_CPUS}.")
+    if not 0 <= memory_mb <= MAX_MEMORY_MB:
+        raise Refused("memory_mb", f"must be from 0 to {MAX_MEMORY_MB}.")
+    if not 0 <= accelerator_count <= MAX_GPUS:
+        raise Refused("accelerator_count", f"must be from 0 to {MAX_GPUS}.")
     if bool(accelerator_type) != bool(accelerator_count):
         missing = "accelerator_count" if accelerator_type else "accelerator_type"
         raise Refused(missing, "A GPU type and how many of it belong together; leave out both, or none.")

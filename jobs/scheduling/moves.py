@@ -27,9 +27,9 @@ from jobs.lifecycle.snapshot import SILENT, Rows
 from jobs.models import Job, Replica, Run
 from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
-from jobs.rules.scheduling.placement import Ask, Lacking, Placer, Seat
+from jobs.rules.scheduling.placement import NoCapacity, Placement, Placer, ReplicaRequest
 from jobs.scheduling import capacity, pass_lock
-from jobs.scheduling.capacity import Floor
+from jobs.scheduling.capacity import LocationCapacity
 from jobs.wake import announce
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ PLACED = (JobState.PENDING, JobState.RUNNING)
 
 
 @dataclass(slots=True)
-class Done:
+class MoveResult:
     """What one pass over the jobs that must leave has changed."""
 
     decide: set[int] = field(default_factory=set)
@@ -56,13 +56,13 @@ def hosts_to_leave() -> QuerySet[Host]:
     )
 
 
-def move(clock: Clock) -> frozenset[int]:
+def move_replicas(clock: Clock) -> frozenset[int]:
     """Find places for whoever must leave; the hosts on which something else is wanted now."""
-    done = Done()
+    done = MoveResult()
     with transaction.atomic():
-        pass_lock.claim()
+        pass_lock.lock_pass()
         now = clock.now()
-        ground = capacity.look()
+        ground = capacity.read_capacity()
         placer = Placer(ground.views, capacity.ports())
         for rows in snapshot.lock(_leaving()):
             _offer(rows, placer, ground, done, now)
@@ -87,7 +87,7 @@ def _leaving() -> set[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaver:
+class LeavingReplica:
     """One replica that must leave, and its run there."""
 
     replica: Replica
@@ -99,10 +99,10 @@ class Leaver:
 
     @property
     def why(self) -> str:
-        return self.run.message if self.gone else closed_hosts.emptied(self.run.host)
+        return self.run.message if self.gone else closed_hosts.draining_text(self.run.host)
 
 
-def _offer(rows: Rows, placer: Placer, ground: Floor, done: Done, now: datetime) -> None:
+def _offer(rows: Rows, placer: Placer, ground: LocationCapacity, done: MoveResult, now: datetime) -> None:
     job = rows.job
     if job.state not in PLACED or job.outcome or job.cancel_requested_at or job.preempted_by:
         return  # it was changed while its lock was waited for
@@ -118,37 +118,39 @@ def _offer(rows: Rows, placer: Placer, ground: Floor, done: Done, now: datetime)
         _wait(job, f"Nothing of it can be moved: {', '.join(silent)} does not answer.", now)
         return
     answer = _seats(rows, leavers, placer, ground)
-    if isinstance(answer, Lacking):
+    if isinstance(answer, NoCapacity):
         _no_room(job, leavers, answer.text, done, now)
     elif _hold(rows, leavers, answer, ground, now):
         done.decide.add(job.pk)
 
 
-def _leavers(rows: Rows) -> list[Leaver]:
+def _leavers(rows: Rows) -> list[LeavingReplica]:
     latest: dict[int, Run] = {}
     for run in rows.runs:
         if run.attempt == rows.job.attempt and not run.held:
             latest[run.replica_id] = run  # they come in the order of their numbers
-    found = [Leaver(replica, latest[replica.pk]) for replica in rows.replicas if replica.pk in latest]
+    found = [LeavingReplica(replica, latest[replica.pk]) for replica in rows.replicas if replica.pk in latest]
     return [each for each in found if _must_leave(each)]
 
 
-def _must_leave(each: Leaver) -> bool:
+def _must_leave(each: LeavingReplica) -> bool:
     if each.gone:
         return each.replica.state == ReplicaState.STARTING  # it was decided that it comes back
     return each.run.host.drain_at is not None and not RunPhase(each.run.phase).over
 
 
-def _seats(rows: Rows, leavers: list[Leaver], placer: Placer, ground: Floor) -> tuple[Seat, ...] | Lacking:
+def _seats(
+    rows: Rows, leavers: list[LeavingReplica], placer: Placer, ground: LocationCapacity
+) -> tuple[Placement, ...] | NoCapacity:
     job = rows.job
     needs = {
         ask.replica: ask.needs for ask in capacity.asks_of(snapshot.spec_of(job), snapshot.types_of(job))
     }
-    asks = tuple(Ask(each.replica.name, needs[each.replica.name]) for each in leavers)
+    asks = tuple(ReplicaRequest(each.replica.name, needs[each.replica.name]) for each in leavers)
     return placer.place(asks, ground.location(job.location_name), spread=job.pk)
 
 
-def _no_room(job: Job, leavers: list[Leaver], lacking: str, done: Done, now: datetime) -> None:
+def _no_room(job: Job, leavers: list[LeavingReplica], lacking: str, done: MoveResult, now: datetime) -> None:
     gone = [each for each in leavers if each.gone]
     late = [each for each in leavers if _overdue(each.run.host, now) and each.run.host.drain_force]
     if not gone and not late:
@@ -175,14 +177,20 @@ def _wait(job: Job, why: str, now: datetime) -> None:
         announce.hints([f"job:{job.pk}"])
 
 
-def _hold(rows: Rows, leavers: list[Leaver], seats: tuple[Seat, ...], ground: Floor, now: datetime) -> bool:
+def _hold(
+    rows: Rows,
+    leavers: list[LeavingReplica],
+    seats: tuple[Placement, ...],
+    ground: LocationCapacity,
+    now: datetime,
+) -> bool:
     job = rows.job
     seat_of = {seat.replica: seat for seat in seats}
     runs = []
     for each in leavers:
         seat = seat_of[each.replica.name]
-        chair = claims.Chair(each.replica, ground.hosts[seat.host_id], seat.gpus, seat.port)
-        runs.append(claims.held(job, each.run, chair, each.why, now))
+        chair = claims.Assignment(each.replica, ground.hosts[seat.host_id], seat.gpus, seat.port)
+        runs.append(claims.hold_place(job, each.run, chair, each.why, now))
     try:
         with transaction.atomic():
             claims.save(runs, now)
@@ -199,7 +207,7 @@ def _note_empty(now: datetime) -> None:
     empty = Host.objects.filter(drain_at__isnull=False, drained_at=None).exclude(pk__in=held)
     for host in empty.order_by("pk"):
         if Host.objects.filter(pk=host.pk, drained_at=None, drain_at=host.drain_at).update(drained_at=now):
-            host_history.note(host.pk, "drained", "Nothing runs here any more.", TRAINYARD, now)
+            host_history.add(host.pk, "drained", "Nothing runs here any more.", TRAINYARD, now)
             announce.hints(["hosts", f"host:{host.pk}"])
 
 
@@ -210,5 +218,5 @@ def _welcome_back(now: datetime) -> None:
     for host in back.order_by("pk"):
         Host.objects.filter(pk=host.pk).update(gone_at=None, gone_by="")
         words = "It answers, and nothing of what was given up lives there. It is in service again."
-        host_history.note(host.pk, "back", words, TRAINYARD, now)
+        host_history.add(host.pk, "back", words, TRAINYARD, now)
         announce.hints(["hosts", f"host:{host.pk}"])

@@ -10,7 +10,7 @@ from jobs.lifecycle import snapshot
 from jobs.models import Job
 from jobs.rules.spec.advice import BIND, Advice, advice
 from jobs.rules.spec.custom_job import CustomJobSpec
-from jobs.rules.spec.json_fields import Refused
+from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.machine_types import NO_TYPES, Types, UnknownMachine
 from jobs.scheduling import capacity
 
@@ -25,7 +25,7 @@ def advice_of(job: Job) -> tuple[Advice, ...]:
     """The same for a job that was accepted; nothing if it cannot be read any more."""
     try:
         return advice_about(snapshot.spec_of(job), job.location_name, snapshot.types_of(job))
-    except (Refused, UnknownMachine):
+    except (InvalidDocument, UnknownMachine):
         return ()
 
 

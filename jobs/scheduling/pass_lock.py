@@ -6,18 +6,20 @@ from datetime import UTC, datetime
 
 from django.db.models import F
 
-from agents.infra.sql import Change, Columns, Given, Read
+from agents.infra.sql import Parameter, PartialModel, SelectStatement, UpdateStatement
 from jobs.models import Tick
 
 TICK = "schedule"
 EPOCH = datetime.fromtimestamp(0, UTC)
 
-_TICK = Columns(Tick)
-_claim = Read(lambda: Tick.objects.select_for_update().filter(name=TICK).order_by().values_list(*_TICK.names))
-_one_more = Change(lambda: Tick.objects.filter(pk=Given("tick")), "at", serial=F("serial") + 1)
+_TICK = PartialModel(Tick)
+_claim = SelectStatement(
+    lambda: Tick.objects.select_for_update().filter(name=TICK).order_by().values_list(*_TICK.names)
+)
+_one_more = UpdateStatement(lambda: Tick.objects.filter(pk=Parameter("tick")), "at", serial=F("serial") + 1)
 
 
-def claim() -> Tick:
+def lock_pass() -> Tick:
     """No pass runs while this lock is held."""
     if not (rows := _claim()):
         serial()
@@ -25,7 +27,7 @@ def claim() -> Tick:
     return _TICK.of(rows[0])
 
 
-def one_more(tick: Tick, now: datetime) -> None:
+def count_pass(tick: Tick, now: datetime) -> None:
     """Another pass was made."""
     _one_more(tick=tick.pk, at=now)
 

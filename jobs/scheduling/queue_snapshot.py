@@ -9,17 +9,17 @@ from datetime import datetime
 
 from django.db.models import QuerySet
 
-from agents.infra.sql import Read
+from agents.infra.sql import SelectStatement
 from jobs.lifecycle import faulty_jobs, snapshot
 from jobs.models import Job
-from jobs.projects.claim_holders import Holder
+from jobs.projects.claim_holders import ClaimHolder
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.scheduling import resource_requests
-from jobs.rules.scheduling.order import Waiting
+from jobs.rules.scheduling.order import WaitingJob
 from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S
-from jobs.rules.scheduling.running_jobs import Claim, Running
+from jobs.rules.scheduling.running_jobs import HostClaim, RunningJob
 from jobs.scheduling import capacity
-from jobs.scheduling.capacity import Floor
+from jobs.scheduling.capacity import LocationCapacity
 
 # How long a job may take from its place to its start; its timeout counts from there.
 START_S = 600.0
@@ -45,10 +45,10 @@ _WAITING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class WaitingQueue:
     """Who waits, and what was told to them."""
 
-    waiting: list[Waiting]
+    waiting: list[WaitingJob]
     told: dict[int, tuple[str, datetime | None]]
     limited: set[int] = field(default_factory=set)
     """Those that wait for capacity only so long."""
@@ -62,13 +62,13 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Occupied:
-    running: list[Running]
+class RunningSnapshot:
+    running: list[RunningJob]
     held: Mapping[int, float]
     """By project, in GPUs."""
 
 
-def waiting() -> QuerySet[Job]:
+def waiting_jobs() -> QuerySet[Job]:
     """Jobs that want a place, and do not rest (resting.py)."""
     wants = Job.every.filter(state=JobState.QUEUED, outcome="", cancel_requested_at=None)
     return wants.filter(rests_until=None).order_by("pk")
@@ -80,11 +80,11 @@ def wants_a_place(job: Job) -> bool:
     return wants and job.rests_until is None
 
 
-_queue = Read(lambda: waiting().values_list(*_WAITING))
+_queue = SelectStatement(lambda: waiting_jobs().values_list(*_WAITING))
 
 
-def queue(ground: Floor, now: datetime) -> Queue:
-    found = Queue([], {})
+def read_queue(ground: LocationCapacity, now: datetime) -> WaitingQueue:
+    found = WaitingQueue([], {})
     where: dict[str, str] = {}
     unread = []
     for row in _queue():
@@ -103,10 +103,10 @@ def queue(ground: Floor, now: datetime) -> Queue:
         if quota_since is not None:
             found.paused[pk] = quota_since
         found.waiting.append(
-            Waiting(pk, project, owner, where[named], text, timeout_s, priority, spot, attempt)
+            WaitingJob(pk, project, owner, where[named], text, timeout_s, priority, spot, attempt)
         )
     if unread and _read(unread, now):
-        return queue(ground, now)
+        return read_queue(ground, now)
     return found
 
 
@@ -117,23 +117,23 @@ def _read(ids: list[int], now: datetime) -> int:
         try:
             columns = capacity.columns_of(snapshot.spec_of(job), job.labels, snapshot.types_of(job))
         except Exception as problem:
-            faulty_jobs.rest(job, problem, "Job %s cannot be read, and is not offered a place.", now)
+            faulty_jobs.set_aside(job, problem, "Job %s cannot be read, and is not offered a place.", now)
             continue
         read += Job.every.filter(pk=job.pk).update(**columns)
     return read
 
 
-def occupied(held: Sequence[Holder], kinds: Mapping[str, str], now: datetime) -> Occupied:
+def read_running(held: Sequence[ClaimHolder], kinds: Mapping[str, str], now: datetime) -> RunningSnapshot:
     """`kinds`: the accelerator type of each GPU, by UUID."""
-    jobs: dict[int, list[Holder]] = defaultdict(list)
+    jobs: dict[int, list[ClaimHolder]] = defaultdict(list)
     by_project: dict[int, float] = defaultdict(float)
     for run in held:
         jobs[run.job].append(run)
         by_project[run.job__project] += len(run.gpu_uuids) or run.cpus / resource_requests.CPUS_PER_GPU
-    return Occupied([_running(runs, kinds, now.timestamp()) for runs in jobs.values()], by_project)
+    return RunningSnapshot([_running(runs, kinds, now.timestamp()) for runs in jobs.values()], by_project)
 
 
-def _running(runs: Sequence[Holder], kinds: Mapping[str, str], now: float) -> Running:
+def _running(runs: Sequence[ClaimHolder], kinds: Mapping[str, str], now: float) -> RunningJob:
     of = runs[0]
     stopping = bool(of.job__outcome or of.job__preempted_by) or of.job__cancel_requested_at is not None
     began = min(run.created_at.timestamp() for run in runs)
@@ -145,15 +145,17 @@ def _running(runs: Sequence[Holder], kinds: Mapping[str, str], now: float) -> Ru
         ends = start + of.job__timeout_s + AFTER_TIMEOUT_S
     claims = tuple(_claim(run, kinds) for run in runs)
     ends = max(ends, now) + AFTER_STOP_S if stopping or ends <= now else ends
-    return Running(of.job, ends, claims, of.job__spot, began, stopping, of.job__project, of.job__owner)
+    return RunningJob(of.job, ends, claims, of.job__spot, began, stopping, of.job__project, of.job__owner)
 
 
-def _claim(run: Holder, kinds: Mapping[str, str]) -> Claim:
+def _claim(run: ClaimHolder, kinds: Mapping[str, str]) -> HostClaim:
     kind = kinds.get(run.gpu_uuids[0], "") if run.gpu_uuids else ""
-    return Claim(run.host, run.cpus, run.memory_mb, kind, len(run.gpu_uuids))
+    return HostClaim(run.host, run.cpus, run.memory_mb, kind, len(run.gpu_uuids))
 
 
-def told_again(found: Queue, reasons: Mapping[int, str], starts: Mapping[int, float]) -> Iterator[int]:
+def changed_reasons(
+    found: WaitingQueue, reasons: Mapping[int, str], starts: Mapping[int, float]
+) -> Iterator[int]:
     """The jobs to which something else is to be told than before."""
     for pk, why in reasons.items():
         reason, earliest = found.told[pk]

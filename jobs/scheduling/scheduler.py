@@ -20,49 +20,49 @@ from django.db import IntegrityError, transaction
 from django.db.models import Case, Exists, F, FloatField, Value, When
 
 from agents.infra.clock import Clock
-from agents.infra.database_errors import NO_DATABASE
+from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.failpoints import failpoint
-from agents.infra.sql import Change, Given, Read
+from agents.infra.sql import Parameter, SelectStatement, UpdateStatement
 from agents.models import Recovery
 from jobs.lifecycle import claims, faulty_jobs, job_history, snapshot
 from jobs.lifecycle.advance import advance_quietly
-from jobs.lifecycle.claims import Chair
+from jobs.lifecycle.claims import Assignment
 from jobs.models import Job, Replica, Tick, Transition
 from jobs.projects import claim_holders, quotas, usage
 from jobs.rules.lifecycle.decide import LOOK_AGAIN_S
 from jobs.rules.lifecycle.states import JobState, ReplicaState
-from jobs.rules.scheduling.order import Waiting
-from jobs.rules.scheduling.policy import Ground, Served, serve
-from jobs.rules.scheduling.views import Seat
+from jobs.rules.scheduling.order import WaitingJob
+from jobs.rules.scheduling.policy import ClusterView, QueueDecision, decide_queue
+from jobs.rules.scheduling.views import Placement
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.scheduling import capacity, moves, queue_snapshot
-from jobs.scheduling.capacity import Floor
-from jobs.scheduling.pass_lock import TICK, claim, one_more, serial
+from jobs.scheduling.capacity import LocationCapacity
+from jobs.scheduling.pass_lock import TICK, count_pass, lock_pass, serial
 from jobs.wake import announce, hints
 
 log = logging.getLogger(__name__)
 
-MOST_TOLD = 2_000
-MOST_AT_ONCE = 500
+MAX_TOLD = 2_000
+MAX_AT_ONCE = 500
 SHORT_QUEUE = 100
-REST_PER_JOB, MOST_REST = timedelta(milliseconds=5), timedelta(seconds=30)
+REST_PER_JOB, MAX_REST = timedelta(milliseconds=5), timedelta(seconds=30)
 OUR_FAULT = "Its place could not be prepared, by a fault of Trainyard. The server's log says more."
 NONE_UP = "No host is up: those in service do not answer, are being checked, or are closed to new jobs."
 
-_questions = Read(
+_questions = SelectStatement(
     lambda: (
         Tick.objects.filter(name=TICK)
         .order_by()
         .values_list(
             "serial",
-            Exists(queue_snapshot.waiting().order_by()),
+            Exists(queue_snapshot.waiting_jobs().order_by()),
             Exists(moves.hosts_to_leave().order_by()),
             Exists(Recovery.objects.filter(confirmed_at=None).order_by()),
         )
     )
 )
-_placed = Change(
-    lambda: Job.every.filter(pk__among=Given("jobs"), state=JobState.QUEUED),
+_placed = UpdateStatement(
+    lambda: Job.every.filter(pk__among=Parameter("jobs"), state=JobState.QUEUED),
     "updated_at",
     "due_at",
     state=JobState.PENDING,
@@ -71,8 +71,8 @@ _placed = Change(
     earliest_start_at=None,
     fault=None,
 )
-_starting = Change(
-    lambda: Replica.objects.filter(job__among=Given("jobs")), state=ReplicaState.STARTING, restarts=0
+_starting = UpdateStatement(
+    lambda: Replica.objects.filter(job__among=Parameter("jobs")), state=ReplicaState.STARTING, restarts=0
 )
 
 
@@ -82,7 +82,7 @@ class Placed:
 
     job: Job
     spec: CustomJobSpec
-    seats: tuple[Seat, ...]
+    seats: tuple[Placement, ...]
 
 
 @dataclass(slots=True)
@@ -95,13 +95,13 @@ class Pass:
     more: bool = False
 
 
-def unasked(now: datetime) -> None:
+def schedule_unasked(now: datetime) -> None:
     """The sweep's look, in case a hint was lost. A pass costs what the queue is long, so a long one is let rest."""
-    faulty_jobs.wake(now)
-    waiting = queue_snapshot.waiting().count()
+    faulty_jobs.offer_again(now)
+    waiting = queue_snapshot.waiting_jobs().count()
     if waiting > SHORT_QUEUE and not _asked()[1]:
         at = Tick.objects.filter(name=TICK).values_list("at", flat=True).first()
-        if at is not None and timedelta() <= now - at < min(waiting * REST_PER_JOB, MOST_REST):
+        if at is not None and timedelta() <= now - at < min(waiting * REST_PER_JOB, MAX_REST):
             return
     schedule(now)
 
@@ -118,12 +118,12 @@ def schedule_quietly(now: datetime) -> frozenset[int]:
     refused: set[int] = set()
     asked, leaving = _asked()
     if leaving:
-        hosts |= moves.move(clock)
+        hosts |= moves.move_replicas(clock)
         asked = _asked()[0]  # who had to leave may wait now
     while asked is not None:
         more, preempted = False, set[int]()
         with transaction.atomic():
-            tick = claim()
+            tick = lock_pass()
             if tick.serial < asked + 2:
                 now = clock.now()
                 passed = _pass(now)
@@ -132,7 +132,7 @@ def schedule_quietly(now: datetime) -> frozenset[int]:
                 # A job that is offered a place again, though it should rest, asks for no other pass: it would for ever.
                 more = passed.more or not passed.refused <= refused
                 refused |= passed.refused
-                one_more(tick, now)
+                count_pass(tick, now)
             failpoint("schedule.before")
         failpoint("schedule.after")
         if preempted:
@@ -147,7 +147,7 @@ def _asked() -> tuple[int | None, bool]:
     One query, for nearly every call ends with it.
     """
     if not (rows := _questions()):
-        return (serial() if queue_snapshot.waiting().exists() else None), moves.hosts_to_leave().exists()
+        return (serial() if queue_snapshot.waiting_jobs().exists() else None), moves.hosts_to_leave().exists()
     before, somebody, leaving, observing = rows[0]
     if observing:
         return None, False
@@ -156,16 +156,16 @@ def _asked() -> tuple[int | None, bool]:
 
 def _pass(now: datetime) -> Pass:
     done = Pass()
-    held = claim_holders.read()
-    here = capacity.look(held)
-    queue = queue_snapshot.queue(here, now)
+    held = claim_holders.read_holders()
+    here = capacity.read_capacity(held)
+    queue = queue_snapshot.read_queue(here, now)
     if not here.views:
         why = here.why_none(NONE_UP)
-        _tell(done, queue, Served(reasons={each.job: why for each in queue.waiting}), now)
+        _tell(done, queue, QueueDecision(reasons={each.job: why for each in queue.waiting}), now)
         return done
-    occupied = queue_snapshot.occupied(held, here.kinds, now)
-    served = serve(
-        Ground(
+    occupied = queue_snapshot.read_running(held, here.kinds, now)
+    served = decide_queue(
+        ClusterView(
             here.views,
             capacity.ports(),
             occupied.running,
@@ -174,7 +174,7 @@ def _pass(now: datetime) -> Pass:
             settings.TRAINYARD.preempt_grace_s + queue_snapshot.AFTER_STOP_S,
         ),
         queue.waiting,
-        quotas.book(now),
+        quotas.read_ledger(now),
         now.timestamp(),
     )
     done.more = served.more
@@ -188,14 +188,18 @@ def _pass(now: datetime) -> Pass:
     return done
 
 
-def _add_what_is_closed(here: Floor, queue: queue_snapshot.Queue, served: Served) -> None:
+def _add_what_is_closed(
+    here: LocationCapacity, queue: queue_snapshot.WaitingQueue, served: QueueDecision
+) -> None:
     for each in queue.waiting:
         why = served.reasons.get(each.job)
         if why is not None and each.job not in served.over_quota:
             served.reasons[each.job] = here.why(why, each.location)
 
 
-def _locked(placed: Sequence[tuple[Waiting, tuple[Seat, ...]]], done: Pass, now: datetime) -> list[Placed]:
+def _locked(
+    placed: Sequence[tuple[WaitingJob, tuple[Placement, ...]]], done: Pass, now: datetime
+) -> list[Placed]:
     """The rows, held from here on. Who was cancelled meanwhile is left out, and so is who cannot be read."""
     ids = [each.job for each, _ in placed]
     jobs = {job.pk: job for job in snapshot.lock_jobs(ids) if queue_snapshot.wants_a_place(job)}
@@ -208,49 +212,53 @@ def _locked(placed: Sequence[tuple[Waiting, tuple[Seat, ...]]], done: Pass, now:
         try:
             found.append(Placed(job, snapshot.spec_of(job), seats))
         except Exception as problem:
-            faulty_jobs.rest(job, problem, "Job %s cannot be read, and waits.", now)
+            faulty_jobs.set_aside(job, problem, "Job %s cannot be read, and waits.", now)
             done.refused.add(each.job)
     return found
 
 
-def _seat(placed: Sequence[Placed], here: Floor, served: Served, done: Pass, now: datetime) -> None:
+def _seat(
+    placed: Sequence[Placed], here: LocationCapacity, served: QueueDecision, done: Pass, now: datetime
+) -> None:
     """All of them at once; if that fails, one by one, so that only the job concerned waits."""
     if not placed:
         return
     try:
         with transaction.atomic():
             done.hosts |= _write(placed, here, now)
-    except NO_DATABASE:
+    except DATABASE_UNAVAILABLE:
         raise
     except Exception:
         for each in placed:
             _seat_alone(each, here, served, done, now)
 
 
-def _seat_alone(each: Placed, here: Floor, served: Served, done: Pass, now: datetime) -> None:
+def _seat_alone(
+    each: Placed, here: LocationCapacity, served: QueueDecision, done: Pass, now: datetime
+) -> None:
     try:
         with transaction.atomic():
             done.hosts |= _write([each], here, now)
     except IntegrityError as problem:
         log.warning("Job %s was refused its place and is offered again: %s", each.job.pk, problem)
-    except NO_DATABASE:
+    except DATABASE_UNAVAILABLE:
         raise
     except Exception as problem:
-        faulty_jobs.rest(each.job, problem, "Job %s cannot be given its place, and waits.", now)
+        faulty_jobs.set_aside(each.job, problem, "Job %s cannot be given its place, and waits.", now)
         served.reasons[each.job.pk] = OUR_FAULT
         done.refused.add(each.job.pk)
 
 
-def _write(placed: Sequence[Placed], here: Floor, now: datetime) -> set[int]:
+def _write(placed: Sequence[Placed], here: LocationCapacity, now: datetime) -> set[int]:
     ids = [each.job.pk for each in placed]
     replicas = {pk: {each.name: each for each in of} for pk, of in snapshot.replicas_of(ids).items()}
     runs, transitions = [], []
     for each in placed:
         chairs = [
-            Chair(replicas[each.job.pk][seat.replica], here.hosts[seat.host_id], seat.gpus, seat.port)
+            Assignment(replicas[each.job.pk][seat.replica], here.hosts[seat.host_id], seat.gpus, seat.port)
             for seat in each.seats
         ]
-        runs += claims.seat(each.job, each.spec, chairs, now)
+        runs += claims.first_runs(each.job, each.spec, chairs, now)
         transitions += job_history.of_placement(each.job, chairs, now)
     if _placed(jobs=ids, updated_at=now, due_at=now + timedelta(seconds=LOOK_AGAIN_S)) != len(ids):
         raise IntegrityError("A job was changed under its lock.")
@@ -262,7 +270,7 @@ def _write(placed: Sequence[Placed], here: Floor, now: datetime) -> set[int]:
     return {run.host_id for run in runs}
 
 
-def _make_room(served: Served, done: Pass, now: datetime) -> None:
+def _make_room(served: QueueDecision, done: Pass, now: datetime) -> None:
     """SPOT jobs whose place somebody else gets: the row says so, and what follows is decided by advance.py."""
     if not served.preempted:
         return
@@ -281,15 +289,15 @@ def _make_room(served: Served, done: Pass, now: datetime) -> None:
             done.preempted.add(one.job)
 
 
-def _stop_clocks(queue: queue_snapshot.Queue, served: Served, now: datetime) -> None:
+def _stop_clocks(queue: queue_snapshot.WaitingQueue, served: QueueDecision, now: datetime) -> None:
     """Who waits for quota does not wait for capacity: the time for that stands still meanwhile (rules/verdict.py)."""
     waiting = Job.every.filter(state=JobState.QUEUED)
     begin = (served.over_quota & queue.limited) - queue.paused.keys()
     if begin:
         waiting.filter(pk__in=begin, quota_since=None).update(quota_since=now)
     go_on = [pk for pk in sorted(queue.paused) if pk in served.reasons and pk not in served.over_quota]
-    for first in range(0, len(go_on), MOST_AT_ONCE):
-        ids = go_on[first : first + MOST_AT_ONCE]
+    for first in range(0, len(go_on), MAX_AT_ONCE):
+        ids = go_on[first : first + MAX_AT_ONCE]
         stood = [(pk, max((now - queue.paused[pk]).total_seconds(), 0.0)) for pk in ids]
         of_each = Case(*(When(pk=pk, then=Value(s)) for pk, s in stood), output_field=FloatField())
         waiting.filter(pk__in=ids, quota_since__isnull=False).update(
@@ -304,12 +312,12 @@ def _named(job: Job, to: Job) -> str:
     return f"job {job.pk}, {job.display_name}, of {job.owner_name}"
 
 
-def _tell(done: Pass, queue: queue_snapshot.Queue, served: Served, now: datetime) -> None:
+def _tell(done: Pass, queue: queue_snapshot.WaitingQueue, served: QueueDecision, now: datetime) -> None:
     """Words are written only where they changed, so that a long queue costs nothing while it waits."""
-    changed = list(queue_snapshot.told_again(queue, served.reasons, served.starts))
-    done.more |= len(changed) > MOST_TOLD
+    changed = list(queue_snapshot.changed_reasons(queue, served.reasons, served.starts))
+    done.more |= len(changed) > MAX_TOLD
     reasons: dict[tuple[str, float | None], list[int]] = defaultdict(list)
-    for pk in changed[:MOST_TOLD]:
+    for pk in changed[:MAX_TOLD]:
         reasons[served.reasons[pk], served.starts.get(pk)].append(pk)
     words: dict[str, list[int]] = defaultdict(list)
     for (why, at), ids in reasons.items():

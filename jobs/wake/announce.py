@@ -35,16 +35,16 @@ def hints(topics: Iterable[str]) -> None:
     """After the commit, if there is a transaction."""
     wanted = frozenset(topics)
     if wanted:
-        transaction.on_commit(lambda: ring(wanted), robust=True)
+        transaction.on_commit(lambda: send_now(wanted), robust=True)
 
 
-def ring(topics: Iterable[str]) -> None:
+def send_now(topics: Iterable[str]) -> None:
     """Now. Never waits, never raises."""
     for topic in topics:
         _bells.post(topic)
 
 
-class Ringer:
+class HintSender:
     """Rings topics through the channel layer, on an event loop of its own."""
 
     def __init__(self) -> None:
@@ -67,4 +67,4 @@ class Ringer:
             await layer.group_send(group(topic), {"type": "hint", "topic": topic})
 
 
-_bells: Outbox[str, str] = Outbox("announce", lambda: Ringer().tell)
+_bells: Outbox[str, str] = Outbox("announce", lambda: HintSender().tell)

@@ -18,20 +18,20 @@ from django.conf import settings
 
 log = logging.getLogger(__name__)
 
-AWAY = (redis.RedisError, OSError)
+REDIS_UNAVAILABLE = (redis.RedisError, OSError)
 # Words that nobody took: worth nothing a moment later, because the clocks have looked by then.
 KEEP_S = 10
-MOST_WAITING = 1_000
+MAX_WAITING = 1_000
 LISTEN_S = 2
 ANSWER_S = 5.0
 REST_S = 1.0
 
 
-def ring(door: str, hosts: Collection[int]) -> None:
+def push(door: str, hosts: Collection[int]) -> None:
     """Raises what is in AWAY."""
-    with _ringer().pipeline(transaction=False) as line:
+    with _pushing_client().pipeline(transaction=False) as line:
         line.rpush(_key(door), json.dumps(sorted(hosts)))
-        line.ltrim(_key(door), -MOST_WAITING, -1)
+        line.ltrim(_key(door), -MAX_WAITING, -1)
         line.expire(_key(door), KEEP_S)
         line.execute()
 
@@ -41,7 +41,7 @@ def _key(door: str) -> str:
 
 
 @cache
-def _ringer() -> redis.Redis:
+def _pushing_client() -> redis.Redis:
     return client()
 
 
@@ -73,7 +73,7 @@ class Listener:
                 try:
                     word = line.blpop(self._keys, timeout=LISTEN_S)
                     self._away = False
-                except AWAY as problem:
+                except REDIS_UNAVAILABLE as problem:
                     if not self._away:
                         log.warning("Redis is away (%s); hints come late.", type(problem).__name__)
                     self._away = True

@@ -85,15 +85,15 @@ def send(task: str, ids: list[Id], queue: str | None) -> None:
     """Dispatchers have a bell; whatever else is to be done, and this too while nobody hears the bell, is a task."""
     if task in RUNG:
         try:
-            return dispatcher_list.ring(queue or DISPATCH, [int(pk) for pk in ids])
-        except dispatcher_list.AWAY as problem:
+            return dispatcher_list.push(queue or DISPATCH, [int(pk) for pk in ids])
+        except dispatcher_list.REDIS_UNAVAILABLE as problem:
             log.debug("The bell is away: %s", problem)
     one_by_one = task == "jobs.tasks.enrol"
     for args in [[each] for each in ids] if one_by_one else [[ids]] if ids else [[]]:
         current_app.send_task(task, args=args, queue=queue, retry=False, expires=EXPIRES_S)
 
 
-class Messenger:
+class TaskSender:
     """Sends what has gathered, and tells once that the broker is away."""
 
     def __init__(self, send: Callable[[str, list[Id], str | None], None]) -> None:
@@ -112,4 +112,4 @@ class Messenger:
             time.sleep(REST_S)
 
 
-_messages: Outbox[tuple[str, str | None], Id] = Outbox("hints", lambda: Messenger(send).tell)
+_messages: Outbox[tuple[str, str | None], Id] = Outbox("hints", lambda: TaskSender(send).tell)

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jobs.rules.scheduling.fairness import Share, decayed, index
-from jobs.rules.scheduling.order import Waiting
+from jobs.rules.scheduling.order import WaitingJob
 from jobs.rules.scheduling.placement import Placer
-from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S, Ground, Served, serve
-from jobs.rules.scheduling.quota import Book
-from jobs.rules.scheduling.running_jobs import Claim, Running
+from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S, ClusterView, QueueDecision, decide_queue
+from jobs.rules.scheduling.quota import QuotaLedger
+from jobs.rules.scheduling.running_jobs import HostClaim, RunningJob
 from jobs.rules.scheduling.views import GpuView, HostView
 from tests.bench.figures import percentile
 from tests.bench.plot import drawing
@@ -38,7 +38,7 @@ PORTS = range(20_000, 40_000)
 class Work:
     """A job, and how long it really runs."""
 
-    asked: Waiting
+    asked: WaitingJob
     came: float
     lasts: float
     gpus: int
@@ -88,7 +88,7 @@ def a_job(dice, days):
     asks = json.dumps([[0, replicas, 8.0 * gpus, 0, KIND, gpus]])
 
     def work(came, number):
-        asked = Waiting(number, project, project, "lab", asks, timeout_s, priority, spot)
+        asked = WaitingJob(number, project, project, "lab", asks, timeout_s, priority, spot)
         return Work(asked, came, lasts, gpus * replicas, "SPOT" if spot else kind)
 
     return came, work
@@ -198,10 +198,12 @@ class Cluster:
 
     def ours(self):
         running = [
-            Running(
+            RunningJob(
                 work.asked.job,
                 began + work.asked.timeout_s + AFTER_TIMEOUT_S,
-                tuple(Claim(seat.host_id, 8.0 * len(seat.gpus), 0, KIND, len(seat.gpus)) for seat in seats),
+                tuple(
+                    HostClaim(seat.host_id, 8.0 * len(seat.gpus), 0, KIND, len(seat.gpus)) for seat in seats
+                ),
                 work.asked.spot,
                 began,
             )
@@ -211,12 +213,12 @@ class Cluster:
         held = defaultdict(float)
         for work, _, _ in self.seated.values():
             held[work.asked.project] += work.gpus
-        ground = Ground(self.views(), PORTS, running, shares, held, GRACE_S)
-        return serve(ground, [work.asked for work in self.waiting.values()], Book(), self.now)
+        ground = ClusterView(self.views(), PORTS, running, shares, held, GRACE_S)
+        return decide_queue(ground, [work.asked for work in self.waiting.values()], QuotaLedger(), self.now)
 
     def first_come(self):
         """The oldest first; nobody passes anybody."""
-        served, placer = Served(), Placer(self.views(), PORTS)
+        served, placer = QueueDecision(), Placer(self.views(), PORTS)
         for job in sorted(self.waiting):
             asked = self.waiting[job].asked
             seats = placer.find(asked.read.gang, "lab", job, float("inf"), False)

@@ -22,7 +22,7 @@ pytestmark = [
 
 CAMPAIGN_S = float(os.environ.get("CAMPAIGN_S", "60"))
 SEED = int(os.environ.get("SEED") or 0) or random.SystemRandom().randrange(1, 10**6)
-MOST_JOBS_AT_ONCE = 8
+MAX_JOBS_AT_ONCE = 8
 OPTIONS = ([], ["--mb", "2"], ["--ignore-term"], ["--daemons", "2"], ["--exit", "3"], ["--exit", "6"])
 
 
@@ -136,7 +136,7 @@ class Load:
     def submit(self):
         states = {job_id: self.yard.client.state(job_id, patience=90) for job_id in self.known}
         self.known = [job_id for job_id in self.known if states[job_id] not in TERMINAL]
-        if len(self.known) < MOST_JOBS_AT_ONCE:
+        if len(self.known) < MAX_JOBS_AT_ONCE:
             self.known.append(self.yard.submit(self.some_spec(), patience=90))
 
     def some_spec(self):

@@ -37,7 +37,7 @@ STRANGE += ("receive.gpus", "receive.evicted")
 POINTS = [point for point in failpoints.NAMES if point not in {*IN_WEB, *RARE, *STRANGE}]
 # Cuts off what it has written and its host has sent, also a busy one, so that this has a gap to tell of.
 CUTTER = "echo begin; sleep 3; : > /proc/self/fd/1; echo again; sleep 0.3"
-MOST_JOBS_AT_ONCE = 6
+MAX_JOBS_AT_ONCE = 6
 AT_ONCE = 8
 WALK_S = 400
 UNINSTALL_EVERY_S = 6.0
@@ -109,7 +109,7 @@ class Passers:
         for job_id in self.running:
             if states[job_id] == "RUNNING" and self.running[job_id] == "to be cancelled":
                 self.yard.client.cancel(job_id, patience=60)
-        if len(self.running) < MOST_JOBS_AT_ONCE:
+        if len(self.running) < MAX_JOBS_AT_ONCE:
             document = next(self.kinds)()
             self.running[self.yard.submit(document, patience=60)] = document["displayName"]
 

@@ -34,7 +34,7 @@ JUDGED_FROM_S = max(SOAK_S / 2, LAST_KILL_S + WARM_S)
 SAMPLES = 40
 PATIENCE_S = 30.0
 # Of all visits so many may be in vain: doors are closed for a moment while their process is started again.
-MOST_IN_VAIN = 0.1
+MAX_IN_VAIN = 0.1
 # Growth from then on that still counts as none: a share of the mean, or this much in all.
 SHARE = 0.02
 NOTHING = {"rss_mb": 24.0, "fds": 12.0, "threads": 6.0, "sessions": 8.0, "rows_per_job": 1.0}
@@ -219,7 +219,7 @@ class Soak:
         assert [trouble for visitor in self.visitors for trouble in visitor.trouble] == []
         visits = [(visitor.visits, visitor.in_vain) for visitor in self.visitors]
         assert all(well for well, _ in visits), visits
-        assert sum(vain for _, vain in visits) <= MOST_IN_VAIN * sum(well for well, _ in visits), visits
+        assert sum(vain for _, vain in visits) <= MAX_IN_VAIN * sum(well for well, _ in visits), visits
         self.judge_views()
         self.judge_growth()
         cries = [

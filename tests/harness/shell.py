@@ -8,7 +8,7 @@ import time
 
 # For what hangs, not to measure: a machine that is busy with other things may be many times slower than a quiet one.
 PATIENCE_S = 120.0
-LONGEST_PAUSE_S = 0.2
+MAX_PAUSE_S = 0.2
 
 
 def run(*command, stdin=None, check=True, timeout=PATIENCE_S):
@@ -43,7 +43,7 @@ def wait_for(condition, what, timeout=PATIENCE_S, every=0.03, dump=None):
             details = f"\n{dump()}" if dump else f" (last value: {value!r})"
             raise AssertionError(f"waited {timeout:.0f} s in vain for {what}{details}")
         time.sleep(pause)
-        pause = max(every, min(pause * 1.2, LONGEST_PAUSE_S))
+        pause = max(every, min(pause * 1.2, MAX_PAUSE_S))
 
 
 def process_alive(pid):

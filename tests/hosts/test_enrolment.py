@@ -24,8 +24,8 @@ def added(host):
 
 
 def in_service(added):
-    shown = enrolment.offer(added.pk, timezone.now())
-    enrolment.accept(added.pk, shown, "ada", timezone.now())
+    shown = enrolment.fetch_host_key(added.pk, timezone.now())
+    enrolment.accept_host_key(added.pk, shown, "ada", timezone.now())
     return {item.name: item for item in enrolment.check(added.pk, timezone.now())}
 
 
@@ -36,10 +36,10 @@ def logins(host):
 @pytest.mark.needs_namespaces
 def test_nothing_is_sent_before_a_person_accepts_the_key(host, added):
     before = logins(host)
-    shown = enrolment.offer(added.pk, timezone.now())
+    shown = enrolment.fetch_host_key(added.pk, timezone.now())
     assert shown == host.fingerprint()
     with pytest.raises(adding.Refused):
-        enrolment.accept(added.pk, "SHA256:other", "ada", timezone.now())
+        enrolment.accept_host_key(added.pk, "SHA256:other", "ada", timezone.now())
     items = enrolment.check(added.pk, timezone.now())
     assert [(i.name, i.ok) for i in items] == [("Reachable", True), ("Host key", False)]
     added.refresh_from_db()
@@ -65,15 +65,15 @@ def test_a_changed_key_stops_everything_and_shows_both(host, added):
     assert added.status == HostStatus.BLOCKED and logins(host) == before
     assert old in added.last_error and host.fingerprint() in added.last_error
     assert items[-1].name == "Host key" and items[-1].ok is False
-    enrolment.accept(added.pk, host.fingerprint(), "bob", timezone.now())
+    enrolment.accept_host_key(added.pk, host.fingerprint(), "bob", timezone.now())
     enrolment.check(added.pk, timezone.now())
     added.refresh_from_db()
     assert (added.status, added.key_accepted_by) == (HostStatus.UP, "bob")
 
 
 def test_a_refused_login_shows_the_line_that_is_missing(host, added):
-    shown = enrolment.offer(added.pk, timezone.now())
-    enrolment.accept(added.pk, shown, "ada", timezone.now())
+    shown = enrolment.fetch_host_key(added.pk, timezone.now())
+    enrolment.accept_host_key(added.pk, shown, "ada", timezone.now())
     host.revoke(keys.public_line())
     items = enrolment.check(added.pk, timezone.now())
     added.refresh_from_db()
@@ -84,7 +84,7 @@ def test_a_refused_login_shows_the_line_that_is_missing(host, added):
 def test_a_host_that_is_not_there_says_so_word_for_word(db):
     nowhere = adding.add("nowhere", "127.0.0.1", 1, "gpu", "", "", "ada", timezone.now())
     with pytest.raises(DialError):
-        enrolment.offer(nowhere.pk, timezone.now())
+        enrolment.fetch_host_key(nowhere.pk, timezone.now())
     nowhere.refresh_from_db()
     assert "refused" in nowhere.last_error and nowhere.checklist[0]["ok"] is False
 
@@ -100,7 +100,7 @@ def test_a_check_that_gets_no_connection_says_nothing_against_a_link_that_lives(
     items = enrolment.check(busy.pk, now)
     busy.refresh_from_db()
     assert items[0].ok is False and busy.status == status
-    assert checklist.usable(busy.checklist) is (status == HostStatus.UP)
+    assert checklist.is_usable(busy.checklist) is (status == HostStatus.UP)
     assert busy.due_at == now + timedelta(minutes=1)
 
 
@@ -119,8 +119,8 @@ def test_a_host_behind_another_is_accepted_key_by_key(fleet, added):
         timezone.now(),
     )
     for machine in (gate, inner):
-        assert enrolment.offer(far.pk, timezone.now()) == machine.fingerprint()
-        enrolment.accept(far.pk, machine.fingerprint(), "ada", timezone.now())
+        assert enrolment.fetch_host_key(far.pk, timezone.now()) == machine.fingerprint()
+        enrolment.accept_host_key(far.pk, machine.fingerprint(), "ada", timezone.now())
     enrolment.check(far.pk, timezone.now())
     far.refresh_from_db()
     assert (far.status, far.location.name, list(far.jump_keys)) == ("up", "lab", [f"{gate.address}:22"])

@@ -11,7 +11,7 @@ import pytest
 
 from agents.ssh import install_runner
 from agents.ssh.dial import dial
-from agents.ssh.install_runner import InstallFailed, put_runner
+from agents.ssh.install_runner import RunnerInstallFailed, put_runner
 from agents.ssh.targets import Target
 from tests.harness.shell import wait_for
 
@@ -70,7 +70,7 @@ def test_a_full_disk_is_told_in_its_own_words_and_is_no_half_runner(host, place)
     with connected(host) as connection:
         put_runner(connection, b"pass\n")
         host.fill_disk(leave_kb=64)
-        with pytest.raises(InstallFailed, match="No space left on device"):
+        with pytest.raises(RunnerInstallFailed, match="No space left on device"):
             put_runner(connection, PROGRAM)
         assert len(found(place)) == 1
         host.free_disk()

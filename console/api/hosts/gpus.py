@@ -12,12 +12,12 @@ from rest_framework.response import Response
 from agents.models import Gpu, Host
 from console.api import errors, resources
 from console.api.hosts.hosts import host_of
-from console.api.views import OurView, person
+from console.api.views import TrainyardView, person
 from jobs.maintenance import gpus
 from jobs.models import GpuClaim
 
 
-class GpusView(OurView):
+class GpusView(TrainyardView):
     """`GET /api/v1/hosts/<id or name>/gpus`."""
 
     def get(self, request: Request, host: str) -> Response:
@@ -26,7 +26,7 @@ class GpusView(OurView):
         return Response({"gpus": [document(gpu, gpu.pk in held) for gpu in row.gpus.all()]})
 
 
-class GpuActView(OurView):
+class GpuActView(TrainyardView):
     """`POST /api/v1/hosts/<id or name>/gpus/<uuid>:recheck|:evict|:use`."""
 
     def post(self, request: Request, host: str, uuid: str, what: str) -> Response:

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from agents.models import Host
 from console.api import resources
 from console.api.errors import Refused
-from console.api.views import OurView, person
+from console.api.views import TrainyardView, person
 from console.auth import access
 from jobs.host_sync import strays
 from jobs.maintenance import cordon_and_drain
@@ -23,7 +23,7 @@ from jobs.models import Run
 Document = dict[str, Any]
 
 
-class HostsView(OurView):
+class HostsView(TrainyardView):
     """`GET /api/v1/hosts`."""
 
     def get(self, request: Request) -> Response:
@@ -31,14 +31,14 @@ class HostsView(OurView):
         return Response({"hosts": [document(row) for row in rows]})
 
 
-class HostView(OurView):
+class HostView(TrainyardView):
     """`GET /api/v1/hosts/<id or name>`."""
 
     def get(self, request: Request, host: str) -> Response:
         return Response(document(host_of(request, "see", host)))
 
 
-class ActView(OurView):
+class ActView(TrainyardView):
     """`POST /api/v1/hosts/<id or name>:cordon` and the like."""
 
     def post(self, request: Request, host: str, verb: str) -> Response:
@@ -57,7 +57,7 @@ class Body:
     def __init__(self, fields: Document) -> None:
         self._left = dict(fields)
 
-    def text(self, name: str, most: int = cordon_and_drain.MOST_MESSAGE) -> str:
+    def text(self, name: str, most: int = cordon_and_drain.MAX_MESSAGE) -> str:
         value = self._left.pop(name, "")
         if not isinstance(value, str) or len(value) > most or "\0" in value:
             raise Refused(name, f"{name} must be a text of at most {most} characters.")
@@ -105,7 +105,7 @@ def contain(host: Host, body: Body, actor: str, now: datetime) -> None:
     """`pidNamespaces`: whether new runs get PID namespaces of their own."""
     switch = body.switch("pidNamespaces")
     body.close()
-    cordon_and_drain.contain(host, switch, actor, now)
+    cordon_and_drain.set_pid_namespaces(host, switch, actor, now)
 
 
 def declare_gone(host: Host, body: Body, actor: str, now: datetime) -> None:

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from agents.hosts import adding
 from agents.infra import refusals
 from console.api.errors import Refused
-from console.api.views import OurView, person
+from console.api.views import TrainyardView, person
 from console.auth import access
 from console.presenters.jobs import preview
 from jobs.models import MachineType
@@ -21,9 +21,9 @@ from jobs.scheduling import machine_types
 
 NUMBERS = {"cpus": (float, int), "memoryMb": (int,), "acceleratorCount": (int,)}
 BOUNDS = {
-    "cpus": (machine_types.LEAST_CPUS, machine_types.MOST_CPUS),
-    "memoryMb": (0, machine_types.MOST_MEMORY_MB),
-    "acceleratorCount": (0, machine_types.MOST_GPUS),
+    "cpus": (machine_types.MIN_CPUS, machine_types.MAX_CPUS),
+    "memoryMb": (0, machine_types.MAX_MEMORY_MB),
+    "acceleratorCount": (0, machine_types.MAX_GPUS),
 }
 CALLED = {
     "memory_mb": "memoryMb",
@@ -33,16 +33,16 @@ CALLED = {
 TEXTS = ("acceleratorType", "note")
 
 
-class MachineTypesView(OurView):
+class MachineTypesView(TrainyardView):
     """`GET /api/v1/machineTypes?location=`: all that may be asked for there."""
 
     def get(self, request: Request) -> Response:
-        access.demand(request.user, "see", MachineType)
+        access.require(request.user, "see", MachineType)
         location = request.query_params.get("location", adding.DEFAULT_LOCATION)
         return Response({"machineTypes": [_offer(offer) for offer in preview.machine_offers(location)]})
 
 
-class MachineTypeView(OurView):
+class MachineTypeView(TrainyardView):
     """`PUT` defines or changes, `DELETE` removes `/api/v1/machineTypes/<name>?location=`; no location: everywhere."""
 
     def put(self, request: Request, name: str) -> Response:
@@ -121,4 +121,4 @@ def _offer(offer: preview.MachineOffer) -> dict[str, Any]:
 
 
 def _only_managers(request: Request) -> None:
-    access.demand(request.user, "manage", MachineType)
+    access.require(request.user, "manage", MachineType)

@@ -10,17 +10,17 @@ from rest_framework.response import Response
 from agents.models import Host
 from console.api import resources
 from console.api.errors import Refused
-from console.api.views import OurView, person
+from console.api.views import TrainyardView, person
 from console.auth import access
 from jobs.host_sync import recovery_mode
 
 
-class RecoveryView(OurView):
+class RecoveryView(TrainyardView):
     """`GET /api/v1/recovery`, and `POST /api/v1/recovery:confirm` with `{"stop": [run, ...]}`."""
 
     def get(self, request: Request) -> Response:
         _only_managers(request)
-        found = recovery_mode.found()
+        found = recovery_mode.differences()
         return Response(
             {
                 "observing": found.recovery is not None,
@@ -39,7 +39,7 @@ class RecoveryView(OurView):
         )
 
 
-class BeginView(OurView):
+class BeginView(TrainyardView):
     """`POST /api/v1/recovery:begin` with `{"why": "…"}`."""
 
     def post(self, request: Request) -> Response:
@@ -52,7 +52,7 @@ class BeginView(OurView):
         return Response({})
 
 
-class ConfirmView(OurView):
+class ConfirmView(TrainyardView):
     def post(self, request: Request) -> Response:
         _only_managers(request)
         body = request.data if isinstance(request.data, dict) else {}
@@ -65,4 +65,4 @@ class ConfirmView(OurView):
 
 
 def _only_managers(request: Request) -> None:
-    access.demand(request.user, "manage", Host)
+    access.require(request.user, "manage", Host)

@@ -25,9 +25,9 @@ from console.auth import access
 from jobs import services
 from jobs.models import Job
 
-PAGE, MOST_PAGE = 100, 1000
+PAGE, MAX_PAGE = 100, 1000
 # A page is made in memory, and a spec may have megabytes.
-MOST_PAGE_BYTES = 8 * 1024 * 1024
+MAX_PAGE_BYTES = 8 * 1024 * 1024
 REQUEST_ID = re.compile(r"[\x21-\x7e]{1,200}")
 
 
@@ -146,7 +146,7 @@ def _page(rows: QuerySet[Job], size: int) -> tuple[list[Job], bool]:
     jobs: list[Job] = []
     weight = 0
     for job in rows[: size + 1].iterator(chunk_size=20):
-        if len(jobs) == size or weight > MOST_PAGE_BYTES:
+        if len(jobs) == size or weight > MAX_PAGE_BYTES:
             return jobs, True
         weight += len(json.dumps(job.spec))
         jobs.append(job)
@@ -157,7 +157,7 @@ def _page_size(request: Request) -> int:
     given = request.query_params.get("pageSize") or request.query_params.get("page_size") or "0"
     if not re.fullmatch(r"[0-9]{1,9}", given):
         raise Refused("page_size", f"pageSize must be a whole number of at least 0, not {given!r}.")
-    return min(int(given) or PAGE, MOST_PAGE)
+    return min(int(given) or PAGE, MAX_PAGE)
 
 
 def _token(last: int, text: str) -> str:

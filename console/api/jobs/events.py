@@ -13,29 +13,29 @@ from rest_framework.response import Response
 
 from console.api import resources
 from console.api.errors import Refused
-from console.api.views import OurView
+from console.api.views import TrainyardView
 from console.auth import access
 from console.presenters.jobs import timeline
-from console.presenters.jobs.timeline import Chosen
+from console.presenters.jobs.timeline import TimelineFilter
 from jobs.models import Job, Transition
-from jobs.rules.lifecycle.history_kinds import ABOUT_THE_JOB, JOB, Kind
+from jobs.rules.lifecycle.history_kinds import ABOUT_THE_JOB, JOB, HistoryKind
 
-SIZE, MOST = 100, 1000
+SIZE, MAX_COUNT = 100, 1000
 
 
-class EventsView(OurView):
+class EventsView(TrainyardView):
     def get(self, request: Request, job_id: str) -> Response:
         job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=int(job_id))
         query = request.query_params
-        size = min(_number("pageSize", query.get("pageSize", ""), SIZE) or SIZE, MOST)
+        size = min(_number("pageSize", query.get("pageSize", ""), SIZE) or SIZE, MAX_COUNT)
         after = _number("pageToken", query.get("pageToken", ""), 0)
         kind = query.get("kind", "")
-        if kind and kind not in Kind.__members__.values():
-            raise Refused("kind", f"kind must be one of {', '.join(Kind)}.")
+        if kind and kind not in HistoryKind.__members__.values():
+            raise Refused("kind", f"kind must be one of {', '.join(HistoryKind)}.")
         of = query.get("replica", "")
         if of != JOB:
             of = resources.replica_asked(job, of)
-        rows = timeline.select(job, Chosen(of, kind))
+        rows = timeline.select(job, TimelineFilter(of, kind))
         found = list(rows.filter(id__gt=after).order_by("id")[:size])
         answer: dict[str, Any] = {"events": [document(row) for row in found]}
         if found:

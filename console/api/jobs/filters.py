@@ -22,7 +22,7 @@ from jobs.rules.lifecycle.states import JobState, wire_name
 
 LONGEST = 2000
 DEEPEST = 20
-MOST_STARS = 8
+MAX_STARS = 8
 
 _FIELD = re.compile(r"[A-Za-z_][\w-]*(?:\.(?:\"[^\"]*\"|[\w\-]+))*")
 _OPERATOR = re.compile(r"!=|<=|>=|=|<|>|:")
@@ -151,8 +151,8 @@ def _display_name(operator: str, value: str) -> Q:
     if "*" not in value:
         return Q(display_name__contains=value)
     parts = re.split(r"\*+", value)
-    if len(parts) > MOST_STARS + 1:
-        raise Refused("filter", f"At most {MOST_STARS} stars are possible.")
+    if len(parts) > MAX_STARS + 1:
+        raise Refused("filter", f"At most {MAX_STARS} stars are possible.")
     return Q(display_name__regex=_pattern([re.escape(part) for part in parts]))
 
 

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from console.api import resources
 from console.api.jobs.custom_jobs import absolute
-from console.api.views import OurView
+from console.api.views import TrainyardView
 from console.auth import access
 from jobs.logs import last_printed
 from jobs.models import Job, Run
@@ -23,7 +23,7 @@ from jobs.scheduling import output_directories
 Document = dict[str, Any]
 
 
-class JobView(OurView):
+class JobView(TrainyardView):
     """`GET /api/v1/jobs/<id>`."""
 
     def get(self, request: Request, job_id: str) -> Response:

@@ -18,19 +18,19 @@ from rest_framework.request import Request
 
 from console.api import errors
 from console.api.errors import Refused
-from console.api.views import OurView
+from console.api.views import TrainyardView
 from console.auth import access
 from console.live import tails
-from console.runtime.database_threads import ask
+from console.runtime.database_threads import in_database_thread
 from jobs.logs import reader
 from jobs.models import Job, Run
 
 # Read and held at once for one download. A small block costs more to find than to read.
 BLOCK = 1024 * 1024
 # A header must stay readable; whoever has more gaps than this asks range by range.
-MOST_GAPS = 50
+MAX_GAPS = 50
 # Of a log with more holes than this in the asked range, as much is served as has so many: `Trainyard-Log-To` tells.
-MOST_PARTS = 10_000
+MAX_PARTS = 10_000
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
@@ -46,7 +46,7 @@ class Part:
         return self.end - self.start
 
 
-class LogView(OurView):
+class LogView(TrainyardView):
     """One log, or the asked range of it."""
 
     def get(self, request: Request, job_id: str, replica: str) -> HttpResponseBase:
@@ -57,8 +57,8 @@ class LogView(OurView):
         if run is None:
             return _nothing()
         low, high = _window(request, run)
-        gaps = list(run.gaps.filter(start__lt=high, end__gt=low).order_by("start")[: MOST_PARTS + 1])
-        if len(gaps) > MOST_PARTS:
+        gaps = list(run.gaps.filter(start__lt=high, end__gt=low).order_by("start")[: MAX_PARTS + 1])
+        if len(gaps) > MAX_PARTS:
             high = gaps.pop().start
         parts = here(low, high, [(gap.start, gap.end) for gap in gaps])
         total = sum(part.size for part in parts)
@@ -74,7 +74,7 @@ class LogView(OurView):
             answer["Content-Range"] = f"bytes {first}-{last - 1}/{total}"
         answer["Content-Length"] = str(last - first)
         answer["Content-Disposition"] = f'attachment; filename="{run.pk}.log"'
-        told = [{"from": gap.start, "to": gap.end, "reason": gap.reason} for gap in gaps[:MOST_GAPS]]
+        told = [{"from": gap.start, "to": gap.end, "reason": gap.reason} for gap in gaps[:MAX_GAPS]]
         _tell(answer, run, low, high, told)
         return answer
 
@@ -115,7 +115,7 @@ async def blocks(run_id: str, parts: Sequence[Part]) -> AsyncIterator[bytes]:
     for part in parts:
         at = part.start
         while at < part.end:
-            piece = await ask(tails.read, run_id, at, min(BLOCK, part.end - at))
+            piece = await in_database_thread(tails.read, run_id, at, min(BLOCK, part.end - at))
             if not piece.data:
                 raise ConnectionAbortedError(f"The log of {run_id} ends at {at}, before {part.end}.")
             yield piece.data

@@ -19,21 +19,21 @@ from agents.infra import untrusted
 from console.api import resources
 from console.api.errors import Refused
 from console.api.jobs.log_bytes import number, run_of
-from console.api.views import OurView
+from console.api.views import TrainyardView
 from console.auth import access
 from console.presenters.jobs.last_words import plain
 from jobs.logs import job_search, run_search
 from jobs.logs.job_search import START, Place
-from jobs.logs.search_pattern import Needle
+from jobs.logs.search_pattern import SearchPattern
 from jobs.models import Job
 
-MOST_TEXT = 200
+MAX_TEXT = 200
 TOKEN = re.compile(r"(\d{1,4})-(\d{1,6})-(\d{1,6})-(\d{1,6})-(\d{1,18})")
 
 Document = dict[str, Any]
 
 
-class SearchView(OurView):
+class SearchView(TrainyardView):
     """In one log."""
 
     def get(self, request: Request, job_id: str, replica: str) -> Response:
@@ -42,13 +42,13 @@ class SearchView(OurView):
         run = run_of(job, replica, request.query_params.get("run", ""))
         if run is None:
             return Response({"run": "", "hits": [], "searchedTo": 0, "stored": 0})
-        found = run_search.find(run, needle, min(start, run.log_stored), run.log_stored)
+        found = run_search.search_run(run, needle, min(start, run.log_stored), run.log_stored)
         end = run.log_stored if found.over else found.end
         answer: Document = {"run": run.pk, "searchedTo": end, "stored": run.log_stored}
         return Response({**answer, "hits": [document(hit) for hit in found.hits]})
 
 
-class SearchAllView(OurView):
+class SearchAllView(TrainyardView):
     """In the logs of all replicas of a job."""
 
     def get(self, request: Request, job_id: str) -> Response:
@@ -57,7 +57,7 @@ class SearchAllView(OurView):
         if runs not in ("newest", "all"):
             raise Refused("runs", "runs must be newest or all.")
         begin = _place(request.query_params.get("pageToken", ""))
-        page = job_search.search(job, needle, begin, earlier=runs == "all")
+        page = job_search.search_job(job, needle, begin, earlier=runs == "all")
         answer: Document = {
             "hits": [_line(line) for line in page.lines],
             "searched": page.searched,
@@ -70,12 +70,12 @@ def document(hit: run_search.Hit) -> Document:
     return {"offset": hit.offset, "line": hit.line, "text": plain(hit.text)}
 
 
-def _asked(request: Request, job_id: str) -> tuple[Job, Needle]:
+def _asked(request: Request, job_id: str) -> tuple[Job, SearchPattern]:
     job = access.get_or_404(request.user, "see_log", Job.objects.select_related("project"), pk=int(job_id))
     text = request.query_params.get("q", "")
-    if not 0 < len(text) <= MOST_TEXT or not text.isprintable():
-        raise Refused("q", f"q must be a text of one line, of 1 to {MOST_TEXT} characters.")
-    return job, Needle(text)
+    if not 0 < len(text) <= MAX_TEXT or not text.isprintable():
+        raise Refused("q", f"q must be a text of one line, of 1 to {MAX_TEXT} characters.")
+    return job, SearchPattern(text)
 
 
 def _line(line: job_search.Line) -> Document:

@@ -13,14 +13,14 @@ from rest_framework.response import Response
 
 from console.api import resources
 from console.api.errors import Refused
-from console.api.views import OurView
+from console.api.views import TrainyardView
 from console.auth import access
 from jobs.models import Job, Run, RunSample
 
-MOST = 20_000
+MAX_COUNT = 20_000
 
 
-class SamplesView(OurView):
+class SamplesView(TrainyardView):
     def get(self, request: Request, job_id: str) -> Response:
         job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=int(job_id))
         query = request.query_params
@@ -36,9 +36,9 @@ class SamplesView(OurView):
         rows = RunSample.objects.filter(run__in=runs).order_by("-at")
         if query.get("after"):
             rows = rows.filter(at__gt=_time(query["after"]))
-        found = list(rows[: MOST + 1])
+        found = list(rows[: MAX_COUNT + 1])
         of: dict[str, list[dict[str, Any]]] = {run.pk: [] for run in runs}
-        for row in reversed(found[:MOST]):
+        for row in reversed(found[:MAX_COUNT]):
             of[row.run_id].append(document(row))
         told = [
             {
@@ -50,7 +50,7 @@ class SamplesView(OurView):
             }
             for run in runs
         ]
-        return Response({"runs": told, "truncated": len(found) > MOST})
+        return Response({"runs": told, "truncated": len(found) > MAX_COUNT})
 
 
 def document(row: RunSample) -> dict[str, Any]:

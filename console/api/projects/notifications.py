@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from console.api.errors import Refused
 from console.api.projects.projects import body
 from console.api.resources import stamp
-from console.api.views import OurView, person
+from console.api.views import TrainyardView, person
 from console.auth import access
 from console.forms.notifications import Events, NewTarget
 from jobs import idle_jobs
@@ -29,7 +29,7 @@ Document = dict[str, Any]
 NAMES = {"wait_hours": "waitHours"}
 
 
-class TargetsView(OurView):
+class TargetsView(TrainyardView):
     """`GET, POST /api/v1/notifications` (one's own) and `/api/v1/projects/<p>/notifications`.
 
     `{"way": "mail" | "slack" | "hook", "address", "events": [...], "waitHours"}`. The answer to the POST of a hook is
@@ -61,8 +61,8 @@ class TargetsView(OurView):
                 owner, typed["way"], typed["address"], typed["events"], typed["wait_hours"], actor, now
             )
             if row.proved_at is None:
-                email_opt_in.ask(row, request.build_absolute_uri("/"), actor, now)
-        notices.post_due(now)
+                email_opt_in.send_letter(row, request.build_absolute_uri("/"), actor, now)
+        notices.send_due(now)
         told = {**document(row), **({"secret": secret} if secret else {})}
         return Response(told, headers={"Cache-Control": "no-store"})
 
@@ -70,7 +70,7 @@ class TargetsView(OurView):
         return person(request) if project is None else access.project_or_404(request.user, "manage", project)
 
 
-class TargetView(OurView):
+class TargetView(TrainyardView):
     """`GET`, `PATCH {"events", "waitHours"}`, `DELETE /api/v1/notifications/<id>`."""
 
     def get(self, request: Request, target: str) -> Response:
@@ -92,33 +92,35 @@ class TargetView(OurView):
         return Response({})
 
 
-class TestView(OurView):
+class TestView(TrainyardView):
     """`POST /api/v1/notifications/<id>:test`: a notice that says nothing but that it arrives."""
 
     def post(self, request: Request, target: str) -> Response:
         row = target_of(request, target)
         read(request, ())
         notices.test(row, person(request).username, timezone.now())
-        notices.post_due(timezone.now())
+        notices.send_due(timezone.now())
         return Response({})
 
 
-class AskView(OurView):
+class AskView(TrainyardView):
     """`POST /api/v1/notifications/<id>:ask`: the link once more, to an e-mail address that has not followed it."""
 
     def post(self, request: Request, target: str) -> Response:
         row = target_of(request, target)
         read(request, ())
-        email_opt_in.ask(row, request.build_absolute_uri("/"), person(request).username, timezone.now())
-        notices.post_due(timezone.now())
+        email_opt_in.send_letter(
+            row, request.build_absolute_uri("/"), person(request).username, timezone.now()
+        )
+        notices.send_due(timezone.now())
         return Response(document(row))
 
 
-class VouchView(OurView):
+class VouchView(TrainyardView):
     """`POST /api/v1/notifications/<id>:vouch`: an admin of the deployment knows whose address it is."""
 
     def post(self, request: Request, target: str) -> Response:
-        access.demand(request.user, "manage", User)
+        access.require(request.user, "manage", User)
         row = get_object_or_404(NoticeTarget.objects.select_related("project", "user"), pk=int(target))
         read(request, ())
         with transaction.atomic():
@@ -127,7 +129,7 @@ class VouchView(OurView):
         return Response(document(row))
 
 
-class IdleRuleView(OurView):
+class IdleRuleView(TrainyardView):
     """`GET, PUT /api/v1/projects/<p>/idleRule`: `{"minutes": 30, "stops": true}`; no minutes: no rule."""
 
     def get(self, request: Request, project: str) -> Response:
@@ -140,8 +142,8 @@ class IdleRuleView(OurView):
         minutes, stops = given.get("minutes"), given.get("stops", False)
         if minutes is not None and (isinstance(minutes, bool) or not isinstance(minutes, int)):
             raise Refused("minutes", "minutes must be a whole number, or null for no rule.")
-        if minutes is not None and not idle_jobs.LEAST <= minutes <= idle_jobs.MOST:
-            raise Refused("minutes", f"minutes must be from {idle_jobs.LEAST} to {idle_jobs.MOST}.")
+        if minutes is not None and not idle_jobs.LEAST <= minutes <= idle_jobs.MAX_COUNT:
+            raise Refused("minutes", f"minutes must be from {idle_jobs.LEAST} to {idle_jobs.MAX_COUNT}.")
         if not isinstance(stops, bool):
             raise Refused("stops", "stops must be true or false.")
         idle_jobs.set_rule(row, minutes, stops, person(request).username, timezone.now())

@@ -20,25 +20,25 @@ from console.api.hosts.hosts import Body
 from console.api.jobs.custom_jobs import absolute
 from console.api.projects.projects import body
 from console.api.resources import stamp
-from console.api.views import OurView, person
+from console.api.views import TrainyardView, person
 from console.auth import access, accounts
 from console.presenters.projects import people as presenter
 
 Document = dict[str, Any]
-MOST_NAME, MOST_PASSWORD = 150, 4096
+MAX_NAME, MAX_PASSWORD = 150, 4096
 
 
-class PeopleView(OurView):
+class PeopleView(TrainyardView):
     """`GET /api/v1/people`; `POST {"name", "admin", "member", "password"}`: without a password, a link is made."""
 
     def get(self, request: Request) -> Response:
-        access.demand(request.user, "manage", User)
+        access.require(request.user, "manage", User)
         return Response({"people": [document(row) for row in presenter.people()]})
 
     def post(self, request: Request) -> Response:
-        access.demand(request.user, "manage", User)
+        access.require(request.user, "manage", User)
         given = Body({"member": True, **body(request)})
-        name, password = given.text("name", MOST_NAME), given.text("password", MOST_PASSWORD)
+        name, password = given.text("name", MAX_NAME), given.text("password", MAX_PASSWORD)
         admin, member = given.switch("admin"), given.switch("member")
         given.close()
         actor, now = person(request).username, timezone.now()
@@ -54,7 +54,7 @@ class PeopleView(OurView):
         return unseen({**told, **({"invitation": invitation(request, token)} if token else {})})
 
 
-class PersonView(OurView):
+class PersonView(TrainyardView):
     """`GET /api/v1/people/<name>`; `PATCH {"admin": false}`, `{"active": false}`: who is shut out loses all tokens."""
 
     def get(self, request: Request, user: str) -> Response:
@@ -79,7 +79,7 @@ class PersonView(OurView):
         return Response(document(one(row)))
 
 
-class InviteView(OurView):
+class InviteView(TrainyardView):
     """`POST /api/v1/people/<name>:invite`: a link with which the person sets a password, once; an older one dies."""
 
     def post(self, request: Request, user: str) -> Response:
@@ -93,7 +93,7 @@ class InviteView(OurView):
 
 
 def found(request: Request, name: str) -> User:
-    access.demand(request.user, "manage", User)
+    access.require(request.user, "manage", User)
     row = User.objects.filter(username=name).first()
     if row is None:
         raise Http404

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from console.api.errors import Refused
 from console.api.resources import stamp
-from console.api.views import OurView, person
+from console.api.views import TrainyardView, person
 from console.auth import access
 from jobs.models import Membership, Project
 from jobs.projects import members, projects
@@ -22,7 +22,7 @@ from jobs.rules.scheduling.order import PRIORITIES
 Document = dict[str, Any]
 
 
-class ProjectsView(OurView):
+class ProjectsView(TrainyardView):
     """`GET, POST /api/v1/projects`."""
 
     def get(self, request: Request) -> Response:
@@ -31,7 +31,7 @@ class ProjectsView(OurView):
         return Response({"projects": [document(row, roles.get(row.pk)) for row in rows]})
 
     def post(self, request: Request) -> Response:
-        access.demand(request.user, "configure", Project)
+        access.require(request.user, "configure", Project)
         only(request, "name", "title")
         name, title = text(request, "name"), text(request, "title", "")
         with transaction.atomic():
@@ -39,7 +39,7 @@ class ProjectsView(OurView):
         return Response(document(row, None))
 
 
-class ProjectView(OurView):
+class ProjectView(TrainyardView):
     """`GET, PATCH /api/v1/projects/<p>`; `{"archived": true}` archives, false takes it back."""
 
     def get(self, request: Request, project: str) -> Response:
@@ -58,7 +58,7 @@ class ProjectView(OurView):
             columns["weight"] = number(
                 given["weight"],
                 "weight",
-                f"from {projects.LEAST_WEIGHT} to {projects.MOST_WEIGHT}; 1 is usual",
+                f"from {projects.MIN_WEIGHT} to {projects.MAX_WEIGHT}; 1 is usual",
             )
         if "highestPriority" in given:
             columns["highest_priority"] = text(request, "highestPriority")
@@ -75,7 +75,7 @@ class ProjectView(OurView):
         return Response(document(row, role_of(person(request), row)))
 
 
-class MembersView(OurView):
+class MembersView(TrainyardView):
     """`GET /api/v1/projects/<p>/members`."""
 
     def get(self, request: Request, project: str) -> Response:
@@ -84,7 +84,7 @@ class MembersView(OurView):
         return Response({"members": [{"user": one.user.username, "role": one.role} for one in rows]})
 
 
-class MemberView(OurView):
+class MemberView(TrainyardView):
     """`PUT /api/v1/projects/<p>/members/<user>` with `{"role": "viewer"}`; DELETE takes the person out."""
 
     def put(self, request: Request, project: str, user: str) -> Response:

@@ -11,27 +11,27 @@ from rest_framework.response import Response
 
 from console.api.errors import Refused
 from console.api.projects.projects import body, member_or_404, number
-from console.api.views import OurView, person
+from console.api.views import TrainyardView, person
 from console.auth import access
 from jobs.models import Membership, Project, Quota
 from jobs.projects import quotas
-from jobs.projects.quotas import Target
+from jobs.projects.quotas import QuotaTarget
 from jobs.rules.scheduling.quota import Limits, Metric, Use
 from jobs.rules.spec.parse import OWN_ACCELERATOR
 
 Document = dict[str, Any]
-NUMBERS = f"from 0 to {quotas.MOST}; null takes the limit away"
+NUMBERS = f"from 0 to {quotas.MAX_COUNT}; null takes the limit away"
 KEYS = {"running": Metric.RUNNING, "queued": Metric.QUEUED, "gpuHours": Metric.GPU_HOURS}
 
 
-class QuotasView(OurView):
+class QuotasView(TrainyardView):
     """`GET /api/v1/projects/<p>/quotas`."""
 
     def get(self, request: Request, project: str) -> Response:
         return Response(document(access.project_or_404(request.user, "see_usage", project)))
 
 
-class OneQuota(OurView):
+class OneQuota(TrainyardView):
     """PUT `{"limit": n}`, where null means no limit; DELETE. The key is an accelerator type, or one of KEYS."""
 
     def put(self, request: Request, key: str, **names: str) -> Response:
@@ -45,11 +45,11 @@ class OneQuota(OurView):
     def delete(self, request: Request, key: str, **names: str) -> Response:
         return self.change(request, self.target(request, **names), key, None)
 
-    def target(self, request: Request, **names: str) -> Target:
+    def target(self, request: Request, **names: str) -> QuotaTarget:
         """Whose limit the address names; whoever asks has been found to be allowed to change it."""
         raise NotImplementedError
 
-    def change(self, request: Request, target: Target, key: str, value: float | None) -> Response:
+    def change(self, request: Request, target: QuotaTarget, key: str, value: float | None) -> Response:
         metric, kind = (KEYS[key], "") if key in KEYS else (Metric.GPUS, key)
         if metric == Metric.GPUS and not OWN_ACCELERATOR.fullmatch(kind):
             raise Refused(
@@ -64,30 +64,30 @@ class OneQuota(OurView):
 class QuotaView(OneQuota):
     """`/api/v1/projects/<p>/quotas/<key>`."""
 
-    def target(self, request: Request, **names: str) -> Target:
-        return Target(access.project_or_404(request.user, "set_quotas", names["project"]))
+    def target(self, request: Request, **names: str) -> QuotaTarget:
+        return QuotaTarget(access.project_or_404(request.user, "set_quotas", names["project"]))
 
 
 class EachMemberQuotaView(OneQuota):
     """`/api/v1/projects/<p>/eachMember/quotas/<key>`."""
 
-    def target(self, request: Request, **names: str) -> Target:
-        return Target(access.project_or_404(request.user, "manage_members", names["project"]), each=True)
+    def target(self, request: Request, **names: str) -> QuotaTarget:
+        return QuotaTarget(access.project_or_404(request.user, "manage_members", names["project"]), each=True)
 
 
 class MemberQuotaView(OneQuota):
     """`/api/v1/projects/<p>/members/<user>/quotas/<key>`."""
 
-    def target(self, request: Request, **names: str) -> Target:
+    def target(self, request: Request, **names: str) -> QuotaTarget:
         project = access.project_or_404(request.user, "manage_members", names["project"])
-        return Target(project, user=member_or_404(project, names["user"]))
+        return QuotaTarget(project, user=member_or_404(project, names["user"]))
 
 
-class DefaultsView(OurView):
+class DefaultsView(TrainyardView):
     """`GET /api/v1/defaultQuotas`: what a new project begins with."""
 
     def get(self, request: Request) -> Response:
-        access.demand(request.user, "set_quotas", Project)
+        access.require(request.user, "set_quotas", Project)
         return Response(defaults())
 
 
@@ -96,9 +96,9 @@ class DefaultView(OneQuota):
 
     each = False
 
-    def target(self, request: Request, **names: str) -> Target:
-        access.demand(request.user, "set_quotas", Project)
-        return Target(None, each=self.each)
+    def target(self, request: Request, **names: str) -> QuotaTarget:
+        access.require(request.user, "set_quotas", Project)
+        return QuotaTarget(None, each=self.each)
 
 
 def document(project: Project) -> Document:
@@ -110,20 +110,20 @@ def document(project: Project) -> Document:
     people = Membership.objects.filter(project=project, user__in=own).select_related("user")
     members = {}
     for row in people.order_by("user__username"):
-        limits = quotas.limits_of(Target(project, user=row.user))
+        limits = quotas.limits_of(QuotaTarget(project, user=row.user))
         used = of_members.get(row.user_id, Use())
         members[row.user.username] = figures(limits, used, queued.get(row.user_id, 0))
     return {
         "project": project.name,
-        **figures(quotas.limits_of(Target(project)), use, waiting),
-        "eachMember": plain(quotas.limits_of(Target(project, each=True))),
+        **figures(quotas.limits_of(QuotaTarget(project)), use, waiting),
+        "eachMember": plain(quotas.limits_of(QuotaTarget(project, each=True))),
         "members": members,
     }
 
 
 def defaults() -> Document:
-    each = quotas.limits_of(Target(None, each=True))
-    return {**plain(quotas.limits_of(Target(None))), "eachMember": plain(each)}
+    each = quotas.limits_of(QuotaTarget(None, each=True))
+    return {**plain(quotas.limits_of(QuotaTarget(None))), "eachMember": plain(each)}
 
 
 def figures(limits: Limits, use: Use, queued: int) -> Document:

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from console.api.errors import Refused
 from console.api.resources import stamp
-from console.api.views import OurView
+from console.api.views import TrainyardView
 from console.auth import access
 from console.presenters.projects import usage_csv
 from jobs.models import AuditEntry, Project
@@ -22,10 +22,10 @@ from jobs.projects import usage
 from jobs.rules.scheduling.usage_months import month_named, month_of
 
 Document = dict[str, Any]
-MOST_ENTRIES = 500
+MAX_ENTRIES = 500
 
 
-class UsageView(OurView):
+class UsageView(TrainyardView):
     """`GET /api/v1/usage`, `GET /api/v1/projects/<p>/usage`, both `?month=2026-11&format=csv`."""
 
     def get(self, request: Request, project: str | None = None) -> HttpResponseBase:
@@ -47,15 +47,15 @@ class UsageView(OurView):
         return super().perform_content_negotiation(request, force=True)
 
 
-class AuditView(OurView):
+class AuditView(TrainyardView):
     """`GET /api/v1/audit?project=&subject=&actor=&what=&before=<id>`: the newest first."""
 
     def get(self, request: Request) -> Response:
-        access.demand(request.user, "see", AuditEntry)
+        access.require(request.user, "see", AuditEntry)
         rows = found(request.user, request.query_params.dict())
-        page = list(rows[: MOST_ENTRIES + 1])
-        entries = [entry(row) for row in page[:MOST_ENTRIES]]
-        more = {"nextBefore": entries[-1]["id"]} if len(page) > MOST_ENTRIES else {}
+        page = list(rows[: MAX_ENTRIES + 1])
+        entries = [entry(row) for row in page[:MAX_ENTRIES]]
+        more = {"nextBefore": entries[-1]["id"]} if len(page) > MAX_ENTRIES else {}
         return Response({"entries": entries, **more})
 
 

@@ -12,7 +12,7 @@ from jobs.models import Job, RunSample
 WIDTH, HEIGHT = 600.0, 90.0
 # A line is drawn with so many points at most: more cannot be seen.
 POINTS = 240
-MOST_ROWS = 8_000
+MAX_ROWS = 8_000
 SPANS: Mapping[str, tuple[str, timedelta | None]] = {
     "hour": ("last hour", timedelta(hours=1)),
     "day": ("last day", timedelta(days=1)),
@@ -58,7 +58,7 @@ def _rows(job: Job, replica: str, span: timedelta | None, now: datetime) -> list
         return []
     if span is not None:
         rows = rows.filter(at__gt=min(newest, now) - span)
-    return list(reversed(rows.select_related("run").defer("run__order")[:MOST_ROWS]))
+    return list(reversed(rows.select_related("run").defer("run__order")[:MAX_ROWS]))
 
 
 def _charts(rows: Sequence[RunSample]) -> tuple[Chart, ...]:

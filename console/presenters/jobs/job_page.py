@@ -18,15 +18,15 @@ from console.presenters.badges import Badge
 from console.presenters.jobs import requested
 from console.presenters.jobs.last_words import LastWords, last_words
 from console.presenters.jobs.replicas import ReplicaLine, replica_lines, tally
-from console.presenters.jobs.timeline import Again, Chosen, Timeline, started_again, timeline
-from console.presenters.jobs.utilization import Use, use
+from console.presenters.jobs.timeline import LastRestart, Timeline, TimelineFilter, last_restart, timeline
+from console.presenters.jobs.utilization import UtilizationPanel, utilization
 from jobs.models import Job
 from jobs.rules.lifecycle.retry import CANCELLED_TEXT
 from jobs.rules.lifecycle.states import TERMINAL, FlagName, JobState
 from jobs.rules.spec.advice import Advice
 from jobs.scheduling import output_directories
 
-EVERYTHING = Chosen()
+EVERYTHING = TimelineFilter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class JobLive:
     attempt: int
     reason: str
     starts_by: datetime | None
-    again: Again | None
+    again: LastRestart | None
     error: str
     flags: tuple[FlagLine, ...]
     cancelled: bool
@@ -68,7 +68,7 @@ class JobLive:
     tally: tuple[tuple[Badge, int], ...]
     timeline: Timeline
     last_words: LastWords | None
-    use: Use
+    use: UtilizationPanel
 
     @property
     def restarted(self) -> bool:
@@ -91,7 +91,7 @@ class JobPage:
     live: JobLive
 
 
-def live(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobLive:
+def live(job: Job, user: User, chosen: TimelineFilter = EVERYTHING) -> JobLive:
     """So many queries for one replica as for a thousand; of a failed job, three more for its last words."""
     allowed = access.verbs(user, job)
     shells = "shell" in allowed and _web_access(job) and job.state not in TERMINAL
@@ -111,7 +111,7 @@ def live(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobLive:
         attempt=job.attempt,
         reason=job.reason,
         starts_by=job.earliest_start_at,
-        again=started_again(job),
+        again=last_restart(job),
         error=error_words(job),
         flags=tuple(_flag(flag) for flag in job.flags),
         cancelled=job.state == JobState.CANCELLED and job.cancel_requested_at is not None,
@@ -126,11 +126,11 @@ def live(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobLive:
         tally=tally(replicas),
         timeline=timeline(job, (line.name for line in replicas), chosen),
         last_words=last_words(job) if "see_log" in allowed else None,
-        use=use(job, replicas, chosen.use, chosen.span, chosen.sort),
+        use=utilization(job, replicas, chosen.use, chosen.span, chosen.sort),
     )
 
 
-def page(job: Job, user: User, chosen: Chosen = EVERYTHING) -> JobPage:
+def page(job: Job, user: User, chosen: TimelineFilter = EVERYTHING) -> JobPage:
     spec: Mapping[str, object] = job.spec
     document = {"displayName": job.display_name, "jobSpec": spec}
     if job.labels:

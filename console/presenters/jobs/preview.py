@@ -12,7 +12,7 @@ from django.utils import timezone
 from agents.models import Gpu, HostStatus
 from jobs.models import GpuClaim, Project
 from jobs.projects import quotas
-from jobs.rules.scheduling.placement import HostView, Lacking, Placer, words
+from jobs.rules.scheduling.placement import HostView, NoCapacity, Placer, needs_text
 from jobs.rules.scheduling.quota import gpus_of
 from jobs.rules.spec.advice import Advice
 from jobs.rules.spec.custom_job import CustomJobSpec
@@ -74,9 +74,9 @@ def _start(spec: CustomJobSpec, location: str, types: Types) -> Preview:
     if never:
         return Preview("bad", "cross", "It can never start here.", never.text)
     asks = capacity.asks_of(spec, types)
-    here = capacity.look()
+    here = capacity.read_capacity()
     placed = Placer(here.views, capacity.ports()).place(asks, here.location(location))
-    if isinstance(placed, Lacking):
+    if isinstance(placed, NoCapacity):
         return Preview(
             "wait",
             "hourglass",
@@ -101,18 +101,18 @@ def gpu_offers() -> list[GpuOffer]:
 
 def machine_offers(location: str) -> list[MachineOffer]:
     """Every machine type that may be asked for there, and on how many hosts it fits: ever, and now."""
-    here = capacity.look()
+    here = capacity.read_capacity()
     place = here.location(location)
     free = [view for view in here.views if view.location == place]
-    hosts = capacity.empty(place)
+    hosts = capacity.empty_hosts(place)
     return [_machine_offer(type_, hosts, free) for type_ in machine_types.catalogue(location)]
 
 
 def _machine_offer(
-    type_: machine_types.Defined, hosts: Sequence[HostView], free: Sequence[HostView]
+    type_: machine_types.OfferedType, hosts: Sequence[HostView], free: Sequence[HostView]
 ) -> MachineOffer:
     wanted = type_.needs
     ever = sum(capacity.holds(view, wanted) for view in hosts)
     now = sum(capacity.fits(view, wanted) for view in free) if ever else 0
-    text = f"{words(wanted)}; {f'fits on {now} of {ever} hosts now' if ever else 'no host can hold it'}"
+    text = f"{needs_text(wanted)}; {f'fits on {now} of {ever} hosts now' if ever else 'no host can hold it'}"
     return MachineOffer(type_.name, text, type_.memory_mb, wanted.memory_mb, wanted, type_.own, ever, now)

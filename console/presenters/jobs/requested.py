@@ -9,7 +9,7 @@ from typing import Any
 
 from console.forms.fields import duration_text
 from jobs.models import Job
-from jobs.rules.lifecycle.retry import MOST_RETRIES
+from jobs.rules.lifecycle.retry import MAX_RETRIES
 from jobs.rules.scheduling.order import PRIORITIES
 from jobs.rules.spec.custom_job import DAY_S
 
@@ -32,7 +32,7 @@ def facts(job: Job) -> Iterable[tuple[str, str]]:
     """What holds for the job as a whole, defaults included."""
     scheduling = job.spec.get("scheduling") or {}
     word = next((word for word, worth in PRIORITIES.items() if worth == job.priority), "normal")
-    retries = "never" if scheduling.get("disableRetries") else f"at most {MOST_RETRIES} times"
+    retries = "never" if scheduling.get("disableRetries") else f"at most {MAX_RETRIES} times"
     # Without retries a restart of one never restarts all.
     all_restart = scheduling.get("restartJobOnWorkerRestart") and not scheduling.get("disableRetries")
     yield "Location", job.location_name

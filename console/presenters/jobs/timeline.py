@@ -13,32 +13,32 @@ from django.utils.http import urlencode
 
 from console.presenters import badges
 from jobs.models import Job, Transition
-from jobs.rules.lifecycle.history_kinds import ABOUT_THE_JOB, JOB, Kind
+from jobs.rules.lifecycle.history_kinds import ABOUT_THE_JOB, JOB, HistoryKind
 from jobs.rules.lifecycle.states import TERMINAL
 
 SHOWN = 60
 # Less than this is the time that a message takes, and the second that a clock may be off anywhere.
 CLOCK_IS_OFF_S = 2.0
-AGAIN = (Kind.RESTART, Kind.RETRY, Kind.PREEMPT, Kind.DRAIN)
+AGAIN = (HistoryKind.RESTART, HistoryKind.RETRY, HistoryKind.PREEMPT, HistoryKind.DRAIN)
 WORDS: Mapping[str, tuple[str, str]] = {
-    Kind.STATE: ("State", "play"),
-    Kind.REPLICA: ("Replica", "ring"),
-    Kind.RUN: ("Run", "terminal"),
-    Kind.PLACEMENT: ("Placement", "tick"),
-    Kind.WAIT: ("Waiting", "hourglass"),
-    Kind.QUOTA: ("Quota", "hourglass"),
-    Kind.RESTART: ("Restart", "ring"),
-    Kind.RETRY: ("Retry", "ring"),
-    Kind.DRAIN: ("Drain", "unplugged"),
-    Kind.PREEMPT: ("Preemption", "hourglass"),
-    Kind.FLAG: ("Flag", "note"),
-    Kind.CANCEL: ("Cancel", "stop"),
-    Kind.NOTICE: ("Notice", "note"),
+    HistoryKind.STATE: ("State", "play"),
+    HistoryKind.REPLICA: ("Replica", "ring"),
+    HistoryKind.RUN: ("Run", "terminal"),
+    HistoryKind.PLACEMENT: ("Placement", "tick"),
+    HistoryKind.WAIT: ("Waiting", "hourglass"),
+    HistoryKind.QUOTA: ("Quota", "hourglass"),
+    HistoryKind.RESTART: ("Restart", "ring"),
+    HistoryKind.RETRY: ("Retry", "ring"),
+    HistoryKind.DRAIN: ("Drain", "unplugged"),
+    HistoryKind.PREEMPT: ("Preemption", "hourglass"),
+    HistoryKind.FLAG: ("Flag", "note"),
+    HistoryKind.CANCEL: ("Cancel", "stop"),
+    HistoryKind.NOTICE: ("Notice", "note"),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class TimelineFilter:
     """What of it is asked for. Anything that does not exist is everything."""
 
     of: str = ""
@@ -48,7 +48,7 @@ class Chosen:
     sort: str = ""
 
     @classmethod
-    def asked(cls, query: Mapping[str, str]) -> Chosen:
+    def asked(cls, query: Mapping[str, str]) -> TimelineFilter:
         kind = query.get("kind", "")
         of, use, span, sort = (query.get(name, "")[:80] for name in ("of", "use", "span", "sort"))
         return cls(of, kind if kind in WORDS else "", use, span, sort)
@@ -99,26 +99,28 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    chosen: Chosen
+    chosen: TimelineFilter
     attempts: tuple[Attempt, ...]
     kinds: tuple[tuple[str, str], ...]
     subjects: tuple[str, ...]
     rest_url: str
 
 
-def timeline(job: Job, replicas: Iterable[str], chosen: Chosen) -> Timeline:
+def timeline(job: Job, replicas: Iterable[str], chosen: TimelineFilter) -> Timeline:
     """The newest lines, by one query."""
     lines, following = page(job, chosen, None, SHOWN)
     return Timeline(
         chosen=chosen,
         attempts=by_attempt(lines),
-        kinds=tuple((kind.value, WORDS[kind][0]) for kind in Kind),
+        kinds=tuple((kind.value, WORDS[kind][0]) for kind in HistoryKind),
         subjects=(JOB, *replicas),
         rest_url=older(job, chosen, following) if following else "",
     )
 
 
-def page(job: Job, chosen: Chosen, before: int | None, size: int) -> tuple[tuple[Line, ...], int | None]:
+def page(
+    job: Job, chosen: TimelineFilter, before: int | None, size: int
+) -> tuple[tuple[Line, ...], int | None]:
     """So many lines, newest first, and the cursor of the next page."""
     rows = select(job, chosen).order_by("-id")
     if before is not None:
@@ -128,7 +130,7 @@ def page(job: Job, chosen: Chosen, before: int | None, size: int) -> tuple[tuple
     return tuple(_line(row) for row in found[:size]), following
 
 
-def select(job: Job, chosen: Chosen) -> QuerySet[Transition]:
+def select(job: Job, chosen: TimelineFilter) -> QuerySet[Transition]:
     rows = job.transitions.all()
     if chosen.of:
         rows = rows.filter(subject__in=ABOUT_THE_JOB if chosen.of == JOB else [chosen.of])
@@ -139,25 +141,25 @@ def by_attempt(lines: Iterable[Line]) -> tuple[Attempt, ...]:
     return tuple(Attempt(number, tuple(of)) for number, of in groupby(lines, key=lambda line: line.attempt))
 
 
-def older(job: Job, chosen: Chosen, before: int) -> str:
+def older(job: Job, chosen: TimelineFilter, before: int) -> str:
     query = "&".join(part for part in (chosen.query, f"before={before}") if part)
     return f"{reverse('job-history', args=[job.pk])}?{query}"
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class LastRestart:
     """Why something of it was started again the last time."""
 
     at: datetime
     cause: str
 
 
-def started_again(job: Job) -> Again | None:
+def last_restart(job: Job) -> LastRestart | None:
     """What a person wants to know who finds his job in another attempt, or younger than it should be."""
     if job.state in TERMINAL:
         return None
     row = job.transitions.filter(kind__in=AGAIN).order_by("-id").only("at", "cause").first()
-    return Again(row.at, row.cause) if row else None
+    return LastRestart(row.at, row.cause) if row else None
 
 
 def clock_note(offset_s: float | None) -> str:
@@ -167,7 +169,7 @@ def clock_note(offset_s: float | None) -> str:
 
 
 def _line(row: Transition) -> Line:
-    word, icon = WORDS.get(row.kind, WORDS[Kind.STATE])
+    word, icon = WORDS.get(row.kind, WORDS[HistoryKind.STATE])
     return Line(
         id=row.pk,
         at=row.at,

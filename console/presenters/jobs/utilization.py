@@ -22,7 +22,7 @@ SILENT = "silent"
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
+class CurrentUse:
     """What a replica uses at the moment; where that is nothing, or nobody knows, `unknown` says so.
 
     `quiet_since`: of one that runs, since when it has printed nothing. `odd`: for conspicuously longer than the others.
@@ -44,11 +44,11 @@ class Now:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class UtilizationPanel:
     """`odd`: those of `now` that stand out. `sorted`: by silence, the longest first, or else in the job's own order."""
 
-    now: tuple[Now, ...]
-    odd: tuple[Now, ...]
+    now: tuple[CurrentUse, ...]
+    odd: tuple[CurrentUse, ...]
     sorted: bool
     charts: Charts
 
@@ -58,7 +58,9 @@ class Use:
         return any(line.gpu for line in self.now)
 
 
-def use(job: Job, replicas: Sequence[ReplicaLine], replica: str, span: str, sort: str) -> Use:
+def utilization(
+    job: Job, replicas: Sequence[ReplicaLine], replica: str, span: str, sort: str
+) -> UtilizationPanel:
     """Five queries, however many replicas there are."""
     at = timezone.now()
     names = [line.name for line in replicas]
@@ -67,10 +69,10 @@ def use(job: Job, replicas: Sequence[ReplicaLine], replica: str, span: str, sort
     if sort == SILENT:
         lines.sort(key=lambda line: (line.quiet_since is None, line.quiet_since or at))
     odd = tuple(line for line in lines if line.odd)
-    return Use(tuple(lines), odd, sort == SILENT, charts(job, chosen, span, at))
+    return UtilizationPanel(tuple(lines), odd, sort == SILENT, charts(job, chosen, span, at))
 
 
-def _now(replicas: Sequence[ReplicaLine], chosen: str, at: datetime) -> list[Now]:
+def _now(replicas: Sequence[ReplicaLine], chosen: str, at: datetime) -> list[CurrentUse]:
     ids = [line.run for line in replicas if line.run]
     runs = Run.objects.only("cpus", "phase", "started_at").in_bulk(ids)
     printed = last_printed.last_printed(ids, at)
@@ -81,11 +83,11 @@ def _now(replicas: Sequence[ReplicaLine], chosen: str, at: datetime) -> list[Now
         for line in replicas
         if line.run in runs and runs[line.run].phase == RunPhase.RUNNING
     }
-    odd = quiet_replicas.odd_ones(
+    odd = quiet_replicas.unusually_quiet(
         {name: (at - since).total_seconds() for name, since in quiet.items() if since}
     )
     return [
-        Now(
+        CurrentUse(
             replica=line.name,
             badge=line.badge,
             chosen=line.name == chosen,

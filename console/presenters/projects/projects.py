@@ -16,7 +16,7 @@ from console.auth import access
 from console.forms.projects import EACH, WHOLE
 from jobs.models import Job, Membership, Project, Quota
 from jobs.projects import quotas, usage
-from jobs.projects.quotas import Target
+from jobs.projects.quotas import QuotaTarget
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.scheduling.quota import Limits, Metric, Use
 
@@ -110,7 +110,7 @@ def page(project: Project, user: User) -> ProjectPage:
     verbs = access.verbs(user, project)
     use, of_people = quotas.use_of(project, now)
     queued = quotas.queued(project)
-    whole, each = (quotas.limits_of(Target(project, each=flag)) for flag in (False, True))
+    whole, each = (quotas.limits_of(QuotaTarget(project, each=flag)) for flag in (False, True))
     shares = usage.shares(now)
     own = shares[project.pk]
     active = set(Project.objects.filter(archived_at=None).values_list("pk", flat=True))
@@ -131,7 +131,7 @@ def page(project: Project, user: User) -> ProjectPage:
 
 def defaults() -> tuple[tuple[Bar, ...], tuple[Bar, ...]]:
     """What new projects begin with: as a whole, and each member."""
-    whole, each = (quotas.limits_of(Target(None, each=flag)) for flag in (False, True))
+    whole, each = (quotas.limits_of(QuotaTarget(None, each=flag)) for flag in (False, True))
     return limits_only(whole, None, WHOLE), limits_only(each, None, EACH)
 
 

@@ -14,7 +14,7 @@ from django.urls import reverse
 from console.auth import access
 from jobs.models import Project
 from jobs.projects import usage
-from jobs.projects.usage import Line
+from jobs.projects.usage import UsageLine
 from jobs.rules.scheduling.usage_months import begin, following, month_of, previous
 
 
@@ -79,7 +79,7 @@ def report(user: User, chosen: Project | None, month: date, now: datetime) -> Re
     )
 
 
-def sums(lines: Iterable[Line], key: Callable[[Line], str]) -> tuple[Sum, ...]:
+def sums(lines: Iterable[UsageLine], key: Callable[[UsageLine], str]) -> tuple[Sum, ...]:
     """The largest first."""
     found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for line in lines:

@@ -16,5 +16,5 @@ from console.presenters.hosts.gpu_map import gpu_map
 @require_safe
 @login_required
 def gpus(request: HttpRequest) -> HttpResponse:
-    access.demand(request.user, "see", Host)
+    access.require(request.user, "see", Host)
     return render(request, "hosts/gpus.html", {"map": gpu_map(person(request), request.GET.get("type", ""))})

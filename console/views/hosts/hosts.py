@@ -93,7 +93,9 @@ def accept(request: HttpRequest, host_id: int) -> HttpResponse:
     row = access.get_or_404(request.user, "manage", Host.objects.all(), pk=host_id)
     form = AcceptKey(request.POST)
     try:
-        enrolment.accept(row.pk, form.data.get("fingerprint", ""), person(request).username, timezone.now())
+        enrolment.accept_host_key(
+            row.pk, form.data.get("fingerprint", ""), person(request).username, timezone.now()
+        )
     except adding.Refused as refused:
         messages.error(request, refused.message)
     else:
@@ -159,7 +161,7 @@ def stray_act(request: HttpRequest, host_id: int, stray_id: int, act: str) -> Ht
 
 
 def _only_managers(request: HttpRequest) -> None:
-    access.demand(request.user, "manage", Host)
+    access.require(request.user, "manage", Host)
 
 
 def _add(
@@ -194,4 +196,4 @@ def _add_all(request: HttpRequest, rows: Sequence[adding.Row], location: str) ->
                 raise
             wrong.append(refused.message)
     if wrong:
-        raise adding.RefusedLines(wrong[: adding.MOST_TOLD])
+        raise adding.RefusedLines(wrong[: adding.MAX_TOLD])

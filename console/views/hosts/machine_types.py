@@ -23,7 +23,7 @@ from jobs.scheduling import machine_types
 @require_http_methods(["GET", "POST"])
 @login_required
 def machines(request: HttpRequest) -> HttpResponse:
-    access.demand(request.user, "see", MachineType)
+    access.require(request.user, "see", MachineType)
     form = DefineType(request.POST or None)
     if request.method == "POST":
         _only_managers(request)
@@ -76,4 +76,4 @@ def _define(request: HttpRequest, form: DefineType) -> bool:
 
 
 def _only_managers(request: HttpRequest) -> None:
-    access.demand(request.user, "manage", MachineType)
+    access.require(request.user, "manage", MachineType)

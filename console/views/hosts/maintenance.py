@@ -64,7 +64,7 @@ def contain(request: HttpRequest, host_id: int) -> HttpResponse:
     switch = form.is_valid() and form.cleaned_data["pid_namespaces"]
     try:
         with transaction.atomic():
-            service.contain(row, switch, person(request).username, timezone.now())
+            service.set_pid_namespaces(row, switch, person(request).username, timezone.now())
     except Refused as refused:
         form.add_error("pid_namespaces", refused.message)
         return _page(request, row, contain=form)

@@ -59,9 +59,9 @@ def confirm(request: HttpRequest) -> HttpResponse:
 
 
 def _page(request: HttpRequest, form: BeginRecovery | None = None) -> HttpResponse:
-    context = {"found": recovery_mode.found(), "begin": form or BeginRecovery()}
+    context = {"found": recovery_mode.differences(), "begin": form or BeginRecovery()}
     return render(request, "recovery.html", context)
 
 
 def _only_managers(request: HttpRequest) -> None:
-    access.demand(request.user, "manage", Host)
+    access.require(request.user, "manage", Host)

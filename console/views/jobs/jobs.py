@@ -15,7 +15,7 @@ from console.auth.person import person
 from console.presenters.badges import JOB
 from console.presenters.jobs import job_list, timeline
 from console.presenters.jobs import job_page as presenter
-from console.presenters.jobs.timeline import Chosen
+from console.presenters.jobs.timeline import TimelineFilter
 from jobs import services
 from jobs.models import Job
 
@@ -34,7 +34,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
 @login_required
 def job(request: HttpRequest, job_id: int) -> HttpResponse:
     row = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=job_id)
-    page = presenter.page(row, person(request), Chosen.asked(request.GET.dict()))
+    page = presenter.page(row, person(request), TimelineFilter.asked(request.GET.dict()))
     asked = request.GET.get("log", "")
     shown = next((line for line in page.live.replicas if line.name == asked), page.live.replicas[0])
     return render(request, "jobs/job.html", {"page": page, "job": page.live, "shown": shown})
@@ -44,7 +44,7 @@ def job(request: HttpRequest, job_id: int) -> HttpResponse:
 @login_required
 def history(request: HttpRequest, job_id: int) -> HttpResponse:
     row = access.get_or_404(request.user, "see", Job.objects.all(), pk=job_id)
-    chosen = Chosen.asked(request.GET.dict())
+    chosen = TimelineFilter.asked(request.GET.dict())
     before = job_list.number(request.GET.get("before", ""))
     lines, following = timeline.page(row, chosen, before, HISTORY_SIZE)
     rest = timeline.older(row, chosen, following) if following else ""

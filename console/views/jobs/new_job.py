@@ -20,7 +20,7 @@ from agents.hosts import adding
 from agents.models import Location
 from console.auth import access
 from console.auth.person import person
-from console.forms.jobs import AnyDraft, Chosen, Draft, JsonDraft
+from console.forms.jobs import AnyDraft, Draft, JobDestination, JsonDraft
 from console.forms.sample import SAMPLE
 from console.presenters.jobs import preview
 from jobs import services
@@ -65,7 +65,7 @@ def clone(request: HttpRequest, job_id: int) -> HttpResponse:
     _only_submitters(request)
     job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=job_id)
     document = {"displayName": job.display_name, "labels": job.labels, "jobSpec": job.spec}
-    chosen = Chosen(job.project.name, job.location_name, _fresh().request_id)
+    chosen = JobDestination(job.project.name, job.location_name, _fresh().request_id)
     projects = _projects(request)
     if chosen.project not in projects:
         why = "is archived" if job.project.archived_at else "takes no jobs from you"
@@ -78,7 +78,7 @@ def clone(request: HttpRequest, job_id: int) -> HttpResponse:
 def sample(request: HttpRequest) -> HttpResponse:
     """One click to the first log line."""
     _only_submitters(request)
-    chosen = Chosen(_projects(request)[0], _locations()[0], _fresh().request_id)
+    chosen = JobDestination(_projects(request)[0], _locations()[0], _fresh().request_id)
     return _submit_document(request, JsonDraft.of(SAMPLE, chosen), SAMPLE, chosen)
 
 
@@ -87,7 +87,7 @@ def _submit(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
 
 
 def _submit_document(
-    request: HttpRequest, draft: AnyDraft, document: dict[str, Any], chosen: Chosen
+    request: HttpRequest, draft: AnyDraft, document: dict[str, Any], chosen: JobDestination
 ) -> HttpResponse:
     project = access.project_or_404(request.user, "submit", chosen.project)
     who, now = person(request), timezone.now()
@@ -102,7 +102,7 @@ def _submit_document(
                 now,
                 may_prioritize=access.can(who, "prioritize", project),
             )
-    except parse.Refused as refused:
+    except parse.InvalidDocument as refused:
         return _show(request, draft, violations=refused.violations)
     except services.Exhausted as full:
         return _show(request, draft, unavailable=full.message, status=429)
@@ -121,7 +121,7 @@ def _further(draft: AnyDraft) -> Iterable[Violation]:
     if isinstance(draft, Draft):
         try:
             machine_types.read(draft.document(), draft.location)
-        except parse.Refused as refused:
+        except parse.InvalidDocument as refused:
             return refused.violations
     return ()
 
@@ -131,7 +131,7 @@ def _check(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
         job, types = machine_types.read(draft.document(), draft.chosen.location)
         project = access.project_or_404(request.user, "submit", draft.chosen.project)
         services.check_priority(job, project, access.can(request.user, "prioritize", project))
-    except parse.Refused as refused:
+    except parse.InvalidDocument as refused:
         return _show(request, draft, violations=refused.violations)
     except services.Refused as refused:
         return _show(request, draft, violations=[parse.Violation(refused.field, refused.message)])
@@ -144,7 +144,7 @@ def _to_json(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     document = draft.document()
     try:
         document = parse.to_document(machine_types.read(document, draft.chosen.location)[0])
-    except parse.Refused as refused:
+    except parse.InvalidDocument as refused:
         return _show(request, JsonDraft.of(document, draft.chosen), violations=refused.violations)
     return _show(request, JsonDraft.of(document, draft.chosen))
 
@@ -153,7 +153,7 @@ def _to_form(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     """Only a right document can be shown as a form without losing some of it."""
     try:
         document = parse.to_document(machine_types.read(draft.document(), draft.chosen.location)[0])
-    except parse.Refused as refused:
+    except parse.InvalidDocument as refused:
         return _show(request, draft, violations=refused.violations)
     return _show(request, Draft.of(document, draft.chosen))
 
@@ -198,13 +198,13 @@ def _offer(request: HttpRequest, draft: AnyDraft) -> None:
     draft.offer(_projects(request), _locations())
 
 
-def _fresh(project: str = "") -> Chosen:
+def _fresh(project: str = "") -> JobDestination:
     """A new form has a name of its own, so that sending it twice makes one job."""
-    return Chosen(project, "", f"form-{uuid.uuid4()}")
+    return JobDestination(project, "", f"form-{uuid.uuid4()}")
 
 
 def _only_submitters(request: HttpRequest) -> None:
-    access.demand(request.user, "submit", Job)
+    access.require(request.user, "submit", Job)
     if not _projects(request):
         raise PermissionDenied  # those that are left are archived
 

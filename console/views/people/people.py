@@ -112,7 +112,7 @@ def set_admin(request: HttpRequest, user_id: int) -> HttpResponse:
 @require_safe
 @login_required
 def audit(request: HttpRequest) -> HttpResponse:
-    access.demand(request.user, "see", AuditEntry)
+    access.require(request.user, "see", AuditEntry)
     page = audit_log.page(person(request), request.GET.dict())
     return render(request, "admin/audit.html", {"page": page})
 
@@ -148,7 +148,7 @@ def complain(form: NewPerson | NewPassword, refused: ValidationError) -> None:
 
 
 def _only_admins(request: HttpRequest) -> None:
-    access.demand(request.user, "manage", User)
+    access.require(request.user, "manage", User)
 
 
 def _one(request: HttpRequest, user_id: int) -> User:

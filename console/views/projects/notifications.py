@@ -29,7 +29,7 @@ from jobs.notifications import email_opt_in, notices, targets
 
 
 @dataclass(frozen=True, slots=True)
-class Whose:
+class NotificationOwner:
     """Whose notifications these are: somebody's own, or a project's."""
 
     owner: User | Project
@@ -43,33 +43,33 @@ class Whose:
         return reverse("project-notices", args=[self.project.name]) if self.project else reverse("notices")
 
 
-def whose(request: HttpRequest, name: str | None) -> Whose:
+def owner_of(request: HttpRequest, name: str | None) -> NotificationOwner:
     if name is None:
-        return Whose(person(request))
-    return Whose(access.get_or_404(request.user, "manage", Project.objects.all(), name=name))
+        return NotificationOwner(person(request))
+    return NotificationOwner(access.get_or_404(request.user, "manage", Project.objects.all(), name=name))
 
 
-def find(request: HttpRequest, target_id: int) -> tuple[NoticeTarget, Whose]:
+def find(request: HttpRequest, target_id: int) -> tuple[NoticeTarget, NotificationOwner]:
     """A target that this person may change: 404 for everybody else's."""
     row = get_object_or_404(NoticeTarget.objects.select_related("project"), pk=target_id)
     if row.project is not None:
-        return row, whose(request, row.project.name)
+        return row, owner_of(request, row.project.name)
     if row.user_id != person(request).pk:
         raise Http404
-    return row, Whose(person(request))
+    return row, NotificationOwner(person(request))
 
 
 @require_safe
 @login_required
 def page(request: HttpRequest, project: str | None = None) -> HttpResponse:
-    return _page(request, whose(request, project))
+    return _page(request, owner_of(request, project))
 
 
 @require_safe
 @login_required
 def log(request: HttpRequest, project: str | None = None) -> HttpResponse:
     """What was told lately: asked for again while something is on its way."""
-    of = whose(request, project)
+    of = owner_of(request, project)
     return render(request, "notices/_log.html", {"log": presenter.log(of.owner), "whose": of})
 
 
@@ -79,7 +79,7 @@ def log(request: HttpRequest, project: str | None = None) -> HttpResponse:
 @login_required
 def add(request: HttpRequest, project: str | None = None) -> HttpResponse:
     """The answer to this POST is the only place where a webhook's secret is ever seen."""
-    of, form = whose(request, project), NewTarget(request.POST)
+    of, form = owner_of(request, project), NewTarget(request.POST)
     if not form.is_valid():
         return _page(request, of, form=form)
     typed = form.cleaned_data
@@ -95,7 +95,7 @@ def add(request: HttpRequest, project: str | None = None) -> HttpResponse:
                 timezone.now(),
             )
             if row.proved_at is None:
-                email_opt_in.ask(
+                email_opt_in.send_letter(
                     row, request.build_absolute_uri("/"), person(request).username, timezone.now()
                 )
     except Refused as refused:
@@ -105,7 +105,7 @@ def add(request: HttpRequest, project: str | None = None) -> HttpResponse:
         messages.success(
             request, f"A link was sent to {row.shown}. It is told once somebody there has followed it."
         )
-        notices.post_due(timezone.now())
+        notices.send_due(timezone.now())
         return redirect(of.url)
     if not secret:
         messages.success(request, f"{row.shown} will be told.")
@@ -141,13 +141,13 @@ def ask(request: HttpRequest, target_id: int) -> HttpResponse:
     """The link once more. It is in the letter only: whoever gave the address is not its owner yet."""
     row, of = find(request, target_id)
     here = request.build_absolute_uri("/")
-    return _sent(request, of, lambda now: email_opt_in.ask(row, here, person(request).username, now))
+    return _sent(request, of, lambda now: email_opt_in.send_letter(row, here, person(request).username, now))
 
 
 @require_POST
 @login_required
 def vouch(request: HttpRequest, target_id: int) -> HttpResponse:
-    access.demand(request.user, "manage", User)
+    access.require(request.user, "manage", User)
     row, of = find(request, target_id)
     try:
         email_opt_in.vouch(row, person(request).username, timezone.now())
@@ -163,7 +163,7 @@ def vouch(request: HttpRequest, target_id: int) -> HttpResponse:
 def notified(request: HttpRequest, token: str) -> HttpResponse:
     """Open to whoever has the link. To look proves nothing: programs that read mail follow links, and do not answer."""
     now = timezone.now()
-    target, answer = email_opt_in.found(token, now), request.POST.get("answer")
+    target, answer = email_opt_in.target_of_link(token, now), request.POST.get("answer")
     if target is None:
         return render(request, "notices/notified.html", status=404)
     if request.method != "POST" or answer not in ("yes", "no"):
@@ -185,7 +185,7 @@ def remove(request: HttpRequest, target_id: int) -> HttpResponse:
 @require_POST
 @login_required
 def idle_rule(request: HttpRequest, project: str) -> HttpResponse:
-    of, form = whose(request, project), IdleRule(request.POST)
+    of, form = owner_of(request, project), IdleRule(request.POST)
     if not form.is_valid():
         return _page(request, of, idle=form)
     typed = form.cleaned_data
@@ -199,20 +199,20 @@ def idle_rule(request: HttpRequest, project: str) -> HttpResponse:
     return redirect(of.url)
 
 
-def _sent(request: HttpRequest, of: Whose, send: Callable[[datetime], None]) -> HttpResponse:
+def _sent(request: HttpRequest, of: NotificationOwner, send: Callable[[datetime], None]) -> HttpResponse:
     """Something is sent at once, and the page shows how it fares; or why it may not be."""
     try:
         send(timezone.now())
     except Refused as refused:
         messages.error(request, refused.message)
         return redirect(of.url)
-    notices.post_due(timezone.now())
+    notices.send_due(timezone.now())
     return redirect(f"{of.url}#told")
 
 
 def _page(
     request: HttpRequest,
-    of: Whose,
+    of: NotificationOwner,
     form: NewTarget | None = None,
     changed: dict[int, Events] | None = None,
     idle: IdleRule | None = None,

@@ -18,7 +18,7 @@ from console.presenters.projects import projects as presenter
 from jobs.models import Membership, Project
 from jobs.projects import members, quotas
 from jobs.projects import projects as service
-from jobs.projects.quotas import Target
+from jobs.projects.quotas import QuotaTarget
 from jobs.rules.scheduling.quota import Metric
 
 
@@ -35,7 +35,7 @@ def projects(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @login_required
 def new(request: HttpRequest) -> HttpResponse:
-    access.demand(request.user, "configure", Project)
+    access.require(request.user, "configure", Project)
     form = NewProject(request.POST or None)
     if request.method == "POST" and form.is_valid():
         who, now = person(request).username, timezone.now()
@@ -131,11 +131,11 @@ def set_quota(request: HttpRequest, project: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @login_required
 def default_quotas(request: HttpRequest) -> HttpResponse:
-    access.demand(request.user, "set_quotas", Project)
+    access.require(request.user, "set_quotas", Project)
     form = LimitForm(request.POST or None, initial=request.GET.dict())
     form.offer(True, ())
     if request.method == "POST" and form.is_valid():
-        target = Target(None, each=form.cleaned_data["whose"] == EACH)
+        target = QuotaTarget(None, each=form.cleaned_data["whose"] == EACH)
         if _set(request, form, target):
             return redirect("default-quotas")
     whole, each = presenter.defaults()
@@ -143,7 +143,7 @@ def default_quotas(request: HttpRequest) -> HttpResponse:
     return render(request, "admin/quotas.html", context)
 
 
-def _set(request: HttpRequest, form: LimitForm, target: Target) -> bool:
+def _set(request: HttpRequest, form: LimitForm, target: QuotaTarget) -> bool:
     typed = form.cleaned_data
     metric = Metric(typed["metric"])
     kind = typed["accelerator_type"].strip() if metric == Metric.GPUS else ""
@@ -158,11 +158,11 @@ def _set(request: HttpRequest, form: LimitForm, target: Target) -> bool:
     return True
 
 
-def _target(project: Project, whose: str) -> Target:
+def _target(project: Project, whose: str) -> QuotaTarget:
     if whose in (WHOLE, EACH):
-        return Target(project, each=whose == EACH)
+        return QuotaTarget(project, each=whose == EACH)
     member = Membership.objects.select_related("user").get(project=project, user__username=whose)
-    return Target(project, user=member.user)
+    return QuotaTarget(project, user=member.user)
 
 
 def _limit_form(request: HttpRequest, project: Project, data: object = None) -> LimitForm:

@@ -16,10 +16,10 @@ from datetime import datetime, timedelta
 from jobs.rules.lifecycle import retry
 from jobs.rules.lifecycle.flags import flags, moves, unreachable
 from jobs.rules.lifecycle.inactivity import next_look
-from jobs.rules.lifecycle.plan import TRAINYARD, Event, Left, Plan, Restart, Stop, Take
+from jobs.rules.lifecycle.plan import TRAINYARD, HistoryEvent, Plan, Restart, StartHeldRun, Stop, UnprovedRun
 from jobs.rules.lifecycle.retry import EndClass
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase, check, legal
-from jobs.rules.lifecycle.verdict import NOT_YET, Case, Verdict, deadline, verdict, wait_deadline
+from jobs.rules.lifecycle.verdict import NOT_YET, JobCase, Verdict, deadline, verdict, wait_deadline
 from jobs.rules.lifecycle.views import JobView, Outcome, ReplicaView, RunView
 from jobs.rules.spec.custom_job import CustomJobSpec
 
@@ -38,12 +38,12 @@ def decide(view: JobView, now: datetime, grace_s: float, leave_grace_s: float | 
     `leave_grace_s` is the grace of replicas that must leave through no fault of theirs, so that they save what they
     have; `grace_s` is that of all others.
     """
-    case = Case(view, now)
+    case = JobCase(view, now)
     if view.state in TERMINAL:
         return _beside_a_terminal_job(case, grace_s)
     new = verdict(case)
     outcome = new.outcome if new else view.outcome
-    course = _Course(case, grace_s, outcome)
+    course = _PlanBuilder(case, grace_s, outcome)
     leaves = case.seats if outcome is None else view.preempted and outcome.state == JobState.QUEUED
     if leaves and leave_grace_s is not None:
         course.grace_s = leave_grace_s
@@ -61,16 +61,16 @@ def timeout_left_s(spec: CustomJobSpec, started_at: datetime | None, now: dateti
 
 
 @dataclass
-class _Course:
+class _PlanBuilder:
     """A plan in the making."""
 
-    case: Case
+    case: JobCase
     grace_s: float
     outcome: Outcome | None
     moves: list[tuple[JobState, str, str]] = field(default_factory=list)
     stops: dict[str, Stop] = field(default_factory=dict)
-    restarts: dict[str, Restart | Take] = field(default_factory=dict)
-    left: tuple[Left, ...] = ()
+    restarts: dict[str, Restart | StartHeldRun] = field(default_factory=dict)
+    left: tuple[UnprovedRun, ...] = ()
     next_attempt: bool = False
     together_with: str = ""
 
@@ -107,7 +107,7 @@ class _Course:
 # -- the job goes on -------------------------------------------------------------------------------------------------
 
 
-def _go_on(course: _Course) -> None:
+def _go_on(course: _PlanBuilder) -> None:
     case, view = course.case, course.view
     if view.state == JobState.PENDING and all(case.up(replica) for replica in view.replicas):
         course.move(JobState.RUNNING, _all_up(view))
@@ -133,7 +133,7 @@ def _go_on(course: _Course) -> None:
                 _restart(course, replica, run, f"{replica.name} {retry.how_it_ended(run)}")
 
 
-def _move(course: _Course) -> None:
+def _move(course: _PlanBuilder) -> None:
     """Replicas have places elsewhere. All are stopped, and when all are closed all start with the new addresses.
 
     There is no network of its own around a job: a replica on another host has another address, and its peers learn
@@ -154,19 +154,19 @@ def _move(course: _Course) -> None:
             course.restarts[name] = Restart(name, run.id, cause, counts=False)
         else:
             cause = f"{name} moves from {run.host} to {seat.host}: {seat.held_why}."
-            course.restarts[name] = Take(name, seat.id, run.id, cause, counts=run.gone)
+            course.restarts[name] = StartHeldRun(name, seat.id, run.id, cause, counts=run.gone)
 
 
 def _all_up(view: JobView) -> str:
     return "The replica is up." if len(view.replicas) == 1 else f"All {len(view.replicas)} replicas are up."
 
 
-def _restart(course: _Course, replica: ReplicaView, run: RunView, why: str) -> None:
-    cause = f"{why}; restart {replica.restarts + 1} of {retry.MOST_RESTARTS}."
+def _restart(course: _PlanBuilder, replica: ReplicaView, run: RunView, why: str) -> None:
+    cause = f"{why}; restart {replica.restarts + 1} of {retry.MAX_RESTARTS}."
     course.restarts[replica.name] = Restart(replica.name, run.id, cause)
 
 
-def _restart_together(course: _Course, lost: list[tuple[ReplicaView, RunView]]) -> None:
+def _restart_together(course: _PlanBuilder, lost: list[tuple[ReplicaView, RunView]]) -> None:
     """One replica was lost and the job wants all restarted: stop the others, and start all when all are closed."""
     case = course.case
     causes = [(replica, run) for replica, run in lost if case.ends[replica.name] == EndClass.NOT_PERMANENT]
@@ -182,7 +182,7 @@ def _restart_together(course: _Course, lost: list[tuple[ReplicaView, RunView]]) 
 # -- the job ends, or begins again -----------------------------------------------------------------------------------
 
 
-def _end(course: _Course, outcome: Outcome, new: Verdict | None) -> None:
+def _end(course: _PlanBuilder, outcome: Outcome, new: Verdict | None) -> None:
     view = course.view
     cause = new.cause if new else _cause(course, outcome)
     if (
@@ -200,7 +200,9 @@ def _end(course: _Course, outcome: Outcome, new: Verdict | None) -> None:
             course.next_attempt = True
         return
     left = tuple(
-        Left(run.id, run.unreachable_since) for run in course.case.open if run.unreachable_since is not None
+        UnprovedRun(run.id, run.unreachable_since)
+        for run in course.case.open
+        if run.unreachable_since is not None
     )
     if len(left) == len(course.case.open):
         course.left = left
@@ -209,7 +211,7 @@ def _end(course: _Course, outcome: Outcome, new: Verdict | None) -> None:
         course.move(JobState.CANCELLING, cause, _actor(view, outcome))
 
 
-def _beside(course: _Course, cause: str) -> str:
+def _beside(course: _PlanBuilder, cause: str) -> str:
     """The cause of an end, and what could not be proved over: it is named, so that nobody takes silence for peace."""
     if not course.left:
         return cause
@@ -217,7 +219,7 @@ def _beside(course: _Course, cause: str) -> str:
     return f"{cause.removesuffix('.')}. {silent} What may still live there is stopped as soon as its host answers."
 
 
-def _cause(course: _Course, outcome: Outcome) -> str:
+def _cause(course: _PlanBuilder, outcome: Outcome) -> str:
     """Why it ended, told again when the end is reached. What hosts said goes along with a text that says little."""
     if outcome.state == JobState.SUCCEEDED:
         rest = "all that could be reached" if course.case.open else "every other replica"
@@ -238,9 +240,9 @@ def _actor(view: JobView, outcome: Outcome) -> str:
     return asked or TRAINYARD
 
 
-def _beside_a_terminal_job(case: Case, grace_s: float) -> Plan:
+def _beside_a_terminal_job(case: JobCase, grace_s: float) -> Plan:
     """The job's row never changes again. Runs on hosts that did not answer may still close, beside it."""
-    course = _Course(case, grace_s, case.view.outcome or Outcome(case.view.state))
+    course = _PlanBuilder(case, grace_s, case.view.outcome or Outcome(case.view.state))
     course.stop_open("The job is over.")
     changes, events = _replicas(course)
     return Plan(replica_states=changes, stop=tuple(course.stops.values()), events=events)
@@ -249,7 +251,7 @@ def _beside_a_terminal_job(case: Case, grace_s: float) -> Plan:
 # -- the plan --------------------------------------------------------------------------------------------------------
 
 
-def _plan(course: _Course, new: Verdict | None) -> Plan:
+def _plan(course: _PlanBuilder, new: Verdict | None) -> Plan:
     view, case = course.view, course.case
     over = course.state in TERMINAL
     changes, replica_events = _replicas(course)
@@ -265,7 +267,7 @@ def _plan(course: _Course, new: Verdict | None) -> Plan:
         outcome=new.outcome if new and not course.next_attempt else None,
         replica_states=changes,
         restart=tuple(each for each in course.restarts.values() if isinstance(each, Restart)),
-        take=tuple(each for each in course.restarts.values() if isinstance(each, Take)),
+        take=tuple(each for each in course.restarts.values() if isinstance(each, StartHeldRun)),
         stop=tuple(course.stops.values()),
         left=course.left,
         next_attempt=course.next_attempt,
@@ -280,19 +282,19 @@ def _plan(course: _Course, new: Verdict | None) -> Plan:
     )
 
 
-def _job_events(course: _Course) -> list[Event]:
+def _job_events(course: _PlanBuilder) -> list[HistoryEvent]:
     before, events = course.view.state, []
     for state, cause, _ in course.moves:
         left = state == JobState.QUEUED and course.view.preempted
-        events.append(Event(JOB, before, state, cause, kind="preempt" if left else ""))
+        events.append(HistoryEvent(JOB, before, state, cause, kind="preempt" if left else ""))
         before = state
     return events
 
 
-def _replicas(course: _Course) -> tuple[Mapping[str, ReplicaState], tuple[Event, ...]]:
+def _replicas(course: _PlanBuilder) -> tuple[Mapping[str, ReplicaState], tuple[HistoryEvent, ...]]:
     """The replicas whose state changes, and the lines of history about replicas."""
     changes: dict[str, ReplicaState] = {}
-    events: list[Event] = []
+    events: list[HistoryEvent] = []
     for replica in course.view.replicas:
         state = _replica_state(course, replica)
         restart = course.restarts.get(replica.name)
@@ -304,7 +306,7 @@ def _replicas(course: _Course) -> tuple[Mapping[str, ReplicaState], tuple[Event,
     return changes, tuple(events)
 
 
-def _replica_state(course: _Course, replica: ReplicaView) -> ReplicaState:
+def _replica_state(course: _PlanBuilder, replica: ReplicaView) -> ReplicaState:
     run, end = course.case.latest.get(replica.name), course.case.ends.get(replica.name)
     if course.next_attempt or run is None:
         return ReplicaState.WAITING
@@ -322,7 +324,7 @@ def _replica_state(course: _Course, replica: ReplicaView) -> ReplicaState:
     return ReplicaState.STOPPED if end in (EndClass.STOPPED, EndClass.TIMEOUT) else ReplicaState.FAILED
 
 
-def _replica_event(course: _Course, replica: ReplicaView, state: ReplicaState) -> Event:
+def _replica_event(course: _PlanBuilder, replica: ReplicaView, state: ReplicaState) -> HistoryEvent:
     run = course.case.latest.get(replica.name)
     host_at = None
     if course.next_attempt or run is None:
@@ -339,10 +341,12 @@ def _replica_event(course: _Course, replica: ReplicaView, state: ReplicaState) -
     else:
         cause = f"Starting on {run.host}."
     moves_or_makes_room = bool(course.case.seats) and replica.name in course.restarts
-    return Event(replica.name, replica.state, state, cause, host_at, "drain" if moves_or_makes_room else "")
+    return HistoryEvent(
+        replica.name, replica.state, state, cause, host_at, "drain" if moves_or_makes_room else ""
+    )
 
 
-def _due(course: _Course) -> tuple[datetime | None, bool]:
+def _due(course: _PlanBuilder) -> tuple[datetime | None, bool]:
     """When to look again, and whether that is another time than the row holds."""
     kept, now = course.view.due_at, course.case.now
     wanted = _look_again(course)
@@ -351,7 +355,7 @@ def _due(course: _Course) -> tuple[datetime | None, bool]:
     return wanted, wanted != kept
 
 
-def _look_again(course: _Course) -> datetime | None:
+def _look_again(course: _PlanBuilder) -> datetime | None:
     if course.state in TERMINAL:
         return None
     view, now = course.view, course.case.now
@@ -370,7 +374,7 @@ def _look_again(course: _Course) -> datetime | None:
     return min(at for at in (wanted, ends_at, _starts_until(course), still_at) if at)
 
 
-def _starts_until(course: _Course) -> datetime | None:
+def _starts_until(course: _PlanBuilder) -> datetime | None:
     """When the first run that its host has not started yet is late."""
     limit_s = course.view.start_limit_s
     if limit_s is None or course.state != JobState.PENDING or course.outcome is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from jobs.rules.lifecycle import inactivity
 from jobs.rules.lifecycle.states import FlagName, JobState, ReplicaState, RunPhase
-from jobs.rules.lifecycle.verdict import Case
+from jobs.rules.lifecycle.verdict import JobCase
 from jobs.rules.lifecycle.views import Flag, Outcome, ReplicaView, RunView
 
 _DECIDED = {
@@ -18,7 +18,7 @@ _DECIDED = {
 
 
 def flags(
-    case: Case, outcome: Outcome | None, states: Mapping[str, ReplicaState], moved: bool
+    case: JobCase, outcome: Outcome | None, states: Mapping[str, ReplicaState], moved: bool
 ) -> tuple[Flag, ...]:
     """The flags that hold now. One that held before keeps its since-when. `moved`: its moves are over with this."""
     old = {flag.name: flag.since for flag in case.view.flags}
@@ -35,7 +35,7 @@ def flags(
     return tuple(Flag(name, old.get(name, case.now), text) for name, text in texts.items() if text)
 
 
-def unreachable(case: Case) -> str:
+def unreachable(case: JobCase) -> str:
     """Which hosts of its open runs do not answer, and since when."""
     runs = [run for run in case.open if run.unreachable_since]
     hosts = {run.host: run.unreachable_since for run in runs}
@@ -43,14 +43,14 @@ def unreachable(case: Case) -> str:
     return f"No answer from {', '.join(silent)} ({_replicas(runs)})." if silent else ""
 
 
-def _stopping(case: Case, outcome: Outcome | None) -> str:
+def _stopping(case: JobCase, outcome: Outcome | None) -> str:
     if outcome is None or not case.open:
         return ""
     why = f" {outcome.message}" if outcome.state == JobState.QUEUED else ""
     return f"{_DECIDED[outcome.state]}; {_count(len(case.open))} still to be stopped and proved clean.{why}"
 
 
-def _restarting(case: Case, states: Mapping[str, ReplicaState]) -> str:
+def _restarting(case: JobCase, states: Mapping[str, ReplicaState]) -> str:
     coming = [
         replica
         for replica in case.view.replicas
@@ -59,12 +59,12 @@ def _restarting(case: Case, states: Mapping[str, ReplicaState]) -> str:
     return f"Being restarted: {', '.join(replica.name for replica in coming[:8])}." if coming else ""
 
 
-def _began_before(case: Case, replica: ReplicaView) -> bool:
+def _began_before(case: JobCase, replica: ReplicaView) -> bool:
     run = case.latest.get(replica.name)
     return bool(replica.restarts or replica.name in case.ends or (run and run.number))
 
 
-def _maintenance(case: Case) -> str:
+def _maintenance(case: JobCase) -> str:
     """Who moves where, or which host it is to leave."""
     if case.seats:
         return f"{moves(case)}."
@@ -72,7 +72,7 @@ def _maintenance(case: Case) -> str:
     return " ".join(f"{run.drain}." for _, run in sorted(leaving.items())[:8])
 
 
-def moves(case: Case) -> str:
+def moves(case: JobCase) -> str:
     """`workerpool1-0 moves from gpu-01 to gpu-02: gpu-01 is being emptied by alice`"""
     found = [
         f"{name} moves from {case.latest[name].host} to {seat.host}" for name, seat in case.seats.items()
@@ -82,12 +82,12 @@ def moves(case: Case) -> str:
     return f"{', '.join(found[:8])}{more}{f': {why}' if why else ''}"
 
 
-def _cleaning(case: Case) -> str:
+def _cleaning(case: JobCase) -> str:
     runs = [run for run in case.open if run.phase == RunPhase.ENDED and run.unreachable_since is None]
     return f"Over, but not yet proved clean: {_replicas(runs)}." if runs else ""
 
 
-def _stuck(case: Case) -> str:
+def _stuck(case: JobCase) -> str:
     runs = [run for run in case.open if run.survivors]
     if not runs:
         return ""

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from jobs.rules.lifecycle.states import JobState, RunPhase
-from jobs.rules.lifecycle.utilization import still_for
-from jobs.rules.lifecycle.verdict import Case
+from jobs.rules.lifecycle.utilization import inactive_for
+from jobs.rules.lifecycle.verdict import JobCase
 from jobs.rules.lifecycle.views import RunView
 
 
-def stalled(case: Case) -> str:
+def stalled(case: JobCase) -> str:
     """Replicas that run, print nothing and use nothing for as long as the deployment says."""
     after = case.view.stall_after_s
     if not after:
@@ -31,7 +31,7 @@ def stalled(case: Case) -> str:
     )
 
 
-def idle(case: Case) -> str:
+def idle(case: JobCase) -> str:
     """All GPUs of the job at 0 % for as long as its project's rule says."""
     after, runs = case.view.idle_after_s, _on_gpus(case)
     if not after or not runs or case.view.state != JobState.RUNNING:
@@ -42,12 +42,12 @@ def idle(case: Case) -> str:
     return f"All its GPUs have been at 0 % since {since:%Y-%m-%d %H:%M:%S %Z}."
 
 
-def next_look(case: Case) -> datetime | None:
+def next_look(case: JobCase) -> datetime | None:
     """When one of these may begin to hold, if nothing happens until then."""
     return min((at for at in _moments(case) if at > case.now), default=None)
 
 
-def _moments(case: Case) -> Iterator[datetime]:
+def _moments(case: JobCase) -> Iterator[datetime]:
     view = case.view
     if view.stall_after_s:
         for run in _looked_at(case):
@@ -58,7 +58,7 @@ def _moments(case: Case) -> Iterator[datetime]:
         yield max(used) + timedelta(seconds=view.idle_after_s)
 
 
-def _looked_at(case: Case) -> list[RunView]:
+def _looked_at(case: JobCase) -> list[RunView]:
     return [
         run
         for run in case.latest.values()
@@ -66,11 +66,11 @@ def _looked_at(case: Case) -> list[RunView]:
     ]
 
 
-def _on_gpus(case: Case) -> list[RunView]:
+def _on_gpus(case: JobCase) -> list[RunView]:
     return [run for run in case.latest.values() if run.gpus and not run.phase.over]
 
 
-def _still(case: Case, run: RunView, since: datetime | None, after_s: float) -> bool:
+def _still(case: JobCase, run: RunView, since: datetime | None, after_s: float) -> bool:
     silent = run.unreachable_since is not None or run.phase != RunPhase.RUNNING
-    found = None if silent else still_for(since, run.sampled_at, case.now)
+    found = None if silent else inactive_for(since, run.sampled_at, case.now)
     return found is not None and found.total_seconds() >= after_s

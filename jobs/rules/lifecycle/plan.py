@@ -29,7 +29,7 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class StartHeldRun:
     """The held run of a replica may start now: the run `after` that it follows is closed. Its claims are there."""
 
     replica: str
@@ -49,7 +49,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class UnprovedRun:
     """A run beside which its job ends without proof: its host has been silent `since` then."""
 
     run: str
@@ -57,7 +57,7 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class HistoryEvent:
     """One line of history. `subject` is "job" or a replica's name; `host_at` is the host's clock, where a host told.
 
     `kind` is one of kinds.Kind; left empty, it follows from the rest.
@@ -86,9 +86,9 @@ class Plan:
     outcome: Outcome | None = None
     replica_states: Mapping[str, ReplicaState] = field(default_factory=dict)
     restart: tuple[Restart, ...] = ()
-    take: tuple[Take, ...] = ()
+    take: tuple[StartHeldRun, ...] = ()
     stop: tuple[Stop, ...] = ()
-    left: tuple[Left, ...] = ()
+    left: tuple[UnprovedRun, ...] = ()
     next_attempt: bool = False
     job_retries: int | None = None
     internal_tries: int | None = None
@@ -97,7 +97,7 @@ class Plan:
     flags: tuple[Flag, ...] | None = None
     due_at: datetime | None = None
     reschedule: bool = False
-    events: tuple[Event, ...] = ()
+    events: tuple[HistoryEvent, ...] = ()
 
     @property
     def empty(self) -> bool:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import median_low
 
-LEAST_S = 60.0
+MIN_S = 60.0
 TIMES = 10.0
 
 
-def odd_ones(silent_s: Mapping[str, float]) -> frozenset[str]:
+def unusually_quiet(silent_s: Mapping[str, float]) -> frozenset[str]:
     """Of replicas that run, and for how long each has printed nothing."""
     if len(silent_s) < 2:
         return frozenset()
-    bound = max(LEAST_S, TIMES * median_low(silent_s.values()))
+    bound = max(MIN_S, TIMES * median_low(silent_s.values()))
     return frozenset(name for name, seconds in silent_s.items() if seconds >= bound)

@@ -45,9 +45,9 @@ from jobs.rules.lifecycle.states import JobState
 from jobs.rules.lifecycle.views import Outcome, ReplicaView, RunView
 from jobs.rules.spec.custom_job import CustomJobSpec
 
-MOST_RESTARTS = 5
-MOST_RETRIES = 3
-MOST_INTERNAL_TRIES = 3
+MAX_RESTARTS = 5
+MAX_RETRIES = 3
+MAX_INTERNAL_TRIES = 3
 
 # gRPC codes of a job's error.
 CANCELLED_CODE = 1
@@ -125,7 +125,7 @@ def exit_status(run: RunView) -> int | None:
 
 
 def may_restart(replica: ReplicaView) -> bool:
-    return replica.restarts < MOST_RESTARTS
+    return replica.restarts < MAX_RESTARTS
 
 
 def restarts_together(spec: CustomJobSpec) -> bool:
@@ -134,12 +134,12 @@ def restarts_together(spec: CustomJobSpec) -> bool:
 
 
 def may_retry_job(spec: CustomJobSpec, job_retries: int) -> bool:
-    return not spec.disable_retries and job_retries < MOST_RETRIES
+    return not spec.disable_retries and job_retries < MAX_RETRIES
 
 
 def may_try_again(spec: CustomJobSpec, job_retries: int, internal_tries: int) -> bool:
     """After an internal error, which is the `internal_tries`-th of this job, the one now included."""
-    return may_retry_job(spec, job_retries) and internal_tries < MOST_INTERNAL_TRIES
+    return may_retry_job(spec, job_retries) and internal_tries < MAX_INTERNAL_TRIES
 
 
 # -- the exact texts -------------------------------------------------------------------------------------------------

@@ -15,15 +15,15 @@ BLIND_AFTER = timedelta(seconds=90)
 Loads = Iterable[tuple[int | None, int | None]]
 
 
-def gpus_busy(loads: Loads) -> bool:
+def are_gpus_busy(loads: Loads) -> bool:
     return any(percent for percent, _ in loads)
 
 
-def busy(cores: float, loads: Loads) -> bool:
-    return cores >= STILL_CORES or gpus_busy(loads)
+def is_busy(cores: float, loads: Loads) -> bool:
+    return cores >= STILL_CORES or are_gpus_busy(loads)
 
 
-def still_for(since: datetime | None, sampled_at: datetime | None, now: datetime) -> timedelta | None:
+def inactive_for(since: datetime | None, sampled_at: datetime | None, now: datetime) -> timedelta | None:
     """How long nothing was done since `since`. None where nobody looks at it at the moment."""
     if since is None or sampled_at is None or now - sampled_at > BLIND_AFTER:
         return None

@@ -38,7 +38,7 @@ PLACED = frozenset({JobState.PENDING, JobState.RUNNING})
 
 
 @dataclass(frozen=True)
-class Case:
+class JobCase:
     """A view with what is read out of it again and again."""
 
     view: JobView
@@ -124,7 +124,7 @@ class Verdict:
     internal_tries: int | None = None
 
 
-def verdict(case: Case) -> Verdict | None:
+def verdict(case: JobCase) -> Verdict | None:
     """What is newly decided now; None when nothing is, or when it was decided before."""
     view = case.view
     if view.state in TERMINAL:
@@ -140,7 +140,7 @@ def verdict(case: Case) -> Verdict | None:
     return _no_time_left(case) or new if new and new.outcome.state == JobState.QUEUED else new
 
 
-def _failed_too(case: Case) -> Verdict | None:
+def _failed_too(case: JobCase) -> Verdict | None:
     """Replicas that failed by themselves before our stop reached them are named, too, until the end is reached."""
     outcome, ends = case.view.outcome, case.ended(*retry.PERMANENT)
     if outcome is None or outcome.state != JobState.FAILED:
@@ -151,19 +151,19 @@ def _failed_too(case: Case) -> Verdict | None:
     return Verdict(retry.failed(ends), f"{_words(ends)}.")
 
 
-def _no_time_left(case: Case) -> Verdict | None:
+def _no_time_left(case: JobCase) -> Verdict | None:
     """A job whose timeout is over is not run again."""
     runs_until = deadline(case.view.spec, case.view.started_at)
     return _over_time(case) if runs_until is not None and case.now >= runs_until else None
 
 
-def _preempted(case: Case) -> Verdict | None:
+def _preempted(case: JobCase) -> Verdict | None:
     """It leaves its hosts because somebody wants it, and waits for others: that counts against nothing."""
     why = case.view.preempted
     return Verdict(retry.whole_job_again(why), why) if why and case.view.state in PLACED else None
 
 
-def _by_ends(case: Case) -> Verdict | None:
+def _by_ends(case: JobCase) -> Verdict | None:
     for run, _ in case.ended(EndClass.SUCCESS):
         return Verdict(
             Outcome(JobState.SUCCEEDED), f"The primary, {run.replica}, exited with status 0 on {run.host}."
@@ -177,12 +177,12 @@ def _by_ends(case: Case) -> Verdict | None:
     return _transient(case) or _internal(case) or _busy(case) or _lost_too_often(case)
 
 
-def _transient(case: Case) -> Verdict | None:
+def _transient(case: JobCase) -> Verdict | None:
     ends = case.ended(EndClass.TRANSIENT)
     return _again_or(case, ends, retry.failed(ends)) if ends else None
 
 
-def _lost_too_often(case: Case) -> Verdict | None:
+def _lost_too_often(case: JobCase) -> Verdict | None:
     if case.seats:
         return None  # what is lost meanwhile is started again with the move
     together = retry.restarts_together(case.view.spec)
@@ -198,23 +198,23 @@ def _lost_too_often(case: Case) -> Verdict | None:
     return _again_or(case, ends, retry.failed(ends)) if ends else None
 
 
-def _again_or(case: Case, ends: list[tuple[RunView, EndClass]], failed: Outcome) -> Verdict:
+def _again_or(case: JobCase, ends: list[tuple[RunView, EndClass]], failed: Outcome) -> Verdict:
     view = case.view
     if not retry.may_retry_job(view.spec, view.job_retries):
         return Verdict(failed, f"{_words(ends)}; {_no_try_left(view)}.")
     retries = view.job_retries + 1
-    why = f"{_words(ends)}; the whole job is run again, retry {retries} of {retry.MOST_RETRIES}."
+    why = f"{_words(ends)}; the whole job is run again, retry {retries} of {retry.MAX_RETRIES}."
     return Verdict(retry.whole_job_again(why), why, job_retries=retries)
 
 
-def _internal(case: Case) -> Verdict | None:
+def _internal(case: JobCase) -> Verdict | None:
     ends = case.ended(EndClass.INTERNAL)
     if not ends:
         return None
     return _tried_again(case.view, _words(ends))
 
 
-def _started_too_late(case: Case) -> Verdict | None:
+def _started_too_late(case: JobCase) -> Verdict | None:
     """The places are given back, those of silent hosts when these have answered. Somewhere else it may start."""
     late, limit_s = case.late, case.view.start_limit_s
     if not late or limit_s is None:
@@ -233,11 +233,11 @@ def _tried_again(view: JobView, what: str) -> Verdict:
     tries = view.internal_tries + 1
     if not retry.may_try_again(view.spec, view.job_retries, tries):
         return Verdict(retry.internal_error(), f"{what}; {_no_try_left(view)}.", internal_tries=tries)
-    why = f"{what}; the whole job is tried again, try {tries + 1} of {retry.MOST_INTERNAL_TRIES}."
+    why = f"{what}; the whole job is tried again, try {tries + 1} of {retry.MAX_INTERNAL_TRIES}."
     return Verdict(retry.whole_job_again(why), why, job_retries=view.job_retries + 1, internal_tries=tries)
 
 
-def _busy(case: Case) -> Verdict | None:
+def _busy(case: JobCase) -> Verdict | None:
     """Those GPUs are out of use by now, so another place is taken, or waited for: the job is not to blame."""
     ends = case.ended(EndClass.BUSY)
     if not ends:
@@ -258,12 +258,12 @@ def _timed_out(spec: CustomJobSpec, cause: str) -> Verdict:
     return Verdict(retry.timed_out(duration(spec.timeout_s)), cause)
 
 
-def _over_time(case: Case) -> Verdict:
+def _over_time(case: JobCase) -> Verdict:
     spec = case.view.spec
     return _timed_out(spec, f"The job has run for its timeout of {duration(spec.timeout_s)}.")
 
 
-def _by_clock(case: Case) -> Verdict | None:
+def _by_clock(case: JobCase) -> Verdict | None:
     view = case.view
     over = _no_time_left(case) or _started_too_late(case)
     if over:
@@ -275,7 +275,7 @@ def _by_clock(case: Case) -> Verdict | None:
     if not retry.may_retry_job(view.spec, view.job_retries):
         return Verdict(retry.no_capacity(view.location), f"{waited}; {_no_try_left(view)}.")
     retries = view.job_retries + 1
-    why = f"{waited}; tried again, retry {retries} of {retry.MOST_RETRIES}."
+    why = f"{waited}; tried again, retry {retries} of {retry.MAX_RETRIES}."
     return Verdict(retry.whole_job_again(why), why, job_retries=retries)
 
 

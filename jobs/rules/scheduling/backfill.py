@@ -13,12 +13,12 @@ from heapq import merge
 from itertools import groupby
 from operator import attrgetter
 
-from jobs.rules.scheduling.free_capacity import Amounts, House
-from jobs.rules.scheduling.future_capacity import Stock, without
-from jobs.rules.scheduling.resource_requests import Asks
-from jobs.rules.scheduling.running_jobs import Claim, Running
+from jobs.rules.scheduling.free_capacity import Amounts, CapacityIndex
+from jobs.rules.scheduling.future_capacity import FutureCapacity, without
+from jobs.rules.scheduling.resource_requests import JobRequest
+from jobs.rules.scheduling.running_jobs import HostClaim, RunningJob
 
-_ends: Callable[[Running], float] = attrgetter("ends")
+_ends: Callable[[RunningJob], float] = attrgetter("ends")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,24 +28,24 @@ class Reservation:
     job: int
     at: float
     ends: float
-    seats: dict[int, list[Claim]]
+    seats: dict[int, list[HostClaim]]
     spare: dict[int, Amounts]
     last: tuple[int, ...]
     """The hosts that are the last to have room."""
     open_now: int
     """How many hosts have room now."""
 
-    def as_running(self) -> Running:
+    def as_running(self) -> RunningJob:
         claims = tuple(claim for each in self.seats.values() for claim in each)
-        return Running(self.job, self.ends, claims)
+        return RunningJob(self.job, self.ends, claims)
 
 
-def reservation(
-    house: House,
-    running: Sequence[Running],
+def find_reservation(
+    house: CapacityIndex,
+    running: Sequence[RunningJob],
     promised: Sequence[Reservation],
     job: int,
-    asks: Asks,
+    asks: JobRequest,
     location: str,
     now: float,
     lasts_s: float,
@@ -54,7 +54,7 @@ def reservation(
 
     None: nobody can know.
     """
-    stock = Stock(house, asks, location)
+    stock = FutureCapacity(house, asks, location)
     for other in promised:
         stock.change(other.as_running().claims, -1)
     open_now = stock.hosts_with_room()
@@ -73,7 +73,10 @@ def reservation(
 
 
 def _released(
-    stock: Stock, running: Sequence[Running], promised: Sequence[Reservation], since: dict[int, float]
+    stock: FutureCapacity,
+    running: Sequence[RunningJob],
+    promised: Sequence[Reservation],
+    since: dict[int, float],
 ) -> float:
     """Let everything end in its order until the job fits; when that is, or -1."""
     also = sorted((each.as_running() for each in promised), key=_ends)

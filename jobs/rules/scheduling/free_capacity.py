@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from jobs.rules.scheduling.topology import choose
-from jobs.rules.scheduling.views import ANYWHERE, Ask, HostView, Seat
+from jobs.rules.scheduling.topology import choose_gpus
+from jobs.rules.scheduling.views import ANYWHERE, HostView, Placement, ReplicaRequest
 from jobs.rules.spec.machine_types import Needs
 
 EPSILON = 1e-6
@@ -55,14 +55,14 @@ def _slots(needs: Needs, cpus: float, memory_mb: int, gpus: int) -> int:
 
 
 @dataclass(slots=True)
-class Guard:
+class ReservationGuard:
     """Of this host's things, what is not spoken for at `at`: the start of a reservation."""
 
     at: float
     spare: Amounts
 
 
-class Room:
+class HostCapacity:
     __slots__ = ("cpus", "gpus", "guards", "host", "id", "memory_mb", "ports")
 
     def __init__(self, host: HostView) -> None:
@@ -72,7 +72,7 @@ class Room:
         self.memory_mb = host.memory_mb - host.used_memory_mb
         self.ports = set(host.used_ports)
         self.gpus: dict[str, list[tuple[int, str]]] = {}
-        self.guards: list[Guard] = []
+        self.guards: list[ReservationGuard] = []
         used = host.used_gpus
         for gpu in host.gpus:
             kind = gpu.accelerator_type
@@ -114,11 +114,11 @@ class Room:
         if not needs.gpus:
             return ()
         free = self.gpus[needs.accelerator_type]
-        chosen = choose([uuid for _, uuid in free], needs.gpus, self.host.topology)
+        chosen = choose_gpus([uuid for _, uuid in free], needs.gpus, self.host.topology)
         self.gpus[needs.accelerator_type] = [each for each in free if each[1] not in chosen]
         return chosen
 
-    def give(self, needs: Needs, seat: Seat, ends: float) -> None:
+    def give(self, needs: Needs, seat: Placement, ends: float) -> None:
         """As if it had never been taken."""
         self.cpus += needs.cpus
         self.memory_mb += needs.memory_mb
@@ -151,19 +151,19 @@ Where = tuple[tuple[str, str, bool], int]
 _by_id = attrgetter("id")
 
 
-class Buckets:
+class CapacityBuckets:
     """The rooms of one location by how much of one thing is free in them, and then by their ids."""
 
     def __init__(self) -> None:
-        self._levels: dict[int, list[Room]] = {}
+        self._levels: dict[int, list[HostCapacity]] = {}
 
-    def put(self, level: int, room: Room) -> None:
+    def put(self, level: int, room: HostCapacity) -> None:
         if level in self._levels:
             insort(self._levels[level], room, key=_by_id)
         else:
             self._levels[level] = [room]
 
-    def take(self, level: int, room: Room) -> None:
+    def take(self, level: int, room: HostCapacity) -> None:
         rooms = self._levels[level]
         del rooms[bisect_left(rooms, room.id, key=_by_id)]
         if not rooms:
@@ -172,7 +172,7 @@ class Buckets:
     def levels(self, least: int) -> list[int]:
         return [level for level in self._levels if level >= least]
 
-    def at(self, level: int) -> Sequence[Room]:
+    def at(self, level: int) -> Sequence[HostCapacity]:
         return self._levels.get(level, ())
 
     def fit(self, each: int) -> int:
@@ -188,15 +188,15 @@ class Buckets:
         return sum(level * len(rooms) for level, rooms in self._levels.items() if level > 0)
 
 
-class House:
+class CapacityIndex:
     """All rooms, filed by location, by what they have, and by whether they are guarded."""
 
     def __init__(self, hosts: Iterable[HostView]) -> None:
         # In the order of their names' numbers, so that the order in which rows came changes nothing.
-        self.rooms = {host.id: Room(host) for host in sorted(hosts, key=lambda host: host.id)}
+        self.rooms = {host.id: HostCapacity(host) for host in sorted(hosts, key=lambda host: host.id)}
         self.unfit = any(room.host.unfit for room in self.rooms.values())
         self.locations = sorted({room.host.location for room in self.rooms.values()})
-        self._buckets: dict[tuple[str, str, bool], Buckets] = {}
+        self._buckets: dict[tuple[str, str, bool], CapacityBuckets] = {}
         self._having: dict[tuple[str, tuple[str, ...]], frozenset[int]] = {}
         # By location and kind of GPU; by the empty kind, all of a location.
         self._with: dict[tuple[str, str], set[int]] = {}
@@ -206,7 +206,9 @@ class House:
             for where in _where(room):
                 self._file(room, where)
 
-    def candidates(self, needs: Needs, location: str, backfill: bool, fullest: bool = True) -> Iterator[Room]:
+    def candidates(
+        self, needs: Needs, location: str, backfill: bool, fullest: bool = True
+    ) -> Iterator[HostCapacity]:
         """Rooms with enough of what counts most, the fullest first (or the emptiest).
 
         Who is gone before any reservation begins (`backfill`) goes to guarded rooms first: others cannot.
@@ -239,15 +241,15 @@ class House:
         groups = [group for kind in kinds for group in self.all_groups(kind, location)]
         return sum(group.fit(needs.gpus or int(needs.cpus)) for group in groups)
 
-    def groups(self, kind: str, location: str, guarded: bool) -> list[Buckets]:
+    def groups(self, kind: str, location: str, guarded: bool) -> list[CapacityBuckets]:
         places = self.locations if location in ANYWHERE else (location,)
         keys = [(place, kind, guarded) for place in places]
         return [self._buckets[key] for key in keys if key in self._buckets]
 
-    def all_groups(self, kind: str, location: str) -> list[Buckets]:
+    def all_groups(self, kind: str, location: str) -> list[CapacityBuckets]:
         return [*self.groups(kind, location, False), *self.groups(kind, location, True)]
 
-    def there(self, location: str) -> Iterator[Room]:
+    def there(self, location: str) -> Iterator[HostCapacity]:
         """The rooms of a location."""
         return (room for room in self.rooms.values() if location in (*ANYWHERE, room.host.location))
 
@@ -262,10 +264,12 @@ class House:
             self._having[key] = frozenset().union(*found)
         return self._having[key]
 
-    def seat(self, room: Room, asks: Sequence[Ask], ports: range, spread: int, ends: float) -> list[Seat]:
+    def seat(
+        self, room: HostCapacity, asks: Sequence[ReplicaRequest], ports: range, spread: int, ends: float
+    ) -> list[Placement]:
         """For each the first free port from `spread` on."""
         start, count = spread % len(ports), len(ports)
-        seats: list[Seat] = []
+        seats: list[Placement] = []
         before, step = _where(room), 0
         for ask in asks:
             while (port := ports[(start + step) % count]) in room.ports:
@@ -273,11 +277,11 @@ class House:
                 if step >= count:
                     raise ValueError("no port is free")
             gpus = room.take(ask.needs, port, ends)
-            seats.append(Seat(ask.replica, room.id, gpus, port))
+            seats.append(Placement(ask.replica, room.id, gpus, port))
         self._refile(room, before)
         return seats
 
-    def unseat(self, room: Room, ask: Ask, seat: Seat, ends: float) -> None:
+    def unseat(self, room: HostCapacity, ask: ReplicaRequest, seat: Placement, ends: float) -> None:
         before = _where(room)
         room.give(ask.needs, seat, ends)
         self._refile(room, before)
@@ -287,28 +291,28 @@ class House:
         for host, amounts in spare.items():
             room = self.rooms[host]
             before = _where(room)
-            room.guards.append(Guard(at, amounts))
+            room.guards.append(ReservationGuard(at, amounts))
             self._refile(room, before)
 
     def close(self, hosts: Iterable[int], at: float) -> None:
         """Nothing more is placed on these hosts for anybody who would still be there at `at`."""
         self.guard({host: Amounts(0.0, 0, {}) for host in hosts}, at)
 
-    def _refile(self, room: Room, before: Sequence[Where]) -> None:
+    def _refile(self, room: HostCapacity, before: Sequence[Where]) -> None:
         """A room has more or less of what it had: most of where it is filed stays."""
         for (key, level), after in zip(before, _where(room), strict=True):
             if (key, level) != after:
                 self._buckets[key].take(level, room)
                 self._file(room, after)
 
-    def _file(self, room: Room, where: Where) -> None:
+    def _file(self, room: HostCapacity, where: Where) -> None:
         key, level = where
         if key not in self._buckets:
-            self._buckets[key] = Buckets()
+            self._buckets[key] = CapacityBuckets()
         self._buckets[key].put(level, room)
 
 
-def _where(room: Room) -> list[Where]:
+def _where(room: HostCapacity) -> list[Where]:
     place, guarded = room.host.location, bool(room.guards)
     cpus = CPUS_BESIDE_GPUS if room.gpus else CPUS
     where: list[Where] = [((place, cpus, guarded), int(room.cpus + EPSILON))]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from jobs.rules.scheduling.free_capacity import Amounts, Guard, House
-from jobs.rules.scheduling.resource_requests import Asks
-from jobs.rules.scheduling.running_jobs import Claim
+from jobs.rules.scheduling.free_capacity import Amounts, CapacityIndex, ReservationGuard
+from jobs.rules.scheduling.resource_requests import JobRequest
+from jobs.rules.scheduling.running_jobs import HostClaim
 from jobs.rules.spec.machine_types import Needs
 
 
 @dataclass(slots=True)
-class _Size:
+class _ReplicaSize:
     """Replicas that need the same, and how many more of them there is room for, by host and in all."""
 
     needs: Needs
@@ -21,16 +21,18 @@ class _Size:
     total: int = 0
 
 
-class Stock:
+class FutureCapacity:
     """Of one location, for one job. `ends`: only what it may hold until then, next to what is reserved."""
 
-    def __init__(self, house: House, asks: Asks, location: str, ends: float | None = None) -> None:
+    def __init__(
+        self, house: CapacityIndex, asks: JobRequest, location: str, ends: float | None = None
+    ) -> None:
         self._sizes = sorted(
-            (_Size(*size) for size in asks.sizes),
+            (_ReplicaSize(*size) for size in asks.sizes),
             key=lambda size: (-size.needs.gpus, -size.needs.cpus, -size.needs.memory_mb),
         )
         self.free: dict[int, Amounts] = {}
-        self.guards: dict[int, list[Guard]] = {}
+        self.guards: dict[int, list[ReservationGuard]] = {}
         self._house, self._ends = house, ends
         self._there = house.having(asks.hosts_with, location)
         # Hosts on which nothing is free now are looked at when something of them is given back.
@@ -48,7 +50,9 @@ class Stock:
         self.free[host] = room.amounts()
         if self._ends is not None and room.guards:
             self.guards[host] = [
-                Guard(guard.at, guard.spare.copy()) for guard in room.guards if self._ends > guard.at
+                ReservationGuard(guard.at, guard.spare.copy())
+                for guard in room.guards
+                if self._ends > guard.at
             ]
         self._count(host)
         return True
@@ -64,7 +68,7 @@ class Stock:
                 more |= slots > before
         return more
 
-    def change(self, claims: Iterable[Claim], sign: int = 1, until: float | None = None) -> bool:
+    def change(self, claims: Iterable[HostClaim], sign: int = 1, until: float | None = None) -> bool:
         """They give it back (or take it again). `until`: when they would have given it back anyway.
 
         Whether there is now more for this job on any host.
@@ -92,15 +96,17 @@ class Stock:
         """How many hosts have room for a replica of the largest size."""
         return sum(slots > 0 for slots in self._sizes[0].slots.values())
 
-    def seats(self, order: Sequence[int]) -> dict[int, list[Claim]] | None:
+    def seats(self, order: Sequence[int]) -> dict[int, list[HostClaim]] | None:
         """What the job would hold on which host, if the hosts are filled in this order."""
         by_cpus = sorted(
             self._sizes, key=lambda size: (-size.needs.cpus, -size.needs.memory_mb, -size.needs.gpus)
         )
         return self._filled(order, self._sizes) or self._filled(order, by_cpus)
 
-    def _filled(self, order: Sequence[int], sizes: Sequence[_Size]) -> dict[int, list[Claim]] | None:
-        seats: dict[int, list[Claim]] = {}
+    def _filled(
+        self, order: Sequence[int], sizes: Sequence[_ReplicaSize]
+    ) -> dict[int, list[HostClaim]] | None:
+        seats: dict[int, list[HostClaim]] = {}
         for size in sizes:
             needs, left = size.needs, size.count
             for host in order:
@@ -111,14 +117,14 @@ class Stock:
                 room = self._beside(host, needs, seated) if seated else size.slots.get(host, 0)
                 there = min(room, left)
                 if there:
-                    claim = Claim(host, needs.cpus, needs.memory_mb, needs.accelerator_type, needs.gpus)
+                    claim = HostClaim(host, needs.cpus, needs.memory_mb, needs.accelerator_type, needs.gpus)
                     seats.setdefault(host, []).extend([claim] * there)
                     left -= there
             if left:
                 return None
         return seats
 
-    def _beside(self, host: int, needs: Needs, claims: Sequence[Claim]) -> int:
+    def _beside(self, host: int, needs: Needs, claims: Sequence[HostClaim]) -> int:
         free = [self.free[host], *(guard.spare for guard in self.guards.get(host, ()))]
         return min(without(each, claims).slots(needs) for each in free)
 
@@ -129,7 +135,7 @@ class Stock:
         return slots
 
 
-def without(amounts: Amounts, claims: Iterable[Claim]) -> Amounts:
+def without(amounts: Amounts, claims: Iterable[HostClaim]) -> Amounts:
     left = amounts.copy()
     for claim in claims:
         left.add(claim.cpus, claim.memory_mb, claim.kind, claim.gpus, -1)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from jobs.rules.scheduling import resource_requests as asking
 from jobs.rules.scheduling.fairness import EQUAL, Share
-from jobs.rules.spec.json_fields import Refused, Violation
+from jobs.rules.spec.json_fields import InvalidDocument, Violation
 
 LABEL = "trainyard-priority"
 PRIORITIES = {"high": 100, "normal": 0, "low": -100}
@@ -28,7 +28,7 @@ NORMAL = PRIORITIES["normal"]
 CHARGE_S = 3_600.0
 
 
-class Waiting(NamedTuple):
+class WaitingJob(NamedTuple):
     """A job that wants a place. Its id grows with its age; `timeout_s` is what is left of it."""
 
     job: int
@@ -49,16 +49,16 @@ def priority_of(labels: Mapping[str, str], highest: str = "high") -> int:
         return min(NORMAL, PRIORITIES[highest])
     if word not in PRIORITIES:
         known = "high, normal or low"
-        raise Refused((Violation(f"labels.{LABEL}", f"must be {known}, not {word!r}."),))
+        raise InvalidDocument((Violation(f"labels.{LABEL}", f"must be {known}, not {word!r}."),))
     return PRIORITIES[word]
 
 
 def in_order(
-    waiting: Iterable[Waiting], shares: Mapping[int, Share], held: Mapping[int, float]
-) -> list[Waiting]:
+    waiting: Iterable[WaitingJob], shares: Mapping[int, Share], held: Mapping[int, float]
+) -> list[WaitingJob]:
     """`held`: what the jobs of a project hold now, in GPUs."""
     by_age = sorted(waiting, key=attrgetter("job"))
-    classes: defaultdict[tuple[bool, int], list[Waiting]] = defaultdict(list)
+    classes: defaultdict[tuple[bool, int], list[WaitingJob]] = defaultdict(list)
     for key, each in zip(map(attrgetter("spot", "priority"), by_age), by_age, strict=True):
         classes[key].append(each)
     by_class = [classes[key] for key in sorted(classes, key=lambda key: (key[0], -key[1]))]
@@ -71,22 +71,22 @@ def in_order(
         / weights[project]
         for project in projects
     }
-    found: list[Waiting] = []
+    found: list[WaitingJob] = []
     for one in by_class:
         found += _by_charge(one, weights, charged)
     return found
 
 
 def _by_charge(
-    by_age: Sequence[Waiting], weights: Mapping[int, float], charged: dict[int, float]
-) -> list[Waiting]:
+    by_age: Sequence[WaitingJob], weights: Mapping[int, float], charged: dict[int, float]
+) -> list[WaitingJob]:
     """Those of one class, each at what its project is charged with before it."""
     charges = []
     costs: dict[str, float] = {}
     for project, asks in map(attrgetter("project", "asks"), by_age):
         cost = costs.get(asks)
         if cost is None:
-            cost = costs[asks] = asking.read(asks).weight * CHARGE_S
+            cost = costs[asks] = asking.decode_request(asks).weight * CHARGE_S
         charge = charged[project]
         charges.append(charge)
         charged[project] = charge + cost / weights[project]

@@ -17,31 +17,31 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from jobs.rules.scheduling.free_capacity import CPUS, CPUS_BESIDE_GPUS, NEVER, House, Room
+from jobs.rules.scheduling.free_capacity import CPUS, CPUS_BESIDE_GPUS, NEVER, CapacityIndex, HostCapacity
 from jobs.rules.scheduling.views import (
     ANYWHERE,
-    Ask,
     Gang,
     GpuView,
     HostView,
-    Lacking,
-    Seat,
-    cpu_words,
-    words,
+    NoCapacity,
+    Placement,
+    ReplicaRequest,
+    cpu_text,
+    needs_text,
 )
 from jobs.rules.spec.machine_types import Needs
 
 __all__ = [
     "ANYWHERE",
-    "Ask",
+    "ReplicaRequest",
     "Gang",
     "GpuView",
     "HostView",
-    "Lacking",
+    "NoCapacity",
     "Placer",
-    "Seat",
+    "Placement",
     "never_fits",
-    "words",
+    "needs_text",
 ]
 
 # How many rooms a search may look at: a pass over the queue must stay quick, a submit may think a little.
@@ -49,14 +49,14 @@ _STEPS_IN_A_PASS = 2_000
 _STEPS_AT_SUBMIT = 50_000
 _DEEPEST_SEARCH = 200
 
-Taken = list[tuple[Room, Ask, Seat]]
+Taken = list[tuple[HostCapacity, ReplicaRequest, Placement]]
 
 
 class Placer:
     """Places jobs one after the other; each takes its room from those that follow."""
 
     def __init__(self, hosts: Sequence[HostView], port_range: range) -> None:
-        self.house = House(hosts)
+        self.house = CapacityIndex(hosts)
         self.ports = port_range
         self._spread = 0
         self._ends = NEVER
@@ -64,23 +64,23 @@ class Placer:
 
     def place(
         self,
-        asks: Sequence[Ask],
+        asks: Sequence[ReplicaRequest],
         location: str,
         spread: int = 0,
         ends: float = NEVER,
         backfill: bool = False,
-    ) -> tuple[Seat, ...] | Lacking:
+    ) -> tuple[Placement, ...] | NoCapacity:
         """Seats for all, in the order of the asks, or why there are none.
 
         `spread` varies the port tried first; `ends` is until when the job may stay; `backfill`: it is gone before
         anything that is reserved begins.
         """
         seats = self.find(Gang(asks), location, spread, ends, backfill)
-        return Lacking(self.why(asks, location)) if seats is None else seats
+        return NoCapacity(self.why(asks, location)) if seats is None else seats
 
     def find(
         self, gang: Gang, location: str, spread: int, ends: float, backfill: bool
-    ) -> tuple[Seat, ...] | None:
+    ) -> tuple[Placement, ...] | None:
         """The same, without words."""
         if not all(self.house.at_most(needs, location) >= count for needs, count in gang.counts):
             return None
@@ -89,7 +89,7 @@ class Placer:
 
     # -- finding --
 
-    def _seats(self, gang: Gang, location: str, steps: int) -> tuple[tuple[Seat, ...] | None, bool]:
+    def _seats(self, gang: Gang, location: str, steps: int) -> tuple[tuple[Placement, ...] | None, bool]:
         """Seats if they were found; else None, and whether it is sure that there are none."""
         if not all(self.house.might_hold(needs, location) for needs in gang.sizes):
             return None, True
@@ -104,7 +104,9 @@ class Placer:
             return None, sure
         return tuple(found[ask.replica] for ask in gang.asks), True
 
-    def _together(self, asks: Sequence[Ask], whole: Needs | None, location: str) -> dict[str, Seat] | None:
+    def _together(
+        self, asks: Sequence[ReplicaRequest], whole: Needs | None, location: str
+    ) -> dict[str, Placement] | None:
         """On one host if there is one, else on few: where all that is left fits, or the host that takes the most."""
         room = self._first(whole, location, len(asks)) if whole is not None else None
         if room is not None:
@@ -122,13 +124,13 @@ class Placer:
                 del left[:count]
         return self._write(taken)
 
-    def _next(self, needs: Needs, count: int, location: str) -> Room | None:
+    def _next(self, needs: Needs, count: int, location: str) -> HostCapacity | None:
         if count > 1:
             whole = self._first(_times(needs, count), location, count)
             return whole or next(self._candidates(needs, location, fullest=False), None)
         return self._first(needs, location)
 
-    def _one_by_one(self, asks: Sequence[Ask], location: str) -> dict[str, Seat] | None:
+    def _one_by_one(self, asks: Sequence[ReplicaRequest], location: str) -> dict[str, Placement] | None:
         taken: Taken = []
         for ask in asks:
             room = self._first(ask.needs, location)
@@ -138,16 +140,18 @@ class Placer:
             taken.append((room, ask, self._seat(room, ask)))
         return self._write(taken)
 
-    def _search(self, asks: Sequence[Ask], location: str, steps: int) -> tuple[dict[str, Seat] | None, bool]:
+    def _search(
+        self, asks: Sequence[ReplicaRequest], location: str, steps: int
+    ) -> tuple[dict[str, Placement] | None, bool]:
         """Every way to seat unequal asks, one room of a shape for all of that shape, until the steps are used up."""
         left = steps
 
-        def seat_from(position: int) -> dict[str, Seat] | None:
+        def seat_from(position: int) -> dict[str, Placement] | None:
             nonlocal left
             if position == len(asks):
                 return {}
             ask = asks[position]
-            shapes: dict[tuple[object, ...], Room] = {}
+            shapes: dict[tuple[object, ...], HostCapacity] = {}
             for room in self._candidates(ask.needs, location):
                 left -= 1
                 if left < 0:
@@ -166,22 +170,22 @@ class Placer:
         found = seat_from(0)
         return found, found is not None or left >= 0
 
-    def _first(self, needs: Needs, location: str, seats: int = 1) -> Room | None:
+    def _first(self, needs: Needs, location: str, seats: int = 1) -> HostCapacity | None:
         return next(self._candidates(needs, location, seats=seats), None)
 
     def _candidates(
         self, needs: Needs, location: str, fullest: bool = True, seats: int = 1
-    ) -> Iterator[Room]:
+    ) -> Iterator[HostCapacity]:
         """The rooms that fit, best fit first."""
         rooms = self.house.candidates(needs, location, self._backfill, fullest)
         return (room for room in rooms if room.fits(needs, self.ports, self._ends, seats))
 
     # -- taking and giving back --
 
-    def _seat(self, room: Room, ask: Ask) -> Seat:
+    def _seat(self, room: HostCapacity, ask: ReplicaRequest) -> Placement:
         return self.house.seat(room, [ask], self.ports, self._spread, self._ends)[0]
 
-    def _seat_all(self, room: Room, asks: Sequence[Ask]) -> Taken:
+    def _seat_all(self, room: HostCapacity, asks: Sequence[ReplicaRequest]) -> Taken:
         seats = self.house.seat(room, asks, self.ports, self._spread, self._ends)
         return [(room, ask, seat) for ask, seat in zip(asks, seats, strict=True)]
 
@@ -190,18 +194,18 @@ class Placer:
             self.house.unseat(room, ask, seat, self._ends)
 
     @staticmethod
-    def _write(taken: Taken) -> dict[str, Seat]:
+    def _write(taken: Taken) -> dict[str, Placement]:
         return {ask.replica: seat for _, ask, seat in taken}
 
     # -- words --
 
-    def why(self, asks: Sequence[Ask], location: str) -> str:
+    def why(self, asks: Sequence[ReplicaRequest], location: str) -> str:
         wanted = Counter(ask.needs for ask in asks)
         where = "" if location in ANYWHERE else f" in {location}"
-        needed = ", ".join(f"{count} x {words(needs)}" for needs, count in wanted.items())
+        needed = ", ".join(f"{count} x {needs_text(needs)}" for needs, count in wanted.items())
         return f"Needs {needed}{where}; {self._free(asks, location)}."
 
-    def _free(self, asks: Sequence[Ask], location: str) -> str:
+    def _free(self, asks: Sequence[ReplicaRequest], location: str) -> str:
         house = self.house
         groups = [*house.all_groups(CPUS, location), *house.all_groups(CPUS_BESIDE_GPUS, location)]
         if not groups:
@@ -214,7 +218,7 @@ class Placer:
             unfit = self._out_of_use(kind, location)
             parts.append(f"{total} {kind} free, at most {most} on one host{unfit}")
         total, most = sum(group.total for group in groups), max(group.most for group in groups)
-        parts.append(f"{cpu_words(total)} free, at most {max(most, 0):g} on one host")
+        parts.append(f"{cpu_text(total)} free, at most {max(most, 0):g} on one host")
         if any(ask.needs.memory_mb for ask in asks):
             most_mb = max(room.memory_mb for room in house.there(location))
             parts.append(f"at most {max(most_mb, 0)} MB of memory are free on one host")
@@ -232,7 +236,7 @@ def _times(needs: Needs, count: int) -> Needs:
     return Needs(needs.cpus * count, needs.memory_mb * count, needs.accelerator_type, needs.gpus * count)
 
 
-def never_fits(asks: Sequence[Ask], hosts: Sequence[HostView], location: str) -> str | None:
+def never_fits(asks: Sequence[ReplicaRequest], hosts: Sequence[HostView], location: str) -> str | None:
     """Why these hosts could not hold the job even if all of them were empty; None when they could, or perhaps could."""
     empty = [
         HostView(host.id, host.name, host.location, host.address, host.cpus, host.memory_mb, host.gpus)

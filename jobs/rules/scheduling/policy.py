@@ -20,16 +20,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jobs.rules.scheduling import resource_requests
-from jobs.rules.scheduling.backfill import Reservation, reservation
+from jobs.rules.scheduling.backfill import Reservation, find_reservation
 from jobs.rules.scheduling.fairness import Share
-from jobs.rules.scheduling.order import Waiting, in_order
+from jobs.rules.scheduling.order import WaitingJob, in_order
 from jobs.rules.scheduling.placement import Placer
-from jobs.rules.scheduling.preemption import victims
-from jobs.rules.scheduling.quota import Book
-from jobs.rules.scheduling.quota_reservations import Pledges
-from jobs.rules.scheduling.running_jobs import Claim, Occupants, Running
-from jobs.rules.scheduling.time_text import moment, whole_minute
-from jobs.rules.scheduling.views import HostView, Seat
+from jobs.rules.scheduling.preemption import choose_victims
+from jobs.rules.scheduling.quota import QuotaLedger
+from jobs.rules.scheduling.quota_reservations import QuotaReservations
+from jobs.rules.scheduling.running_jobs import HostClaim, RunningJob, RunningJobs
+from jobs.rules.scheduling.time_text import moment_text, whole_minute
+from jobs.rules.scheduling.views import HostView, Placement
 
 BEHIND = "Waits for its turn: earlier jobs wait for the same hosts."
 KEPT = "Waits for its turn: what it needs of the quota is kept for an earlier job."
@@ -38,31 +38,31 @@ MAKING_ROOM = "Its place is being made free"
 PORTS_APART = 101
 # After its timeout a job may take this long to be over: the stop, its grace, the proof.
 AFTER_TIMEOUT_S = 120.0
-MOST_PLACED = 200
+MAX_PLACED = 200
 # So many hosts and jobs on them may the searches of a pass look at; and so many those for jobs behind the first.
-MOST_WORK, MOST_WORK_BEHIND = 60_000, 30_000
+MAX_WORK, MAX_WORK_BEHIND = 60_000, 30_000
 # On a very large floor more: so many looks at all of it.
-MOST_WHOLE_LOOKS = 8
-MOST_LOOKS_BEHIND = 12
+MAX_WHOLE_LOOKS = 8
+MAX_LOOKS_BEHIND = 12
 # So many jobs of a kind of which nobody can know when they start (a host that they need is away) are looked at.
-MOST_UNKNOWN = 4
+MAX_UNKNOWN = 4
 NAMED_HOSTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class ClusterView:
     """What there is: hosts, and what runs on them. `held`: the GPUs that each project holds."""
 
     hosts: Sequence[HostView]
     ports: range
-    running: Sequence[Running] = ()
+    running: Sequence[RunningJob] = ()
     shares: Mapping[int, Share] = field(default_factory=dict)
     held: Mapping[int, float] = field(default_factory=dict)
     grace_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Preempted:
+class Preemption:
     """A SPOT job that is to make room for another."""
 
     job: int
@@ -70,22 +70,26 @@ class Preempted:
 
 
 @dataclass(slots=True)
-class Served:
+class QueueDecision:
     """The decision. `starts`: when a job starts at the latest, where that is known. `more`: decide again at once."""
 
-    placed: list[tuple[Waiting, tuple[Seat, ...]]] = field(default_factory=list)
+    placed: list[tuple[WaitingJob, tuple[Placement, ...]]] = field(default_factory=list)
     reasons: dict[int, str] = field(default_factory=dict)
     starts: dict[int, float] = field(default_factory=dict)
-    preempted: list[Preempted] = field(default_factory=list)
+    preempted: list[Preemption] = field(default_factory=list)
     reserved: list[Reservation] = field(default_factory=list)
     over_quota: set[int] = field(default_factory=set)
     more: bool = False
 
 
-def serve(
-    ground: Ground, waiting: Sequence[Waiting], book: Book, now: float, most_placed: int = MOST_PLACED
-) -> Served:
-    server = _Server(ground, book, now)
+def decide_queue(
+    ground: ClusterView,
+    waiting: Sequence[WaitingJob],
+    book: QuotaLedger,
+    now: float,
+    most_placed: int = MAX_PLACED,
+) -> QueueDecision:
+    server = _QueueDecider(ground, book, now)
     for each in in_order(waiting, ground.shares, ground.held):
         if len(server.served.placed) >= most_placed:
             server.served.more = True
@@ -95,10 +99,10 @@ def serve(
 
 
 # What is wanted where: the jobs of a family wait for the same GPUs.
-Family = tuple[str, tuple[str, ...]]
+HostFamily = tuple[str, tuple[str, ...]]
 
 
-class _Area:
+class _HostArea:
     """The hosts on which a job may find a place, when somebody will have one there, and what was refused for room.
 
     `full`: what was asked for and had no place, by how many of these moments it would outlive.
@@ -108,7 +112,7 @@ class _Area:
 
     def __init__(self, hosts: frozenset[int], moments: list[float]) -> None:
         self.hosts, self.moments = hosts, moments
-        self.full: list[set[_Want]] = [set() for _ in range(len(moments) + 1)]
+        self.full: list[set[_RequestMemory]] = [set() for _ in range(len(moments) + 1)]
 
     def expect(self, at: float) -> None:
         """One moment more."""
@@ -116,17 +120,17 @@ class _Area:
         self.full = [set() for _ in range(len(self.moments) + 1)]
 
 
-class _Want:
+class _RequestMemory:
     """What is asked for by jobs that ask for the same."""
 
     __slots__ = ("areas", "read")
 
     def __init__(self, asked: str) -> None:
-        self.read = resource_requests.read(asked)
-        self.areas: dict[str, _Area] = {}
+        self.read = resource_requests.decode_request(asked)
+        self.areas: dict[str, _HostArea] = {}
 
 
-class _Purse:
+class _QuotaMemory:
     """What those whose jobs count against the same limits were told: what is within quota, and why something is not.
 
     `free`: no limit says anything about jobs that need other GPUs than `limited`.
@@ -134,41 +138,41 @@ class _Purse:
 
     __slots__ = ("free", "limited", "over", "owner", "project", "within")
 
-    def __init__(self, book: Book, project: int, owner: int | None) -> None:
+    def __init__(self, book: QuotaLedger, project: int, owner: int | None) -> None:
         self.project, self.owner = project, owner
         limits = [account.limits for account in book.accounts(project, owner)]
         self.free = not any(each.concern({}) for each in limits)
         self.limited = frozenset(kind for each in limits for kind in each.gpus)
-        self.within: set[_Want] = set()
+        self.within: set[_RequestMemory] = set()
         # What a project holds only grows within a pass: a refusal holds until its end.
-        self.over: dict[_Want, str] = {}
+        self.over: dict[_RequestMemory, str] = {}
 
-    def unlimited(self, want: _Want) -> bool:
+    def unlimited(self, want: _RequestMemory) -> bool:
         return self.free and self.limited.isdisjoint(want.read.kinds)
 
 
-class _Server:
-    def __init__(self, ground: Ground, book: Book, now: float) -> None:
+class _QueueDecider:
+    def __init__(self, ground: ClusterView, book: QuotaLedger, now: float) -> None:
         self.ground, self.book, self.now = ground, book, now
-        self.served = Served()
+        self.served = QueueDecision()
         self.placer = Placer(ground.hosts, ground.ports)
-        self.occupants = Occupants(ground.running)
-        self.pledges = Pledges(book, self.occupants)
+        self.occupants = RunningJobs(ground.running)
+        self.pledges = QuotaReservations(book, self.occupants)
         self.stopping = any(each.stopping for each in self.occupants.all)
         self.spots = {each.job for each in self.occupants.all if each.spot and not each.stopping}
         self.work = 0
-        self.most_work = max(MOST_WORK, MOST_WHOLE_LOOKS * (len(ground.hosts) + len(self.occupants.all)))
+        self.most_work = max(MAX_WORK, MAX_WHOLE_LOOKS * (len(ground.hosts) + len(self.occupants.all)))
         self.looks_behind = 0
-        self.unknown: dict[Family, int] = {}
+        self.unknown: dict[HostFamily, int] = {}
         self.names = {host.id: host.name for host in ground.hosts}
-        self.wants: dict[str, _Want] = {}
-        self.purses: dict[tuple[int, int | None], _Purse] = {}
-        self.areas: dict[Family, _Area] = {}
-        self.families: set[Family] = set()
+        self.wants: dict[str, _RequestMemory] = {}
+        self.purses: dict[tuple[int, int | None], _QuotaMemory] = {}
+        self.areas: dict[HostFamily, _HostArea] = {}
+        self.families: set[HostFamily] = set()
         # Where somebody waits for whom nobody can make room: what is freed there is theirs first.
         self.stuck: set[tuple[str, str]] = set()
 
-    def offer(self, each: Waiting) -> None:
+    def offer(self, each: WaitingJob) -> None:
         """Most of a long queue leaves this at the second `return`."""
         job, project, owner, location, asked, timeout_s, *_ = each
         want = self.wants.get(asked) or self._want(asked)
@@ -195,28 +199,28 @@ class _Server:
             self.served.reasons[job] = blocked
             area.full[bisect_left(area.moments, ends)].add(want)
 
-    def _want(self, asked: str) -> _Want:
-        want = self.wants[asked] = _Want(asked)
+    def _want(self, asked: str) -> _RequestMemory:
+        want = self.wants[asked] = _RequestMemory(asked)
         return want
 
-    def _purse(self, project: int, owner: int | None) -> _Purse:
+    def _purse(self, project: int, owner: int | None) -> _QuotaMemory:
         """People without a limit of their own are all alike, which spares most questions."""
         payer = owner if (project, owner) in self.book.members else None
         if (project, payer) not in self.purses:
-            self.purses[project, payer] = _Purse(self.book, project, payer)
+            self.purses[project, payer] = _QuotaMemory(self.book, project, payer)
         purse = self.purses[project, owner] = self.purses[project, payer]
         return purse
 
-    def _area(self, want: _Want, location: str) -> _Area:
+    def _area(self, want: _RequestMemory, location: str) -> _HostArea:
         key = (location, want.read.hosts_with)
         if key not in self.areas:
             hosts = self.placer.house.having(want.read.hosts_with, location)
             at = [one.at for one in self.served.reserved if not hosts.isdisjoint(one.seats)]
-            self.areas[key] = _Area(hosts, sorted(at))
+            self.areas[key] = _HostArea(hosts, sorted(at))
         area = want.areas[location] = self.areas[key]
         return area
 
-    def _over_quota(self, purse: _Purse, want: _Want) -> str:
+    def _over_quota(self, purse: _QuotaMemory, want: _RequestMemory) -> str:
         if want in purse.over:
             return purse.over[want]
         gpus = want.read.gpus
@@ -228,7 +232,7 @@ class _Server:
         purse.over[want] = f"Waits for quota: {why}."
         return purse.over[want]
 
-    def _place(self, each: Waiting, want: _Want, ends: float, backfill: bool) -> str | None:
+    def _place(self, each: WaitingJob, want: _RequestMemory, ends: float, backfill: bool) -> str | None:
         """None when it has its place, else why it has none."""
         wanted = want.read
         spread = each.job + PORTS_APART * each.attempt
@@ -243,18 +247,18 @@ class _Server:
         self.served.placed.append((each, seats))
         needs = {ask.replica: ask.needs for ask in wanted.each()}
         claims = tuple(
-            Claim(seat.host_id, of.cpus, of.memory_mb, of.accelerator_type, of.gpus)
+            HostClaim(seat.host_id, of.cpus, of.memory_mb, of.accelerator_type, of.gpus)
             for seat in seats
             for of in (needs[seat.replica],)
         )
         self.occupants.add(
-            Running(each.job, ends, claims, each.spot, self.now, False, each.project, each.owner)
+            RunningJob(each.job, ends, claims, each.spot, self.now, False, each.project, each.owner)
         )
         return None
 
     # -- blocked --
 
-    def _blocked(self, each: Waiting, want: _Want, ends: float) -> str:
+    def _blocked(self, each: WaitingJob, want: _RequestMemory, ends: float) -> str:
         family = (each.location, want.read.kinds)
         first = family not in self.families
         wants = {(each.location, kind) for kind in want.read.kinds or ("",)}
@@ -285,9 +289,9 @@ class _Server:
         return self._explained(lacking, kept, soon)
 
     def _time_behind(self) -> bool:
-        return self.work < MOST_WORK_BEHIND and self.looks_behind < MOST_LOOKS_BEHIND
+        return self.work < MAX_WORK_BEHIND and self.looks_behind < MAX_LOOKS_BEHIND
 
-    def _look(self, area: _Area, family: Family, first: bool) -> Sequence[Running] | None:
+    def _look(self, area: _HostArea, family: HostFamily, first: bool) -> Sequence[RunningJob] | None:
         """Who is on its hosts, if there is time to look at them for the first of a family. Counts what is looked at."""
         if first and self.work >= self.most_work:
             return None
@@ -298,16 +302,16 @@ class _Server:
         self.work += len(area.hosts) + len(there)
         return there
 
-    def _not_known(self, area: _Area, family: Family, first: bool) -> None:
+    def _not_known(self, area: _HostArea, family: HostFamily, first: bool) -> None:
         """It may be the next one whose start can be known; or there was no time to look, and nobody may be first."""
         looked = self.unknown.get(family, 0)
-        if not first or 0 < looked < MOST_UNKNOWN:
+        if not first or 0 < looked < MAX_UNKNOWN:
             return
         self.families.add(family)
         if not looked:
             self.placer.house.close(area.hosts, self.now)
 
-    def _keep(self, each: Waiting, want: _Want, kept: Reservation) -> None:
+    def _keep(self, each: WaitingJob, want: _RequestMemory, kept: Reservation) -> None:
         """From now on those who come behind get only what does not delay it."""
         self.served.reserved.append(kept)
         for area in self.areas.values():
@@ -318,9 +322,9 @@ class _Server:
         self.pledges.reserve(each.project, each.owner, want.read.gpus, kept.at)
 
     def _reservation(
-        self, each: Waiting, want: _Want, area: _Area, there: Sequence[Running]
+        self, each: WaitingJob, want: _RequestMemory, area: _HostArea, there: Sequence[RunningJob]
     ) -> Reservation | None:
-        return reservation(
+        return find_reservation(
             self.placer.house,
             there,
             [one for one in self.served.reserved if not area.hosts.isdisjoint(one.seats)],
@@ -331,24 +335,26 @@ class _Server:
             each.timeout_s + AFTER_TIMEOUT_S,
         )
 
-    def _may_ask(self, each: Waiting, wants: set[tuple[str, str]]) -> bool:
+    def _may_ask(self, each: WaitingJob, wants: set[tuple[str, str]]) -> bool:
         """Not for somebody behind a job that goes on waiting: it would get the room, and all would begin anew."""
         return bool(self.spots) and not each.spot and wants.isdisjoint(self.stuck)
 
-    def _make_room(self, each: Waiting, want: _Want, ends: float, there: Sequence[Running]) -> bool:
+    def _make_room(
+        self, each: WaitingJob, want: _RequestMemory, ends: float, there: Sequence[RunningJob]
+    ) -> bool:
         """Are SPOT jobs stopped for it?"""
         spots = [one for one in there if one.job in self.spots]
         stopping = [one for one in there if one.stopping]
-        chosen = victims(self.placer.house, spots, stopping, want.read, each.location, self.now, ends)
+        chosen = choose_victims(self.placer.house, spots, stopping, want.read, each.location, self.now, ends)
         for one in chosen:
-            self.served.preempted.append(Preempted(one.job, each.job))
+            self.served.preempted.append(Preemption(one.job, each.job))
             self.spots.remove(one.job)
             self.occupants.remove(one)
             self.occupants.add(one._replace(ends=self.now + self.ground.grace_s, stopping=True))
         self.stopping = self.stopping or bool(chosen)
         return bool(chosen)
 
-    def _soon(self, kept: Reservation, there: Sequence[Running]) -> bool:
+    def _soon(self, kept: Reservation, there: Sequence[RunningJob]) -> bool:
         """Is it only waiting for those that are being stopped?"""
         return any(
             one.stopping and one.ends >= kept.at and any(claim.host in kept.seats for claim in one.claims)
@@ -366,5 +372,5 @@ class _Server:
         more = len(names) - NAMED_HOSTS
         told = ", ".join(names[:NAMED_HOSTS]) + (f" and {more} more" if more > 0 else "")
         frees = "frees" if len(names) == 1 else "free"
-        at = moment(kept.at, self.now)
+        at = moment_text(kept.at, self.now)
         return f"{text}; {hosts}; {told} {frees} by {at}."

@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jobs.rules.scheduling.free_capacity import House
-from jobs.rules.scheduling.future_capacity import Stock
-from jobs.rules.scheduling.resource_requests import Asks
-from jobs.rules.scheduling.running_jobs import Running
+from jobs.rules.scheduling.free_capacity import CapacityIndex
+from jobs.rules.scheduling.future_capacity import FutureCapacity
+from jobs.rules.scheduling.resource_requests import JobRequest
+from jobs.rules.scheduling.running_jobs import RunningJob
 
 
-def victims(
-    house: House,
-    spots: Sequence[Running],
-    stopping: Sequence[Running],
-    asks: Asks,
+def choose_victims(
+    house: CapacityIndex,
+    spots: Sequence[RunningJob],
+    stopping: Sequence[RunningJob],
+    asks: JobRequest,
     location: str,
     now: float,
     ends: float,
-) -> tuple[Running, ...]:
+) -> tuple[RunningJob, ...]:
     """Which SPOT jobs to stop for a job that may stay until `ends`; none if it would not help, or need not be."""
-    stock = Stock(house, asks, location, ends)
+    stock = FutureCapacity(house, asks, location, ends)
     for each in stopping:
         stock.change(each.claims, until=each.ends)
     if stock.enough():
@@ -42,12 +42,12 @@ def victims(
     return min(found, key=lambda chosen: (len(chosen), _lost(chosen, now)))
 
 
-def _fewest(stock: Stock, order: Sequence[Running], now: float) -> tuple[Running, ...]:
+def _fewest(stock: FutureCapacity, order: Sequence[RunningJob], now: float) -> tuple[RunningJob, ...]:
     """One after the other until it is enough; then whoever is not needed after all is left alone, dearest first.
 
     What those who are chosen hold is in stock afterwards.
     """
-    chosen: list[Running] = []
+    chosen: list[RunningJob] = []
     for each in order:
         if stock.enough():
             break
@@ -64,10 +64,10 @@ def _fewest(stock: Stock, order: Sequence[Running], now: float) -> tuple[Running
     return ()
 
 
-def _dearest(now: float) -> Callable[[Running], Any]:
+def _dearest(now: float) -> Callable[[RunningJob], Any]:
     return lambda each: (_lost([each], now), each.job)
 
 
-def _lost(chosen: Sequence[Running], now: float) -> float:
+def _lost(chosen: Sequence[RunningJob], now: float) -> float:
     """The work that is lost, in GPU-seconds (in seconds, where there are no GPUs)."""
     return sum(max(now - each.since, 0.0) * max(each.gpus, 1) for each in chosen)

@@ -60,7 +60,7 @@ class Use:
 
 
 @dataclass(slots=True)
-class Account:
+class QuotaAccount:
     """One project, or one member of one: what it may use and what it uses. `who` is how it is called in a reason."""
 
     who: str
@@ -101,14 +101,14 @@ class Account:
 
 
 @dataclass(slots=True)
-class Book:
+class QuotaLedger:
     """What everybody holds against their limits, kept true while a pass of the scheduler takes and gives.
 
     A project or member that is not in it has no limits. `gpus` is what a whole job needs, by accelerator type.
     """
 
-    projects: Mapping[int, Account] = field(default_factory=dict)
-    members: Mapping[tuple[int, int], Account] = field(default_factory=dict)
+    projects: Mapping[int, QuotaAccount] = field(default_factory=dict)
+    members: Mapping[tuple[int, int], QuotaAccount] = field(default_factory=dict)
 
     def refusal(self, project_id: int, owner_id: int | None, gpus: Mapping[str, int]) -> str | None:
         """Why this job has to wait for quota, in words; None if it need not."""
@@ -129,7 +129,7 @@ class Book:
         for account in self.accounts(project_id, owner_id):
             account.change(gpus, -1)
 
-    def accounts(self, project_id: int, owner_id: int | None) -> list[Account]:
+    def accounts(self, project_id: int, owner_id: int | None) -> list[QuotaAccount]:
         """The narrower one first: what a member can cure alone is said before what only an admin can."""
         member = self.members.get((project_id, owner_id)) if owner_id is not None else None
         return [account for account in (member, self.projects.get(project_id)) if account is not None]

@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from jobs.rules.scheduling.quota import Account, Book, Use
-from jobs.rules.scheduling.running_jobs import Occupants, Running
+from jobs.rules.scheduling.quota import QuotaAccount, QuotaLedger, Use
+from jobs.rules.scheduling.running_jobs import RunningJob, RunningJobs
 
 
 @dataclass(frozen=True, slots=True)
-class Pledge:
+class QuotaReservation:
     """`then` is the account as it will be at that moment, the one who waits included."""
 
     at: float
-    then: Account
+    then: QuotaAccount
 
 
-class Pledges:
-    def __init__(self, book: Book, occupants: Occupants) -> None:
+class QuotaReservations:
+    def __init__(self, book: QuotaLedger, occupants: RunningJobs) -> None:
         self._book, self._occupants = book, occupants
-        self._of: dict[str, list[Pledge]] = {}
+        self._of: dict[str, list[QuotaReservation]] = {}
         self._waiting: set[tuple[str, tuple[str, ...]]] = set()
 
     def reserve(self, project: int, owner: int | None, gpus: Mapping[str, int], at: float) -> None:
@@ -45,7 +45,7 @@ class Pledges:
         key = (account.who, tuple(sorted(gpus))) if account else None
         if account is None or key is None or key in self._waiting:
             return
-        if Account(account.who, account.limits, Use(gpu_hours=account.use.gpu_hours)).refusal(gpus):
+        if QuotaAccount(account.who, account.limits, Use(gpu_hours=account.use.gpu_hours)).refusal(gpus):
             return  # it waits for an admin, or for the next month
         self._waiting.add(key)
         then = _copy(account)
@@ -66,20 +66,20 @@ class Pledges:
         for pledge in self._outlived(project, owner, ends):
             pledge.then.change(gpus, 1)
 
-    def _outlived(self, project: int, owner: int | None, ends: float) -> Iterable[Pledge]:
+    def _outlived(self, project: int, owner: int | None, ends: float) -> Iterable[QuotaReservation]:
         if not self._of:
             return ()
         accounts = self._book.accounts(project, owner)
         return [one for account in accounts for one in self._of.get(account.who, ()) if ends > one.at]
 
-    def _keep(self, account: Account, then: Account, gpus: Mapping[str, int], at: float) -> None:
+    def _keep(self, account: QuotaAccount, then: QuotaAccount, gpus: Mapping[str, int], at: float) -> None:
         limits = account.limits
         if limits.running is None and limits.gpus.keys().isdisjoint(gpus):
             return
         then.change(gpus, 1)
-        self._of.setdefault(account.who, []).append(Pledge(at, then))
+        self._of.setdefault(account.who, []).append(QuotaReservation(at, then))
 
-    def _holders(self, project: int, owner: int | None, account: Account) -> Iterable[Running]:
+    def _holders(self, project: int, owner: int | None, account: QuotaAccount) -> Iterable[RunningJob]:
         """Whose places count against this account."""
         all_of_it = self._occupants.of(project)
         if account is self._book.projects.get(project):
@@ -87,6 +87,6 @@ class Pledges:
         return (one for one in all_of_it if one.owner == owner)
 
 
-def _copy(account: Account) -> Account:
+def _copy(account: QuotaAccount) -> QuotaAccount:
     use = account.use
-    return Account(account.who, account.limits, Use(dict(use.gpus), use.running, use.gpu_hours))
+    return QuotaAccount(account.who, account.limits, Use(dict(use.gpus), use.running, use.gpu_hours))

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from functools import lru_cache
 
-from jobs.rules.scheduling.views import Ask, Gang
+from jobs.rules.scheduling.views import Gang, ReplicaRequest
 from jobs.rules.spec.custom_job import CustomJobSpec, replica_name
 from jobs.rules.spec.machine_types import NO_TYPES, Needs, Types, needs
 
@@ -18,7 +18,7 @@ from jobs.rules.spec.machine_types import NO_TYPES, Needs, Types, needs
 CPUS_PER_GPU = 32.0
 
 
-class Asks:
+class JobRequest:
     """The replicas of a job, by pool and by what they need."""
 
     __slots__ = ("_gang", "gpus", "groups", "hosts_with", "kinds", "replicas", "sizes", "weight")
@@ -46,7 +46,7 @@ class Asks:
 
         self._gang: Gang | None = None
 
-    def each(self) -> tuple[Ask, ...]:
+    def each(self) -> tuple[ReplicaRequest, ...]:
         return self.gang.asks
 
     @property
@@ -54,7 +54,7 @@ class Asks:
         if self._gang is None:
             self._gang = Gang(
                 [
-                    Ask(replica_name(pool, index), each)
+                    ReplicaRequest(replica_name(pool, index), each)
                     for pool, count, each in self.groups
                     for index in range(count)
                 ]
@@ -62,7 +62,7 @@ class Asks:
         return self._gang
 
 
-def text(spec: CustomJobSpec, types: Types = NO_TYPES) -> str:
+def encode_request(spec: CustomJobSpec, types: Types = NO_TYPES) -> str:
     groups = []
     for number, pool in enumerate(spec.pools):
         if pool is not None:
@@ -73,8 +73,8 @@ def text(spec: CustomJobSpec, types: Types = NO_TYPES) -> str:
 
 
 @lru_cache(maxsize=8_192)
-def read(written: str) -> Asks:
-    return Asks(
+def decode_request(written: str) -> JobRequest:
+    return JobRequest(
         tuple(
             (pool, count, Needs(cpus, memory_mb, kind, gpus))
             for pool, count, cpus, memory_mb, kind, gpus in json.loads(written)

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 
-class Claim(NamedTuple):
+class HostClaim(NamedTuple):
     """What one replica holds of a host."""
 
     host: int
@@ -20,12 +20,12 @@ class Claim(NamedTuple):
     gpus: int
 
 
-class Running(NamedTuple):
+class RunningJob(NamedTuple):
     """A job with a place. Times are seconds since the epoch; `ends` is when its timeout is over."""
 
     job: int
     ends: float
-    claims: tuple[Claim, ...]
+    claims: tuple[HostClaim, ...]
     spot: bool = False
     since: float = 0.0
     stopping: bool = False
@@ -48,44 +48,44 @@ class Running(NamedTuple):
 by_end = attrgetter("ends", "job")
 
 
-class Occupants:
+class RunningJobs:
     """Those who have a place, by their end. Who is on a host or of a project is found at once."""
 
-    def __init__(self, running: Iterable[Running]) -> None:
+    def __init__(self, running: Iterable[RunningJob]) -> None:
         self.all = sorted(running, key=by_end)
 
-    def on(self, hosts: Collection[int]) -> Sequence[Running]:
+    def on(self, hosts: Collection[int]) -> Sequence[RunningJob]:
         """At least those on these hosts."""
         if 2 * len(hosts) > len(self._on):
             return self.all
         found = {one.job: one for host in hosts for one in self._on.get(host, ())}
         return sorted(found.values(), key=by_end)
 
-    def of(self, project: int) -> Sequence[Running]:
+    def of(self, project: int) -> Sequence[RunningJob]:
         return self._of.get(project, ())
 
-    def add(self, one: Running) -> None:
+    def add(self, one: RunningJob) -> None:
         for each in self._lists(one):
             insort(each, one, key=by_end)
 
-    def remove(self, one: Running) -> None:
+    def remove(self, one: RunningJob) -> None:
         for each in self._lists(one):
             del each[bisect_left(each, by_end(one), key=by_end)]
 
-    def _lists(self, one: Running) -> list[list[Running]]:
+    def _lists(self, one: RunningJob) -> list[list[RunningJob]]:
         return [self.all, self._of[one.project], *(self._on[host] for host in {c.host for c in one.claims})]
 
     @cached_property
-    def _on(self) -> defaultdict[int, list[Running]]:
-        found: defaultdict[int, list[Running]] = defaultdict(list)
+    def _on(self) -> defaultdict[int, list[RunningJob]]:
+        found: defaultdict[int, list[RunningJob]] = defaultdict(list)
         for one in self.all:
             for host in {claim.host for claim in one.claims}:
                 found[host].append(one)
         return found
 
     @cached_property
-    def _of(self) -> defaultdict[int, list[Running]]:
-        found: defaultdict[int, list[Running]] = defaultdict(list)
+    def _of(self) -> defaultdict[int, list[RunningJob]]:
+        found: defaultdict[int, list[RunningJob]] = defaultdict(list)
         for one in self.all:
             found[one.project].append(one)
         return found

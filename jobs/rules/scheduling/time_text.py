@@ -13,7 +13,7 @@ def whole_minute(at: float) -> float:
     return float(math.ceil(at / MINUTE_S) * MINUTE_S)
 
 
-def moment(at: float, now: float) -> str:
+def moment_text(at: float, now: float) -> str:
     then, today = (datetime.fromtimestamp(each, UTC) for each in (whole_minute(at), now))
     if then.date() == today.date():
         return f"{then:%H:%M} UTC"

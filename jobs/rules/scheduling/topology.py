@@ -14,7 +14,7 @@ from math import comb
 
 from jobs.rules.scheduling.views import Topology
 
-_MOST_CHOICES = 500
+_MAX_CHOICES = 500
 # GPUs of one NUMA node are so near, where no link between them is known; any real link is nearer.
 SAME_NODE = 5
 _WEIGHTS = range(1, 1_000_000)
@@ -56,11 +56,11 @@ def _pair(one: str, other: str) -> tuple[str, str]:
     return (one, other) if one < other else (other, one)
 
 
-def choose(free: Sequence[str], count: int, topology: Topology | None) -> tuple[str, ...]:
+def choose_gpus(free: Sequence[str], count: int, topology: Topology | None) -> tuple[str, ...]:
     """So many of these, in their order. Without a topology the first ones: neighbours have neighbouring numbers."""
     if topology is None or not topology.near or not 0 < count < len(free):
         return tuple(free[:count])
-    if comb(len(free), count) <= _MOST_CHOICES:
+    if comb(len(free), count) <= _MAX_CHOICES:
         choices = list(combinations(range(len(free)), count))
     else:
         choices = [_around(start, free, count, topology) for start in range(len(free))]

@@ -48,7 +48,7 @@ class HostView:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ReplicaRequest:
     """A replica that wants a place."""
 
     replica: str
@@ -60,7 +60,7 @@ class Gang:
 
     __slots__ = ("asks", "by_cpus", "by_gpus", "counts", "mixed", "sizes", "whole")
 
-    def __init__(self, asks: Sequence[Ask]) -> None:
+    def __init__(self, asks: Sequence[ReplicaRequest]) -> None:
         self.asks = tuple(asks)
         self.by_gpus = sorted(asks, key=lambda ask: (-ask.needs.gpus, -ask.needs.cpus, -ask.needs.memory_mb))
         self.by_cpus = sorted(asks, key=lambda ask: (-ask.needs.cpus, -ask.needs.memory_mb, -ask.needs.gpus))
@@ -81,7 +81,7 @@ class Gang:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class Placement:
     """The place of a replica: what its run will claim."""
 
     replica: str
@@ -91,19 +91,19 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True)
-class Lacking:
+class NoCapacity:
     """No place now. The text says what is needed and what is free."""
 
     text: str
 
 
-def cpu_words(cpus: float) -> str:
+def cpu_text(cpus: float) -> str:
     """`1 CPU`, `0.25 CPUs`."""
     return f"{cpus:g} CPU{'' if cpus == 1 else 's'}"
 
 
-def words(needs: Needs) -> str:
+def needs_text(needs: Needs) -> str:
     """`8 NVIDIA_H100_80GB with 208 CPUs and 1916928 MB`."""
-    cpus = cpu_words(needs.cpus)
+    cpus = cpu_text(needs.cpus)
     memory = f" and {needs.memory_mb} MB" if needs.memory_mb else ""
     return f"{needs.gpus} {needs.accelerator_type} with {cpus}{memory}" if needs.gpus else f"{cpus}{memory}"

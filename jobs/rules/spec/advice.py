@@ -14,7 +14,7 @@ from jobs.rules.spec.json_fields import duration
 from jobs.rules.spec.machine_types import NO_TYPES, Types, needs
 
 CHECKPOINT_EVERY_S = 4 * 3600.0
-MOST_NAMED = 4
+MAX_NAMED = 4
 WARNING, HINT = "warning", "hint"
 # How the name of a bind mount begins.
 BIND = "the directory "
@@ -125,5 +125,5 @@ def _pool(spec: CustomJobSpec, number: int) -> Pool | None:
 
 def _names(hosts: Mapping[str, str]) -> str:
     names = sorted(hosts)
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more

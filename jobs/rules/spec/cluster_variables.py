@@ -19,13 +19,13 @@ from jobs.rules.spec.custom_job import CustomJobSpec, to_document
 
 # Linux takes at most 128 KiB for one variable. Rather than fail the start, the job's own description is left out then:
 # the part that programs read is the cluster.
-MOST_VARIABLE_BYTES = 100 * 1024
+MAX_VARIABLE_BYTES = 100 * 1024
 
 _TF_TASKS = ("chief", "worker", "ps", "evaluator")
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ReplicaPosition:
     """Where one replica stands in its job."""
 
     pool: int
@@ -37,14 +37,14 @@ class _Place:
 class _Cluster:
     """What all replicas of a job are told alike, written once: a thousand replicas have a thousand addresses each."""
 
-    places: Mapping[str, _Place]
+    places: Mapping[str, _ReplicaPosition]
     pools: str
     tf_pools: str
     job: str
     primary: str
 
 
-def environment(
+def cluster_environment(
     spec: CustomJobSpec,
     *,
     job_id: str,
@@ -86,7 +86,9 @@ def _cluster(spec: CustomJobSpec, addresses: tuple[tuple[str, str], ...]) -> _Cl
     for name, pool, _ in replicas:
         pools.setdefault(pool, []).append(address[name])
     return _Cluster(
-        places={name: _Place(pool, index, rank) for rank, (name, pool, index) in enumerate(replicas)},
+        places={
+            name: _ReplicaPosition(pool, index, rank) for rank, (name, pool, index) in enumerate(replicas)
+        },
         pools=_json({f"workerpool{pool}": hosts for pool, hosts in pools.items()}),
         # The evaluator is no part of TensorFlow's cluster: it may only be a task.
         tf_pools=_json({_TF_TASKS[pool]: hosts for pool, hosts in pools.items() if pool != 3}),
@@ -97,7 +99,7 @@ def _cluster(spec: CustomJobSpec, addresses: tuple[tuple[str, str], ...]) -> _Cl
 
 def _document(cluster: str, task: Mapping[str, object], job: str) -> str:
     whole = f'{{"cluster":{cluster},"environment":"cloud","task":{_json(task)},"job":{job}}}'
-    if len(whole) <= MOST_VARIABLE_BYTES:
+    if len(whole) <= MAX_VARIABLE_BYTES:
         return whole
     return f'{{"cluster":{cluster},"environment":"cloud","task":{_json(task)}}}'
 
@@ -106,7 +108,7 @@ def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _rendezvous(cluster: _Cluster, place: _Place, job_id: str) -> dict[str, str]:
+def _rendezvous(cluster: _Cluster, place: _ReplicaPosition, job_id: str) -> dict[str, str]:
     """For torch.distributed with one process per replica, and for a bare `torchrun train.py`.
 
     torchrun takes the default of each of its options from PET_<OPTION>. The rendezvous is its default, the static one;

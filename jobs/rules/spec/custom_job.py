@@ -14,17 +14,17 @@ from jobs.rules.spec.json_fields import camel, duration
 HOST_IMAGE = "host"
 DAY_S = 86_400.0
 DEFAULT_TIMEOUT_S = 7 * DAY_S
-MOST_TIMEOUT_S = 3_650 * DAY_S
-MOST_POOLS = 4
-MOST_REPLICAS = 1_000
-MOST_ENV = 100
-MOST_LABELS = 64
+MAX_TIMEOUT_S = 3_650 * DAY_S
+MAX_POOLS = 4
+MAX_REPLICAS = 1_000
+MAX_ENV = 100
+MAX_LABELS = 64
 # Linux takes no single argument or NAME=value over 128 KiB (MAX_ARG_STRLEN); execve would fail on the host.
-MOST_STRING_BYTES = 128 * 1024 - 1
+MAX_STRING_BYTES = 128 * 1024 - 1
 # All strings of one replica together: they travel in one order, and execve allows a quarter of the stack limit.
-MOST_STRINGS_BYTES = 512 * 1024
+MAX_STRINGS_BYTES = 512 * 1024
 # Each replica gets an order of its own, and all of a job are written in one transaction.
-MOST_ORDERS_BYTES = 64 * 1024 * 1024
+MAX_ORDERS_BYTES = 64 * 1024 * 1024
 
 STRATEGIES = {
     0: "STRATEGY_UNSPECIFIED",

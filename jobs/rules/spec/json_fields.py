@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 # A hostile document must not make us build a hostile answer: nobody reads more than this.
-MOST_VIOLATIONS = 100
+MAX_VIOLATIONS = 100
 
 # So many names are listed; of more, those that are near.
 FEW = 8
@@ -32,7 +32,7 @@ class Violation:
     description: str
 
 
-class Refused(Exception):
+class InvalidDocument(Exception):
     """The document asks for something that cannot be. Each violation names the field and says why."""
 
     def __init__(self, violations: tuple[Violation, ...]) -> None:
@@ -53,15 +53,15 @@ class Complaints:
 
     def add(self, field: str, description: str) -> None:
         self._fields.update((field, re.sub(r"\[[0-9]+\]$", "", field)))
-        if len(self._violations) < MOST_VIOLATIONS:
+        if len(self._violations) < MAX_VIOLATIONS:
             self._violations.append(Violation(field, description))
 
     def raise_if_any(self) -> None:
         if self._violations:
-            raise Refused(tuple(self._violations))
+            raise InvalidDocument(tuple(self._violations))
 
 
-class Fields:
+class MessageReader:
     """One message of a document. Fields are taken out one by one; what is left at `close` is unknown."""
 
     def __init__(self, document: object, path: str, complaints: Complaints) -> None:
@@ -171,14 +171,15 @@ class Fields:
         self.complain(name, f'must be a duration such as "3600s" or "3.5s", not {shown(value)}.')
         return None
 
-    def message(self, name: str) -> Fields:
+    def message(self, name: str) -> MessageReader:
         """The fields of a nested message; no fields when it is absent."""
-        return Fields(self.take(name), self.at(name), self._complaints)
+        return MessageReader(self.take(name), self.at(name), self._complaints)
 
-    def messages(self, name: str, *, most: int) -> list[Fields]:
+    def messages(self, name: str, *, most: int) -> list[MessageReader]:
         items = self._items(name, most)
         return [
-            Fields(item, f"{self.at(name)}[{index}]", self._complaints) for index, item in enumerate(items)
+            MessageReader(item, f"{self.at(name)}[{index}]", self._complaints)
+            for index, item in enumerate(items)
         ]
 
     def pairs(self, name: str, *, most: int) -> dict[str, object]:

@@ -95,7 +95,7 @@ _CUSTOM = re.compile(r"(?:n1-|n2-|n2d-|e2-)custom-([1-9][0-9]{0,3})-([1-9][0-9]{
 # How much of a machine is the system's: so many MB of it at this share, and so on.
 _KEPT = ((4_096, 0.25), (4_096, 0.20), (8_192, 0.10), (114_688, 0.06), (1 << 40, 0.02))
 _KEPT_AT_LEAST_MB = 100
-_MOST_KEPT = 0.40
+_MAX_KEPT = 0.40
 
 
 def allocatable_mb(nominal_mb: int) -> int:
@@ -104,7 +104,7 @@ def allocatable_mb(nominal_mb: int) -> int:
     for size, share in _KEPT:
         kept += min(left, size) * share
         left -= min(left, size)
-    return nominal_mb - round(min(kept, nominal_mb * _MOST_KEPT))
+    return nominal_mb - round(min(kept, nominal_mb * _MAX_KEPT))
 
 
 def needs(machine: Machine, types: Types = NO_TYPES) -> Needs:

@@ -15,14 +15,14 @@ from jobs.rules.spec.custom_job import (
     ACCELERATORS,
     DEFAULT_TIMEOUT_S,
     HOST_IMAGE,
-    MOST_ENV,
-    MOST_LABELS,
-    MOST_ORDERS_BYTES,
-    MOST_POOLS,
-    MOST_REPLICAS,
-    MOST_STRING_BYTES,
-    MOST_STRINGS_BYTES,
-    MOST_TIMEOUT_S,
+    MAX_ENV,
+    MAX_LABELS,
+    MAX_ORDERS_BYTES,
+    MAX_POOLS,
+    MAX_REPLICAS,
+    MAX_STRING_BYTES,
+    MAX_STRINGS_BYTES,
+    MAX_TIMEOUT_S,
     RESERVATION_AFFINITIES,
     STRATEGIES,
     Container,
@@ -35,7 +35,7 @@ from jobs.rules.spec.custom_job import (
     script_command,
     to_document,
 )
-from jobs.rules.spec.json_fields import Complaints, Fields, Refused, Violation, duration
+from jobs.rules.spec.json_fields import Complaints, InvalidDocument, MessageReader, Violation, duration
 from jobs.rules.spec.machine_types import NO_TYPES, Types, UnknownMachine, needs
 
 __all__ = [
@@ -45,9 +45,9 @@ __all__ = [
     "Disk",
     "Machine",
     "Pool",
-    "Refused",
+    "InvalidDocument",
     "Violation",
-    "parse",
+    "parse_custom_job",
     "parse_spec",
     "replica_name",
     "script_command",
@@ -81,13 +81,13 @@ _KEPT = (
 )
 
 
-def parse(document: object, types: Types = NO_TYPES, gpus_here: Collection[str] = ()) -> CustomJob:
+def parse_custom_job(document: object, types: Types = NO_TYPES, gpus_here: Collection[str] = ()) -> CustomJob:
     """The job that a CustomJob document asks for. Raises `Refused` with all violations, and nothing else.
 
     `types` are the machine types that the admins have defined where it is to run, `gpus_here` the types of GPUs there.
     """
     complaints = Complaints()
-    fields = Fields(document, "", complaints)
+    fields = MessageReader(document, "", complaints)
     fields.ignore(*_OUTPUT_ONLY)
     display_name = fields.text("display_name", most=128)
     if not display_name.strip() and not fields.complained("display_name"):
@@ -104,12 +104,12 @@ def parse(document: object, types: Types = NO_TYPES, gpus_here: Collection[str] 
 def parse_spec(document: object, types: Types = NO_TYPES) -> CustomJobSpec:
     """The same for a CustomJobSpec alone, as it is kept with a job."""
     complaints = Complaints()
-    job_spec = _job_spec(Fields(document, "job_spec", complaints), types, ())
+    job_spec = _job_spec(MessageReader(document, "job_spec", complaints), types, ())
     complaints.raise_if_any()
     return job_spec
 
 
-def _job_spec(fields: Fields, types: Types, gpus_here: Collection[str]) -> CustomJobSpec:
+def _job_spec(fields: MessageReader, types: Types, gpus_here: Collection[str]) -> CustomJobSpec:
     fields.unsupported("persistent_resource_id", "persistent resources are not supported; leave it out.")
     fields.unsupported("psc_interface_config", "Private Service Connect is not supported; leave it out.")
     fields.unsupported("reserved_ip_ranges", "reserved IP ranges are not supported; leave it out.")
@@ -133,25 +133,25 @@ def _job_spec(fields: Fields, types: Types, gpus_here: Collection[str]) -> Custo
     return spec
 
 
-def _timeout(scheduling: Fields) -> float:
+def _timeout(scheduling: MessageReader) -> float:
     timeout_s = scheduling.seconds("timeout")
     if timeout_s is None:
         return DEFAULT_TIMEOUT_S
-    if not 0 < timeout_s <= MOST_TIMEOUT_S:
+    if not 0 < timeout_s <= MAX_TIMEOUT_S:
         scheduling.complain(
-            "timeout", f"must be more than 0s and at most {duration(MOST_TIMEOUT_S)} (ten years)."
+            "timeout", f"must be more than 0s and at most {duration(MAX_TIMEOUT_S)} (ten years)."
         )
     return timeout_s
 
 
-def _max_wait(scheduling: Fields) -> float | None:
+def _max_wait(scheduling: MessageReader) -> float | None:
     wait_s = scheduling.seconds("max_wait_duration")
-    if wait_s is not None and not 0 <= wait_s <= MOST_TIMEOUT_S:
-        scheduling.complain("max_wait_duration", f"must be from 0s (for ever) to {duration(MOST_TIMEOUT_S)}.")
+    if wait_s is not None and not 0 <= wait_s <= MAX_TIMEOUT_S:
+        scheduling.complain("max_wait_duration", f"must be from 0s (for ever) to {duration(MAX_TIMEOUT_S)}.")
     return wait_s
 
 
-def _output_directory(fields: Fields) -> str:
+def _output_directory(fields: MessageReader) -> str:
     directory = fields.message("base_output_directory")
     prefix = directory.text("output_uri_prefix")
     directory.close()
@@ -169,9 +169,9 @@ def _check_directory(prefix: str, complaints: Complaints) -> None:
         )
 
 
-def _labels(fields: Fields) -> dict[str, str]:
+def _labels(fields: MessageReader) -> dict[str, str]:
     labels: dict[str, str] = {}
-    for key, value in fields.pairs("labels", most=MOST_LABELS).items():
+    for key, value in fields.pairs("labels", most=MAX_LABELS).items():
         if not key or not _is_label(key):
             fields.complain("labels", "a key must be 1 to 64 lowercase letters, digits, _ or -.")
         elif value is None or not isinstance(value, str) or not _is_label(value):
@@ -187,9 +187,9 @@ def _is_label(text: str) -> bool:
     )
 
 
-def _pools(fields: Fields, types: Types, gpus_here: Collection[str]) -> tuple[Pool | None, ...]:
+def _pools(fields: MessageReader, types: Types, gpus_here: Collection[str]) -> tuple[Pool | None, ...]:
     name = "worker_pool_specs"
-    messages = fields.messages(name, most=MOST_POOLS)
+    messages = fields.messages(name, most=MAX_POOLS)
     if not messages and not fields.complained(name):
         fields.complain(name, "is required: 1 to 4 pools, of which the first is the primary's.")
         return ()
@@ -199,25 +199,25 @@ def _pools(fields: Fields, types: Types, gpus_here: Collection[str]) -> tuple[Po
     )
     if messages and messages[0].empty:
         fields.complain(f"{name}[0]", "is the primary's pool and must not be empty.")
-    if sum(pool.replica_count for pool in pools if pool is not None) > MOST_REPLICAS:
-        fields.complain(name, f"asks for more than {MOST_REPLICAS} replicas together.")
+    if sum(pool.replica_count for pool in pools if pool is not None) > MAX_REPLICAS:
+        fields.complain(name, f"asks for more than {MAX_REPLICAS} replicas together.")
     orders = sum(pool.replica_count * pool.container.strings_bytes for pool in pools if pool is not None)
-    if orders > MOST_ORDERS_BYTES:
+    if orders > MAX_ORDERS_BYTES:
         fields.complain(
             name,
-            f"command, args and env of all replicas have {orders} bytes; at most {MOST_ORDERS_BYTES}. "
+            f"command, args and env of all replicas have {orders} bytes; at most {MAX_ORDERS_BYTES}. "
             "Put what is large into a file on the hosts.",
         )
     return pools
 
 
-def _pool(fields: Fields, number: int, types: Types, gpus_here: Collection[str]) -> Pool:
+def _pool(fields: MessageReader, number: int, types: Types, gpus_here: Collection[str]) -> Pool:
     fields.unsupported(
         "python_package_spec", 'is not supported yet: use container_spec with image_uri "host" and a command.'
     )
     fields.unsupported("nfs_mounts", "is not supported: mount it on the hosts, and use its path.")
     fields.unsupported("lustre_mounts", "is not supported: mount it on the hosts, and use its path.")
-    count = fields.whole("replica_count", default=1, least=1, most=MOST_REPLICAS)
+    count = fields.whole("replica_count", default=1, least=1, most=MAX_REPLICAS)
     if number == 0 and count != 1:
         fields.complain("replica_count", "must be 1 in the first pool: it holds the primary alone.")
     disk = fields.message("disk_spec")
@@ -235,7 +235,7 @@ def _pool(fields: Fields, number: int, types: Types, gpus_here: Collection[str])
     return pool
 
 
-def _machine(fields: Fields, types: Types, gpus_here: Collection[str]) -> Machine:
+def _machine(fields: MessageReader, types: Types, gpus_here: Collection[str]) -> Machine:
     accelerator = _accelerator(fields, gpus_here)
     count = fields.whole("accelerator_count", default=0, least=0, most=64)
     if accelerator and not count and not fields.complained("accelerator_count"):
@@ -259,7 +259,7 @@ def _machine(fields: Fields, types: Types, gpus_here: Collection[str]) -> Machin
     return machine
 
 
-def _accelerator(fields: Fields, here: Collection[str]) -> str:
+def _accelerator(fields: MessageReader, here: Collection[str]) -> str:
     name = fields.choice("accelerator_type", ACCELERATORS, also=OWN_ACCELERATOR, here=here)
     if name.startswith("TPU_"):
         fields.complain("accelerator_type", "TPUs are not supported.")
@@ -270,7 +270,7 @@ def _unless_unspecified(name: str, names: Mapping[int, str]) -> str:
     return "" if name == names[0] else name
 
 
-def _container(pool: Fields) -> Container:
+def _container(pool: MessageReader) -> Container:
     fields = pool.message("container_spec")
     if fields.empty:
         if not pool.complained("container_spec") and not pool.complained("python_package_spec"):
@@ -295,11 +295,11 @@ def _container(pool: Fields) -> Container:
     return container
 
 
-def _env(fields: Fields) -> tuple[tuple[str, str], ...]:
+def _env(fields: MessageReader) -> tuple[tuple[str, str], ...]:
     pairs: dict[str, str] = {}
-    for message in fields.messages("env", most=MOST_ENV):
+    for message in fields.messages("env", most=MAX_ENV):
         name = message.text("name", most=256)
-        value = message.text("value", most=MOST_STRING_BYTES, printable=False)
+        value = message.text("value", most=MAX_STRING_BYTES, printable=False)
         if not _ENV_NAME.fullmatch(name):
             if not message.complained("name"):
                 message.complain("name", "must be letters, digits, _, . and -, and not begin with a digit.")
@@ -313,7 +313,7 @@ def _env(fields: Fields) -> tuple[tuple[str, str], ...]:
     return tuple(pairs.items())
 
 
-def _check_sizes(fields: Fields, container: Container) -> None:
+def _check_sizes(fields: MessageReader, container: Container) -> None:
     sizes = {
         "command": [len(text.encode()) for text in container.command],
         "args": [len(text.encode()) for text in container.args],
@@ -321,12 +321,12 @@ def _check_sizes(fields: Fields, container: Container) -> None:
     }
     for name, bytes_of in sizes.items():
         for index, size in enumerate(bytes_of):
-            if size > MOST_STRING_BYTES:
+            if size > MAX_STRING_BYTES:
                 fields.complain(
-                    f"{name}[{index}]", f"has {size} bytes; Linux takes at most {MOST_STRING_BYTES}."
+                    f"{name}[{index}]", f"has {size} bytes; Linux takes at most {MAX_STRING_BYTES}."
                 )
     total = container.strings_bytes
-    if total > MOST_STRINGS_BYTES:
+    if total > MAX_STRINGS_BYTES:
         fields.complain(
-            "command", f"command, args and env have {total} bytes together; at most {MOST_STRINGS_BYTES}."
+            "command", f"command, args and env have {total} bytes together; at most {MAX_STRINGS_BYTES}."
         )

@@ -6,7 +6,7 @@ import threading
 import zlib
 from collections import defaultdict
 
-from agents.links.control_plane import Fact, Forgotten, Frame, Gap, LogEnd, Taken, Want
+from agents.links.control_plane import Accepted, Fact, Forgotten, Frame, Gap, LogEnd, Wanted
 
 
 def order(*command, **changes):
@@ -74,7 +74,7 @@ class MemoryDesk:
     def _want(self, run):
         closed = self.facts.get(run, {}).get("phase") == "closed"
         whole = run in self.ends and len(self.logs[run]) >= self.ends[run].size
-        return Want(
+        return Wanted(
             stop=run in self.stopped,
             grace_s=5.0,
             pull_from=None if whole else len(self.logs[run]),
@@ -89,13 +89,13 @@ class MemoryDesk:
         self.gate.wait()
         with self.lock:
             if not self.current:
-                return Taken(current=False)
+                return Accepted(current=False)
             self.takes.append(len(arrivals))
             self.tokens.append(token)
             acks, pulls = {}, {}
             for arrival in arrivals:
                 self._store(arrival.run, arrival.what, acks, pulls)
-            return Taken(acks, pulls)
+            return Accepted(acks, pulls)
 
     def _store(self, run, what, acks, pulls):
         if isinstance(what, Fact):

@@ -15,7 +15,7 @@ from django.urls import resolve
 from django.utils import timezone
 
 from console.api.urls import urlpatterns as rest_urls
-from console.api.views import Nothing
+from console.api.views import UnknownAddress
 from console.auth import tokens
 from console.consumers.routes import websocket_urlpatterns
 from console.views.urls import urlpatterns as page_urls
@@ -226,7 +226,7 @@ def test_every_address_for_scripts_has_a_row(db):
     there = set()
     for pattern in rest_urls:
         view = pattern.callback.view_class
-        if view is not Nothing:
+        if view is not UnknownAddress:
             methods = [
                 name.upper() for name in ("get", "post", "put", "patch", "delete") if hasattr(view, name)
             ]

@@ -10,7 +10,7 @@ from agents.links.control_plane import Arrival
 from agents.models import Gpu, Host, HostStatus, Location
 from jobs import services
 from jobs.host_sync import intake
-from jobs.host_sync.apply_reports import Tries
+from jobs.host_sync.apply_reports import UnreadableFrames
 from jobs.logs import segments, storage
 from jobs.models import Membership, Project, Role, Run
 from jobs.scheduling import scheduler
@@ -115,7 +115,9 @@ def logged(add_host, submit, small):
     run = Run.objects.get()
 
     def give(*whats):
-        told = intake.take(host.row.pk, 7, [Arrival(run.pk, what) for what in whats], timezone.now(), Tries())
+        told = intake.take(
+            host.row.pk, 7, [Arrival(run.pk, what) for what in whats], timezone.now(), UnreadableFrames()
+        )
         run.refresh_from_db()
         return told
 

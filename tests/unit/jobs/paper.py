@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from agents.infra.clock import Clock
 from agents.links.control_plane import Arrival, Fact, Forgotten, Frame, LogEnd
-from agents.links.orders import Forget, Pull, Said, Start, Stop, orders
-from jobs.host_sync.control_plane import JobsDesk
+from agents.links.orders import Forget, Pull, SentOrders, Start, Stop, orders
+from jobs.host_sync.control_plane import JobsControlPlane
 from jobs.lifecycle.advance import advance_quietly
 from jobs.scheduling.scheduler import schedule_quietly
 
@@ -29,7 +29,7 @@ class Inline:
         pass
 
 
-class InlineDesk(JobsDesk):
+class InlineDesk(JobsControlPlane):
     def __init__(self):
         super().__init__(lambda hosts: (), Inline())
 
@@ -78,7 +78,7 @@ class PaperHost:
         """Ask what is wanted, do it, tell about it. True if there was anything."""
         wanted = desk.wanted(self.row.pk)
         phases = {run: paper.phase for run, paper in self.runs.items()}
-        found = orders(wanted, phases, Said(), 0.0)
+        found = orders(wanted, phases, SentOrders(), 0.0)
         arrivals = [each for order in found for each in self.obey(order, desk)]
         if arrivals:
             self.tell(desk, arrivals)

@@ -12,7 +12,7 @@ from agents.infra.refusals import Refused
 from agents.links.control_plane import Arrival, Sample
 from jobs import idle_jobs
 from jobs.host_sync import intake
-from jobs.host_sync.apply_reports import Tries
+from jobs.host_sync.apply_reports import UnreadableFrames
 from jobs.lifecycle.advance import advance
 from jobs.models import AuditEntry, Project, Run, Transition
 from tests.unit.jobs.conftest import spec
@@ -30,7 +30,7 @@ def scene(add_host, desk, submit):
     def at(minutes, cpu=0.0, load=0):
         now = start + timedelta(minutes=minutes)
         what = Sample(cpu, 100, {"GPU-h1-0": (load, 10)}, 5)
-        told = intake.take(host.row.pk, 7, [Arrival(run.pk, what)], now, Tries())
+        told = intake.take(host.row.pk, 7, [Arrival(run.pk, what)], now, UnreadableFrames())
         job.refresh_from_db()
         if told.jobs or (job.due_at and job.due_at <= now):
             advance([job.pk], Clock(now))

@@ -13,7 +13,7 @@ from agents.models import Host, HostStatus
 from jobs import services
 from jobs.logs import reader, segments, storage, verify
 from jobs.models import Job, LogPiece, LogSegment, Project, Run, Transition
-from jobs.rules.spec.parse import Refused
+from jobs.rules.spec.parse import InvalidDocument
 from tests.unit.jobs.conftest import spec
 from tests.unit.jobs.paper import frame, settle
 
@@ -44,7 +44,7 @@ def test_a_request_id_that_cannot_be_kept_is_refused(request_id, submit):
 
 @pytest.mark.parametrize("document", [None, [], {}, {"displayName": "x"}, {"jobSpec": "\0"}, spec("\0")])
 def test_a_document_that_cannot_be_meant_leaves_no_row(document, submit, project, alice):
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidDocument):
         services.submit(project, alice, document, "default", None, timezone.now())
     assert not Job.every.exists()
 
@@ -70,10 +70,10 @@ def test_one_request_from_eight_doors_at_once_is_one_job(project, alice):
 
 
 def test_with_a_full_disk_nothing_is_accepted_before_it_half_exists(submit, monkeypatch):
-    monkeypatch.setattr(storage, "low", lambda: True)
+    monkeypatch.setattr(storage, "is_disk_low", lambda: True)
     with pytest.raises(services.Unavailable):
         submit()
-    assert not Job.every.exists() and reader.paused()
+    assert not Job.every.exists() and reader.logs_paused()
 
 
 def test_a_deleted_job_is_gone_but_its_history_is_kept(add_host, submit, desk, monkeypatch):
@@ -118,7 +118,7 @@ def test_a_deletion_that_is_rolled_back_costs_no_byte(
     with django_capture_on_commit_callbacks(execute=True):
         services.delete(job, "alice", timezone.now())
     assert not any(map(storage.store().exists, keys))
-    assert verify.due(timezone.now(), 5) == [], "what is not here any more is not proved"
+    assert verify.due_for_verification(timezone.now(), 5) == [], "what is not here any more is not proved"
 
 
 def test_a_job_is_not_deleted_while_a_silent_host_may_run_it(add_host, submit, desk):
@@ -196,7 +196,7 @@ def test_who_names_a_gpu_that_is_none_is_told_which_there_are(add_host, submit):
     add_host(gpus=1, kind="NVIDIA_GEFORCE_RTX_4090")
     add_host("elsewhere", gpus=1, location="lab", kind="NVIDIA_B300")
     for typed, near in (("rtx_4090", "Did you mean NVIDIA_GEFORCE_RTX_4090? "), ("zzz", "")):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(InvalidDocument) as refused:
             submit(spec(gpus=1, kind=typed))
         (violation,) = refused.value.violations
         assert violation.field == "job_spec.worker_pool_specs[0].machine_spec.accelerator_type"

@@ -16,11 +16,11 @@ from agents.infra.outbox import Outbox
 from agents.models import Host, HostEvent, HostStatus
 from jobs import sweep, tasks
 from jobs.host_sync import intake
-from jobs.host_sync.apply_reports import Tries
+from jobs.host_sync.apply_reports import UnreadableFrames
 from jobs.lifecycle import advance
 from jobs.logs import segments, storage
 from jobs.models import Job, LogPiece, Run, Tick
-from jobs.rules.lifecycle.plan import Event, Plan
+from jobs.rules.lifecycle.plan import HistoryEvent, Plan
 from jobs.rules.lifecycle.states import JobState
 from jobs.wake import hints
 from tests.harness.shell import wait_for
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.django_db
 def take_only(host, run, document):
     """Facts are written, and then the dispatcher dies before anybody decides."""
     arrivals = [intake.Arrival(run.pk, intake.Fact(document))]
-    intake.take(host.row.pk, 7, arrivals, timezone.now(), Tries())
+    intake.take(host.row.pk, 7, arrivals, timezone.now(), UnreadableFrames())
 
 
 def now_of(job):
@@ -82,8 +82,8 @@ def test_a_poison_row_rests_and_the_others_go_on(poison, add_host, submit, monke
         if poison == "decision":
             raise ZeroDivisionError
         if poison == "illegal":
-            return Plan(state=JobState.SUCCEEDED, events=(Event("job", "PENDING", "QUEUED", ""),
-                        Event("job", "QUEUED", "SUCCEEDED", "")))  # fmt: skip
+            return Plan(state=JobState.SUCCEEDED, events=(HistoryEvent("job", "PENDING", "QUEUED", ""),
+                        HistoryEvent("job", "QUEUED", "SUCCEEDED", "")))  # fmt: skip
         return Plan(job_retries=-1)
 
     monkeypatch.setattr(advance, "decide", decide)
@@ -194,7 +194,7 @@ def test_a_broker_that_is_away_keeps_nobody_waiting(
         if len(sent) < 3:
             raise DeafError
 
-    messages = Outbox("deaf", lambda: hints.Messenger(away).tell)
+    messages = Outbox("deaf", lambda: hints.TaskSender(away).tell)
     messages.post(("jobs.tasks.schedule", None))
     wait_for(lambda: sent, "the first word")
     for number in range(200):
@@ -228,7 +228,7 @@ def test_a_hint_goes_to_the_dispatcher_that_holds_the_lease(
 def test_every_hint_names_a_task_that_exists(monkeypatch):
     """Also those for which there is a bell: without Redis they go by the broker, which may be another one."""
     sent = []
-    monkeypatch.setattr(hints.dispatcher_list, "ring", lambda door, hosts: (_ for _ in ()).throw(OSError()))
+    monkeypatch.setattr(hints.dispatcher_list, "push", lambda door, hosts: (_ for _ in ()).throw(OSError()))
     monkeypatch.setattr(hints.current_app, "send_task", lambda task, args, **rest: sent.append((task, args)))
     hints.send("jobs.tasks.schedule", [], None)
     hints.send("jobs.tasks.enrol", [1, 2], None)
@@ -244,7 +244,9 @@ def test_long_tails_are_rolled_and_orphans_swept(add_host, submit, monkeypatch):
     host = add_host()
     submit()
     run = Run.objects.get()
-    intake.take(host.row.pk, 7, [intake.Arrival(run.pk, frame(0, b"x" * 50))], timezone.now(), Tries())
+    intake.take(
+        host.row.pk, 7, [intake.Arrival(run.pk, frame(0, b"x" * 50))], timezone.now(), UnreadableFrames()
+    )
     at = timezone.now()
     sweep.sweep(at)
     assert not LogPiece.objects.exists()
@@ -266,9 +268,9 @@ def test_a_log_that_cannot_be_rolled_and_a_part_that_fails_stop_nothing_else(
     broken, whole = Run.objects.order_by("pk")
     for run in (broken, whole):
         arrivals = [intake.Arrival(run.pk, frame(at, b"xyz")) for at in range(0, 30, 3)]
-        intake.take(host.row.pk, 7, arrivals, timezone.now(), Tries())
+        intake.take(host.row.pk, 7, arrivals, timezone.now(), UnreadableFrames())
     LogPiece.objects.filter(run=broken).update(data=b"junk", z=True)
-    monkeypatch.setattr(sweep.verify, "due", lambda now, limit: 1 / 0)
+    monkeypatch.setattr(sweep.verify, "due_for_verification", lambda now, limit: 1 / 0)
     sweep.sweep(timezone.now())
     assert whole.segments.exists() and not broken.segments.exists()
     assert broken.pk in caplog.text and "'prove' failed" in caplog.text
@@ -277,7 +279,7 @@ def test_a_log_that_cannot_be_rolled_and_a_part_that_fails_stop_nothing_else(
 def test_old_events_of_hosts_are_forgotten_but_never_the_newest(add_host, monkeypatch):
     """By age, by a bound for a flood, and neither for the last ones of a quiet host."""
     monkeypatch.setattr(host_history, "ALWAYS_KEPT", 3)
-    monkeypatch.setattr(host_history, "MOST_KEPT", 6)
+    monkeypatch.setattr(host_history, "MAX_KEPT", 6)
     quiet, loud, busy = (add_host(name).row for name in ("quiet", "loud", "busy"))
     now = timezone.now()
     for host, days in ((quiet, [200, 300, 400, 500]), (loud, [0] * 20), (busy, [1, 2, 3, 4, 200])):

@@ -13,10 +13,10 @@ from agents.hosts import checklist, enrolment, probe
 from agents.hosts.accelerators import accelerator_type
 from agents.hosts.adding import Refused, RefusedLines, add, parse_many
 from agents.hosts.inventory import keep_facts, missing
-from agents.infra.text import clean
+from agents.infra.text import clean_text
 from agents.models import Gpu, Host, HostEvent, HostStatus
-from agents.ssh.dial import Busy
-from agents.ssh.targets import Jump, parse_jumps, split_place
+from agents.ssh.dial import SshdBusy
+from agents.ssh.targets import Jump, parse_address, parse_jumps
 
 GOOD = {
     "schema": 1,
@@ -58,7 +58,7 @@ def facts(**changes):
 
 
 def judged(offset=0.0, **changes):
-    return {item.name: item for item in checklist.judge(facts(**changes), offset)}
+    return {item.name: item for item in checklist.check_facts(facts(**changes), offset)}
 
 
 def test_a_healthy_host_is_usable_and_every_line_of_the_list_is_judged():
@@ -66,7 +66,7 @@ def test_a_healthy_host_is_usable_and_every_line_of_the_list_is_judged():
     told = judged()["GPUs"].text
     assert "NVLink between all" in told and "12 processes of others" in told
     assert facts().topology == {"links": [[0, 1, 118]], "numa": {"0": 0, "1": 0}}
-    assert checklist.usable(rows)
+    assert checklist.is_usable(rows)
     assert {row["name"] for row in rows} == set(checklist.ORDER)
 
 
@@ -98,12 +98,12 @@ def test_each_fault_is_named_with_a_cure(name, ok, changes):
     assert item.ok is ok
     assert item.fix or ok is True or changes.get("sshd", {}).get("max_sessions", 1) is None
     rows = GREETING + [i.as_row() for i in judged(**changes).values()]
-    assert checklist.usable(rows) is not (ok is False)
+    assert checklist.is_usable(rows) is not (ok is False)
 
 
 def test_a_missing_line_makes_a_host_unusable():
     rows = [item.as_row() for item in judged().values()]
-    assert not checklist.usable(rows)
+    assert not checklist.is_usable(rows)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_missing_line_makes_a_host_unusable():
     [b"", b"motd\n", b"{}", b'{"schema": 2}', b"[" * 5000, b"\xff\xfe", b"x" * (probe.MAX_DOCUMENT + 1)],
 )
 def test_what_is_no_probe_is_refused(raw):
-    with pytest.raises(probe.NotAProbe):
+    with pytest.raises(probe.InvalidProbe):
         probe.parse(raw)
 
 
@@ -158,13 +158,13 @@ def test_gpus_have_vertex_names_where_there_are_some(model, name):
     ],
 )
 def test_places_are_read_as_ssh_reads_them(text, found):
-    assert split_place(text, "me") == found
+    assert parse_address(text, "me") == found
 
 
 @pytest.mark.parametrize("text", ["", "a b", "-oProxyCommand=x", "a:0", "a:99999", "$(x)@a", "a:b", "@a"])
 def test_what_is_no_place_is_refused(text):
     with pytest.raises(ValueError):
-        split_place(text, "me")
+        parse_address(text, "me")
 
 
 def test_jumps_are_read_as_ssh_reads_them():
@@ -217,8 +217,8 @@ def test_a_gpu_that_is_found_in_another_machine_is_in_the_books_of_both():
 
 
 def test_clean_keeps_words_and_drops_the_rest():
-    assert clean("a\x00b\n\ud800ü") == "ab\nü"
-    assert clean("x" * 50, 10) == "x" * 9 + "…"
+    assert clean_text("a\x00b\n\ud800ü") == "ab\nü"
+    assert clean_text("x" * 50, 10) == "x" * 9 + "…"
 
 
 @pytest.mark.django_db
@@ -251,7 +251,7 @@ def test_a_card_that_cannot_be_used_is_told_with_a_cure_and_the_others_are_used(
     item = judged(gpus_out=[card])["GPUs"]
     assert said in item.text and cure in item.fix
     assert item.text.startswith("1 × NVIDIA H100 80GB HBM3 80 GiB") and item.ok is None
-    assert checklist.usable(GREETING + [item.as_row() for item in judged(gpus_out=[card]).values()])
+    assert checklist.is_usable(GREETING + [item.as_row() for item in judged(gpus_out=[card]).values()])
     assert "none; not used: " in judged(gpus=[], gpus_out=[card])["GPUs"].text
 
 
@@ -265,7 +265,7 @@ def test_a_card_that_is_missing_is_told_out_of_use_and_comes_back():
     for changes in ({"gpus": two}, {}, {}, {"gpus_out": ill}, {"gpus": two}):
         told = facts(**changes)
         assert keep_facts(host.pk, told, 0.0, now) == []
-        item = {i.name: i for i in checklist.judge(told, 0.0, missing(host.pk, told))}["GPUs"]
+        item = {i.name: i for i in checklist.check_facts(told, 0.0, missing(host.pk, told))}["GPUs"]
         seen.append((Gpu.objects.get(uuid="GPU-2").present, item.text.partition("not used: ")[2]))
     gone = "GPU 1 (GPU-2) was here before and is not listed any more"
     reset = "GPU 1 (GPU-2) wants a reset"
@@ -294,7 +294,7 @@ def test_what_is_wrong_is_soon_looked_at_again_and_ever_more_seldom(checked):
     """A probe that was late, or whose file was swept away under it, must not cost half an hour of a host."""
 
     def late(host, transport, now):
-        raise Busy("the host did not finish an answer within 30 s")
+        raise SshdBusy("the host did not finish an answer within 30 s")
 
     now = start = timezone.now()
     host = add("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
@@ -318,7 +318,7 @@ def test_a_host_that_is_checked_again_keeps_its_whole_list_meanwhile(checked):
 
     def look(host, transport, now):
         [rows] = Host.objects.filter(pk=host.pk).values_list("checklist", flat=True)
-        seen.append((len(rows), checklist.usable(rows)))
+        seen.append((len(rows), checklist.is_usable(rows)))
         return list(judged().values())
 
     for _ in range(2):
@@ -335,7 +335,7 @@ def test_a_check_that_cannot_log_in_makes_no_host_silent_whose_link_speaks(
     """A refused start asks for a check too: jobs must not end beside its host as if it did not answer."""
 
     def too_busy(target, key):
-        raise Busy("no login within 30 s")
+        raise SshdBusy("no login within 30 s")
 
     now = timezone.now()
     host = add("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)

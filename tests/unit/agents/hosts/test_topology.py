@@ -79,26 +79,27 @@ def test_eight_behind_switches_are_all_alike():
     found = weights(H100)
     assert len(found) == 28 and set(found.values()) == {118}
     assert topology.parse(H100)["numa"] == {str(n): n // 4 for n in range(8)}
-    assert topology.words(topology.parse(H100)) == "NVLink between all"
+    assert topology.topology_text(topology.parse(H100)) == "NVLink between all"
 
 
 def test_a_hybrid_mesh_has_near_and_far_ones():
     found = weights(V100)
     assert (found[0, 3], found[0, 1], found[0, 5], found[4, 7]) == (102, 101, 0, 102)
     assert topology.parse(V100)["numa"] == {} and len(found) == 28
-    assert topology.words(topology.parse(V100)) == "NVLink between 16 of 28 pairs"
+    assert topology.topology_text(topology.parse(V100)) == "NVLink between 16 of 28 pairs"
 
 
 def test_pcie_only():
     assert weights(RTX) == {(0, 1): 20, (0, 2): 0, (0, 3): 0, (1, 2): 0, (1, 3): 0, (2, 3): 30}
     assert topology.parse(RTX)["numa"] == {"0": 0, "1": 0, "2": 1, "3": 1}
-    assert topology.words(topology.parse(RTX)) == "PCIe only, 2 NUMA nodes"
+    assert topology.topology_text(topology.parse(RTX)) == "PCIe only, 2 NUMA nodes"
 
 
 def test_one_gpu_has_no_neighbours():
     one = table("GPU0 | " + TAIL, "GPU0 |  X  | 0-15 | 0 |  | N/A")
     assert (
-        topology.parse(one) == {"links": [], "numa": {"0": 0}} and topology.words(topology.parse(one)) == ""
+        topology.parse(one) == {"links": [], "numa": {"0": 0}}
+        and topology.topology_text(topology.parse(one)) == ""
     )
 
 
@@ -116,4 +117,4 @@ def test_one_gpu_has_no_neighbours():
     + ["\tGPU0\n" + "".join(f"GPU{n}\tX\n" for n in range(200))],
 )
 def test_anything_else_is_unknown(text):
-    assert not topology.parse(text).get("links") and topology.words(topology.parse(text)) == ""
+    assert not topology.parse(text).get("links") and topology.topology_text(topology.parse(text)) == ""

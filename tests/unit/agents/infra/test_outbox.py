@@ -20,7 +20,7 @@ ADDRESS = "https://hook.example/"
 @pytest.fixture
 def tell(alice):
     def add(name=""):
-        notices.gather(timezone.now())
+        notices.gather_notices(timezone.now())
         row, _ = targets.add(alice, "hook", ADDRESS + name, ["cancelled"], 4.0, "alice", timezone.now())
         return row
 
@@ -33,7 +33,7 @@ def cancel(job):
 
 
 def gathered():
-    notices.gather(timezone.now())
+    notices.gather_notices(timezone.now())
     return sorted(Notice.objects.values_list("target", flat=True))
 
 
@@ -43,7 +43,7 @@ def notice(submit, tell):
     job = submit(spec())
     tell()
     cancel(job)
-    notices.gather(timezone.now())
+    notices.gather_notices(timezone.now())
     return Notice.objects.get()
 
 
@@ -83,10 +83,10 @@ def test_the_word_of_one_who_was_too_slow_does_not_count(notice):
     slow = notices.take(notice.pk, now)
     later = now + notices.AHEAD + timedelta(seconds=1)
     quick = notices.take(notice.pk, later)
-    notices.note(slow, True, "the slow one", False, later)
+    notices.record_result(slow, True, "the slow one", False, later)
     notice.refresh_from_db()
     assert (notice.sent_at, notice.answer) == (None, "")
-    notices.note(quick, True, "the quick one", True, later)
+    notices.record_result(quick, True, "the quick one", True, later)
     notice.refresh_from_db()
     assert (notice.sent_at, notice.given_up_at, notice.answer) == (later, None, "the quick one")
 

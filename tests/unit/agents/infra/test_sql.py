@@ -13,7 +13,14 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.db.models import Exists, F, OuterRef
 from django.utils import timezone
 
-from agents.infra.sql import Change, Columns, Given, Insert, Read, spell_all
+from agents.infra.sql import (
+    InsertStatement,
+    Parameter,
+    PartialModel,
+    SelectStatement,
+    UpdateStatement,
+    prepare_all,
+)
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
 
 pytestmark = pytest.mark.django_db
@@ -33,14 +40,16 @@ def hosts():
 
 def test_what_is_given_selects_as_in_the_orm(hosts):
     columns = ("pk", "name", "status_since", "facts", "location__name", "cordoned", "clock_offset_s")
-    among = Read(
+    among = SelectStatement(
         lambda: (
-            Host.objects.filter(pk__among=Given("ids"), status=Given("status"))
+            Host.objects.filter(pk__among=Parameter("ids"), status=Parameter("status"))
             .order_by("-pk")
             .values_list(*columns)
         )
     )
-    since = Read(lambda: Host.objects.filter(status_since__gte=Given("at")).order_by("pk").values_list("pk"))
+    since = SelectStatement(
+        lambda: Host.objects.filter(status_since__gte=Parameter("at")).order_by("pk").values_list("pk")
+    )
     for ids in ([], [hosts[2].pk], {hosts[0].pk, hosts[3].pk, 2**62}, dict.fromkeys(h.pk for h in hosts)):
         expected = list(Host.objects.filter(pk__in=ids).order_by("-pk").values_list(*columns))
         assert among(ids=ids, status=HostStatus.UP) == expected and len(expected) == len(set(ids) - {2**62})
@@ -51,42 +60,46 @@ def test_what_is_given_selects_as_in_the_orm(hosts):
 def test_questions_and_relations_are_converted_too(hosts):
     Gpu.objects.create(host=hosts[1], uuid="GPU-1", index=0, model="m", memory_mb=1, state=GpuState.CLEANING)
     has = Exists(Gpu.objects.filter(host=OuterRef("pk")))
-    asked = Read(lambda: Host.objects.filter(pk__among=Given("ids")).order_by("pk").values_list("pk", has))
+    asked = SelectStatement(
+        lambda: Host.objects.filter(pk__among=Parameter("ids")).order_by("pk").values_list("pk", has)
+    )
     assert asked(ids=[hosts[0].pk, hosts[1].pk]) == [(hosts[0].pk, False), (hosts[1].pk, True)]
-    of_hosts = Read(lambda: Gpu.objects.filter(host__among=Given("hosts")).values_list("uuid"))
+    of_hosts = SelectStatement(lambda: Gpu.objects.filter(host__among=Parameter("hosts")).values_list("uuid"))
     assert of_hosts.column(hosts=[hosts[0].pk]) == [] and of_hosts.column(hosts=[hosts[1].pk]) == ["GPU-1"]
 
 
 def test_an_insert_writes_what_save_writes(hosts):
     values = {"name": "new", "location": hosts[0].location, "address": "é", "created_at": NOW, "cpus": 3,
               "status_since": NOW, "facts": {"deep": [1, None]}, "checklist": ["x"], "clock_offset_s": 0.5}  # fmt: skip
-    row = Insert(Host)(Host(**values))
+    row = InsertStatement(Host)(Host(**values))
     assert row.pk is None and not row._state.adding
     Host.objects.create(**{**values, "name": "saved"})
     one, other = (Host.objects.filter(name=name).values().get() for name in ("new", "saved"))
     assert {**one, "id": 0, "name": ""} == {**other, "id": 0, "name": ""}
     with pytest.raises(IntegrityError), transaction.atomic():
-        Insert(Host)(Host(**values, id=one["id"] + 50))
+        InsertStatement(Host)(Host(**values, id=one["id"] + 50))
 
 
 @pytest.mark.django_db(transaction=True)
 def test_all_can_be_spelt_before_anybody_asks():
     made = []
-    read = Read(lambda: made.append(1) or Host.objects.select_for_update().order_by().values_list("pk"))
-    spell_all()
+    read = SelectStatement(
+        lambda: made.append(1) or Host.objects.select_for_update().order_by().values_list("pk")
+    )
+    prepare_all()
     with transaction.atomic():
         assert made == [1] and read() == [] and made == [1]
 
 
 def test_a_change_writes_what_is_given_where_it_is_meant_and_counts(hosts):
-    rename = Change(
-        lambda: Host.objects.filter(pk__among=Given("ids"), cpus__gt=Given("least")),
+    rename = UpdateStatement(
+        lambda: Host.objects.filter(pk__among=Parameter("ids"), cpus__gt=Parameter("least")),
         "facts",
         "status_since",
         "status",
         "clock_offset_s",
         cpus=F("cpus") + 10,
-        seen_at=Given("now"),
+        seen_at=Parameter("now"),
         cordoned=True,
     )
     given = {
@@ -105,8 +118,8 @@ def test_a_change_writes_what_is_given_where_it_is_meant_and_counts(hosts):
 
 
 def test_objects_have_the_columns_that_were_asked_for_and_fetch_the_others(hosts, django_assert_num_queries):
-    some, most = Columns(Host, only=("id", "name", "location")), Columns(Host, but=("facts",))
-    read = Read(lambda: Host.objects.filter(name=Given("name")).values_list(*some.names))
+    some, most = PartialModel(Host, only=("id", "name", "location")), PartialModel(Host, but=("facts",))
+    read = SelectStatement(lambda: Host.objects.filter(name=Parameter("name")).values_list(*some.names))
     (host,) = [some.of(row) for row in read(name="h2")]
     with django_assert_num_queries(0):
         assert (host.pk, host.name, host.location_id) == (hosts[2].pk, "h2", hosts[2].location_id)
@@ -117,7 +130,9 @@ def test_objects_have_the_columns_that_were_asked_for_and_fetch_the_others(hosts
 
 def test_many_threads_ask_the_same(hosts):
     """As the dispatcher's do, each by a connection of its own. (Their rows are not committed here: they see none.)"""
-    read = Read(lambda: Location.objects.filter(name__among=Given("names")).values_list("name"))
+    read = SelectStatement(
+        lambda: Location.objects.filter(name__among=Parameter("names")).values_list("name")
+    )
     found, together = [], threading.Barrier(4)
 
     def ask():
@@ -136,7 +151,7 @@ def test_many_threads_ask_the_same(hosts):
 
 
 def test_errors_are_djangos_and_leave_the_transaction_as_djangos_do(hosts):
-    clash = Change(lambda: Host.objects.filter(pk=Given("pk")), "name")
+    clash = UpdateStatement(lambda: Host.objects.filter(pk=Parameter("pk")), "name")
     with pytest.raises(IntegrityError), transaction.atomic():
         clash(pk=hosts[0].pk, name="h1")
     assert clash(pk=hosts[0].pk, name="other") == 1

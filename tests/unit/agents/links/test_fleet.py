@@ -14,7 +14,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from agents.hosts import seals
-from agents.hosts.seals import Bearer
+from agents.hosts.seals import SealOwner
 from agents.links import inbox, leases
 from agents.links.control_plane import Frame
 from agents.links.link import Link, LinkBroken
@@ -46,7 +46,7 @@ def test_a_run_is_started_followed_proved_and_forgotten(machine, key, desk, star
     assert desk.changes == 1
     assert set(desk.tokens) == {host.lease_token}
     assert Host.objects.get().lease_owner == "one"
-    assert seals.is_of_run(Bearer.of(host), "r-1", desk.facts["r-1"]["seal"])
+    assert seals.is_seal_of_run(SealOwner.of(host), "r-1", desk.facts["r-1"]["seal"])
 
 
 def test_a_stop_that_comes_first_closes_the_run_and_one_that_comes_later_ends_it(
@@ -62,7 +62,7 @@ def test_a_stop_that_comes_first_closes_the_run_and_one_that_comes_later_ends_it
     fleet.poke([host.pk])
     wait_for(lambda: desk.done("never") and desk.done("long"), "both to be done with")
     assert desk.facts["never"]["never_started"] is True
-    assert seals.is_of_run(Bearer.of(host), "never", desk.facts["never"]["seal"])
+    assert seals.is_seal_of_run(SealOwner.of(host), "never", desk.facts["never"]["seal"])
     assert desk.facts["long"]["why"] == "stop"
 
 
@@ -142,7 +142,7 @@ def test_a_refused_login_is_tried_slowly_and_at_once_when_a_check_found_it_mende
 def test_a_desk_that_is_slow_or_fails_costs_neither_the_link_nor_a_byte(
     machine, key, desk, start_fleet, monkeypatch
 ):
-    monkeypatch.setattr(inbox, "MOST_BYTES", 1024 * 1024)
+    monkeypatch.setattr(inbox, "MAX_BYTES", 1024 * 1024)
     host = row(machine)
     fleet = start_fleet(key, desk, dead_s=3.0)
     ready(fleet)
@@ -256,9 +256,9 @@ def test_a_lease_that_was_lost_ends_the_talk_and_its_arrivals_are_refused(machin
 
 def test_a_lease_that_is_renewed_too_late_costs_no_link(machine, key, desk, start_fleet, monkeypatch):
     """The database was slow: meanwhile nothing is said, and afterwards nobody has to be dialled again."""
-    quick, share_out = threading.Event(), leases.share_out
+    quick, share_out = threading.Event(), leases.renew_and_take
     quick.set()
-    monkeypatch.setattr(leases, "share_out", lambda *asked: quick.wait(60) and share_out(*asked))
+    monkeypatch.setattr(leases, "renew_and_take", lambda *asked: quick.wait(60) and share_out(*asked))
     host = row(machine)
     fleet = start_fleet(key, desk, lease_s=3.0, dead_s=2.0)
     ready(fleet)
@@ -328,7 +328,7 @@ def test_words_before_the_greeting_are_skipped_and_a_stale_epoch_is_refused(mach
         connection = dial(target(machine), key)
         install_runner.put_runner(connection)
         greeting = {"deployment": "t-epoch", "epoch": epoch, "console": "test"}
-        link = Link(connection, "test", greeting, lambda: True, lambda within_s: None, Bearer(1, "u", "k"))
+        link = Link(connection, "test", greeting, lambda: True, lambda within_s: None, SealOwner(1, "u", "k"))
 
         def greeted(hello, link=link):
             answers.append(hello.boot_id)

@@ -9,9 +9,9 @@ import pytest
 from django.utils import timezone
 
 from agents.hosts import recovery, seals
-from agents.hosts.seals import Bearer
+from agents.hosts.seals import SealOwner
 from agents.links import host_status, leases
-from agents.links.leases import share_out
+from agents.links.leases import renew_and_take
 from agents.links.link import Hello
 from agents.models import Dispatcher, Host, HostEvent, HostStatus, Location, Recovery
 from tests.unit.agents.conftest import row
@@ -38,7 +38,7 @@ def hosts(count):
 def share(name, held=None, at=0.0, fresh=False):
     now = NOW + timedelta(seconds=at)
     leases.announce(name, now)
-    return share_out(name, held or {}, now, LEASE_S, fresh)
+    return renew_and_take(name, held or {}, now, LEASE_S, fresh)
 
 
 def test_hosts_are_taken_kept_and_renewed_under_one_token():
@@ -69,7 +69,7 @@ def test_a_dispatcher_that_comes_gets_its_share_once_it_is_released():
     leases.release("a", shares.give_up, NOW)
     assert sorted(share("b", at=3).held) == sorted(shares.give_up)
     kept = {pk: token for pk, token in held.items() if pk not in shares.give_up}
-    assert share("a", kept, at=4) == leases.Shares(kept, frozenset())
+    assert share("a", kept, at=4) == leases.LeaseChanges(kept, frozenset())
 
 
 def test_the_former_life_of_a_process_is_taken_over_at_once_but_not_by_itself():
@@ -128,7 +128,7 @@ HELLO = Hello(boot_id="boot-2", sha="s", wall_offset_s=1.5, free_mb=700)
 )
 def test_a_host_that_greets_is_up_if_its_checklist_is_good_and_checked_if_not(before, usable, after):
     host = row(Machine(0), status=before, lease_token=4, **({} if usable else {"checklist": []}))
-    assert host_status.up(host.pk, 4, HELLO, NOW) == (before != after)
+    assert host_status.record_greeting(host.pk, 4, HELLO, NOW) == (before != after)
     host.refresh_from_db()
     assert (host.status, host.boot_id, host.free_disk_mb) == (after, "boot-2", 700)
     assert (host.due_at == NOW) == (after == HostStatus.CHECKING != before)
@@ -136,15 +136,15 @@ def test_a_host_that_greets_is_up_if_its_checklist_is_good_and_checked_if_not(be
 
 def test_a_reboot_is_told_and_noted():
     host = row(Machine(0), boot_id="boot-1", lease_token=4)
-    assert host_status.up(host.pk, 4, HELLO, NOW)
+    assert host_status.record_greeting(host.pk, 4, HELLO, NOW)
     assert [event.kind for event in HostEvent.objects.all()] == ["rebooted"]
-    assert not host_status.up(host.pk, 4, HELLO, NOW)
+    assert not host_status.record_greeting(host.pk, 4, HELLO, NOW)
 
 
 def test_a_stale_token_writes_nothing_about_a_host():
     host = row(Machine(0), lease_token=5)
-    assert not host_status.away(host.pk, 4, HostStatus.UNREACHABLE, "gone", NOW)
-    assert not host_status.up(host.pk, 4, HELLO, NOW)
+    assert not host_status.record_unreachable(host.pk, 4, HostStatus.UNREACHABLE, "gone", NOW)
+    assert not host_status.record_greeting(host.pk, 4, HELLO, NOW)
     host.refresh_from_db()
     assert (host.status, host.boot_id, host.last_error) == (HostStatus.UP, "", "")
 
@@ -154,22 +154,22 @@ def hello(mark=0, seal=""):
 
 
 def sealed(pk, mark, **other):
-    return hello(mark, seals.of_mark(replace(Bearer.of(Host.objects.get(pk=pk)), **other), mark))
+    return hello(mark, seals.seal_of_mark(replace(SealOwner.of(Host.objects.get(pk=pk)), **other), mark))
 
 
 def test_a_host_that_remembers_a_later_mark_than_the_database_tells_of_a_restored_backup():
     [pk] = hosts(1)
     token = share("one", fresh=True).held[pk]
-    host_status.up(pk, token, sealed(pk, 10**9), NOW)
-    assert not recovery.observing(), "the first greeting of a row proves nothing"
-    told = leases.seen("one", [pk], NOW)[pk]
-    later = leases.seen("one", [pk], NOW - timedelta(hours=1))[pk]
+    host_status.record_greeting(pk, token, sealed(pk, 10**9), NOW)
+    assert not recovery.in_recovery_mode(), "the first greeting of a row proves nothing"
+    told = leases.record_answers("one", [pk], NOW)[pk]
+    later = leases.record_answers("one", [pk], NOW - timedelta(hours=1))[pk]
     assert told >= int(NOW.timestamp()) and later == told + 1, "it grows, whatever the clock does"
-    host_status.up(pk, token, sealed(pk, later), NOW)
-    assert not recovery.observing()
+    host_status.record_greeting(pk, token, sealed(pk, later), NOW)
+    assert not recovery.in_recovery_mode()
     Host.objects.filter(pk=pk).update(mark=later - 3600)  # the backup was an hour old
-    host_status.up(pk, token, sealed(pk, later), NOW)
-    assert recovery.observing() and "knows nothing after" in Recovery.objects.get().why
+    host_status.record_greeting(pk, token, sealed(pk, later), NOW)
+    assert recovery.in_recovery_mode() and "knows nothing after" in Recovery.objects.get().why
     assert Host.objects.get(pk=pk).mark == later, "from now on it gives out higher ones"
 
 
@@ -177,11 +177,11 @@ def test_a_host_that_remembers_a_later_mark_than_the_database_tells_of_a_restore
     "forge",
     [
         lambda pk, mark: hello(mark),
-        lambda pk, mark: hello(mark, seals.of_mark(Bearer.of(Host.objects.get(pk=pk)), mark - 1)),
+        lambda pk, mark: hello(mark, seals.seal_of_mark(SealOwner.of(Host.objects.get(pk=pk)), mark - 1)),
         lambda pk, mark: sealed(pk, mark, host_id=pk + 1),
         lambda pk, mark: sealed(pk, mark, key="ssh-ed25519 BBBB"),
         lambda pk, mark: sealed(pk, mark, user="other"),
-        lambda pk, mark: hello(mark, seals.of_run(Bearer.of(Host.objects.get(pk=pk)), str(mark))),
+        lambda pk, mark: hello(mark, seals.seal_of_run(SealOwner.of(Host.objects.get(pk=pk)), str(mark))),
         lambda pk, mark: hello(1 << 40),
     ],
     ids=[
@@ -197,10 +197,10 @@ def test_a_host_that_remembers_a_later_mark_than_the_database_tells_of_a_restore
 def test_a_mark_without_its_seal_stops_nobody_and_is_told_once_a_day(forge):
     [pk] = hosts(1)
     token = share("one", fresh=True).held[pk]
-    told = leases.seen("one", [pk], NOW)[pk]
+    told = leases.record_answers("one", [pk], NOW)[pk]
     for hours in (0, 1, 25):
-        host_status.up(pk, token, forge(pk, told + 7200), NOW + timedelta(hours=hours))
-    assert not recovery.observing()
+        host_status.record_greeting(pk, token, forge(pk, told + 7200), NOW + timedelta(hours=hours))
+    assert not recovery.in_recovery_mode()
     assert Host.objects.get(pk=pk).mark == told, "what it says is not what we go on from"
     assert HostEvent.objects.filter(host=pk, kind="forged_mark").count() == 2
 
@@ -208,13 +208,15 @@ def test_a_mark_without_its_seal_stops_nobody_and_is_told_once_a_day(forge):
 def test_a_mark_of_before_there_were_seals_is_no_news():
     [pk] = hosts(1)
     token = share("one", fresh=True).held[pk]
-    told = leases.seen("one", [pk], NOW)[pk]
-    host_status.up(pk, token, hello(told), NOW)
-    host_status.up(pk, token, hello(told + 20), NOW)  # told, and not yet written
-    assert not recovery.observing() and not HostEvent.objects.filter(host=pk, kind="forged_mark").exists()
+    told = leases.record_answers("one", [pk], NOW)[pk]
+    host_status.record_greeting(pk, token, hello(told), NOW)
+    host_status.record_greeting(pk, token, hello(told + 20), NOW)  # told, and not yet written
+    assert (
+        not recovery.in_recovery_mode() and not HostEvent.objects.filter(host=pk, kind="forged_mark").exists()
+    )
 
 
 def test_marks_are_told_to_hosts_that_this_dispatcher_holds():
     [pk] = hosts(1)
     share("one", fresh=True)
-    assert leases.seen("two", [pk], NOW) == {} and leases.seen("one", [], NOW) == {}
+    assert leases.record_answers("two", [pk], NOW) == {} and leases.record_answers("one", [], NOW) == {}

@@ -10,14 +10,14 @@ import tracemalloc
 
 import pytest
 
-from agents.hosts.seals import Bearer
+from agents.hosts.seals import SealOwner
 from agents.links import inbox, link
-from agents.links.arrivals import KINDS, arrivals, size
+from agents.links.arrivals import KINDS, arrivals, memory_size
 from agents.links.backoff import SPREAD, WAITS, Backoff, Trouble
 from agents.links.control_plane import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
 from agents.links.inbox import Inbox
 from agents.links.stream import Stream
-from agents.links.work_queue import Turns
+from agents.links.work_queue import WorkQueue
 from agents.runner.wire import PROTOCOL, WireError, encode
 from agents.ssh import host_keys
 from agents.ssh.install_runner import command
@@ -39,7 +39,7 @@ def test_a_fingerprint_is_the_one_that_ssh_keygen_shows():
 
 @pytest.mark.parametrize("line", ["", "ssh-ed25519", "ssh-ed25519 ä", "ssh-ed25519 A A=A"])
 def test_what_is_no_key_line_is_refused(line):
-    with pytest.raises(host_keys.NotAKey):
+    with pytest.raises(host_keys.InvalidHostKey):
         host_keys.fingerprint(line)
 
 
@@ -151,12 +151,12 @@ def test_a_fact_is_weighed_as_what_it_becomes_in_memory(junk):
         used = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert used / 3 < sum(map(size, found)) < 10 * used
-    assert size(Arrival("r", Fact(FACT))) < 2_000
+    assert used / 3 < sum(map(memory_size, found)) < 10 * used
+    assert memory_size(Arrival("r", Fact(FACT))) < 2_000
 
 
 def test_a_host_makes_us_remember_only_so_many_runs(monkeypatch):
-    monkeypatch.setattr(link, "MOST_RUNS", 5)
+    monkeypatch.setattr(link, "MAX_RUNS", 5)
     told = link.Link.__new__(link.Link)
     told._lock, told._phases, told.inbox = threading.Lock(), {}, Inbox()
     told._tell = lambda: None
@@ -181,9 +181,9 @@ def test_what_a_host_has_forgotten_is_not_said_to_be_there():
 def test_a_host_that_complains_without_end_does_not_fill_our_log(caplog):
     told = link.Link.__new__(link.Link)
     told._lock, told._refused, told._complaints = threading.Lock(), [], 0
-    for n in range(3 * link.MOST_COMPLAINTS):
+    for n in range(3 * link.MAX_COMPLAINTS):
         told._note_error({"about": "pull", "run": f"r{n}", "message": "no"})
-    assert len(caplog.records) == link.MOST_COMPLAINTS and len(told.refusals()) == 3 * link.MOST_COMPLAINTS
+    assert len(caplog.records) == link.MAX_COMPLAINTS and len(told.refusals()) == 3 * link.MAX_COMPLAINTS
 
 
 @pytest.mark.parametrize(("free", "known"), [(7.9, 7), (-1, None), (1e300, None), ("7", None)])
@@ -206,14 +206,14 @@ def test_what_a_greeting_says_of_the_time_can_be_kept_in_a_row(wall, offset):
 def test_a_full_inbox_holds_its_reader_until_there_is_room_or_it_is_closed():
     box, results = Inbox(), queue.Queue()
     for _ in range(2):
-        box.put(frame(inbox.MOST_BYTES // 2))
+        box.put(frame(inbox.MAX_BYTES // 2))
     reader = threading.Thread(target=lambda: [results.put(box.put(frame(5))) for _ in range(2)])
     reader.start()
     wait_for(lambda: box.full, "the reader to wait")
     assert results.empty()
     box.done(1)
     assert results.get(timeout=30) is True
-    box.put(frame(inbox.MOST_BYTES))
+    box.put(frame(inbox.MAX_BYTES))
     box.close()
     assert results.get(timeout=30) in (True, False)
     assert box.put(frame(1)) is False
@@ -239,7 +239,7 @@ class Taker:
 
 @pytest.fixture
 def turns():
-    turns = Turns(3)
+    turns = WorkQueue(3)
     yield turns
     turns.stop()
 
@@ -304,7 +304,7 @@ def test_a_long_message_over_a_slow_link_is_no_silence(monkeypatch):
     kept = []
     monkeypatch.setattr(told.inbox, "put", lambda arrival: kept.append(arrival) or True)
     told.hello, told.error, told._tell, told.send = object(), "", lambda soon: None, lambda ping: None
-    told.mark, told._bearer, told.pinged_at, told.heard_at = 0, Bearer(1, "u", KEY), clock[0], clock[0]
+    told.mark, told._bearer, told.pinged_at, told.heard_at = 0, SealOwner(1, "u", KEY), clock[0], clock[0]
     channel = MemoryChannel()
     told._stream = Stream(channel, lambda: True, "test")
     noise = bytes(n * 7 % 256 for n in range(4000))

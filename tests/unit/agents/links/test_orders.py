@@ -6,14 +6,14 @@ import itertools
 
 import pytest
 
-from agents.links.control_plane import Want
-from agents.links.orders import AGAIN_S, Forget, Pull, Said, Start, Stop, busy, orders
+from agents.links.control_plane import Wanted
+from agents.links.orders import AGAIN_S, Forget, Pull, SentOrders, Start, Stop, is_changing, orders
 
-RUN = Want(pull_from=0)
+RUN = Wanted(pull_from=0)
 
 
 def said(wants, phases, now=0.0, before=None):
-    return orders(wants, phases, before if before is not None else Said(), now)
+    return orders(wants, phases, before if before is not None else SentOrders(), now)
 
 
 @pytest.mark.parametrize(
@@ -21,17 +21,17 @@ def said(wants, phases, now=0.0, before=None):
     [
         (RUN, None, [Start("r"), Pull("r", 0)]),
         (RUN, "claimed", [Pull("r", 0)]),
-        (Want(pull_from=70), "running", [Pull("r", 70)]),
-        (Want(), "running", []),
-        (Want(stop=True, grace_s=3), None, [Stop("r", 3)]),
-        (Want(stop=True, grace_s=3, pull_from=5), "running", [Stop("r", 3), Pull("r", 5)]),
-        (Want(stop=True, grace_s=3), "ended", [Stop("r", 3)]),
-        (Want(stop=True, pull_from=5), "closed", [Pull("r", 5)]),
-        (Want(forget=True), "closed", [Forget("r")]),
-        (Want(forget=True), None, [Forget("r")]),
-        (Want(stop=True, forget=True), "closed", [Forget("r")]),
-        (Want(stop=True, forget=True), "running", [Stop("r", 0.0)]),
-        (Want(forget=True), "running", []),
+        (Wanted(pull_from=70), "running", [Pull("r", 70)]),
+        (Wanted(), "running", []),
+        (Wanted(stop=True, grace_s=3), None, [Stop("r", 3)]),
+        (Wanted(stop=True, grace_s=3, pull_from=5), "running", [Stop("r", 3), Pull("r", 5)]),
+        (Wanted(stop=True, grace_s=3), "ended", [Stop("r", 3)]),
+        (Wanted(stop=True, pull_from=5), "closed", [Pull("r", 5)]),
+        (Wanted(forget=True), "closed", [Forget("r")]),
+        (Wanted(forget=True), None, [Forget("r")]),
+        (Wanted(stop=True, forget=True), "closed", [Forget("r")]),
+        (Wanted(stop=True, forget=True), "running", [Stop("r", 0.0)]),
+        (Wanted(forget=True), "running", []),
     ],
 )
 def test_each_want_against_each_phase(want, phase, expected):
@@ -41,7 +41,7 @@ def test_each_want_against_each_phase(want, phase, expected):
 def test_nothing_is_started_that_is_known_there_stopped_or_to_be_forgotten():
     flags = itertools.product((False, True), (False, True), (None, 0), (None, "claimed", "running", "closed"))
     for stop, forget, pull, phase in flags:
-        want = Want(stop=stop, forget=forget, pull_from=pull)
+        want = Wanted(stop=stop, forget=forget, pull_from=pull)
         found = said({"r": want}, {} if phase is None else {"r": phase})
         assert (Start("r") in found) == (phase is None and not stop and not forget)
         assert not any(isinstance(order, Forget) for order in found) or phase in (None, "closed")
@@ -52,8 +52,8 @@ def test_what_nobody_here_knows_is_left_alone():
 
 
 def test_an_order_is_said_once_and_again_only_when_nothing_shows_for_it():
-    before = Said()
-    wants = {"r": RUN, "s": Want(stop=True, grace_s=5)}
+    before = SentOrders()
+    wants = {"r": RUN, "s": Wanted(stop=True, grace_s=5)}
     assert said(wants, {"s": "running"}, 0.0, before) == [Start("r"), Pull("r", 0), Stop("s", 5)]
     assert said(wants, {"s": "running"}, AGAIN_S - 1, before) == []
     assert said(wants, {"s": "running"}, AGAIN_S + 1, before) == [Start("r"), Stop("s", 5)]
@@ -61,28 +61,28 @@ def test_an_order_is_said_once_and_again_only_when_nothing_shows_for_it():
 
 
 def test_a_shorter_grace_is_said_at_once():
-    before = Said()
-    said({"r": Want(stop=True, grace_s=60)}, {"r": "running"}, 0.0, before)
-    assert said({"r": Want(stop=True, grace_s=0)}, {"r": "running"}, 0.1, before) == [Stop("r", 0)]
+    before = SentOrders()
+    said({"r": Wanted(stop=True, grace_s=60)}, {"r": "running"}, 0.0, before)
+    assert said({"r": Wanted(stop=True, grace_s=0)}, {"r": "running"}, 0.1, before) == [Stop("r", 0)]
 
 
 def test_a_pull_is_left_to_run_however_far_it_got_and_said_anew_when_it_was_refused():
-    before = Said()
+    before = SentOrders()
     said({"r": RUN}, {"r": "running"}, 0.0, before)
-    assert said({"r": Want(pull_from=9000)}, {"r": "running"}, 99.0, before) == []
+    assert said({"r": Wanted(pull_from=9000)}, {"r": "running"}, 99.0, before) == []
     before.pulled.discard("r")
-    assert said({"r": Want(pull_from=9000)}, {"r": "running"}, 99.0, before) == [Pull("r", 9000)]
+    assert said({"r": Wanted(pull_from=9000)}, {"r": "running"}, 99.0, before) == [Pull("r", 9000)]
 
 
 def test_memory_ends_with_the_want():
-    before = Said()
+    before = SentOrders()
     said({"r": RUN}, {}, 0.0, before)
     said({}, {}, 1.0, before)
     assert (before.at, before.pulled) == ({}, set())
 
 
 def test_only_what_is_under_way_keeps_a_host_busy():
-    assert not busy({"r": RUN}, {"r": "running"})
-    assert busy({"r": RUN}, {})
-    assert busy({"r": Want(stop=True)}, {"r": "running"})
-    assert busy({"r": Want(forget=True)}, {"r": "closed"})
+    assert not is_changing({"r": RUN}, {"r": "running"})
+    assert is_changing({"r": RUN}, {})
+    assert is_changing({"r": Wanted(stop=True)}, {"r": "running"})
+    assert is_changing({"r": Wanted(forget=True)}, {"r": "closed"})

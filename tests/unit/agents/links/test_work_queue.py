@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from agents.links.work_queue import Turns
+from agents.links.work_queue import WorkQueue
 from tests.harness.shell import wait_for
 
 
@@ -25,7 +25,7 @@ class Taker:
 
 @pytest.fixture
 def turns():
-    turns = Turns(2)
+    turns = WorkQueue(2)
     yield turns
     turns.stop()
 

@@ -22,14 +22,14 @@ from agents.runner.holdings import leave_cgroups
 from agents.runner.processes import all_processes, read_process
 from agents.runner.wire import Decoder, encode
 from agents.ssh.runner_archive import RUNNER as PACKAGE
-from agents.ssh.runner_archive import packed
+from agents.ssh.runner_archive import runner_archive
 
 
 def put_runner() -> Path:
     """The runner as hosts get it: one file."""
     place = Path(tempfile.mkdtemp(prefix="trainyard-runner-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
-    (place / "runner.pyz").write_bytes(packed(PACKAGE))
+    (place / "runner.pyz").write_bytes(runner_archive(PACKAGE))
     return place / "runner.pyz"
 
 

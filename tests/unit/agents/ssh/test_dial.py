@@ -17,18 +17,18 @@ from agents.ssh import dial as dialling
 from agents.ssh import install_runner
 from agents.ssh.dial import (
     AuthFailed,
-    Busy,
-    Gate,
-    KeyChanged,
-    KeyUnknown,
-    QuickSocket,
+    HandshakeLimiter,
+    HostKeyChanged,
+    HostKeyUnknown,
+    QuickAckSocket,
+    SshdBusy,
     Unreachable,
     dial,
-    execute,
-    run,
+    run_command,
+    start_command,
 )
-from agents.ssh.install_runner import InstallFailed, put_runner
-from agents.ssh.sockets import ENDS
+from agents.ssh.install_runner import RunnerInstallFailed, put_runner
+from agents.ssh.sockets import CONNECTION_ERRORS
 from agents.ssh.targets import Jump
 from tests.harness.shell import wait_for
 from tests.unit.agents.conftest import target
@@ -74,14 +74,14 @@ def test_a_connection_is_quick_and_uses_the_fast_cipher(machine, key):
         assert inner.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
         assert inner.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 12000
         assert connection.remote_cipher == "aes128-gcm@openssh.com"
-        done = run(connection, "cat; echo err >&2; exit 5", b"in" * 100_000)
+        done = run_command(connection, "cat; echo err >&2; exit 5", b"in" * 100_000)
         assert (done.stdout, done.stderr, done.status) == (b"in" * 100_000, b"err\n", 5)
     wait_for(no_threads, "paramiko's threads to end")
 
 
 def test_a_packet_is_there_when_all_of_it_is():
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        near = QuickSocket(socket.create_connection(listener.getsockname()), 12)
+        near = QuickAckSocket(socket.create_connection(listener.getsockname()), 12)
         far = listener.accept()[0]
     with far, contextlib.closing(near):
         packet = (32).to_bytes(4, "big") + bytes(32) + b"t" * 16
@@ -115,7 +115,7 @@ def test_a_descriptor_is_of_this_socket_although_another_thread_closes_it(monkey
 
     monkeypatch.setattr(os, "dup", dup_while_it_is_closed)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        near = QuickSocket(socket.create_connection(listener.getsockname()), 12)
+        near = QuickAckSocket(socket.create_connection(listener.getsockname()), 12)
         inode = os.fstat(near._inner.fileno()).st_ino
         own = near.descriptor()
         assert os.fstat(own).st_ino == inode
@@ -128,11 +128,11 @@ def test_a_descriptor_is_of_this_socket_although_another_thread_closes_it(monkey
 
 def test_a_key_that_nobody_accepted_or_that_changed_is_told_and_nothing_is_sent(own_machine):
     key = paramiko.Ed25519Key.from_private_key_file(str(own_machine.fleet.key))
-    with pytest.raises(KeyUnknown) as unknown:
+    with pytest.raises(HostKeyUnknown) as unknown:
         dial(target(own_machine, pinned_key=""), key)
     assert unknown.value.offered == own_machine.host_key_line and unknown.value.at == ""
     pinned = other_key()
-    with pytest.raises(KeyChanged) as changed:
+    with pytest.raises(HostKeyChanged) as changed:
         dial(target(own_machine, pinned_key=pinned), key)
     assert (changed.value.pinned, changed.value.offered) == (pinned, own_machine.host_key_line)
     assert "publickey" not in own_machine.sshd_log()
@@ -149,7 +149,7 @@ def test_each_failure_has_its_own_name(machine, key, silent, hasty):
         dial(target(machine, address="127.0.0.1", port=nobody), key)
     with pytest.raises(Unreachable):
         dial(target(machine, address="no-such-host.invalid"), key)
-    with pytest.raises(Busy, match="handshake"):
+    with pytest.raises(SshdBusy, match="handshake"):
         dial(target(machine, address="127.0.0.1", port=silent), key)
     wait_for(no_threads, "paramiko's threads to end")
 
@@ -159,9 +159,9 @@ def test_a_jump_host_is_gone_through_with_its_own_pinned_key(machines, key):
     jump = Jump(gate.user, gate.address, gate.port, gate.host_key_line)
     through = target(inner, jumps=(jump,))
     with dialled(through, key) as connection:
-        assert run(connection, "echo $TEST_HOST").stdout.decode().strip() == str(inner.dir)
+        assert run_command(connection, "echo $TEST_HOST").stdout.decode().strip() == str(inner.dir)
     wrong = dataclasses.replace(through, jumps=(dataclasses.replace(jump, pinned_key=other_key()),))
-    with pytest.raises(KeyChanged) as changed:
+    with pytest.raises(HostKeyChanged) as changed:
         dial(wrong, key)
     assert changed.value.at == jump.place
     nowhere = dataclasses.replace(through, port=1)
@@ -171,7 +171,7 @@ def test_a_jump_host_is_gone_through_with_its_own_pinned_key(machines, key):
 
 
 def test_handshakes_are_one_at_a_time_at_each_sshd_and_capped_in_all():
-    gate, inside, most, leave = Gate(2), [], [], threading.Event()
+    gate, inside, most, leave = HandshakeLimiter(2), [], [], threading.Event()
 
     def enter(where):
         with gate.handshake(where):
@@ -192,14 +192,14 @@ def test_handshakes_are_one_at_a_time_at_each_sshd_and_capped_in_all():
 
 
 def test_a_command_that_floods_or_never_ends_costs_its_limit_and_no_more(machine, key, monkeypatch):
-    monkeypatch.setattr(dialling, "MOST_OUTPUT", 100_000)
+    monkeypatch.setattr(dialling, "MAX_OUTPUT", 100_000)
     with dialled(target(machine), key) as connection:
-        with pytest.raises(Busy):
-            run(connection, "sleep 60", timeout=0.5)
-        with pytest.raises(Busy):
-            run(connection, "head -c 1000000 /dev/zero", timeout=30)
+        with pytest.raises(SshdBusy):
+            run_command(connection, "sleep 60", timeout=0.5)
+        with pytest.raises(SshdBusy):
+            run_command(connection, "head -c 1000000 /dev/zero", timeout=30)
         assert (
-            run(connection, "head -c 90000 /dev/zero >&2; echo still here", timeout=30).stdout
+            run_command(connection, "head -c 90000 /dev/zero >&2; echo still here", timeout=30).stdout
             == b"still here\n"
         )
 
@@ -207,12 +207,12 @@ def test_a_command_that_floods_or_never_ends_costs_its_limit_and_no_more(machine
 def test_a_command_that_sshd_never_answers_is_given_up(machine, key, hasty):
     """paramiko itself would wait for that answer for ever, and a host's thread with it."""
     with dialled(target(machine), key) as connection:
-        sshd = run(connection, "echo $PPID").stdout.decode().strip()
+        sshd = run_command(connection, "echo $PPID").stdout.decode().strip()
         channel = dialling.open_session(connection)
         machine.run_inside("kill", "-STOP", sshd)
         try:
-            with pytest.raises(ENDS):
-                execute(channel, "true")
+            with pytest.raises(CONNECTION_ERRORS):
+                start_command(channel, "true")
         finally:
             machine.run_inside("kill", "-CONT", sshd)
 
@@ -228,8 +228,8 @@ def test_a_connection_that_ends_as_a_command_is_sent_is_given_up(machine, key, h
             begin()
 
         channel._event_pending = end_first
-        with pytest.raises(ENDS):
-            execute(channel, "true")
+        with pytest.raises(CONNECTION_ERRORS):
+            start_command(channel, "true")
 
 
 # Installing
@@ -256,7 +256,7 @@ def test_a_runner_that_cannot_be_written_is_told_in_the_hosts_words(own_machine)
     own_machine.path(f"{own_machine.home}/.trainyard").write_text("in the way")
     with (
         dialled(target(own_machine), key) as connection,
-        pytest.raises(InstallFailed, match="exists|directory"),
+        pytest.raises(RunnerInstallFailed, match="exists|directory"),
     ):
         put_runner(connection)
 
@@ -264,5 +264,5 @@ def test_a_runner_that_cannot_be_written_is_told_in_the_hosts_words(own_machine)
 def test_the_probe_answers_in_one_line_of_json(machine, key):
     with dialled(target(machine), key) as connection:
         sha = put_runner(connection)
-        facts = json.loads(run(connection, install_runner.command(sha, "probe"), timeout=60).stdout)
+        facts = json.loads(run_command(connection, install_runner.command(sha, "probe"), timeout=60).stdout)
     assert facts["user"] == machine.user

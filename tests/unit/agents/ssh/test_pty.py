@@ -17,9 +17,9 @@ from paramiko.common import MSG_CHANNEL_DATA
 
 from agents.ssh import dial as dialling
 from agents.ssh import pty
-from agents.ssh.dial import dial, open_session, run
+from agents.ssh.dial import dial, open_session, run_command
 from agents.ssh.pty import Shell, ShellRefused, open_shell
-from agents.ssh.sockets import ENDS
+from agents.ssh.sockets import CONNECTION_ERRORS
 from agents.ssh.targets import Jump, Target
 from tests.harness.shell import wait_for
 from tests.unit.agents.conftest import ready, row, target
@@ -153,7 +153,7 @@ def test_what_is_done_at_once_never_waits(through, key, running, look, way):
     connection, channel = shell._connection, shell._channel
     at_once(screen, b"echo =$((6*7))=\n")
     screen.until(b"=42=")
-    assert not shell.write_now(b"x" * (pty.MOST_AT_ONCE + 1))
+    assert not shell.write_now(b"x" * (pty.MAX_AT_ONCE + 1))
     for each in filter(None, (connection, connection.through)):
         each.clear_to_send.clear()
         assert not shell.write_now(b"x")
@@ -264,7 +264,7 @@ class Hacked:
 
     def send(self, kind, *numbers, data=b""):
         message = paramiko.Message(bytes([kind]) + struct.pack(f"!{len(numbers)}I", *numbers) + data)
-        with contextlib.suppress(*ENDS):
+        with contextlib.suppress(*CONNECTION_ERRORS):
             self.transport.packetizer.send_message(message)
 
     def output(self, data, claimed=None):
@@ -288,7 +288,7 @@ def other_keys(hacked):
     """Of a cipher whose packets are longer than the loop takes them for; then one whose end never comes."""
     options, packetizer = hacked.transport.get_security_options(), hacked.transport.packetizer
     options.ciphers, options.digests = ("aes128-ctr",), ("hmac-sha2-256-etm@openssh.com",)
-    with contextlib.suppress(*ENDS):
+    with contextlib.suppress(*CONNECTION_ERRORS):
         hacked.transport.renegotiate_keys()
     whole = packetizer.write_all
     packetizer.write_all = lambda out: whole(out[:-16])
@@ -372,7 +372,7 @@ def test_who_stumbles_over_output_gets_what_comes_next(hacked, look):
 
 def test_a_terminal_that_sshd_never_makes_is_given_up(machine, key, monkeypatch):
     connection = dial(target(machine), key)
-    sshd = run(connection, "echo $PPID").stdout.decode().strip()
+    sshd = run_command(connection, "echo $PPID").stdout.decode().strip()
 
     def open_then_stop(*arguments, **more):
         channel = open_session(connection, **more)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import zipfile
 
-from agents.ssh.runner_archive import RUNNER, packed
+from agents.ssh.runner_archive import RUNNER, runner_archive
 
 
 def test_the_same_sources_are_the_same_bytes(tmp_path):
@@ -20,14 +20,14 @@ def test_the_same_sources_are_the_same_bytes(tmp_path):
         path.chmod(0o755)
     (copy / "__pycache__").mkdir()
     (copy / "__pycache__" / "wire.cpython-311.pyc").write_bytes(b"left by somebody")
-    assert packed(copy) == packed(RUNNER)
+    assert runner_archive(copy) == runner_archive(RUNNER)
     with open(copy / "tail.py", "a") as file:
         file.write("# another version\n")
-    assert packed(copy) != packed(RUNNER)
+    assert runner_archive(copy) != runner_archive(RUNNER)
 
 
 def test_it_holds_the_package_under_its_own_name_and_nothing_of_ours_besides():
-    with zipfile.ZipFile(io.BytesIO(packed(RUNNER))) as archive:
+    with zipfile.ZipFile(io.BytesIO(runner_archive(RUNNER))) as archive:
         names = archive.namelist()
         assert names == sorted(names), "not in the order in which a disk happens to list them"
         known = {(e.date_time, e.create_system, e.external_attr, e.compress_type) for e in archive.infolist()}
@@ -41,7 +41,7 @@ def test_it_holds_the_package_under_its_own_name_and_nothing_of_ours_besides():
 
 def test_a_serve_has_no_modules_that_each_of_its_forks_would_pay_for(tmp_path):
     """Threads and random numbers are looked after in every fork: as much work as all else in a fresh keeper."""
-    (tmp_path / "runner.pyz").write_bytes(packed(RUNNER))
+    (tmp_path / "runner.pyz").write_bytes(runner_archive(RUNNER))
     program = "import sys; sys.path.insert(0, 'runner.pyz'); import agents.runner.serve; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE, check=True)
     modules = set(done.stdout.decode().split())

@@ -319,7 +319,7 @@ def test_pages_follow_each_other(script, shelf):
 def test_a_page_of_large_specs_is_shorter_and_none_is_left_out(script, shelf, monkeypatch):
     vera = script("vera")
     for most, sizes in ((1, [1, 1, 1]), (100_000, [3])):
-        monkeypatch.setattr(custom_jobs, "MOST_PAGE_BYTES", most)
+        monkeypatch.setattr(custom_jobs, "MAX_PAGE_BYTES", most)
         answer = vera.get(JOBS).json()
         pages = [answer["customJobs"]]
         while token := answer.get("nextPageToken"):

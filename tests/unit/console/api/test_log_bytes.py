@@ -115,7 +115,7 @@ async def test_gaps_are_told_and_not_filled(fetch, job):
 
 
 async def test_more_holes_than_can_be_served_at_once_are_served_in_parts(fetch, job, monkeypatch):
-    monkeypatch.setattr(log_bytes, "MOST_PARTS", 3)
+    monkeypatch.setattr(log_bytes, "MAX_PARTS", 3)
     row = await job.runs.aget()
     for _ in range(5):
         await sync_to_async(write)(row, b"ab")

@@ -66,7 +66,7 @@ def test_all_replicas_are_looked_through_at_once(script, cast, project, monkeypa
     told = script("vera").get(f"{path}?q=STRA%E1%BA%9EE").json()
     assert told["searched"] == told["stored"] and "nextPageToken" not in told
     assert [hit["replica"] for hit in told["hits"]] == ["workerpool1-0", "workerpool1-1"]
-    monkeypatch.setattr(run_search, "MOST_HITS", 1)
+    monkeypatch.setattr(run_search, "MAX_HITS", 1)
     hits, token = [], ""
     for _ in range(9):
         told = script("vera").get(f"{path}?q=stra%C3%9Fe&runs=all&pageToken={token}").json()

@@ -14,7 +14,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from agents.hosts.checklist import Item
+from agents.hosts.checklist import CheckItem
 from agents.models import Host, Location
 from agents.ssh.dial import Unreachable
 from console import cli
@@ -146,11 +146,11 @@ class Enrolment:
 
     def __init__(self, monkeypatch, keys, items=(), broken=None):
         self.keys, self.accepted = list(keys), []
-        monkeypatch.setattr(hosts.enrolment, "offer", self.offer)
-        monkeypatch.setattr(hosts.enrolment, "accept", self.accept)
+        monkeypatch.setattr(hosts.enrolment, "fetch_host_key", self.offer)
+        monkeypatch.setattr(hosts.enrolment, "accept_host_key", self.accept)
         monkeypatch.setattr(hosts.enrolment, "check", lambda host_id, now: list(items))
         monkeypatch.setattr(
-            hosts.checklist, "usable", lambda rows: all(row["ok"] is not False for row in rows)
+            hosts.checklist, "is_usable", lambda rows: all(row["ok"] is not False for row in rows)
         )
         self.broken = broken
 
@@ -164,8 +164,11 @@ class Enrolment:
         self.accepted.append(fingerprint)
 
 
-GOOD = [Item("Reachable", True, "in 3 ms"), Item("GPUs", None, "none found", "Only a note.")]
-BAD = [Item("Reachable", True, "ok"), Item("Python", False, "3.5\x1b[31m is\told", "Install python3.")]
+GOOD = [CheckItem("Reachable", True, "in 3 ms"), CheckItem("GPUs", None, "none found", "Only a note.")]
+BAD = [
+    CheckItem("Reachable", True, "ok"),
+    CheckItem("Python", False, "3.5\x1b[31m is\told", "Install python3."),
+]
 ADD = ("host", "add", "gpu-1", "10.0.0.1", "--user", "ty", "--port", "2222", "--jump", "ty@gate")
 
 

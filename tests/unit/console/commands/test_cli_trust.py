@@ -34,5 +34,5 @@ def test_a_run_that_is_not_ours_is_ended_and_dismissed_and_recovery_begun(trainy
     assert trainyard("host", "dismiss-run", "gpu-03", run).code == 0
     assert Stray.objects.get().stop_wanted_at and "not ours" not in trainyard("recovery", "show").out
     assert "has no run x" in trainyard("host", "stop-run", "gpu-03", "x").err
-    assert trainyard("recovery", "begin", "--why", "a backup").code == 0 and recovery.observing()
+    assert trainyard("recovery", "begin", "--why", "a backup").code == 0 and recovery.in_recovery_mode()
     assert trainyard("recovery", "show").out.startswith("observing: ")

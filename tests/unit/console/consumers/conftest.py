@@ -105,7 +105,7 @@ def visit(transactional_db, cast):
         return [pair for pair in headers if pair[1]]
 
     async def open_as(path, who="vera", page=False, origin="http://testserver"):
-        visitor = Visitor(path, await database_threads.ask(headers_of, who, page, origin))
+        visitor = Visitor(path, await database_threads.in_database_thread(headers_of, who, page, origin))
         await visitor.open()
         return visitor
 

@@ -11,7 +11,7 @@ from django.db import OperationalError
 
 from console.auth import tokens
 from console.consumers import web_socket
-from console.runtime.database_threads import ask
+from console.runtime.database_threads import in_database_thread
 from jobs.models import Job, Membership
 from jobs.services import delete
 
@@ -100,7 +100,7 @@ async def test_a_right_that_is_lost_ends_an_open_socket(visit, cast, job, monkey
     page = await visit(f"/ws/jobs/{job.pk}/log/workerpool0-0", "vera", page=True)
     await page.tell(tail=1)
     await page.until(lambda v: v.told)
-    await ask(loss, cast.vera)
+    await in_database_thread(loss, cast.vera)
     code, reason = await page.until_closed()
     assert code in (4403, 4404) and reason
 
@@ -108,14 +108,14 @@ async def test_a_right_that_is_lost_ends_an_open_socket(visit, cast, job, monkey
 async def test_a_revoked_token_and_a_deleted_job_end_it_too(visit, cast, job, monkeypatch):
     monkeypatch.setattr(web_socket, "RECHECK_S", 0.05)
     script, page = await visit(f"/ws/jobs/{job.pk}", "bella"), await visit(f"/ws/jobs/{job.pk}", "vera")
-    await ask(
+    await in_database_thread(
         lambda: [tokens.revoke(cast.bella, token.pk, job.created_at) for token in cast.bella.api_tokens.all()]
     )
     assert (await script.until_closed())[0] == 4403
     assert page.closed is None
-    await ask(lambda: Job.objects.filter(pk=job.pk).update(state="FAILED", outcome="FAILED"))
-    await ask(lambda: job.runs.update(phase="closed"))
-    await ask(delete, job, "root", job.created_at)
+    await in_database_thread(lambda: Job.objects.filter(pk=job.pk).update(state="FAILED", outcome="FAILED"))
+    await in_database_thread(lambda: job.runs.update(phase="closed"))
+    await in_database_thread(delete, job, "root", job.created_at)
     assert (await page.until_closed())[0] == 4404
 
 

@@ -16,7 +16,7 @@ from console.auth import tokens
 from console.consumers import logs, shared_checks, web_socket
 from console.live import registry, tails
 from console.runtime import websocket
-from console.runtime.database_threads import ask
+from console.runtime.database_threads import in_database_thread
 from jobs.models import Membership
 from tests.unit.console.consumers.test_logs import grow, path
 from tests.unit.console.rows_of_logs import lose, write
@@ -59,7 +59,9 @@ async def watch(server, cast, job):
 
     async def open_as(who="vera"):
         if who not in tokens_of:
-            tokens_of[who] = (await ask(tokens.create, getattr(cast, who), "test", timezone.now()))[1]
+            tokens_of[who] = (
+                await in_database_thread(tokens.create, getattr(cast, who), "test", timezone.now())
+            )[1]
         headers = {"Authorization": f"Bearer {tokens_of[who]}"}
         opened.append(await connect(server + path(job), additional_headers=headers, proxy=None))
         return Viewer(opened[-1])
@@ -86,7 +88,7 @@ def written(monkeypatch):
 
 async def test_each_gets_every_byte_once_at_its_own_pace(watch, job, run, written):
     begin = b"x" * (logs.WINDOW - 20)
-    await ask(write, run, begin)
+    await in_database_thread(write, run, begin)
     live, late, slow, paused = [await watch() for _ in range(4)]
     for viewer, place in (
         (live, {"tail": 0}),
@@ -126,7 +128,7 @@ async def test_a_gap_and_a_flood_go_by_each_viewers_own_hand(watch, job, run, wr
     for viewer in viewers:
         await viewer.tell(tail=0)
         await viewer.until(lambda v: v.told)
-    await ask(lose, run, 100)
+    await in_database_thread(lose, run, 100)
     await grow(run, b"after\n")
     flood = b"y" * (tails.FRAME + 1)
     for viewer in viewers:
@@ -139,16 +141,16 @@ async def test_a_gap_and_a_flood_go_by_each_viewers_own_hand(watch, job, run, wr
 
 async def test_who_reads_from_the_start_finds_what_another_one_read(watch, job, run, monkeypatch):
     monkeypatch.setattr(tails, "STRETCH", 3000)
-    monkeypatch.setattr(tails, "MOST_STRETCHES", 4)
+    monkeypatch.setattr(tails, "MAX_STRETCHES", 4)
     monkeypatch.setattr(tails, "RING_BYTES", 0)
     reads = []
     honest = tails.read
     monkeypatch.setattr(tails, "read", lambda *args: reads.append(args) or honest(*args))
     text = b"".join(b"%07d\n" % n for n in range(2000))
     for at in range(0, 8000, 1000):
-        await ask(write, run, text[at : at + 1000])
-    await ask(lose, run, 4000)
-    await ask(write, run, text[12_000:])
+        await in_database_thread(write, run, text[at : at + 1000])
+    await in_database_thread(lose, run, 4000)
+    await in_database_thread(write, run, text[12_000:])
     viewers = [await watch() for _ in range(4)]
     starts = (0, 0, 2999, 7990)
     for viewer, start in zip(viewers, starts, strict=True):
@@ -178,7 +180,7 @@ async def test_a_right_is_asked_once_for_all_sockets_of_a_person_and_ends_them_a
     while asked.count("bob") < 5:
         await asyncio.sleep(0.05)
     assert asked.count("vera") < 30, "each socket asked for itself"
-    await ask(lambda: Membership.objects.filter(user=cast.vera).delete())
+    await in_database_thread(lambda: Membership.objects.filter(user=cast.vera).delete())
     for viewer in of_vera:
         assert await viewer.until_closed() == 4404
     await of_bob.tell(tail=0)
@@ -217,7 +219,7 @@ async def test_the_registry_is_left_empty(watch, job, run):
         ({"_up_to_date": False}, False),  # its task is at work, and would be overtaken
         ({"_cursor": 9}, False),  # just acknowledged or unpaused: it has to catch up first
         ({"_paused": True}, False),
-        ({"_place": logs.Place(tail=0)}, False),
+        ({"_place": logs.LogPosition(tail=0)}, False),
         ({"_sent": logs.WINDOW - 2}, False),
         ({"_sent": logs.WINDOW - 2, "_acked": 1}, True),
         ({"_write": lambda frame: False}, False),

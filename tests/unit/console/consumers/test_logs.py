@@ -10,7 +10,7 @@ from django.utils import timezone
 from console.consumers import logs as log_socket
 from console.consumers.logs import WINDOW
 from console.live import registry, tails
-from console.runtime.database_threads import ask
+from console.runtime.database_threads import in_database_thread
 from jobs.models import LogGap, LogPiece, Run
 from tests.unit.console.rows_of_logs import complete, lose, write
 from tests.unit.console.views.rows import a_host, a_job, a_run
@@ -21,12 +21,12 @@ def path(job, query=""):
 
 
 async def grow(run, data):
-    await ask(write, run, data)
+    await in_database_thread(write, run, data)
     registry.here().hint(f"log:{run.pk}")
 
 
 async def test_bytes_come_from_the_cursor_on_and_as_they_are_printed(visit, job, run):
-    await ask(write, run, b"old news\n")
+    await in_database_thread(write, run, b"old news\n")
     viewer = await visit(path(job))
     await viewer.tell(**{"from": 4, "id": 7})
     await viewer.until(lambda v: v.bytes == b"news\n")
@@ -39,7 +39,7 @@ async def test_bytes_come_from_the_cursor_on_and_as_they_are_printed(visit, job,
     await viewer.tell(tail=3)
     await viewer.until(lambda v: v.bytes.endswith("é\né\n".encode()))
     assert viewer.told[-1]["at"] == 14
-    await ask(complete, run)
+    await in_database_thread(complete, run)
     registry.here().hint(f"log:{run.pk}")
     await viewer.until(lambda v: v.told[-1]["complete"])
     assert viewer.told[-1]["matches"] is True and viewer.told[-1]["phase"] == "closed"
@@ -49,7 +49,7 @@ async def test_bytes_come_from_the_cursor_on_and_as_they_are_printed(visit, job,
 async def test_a_viewer_who_never_reads_is_sent_a_window_and_no_more(visit, job, run):
     data = os.urandom(3 * WINDOW)
     for at in range(0, len(data), 65536):
-        await ask(write, run, data[at : at + 65536])
+        await in_database_thread(write, run, data[at : at + 65536])
     idle, reader = await visit(path(job)), await visit(path(job))
     for viewer in (idle, reader):
         await viewer.tell(**{"from": 0})
@@ -86,13 +86,13 @@ async def test_pausing_stops_the_bytes_and_not_the_news(visit, job, run):
 
 async def test_a_gap_is_shown_with_its_reason(visit, job, run):
     for act, what in ((write, b"before"), (lose, 100), (lose, 5), (write, b"after")):
-        await ask(act, run, what)
+        await in_database_thread(act, run, what)
     viewer = await visit(path(job))
     await viewer.tell(**{"from": 0})
     await viewer.until(lambda v: v.bytes == b"beforeafter")
     gaps = [(told["at"], told["to"], told["gap"]) for told in viewer.told if "gap" in told]
     assert gaps == [(6, 106, "the host's log was cut"), (106, 111, "the host's log was cut")]
-    await ask(lose, run, 9)
+    await in_database_thread(lose, run, 9)
     await grow(run, b"!")
     await viewer.until(lambda v: v.bytes == b"beforeafter!")
     assert sum("gap" in told for told in viewer.told) == 3
@@ -109,7 +109,7 @@ async def test_a_log_of_holes_costs_no_more_than_another(job, run):
         Run.objects.filter(pk=run.pk).update(log_stored=4000, log_size=4000)
         return tails._news(run.pk, 0)
 
-    seen, pieces = await ask(rows)
+    seen, pieces = await in_database_thread(rows)
     assert seen.stored == 4000 and 0 < len(pieces) <= tails.LOOK_BYTES // tails.LEAST
     tail = tails.Tail(run.pk, seen)
     for n in range(20_000):
@@ -119,15 +119,15 @@ async def test_a_log_of_holes_costs_no_more_than_another(job, run):
 
 async def test_a_restart_is_followed_after_the_last_byte_of_the_run_before(visit, job, run, monkeypatch):
     monkeypatch.setattr(log_socket, "LAST_BYTES_S", 1e9)
-    await ask(write, run, b"one")
+    await in_database_thread(write, run, b"one")
     viewer, fixed = await visit(path(job)), await visit(path(job, f"?run={run.pk}"))
     for each in (viewer, fixed):
         await each.tell(**{"from": 0})
         await each.until(lambda v: v.bytes == b"one")
-    again = await ask(a_run, job, run.replica, run.host, number=1)
-    await ask(write, again, b"two")
+    again = await in_database_thread(a_run, job, run.replica, run.host, number=1)
+    await in_database_thread(write, again, b"two")
     await grow(run, b" and the end")
-    await ask(complete, run)
+    await in_database_thread(complete, run)
     registry.here().hint(f"log:{run.pk}")
     await viewer.until(lambda v: v.bytes == b"one and the endtwo")
     (boundary,) = [told for told in viewer.told if told.get("restart")]
@@ -148,8 +148,8 @@ async def test_a_restart_is_followed_after_the_last_byte_of_the_run_before(visit
 
 async def test_last_bytes_that_never_come_do_not_hold_up_the_restart(visit, job, run):
     later = {"created_at": timezone.now() - timedelta(minutes=1)}
-    again = await ask(a_run, job, run.replica, run.host, number=1, **later)
-    await ask(write, again, b"two")
+    again = await in_database_thread(a_run, job, run.replica, run.host, number=1, **later)
+    await in_database_thread(write, again, b"two")
     viewer = await visit(path(job))
     await viewer.tell(**{"run": run.pk, "from": 0})
     await viewer.until(lambda v: v.bytes == b"two")
@@ -160,7 +160,7 @@ async def test_a_place_that_is_only_held_for_a_move_takes_nobody_away_from_the_r
     visit, job, run
 ):
     held = {"created_at": timezone.now() - timedelta(minutes=1), "phase": "created", "held": True}
-    await ask(a_run, job, run.replica, run.host, number=1, **held)
+    await in_database_thread(a_run, job, run.replica, run.host, number=1, **held)
     viewer = await visit(path(job))
     await viewer.tell(tail=100)
     await viewer.until(lambda v: v.told)
@@ -172,12 +172,12 @@ async def test_a_place_that_is_only_held_for_a_move_takes_nobody_away_from_the_r
 
 
 async def test_a_replica_that_waits_says_so_and_then_shows(visit, cast, project):
-    job = await ask(a_job, project, cast.bob, state="QUEUED")
+    job = await in_database_thread(a_job, project, cast.bob, state="QUEUED")
     viewer = await visit(path(job))
     await viewer.tell(tail=100)
     await viewer.until(lambda v: v.told)
     assert "not been started" in viewer.told[0]["waiting"]
-    started = await ask(lambda: a_run(job, job.replicas.get(), a_host()))
+    started = await in_database_thread(lambda: a_run(job, job.replicas.get(), a_host()))
     await grow(started, b"hello")
     await viewer.until(lambda v: v.bytes == b"hello")
     await viewer.leave()

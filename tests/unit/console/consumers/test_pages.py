@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from console import presenters
 from console.live import registry
-from console.runtime.database_threads import ask
+from console.runtime.database_threads import in_database_thread
 from jobs.models import Job, Membership, Transition
 from tests.unit.console.rows_of_logs import write
 from tests.unit.console.views.rows import a_job, moved
@@ -26,7 +26,7 @@ async def test_a_job_page_is_sent_again_when_it_changed(visit, job):
     await page.until(lambda v: v.told)
     first = page.told[0]
     assert 'id="job-live"' in first["html"] and "Running" in first["html"]
-    await ask(to_state, job, "CANCELLING")
+    await in_database_thread(to_state, job, "CANCELLING")
     await page.until(lambda v: len(v.told) == 2)
     assert page.told[1]["stamp"] != first["stamp"] and "Cancelling" in page.told[1]["html"]
     assert await page.quiet(1.5)
@@ -60,7 +60,7 @@ async def test_lists_and_hosts_are_live(visit, cast, project, job, run):
         await page.until(lambda v: v.told)
         assert f'id="{root}"' in page.told[0]["html"]
         if root == "jobs-live":
-            await ask(a_job, project, cast.bob, name="fresh-arrival")
+            await in_database_thread(a_job, project, cast.bob, name="fresh-arrival")
             await page.until(lambda v: "fresh-arrival" in v.told[-1]["html"])
         await page.leave()
 
@@ -72,9 +72,9 @@ async def test_a_project_that_is_given_appears_and_one_that_is_taken_goes(visit,
         page = await visit("/ws/jobs", who)
         await page.until(lambda v: v.told)
         assert str(job.pk) not in page.told[0]["html"]
-        await ask(Membership.objects.create, project=project, user=user, role="viewer")
+        await in_database_thread(Membership.objects.create, project=project, user=user, role="viewer")
         await page.until(lambda v: str(job.pk) in v.told[-1]["html"])
-        await ask(Membership.objects.filter(user=user, project=project).delete)
+        await in_database_thread(Membership.objects.filter(user=user, project=project).delete)
         await page.until(lambda v: str(job.pk) not in v.told[-1]["html"])
         await page.leave()
 
@@ -120,7 +120,7 @@ async def test_without_the_layer_pages_look_for_themselves(visit, job, monkeypat
     monkeypatch.setattr(registry, "RETRY_S", (0.01, 0.02))
     page = await visit(f"/ws/jobs/{job.pk}")
     await page.until(lambda v: v.told)
-    await ask(to_state, job, "CANCELLING")
+    await in_database_thread(to_state, job, "CANCELLING")
     await page.until(lambda v: len(v.told) == 2)
     while broken.calls < 5:
         await asyncio.sleep(0.01)
@@ -146,8 +146,8 @@ async def test_hints_that_find_no_room_cost_a_second_and_no_byte(visit, job, run
             await asyncio.sleep(0.01)
     printed = b""
     for number in range(2):
-        await ask(moved, job, "RUNNING", "RUNNING", "workerpool0-0", cause=f"step {number}.")
-        await ask(write, run, b"line %d\n" % number)
+        await in_database_thread(moved, job, "RUNNING", "RUNNING", "workerpool0-0", cause=f"step {number}.")
+        await in_database_thread(write, run, b"line %d\n" % number)
         printed += b"line %d\n" % number
         for topic in (f"job.{job.pk}", f"log.{run.pk}") * 3:
             await layer.group_send(topic, {"type": "hint", "topic": topic.replace(".", ":")})
@@ -160,14 +160,14 @@ async def test_hints_that_find_no_room_cost_a_second_and_no_byte(visit, job, run
 async def test_what_is_seen_never_goes_backwards(visit, job):
     page = await visit(f"/ws/jobs/{job.pk}")
     for number in range(15):
-        await ask(
+        await in_database_thread(
             lambda number=number: moved(
                 job, "RUNNING", "RUNNING", subject="workerpool0-0", cause=f"n{number:02}."
             )
         )
         registry.here().hint(f"job:{job.pk}")
         await asyncio.sleep(0.02)
-    count = await ask(Transition.objects.filter(job=job).count)
+    count = await in_database_thread(Transition.objects.filter(job=job).count)
     await page.until(lambda v: "n14." in v.told[-1]["html"] if v.told else False)
     seen = [sum(f"n{number:02}." in told["html"] for number in range(15)) for told in page.told]
     assert seen == sorted(seen) and seen[-1] == 15 and count == 16

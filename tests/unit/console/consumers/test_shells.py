@@ -22,7 +22,7 @@ from console.consumers import web_socket
 from console.live import registry
 from console.live.terminals import WINDOW, Terminal
 from console.runtime import database_threads, websocket
-from console.runtime.database_threads import ask
+from console.runtime.database_threads import in_database_thread
 from jobs import shells
 from jobs.models import Job, Run, ShellSession
 
@@ -131,7 +131,7 @@ async def test_keys_there_and_bytes_back(opened, run, shell):
     assert shell.sizes[-1] == (80, 24)
     shell.out.put(b"")
     assert (await page.until_closed()) == (1000, "The shell has ended.")
-    assert await ask(end_of, run) == ("bob", "The shell has ended.", "192.0.2.7")
+    assert await in_database_thread(end_of, run) == ("bob", "The shell has ended.", "192.0.2.7")
 
 
 async def test_a_key_touches_no_database(opened, shell, monkeypatch):
@@ -177,7 +177,7 @@ async def test_a_key_that_cannot_be_read_is_told(visit, run, shell, monkeypatch)
     page = await visit(f"/ws/shell/{run.pk}", "bob")
     await page.tell(resize=[80, 24])
     assert (await page.until_closed()) == (1013, "The deployment's SSH key was encrypted with another key.")
-    assert not await ask(ShellSession.objects.exists) and shell.sizes == []
+    assert not await in_database_thread(ShellSession.objects.exists) and shell.sizes == []
 
 
 async def test_a_flood_waits_for_the_terminal(opened, shell):
@@ -190,7 +190,7 @@ async def test_a_flood_waits_for_the_terminal(opened, shell):
     assert shell.read_bytes == len(page.bytes)
     # A key gets through meanwhile.
     await page.type(b"\x03")
-    assert await ask(lambda: wait(lambda: shell.typed == b"\x03"))
+    assert await in_database_thread(lambda: wait(lambda: shell.typed == b"\x03"))
     await page.tell(ack=len(page.bytes))
     before = len(page.bytes)
     await page.until(lambda v: len(v.bytes) >= before + WINDOW)
@@ -215,7 +215,7 @@ async def test_a_paste_is_taken_at_the_hosts_pace(opened, shell):
     await page.tell(ack=0)
     shell.takes.set()
     await page.until(lambda v: any(told.get("ack", 0) >= len(paste) - 32768 for told in v.told))
-    assert await ask(lambda: wait(lambda: shell.typed == paste))
+    assert await in_database_thread(lambda: wait(lambda: shell.typed == paste))
     shell.takes.clear()
     for _ in range(40):
         await page.type(b"y" * 16384)
@@ -234,7 +234,7 @@ async def test_output_comes_in_its_order_through_our_server(server, cast, run, s
         "write_frame",
         lambda self, frame: went.append(len(went) % 3 < 2 and honest(self, frame)) or went[-1],
     )
-    token = (await ask(tokens.create, cast.bob, "test", timezone.now()))[1]
+    token = (await in_database_thread(tokens.create, cast.bob, "test", timezone.now()))[1]
     headers = {"Authorization": f"Bearer {token}"}
     blocks = [b"%06d " % number * 1000 for number in range(150)]
     async with connect(f"{server}/ws/shell/{run.pk}", additional_headers=headers, proxy=None) as page:
@@ -262,7 +262,7 @@ async def test_keys_arrive_in_their_order_through_our_server(server, cast, run, 
         "_keys",
         lambda self, data: went.append(len(went) % 3 < 2 and honest(self, data)) or went[-1],
     )
-    token = (await ask(tokens.create, cast.bob, "test", timezone.now()))[1]
+    token = (await in_database_thread(tokens.create, cast.bob, "test", timezone.now()))[1]
     headers = {"Authorization": f"Bearer {token}"}
     keys = [b"%06d " % number * 20 for number in range(300)]
     async with connect(f"{server}/ws/shell/{run.pk}", additional_headers=headers, proxy=None) as page:
@@ -272,7 +272,7 @@ async def test_keys_arrive_in_their_order_through_our_server(server, cast, run, 
                 pass
         for key in keys:
             await page.send(key)
-        assert await ask(lambda: wait(lambda: len(shell.typed) >= len(b"".join(keys))))
+        assert await in_database_thread(lambda: wait(lambda: len(shell.typed) >= len(b"".join(keys))))
         assert shell.typed == b"".join(keys) and 0 < went.count(True) < len(keys)
         shell.takes.clear()
         with pytest.raises(ConnectionClosed) as closed:
@@ -342,34 +342,34 @@ async def test_it_closes_when_it_must(opened, run, shell, monkeypatch, loss, wor
     if not hinted:
         monkeypatch.setattr(web_socket, "RECHECK_S", 0.1)
     page = await opened(page=True)
-    await ask(loss, run)
+    await in_database_thread(loss, run)
     if hinted:
         registry.here().hint(f"job:{run.job_id}")
     code, reason = await page.until_closed()
     assert code in (4403, 4404) and any(word in reason for word in words)
     assert page.told[-1] == {"closed": reason} and shell.closed.wait(30)
-    assert await ask(lambda: ShellSession.objects.exclude(closed_at=None).count()) == 1
+    assert await in_database_thread(lambda: ShellSession.objects.exclude(closed_at=None).count()) == 1
 
 
 async def test_who_may_not_have_one_is_told_why(visit, run, shell):
-    await ask(
+    await in_database_thread(
         lambda: Job.objects.filter(pk=run.job_id).update(spec={**run.job.spec, "enableWebAccess": False})
     )
     page = await visit(f"/ws/shell/{run.pk}", "bob")
     await page.tell(resize=[80, 24])
     code, reason = await page.until_closed()
     assert code == 4403 and "enableWebAccess" in reason
-    assert not await ask(ShellSession.objects.exists) and shell.sizes == []
+    assert not await in_database_thread(ShellSession.objects.exists) and shell.sizes == []
 
 
 async def test_nobody_has_more_open_than_a_person_can_look_at(opened, visit, run, shell, monkeypatch):
-    monkeypatch.setattr(shells, "MOST_OPEN", 1)
+    monkeypatch.setattr(shells, "MAX_OPEN", 1)
     first = await opened()
     second = await visit(f"/ws/shell/{run.pk}", "bob")
     await second.tell(resize=[80, 24])
     code, reason = await second.until_closed()
     assert (code, reason) == (web_socket.RIGHT_LOST, "1 shells of yours are open already. Close one first.")
-    assert await ask(ShellSession.objects.count) == 1
+    assert await in_database_thread(ShellSession.objects.count) == 1
     other = await opened("alice")
     for page in (first, other):
         await page.leave()
@@ -386,7 +386,7 @@ async def test_what_goes_wrong_on_the_way_is_told_word_for_word(visit, run, monk
     await page.tell(resize=[80, 24])
     code, reason = await page.until_closed()
     assert code == 1013 and words.startswith(reason) and page.told[-1] == {"closed": words}
-    assert (await ask(end_of, run))[1] == words[:200]
+    assert (await in_database_thread(end_of, run))[1] == words[:200]
 
 
 async def test_a_browser_that_goes_while_it_opens_leaves_no_shell(visit, run, shell, monkeypatch):
@@ -403,7 +403,7 @@ async def test_a_browser_that_goes_while_it_opens_leaves_no_shell(visit, run, sh
     await page.leave()
     go.set()
     assert shell.closed.wait(30)
-    assert (await ask(end_of, run))[1] == "The browser went away."
+    assert (await in_database_thread(end_of, run))[1] == "The browser went away."
 
 
 @pytest.mark.parametrize("text", ['{"resize": [0, 1]}', '{"resize": "wide"}', '{"resize": [1e9, 2]}', "7"])

@@ -83,7 +83,7 @@ def a_machine_type(name="lab-8", **changes):
 def a_job(project, owner, state="RUNNING", name="train", replicas=1, host=None, phase="running", **changes):
     """A job with one run for each replica on the host; without a host it waits."""
     now = timezone.now()
-    parsed = parse.parse(document(name, replicas=replicas, enableWebAccess=True))
+    parsed = parse.parse_custom_job(document(name, replicas=replicas, enableWebAccess=True))
     known = {
         "id": 1_700_000_000_000_000_000 + next(numbers),
         "project": project,

@@ -60,8 +60,8 @@ def test_an_admin_begins_recovery_by_hand_and_says_why(browser, cast, script):
     root = browser("root")
     page = root.post("/recovery/begin", {"why": "x" * 501})
     assert page.context["begin"].errors["why"] and page.context["begin"]["why"].value() == "x" * 501
-    assert not recovery.observing()
+    assert not recovery.in_recovery_mode()
     words = root.post("/recovery/begin", {"why": "restored from Friday"}, follow=True).content.decode()
-    assert recovery.observing() and "root says: restored from Friday" in words
+    assert recovery.in_recovery_mode() and "root says: restored from Friday" in words
     answer = script.post("/api/v1/recovery:begin", {"why": "again"}, content_type="application/json")
     assert answer.status_code == 400 and "already" in answer.json()["error"]["message"]

@@ -12,14 +12,14 @@ from django.utils import timezone
 
 from agents.models import HostStatus
 from console.forms.fields import duration_text, read_arguments, write_arguments
-from console.forms.jobs import Chosen, Draft
+from console.forms.jobs import Draft, JobDestination
 from console.forms.sample import SAMPLE
 from jobs import services
 from jobs.models import Job, Membership, Project
 from jobs.rules.spec import parse
 from tests.unit.console.views.rows import a_host, a_job, a_run, document
 
-CHOSEN = Chosen("default", "default", "form-1")
+CHOSEN = JobDestination("default", "default", "form-1")
 FORM = {
     "mode": "form",
     "project": "default",
@@ -99,13 +99,13 @@ def posted(draft):
 
 @pytest.mark.parametrize("wanted", DOCUMENTS, ids=lambda wanted: wanted["displayName"].strip())
 def test_a_document_shown_as_a_form_and_sent_back_is_the_same(wanted):
-    job = parse.parse(wanted)
+    job = parse.parse_custom_job(wanted)
     shown = Draft.of(parse.to_document(job), CHOSEN)
     shown.offer(["default"], ["default"])
     back = Draft.sent(posted(shown))
     back.offer(["default"], ["default"])
     assert back.is_valid(), [form.errors for form in (back.job, *back.pools)]
-    again = parse.parse(back.document())
+    again = parse.parse_custom_job(back.document())
     # A form has one command; where it was cut into command and args is the one thing that it does not keep.
     assert whole(again) == whole(job)
     assert back.chosen == CHOSEN

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from console.presenters.jobs import job_page
 from console.presenters.jobs.charts import HEIGHT, POINTS, WIDTH, path, thin
-from console.presenters.jobs.timeline import Chosen
+from console.presenters.jobs.timeline import TimelineFilter
 from console.presenters.live import job_stamp
 from jobs.models import LogPiece, LogSegment, Run, RunSample
 from tests.unit.console.views.rows import a_host, a_job
@@ -66,7 +66,7 @@ def test_the_one_that_hangs_stands_out(browser, project, cast):
             LogPiece.objects.create(run=run, start=10, end=20, z=False, data=b"x" * 10, at=marks)
         run.log_stored = 20
         run.save()
-    live = job_page.live(job, cast.vera, Chosen(sort="silent"))
+    live = job_page.live(job, cast.vera, TimelineFilter(sort="silent"))
     assert [line.replica for line in live.use.now][0] == "workerpool1-1"
     for line in live.use.now:
         assert abs(now - ages[line.replica] - line.printed_at.timestamp()) < 1

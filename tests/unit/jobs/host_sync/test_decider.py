@@ -8,7 +8,7 @@ import time
 import pytest
 
 from jobs.host_sync import control_plane
-from jobs.host_sync.control_plane import Thinker
+from jobs.host_sync.control_plane import DeciderThread
 from jobs.lifecycle.advance import Advanced
 
 PATIENCE_S = 60
@@ -35,7 +35,7 @@ def done(monkeypatch):
 
 @pytest.fixture
 def thinker(done):
-    thinker = Thinker(lambda hosts: ())
+    thinker = DeciderThread(lambda hosts: ())
     yield thinker
     thinker.stop()
 
@@ -61,7 +61,7 @@ def test_facts_do_not_wait_for_a_rest_from_placing(thinker, done):
 
 def test_what_came_together_is_decided_before_it_is_placed(done, monkeypatch):
     monkeypatch.setattr(control_plane.threading.Thread, "start", lambda self: None)
-    thinker = Thinker(lambda hosts: ())
+    thinker = DeciderThread(lambda hosts: ())
     thinker.think([2], anew=True)
     thinker.think([1])
     thinker._decide(*thinker._next()[::2])

@@ -15,7 +15,7 @@ from agents.links.control_plane import Arrival, Fact, Frame, Gap
 from agents.models import Host
 from jobs import services
 from jobs.host_sync import intake
-from jobs.host_sync.apply_reports import Tries
+from jobs.host_sync.apply_reports import UnreadableFrames
 from jobs.logs import reader, segments
 from jobs.models import Job, LogPiece, LogSegment, Run
 from jobs.wake import announce
@@ -77,7 +77,7 @@ def test_the_next_bytes_of_several_logs_are_stored_without_a_look(two, only_the_
 def test_what_somebody_else_stored_meanwhile_is_seen(two):
     first, second, tell = two
     other = [Arrival(first, frame(4, b"two "))]
-    intake.take(Run.objects.get(pk=first).host_id, 7, other, timezone.now(), Tries())
+    intake.take(Run.objects.get(pk=first).host_id, 7, other, timezone.now(), UnreadableFrames())
     # It thinks that the first log ends at 4. The second one must not be stored twice for that.
     taken = tell((second, frame(2, b"2 ")), (first, frame(4, b"two three")))
     assert taken.acks == {first: 13, second: 4}
@@ -134,7 +134,7 @@ def test_the_first_bytes_are_shown_before_the_facts_beside_them_are_understood(
     host, job = add_host(), submit()
     (run,) = desk.wanted(host.row.pk)
     rung, honest = [], intake.take
-    monkeypatch.setattr(announce, "ring", lambda topics: rung.extend(topics))
+    monkeypatch.setattr(announce, "send_now", lambda topics: rung.extend(topics))
 
     def take(host_id, token, arrivals, *more):
         assert rung == [f"log:{run}"] and log(run) == b"one " and len(arrivals) == 1

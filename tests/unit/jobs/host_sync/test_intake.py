@@ -14,7 +14,7 @@ from agents.infra import untrusted
 from agents.links.control_plane import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
 from agents.models import Host
 from jobs.host_sync import facts, intake
-from jobs.host_sync.apply_reports import Tries
+from jobs.host_sync.apply_reports import UnreadableFrames
 from jobs.models import GpuClaim, Job, LogGap, LogPiece, Run
 from jobs.rules.lifecycle.states import RunPhase
 from tests.unit.jobs.conftest import spec
@@ -28,7 +28,7 @@ CLOSED |= {"exit_code": 0, "why": "exit", "seconds": 5.0, "log": {"size": 0, "fi
 
 def take(host, *arrivals, token=7):
     arrivals = [Arrival(run, what) for run, what in arrivals]
-    return intake.take(host.row.pk, token, arrivals, timezone.now(), Tries())
+    return intake.take(host.row.pk, token, arrivals, timezone.now(), UnreadableFrames())
 
 
 def columns():
@@ -165,14 +165,14 @@ def test_a_time_that_cannot_be_meant_is_no_time(value):
 
 def test_one_unwritable_thing_does_not_hold_up_the_rest(paper, desk, monkeypatch):
     first, second = Run.objects.values_list("pk", flat=True)
-    honest = facts.learn
+    honest = facts.fill_facts
 
     def learn(run, told, now):
         if run.pk == first:
             raise ValueError("a bug of ours")
         return honest(run, told, now)
 
-    monkeypatch.setattr(facts, "learn", learn)
+    monkeypatch.setattr(facts, "fill_facts", learn)
     paper.tell(
         desk, [Arrival(first, Fact(CLOSED)), Arrival(second, Fact(CLOSED)), Arrival(first, frame(0, b"x"))]
     )
@@ -193,10 +193,14 @@ def test_from_a_claim_alone_nothing_is_decided(add_host, submit, desk):
     (run,) = desk.wanted(host.row.pk)
     due = Job.objects.get(pk=job.pk).due_at
     claimed = {"phase": "claimed", "boot_id": "b", "claimed_at": 1e9, "containment": "cgroup"}
-    told = intake.take(host.row.pk, 7, [Arrival(run, Fact(claimed))], timezone.now(), Tries())
+    told = intake.take(host.row.pk, 7, [Arrival(run, Fact(claimed))], timezone.now(), UnreadableFrames())
     assert not told.jobs and Job.objects.get(pk=job.pk).due_at == due
     assert Run.objects.get(pk=run).phase == "claimed"
     told = intake.take(
-        host.row.pk, 7, [Arrival(run, Fact(claimed | {"phase": "running"}))], timezone.now(), Tries()
+        host.row.pk,
+        7,
+        [Arrival(run, Fact(claimed | {"phase": "running"}))],
+        timezone.now(),
+        UnreadableFrames(),
     )
     assert told.jobs == {job.pk} and Job.objects.get(pk=job.pk).due_at <= timezone.now()

@@ -9,7 +9,7 @@ from cryptography.fernet import Fernet
 from django.utils import timezone
 
 from agents.hosts import recovery, seals
-from agents.hosts.seals import Bearer
+from agents.hosts.seals import SealOwner
 from agents.infra.refusals import Refused
 from agents.links.control_plane import Arrival
 from agents.models import HostEvent, Recovery
@@ -31,7 +31,7 @@ def inventory(host, desk):
 def stray(host, log=b"", run=LOST):
     """A run that the console started on this host, as its seal says."""
     order = {"gpus": [], "port": 29_999}
-    return PaperRun(order, log=log, seal=seals.of_run(Bearer.of(host.row), run))
+    return PaperRun(order, log=log, seal=seals.seal_of_run(SealOwner.of(host.row), run))
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def states(*jobs):
 
 def test_nothing_is_started_or_killed_before_the_admin_confirms(desk, restored):
     one, known, forgotten, waiting = restored
-    assert recovery.observing()
+    assert recovery.in_recovery_mode()
     assert Recovery.objects.get().why == f"one has the run {LOST}, of which the database knows nothing."
     before = list(one.ledger)
     services.cancel(known, "alice", timezone.now())
@@ -63,7 +63,7 @@ def test_nothing_is_started_or_killed_before_the_admin_confirms(desk, restored):
     assert states(known, forgotten, waiting) == ["RUNNING", "RUNNING", "QUEUED"]
     assert one.ledger == before, "nothing is started"
     assert {paper.phase for paper in one.runs.values()} == {"running"}, "nothing is killed"
-    found = recovery_mode.found()
+    found = recovery_mode.differences()
     assert [stray.run for stray in found.strays] == [LOST]
     assert [run.job_id for run in found.missing] == [forgotten.pk]
     recovery_mode.confirm([], "root", timezone.now())
@@ -83,7 +83,7 @@ def test_nothing_is_started_or_killed_before_the_admin_confirms(desk, restored):
     }
     # The same news again is no news.
     inventory(one, desk)
-    assert not recovery.observing()
+    assert not recovery.in_recovery_mode()
 
 
 def test_a_stop_that_was_ordered_before_waits_for_the_word_too(desk, add_host, submit):
@@ -105,7 +105,7 @@ def test_a_stray_is_stopped_by_choice(desk, restored):
     one, *_ = restored
     with pytest.raises(Refused, match="does not know"):
         recovery_mode.confirm(["1795000000000000002-workerpool0-0-a1-r0"], "root", timezone.now())
-    assert recovery.observing()
+    assert recovery.in_recovery_mode()
     recovery_mode.confirm([LOST], "root", timezone.now())
     settle(desk, one)
     stray = Stray.objects.get()
@@ -117,7 +117,7 @@ def test_a_stray_is_stopped_by_choice(desk, restored):
 def test_what_no_console_of_ours_would_call_a_run_stops_nobody(desk, add_host, submit):
     one = add_host("one")
     one.tell(desk, [Arrival("somebody-elses", PaperRun({"gpus": [], "port": 1}).fact("boot-1"))])
-    assert not recovery.observing() and not Stray.objects.exists()
+    assert not recovery.in_recovery_mode() and not Stray.objects.exists()
 
 
 def test_a_run_of_a_host_that_was_added_again_is_known(desk, add_host, submit):
@@ -127,7 +127,7 @@ def test_a_run_of_a_host_that_was_added_again_is_known(desk, add_host, submit):
     again = add_host("again")
     again.runs = one.runs
     inventory(again, desk)
-    assert not recovery.observing() and job.runs.get().host == one.row
+    assert not recovery.in_recovery_mode() and job.runs.get().host == one.row
 
 
 def test_the_log_of_what_is_known_is_fetched_meanwhile(desk, restored):
@@ -159,16 +159,16 @@ def test_a_run_that_is_not_under_our_seal_for_it_is_told_once_and_stops_nobody(
     desk, add_host, submit, settings, sealed_for, proof, why
 ):
     one = add_host("one", cpus=4)
-    bearer = Bearer(one.row.pk, "gpu", "ssh-ed25519 AAAA")
+    bearer = SealOwner(one.row.pk, "gpu", "ssh-ed25519 AAAA")
     type(one.row).objects.filter(pk=one.row.pk).update(pinned_key=bearer.key)
     seal = {
         None: lambda: "",
-        "another run": lambda: seals.of_run(bearer, OTHER),
-        "another host": lambda: seals.of_run(replace(bearer, key="ssh-ed25519 BBBB"), LOST),
-        "another login": lambda: seals.of_run(replace(bearer, user="other"), LOST),
-        "another kind": lambda: seals.of_mark(bearer, 1),
-        "another deployment": lambda: seals.of_run(bearer, LOST),
-        "a key that is gone": lambda: seals.of_run(bearer, LOST),
+        "another run": lambda: seals.seal_of_run(bearer, OTHER),
+        "another host": lambda: seals.seal_of_run(replace(bearer, key="ssh-ed25519 BBBB"), LOST),
+        "another login": lambda: seals.seal_of_run(replace(bearer, user="other"), LOST),
+        "another kind": lambda: seals.seal_of_mark(bearer, 1),
+        "another deployment": lambda: seals.seal_of_run(bearer, LOST),
+        "a key that is gone": lambda: seals.seal_of_run(bearer, LOST),
     }[sealed_for]()
     if sealed_for == "another deployment":
         settings.DEPLOYMENT = "ty-other"
@@ -177,10 +177,10 @@ def test_a_run_that_is_not_under_our_seal_for_it_is_told_once_and_stops_nobody(
     one.runs[LOST] = PaperRun({"gpus": [], "port": 29_999}, seal=seal)
     for _ in range(2):
         inventory(one, desk)
-    assert not recovery.observing()
+    assert not recovery.in_recovery_mode()
     [event] = HostEvent.objects.filter(host=one.row)
     assert event.kind == "unknown_run" and LOST in event.text and why in event.text
-    found = recovery_mode.found()
+    found = recovery_mode.differences()
     assert [each.proof for each in found.doubted] == [proof] and not found.strays
     job = submit(spec())
     settle(desk, one)
@@ -204,10 +204,10 @@ def test_what_the_database_knows_needs_no_seal(desk, add_host, submit):
 def test_a_run_of_a_host_that_was_added_after_the_backup_is_known_by_its_seal(desk, add_host):
     """The row is another one then, the machine is the same."""
     one = add_host("one")
-    seal = seals.of_run(replace(Bearer.of(one.row), host_id=one.row.pk + 1000), LOST)
+    seal = seals.seal_of_run(replace(SealOwner.of(one.row), host_id=one.row.pk + 1000), LOST)
     one.runs[LOST] = PaperRun({"gpus": [], "port": 1}, seal=seal)
     inventory(one, desk)
-    assert recovery.observing()
+    assert recovery.in_recovery_mode()
 
 
 def test_an_older_field_key_still_proves(desk, add_host, settings):
@@ -215,20 +215,20 @@ def test_an_older_field_key_still_proves(desk, add_host, settings):
     one.runs[LOST] = stray(one)
     settings.FIELD_KEYS = [Fernet.generate_key().decode(), *settings.FIELD_KEYS]
     inventory(one, desk)
-    assert recovery.observing()
+    assert recovery.in_recovery_mode()
 
 
 def test_a_flood_of_forged_runs_is_bounded(desk, add_host):
     one = add_host("one")
-    for number in range(strays.MOST_DOUBTED + 20):
+    for number in range(strays.MAX_DOUBTED + 20):
         run = f"17950000000000{number:05}-workerpool0-0-a1-r0"
         one.runs[run] = PaperRun({"gpus": [], "port": 1})
     inventory(one, desk)
     inventory(one, desk)
-    assert Stray.objects.count() == strays.MOST_DOUBTED
+    assert Stray.objects.count() == strays.MAX_DOUBTED
     kinds = list(HostEvent.objects.values_list("kind", flat=True))
-    assert kinds.count("unknown_run") == strays.MOST_DOUBTED and kinds.count("unknown_runs") == 1
-    assert len(kinds) == strays.MOST_DOUBTED + 1
+    assert kinds.count("unknown_run") == strays.MAX_DOUBTED and kinds.count("unknown_runs") == 1
+    assert len(kinds) == strays.MAX_DOUBTED + 1
 
 
 def test_an_admin_ends_or_dismisses_what_is_not_ours(desk, add_host):
@@ -240,7 +240,7 @@ def test_an_admin_ends_or_dismisses_what_is_not_ours(desk, add_host):
     settle(desk, one)
     inventory(one, desk)
     assert (one.runs[LOST].phase, one.runs[OTHER].phase) == ("closed", "running")
-    assert [each.run for each in recovery_mode.found().doubted] == [LOST]
+    assert [each.run for each in recovery_mode.differences().doubted] == [LOST]
     assert list(AuditEntry.objects.order_by("id").values_list("what", "subject")) == [
         ("stray.stop", "one"),
         ("stray.dismiss", "one"),
@@ -258,7 +258,7 @@ def test_an_admin_may_say_what_no_host_can_prove(desk, add_host, submit):
     recovery_mode.begin("restored from Friday", "root", timezone.now())
     job = submit(spec())
     settle(desk, one)
-    assert recovery.observing() and states(job) == ["QUEUED"]
+    assert recovery.in_recovery_mode() and states(job) == ["QUEUED"]
     with pytest.raises(Refused, match="already"):
         recovery_mode.begin("again", "root", timezone.now())
     recovery_mode.confirm([], "root", timezone.now())
@@ -268,7 +268,9 @@ def test_an_admin_may_say_what_no_host_can_prove(desk, add_host, submit):
 def test_what_a_stray_of_ours_holds_is_not_given_to_others(desk, add_host, submit):
     """Once confirmed, it goes on by itself: its GPU, CPUs and memory are taken until it is closed."""
     one = add_host("one", cpus=8, gpus=2)
-    lost = PaperRun({"gpus": ["GPU-one-0"], "port": 29_999}, seal=seals.of_run(Bearer.of(one.row), LOST))
+    lost = PaperRun(
+        {"gpus": ["GPU-one-0"], "port": 29_999}, seal=seals.seal_of_run(SealOwner.of(one.row), LOST)
+    )
     lost.exit = {"cpus": 5.0, "memory_mb": 9_000, "gpus": ["GPU-one-0"], "port": 29_500}
     forged = PaperRun({"gpus": [], "port": 1})
     forged.exit = {"cpus": 8.0, "memory_mb": 16_000, "gpus": ["GPU-one-1"]}
@@ -278,7 +280,7 @@ def test_what_a_stray_of_ours_holds_is_not_given_to_others(desk, add_host, submi
     Stray.objects.filter(run=LOST).update(cpus=0, memory_mb=0, gpu_uuids=[], port=None)
     inventory(one, desk)
     recovery_mode.confirm([], "root", timezone.now())
-    [view] = capacity.look().views
+    [view] = capacity.read_capacity().views
     assert (view.used_cpus, view.used_memory_mb, view.used_gpus) == (5.0, 9_000, {"GPU-one-0"})
     assert view.used_ports == {29_500}
     fits, waits = submit(spec(machine="custom-3-6000", gpus=1)), submit(spec(machine="custom-1-1000"))

@@ -10,7 +10,7 @@ from django.utils import timezone
 from agents.links.control_plane import Arrival, Sample
 from jobs import services
 from jobs.host_sync import intake, samples
-from jobs.host_sync.apply_reports import Tries
+from jobs.host_sync.apply_reports import UnreadableFrames
 from jobs.models import Run, RunSample
 from tests.unit.jobs.conftest import spec
 from tests.unit.jobs.paper import frame, settle
@@ -25,7 +25,7 @@ def scene(add_host, desk, submit):
     run = Run.objects.get(job=job)
 
     def tell(what, at):
-        return intake.take(host.row.pk, 7, [Arrival(run.pk, what)], at, Tries())
+        return intake.take(host.row.pk, 7, [Arrival(run.pk, what)], at, UnreadableFrames())
 
     return run, tell
 

@@ -137,7 +137,7 @@ def test_until_the_end_is_written_its_host_stays_silent_and_its_lease_is_renewed
 
     def renew():
         until = timezone.now() + timedelta(hours=1)
-        leases.share_out("paper", {host.row.pk: 7}, until, 15.0, False)
+        leases.renew_and_take("paper", {host.row.pk: 7}, until, 15.0, False)
 
     monkeypatch.setattr(advance, "failpoint", before_the_commit)
     services.cancel(job, "alice", timezone.now())
@@ -160,7 +160,7 @@ def test_a_full_host_is_checked_before_its_mail_and_nothing_is_held_meanwhile(
 
     def hold_its_status_then_a_run():
         with transaction.atomic():
-            host_history.hold_statuses([host.row.pk])
+            host_history.lock_statuses([host.row.pk])
             held.set()
             wait_for(somebody_waits_for_a_lock, "the change of status to wait")
             snapshot.lock_runs(ids=[run.pk])
@@ -231,11 +231,13 @@ def test_a_decision_is_not_dated_before_what_it_followed_from(where, add_host, s
     def cut_off(batch, clock):
         if told:
             return decide_all(batch, clock)
-        monkeypatch.setattr(advance.recovery, "observing", observing)  # before it tries again, one by one
+        monkeypatch.setattr(
+            advance.recovery, "in_recovery_mode", observing
+        )  # before it tries again, one by one
         raise InternalError("terminating connection due to idle-in-transaction timeout")
 
     if where == "before it looks":
-        monkeypatch.setattr(advance.recovery, "observing", observing)
+        monkeypatch.setattr(advance.recovery, "in_recovery_mode", observing)
     elif where == "before it locks":
         monkeypatch.setattr(snapshot, "lock", late_lock)
     else:

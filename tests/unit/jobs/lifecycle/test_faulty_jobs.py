@@ -19,7 +19,7 @@ from tests.unit.jobs.conftest import spec
 @pytest.fixture
 def poison(monkeypatch):
     """Why jobs of this name cannot be given a place: the words, or "" when they can. With how often it was tried."""
-    honest, why = claims.seat, {"words": "a fault of ours", "tries": 0}
+    honest, why = claims.first_runs, {"words": "a fault of ours", "tries": 0}
 
     def seat(job, *rest):
         if job.display_name == "poison" and why["words"]:
@@ -27,7 +27,7 @@ def poison(monkeypatch):
             raise RuntimeError(why["words"])
         return honest(job, *rest)
 
-    monkeypatch.setattr(claims, "seat", seat)
+    monkeypatch.setattr(claims, "first_runs", seat)
     return why
 
 
@@ -47,14 +47,14 @@ def test_it_rests_longer_each_time_and_is_told_of_once(add_host, submit, poison,
     add_host("h2")
     tried = poison["tries"]
     for seconds in (1, 30, 59):
-        scheduler.unasked(now + timedelta(seconds=seconds))
+        scheduler.schedule_unasked(now + timedelta(seconds=seconds))
     assert poison["tries"] == tried, "nobody tries while it rests"
     for rest in (2, 4, 8):
-        scheduler.unasked(at := job.rests_until)
+        scheduler.schedule_unasked(at := job.rests_until)
         assert state_of(job) == "QUEUED" and minutes(job.rests_until - at) == rest
     assert len(told(caplog)) == 1 and "a fault of ours" in caplog.text
     poison["words"] = "another fault"
-    scheduler.unasked(at := job.rests_until)
+    scheduler.schedule_unasked(at := job.rests_until)
     assert state_of(job) == "QUEUED" and minutes(job.rests_until - at) == 1 and len(told(caplog)) == 2
 
 
@@ -70,9 +70,9 @@ def test_when_the_fault_is_gone_it_starts(add_host, submit, poison):
     add_host()
     job = submit({**spec(), "displayName": "poison"})
     poison["words"] = ""
-    scheduler.unasked(job.rests_until - timedelta(seconds=1))
+    scheduler.schedule_unasked(job.rests_until - timedelta(seconds=1))
     assert state_of(job) == "QUEUED"
-    scheduler.unasked(job.rests_until)
+    scheduler.schedule_unasked(job.rests_until)
     assert (state_of(job), job.fault, job.rests_until, job.reason) == ("PENDING", None, None, "")
 
 
@@ -96,7 +96,7 @@ def test_a_rest_that_does_not_take_hold_ends_the_passes_too(add_host, submit, po
         offered.append(each.pk)
         assert len(offered) < 9, "it goes on and on"
 
-    monkeypatch.setattr(faulty_jobs, "rest", no_rest)
+    monkeypatch.setattr(faulty_jobs, "set_aside", no_rest)
     scheduler.schedule(timezone.now())
     assert state_of(other) == "PENDING" and state_of(job) == "QUEUED" and 0 < len(offered) <= 3
 

@@ -19,7 +19,7 @@ from agents.infra.clock import Clock
 from agents.links.control_plane import Arrival
 from agents.models import Host
 from jobs import services, sweep
-from jobs.host_sync.control_plane import JobsDesk
+from jobs.host_sync.control_plane import JobsControlPlane
 from jobs.lifecycle.advance import advance
 from jobs.models import GpuClaim, Job, Run, Transition
 from jobs.rules.lifecycle.states import TERMINAL, JobState, legal
@@ -84,7 +84,7 @@ def test_many_hands_lose_nothing(seed, add_host, submit):
     hosts = [add_host(f"h{number}", cpus=3, gpus=2) for number in range(4)]
     documents = [spec(gpus=1), gang(pool_of(), pool_of(count=2)), spec(), spec(gpus=2)]
     jobs = [submit(documents[number % 4], place=False) for number in range(40)]
-    dice, crowd, desk = random.Random(seed), Crowd(), JobsDesk(lambda ids: ())
+    dice, crowd, desk = random.Random(seed), Crowd(), JobsControlPlane(lambda ids: ())
     try:
         for host in hosts:
             crowd.go(live(host, desk, random.Random(dice.random())))

@@ -48,7 +48,7 @@ def test_a_job_walks_from_submit_to_its_last_byte(add_host, submit, desk):
     assert now_of(job).state == "SUCCEEDED" and job.ended_at and job.error_code is None
 
     settle(desk, host)
-    verify.prove([run.pk], timezone.now())
+    verify.verify_logs([run.pk], timezone.now())
     status = reader.status(run)
     assert (
         status.complete
@@ -199,4 +199,4 @@ def test_a_host_that_was_set_up_anew_has_lost_its_runs(add_host, submit, desk):
     assert (old.phase, old.why) == ("closed", "lost") and old.released_at
     assert host.ledger[0] == old.pk and host.ledger.count(old.pk) == 1
     assert Job.objects.get().state == "RUNNING" and Run.objects.get(number=1).phase == "running"
-    assert lost_hosts.lost([old.pk], timezone.now()) == set()
+    assert lost_hosts.close_lost_runs([old.pk], timezone.now()) == set()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jobs.logs import job_search, run_search
-from jobs.logs.job_search import START, search
-from jobs.logs.search_pattern import Needle
+from jobs.logs.job_search import START, search_job
+from jobs.logs.search_pattern import SearchPattern
 from tests.unit.console.rows_of_logs import write
 from tests.unit.console.views.rows import a_run
 from tests.unit.jobs.conftest import spec
@@ -30,7 +30,7 @@ def job(add_host, submit):
 def all_of(job, text, earlier=False):
     lines, place, turns = [], START, []
     while place is not None:
-        page = search(job, Needle(text), place, earlier)
+        page = search_job(job, SearchPattern(text), place, earlier)
         assert page.next is None or page.next > place
         assert page.searched <= page.stored and (page.next is not None or page.searched == page.stored)
         lines += [(line.run.replica.name, line.run.number, line.hit.text) for line in page.lines]
@@ -45,9 +45,9 @@ def all_of(job, text, earlier=False):
 )
 def test_each_line_of_each_replica_is_found_once_in_order(job, monkeypatch, read, hits, runs):
     monkeypatch.setattr(run_search, "STEP", 100)
-    monkeypatch.setattr(run_search, "MOST_READ", read)
-    monkeypatch.setattr(run_search, "MOST_HITS", hits)
-    monkeypatch.setattr(job_search, "MOST_RUNS", runs)
+    monkeypatch.setattr(run_search, "MAX_READ", read)
+    monkeypatch.setattr(run_search, "MAX_HITS", hits)
+    monkeypatch.setattr(job_search, "MAX_RUNS", runs)
     every = list(job.runs.select_related("replica").order_by("replica__pool", "replica__index", "number"))
     for run in every:
         name = f"{run.replica.name} {run.number}".encode()
@@ -63,14 +63,14 @@ def test_each_line_of_each_replica_is_found_once_in_order(job, monkeypatch, read
 
 
 def test_what_is_started_meanwhile_is_looked_through_as_well(job, monkeypatch):
-    monkeypatch.setattr(job_search, "MOST_RUNS", 1)
-    first = search(job, Needle("x"), START, False)
+    monkeypatch.setattr(job_search, "MAX_RUNS", 1)
+    first = search_job(job, SearchPattern("x"), START, False)
     assert first.next is not None
     replica = job.replicas.get(name="workerpool1-2")
     write(a_run(job, replica, job.runs.first().host, number=2), b"x marks it\n")
     place, found = first.next, []
     while place is not None:
-        page = search(job, Needle("x"), place, False)
+        page = search_job(job, SearchPattern("x"), place, False)
         found += [line.hit.text for line in page.lines]
         place = page.next
     assert found == [b"x marks it"]

@@ -151,7 +151,7 @@ class LogStore(RuleBasedStateMachine):
         self.take(Fact(document), *rest, LogEnd(len(self.file), digest))
         while segments.to_roll(100):
             segments.roll(self.run.pk)
-        verify.prove([self.run.pk], timezone.now())
+        verify.verify_logs([self.run.pk], timezone.now())
         status = reader.status(self.run)
         assert Run.objects.get(pk=self.run.pk).prove_due_at is None
         assert status.complete and status.matches is (None if self.lost else True), status

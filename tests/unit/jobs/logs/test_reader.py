@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from agents.links.control_plane import Arrival, Frame, Gap
 from jobs.host_sync import intake
-from jobs.host_sync.apply_reports import Tries
+from jobs.host_sync.apply_reports import UnreadableFrames
 from jobs.logs import pieces, reader, segments, storage
 from jobs.logs.pieces import Block, Unreadable, merged
 from jobs.models import LogGap, LogPiece, LogSegment, Run
@@ -76,7 +76,7 @@ def test_a_stream_ends_where_it_was_asked_to_end_in_a_gap_too(logged):
     give(first, Gap(100, 200, "punched"), third)
     assert b"".join(reader.stream(run, 0, 190)) == b"".join(reader.stream(run, 0, 100)) == first_raw(first)
     assert len(b"".join(reader.stream(run, 0, 300))) == 200
-    assert reader.read(run, 120, 10).gaps == (reader.Hole(120, 200, "punched"),)
+    assert reader.read(run, 120, 10).gaps == (reader.MissingRange(120, 200, "punched"),)
 
 
 def first_raw(frame):
@@ -109,7 +109,7 @@ def test_a_file_that_is_gone_is_a_gap_that_says_so(logged):
     for offset in (second.start, second.start + 10):
         chunk = reader.read(run, offset, 9999)
         assert (chunk.data, chunk.end) == (b"", second.end)
-        assert chunk.gaps == (reader.Hole(offset, second.end, reader.NO_FILE),)
+        assert chunk.gaps == (reader.MissingRange(offset, second.end, reader.NO_FILE),)
     assert reader.read(run, second.end, 9999).end == 1500
 
 
@@ -173,7 +173,7 @@ def test_a_log_that_is_deleted_while_it_is_rolled_stays_deleted(logged, monkeypa
 
 def test_what_a_host_can_send_no_more_of_is_a_gap_after_three_tries(logged):
     run, _ = logged
-    tries, bad = Tries(), Frame(0, 40, True, b"not zlib")
+    tries, bad = UnreadableFrames(), Frame(0, 40, True, b"not zlib")
     answers = [intake.take(run.host_id, 7, [Arrival(run.pk, bad)], timezone.now(), tries) for _ in range(3)]
     assert [told.pulls for told in answers] == [{run.pk: 0}, {run.pk: 0}, {}]
     assert LogGap.objects.get().end == 40 == answers[2].acks[run.pk]
@@ -205,14 +205,14 @@ def test_joining_changes_no_byte():
 def test_below_the_floor_the_host_keeps_its_bytes(add_host, submit, desk, monkeypatch):
     host = add_host()
     submit()
-    monkeypatch.setattr(storage, "low", lambda: True)
+    monkeypatch.setattr(storage, "is_disk_low", lambda: True)
     settle(desk, host)
     (run,) = host.runs
     assert desk.wanted(host.row.pk)[run].pull_from is None
     taken = host.tell(desk, [Arrival(run, frame(0, b"abc"))])
     assert not taken.acks and not taken.pulls and not LogPiece.objects.exists()
     host.end(desk, run, exit_code=0)
-    monkeypatch.setattr(storage, "low", lambda: False)
+    monkeypatch.setattr(storage, "is_disk_low", lambda: False)
     settle(desk, host)
     assert (
         reader.status(Run.objects.get()).complete

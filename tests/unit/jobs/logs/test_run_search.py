@@ -7,8 +7,8 @@ import random
 import pytest
 
 from jobs.logs import reader, run_search, segments
-from jobs.logs.run_search import find
-from jobs.logs.search_pattern import Needle
+from jobs.logs.run_search import search_run
+from jobs.logs.search_pattern import SearchPattern
 from tests.unit.console.rows_of_logs import lose, write
 from tests.unit.jobs.conftest import spec
 
@@ -25,7 +25,7 @@ def found_in_turns(run, needle, most=200):
     """As whoever asks again from where the last answer ended."""
     hits, at = [], 0
     for _ in range(most):
-        found = find(run, Needle(needle), at, reader.size(run))
+        found = search_run(run, SearchPattern(needle), at, reader.size(run))
         hits += found.hits
         if found.over:
             return hits
@@ -37,9 +37,9 @@ def found_in_turns(run, needle, most=200):
 def test_each_line_that_has_it_is_found_once_in_whatever_pieces_it_is_read(run, monkeypatch, seed):
     dice = random.Random(seed)
     monkeypatch.setattr(run_search, "STEP", dice.choice([7, 50, 1000]))
-    monkeypatch.setattr(run_search, "MOST_READ", dice.choice([100, 5000]) + 60)
-    monkeypatch.setattr(run_search, "MOST_HITS", dice.choice([1, 3, 1000]))
-    monkeypatch.setattr(run_search, "LONGEST_LINE", 1600)
+    monkeypatch.setattr(run_search, "MAX_READ", dice.choice([100, 5000]) + 60)
+    monkeypatch.setattr(run_search, "MAX_HITS", dice.choice([1, 3, 1000]))
+    monkeypatch.setattr(run_search, "MAX_LINE", 1600)
     words = [b"loss", b"LOSS ", b"lo", b"ss", b"los", b"\xc3\xa9", b" ", b"x" * 5]
     lines = [b"".join(dice.choices(words, k=dice.randrange(6))) + b"\n" for _ in range(150)]
     data = b"".join(lines)
@@ -59,7 +59,9 @@ def test_nothing_is_found_over_a_gap_and_what_is_behind_it_is(run):
     write(run, b"one loss\nanother loss, and a los")
     lose(run, 1000)
     write(run, b"s two\nloss three, not ended")
-    assert [(hit.offset, hit.text) for hit in find(run, Needle("loss"), 0, reader.size(run)).hits] == [
+    assert [
+        (hit.offset, hit.text) for hit in search_run(run, SearchPattern("loss"), 0, reader.size(run)).hits
+    ] == [
         (4, b"one loss"),
         (17, b"another loss, and a los"),
         (1038, b"loss three, not ended"),
@@ -68,9 +70,9 @@ def test_nothing_is_found_over_a_gap_and_what_is_behind_it_is(run):
 
 def test_a_line_without_an_end_is_searched_in_parts_and_shown_in_part(run, monkeypatch):
     monkeypatch.setattr(run_search, "STEP", 4000)
-    monkeypatch.setattr(run_search, "LONGEST_LINE", 1600)
+    monkeypatch.setattr(run_search, "MAX_LINE", 1600)
     write(run, b"." * 3998 + b"loss" + b"." * 9000)
-    [hit] = find(run, Needle("loss"), 0, reader.size(run)).hits
+    [hit] = search_run(run, SearchPattern("loss"), 0, reader.size(run)).hits
     assert hit.offset == 3998 and 3998 - 1600 <= hit.line <= 3998
     assert hit.text == b"." * run_search.BEFORE + b"loss" + b"." * run_search.BEHIND
 
@@ -78,15 +80,15 @@ def test_a_line_without_an_end_is_searched_in_parts_and_shown_in_part(run, monke
 @pytest.mark.parametrize("place", range(3892, 3902))  # the first part ends before 3897
 def test_what_lies_across_two_parts_of_a_line_is_found_once(run, monkeypatch, place):
     monkeypatch.setattr(run_search, "STEP", 4000)
-    monkeypatch.setattr(run_search, "LONGEST_LINE", 1600)
+    monkeypatch.setattr(run_search, "MAX_LINE", 1600)
     write(run, b"." * place + b"loss" + b"." * 9000)
-    [hit] = find(run, Needle("loss"), 0, reader.size(run)).hits
+    [hit] = search_run(run, SearchPattern("loss"), 0, reader.size(run)).hits
     assert hit.offset == place and b"loss" in hit.text and hit.line <= place
 
 
 def test_one_question_reads_no_more_than_it_may(run, monkeypatch):
     monkeypatch.setattr(run_search, "STEP", 1000)
-    monkeypatch.setattr(run_search, "MOST_READ", 3000)
+    monkeypatch.setattr(run_search, "MAX_READ", 3000)
     monkeypatch.setattr(segments, "SMALL_TAIL", 100)
     for _ in range(10):
         write(run, b"some line or other\n" * 100)
@@ -95,22 +97,24 @@ def test_one_question_reads_no_more_than_it_may(run, monkeypatch):
     monkeypatch.setattr(
         reader, "read", lambda row, start, limit: asked.append(limit) or read(row, start, limit)
     )
-    found = find(run, Needle("nothing like it"), 0, reader.size(run))
+    found = search_run(run, SearchPattern("nothing like it"), 0, reader.size(run))
     assert sum(asked) == 3000 and 2900 < found.end <= 3000 and not found.hits
 
 
 def test_who_has_as_many_as_asked_for_may_ask_on_and_who_has_all_is_told_so(run):
     write(run, b"loss\nloss\nno end: los")
-    some = find(run, Needle("loss"), 0, reader.size(run), hits=2)
+    some = search_run(run, SearchPattern("loss"), 0, reader.size(run), hits=2)
     assert (len(some.hits), some.over) == (2, False)
-    assert not find(run, Needle("end"), 0, reader.size(run), hits=1).over, (
+    assert not search_run(run, SearchPattern("end"), 0, reader.size(run), hits=1).over, (
         "there may be another one behind it"
     )
-    assert find(run, Needle("none"), 0, reader.size(run) + 1000).over, "no more is stored than is stored"
-    rest = find(run, Needle("loss"), some.end, reader.size(run))
+    assert search_run(run, SearchPattern("none"), 0, reader.size(run) + 1000).over, (
+        "no more is stored than is stored"
+    )
+    rest = search_run(run, SearchPattern("loss"), some.end, reader.size(run))
     assert (rest.hits, rest.over) == ((), True)
     write(run, b"s")
-    grown = find(run, Needle("loss"), rest.end, reader.size(run))
+    grown = search_run(run, SearchPattern("loss"), rest.end, reader.size(run))
     assert [hit.offset for hit in grown.hits] == [18], (
         "what had begun when all was looked through is found when it is there"
     )

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.logs.search_pattern import Needle
+from jobs.logs.search_pattern import SearchPattern
 
 LETTERS = st.text(st.sampled_from("aAöÖßẞsSſµμΜιΐςσΣéÉЖжǅǆ .*(\\😀"), min_size=1, max_size=5)
 
 
 def places(text, data):
-    find, at, found = Needle(text).within(data), 0, []
+    find, at, found = SearchPattern(text).within(data), 0, []
     while (span := find(at)) is not None:
         found.append(span)
         at = span[1]
@@ -38,7 +38,7 @@ def places(text, data):
 def test_what_is_the_same_in_another_case_is_found(text, line):
     data = b"\xff\xc3 " + line.encode() + b"\xc3"
     [(start, end)] = places(text, data)
-    assert data[start:end].decode().casefold() == text.casefold() and end - start <= Needle(text).reach
+    assert data[start:end].decode().casefold() == text.casefold() and end - start <= SearchPattern(text).reach
 
 
 def test_a_pattern_is_made_only_of_what_needs_one(monkeypatch):
@@ -65,5 +65,6 @@ def test_a_place_is_always_the_same_letters(text, before, behind):
         assert found
         for start, end in found:
             assert (
-                data[start:end].decode().casefold() == text.casefold() and end - start <= Needle(text).reach
+                data[start:end].decode().casefold() == text.casefold()
+                and end - start <= SearchPattern(text).reach
             )

@@ -27,7 +27,7 @@ def test_a_log_that_differs_is_shown_and_stays_on_the_host(add_host, submit, des
     host.runs[run.pk].log = b"H" + honest[1:]
     settle(desk, host)
     Run.objects.update(log_digest_host=digest_of(honest + b"?"))
-    verify.prove([run.pk], timezone.now())
+    verify.verify_logs([run.pk], timezone.now())
     assert reader.status(run).matches is False
     settle(desk, host)
     assert run.pk in host.runs and Run.objects.get().forgotten_at is None
@@ -59,15 +59,15 @@ def test_short_logs_are_proved_together_and_one_that_is_broken_by_itself(
     for run in list(host.runs):
         host.end(desk, run, exit_code=0)
     settle(desk, host)
-    runs = verify.due(timezone.now(), 20)
+    runs = verify.due_for_verification(timezone.now(), 20)
     LogPiece.objects.filter(run=runs[0]).update(data=b"junk", z=True)
     LogGap.objects.create(run_id=runs[1], start=0, end=1, reason="test")
     with django_assert_max_num_queries(25):
-        verify.prove(runs, timezone.now())
+        verify.verify_logs(runs, timezone.now())
     told = {run.pk: (run.log_digest_here, run.log_digest_host) for run in Run.objects.filter(pk__in=runs)}
     assert told[runs[0]][0] == told[runs[1]][0] == "" and "cannot be proved" in caplog.text
     assert all(here == there != "" for here, there in (told[run] for run in runs[2:]))
-    assert verify.due(timezone.now(), 20) == []
+    assert verify.due_for_verification(timezone.now(), 20) == []
 
 
 def test_a_log_that_cannot_be_read_keeps_no_other_from_its_proof(logged, caplog):
@@ -75,7 +75,7 @@ def test_a_log_that_cannot_be_read_keeps_no_other_from_its_proof(logged, caplog)
     give(frame(0, b"abc"), Fact({"phase": "closed", "log": {"size": 3, "final": True, "digest": "x"}}))
     LogPiece.objects.all().delete()
     now = timezone.now()
-    assert verify.due(now, 5) == [run.pk]
-    verify.prove([run.pk], now)
-    assert verify.due(now, 5) == [] and "cannot be proved" in caplog.text
-    assert verify.due(now + timedelta(minutes=1), 5) == [run.pk]
+    assert verify.due_for_verification(now, 5) == [run.pk]
+    verify.verify_logs([run.pk], now)
+    assert verify.due_for_verification(now, 5) == [] and "cannot be proved" in caplog.text
+    assert verify.due_for_verification(now + timedelta(minutes=1), 5) == [run.pk]

@@ -9,7 +9,7 @@ from agents.infra.refusals import Refused
 from agents.links.control_plane import Arrival
 from agents.models import GpuState, Host, HostEvent, HostStatus
 from jobs.host_sync import intake
-from jobs.host_sync.apply_reports import Tries
+from jobs.host_sync.apply_reports import UnreadableFrames
 from jobs.maintenance import cordon_and_drain
 from jobs.models import AuditEntry, GpuClaim, Run, Transition
 from jobs.scheduling import scheduler
@@ -101,7 +101,7 @@ def test_whoever_spoke_for_it_before_is_fenced_out(desk, add_host, submit):
     silent(lost)
     declare(lost)
     late = [Arrival(run, lost.runs[run].fact("boot-1"))]
-    assert not intake.take(lost.row.pk, token, late, timezone.now(), Tries()).current
+    assert not intake.take(lost.row.pk, token, late, timezone.now(), UnreadableFrames()).current
     assert lost.row.lease_token > token and lost.row.lease_owner == ""
     assert job.runs.get(pk=run).phase == "closed"
 

@@ -62,7 +62,7 @@ def state(index=0):
 
 def report(host, held, free=(), error="", token=7):
     document = {"gpus": held, "free": list(free), "error": error, "unseen": 3}
-    return gpu_quarantine.told(host.row.pk, token, document, timezone.now())
+    return gpu_quarantine.record_look(host.row.pk, token, document, timezone.now())
 
 
 def test_the_gpu_is_quarantined_and_the_job_runs_elsewhere_at_no_cost(host, submit, desk):
@@ -109,7 +109,9 @@ def test_who_stays_on_a_gpu_after_a_run_keeps_it_out_of_use(host, submit, desk):
     host.runs[run.pk].exit = {}
     host.end(desk, run.pk, exit_code=0, busy={"GPU-h1-0": [STRANGER], "GPU-h1-1": [STRANGER], "x": 1})
     assert (state(0), state(1)) == ("quarantined", "ok"), "a run speaks for its own GPUs only"
-    gpu_quarantine.told(host.row.pk, 7, {"gpus": {"GPU-h1-0": []}, "free": ["GPU-h1-0"]}, timezone.now())
+    gpu_quarantine.record_look(
+        host.row.pk, 7, {"gpus": {"GPU-h1-0": []}, "free": ["GPU-h1-0"]}, timezone.now()
+    )
     host.tell(desk, [Arrival(run.pk, host.runs[run.pk].fact(host.boot_id))])
     assert state(0) == "ok", "an old fact, told again by the next inventory, is no news"
 
@@ -136,21 +138,23 @@ def test_a_refusal_without_names_or_with_nonsense_keeps_its_gpus_out_of_use(host
 )
 def test_a_report_of_nonsense_frees_nothing(host, nonsense):
     gpu_quarantine.quarantine(host.row.pk, {"GPU-h1-0": []}, "held by another run", timezone.now())
-    assert not gpu_quarantine.told(host.row.pk, 7, nonsense, timezone.now()) and state() == "quarantined"
+    assert (
+        not gpu_quarantine.record_look(host.row.pk, 7, nonsense, timezone.now()) and state() == "quarantined"
+    )
 
 
 def test_what_a_host_is_told_to_watch_and_whom_to_evict(host):
     now = timezone.now()
-    assert gpu_quarantine.watch(host.row.pk) == gpu_quarantine.Watch()
+    assert gpu_quarantine.watched_gpus(host.row.pk) == gpu_quarantine.WatchedGpus()
     gpu_quarantine.quarantine(host.row.pk, {"GPU-h1-0": [STRANGER], "GPU-h1-1": []}, "why", now)
     service.act(Gpu.objects.get(uuid="GPU-h1-0"), "evict", "root", now)
     service.act(Gpu.objects.get(uuid="GPU-h1-1"), "recheck", "root", now)
-    wanted = gpu_quarantine.watch(host.row.pk)
-    assert wanted == gpu_quarantine.Watch(
+    wanted = gpu_quarantine.watched_gpus(host.row.pk)
+    assert wanted == gpu_quarantine.WatchedGpus(
         ("GPU-h1-0", "GPU-h1-1"), ("GPU-h1-1",), (("GPU-h1-0", ((4711, 9),)),)
     )
-    gpu_quarantine.told_evicted(host.row.pk, 7, {"gpu": "GPU-h1-0", "words": ["PID 4711 was killed"]}, now)
-    assert gpu_quarantine.watch(host.row.pk).evictions == ()
+    gpu_quarantine.record_eviction(host.row.pk, 7, {"gpu": "GPU-h1-0", "words": ["PID 4711 was killed"]}, now)
+    assert gpu_quarantine.watched_gpus(host.row.pk).evictions == ()
     event = HostEvent.objects.filter(kind="gpu_evicted").get()
     assert (event.actor, "was killed" in event.text) == ("root", True)
 
@@ -160,7 +164,7 @@ def test_an_admin_may_use_it_all_the_same_and_the_next_start_looks_again(host, s
     gpu_quarantine.quarantine(host.row.pk, {"GPU-h1-0": [STRANGER]}, "why", now)
     gpu = Gpu.objects.get(uuid="GPU-h1-0")
     service.act(gpu, "use", "root", now + timedelta(seconds=1))
-    assert state() == "ok" and gpu_quarantine.watch(host.row.pk) == gpu_quarantine.Watch()
+    assert state() == "ok" and gpu_quarantine.watched_gpus(host.row.pk) == gpu_quarantine.WatchedGpus()
     with pytest.raises(service.Refused, match="in use already"):
         service.act(gpu, "evict", "root", now)
     host.there = {"GPU-h1-0": [STRANGER]}
@@ -172,23 +176,23 @@ def test_an_admin_may_use_it_all_the_same_and_the_next_start_looks_again(host, s
 def test_a_host_cannot_forge_an_answer_to_an_admin_nor_fill_its_book(host):
     """Nobody asked for anybody to be killed; and whatever a host brings about, so much of it is written in a minute."""
     now = timezone.now()
-    gpu_quarantine.told_evicted(host.row.pk, 7, {"gpu": "GPU-h1-0", "words": ["PID 1 was killed"]}, now)
+    gpu_quarantine.record_eviction(host.row.pk, 7, {"gpu": "GPU-h1-0", "words": ["PID 1 was killed"]}, now)
     assert not HostEvent.objects.exists()
-    for _ in range(3 * host_history.MOST_A_MINUTE):
-        host_history.note(host.row.pk, "gpu_free", "again", "trainyard", now)
-    host_history.note(host.row.pk, "cordoned", "a person says so", "root", now)
+    for _ in range(3 * host_history.MAX_A_MINUTE):
+        host_history.add(host.row.pk, "gpu_free", "again", "trainyard", now)
+    host_history.add(host.row.pk, "cordoned", "a person says so", "root", now)
     kinds = list(HostEvent.objects.order_by("id").values_list("kind", flat=True))
-    assert kinds == ["gpu_free"] * (host_history.MOST_A_MINUTE - 1) + ["more", "cordoned"]
+    assert kinds == ["gpu_free"] * (host_history.MAX_A_MINUTE - 1) + ["more", "cordoned"]
     for number in range(
-        2 * host_history.MOST_A_MINUTE
+        2 * host_history.MAX_A_MINUTE
     ):  # but these are relied on: no flood of others keeps them out
         assert host_history.set_status(
             host.row.pk, [HostStatus.UNREACHABLE, HostStatus.UP][number % 2], "", now
         )
-        host_history.note(
+        host_history.add(
             host.row.pk, host_history.JOB_ENDED, "Ended without its proof.", host_history.TRAINYARD, now
         )
     assert HostEvent.objects.filter(kind__in=(HostStatus.UNREACHABLE, HostStatus.UP)).count() == number + 1
     assert HostEvent.objects.filter(kind=host_history.JOB_ENDED).count() == number + 1
-    host_history.note(host.row.pk, "gpu_free", "later", "trainyard", now + timedelta(minutes=1))
+    host_history.add(host.row.pk, "gpu_free", "later", "trainyard", now + timedelta(minutes=1))
     assert HostEvent.objects.latest("id").text == "later"

@@ -96,21 +96,21 @@ def test_a_new_link_ends_the_old_one_and_both_end_in_time(browser, mail):
     send()
     old, new = (re.search(r"/notified/([\w-]+)", text)[1] for text in texts(mail))
     now = timezone.now()
-    assert email_opt_in.found(old, now) is None and email_opt_in.found(new, now) == row
-    assert email_opt_in.found(new, now + timedelta(days=8)) is None
-    assert email_opt_in.found("", now) is None
+    assert email_opt_in.target_of_link(old, now) is None and email_opt_in.target_of_link(new, now) == row
+    assert email_opt_in.target_of_link(new, now + timedelta(days=8)) is None
+    assert email_opt_in.target_of_link("", now) is None
 
 
 def test_letters_to_those_who_did_not_ask_are_bounded(alice, mail):
     now = timezone.now()
-    for number in range(email_opt_in.MOST_A_DAY + 1):
+    for number in range(email_opt_in.MAX_A_DAY + 1):
         row, _ = targets.add(alice, "mail", f"x{number}@example.org", [], 4.0, "alice", now)
-        if number == email_opt_in.MOST_A_DAY:
+        if number == email_opt_in.MAX_A_DAY:
             with pytest.raises(Refused, match="in a day"):
-                email_opt_in.ask(row, "http://t", "alice", now)
-            email_opt_in.ask(row, "http://t", "alice", now + timedelta(days=1))
+                email_opt_in.send_letter(row, "http://t", "alice", now)
+            email_opt_in.send_letter(row, "http://t", "alice", now + timedelta(days=1))
         else:
-            email_opt_in.ask(row, "http://t", "alice", now)
+            email_opt_in.send_letter(row, "http://t", "alice", now)
             targets.remove(row, "alice", now)
 
 

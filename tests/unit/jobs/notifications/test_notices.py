@@ -45,7 +45,7 @@ def tell(alice):
     """tell("hook", address, ...): Alice, or a project, is told from now on."""
 
     def add(way, address, owner=None, events=EVERYTHING, hours=4.0):
-        notices.gather(timezone.now())
+        notices.gather_notices(timezone.now())
         row, secret = targets.add(owner or alice, way, address, events, hours, "alice", timezone.now())
         row.given_secret = secret
         if row.proved_at is None:
@@ -58,7 +58,7 @@ def tell(alice):
 def deliver(later=0):
     """What the sweep and the worker do, at a moment."""
     now = timezone.now() + timedelta(seconds=later)
-    notices.gather(now)
+    notices.gather_notices(now)
     for pk in notices.due(now):
         sender.deliver(pk, now)
 
@@ -220,14 +220,14 @@ def test_a_line_that_was_committed_late_is_not_passed_over(submit, hook, tell):
     line = Transition.objects.get(job=job, to_state="CANCELLED")
     assert line.pk >= late > low
     for later in (0, 30, 59):
-        notices.gather(timezone.now() + timedelta(seconds=later))
+        notices.gather_notices(timezone.now() + timedelta(seconds=later))
     Notice.objects.all().delete()  # as if the line had not been there yet
-    notices.gather(timezone.now() + timedelta(seconds=59.5))
+    notices.gather_notices(timezone.now() + timedelta(seconds=59.5))
     assert Notice.objects.count() == 1
     for later in (61, 122, 183):
-        notices.gather(timezone.now() + timedelta(seconds=later))
+        notices.gather_notices(timezone.now() + timedelta(seconds=later))
     Notice.objects.all().delete()
-    notices.gather(timezone.now() + timedelta(seconds=190))
+    notices.gather_notices(timezone.now() + timedelta(seconds=190))
     assert Notice.objects.count() == 0  # and not for ever
 
 
@@ -235,7 +235,7 @@ def test_two_senders_send_it_once(submit, hook, tell):
     tell("hook", hook.url())
     cancel(submit())
     now = timezone.now()
-    notices.gather(now)
+    notices.gather_notices(now)
     [pk] = notices.due(now)
     mine, theirs = notices.take(pk, now), notices.take(pk, now)
     assert mine is not None and theirs is None
@@ -283,12 +283,12 @@ def test_who_lost_the_project_is_told_nothing_more_of_it(alice, project, submit,
 def test_a_crowd_of_notices_for_one_keeps_nobody_elses_away(alice, project, tell):
     many, few = tell("slack", "https://many.example/"), tell("slack", "https://few.example/", owner=project)
     now = timezone.now()
-    rows = [(many, n) for n in range(2 * notices.MOST_AT_ONCE)] + [(few, 0)]
+    rows = [(many, n) for n in range(2 * notices.MAX_AT_ONCE)] + [(few, 0)]
     Notice.objects.bulk_create(
         Notice(target=row, key=str(n), event="test", text={}, made_at=now, due_at=now) for row, n in rows
     )
     due = notices.due(now)
-    assert Notice.objects.get(target=few).pk in due and len(due) == notices.MOST_OF_ONE + 1
+    assert Notice.objects.get(target=few).pk in due and len(due) == notices.MAX_OF_ONE + 1
 
 
 def test_each_owner_has_one_notice_under_way_and_they_take_turns(alice, project, tell):
@@ -299,7 +299,7 @@ def test_each_owner_has_one_notice_under_way_and_they_take_turns(alice, project,
         Notice.objects.create(target=row, key="k", event="test", text={}, made_at=now, due_at=now).pk
         for row in rows
     ]
-    sending = sender.Postman()
+    sending = sender.NotificationSender()
     sending.started = True  # the test itself is its threads
     sending.put(ids)
     sending.put(ids)

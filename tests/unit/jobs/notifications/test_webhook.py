@@ -11,7 +11,7 @@ from ipaddress import ip_network
 import pytest
 
 from jobs.notifications import webhook
-from jobs.rules.notifications import DELAYS_S, delay_s, event_of, refusal
+from jobs.rules.notifications import DELAYS_S, address_refusal, delay_s, event_of
 from tests.unit.jobs.notifications.receivers import Hook, serving
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)
@@ -24,18 +24,18 @@ LOCAL = [
 
 @pytest.mark.parametrize("address", LOCAL)
 def test_local_addresses_are_refused(address):
-    assert refusal(address, ())
+    assert address_refusal(address, ())
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "64:ff9b::808:808"])
 def test_public_ones_are_not(address):
-    assert refusal(address, ()) == ""
+    assert address_refusal(address, ()) == ""
 
 
 def test_what_an_admin_allows_is_allowed_and_nothing_beside_it():
     allowed = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
-    assert refusal("10.9.9.9", allowed) == refusal("fd00::5", allowed) == ""
-    assert refusal("192.168.0.1", allowed) and refusal("::1", allowed)
+    assert address_refusal("10.9.9.9", allowed) == address_refusal("fd00::5", allowed) == ""
+    assert address_refusal("192.168.0.1", allowed) and address_refusal("::1", allowed)
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_the_name_is_still_what_the_receiver_is_asked_for(names):
 )
 def test_what_is_no_address_of_a_hook(url):
     with pytest.raises(webhook.Refused):
-        webhook.place_of(url)
+        webhook.parse_address(url)
 
 
 def test_who_speaks_too_slowly_is_left(monkeypatch):

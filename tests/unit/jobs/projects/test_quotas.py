@@ -16,7 +16,7 @@ from jobs import services
 from jobs.lifecycle.advance import advance
 from jobs.models import AuditEntry, DefaultQuota, Job, Project, Run
 from jobs.projects import quotas
-from jobs.projects.quotas import Target
+from jobs.projects.quotas import QuotaTarget
 from jobs.rules.scheduling.policy import BEHIND, KEPT
 from jobs.rules.scheduling.quota import Metric
 from jobs.scheduling.scheduler import schedule
@@ -30,13 +30,13 @@ L4 = "NVIDIA_L4"
 @pytest.fixture
 def limit(project):
     def set_limit(metric, value, kind="", **target):
-        quotas.set_limit(Target(project, **target), metric, kind, value, "root", timezone.now())
+        quotas.set_limit(QuotaTarget(project, **target), metric, kind, value, "root", timezone.now())
 
     return set_limit
 
 
 def refusal(job, gpus):
-    return quotas.book(timezone.now()).refusal(job.project_id, job.owner_id, gpus)
+    return quotas.read_ledger(timezone.now()).refusal(job.project_id, job.owner_id, gpus)
 
 
 def test_the_book_knows_what_is_held_until_it_is_given_back(add_host, submit, desk, limit, alice):
@@ -118,7 +118,7 @@ def test_gpu_hours_of_this_month_count_what_runs_and_what_ran(add_host, submit, 
     later = month + 20 * hour
     over.usage.update(began_at=month - hour, ended_at=month + hour)  # one hour of it is this month's
     Run.objects.filter(job=running).update(created_at=later - hour)
-    book = quotas.book(later)
+    book = quotas.read_ledger(later)
     assert book.projects[over.project_id].use.gpu_hours == pytest.approx(3)
     assert book.refusal(over.project_id, None, {L4: 1}).endswith(
         "has used 3.0 of the 3 GPU-hours of this month"
@@ -145,7 +145,7 @@ def test_a_full_queue_refuses_and_says_for_whom(submit, limit, alice):
 def test_nothing_is_asked_where_nothing_is_limited(submit, django_assert_num_queries):
     submit(place=False)
     with django_assert_num_queries(1):
-        quotas.book(timezone.now())
+        quotas.read_ledger(timezone.now())
 
 
 def test_the_book_takes_as_many_queries_for_many_jobs(submit, limit, django_assert_max_num_queries):
@@ -154,7 +154,7 @@ def test_the_book_takes_as_many_queries_for_many_jobs(submit, limit, django_asse
     for _ in range(30):
         submit(place=False)
     with django_assert_max_num_queries(8):
-        quotas.book(timezone.now())
+        quotas.read_ledger(timezone.now())
 
 
 @pytest.mark.parametrize(
@@ -199,17 +199,17 @@ def test_every_change_is_kept_with_who_and_from_and_to(limit, project, alice):
 
 
 def test_new_projects_begin_with_the_default(project):
-    new = Target(None)
+    new = QuotaTarget(None)
     quotas.set_limit(new, Metric.GPUS, L4, 8, "root", timezone.now())
-    quotas.set_limit(Target(None, each=True), Metric.QUEUED, "", 5, "root", timezone.now())
+    quotas.set_limit(QuotaTarget(None, each=True), Metric.QUEUED, "", 5, "root", timezone.now())
     quotas.set_limit(new, Metric.GPU_HOURS, "", 5, "root", timezone.now())
     quotas.set_limit(new, Metric.GPU_HOURS, "", None, "root", timezone.now())
     vision = Project.objects.create(name="vision", created_at=timezone.now())
     quotas.give_defaults(vision)
-    assert quotas.limits_of(Target(vision)).gpus == {L4: 8}
-    assert quotas.limits_of(Target(vision, each=True)).queued == 5
-    assert quotas.limits_of(Target(vision)).gpu_hours is None and DefaultQuota.objects.count() == 2
-    assert quotas.limits_of(Target(project)) == quotas.NO_LIMITS
+    assert quotas.limits_of(QuotaTarget(vision)).gpus == {L4: 8}
+    assert quotas.limits_of(QuotaTarget(vision, each=True)).queued == 5
+    assert quotas.limits_of(QuotaTarget(vision)).gpu_hours is None and DefaultQuota.objects.count() == 2
+    assert quotas.limits_of(QuotaTarget(project)) == quotas.NO_LIMITS
     assert User.objects.count() == 0
 
 

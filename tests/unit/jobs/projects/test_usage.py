@@ -33,7 +33,7 @@ def held(now):
 
 
 def accounted(now):
-    rows = [*usage.live(now), *[usage.Held(*row) for row in Usage.objects.values_list(*usage.OF_USAGE)]]
+    rows = [*usage.live(now), *[usage.Holding(*row) for row in Usage.objects.values_list(*usage.OF_USAGE)]]
     assert len({row.run for row in rows}) == len(rows)
     return {row.run: (row.seconds * row.gpus, row.seconds * row.cpus) for row in rows}
 

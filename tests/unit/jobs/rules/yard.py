@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from jobs.rules.scheduling import resource_requests as asking
 from jobs.rules.scheduling.fairness import Share
-from jobs.rules.scheduling.order import Waiting
-from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S, Ground, serve
-from jobs.rules.scheduling.quota import Account, Book, Limits
-from jobs.rules.scheduling.running_jobs import Claim, Running
+from jobs.rules.scheduling.order import WaitingJob
+from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S, ClusterView, decide_queue
+from jobs.rules.scheduling.quota import Limits, QuotaAccount, QuotaLedger
+from jobs.rules.scheduling.running_jobs import HostClaim, RunningJob
 from jobs.rules.scheduling.views import GpuView, HostView
 
 NOW = 1_900_000_000.0
@@ -36,15 +36,15 @@ def wants(*groups):
 
 
 def job(number, *groups, timeout_s=3_600.0, project=1, owner=1, **more):
-    return Waiting(number, project, owner, "lab", wants(*groups or [(1, 1)]), timeout_s, **more)
+    return WaitingJob(number, project, owner, "lab", wants(*groups or [(1, 1)]), timeout_s, **more)
 
 
 def unlimited():
-    return Book()
+    return QuotaLedger()
 
 
 def book(limit):
-    return Book({1: Account("project one", Limits({KIND: limit}))} if limit is not None else {})
+    return QuotaLedger({1: QuotaAccount("project one", Limits({KIND: limit}))} if limit is not None else {})
 
 
 # -- a yard that goes on --
@@ -64,7 +64,7 @@ class Yard:
     def book(self):
         held = book(self.limit)
         for each, _, _ in self.seated.values():
-            held.take(each.project, each.owner, asking.read(each.asks).gpus)
+            held.take(each.project, each.owner, asking.decode_request(each.asks).gpus)
         return held
 
     def views(self):
@@ -75,7 +75,7 @@ class Yard:
 
     def running(self):
         return [
-            Running(
+            RunningJob(
                 each.job,
                 ends,
                 claims(each, seats),
@@ -90,11 +90,11 @@ class Yard:
     def ground(self):
         held = {}
         for each, _, _ in self.seated.values():
-            held[each.project] = held.get(each.project, 0) + asking.read(each.asks).weight
-        return Ground(self.views(), PORTS, self.running(), self.shares, held)
+            held[each.project] = held.get(each.project, 0) + asking.decode_request(each.asks).weight
+        return ClusterView(self.views(), PORTS, self.running(), self.shares, held)
 
     def decide(self):
-        return serve(self.ground(), list(self.waiting.values()), self.book, self.now)
+        return decide_queue(self.ground(), list(self.waiting.values()), self.book, self.now)
 
     def step(self):
         served = self.decide()
@@ -121,10 +121,10 @@ class Yard:
 
 
 def claims(each, seats):
-    needs = {ask.replica: ask.needs for ask in asking.read(each.asks).each()}
+    needs = {ask.replica: ask.needs for ask in asking.decode_request(each.asks).each()}
     found = ((seat, needs[seat.replica]) for seat in seats)
     return tuple(
-        Claim(seat.host_id, of.cpus, of.memory_mb, of.accelerator_type, of.gpus) for seat, of in found
+        HostClaim(seat.host_id, of.cpus, of.memory_mb, of.accelerator_type, of.gpus) for seat, of in found
     )
 
 
@@ -168,7 +168,7 @@ def free_of(hosts, claims):
 
 
 def fits_beside(hosts, claims, each):
-    groups = [(count, needs) for needs, count in asking.read(each.asks).sizes]
+    groups = [(count, needs) for needs, count in asking.decode_request(each.asks).sizes]
     return could_seat(free_of(hosts, claims), groups)
 
 
@@ -191,7 +191,7 @@ def slow_order(waiting, shares, held):
             first.setdefault(each.project, each)
         best = min(first.values(), key=lambda each: (charged[each.project], each.job))
         charged[best.project] += (
-            asking.read(best.asks).weight * 3_600 / shares.get(best.project, Share()).weight
+            asking.decode_request(best.asks).weight * 3_600 / shares.get(best.project, Share()).weight
         )
         left.remove(best)
         found.append(best)

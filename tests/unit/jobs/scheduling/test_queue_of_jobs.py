@@ -14,11 +14,11 @@ from agents.models import Gpu, Host
 from jobs import services
 from jobs.models import Job, Membership, Project, Role, Run, Tick, Transition
 from jobs.projects import quotas
-from jobs.projects.quotas import Target
+from jobs.projects.quotas import QuotaTarget
 from jobs.rules.scheduling.order import LABEL
 from jobs.rules.scheduling.policy import BEHIND
 from jobs.rules.scheduling.quota import Metric
-from jobs.rules.spec.json_fields import Refused
+from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.scheduling import queue_snapshot, scheduler
 from tests.unit.jobs.conftest import gang, pool_of, spec
 from tests.unit.jobs.paper import settle
@@ -99,7 +99,7 @@ def test_high_is_for_those_who_may_and_other_words_are_refused(add_host, bob):
     with pytest.raises(services.Refused) as refused:
         bob(labelled(spec(), "high"))
     assert refused.value.field == f"labels.{LABEL}" and "admins" in refused.value.message
-    with pytest.raises(Refused, match="high, normal or low"):
+    with pytest.raises(InvalidDocument, match="high, normal or low"):
         bob(labelled(spec(), "urgent"))
 
 
@@ -115,7 +115,7 @@ def test_projects_take_turns_by_what_they_have_used(add_host, submit, bob):
 
 def test_over_quota_a_job_waits_with_the_reason_and_holds_nobody_up(add_host, submit, bob, project, desk):
     host = add_host(gpus=4, cpus=16)
-    quotas.set_limit(Target(project), Metric.GPUS, KIND, 2, "root", timezone.now())
+    quotas.set_limit(QuotaTarget(project), Metric.GPUS, KIND, 2, "root", timezone.now())
     held, over, cpu = submit(spec(gpus=2)), submit(spec(gpus=1)), submit(spec())
     assert (held.state, over.state, cpu.state) == ("PENDING", "QUEUED", "PENDING")
     assert (
@@ -175,7 +175,7 @@ def test_many_who_wait_cost_few_statements(add_host, submit, django_assert_max_n
     pass_now()
     with django_assert_max_num_queries(20):
         pass_now()
-    assert {state_of(job) for job in waiting} == {"QUEUED"} and len(queue_snapshot.waiting()) == 60
+    assert {state_of(job) for job in waiting} == {"QUEUED"} and len(queue_snapshot.waiting_jobs()) == 60
 
 
 def test_a_long_queue_is_not_looked_at_all_the_time_and_each_change_is_seen(add_host, submit, monkeypatch):
@@ -186,7 +186,7 @@ def test_a_long_queue_is_not_looked_at_all_the_time_and_each_change_is_seen(add_
 
     def looks(at):
         before = Tick.objects.get(name="schedule").serial
-        scheduler.unasked(at)
+        scheduler.schedule_unasked(at)
         return Tick.objects.get(name="schedule").serial - before
 
     pass_now()

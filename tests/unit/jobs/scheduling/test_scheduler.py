@@ -90,7 +90,7 @@ def test_a_place_that_a_constraint_refuses_is_offered_again(add_host, submit, mo
     add_host(cpus=4, gpus=2)
     taken = submit(spec(gpus=1))
     stray = GpuClaim.objects.get().gpu
-    honest = capacity.look
+    honest = capacity.read_capacity
 
     def blind(held):
         """As if the claims had been read before another scheduler wrote its own."""
@@ -98,15 +98,15 @@ def test_a_place_that_a_constraint_refuses_is_offered_again(add_host, submit, mo
         view = HostView(**{name: getattr(ground.views[0], name) for name in ("id", "name", "location", "address")},
                         cpus=9.0, memory_mb=16_000, gpus=ground.views[0].gpus,
                         used_ports=ground.views[0].used_ports)  # fmt: skip
-        return capacity.Floor(ground.hosts, (view,), ground.locations, True)
+        return capacity.LocationCapacity(ground.hosts, (view,), ground.locations, True)
 
-    monkeypatch.setattr(capacity, "look", blind)
+    monkeypatch.setattr(capacity, "read_capacity", blind)
     clashes, fine = submit(spec(gpus=1), place=False), submit(place=False)
     pass_now()
     assert (state_of(clashes), state_of(fine)) == ("QUEUED", "PENDING")
     assert GpuClaim.objects.filter(gpu=stray).count() == 1 and Run.objects.filter(job=taken).count() == 1
     assert not Transition.objects.filter(job=clashes, to_state="PENDING").exists()
-    monkeypatch.setattr(capacity, "look", honest)
+    monkeypatch.setattr(capacity, "read_capacity", honest)
     pass_now()
     assert state_of(clashes) == "PENDING"
 
@@ -161,7 +161,7 @@ def test_runs_without_a_row_for_their_gpu_are_an_error_not_a_silent_claim(add_ho
 def test_only_a_pass_that_began_after_the_hint_spares_another(passes, placed, add_host, submit, monkeypatch):
     """The pass that was under way when the hint came may have read too early."""
     add_host()
-    job, honest = submit(place=False), scheduler.claim
+    job, honest = submit(place=False), scheduler.lock_pass
 
     def claim():
         """While we wait for the lock, others end so many passes."""
@@ -169,7 +169,7 @@ def test_only_a_pass_that_began_after_the_hint_spares_another(passes, placed, ad
             Tick.objects.update(serial=passes)
         return honest()
 
-    monkeypatch.setattr(scheduler, "claim", claim)
+    monkeypatch.setattr(scheduler, "lock_pass", claim)
     pass_now()
     assert (state_of(job) == "PENDING") == placed
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from jobs.rules.lifecycle.decide import LOOK_AGAIN_RUNNING_S, LOOK_AGAIN_S, decide, timeout_left_s
-from jobs.rules.lifecycle.plan import NOTHING, Left, Stop
+from jobs.rules.lifecycle.plan import NOTHING, Stop, UnprovedRun
 from jobs.rules.lifecycle.retry import EndClass, failed
 from jobs.rules.lifecycle.states import TERMINAL, FlagName, JobState, ReplicaState, RunPhase
 from jobs.rules.lifecycle.views import Outcome
@@ -177,7 +177,7 @@ def test_a_job_ends_beside_a_run_whose_host_does_not_answer():
     assert view.state == JobState.SUCCEEDED
     assert [stop.run for stop in plan.stop] == [view.runs[1].id], "it is stopped when its host is back"
     assert view.replicas[1].state == ReplicaState.STOPPING
-    assert plan.left == (Left(view.runs[1].id, NOW),)
+    assert plan.left == (UnprovedRun(view.runs[1].id, NOW),)
 
 
 @pytest.mark.parametrize("decided", [False, True])
@@ -203,7 +203,10 @@ def test_what_could_not_be_proved_over_is_named_where_the_end_is_told(ends, told
     plan, view = settled(
         replace(view, runs=(primary, *(replace(each, stop_wanted_at=NOW) for each in (one, two))))
     )
-    assert view.state in TERMINAL and plan.left == (Left(one.id, after(-900)), Left(two.id, NOW))
+    assert view.state in TERMINAL and plan.left == (
+        UnprovedRun(one.id, after(-900)),
+        UnprovedRun(two.id, NOW),
+    )
     assert (once_decided if decided else told) in plan.cause
     assert plan.cause.endswith(
         f". No answer from far since 2026-11-21 12:00:00 UTC, host-of-{W0} since 2026-11-21 11:45:00 UTC"

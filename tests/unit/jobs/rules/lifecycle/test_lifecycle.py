@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from jobs.rules.lifecycle.decide import decide
 from jobs.rules.lifecycle.plan import NOTHING
-from jobs.rules.lifecycle.retry import MOST_RESTARTS, MOST_RETRIES
+from jobs.rules.lifecycle.retry import MAX_RESTARTS, MAX_RETRIES
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase
 from tests.unit.jobs.rules.cast import GRACE_S, NOW, applied, examples, placed, queued, seat_for, spec
 
@@ -217,9 +217,9 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def runs_are_bounded(self):
         if hasattr(self, "view"):
-            assert self.view.job_retries <= MOST_RETRIES
+            assert self.view.job_retries <= MAX_RETRIES
             # Each move starts each replica once more, and counts against nothing.
-            assert all(run.number <= MOST_RESTARTS + 2 * self.moves for run in self.truth.values())
+            assert all(run.number <= MAX_RESTARTS + 2 * self.moves for run in self.truth.values())
 
     def teardown(self):
         """When hosts answer again and programs end, the job ends: in one state, with nothing left anywhere."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.rules.lifecycle.quiet_replicas import LEAST_S, odd_ones
+from jobs.rules.lifecycle.quiet_replicas import MIN_S, unusually_quiet
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from jobs.rules.lifecycle.quiet_replicas import LEAST_S, odd_ones
         ({}, set()),
         ({"a": 1e6}, set()),
         ({"a": 2.0, "b": 600.0}, {"b"}),
-        ({"a": 2.0, "b": LEAST_S - 1}, set()),
+        ({"a": 2.0, "b": MIN_S - 1}, set()),
         ({"a": 30.0, "b": 30.0, "c": 299.0}, set()),
         ({"a": 30.0, "b": 30.0, "c": 300.0}, {"c"}),
         ({"a": 600.0, "b": 601.0, "c": 3.0}, set()),
@@ -21,4 +21,4 @@ from jobs.rules.lifecycle.quiet_replicas import LEAST_S, odd_ones
     ],
 )
 def test_who_is_silent_for_much_longer_than_most_is_odd(silent, odd):
-    assert odd_ones(silent) == odd
+    assert unusually_quiet(silent) == odd

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.rules.scheduling.placement import Ask, GpuView, HostView, Lacking, Placer, never_fits
+from jobs.rules.scheduling.placement import GpuView, HostView, NoCapacity, Placer, ReplicaRequest, never_fits
 from jobs.rules.spec.machine_types import Needs
 from tests.unit.jobs.rules.cast import examples
 
@@ -27,7 +27,7 @@ def host(number, cpus=8, memory_mb=16_000, *, t4=0, a100=0, location="lab", **us
 
 
 def asks(*needs):
-    return [Ask(f"workerpool0-{index}", each) for index, each in enumerate(needs)]
+    return [ReplicaRequest(f"workerpool0-{index}", each) for index, each in enumerate(needs)]
 
 
 def gpus(count, kind=T4, cpus=1.0):
@@ -46,7 +46,7 @@ def test_a_seat_says_host_gpus_and_port():
 
 def test_a_replicas_gpus_are_on_one_host():
     answer = place([host(1, t4=1), host(2, t4=1)], gpus(2))
-    assert answer == Lacking(
+    assert answer == NoCapacity(
         "Needs 1 x 2 NVIDIA_TESLA_T4 with 1 CPU in lab; 2 NVIDIA_TESLA_T4 free, at most 1 on one host; "
         "16 CPUs free, at most 8 on one host."
     )
@@ -55,14 +55,14 @@ def test_a_replicas_gpus_are_on_one_host():
 def test_what_is_free_is_told_as_people_say_it():
     """One CPU is not "1 CPUs"."""
     one = place([host(1, cpus=1)], Needs(cpus=1), Needs(cpus=1))
-    assert one == Lacking("Needs 2 x 1 CPU in lab; 1 CPU free, at most 1 on one host.")
+    assert one == NoCapacity("Needs 2 x 1 CPU in lab; 1 CPU free, at most 1 on one host.")
 
 
 def test_all_or_none_leaves_no_trace():
     placer = Placer([host(1, cpus=3)], PORTS)
-    assert isinstance(placer.place(asks(*[Needs()] * 4), "lab"), Lacking)
+    assert isinstance(placer.place(asks(*[Needs()] * 4), "lab"), NoCapacity)
     assert len({seat.port for seat in placer.place(asks(*[Needs()] * 3), "lab")}) == 3
-    assert isinstance(placer.place(asks(Needs()), "lab"), Lacking)
+    assert isinstance(placer.place(asks(Needs()), "lab"), NoCapacity)
 
 
 def test_a_host_is_filled_before_the_next_is_opened():
@@ -86,16 +86,16 @@ def test_work_without_gpus_keeps_off_gpu_hosts_while_it_can():
 def test_only_hosts_of_the_location_count():
     hosts = [host(1, location="lab"), host(2, location="cellar")]
     assert place(hosts, Needs(), location="cellar")[0].host_id == 2
-    assert isinstance(place(hosts, *[Needs()] * 9, location="cellar"), Lacking)
+    assert isinstance(place(hosts, *[Needs()] * 9, location="cellar"), NoCapacity)
     assert len(place(hosts, *[Needs()] * 9, location="any")) == 9
-    assert place([], Needs()) == Lacking("Needs 1 x 1 CPU in lab; no host is there.")
+    assert place([], Needs()) == NoCapacity("Needs 1 x 1 CPU in lab; no host is there.")
 
 
 def test_memory_and_ports_run_out_too():
     big = Needs(memory_mb=9_000)
     assert "at most 16000 MB of memory are free" in place([host(1)], big, big).text
     full = host(1, used_ports=frozenset(PORTS))
-    assert isinstance(place([full], Needs()), Lacking)
+    assert isinstance(place([full], Needs()), NoCapacity)
 
 
 def test_another_try_begins_with_another_port():
@@ -106,7 +106,7 @@ def test_another_try_begins_with_another_port():
 def test_a_mixture_that_best_fit_alone_would_miss_is_found():
     hosts = [host(1, cpus=10), host(2, cpus=7)]
     needs = [Needs(cpus=float(cpus)) for cpus in (5, 4, 3, 3, 2)]
-    assert not isinstance(place(hosts, *needs), Lacking)
+    assert not isinstance(place(hosts, *needs), NoCapacity)
 
 
 def test_a_large_mixture_is_tried_by_cpus_too():
@@ -120,7 +120,7 @@ def test_an_intricate_gang_is_never_refused_for_good_because_a_search_was_given_
     hosts = [host(n, cpus=100) for n in range(14)]
     triples = [(27 + n % 7, 31 + 3 * n % 5) for n in range(14)]
     needs = [Needs(cpus=float(cpus)) for a, b in triples for cpus in (a, b, 100 - a - b)]
-    assert isinstance(place(hosts, *needs), Lacking)
+    assert isinstance(place(hosts, *needs), NoCapacity)
     assert never_fits(asks(*needs), hosts, "lab") is None
 
 
@@ -145,7 +145,7 @@ NEVER = [
 def test_what_could_never_fit_is_told_from_what_only_has_to_wait(needs, reason):
     used = {"used_cpus": 8.0, "used_memory_mb": 16_000, "used_ports": frozenset(PORTS)}
     hosts = [replace(host(n, t4=2, **used), used_gpus=frozenset({f"{n}-t4-0", f"{n}-t4-1"})) for n in (1, 2)]
-    assert isinstance(place(hosts, *needs), Lacking)
+    assert isinstance(place(hosts, *needs), NoCapacity)
     answer = never_fits(asks(*needs), hosts, "lab")
     assert answer is None if reason is None else reason in answer
 
@@ -209,9 +209,9 @@ def test_it_places_whenever_and_only_when_it_can(hosts, jobs):
             for each in hosts
         ]
         seats = placer.place(asks(*needs), "lab")
-        assert isinstance(seats, Lacking) == (not fits_slowly(room, needs))
-        assert placer.place(asks(*needs), "lab") == seats if isinstance(seats, Lacking) else True
-        for seat, each in zip(() if isinstance(seats, Lacking) else seats, needs, strict=False):
+        assert isinstance(seats, NoCapacity) == (not fits_slowly(room, needs))
+        assert placer.place(asks(*needs), "lab") == seats if isinstance(seats, NoCapacity) else True
+        for seat, each in zip(() if isinstance(seats, NoCapacity) else seats, needs, strict=False):
             kinds = {gpu.uuid: gpu.accelerator_type for h in hosts if h.id == seat.host_id for gpu in h.gpus}
             assert [kinds[uuid] for uuid in seat.gpus] == [each.accelerator_type] * each.gpus
             assert not used_gpus & set(seat.gpus) and (seat.host_id, seat.port) not in used_ports
@@ -226,6 +226,6 @@ def test_it_places_whenever_and_only_when_it_can(hosts, jobs):
 @examples(60)
 @given(HOSTS, st.lists(NEEDS, min_size=1, max_size=4))
 def test_the_order_of_hosts_and_replicas_does_not_matter(hosts, needs):
-    answers = {isinstance(place(order, *needs[::-1]), Lacking) for order in permutations(hosts)}
-    assert answers == {isinstance(place(hosts, *needs), Lacking)}
+    answers = {isinstance(place(order, *needs[::-1]), NoCapacity) for order in permutations(hosts)}
+    assert answers == {isinstance(place(hosts, *needs), NoCapacity)}
     assert answers == {never_fits(asks(*needs), hosts, "lab") is not None}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jobs.rules.scheduling import resource_requests as asking
 from jobs.rules.scheduling.order import in_order
-from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S, BEHIND, serve
+from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S, BEHIND, decide_queue
 from tests.unit.jobs.rules.cast import examples
 from tests.unit.jobs.rules.yard import (
     KIND,
@@ -50,7 +50,7 @@ def test_no_host_and_no_quota_is_ever_exceeded_and_nothing_is_placed_in_part(yar
     used = Counter(
         {
             KIND: sum(
-                asking.read(each.asks).gpus.get(KIND, 0)
+                asking.decode_request(each.asks).gpus.get(KIND, 0)
                 for each, _, _ in yard.seated.values()
                 if each.project == 1
             )
@@ -68,12 +68,16 @@ def test_no_host_and_no_quota_is_ever_exceeded_and_nothing_is_placed_in_part(yar
     ports = [(seat.host_id, seat.port) for seat in seats]
     assert len(gpus) == len(set(gpus)) and len(ports) == len(set(ports))
     for each, of in served.placed:
-        assert [seat.replica for seat in of] == [ask.replica for ask in asking.read(each.asks).each()]
+        assert [seat.replica for seat in of] == [
+            ask.replica for ask in asking.decode_request(each.asks).each()
+        ]
         assert all(
             len(seat.gpus) == ask.needs.gpus
-            for seat, ask in zip(of, asking.read(each.asks).each(), strict=True)
+            for seat, ask in zip(of, asking.decode_request(each.asks).each(), strict=True)
         )
-    mine = sum(asking.read(each.asks).gpus.get(KIND, 0) for each, _ in served.placed if each.project == 1)
+    mine = sum(
+        asking.decode_request(each.asks).gpus.get(KIND, 0) for each, _ in served.placed if each.project == 1
+    )
     assert yard.limit is None or mine == 0 or used[KIND] + mine <= yard.limit
     told = set(served.reasons) | {each.job for each, _ in served.placed}
     assert told == set(yard.waiting), "everybody has a place or a reason"
@@ -91,7 +95,7 @@ def test_the_order_of_rows_changes_nothing(yard, waiting, dice):
     views, running = list(ground.hosts), list(ground.running)
     for each in (views, running, rows):
         dice.shuffle(each)
-    again = serve(replace(ground, hosts=views, running=running), rows, yard.book, yard.now)
+    again = decide_queue(replace(ground, hosts=views, running=running), rows, yard.book, yard.now)
     assert (again.placed, again.reasons, again.starts, again.preempted) == (
         once.placed,
         once.reasons,
@@ -123,7 +127,7 @@ def test_backfill_never_delays_the_first_that_is_blocked(yard, waiting):
     first = served.reserved[0]
     line = in_order(waiting, yard.shares, yard.ground().held)
     ahead = line[: [each.job for each in line].index(first.job) + 1]
-    alone = serve(yard.ground(), ahead, unlimited(), yard.now).reserved[0]
+    alone = decide_queue(yard.ground(), ahead, unlimited(), yard.now).reserved[0]
     assert first.at == alone.at
     still = [claim for each in yard.running() if each.ends > first.at for claim in each.claims]
     for each, seats in served.placed:
@@ -326,5 +330,5 @@ def test_while_its_victims_are_being_stopped_nobody_else_is():
     yard.submit(job(3, (1, 1)))
     ground = yard.ground()
     stopping = [each._replace(stopping=each.job == 1, ends=NOW + 30) for each in ground.running]
-    served = serve(replace(ground, running=stopping), list(yard.waiting.values()), unlimited(), NOW)
+    served = decide_queue(replace(ground, running=stopping), list(yard.waiting.values()), unlimited(), NOW)
     assert not served.preempted and served.reserved[0].at == NOW + 30

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.rules.scheduling.quota import Account, Book, Limits, Use, gpus_of, queue_refusal
+from jobs.rules.scheduling.quota import Limits, QuotaAccount, QuotaLedger, Use, gpus_of, queue_refusal
 from jobs.rules.scheduling.usage_months import by_month, in_month, month_of
 from jobs.rules.spec.machine_types import Needs
 
@@ -16,7 +16,7 @@ H100 = "NVIDIA_H100_80GB"
 
 
 def one(limits, running=0, hours=0.0, **gpus):
-    return Book({1: Account("project default", limits, Use(gpus, running, hours))})
+    return QuotaLedger({1: QuotaAccount("project default", limits, Use(gpus, running, hours))})
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def one(limits, running=0, hours=0.0, **gpus):
         ),
         (one(Limits(gpu_hours=100), hours=99.9), {H100: 8}, None),
         (one(Limits(gpu_hours=0)), {}, None),
-        (Book(), {H100: 64}, None),
+        (QuotaLedger(), {H100: 64}, None),
     ],
 )
 def test_over_quota_is_a_reason_in_words(book, gpus, words):
@@ -62,9 +62,9 @@ def test_over_quota_is_a_reason_in_words(book, gpus, words):
 
 
 def test_a_members_limit_is_told_first_and_holds_for_that_member_alone():
-    book = Book(
-        {1: Account("project default", Limits({H100: 2}), Use({H100: 2}))},
-        {(1, 7): Account("alice in project default", Limits({H100: 1}), Use({H100: 1}))},
+    book = QuotaLedger(
+        {1: QuotaAccount("project default", Limits({H100: 2}), Use({H100: 2}))},
+        {(1, 7): QuotaAccount("alice in project default", Limits({H100: 1}), Use({H100: 1}))},
     )
     assert book.refusal(1, 7, {H100: 1}) == f"alice in project default uses 1 of 1 {H100}"
     assert book.refusal(1, 8, {H100: 1}) == book.refusal(1, None, {H100: 1})
@@ -79,9 +79,9 @@ def test_what_replaces_a_limit_leaves_the_others():
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 4)), max_size=40))
 def test_whatever_is_taken_no_limit_is_passed_and_all_comes_back(offers):
     limits, own = Limits({H100: 6}, running=4), Limits({H100: 3})
-    book = Book(
-        {1: Account("one", limits), 2: Account("two", limits)},
-        {(1, 1): Account("a in one", own), (1, 2): Account("b in one", own)},
+    book = QuotaLedger(
+        {1: QuotaAccount("one", limits), 2: QuotaAccount("two", limits)},
+        {(1, 1): QuotaAccount("a in one", own), (1, 2): QuotaAccount("b in one", own)},
     )
     taken = []
     for project, owner, gpus in offers:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.rules.scheduling.quota import Account, Book, Limits, Use
-from jobs.rules.scheduling.quota_reservations import Pledges
-from jobs.rules.scheduling.running_jobs import Claim, Occupants, Running
+from jobs.rules.scheduling.quota import Limits, QuotaAccount, QuotaLedger, Use
+from jobs.rules.scheduling.quota_reservations import QuotaReservations
+from jobs.rules.scheduling.running_jobs import HostClaim, RunningJob, RunningJobs
 
 VISION, SPEECH, ADA, BOB = 1, 2, 11, 12
 SOON, LATER, FOR_EVER = 100.0, 200.0, 10_000.0
 
 
 def holds(job, gpus, ends, owner=ADA, project=VISION, kind="H100"):
-    return Running(job, ends, (Claim(job, 1.0, 0, kind, gpus),), project=project, owner=owner)
+    return RunningJob(job, ends, (HostClaim(job, 1.0, 0, kind, gpus),), project=project, owner=owner)
 
 
 def yard(*running, members=(), **limits):
@@ -21,7 +21,7 @@ def yard(*running, members=(), **limits):
 
     def account(who, of_them, own):
         used = Use(running=0)
-        found = Account(who, own, used)
+        found = QuotaAccount(who, own, used)
         for one in of_them:
             found.change(one.by_kind, 1)
         return found
@@ -32,7 +32,7 @@ def yard(*running, members=(), **limits):
         (VISION, owner): account(f"member {owner}", [one for one in in_vision if one.owner == owner], own)
         for owner, own in dict(members).items()
     }
-    return Pledges(Book(projects, people), Occupants(running))
+    return QuotaReservations(QuotaLedger(projects, people), RunningJobs(running))
 
 
 def need(gpus, kind="H100"):

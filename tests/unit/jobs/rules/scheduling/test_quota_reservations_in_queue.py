@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.rules.scheduling import policy as serving
-from jobs.rules.scheduling.order import Waiting
-from jobs.rules.scheduling.policy import KEPT, Ground, serve
-from jobs.rules.scheduling.quota import Account, Book, Limits
-from jobs.rules.scheduling.running_jobs import Claim, Running
+from jobs.rules.scheduling.order import WaitingJob
+from jobs.rules.scheduling.policy import KEPT, ClusterView, decide_queue
+from jobs.rules.scheduling.quota import Limits, QuotaAccount, QuotaLedger
+from jobs.rules.scheduling.running_jobs import HostClaim, RunningJob
 from jobs.rules.scheduling.views import GpuView, HostView
 from tests.unit.jobs.rules.cast import examples
 from tests.unit.jobs.rules.yard import KIND, NOW, PORTS, Yard, host, job, jobs, wants, yards
@@ -27,32 +27,34 @@ def of_kind(number, kind, taken):
 
 def one(number, kind, gpus, timeout_s=3_600.0, replicas=1, **more):
     asks = wants((replicas, gpus)).replace(KIND, kind)
-    return Waiting(number, 1, 1, "lab", asks, timeout_s, **more)
+    return WaitingJob(number, 1, 1, "lab", asks, timeout_s, **more)
 
 
 def many_kinds(stopping=True):
     """Of each kind one host, half taken until tomorrow by somebody; and a job of the first kind is being stopped."""
     hosts = [of_kind(number, kind, 2) for number, kind in enumerate(KINDS, 1)]
     running = [
-        Running(number, NOW + DAY, (Claim(number, 2.0, 0, kind, 2),), stopping=stopping and number == 1)
+        RunningJob(
+            number, NOW + DAY, (HostClaim(number, 2.0, 0, kind, 2),), stopping=stopping and number == 1
+        )
         for number, kind in enumerate(KINDS, 1)
     ]
-    return Ground(hosts, PORTS, running)
+    return ClusterView(hosts, PORTS, running)
 
 
-@pytest.mark.parametrize("work", [serving.MOST_WORK, 0])
+@pytest.mark.parametrize("work", [serving.MAX_WORK, 0])
 def test_the_first_of_every_kind_is_kept_for_however_many_wait_before_it(work, monkeypatch):
     """Also where a pass had no time to look at all of them."""
-    monkeypatch.setattr(serving, "MOST_WORK", work)
-    monkeypatch.setattr(serving, "MOST_WHOLE_LOOKS", 0)
+    monkeypatch.setattr(serving, "MAX_WORK", work)
+    monkeypatch.setattr(serving, "MAX_WHOLE_LOOKS", 0)
     before = [one(100 + number, KINDS[0], 4, DAY, 2 + number) for number in range(20)]
     firsts = [one(200 + number, kind, 4, DAY) for number, kind in enumerate(KINDS[1:])]
     behind = [one(300 + number, kind, 1, 9 * DAY) for number, kind in enumerate(KINDS[1:])]
-    served = serve(many_kinds(), [*before, *firsts, *behind], Book(), NOW)
+    served = decide_queue(many_kinds(), [*before, *firsts, *behind], QuotaLedger(), NOW)
     assert served.placed == [], "each would be there when the first of its kind could start"
     assert len(served.reserved) == (29 if work else 0)
     short = [each._replace(timeout_s=600.0) for each in behind]
-    served = serve(many_kinds(), [*before, *firsts, *short], Book(), NOW)
+    served = decide_queue(many_kinds(), [*before, *firsts, *short], QuotaLedger(), NOW)
     assert len(served.placed) == (29 if work else 0)
 
 
@@ -60,14 +62,18 @@ def test_whose_start_nobody_can_know_closes_nothing():
     """Hosts that they need are away: what comes behind them starts."""
     away = [one(100 + number, KINDS[1], 4, DAY, 9 + number) for number in range(20)]
     fits = one(500, KINDS[1], 1, 9 * DAY)
-    assert [each.job for each, _ in serve(many_kinds(), [*away, fits], Book(), NOW).placed] == [500]
+    assert [each.job for each, _ in decide_queue(many_kinds(), [*away, fits], QuotaLedger(), NOW).placed] == [
+        500
+    ]
 
 
 def test_a_spot_job_makes_room_for_the_first_of_a_kind_behind_many_others():
     ground = many_kinds()
     spot = [each._replace(spot=each.job == 2) for each in ground.running]
     before = [one(100 + number, KINDS[0], 4, DAY, 2 + number) for number in range(20)]
-    served = serve(Ground(ground.hosts, PORTS, spot), [*before, one(200, KINDS[1], 4, DAY)], Book(), NOW)
+    served = decide_queue(
+        ClusterView(ground.hosts, PORTS, spot), [*before, one(200, KINDS[1], 4, DAY)], QuotaLedger(), NOW
+    )
     assert [(each.job, each.by) for each in served.preempted] == [(2, 200)]
 
 
@@ -108,14 +114,14 @@ def test_whoever_is_over_quota_is_not_passed_for_ever_by_those_of_its_project():
 
 
 def test_a_full_person_keeps_nothing_from_the_others_of_the_project():
-    accounts = {(1, 1): Account("alice", Limits({KIND: 2}))}
-    book = Book({1: Account("project one", Limits({KIND: 8}))}, accounts)
+    accounts = {(1, 1): QuotaAccount("alice", Limits({KIND: 2}))}
+    book = QuotaLedger({1: QuotaAccount("project one", Limits({KIND: 8}))}, accounts)
     book.take(1, 1, {KIND: 1})
-    held = Running(9, NOW + DAY, (Claim(1, 1.0, 0, KIND, 1),), project=1, owner=1)
-    ground = Ground([host(1, 4, used_gpus=frozenset({"GPU-1-0"})), host(2, 4)], PORTS, [held])
+    held = RunningJob(9, NOW + DAY, (HostClaim(1, 1.0, 0, KIND, 1),), project=1, owner=1)
+    ground = ClusterView([host(1, 4, used_gpus=frozenset({"GPU-1-0"})), host(2, 4)], PORTS, [held])
     mine, behind, short = job(20, (1, 2)), job(21, (1, 1), timeout_s=9 * DAY), job(22, (1, 1), timeout_s=60)
     bobs = job(23, (1, 4), timeout_s=9 * DAY, owner=2)
-    served = serve(ground, [mine, behind, short, bobs], book, NOW)
+    served = decide_queue(ground, [mine, behind, short, bobs], book, NOW)
     assert [each.job for each, _ in served.placed] == [22, 23]
     assert served.reasons[20].startswith("Waits for quota: alice uses 1 of 2") and served.reasons[21] == KEPT
 

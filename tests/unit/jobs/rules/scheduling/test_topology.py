@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.rules.scheduling.topology import SAME_NODE, choose, read
+from jobs.rules.scheduling.topology import SAME_NODE, choose_gpus, read
 from jobs.rules.scheduling.views import Topology
 from tests.unit.jobs.rules.cast import examples
 
@@ -21,7 +21,7 @@ PAIRS = {
 
 
 def chosen(free, count, told=PAIRS):
-    return choose([UUIDS[index] for index in free], count, read(told, UUIDS))
+    return choose_gpus([UUIDS[index] for index in free], count, read(told, UUIDS))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_no_other_choice_is_nearer(weights, count):
     def inside(group):
         return sum(topology.between(one, other) for one, other in combinations(group, 2))
 
-    found = choose(names, count, topology)
+    found = choose_gpus(names, count, topology)
     assert len(set(found)) == count and list(found) == sorted(found)
     assert inside(found) == max(inside(group) for group in combinations(names, count))
 
@@ -80,6 +80,6 @@ def test_no_other_choice_is_nearer(weights, count):
 def test_on_a_large_host_near_ones_are_gathered():
     uuids = {index: f"GPU-{index:02}" for index in range(16)}
     links = [[one, other, 50] for one, other in combinations(range(0, 16, 2), 2)]
-    assert choose(list(uuids.values()), 8, read({"links": links}, uuids)) == tuple(
+    assert choose_gpus(list(uuids.values()), 8, read({"links": links}, uuids)) == tuple(
         uuids[i] for i in range(0, 16, 2)
     )

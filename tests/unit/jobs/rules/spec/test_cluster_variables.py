@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from jobs.rules.spec.cluster_variables import MOST_VARIABLE_BYTES, environment
+from jobs.rules.spec.cluster_variables import MAX_VARIABLE_BYTES, cluster_environment
 from jobs.rules.spec.custom_job import Container, to_document
 from tests.unit.jobs.rules.cast import pool, spec
 
 
 def told(of, replica="workerpool0-0", gpus=0):
     addresses = {name: f"10.0.0.{pool}:{23000 + index}" for name, pool, index, _ in of.replicas()}
-    return environment(
+    return cluster_environment(
         of,
         job_id="77",
         project="default",
@@ -84,7 +84,7 @@ def test_torch_finds_its_group():
         "PET_RDZV_ID": "77",
     }
     addresses = {"workerpool0-0": "[fd00::1]:5", "workerpool1-0": "[fd00::2]:5"}
-    six = environment(
+    six = cluster_environment(
         spec(1, 1),
         job_id="7",
         project="p",
@@ -118,7 +118,7 @@ def test_the_users_own_variables_come_on_top():
 
 
 def test_a_job_too_long_for_one_variable_is_left_out_of_it():
-    long = replace(pool(), container=Container("host", ("x" * MOST_VARIABLE_BYTES,)))
+    long = replace(pool(), container=Container("host", ("x" * MAX_VARIABLE_BYTES,)))
     for name in ("CLUSTER_SPEC", "TF_CONFIG"):
         value = told(replace(spec(1), pools=(long, pool())))[name]
         assert len(value) < 1000 and "job" not in json.loads(value)

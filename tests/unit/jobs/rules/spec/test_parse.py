@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jobs.rules.spec.custom_job import (
     ACCELERATORS,
-    MOST_STRING_BYTES,
+    MAX_STRING_BYTES,
     STRATEGIES,
     Container,
     CustomJob,
@@ -19,8 +19,8 @@ from jobs.rules.spec.custom_job import (
     Machine,
     Pool,
 )
-from jobs.rules.spec.json_fields import MOST_VIOLATIONS
-from jobs.rules.spec.parse import Refused, parse, parse_spec, script_command, to_document
+from jobs.rules.spec.json_fields import MAX_VIOLATIONS
+from jobs.rules.spec.parse import InvalidDocument, parse_custom_job, parse_spec, script_command, to_document
 from tests.unit.jobs.rules.cast import examples
 
 CONTAINER = {"imageUri": "host", "command": ["python3", "train.py"]}
@@ -57,13 +57,13 @@ def changed(path, value):
 
 
 def violations(document):
-    with pytest.raises(Refused) as refused:
-        parse(document)
+    with pytest.raises(InvalidDocument) as refused:
+        parse_custom_job(document)
     return refused.value.violations
 
 
 def test_a_job_is_read():
-    job = parse(GOOD)
+    job = parse_custom_job(GOOD)
     primary, skipped, servers = job.job_spec.pools
     assert (job.display_name, primary.container.argv, skipped) == ("first", ("python3", "train.py"), None)
     assert servers.machine == Machine("", "NVIDIA_TESLA_T4", 2)
@@ -74,7 +74,7 @@ def test_a_job_is_read():
 
 def test_what_googles_pipelines_send_is_read():
     """Mixed case, doubles for integers and enums, nulls, and fields that only mean something at Google."""
-    job = parse(
+    job = parse_custom_job(
         {
             "display_name": "tp1",
             "name": "projects/p/locations/l/customJobs/1",
@@ -113,11 +113,13 @@ def test_what_googles_pipelines_send_is_read():
 
 
 def test_defaults():
-    spec = parse(changed(["jobSpec", "scheduling"], ...)).job_spec
+    spec = parse_custom_job(changed(["jobSpec", "scheduling"], ...)).job_spec
     assert (spec.timeout_s, spec.wait_limit_s, spec.disable_retries) == (604_800.0, None, False)
-    flex = parse(changed(["jobSpec", "scheduling", "strategy"], "FLEX_START")).job_spec
+    flex = parse_custom_job(changed(["jobSpec", "scheduling", "strategy"], "FLEX_START")).job_spec
     assert flex.wait_limit_s == 86_400.0
-    zero = parse(changed(["jobSpec", "scheduling"], {"strategy": 6, "maxWaitDuration": "0s"})).job_spec
+    zero = parse_custom_job(
+        changed(["jobSpec", "scheduling"], {"strategy": 6, "maxWaitDuration": "0s"})
+    ).job_spec
     assert zero.wait_limit_s is None
 
 
@@ -208,7 +210,7 @@ WRONG = [
     ([*TASK, "args"], "x", f"{POOLS}[2].container_spec.args", "list"),
     ([*TASK, "args"], ["a", 1], f"{POOLS}[2].container_spec.args[1]", "string"),
     ([*TASK, "args"], ["a\0b"], f"{POOLS}[2].container_spec.args[0]", "NUL"),
-    ([*TASK, "args"], ["x" * 2**17], f"{POOLS}[2].container_spec.args[0]", str(MOST_STRING_BYTES)),
+    ([*TASK, "args"], ["x" * 2**17], f"{POOLS}[2].container_spec.args[0]", str(MAX_STRING_BYTES)),
     ([*TASK, "args"], ["é" * 60_000] * 6, f"{POOLS}[2].container_spec.command", "together"),
     ([*TASK, "env"], [{"value": "x"}], f"{POOLS}[2].container_spec.env[0].name", "letters"),
     ([*TASK, "env"], [{"name": "1A"}], f"{POOLS}[2].container_spec.env[0].name", "letters"),
@@ -254,7 +256,7 @@ def test_all_wrong_fields_are_named_at_once():
 
 def test_a_hostile_document_gets_a_bounded_answer():
     found = violations({"x" * 10_000 + str(n): n for n in range(10_000)})
-    assert len(found) == MOST_VIOLATIONS
+    assert len(found) == MAX_VIOLATIONS
     assert all(len(violation.field + violation.description) < 200 for violation in found)
 
 
@@ -317,7 +319,7 @@ SPECS = st.builds(
 @given(SPECS, WORD, st.dictionaries(WORD.map(str.lower), WORD.map(str.lower), max_size=3))
 def test_every_job_survives_writing_and_reading(spec, name, labels):
     job = CustomJob(name, spec, labels)
-    assert parse(to_document(job)) == job
+    assert parse_custom_job(to_document(job)) == job
     assert parse_spec(to_document(spec)) == spec
 
 
@@ -371,19 +373,19 @@ def spoiled(draw):
 @given(JSON | spoiled())
 def test_any_document_is_a_job_or_a_refusal_that_can_be_shown(document):
     try:
-        job = parse(document)
-    except Refused as refused:
+        job = parse_custom_job(document)
+    except InvalidDocument as refused:
         assert refused.violations
         str(refused).encode()
     else:
-        assert parse(to_document(job)) == job
+        assert parse_custom_job(to_document(job)) == job
 
 
 def test_the_orders_of_all_replicas_are_bounded_together():
     large = changed([*POOL, "containerSpec", "env"], [{"name": "A", "value": "x" * 100_000}])
     pool = large["jobSpec"]["workerPoolSpecs"][2]
     pool["replicaCount"] = 600
-    assert parse(large).job_spec.pools[2].replica_count == 600
+    assert parse_custom_job(large).job_spec.pools[2].replica_count == 600
     pool["replicaCount"] = 700
     (violation,) = violations(large)
     assert violation.field == POOLS and "bytes; at most 67108864" in violation.description
