@@ -24,7 +24,7 @@ class TargetLine:
     way: str
     shown: str
     events: tuple[str, ...]
-    proved: bool
+    confirmed: bool
     asked_at: datetime | None
     form: Events
 

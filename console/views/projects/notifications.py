@@ -40,7 +40,11 @@ class NotificationOwner:
 
     @property
     def url(self) -> str:
-        return reverse("project-notices", args=[self.project.name]) if self.project else reverse("notices")
+        return (
+            reverse("project-notifications", args=[self.project.name])
+            if self.project
+            else reverse("notifications")
+        )
 
 
 def owner_of(request: HttpRequest, name: str | None) -> NotificationOwner:
@@ -68,9 +72,9 @@ def page(request: HttpRequest, project: str | None = None) -> HttpResponse:
 @require_safe
 @login_required
 def log(request: HttpRequest, project: str | None = None) -> HttpResponse:
-    """What was told lately: asked for again while something is on its way."""
+    """What was sent lately: asked for again while something is on its way."""
     of = owner_of(request, project)
-    return render(request, "notices/_log.html", {"log": presenter.log(of.owner), "whose": of})
+    return render(request, "notifications/_log.html", {"log": presenter.log(of.owner), "whose": of})
 
 
 @never_cache
@@ -160,17 +164,17 @@ def vouch(request: HttpRequest, target_id: int) -> HttpResponse:
 
 @never_cache
 @require_http_methods(["GET", "POST"])
-def notified(request: HttpRequest, token: str) -> HttpResponse:
+def confirm(request: HttpRequest, token: str) -> HttpResponse:
     """Open to whoever has the link. To look proves nothing: programs that read mail follow links, and do not answer."""
     now = timezone.now()
     target, answer = email_opt_in.target_of_link(token, now), request.POST.get("answer")
     if target is None:
-        return render(request, "notices/notified.html", status=404)
+        return render(request, "notifications/confirm.html", status=404)
     if request.method != "POST" or answer not in ("yes", "no"):
-        return render(request, "notices/notified.html", {"target": target})
+        return render(request, "notifications/confirm.html", {"target": target})
     with transaction.atomic():
         (email_opt_in.accept if answer == "yes" else email_opt_in.refuse)(target, now)
-    return render(request, "notices/notified.html", {"answer": answer})
+    return render(request, "notifications/confirm.html", {"answer": answer})
 
 
 @require_POST
@@ -207,7 +211,7 @@ def _sent(request: HttpRequest, of: NotificationOwner, send: Callable[[datetime]
         messages.error(request, refused.message)
         return redirect(of.url)
     notices.send_due(timezone.now())
-    return redirect(f"{of.url}#told")
+    return redirect(f"{of.url}#sent")
 
 
 def _page(
@@ -228,4 +232,4 @@ def _page(
         "log": presenter.log(of.owner),
         "may_vouch": access.can(request.user, "manage", User),
     }
-    return render(request, "notices/page.html", {**known, **context})
+    return render(request, "notifications/page.html", {**known, **context})

@@ -87,20 +87,20 @@ PAGES = {
         ("add-person", "invite-person", "disable-person", "enable-person", "set-admin"), (("User", "manage"),)
     ),
     "audit": (("AuditEntry", "see"),),
-    "vouch-notice": (("User", "manage"),),
+    "vouch-notification": (("User", "manage"),),
     "recovery": (("Host", "manage"),),
     "begin-recovery": (("Host", "manage"),),
     "confirm-recovery": (("Host", "manage"),),
-    **dict.fromkeys(("notices", "notice-log", "add-notice"), ()),
+    **dict.fromkeys(("notifications", "notification-log", "add-notification"), ()),
     **dict.fromkeys(
         (
-            "project-notices",
-            "project-notice-log",
-            "add-project-notice",
+            "project-notifications",
+            "project-notification-log",
+            "add-project-notification",
             "idle-rule",
-            "change-notice",
-            "test-notice",
-            "ask-notice",
+            "change-notification",
+            "test-notification",
+            "ask-notification",
         ),
         (("project", "manage"),),
     ),
@@ -109,7 +109,7 @@ PAGES = {
 POSTS = {"machines": (("MachineType", "manage"),)}
 # The person's own things: nobody else's are there.
 # A notice that is removed is there for nobody after that.
-OWN = {"revoke-token", "remove-notice"}
+OWN = {"revoke-token", "remove-notification"}
 
 JOBS = "/v1/projects/default/locations/us-central1"
 P = "/api/v1/projects/default"

@@ -24,7 +24,7 @@ def row(root, alice, bob, bella, vera, charlie, loner):
 EVERYBODY = row(200, 200, 200, 200, 200, 200, 200)
 SEES_JOB = row(200, 200, 200, 200, 200, 404, 404)
 SEES_HOST = row(200, 200, 200, 200, 200, 200, 404)
-MANAGES_NOTICES = row(200, 200, 403, 403, 403, 404, 404)
+MANAGES_NOTIFICATIONS = row(200, 200, 403, 403, 403, 404, 404)
 # Whoever is in no project sees no kind of thing; people are nobody's but root's.
 ROOT_ONLY = row(200, 403, 403, 403, 403, 403, 404)
 ROOT_AND_NO_OTHER = row(200, 404, 404, 404, 404, 404, 404)
@@ -49,10 +49,10 @@ GET = {
     "new-project": ROOT_ONLY,
     "people": ROOT_AND_NO_OTHER,
     "default-quotas": ROOT_ONLY,
-    "notices": EVERYBODY,
-    "notice-log": EVERYBODY,
-    "project-notices": MANAGES_NOTICES,
-    "project-notice-log": MANAGES_NOTICES,
+    "notifications": EVERYBODY,
+    "notification-log": EVERYBODY,
+    "project-notifications": MANAGES_NOTIFICATIONS,
+    "project-notification-log": MANAGES_NOTIFICATIONS,
     "audit": row(200, 200, 404, 404, 404, 200, 404),
     "hosts": EVERYBODY,
     "gpus": SEES_HOST,
@@ -80,15 +80,15 @@ POST = {
     "disable-person": ACTS_ON_PEOPLE,
     "enable-person": ACTS_ON_PEOPLE,
     "set-admin": ACTS_ON_PEOPLE,
-    "add-notice": EVERYBODY,
-    "add-project-notice": MANAGES_NOTICES,
+    "add-notification": EVERYBODY,
+    "add-project-notification": MANAGES_NOTIFICATIONS,
     "idle-rule": MANAGES_MEMBERS,
-    "change-notice": MANAGES_NOTICES,
-    "test-notice": MANAGES_MEMBERS,
-    "ask-notice": MANAGES_MEMBERS,
-    "vouch-notice": ACTS_ON_PEOPLE,
+    "change-notification": MANAGES_NOTIFICATIONS,
+    "test-notification": MANAGES_MEMBERS,
+    "ask-notification": MANAGES_MEMBERS,
+    "vouch-notification": ACTS_ON_PEOPLE,
     # Whoever comes first removes it, and it is there for nobody then; test_notices.py asks one by one.
-    "remove-notice": row(302, 404, 404, 404, 404, 404, 404),
+    "remove-notification": row(302, 404, 404, 404, 404, 404, 404),
     "cancel-job": row(302, 302, 302, 403, 403, 404, 404),
     "delete-job": row(302, 302, 302, 403, 403, 404, 404),
     "sample-job": row(302, 302, 302, 302, 403, 302, 404),
@@ -114,7 +114,7 @@ POST = {
     "revoke-token": row(404, 404, 404, 404, 404, 404, 404),
 }
 # Open to whoever comes; test_session.py looks at them.
-OPEN = {"setup", "invited", "notified", "login", "logout", "theme"}
+OPEN = {"setup", "invited", "confirm-notifications", "login", "logout", "theme"}
 REDIRECTS = {"home"}
 
 
