@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(command: object, words: argparse.Namespace) -> int:
     assert callable(command)
-    refusal: type[Exception] = import_string("console.commands.Refused")
+    refusal: type[Exception] = import_string("console.commands.CommandRefused")
     try:
         return int(command(words) or 0)
     except refusal as problem:

@@ -10,6 +10,7 @@ from django.db import IntegrityError, transaction
 from django.utils.text import slugify
 
 from agents.hosts import host_history
+from agents.infra.refusals import Refused
 from agents.models import Host, Location
 from agents.ssh.targets import ADDRESS, USER, parse_address, parse_jumps
 
@@ -18,17 +19,8 @@ MAX_PASTED = 500
 MAX_TOLD = 50
 
 
-class Refused(ValueError):
-    """What a person asked for cannot be: which field, and why."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(message)
-        self.field = field
-        self.message = message
-
-
-class RefusedLines(Refused):
-    """What is wrong with each of several pasted hosts, so that all can be put right at once."""
+class InvalidLines(Refused):
+    """Some of the pasted lines are wrong. There is a message for each of them, so that all can be corrected at once."""
 
     def __init__(self, messages: Sequence[str]) -> None:
         super().__init__("hosts", "\n".join(messages))
@@ -92,7 +84,7 @@ def parse_many(text: str, user: str = "") -> list[Row]:
         except Refused as refused:
             wrong.append(refused.message)
     if wrong:
-        raise RefusedLines(wrong[:MAX_TOLD])
+        raise InvalidLines(wrong[:MAX_TOLD])
     if not rows:
         raise Refused("hosts", "There is no host in the text. One a line: name user@address:port")
     if len(rows) > MAX_PASTED:

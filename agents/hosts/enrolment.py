@@ -13,8 +13,8 @@ import paramiko
 from django.db import transaction
 
 from agents.hosts import checklist, host_history, inventory, probe
-from agents.hosts.adding import Refused
 from agents.hosts.checklist import CheckItem
+from agents.infra.refusals import Refused
 from agents.models import Host, HostStatus
 from agents.ssh import install_runner, keys
 from agents.ssh.dial import AuthFailed, DialError, HostKeyChanged, HostKeyUnknown, dial, run_command

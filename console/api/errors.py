@@ -11,6 +11,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
+from agents.infra.refusals import Refused
 from jobs import services
 from jobs.rules.spec import parse
 from jobs.rules.spec.json_fields import Violation
@@ -32,12 +33,8 @@ STATUS = {
 }
 
 
-class Refused(Exception):
-    """The request says something that cannot be, in this field."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(message)
-        self.field, self.message = field, message
+class BadRequest(Refused):
+    """A field of the request has a value that the API does not accept. `field` is empty for the whole body."""
 
 
 def response(code: int, message: str, violations: Iterable[Violation] = ()) -> Response:
@@ -53,7 +50,7 @@ def answer(problem: Exception) -> Response | None:
     """The response for a problem of the caller's making, or one that passes; None for a bug of ours."""
     if isinstance(problem, parse.InvalidDocument):
         return response(400, f"The job cannot be accepted: {problem}", problem.violations)
-    if isinstance(problem, Refused | services.Refused):
+    if isinstance(problem, Refused):
         fields = [Violation(problem.field, problem.message)] if problem.field else []
         code = 429 if isinstance(problem, services.Exhausted) else 400
         return response(409 if isinstance(problem, services.Conflict) else code, problem.message, fields)

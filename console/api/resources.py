@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import F
 from django.urls import reverse
 
-from console.api.errors import Refused
+from console.api.errors import BadRequest
 from jobs.models import Job, Run
 from jobs.rules.lifecycle.states import TERMINAL, JobState, RunPhase, wire_name
 
@@ -37,7 +37,7 @@ def replica_asked(job: Job, name: str) -> str:
     if name and not job.replicas.filter(name=name).exists():
         known = list(job.replicas.order_by("pool", "index").values_list("name", flat=True)[: MAX_NAMED + 1])
         more = ", ..." if len(known) > MAX_NAMED else ""
-        raise Refused("replica", f"replica must be one of {', '.join(known[:MAX_NAMED])}{more}.")
+        raise BadRequest("replica", f"replica must be one of {', '.join(known[:MAX_NAMED])}{more}.")
     return name
 
 

@@ -79,7 +79,7 @@ class TextOnlyJSONParser(JSONParser):
         document = super().parse(*arguments, **named)
         field = _not_text(document)
         if field is not None:
-            raise errors.Refused(
+            raise errors.BadRequest(
                 field, f"{field or 'The body'} holds half of a surrogate pair, which is not text."
             )
         return document

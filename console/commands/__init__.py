@@ -8,12 +8,12 @@ from jobs.models import Project
 COMMAND_LINE = "command line"
 
 
-class Refused(Exception):
-    """It was understood, and will not be done. The message tells why and what would help. Exit code 1."""
+class CommandRefused(Exception):
+    """The command was understood and is not done. The message says why and what would help. The exit code is 1."""
 
 
 def project_named(name: str) -> Project:
     project = Project.objects.filter(name=name).first()
     if project is None:
-        raise Refused(f"There is no project {name!r}.")
+        raise CommandRefused(f"There is no project {name!r}.")
     return project

@@ -11,10 +11,11 @@ from django.utils import timezone
 
 from agents.hosts import adding, checklist, enrolment
 from agents.hosts.checklist import CheckItem
+from agents.infra.refusals import Refused
 from agents.models import Host
 from agents.ssh import keys
 from agents.ssh.dial import DialError
-from console.commands import Refused
+from console.commands import CommandRefused
 from console.runtime import database
 
 # A host with this many jump hosts before it is a mistake; each one offers a key of its own.
@@ -46,11 +47,15 @@ def add(words: argparse.Namespace) -> int:
         )
         accept_keys(host, words, actor)
         items = enrolment.check(host.pk, timezone.now())
-    except (adding.Refused, DialError) as problem:
-        raise Refused(plain(str(problem))) from problem
+    except Refused as refused:
+        raise CommandRefused(plain(refused.message)) from refused
+    except DialError as problem:
+        raise CommandRefused(plain(str(problem))) from problem
     show(items)
     if not checklist.is_usable([item.as_row() for item in items]):
-        raise Refused(f"{words.name} is not usable yet. Mend what failed, then run this command again.")
+        raise CommandRefused(
+            f"{words.name} is not usable yet. Mend what failed, then run this command again."
+        )
     print(f"{words.name} is usable.")
     return 0
 
@@ -68,17 +73,17 @@ def accept_keys(host: Host, words: argparse.Namespace, actor: str) -> None:
         if not offered:
             return
         if not words.accept_first_key and offered not in words.accept_key:
-            raise Refused(
+            raise CommandRefused(
                 f"The host shows the key {offered}, not {' or '.join(words.accept_key)}. Nothing was sent to it."
             )
         if host.pinned_key and words.accept_first_key:
-            raise Refused(
+            raise CommandRefused(
                 f"The host's key has changed to {offered}. If that is right, give --accept-key {offered}"
             )
         enrolment.accept_host_key(host.pk, offered, actor, timezone.now())
         print(f"Accepted the host key {offered}.")
         host.refresh_from_db()
-    raise Refused("The host keeps showing new keys.")
+    raise CommandRefused("The host keeps showing new keys.")
 
 
 def list_hosts(words: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from agents.infra import refusals
 from agents.models import Host
-from console.commands import Refused
+from console.commands import CommandRefused
 from console.forms.fields import DurationText
 from console.runtime import database
 from jobs.host_sync import recovery_mode, strays
@@ -35,9 +35,9 @@ def drain(words: argparse.Namespace) -> int:
         with transaction.atomic():
             cordon_and_drain.drain(host, words.message, until, words.force, actor(), now)
     except ValidationError as problem:
-        raise Refused(f"--deadline: {problem.messages[0]}") from problem
+        raise CommandRefused(f"--deadline: {problem.messages[0]}") from problem
     except refusals.Refused as refused:
-        raise Refused(refused.message) from refused
+        raise CommandRefused(refused.message) from refused
     print(f"{host.name} is being emptied. See: trainyard host list")
     return 0
 
@@ -48,7 +48,7 @@ def contain(words: argparse.Namespace) -> int:
         with transaction.atomic():
             cordon_and_drain.set_pid_namespaces(host, switch, actor(), timezone.now())
     except refusals.Refused as refused:
-        raise Refused(refused.message) from refused
+        raise CommandRefused(refused.message) from refused
     print(f"New runs on {host.name} get {'PID namespaces of their own' if switch else 'no PID namespaces'}.")
     return 0
 
@@ -60,7 +60,7 @@ def declare_gone(words: argparse.Namespace) -> int:
             cordon_and_drain.declare_gone(host, words.confirm, actor(), timezone.now())
     except refusals.Refused as refused:
         hint = f" (--confirm {host.name})" if refused.field == "name" else ""
-        raise Refused(f"{refused.message}{hint}") from refused
+        raise CommandRefused(f"{refused.message}{hint}") from refused
     print(f"{host.name} is declared gone. What ran there is given up.")
     return 0
 
@@ -72,7 +72,7 @@ def act_on_run(words: argparse.Namespace) -> int:
         with transaction.atomic():
             strays.ACTS[words.what](host, words.run, actor(), timezone.now())
     except refusals.Refused as refused:
-        raise Refused(refused.message) from refused
+        raise CommandRefused(refused.message) from refused
     print(f"{words.run} is {'to end' if words.what == 'stop' else 'not shown any more'}.")
     return 0
 
@@ -107,7 +107,7 @@ def begin_recovery(words: argparse.Namespace) -> int:
         with transaction.atomic():
             recovery_mode.begin(words.why, actor(), timezone.now())
     except refusals.Refused as refused:
-        raise Refused(refused.message) from refused
+        raise CommandRefused(refused.message) from refused
     print("Trainyard only observes now. See: trainyard recovery show")
     return 0
 
@@ -119,7 +119,7 @@ def confirm_recovery(words: argparse.Namespace) -> int:
         with transaction.atomic():
             recovery_mode.confirm(strays if words.stop_all else words.stop, actor(), timezone.now())
     except refusals.Refused as refused:
-        raise Refused(refused.message) from refused
+        raise CommandRefused(refused.message) from refused
     print("Confirmed. Jobs go on.")
     return 0
 
@@ -132,5 +132,5 @@ def find(name: str) -> Host:
     database.prepare(timezone.now())
     host = Host.objects.filter(name=name).first()
     if host is None:
-        raise Refused(f"There is no host {name!r} in service. See: trainyard host list")
+        raise CommandRefused(f"There is no host {name!r} in service. See: trainyard host list")
     return host

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from agents.infra import refusals
-from console.commands import COMMAND_LINE, Refused
+from console.commands import COMMAND_LINE, CommandRefused
 from console.runtime import database
 from jobs.models import NoticeTarget
 from jobs.notifications import email_opt_in
@@ -30,11 +30,11 @@ def vouch(words: argparse.Namespace) -> int:
     database.prepare(now)
     row = NoticeTarget.objects.select_related("user", "project").filter(pk=words.id).first()
     if row is None:
-        raise Refused(f"There is no address {words.id}. See: trainyard notice list")
+        raise CommandRefused(f"There is no address {words.id}. See: trainyard notice list")
     try:
         with transaction.atomic():
             email_opt_in.vouch(row, COMMAND_LINE, now)
     except refusals.Refused as refused:
-        raise Refused(refused.message) from refused
+        raise CommandRefused(refused.message) from refused
     print(f"{row.shown} will be told.")
     return 0

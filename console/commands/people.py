@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from agents.infra import refusals
 from console.auth import accounts, tokens
-from console.commands import COMMAND_LINE, Refused, project_named
+from console.commands import COMMAND_LINE, CommandRefused, project_named
 from console.runtime import database
 from jobs.models import Membership
 from jobs.projects import members
@@ -35,7 +35,7 @@ def add_user(words: argparse.Namespace) -> int:
                 member=not words.no_project,
             )
     except ValidationError as problem:
-        raise Refused(accounts.words(problem)) from problem
+        raise CommandRefused(accounts.words(problem)) from problem
     print(f"Added {words.name}{' (admin)' if words.admin else ''}.")
     return print_invitation(user) if words.invite else 0
 
@@ -49,7 +49,9 @@ def invite_user(words: argparse.Namespace) -> int:
 def print_invitation(user: User) -> int:
     now = timezone.now()
     if not user.is_active:
-        raise Refused(f"{user.username} is disabled. Enable first: trainyard user enable {user.username}")
+        raise CommandRefused(
+            f"{user.username} is disabled. Enable first: trainyard user enable {user.username}"
+        )
     with transaction.atomic():
         token = accounts.invite(user, COMMAND_LINE, now)
     here = settings.TRAINYARD.url or "(the address of this Trainyard)"
@@ -67,7 +69,7 @@ def change_password(words: argparse.Namespace) -> int:
         with transaction.atomic():
             accounts.set_password(user, password, COMMAND_LINE, now)
     except ValidationError as problem:
-        raise Refused(accounts.words(problem)) from problem
+        raise CommandRefused(accounts.words(problem)) from problem
     print(f"Changed the password of {user.username}. Sessions that were open have ended.")
     return 0
 
@@ -81,7 +83,7 @@ def disable_user(words: argparse.Namespace) -> int:
         with transaction.atomic():
             revoked = accounts.disable(user, COMMAND_LINE, now)
     except refusals.Refused as refused:
-        raise Refused(f"{refused.message} (trainyard user add NAME --admin)") from refused
+        raise CommandRefused(f"{refused.message} (trainyard user add NAME --admin)") from refused
     print(f"Disabled {user.username}; {revoked} tokens revoked. Jobs go on: cancel those that should not.")
     return 0
 
@@ -137,7 +139,7 @@ def create_token(words: argparse.Namespace) -> int:
 def find_user(name: str) -> User:
     user = User.objects.filter(username=name).first()
     if user is None:
-        raise Refused(f"There is no user {name!r}. Add one with: trainyard user add {name}")
+        raise CommandRefused(f"There is no user {name!r}. Add one with: trainyard user add {name}")
     return user
 
 
@@ -148,9 +150,9 @@ def read_password(from_stdin: bool) -> str:
     elif sys.stdin.isatty():
         password = getpass.getpass("Password: ")
         if getpass.getpass("Again: ") != password:
-            raise Refused("The two passwords differ.")
+            raise CommandRefused("The two passwords differ.")
     else:
-        raise Refused("No terminal to ask for a password. Give it on stdin with --password-stdin.")
+        raise CommandRefused("No terminal to ask for a password. Give it on stdin with --password-stdin.")
     if not password:
-        raise Refused("The password is empty.")
+        raise CommandRefused("The password is empty.")
     return password

@@ -12,7 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from agents.infra import refusals
-from console.commands import COMMAND_LINE, Refused, project_named
+from console.commands import COMMAND_LINE, CommandRefused, project_named
 from console.commands.people import find_user
 from console.presenters.projects import usage_csv
 from console.runtime import database
@@ -78,7 +78,7 @@ def set_quota(words: argparse.Namespace) -> int:
     try:
         limit = None if words.limit == "none" else float(words.limit)
     except ValueError:
-        raise Refused(f"{words.limit!r} is not a number; say none for no limit.") from None
+        raise CommandRefused(f"{words.limit!r} is not a number; say none for no limit.") from None
     with said(), transaction.atomic():
         target = target_of(words)
         quotas.set_limit(target, metric, kind, limit, COMMAND_LINE, now)
@@ -98,7 +98,7 @@ def report_usage(words: argparse.Namespace) -> int:
     database.prepare(now)
     month = month_named(words.month) if words.month else month_of(now)
     if month is None:
-        raise Refused(f"{words.month!r} is not a month; write it as 2026-11.")
+        raise CommandRefused(f"{words.month!r} is not a month; write it as 2026-11.")
     rows = (
         Project.objects.filter(name=project_named(words.project).name)
         if words.project
@@ -112,7 +112,7 @@ def report_usage(words: argparse.Namespace) -> int:
 def target_of(words: argparse.Namespace) -> QuotaTarget:
     project = None if words.new_projects else project_named(words.project)
     if project is None and words.member:
-        raise Refused("A new project has no members yet: say --each-member, or name a project.")
+        raise CommandRefused("A new project has no members yet: say --each-member, or name a project.")
     user = find_user(words.member) if words.member else None
     return QuotaTarget(project, each=words.each_member, user=user)
 
@@ -130,4 +130,4 @@ def said() -> Iterator[None]:
     try:
         yield
     except refusals.Refused as problem:
-        raise Refused(problem.message) from problem
+        raise CommandRefused(problem.message) from problem

@@ -6,7 +6,7 @@ import argparse
 
 from django.utils import timezone
 
-from console.commands import Refused
+from console.commands import CommandRefused
 from console.runtime import database, up
 
 
@@ -14,7 +14,7 @@ def start(words: argparse.Namespace) -> int:
     try:
         return up.main(words.only)
     except up.StartRefused as problem:
-        raise Refused(str(problem)) from problem
+        raise CommandRefused(str(problem)) from problem
 
 
 def migrate(words: argparse.Namespace) -> int:

@@ -56,7 +56,7 @@ class NewTarget(Events):
                 validate_email(address)
             else:
                 webhook.resolve(webhook.parse_address(address), settings.TRAINYARD.notify_private)
-        except webhook.Refused as refused:
+        except webhook.WebhookRefused as refused:
             self.add_error("address", str(refused))
         except forms.ValidationError as problem:
             self.add_error("address", problem)

@@ -10,6 +10,7 @@ from datetime import datetime
 from django.db import transaction
 
 from agents.hosts import gpu_quarantine
+from agents.infra.refusals import Refused
 from agents.models import Gpu, GpuState
 from jobs.projects import audit
 from jobs.wake import hints
@@ -17,15 +18,11 @@ from jobs.wake import hints
 ACTS = ("recheck", "evict", "use")
 
 
-class Refused(ValueError):
-    """It cannot be done; the words say why, and what to do instead."""
-
-
 def act(gpu: Gpu, what: str, actor: str, now: datetime) -> str:
     """Do one of ACTS; what follows, in words. The row is locked: two admins may click at once."""
     row = Gpu.objects.select_for_update(no_key=True).get(pk=gpu.pk)
     if row.state == GpuState.OK:
-        raise Refused(f"GPU {row.index} is in use already: nobody else was found on it.")
+        raise Refused("gpu", f"GPU {row.index} is in use already: nobody else was found on it.")
     said = {"recheck": _recheck, "evict": _evict, "use": _use}[what](row, actor, now)
     subject, before = f"{row.host.name} GPU {row.index} {row.uuid}", f"{row.state}: {row.state_text}"
     audit.record(actor, f"gpu.{what}", "gpu", subject, before, said, now)
@@ -42,7 +39,7 @@ def _evict(gpu: Gpu, actor: str, now: datetime) -> str:
     count = gpu_quarantine.evict(gpu, actor, now)
     if not count:
         raise Refused(
-            f"Nobody is known to be on GPU {gpu.index} who could be killed. Have it looked at again."
+            "gpu", f"Nobody is known to be on GPU {gpu.index} who could be killed. Have it looked at again."
         )
     return f"{count} {'process is' if count == 1 else 'processes are'} being killed. What became of it is told below."
 

@@ -39,8 +39,8 @@ class Answer:
     final: bool = False
 
 
-class Refused(Exception):
-    """Nothing was sent there, and nothing will be as long as the address and the settings are what they are."""
+class WebhookRefused(Exception):
+    """Nothing was sent to this address. Nothing will be sent while the address and the settings stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,42 +55,43 @@ class WebhookAddress:
 
 
 def parse_address(url: str) -> WebhookAddress:
-    """Raises Refused for what is no address of a hook."""
+    """Raises WebhookRefused for a text that is not the address of a webhook."""
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise Refused("This is not an address.") from None
+        raise WebhookRefused("This is not an address.") from None
     if (
         parts.scheme not in ("http", "https")
         or not parts.hostname
         or not url.isascii()
         or not url.isprintable()
     ):
-        raise Refused("Give an address that begins with https:// and names a host.")
+        raise WebhookRefused("Give an address that begins with https:// and names a host.")
     if parts.username is not None or parts.password is not None or " " in url:
-        raise Refused("An address must not hold a user, a password or spaces.")
+        raise WebhookRefused("An address must not hold a user, a password or spaces.")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     tls = parts.scheme == "https"
     return WebhookAddress(tls, parts.hostname, port or (443 if tls else 80), path)
 
 
 def resolve(place: WebhookAddress, allowed: Sequence[Network]) -> WebhookAddress:
-    """Where it leads now. Refused unless each of its addresses may be told; OSError where the name is not known."""
+    """Look up where the address leads now. Raises WebhookRefused if one of its IP addresses is not allowed, OSError if
+    the name is not known."""
     try:
         found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
     except UnicodeError:  # a part of the name is empty, or longer than the 63 characters of any name
-        raise Refused("This is not the name of a host.") from None
+        raise WebhookRefused("This is not the name of a host.") from None
     addresses = tuple(dict.fromkeys(str(each[4][0]) for each in found))
     for address in addresses:
         if address_refusal(address, allowed):
             # Not which one: what names of our own network resolve to is nobody's business.
-            raise Refused(
+            raise WebhookRefused(
                 f"{place.host} leads to a private, loopback or otherwise local address. "
                 "An admin can allow it (TRAINYARD_NOTIFY_PRIVATE)."
             )
         if not place.tls and address_refusal(address, ()) == "":
-            raise Refused(
+            raise WebhookRefused(
                 "Give an address that begins with https://: anybody on the way could read the other kind."
             )
     return WebhookAddress(place.tls, place.host, place.port, place.path, addresses)
@@ -142,7 +143,7 @@ class _PinnedConnection(http.client.HTTPConnection):
 def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Sequence[Network]) -> Answer:
     try:
         connection = _PinnedConnection(resolve(parse_address(url), allowed))
-    except Refused as refused:
+    except WebhookRefused as refused:
         return Answer(False, str(refused), final=True)
     except OSError as problem:
         return Answer(False, f"The name cannot be resolved: {problem.strerror or problem}")

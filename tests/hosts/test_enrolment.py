@@ -8,6 +8,7 @@ import pytest
 from django.utils import timezone
 
 from agents.hosts import adding, checklist, enrolment
+from agents.infra.refusals import Refused
 from agents.models import Gpu, Host, HostStatus
 from agents.ssh import keys
 from agents.ssh.dial import DialError
@@ -38,7 +39,7 @@ def test_nothing_is_sent_before_a_person_accepts_the_key(host, added):
     before = logins(host)
     shown = enrolment.fetch_host_key(added.pk, timezone.now())
     assert shown == host.fingerprint()
-    with pytest.raises(adding.Refused):
+    with pytest.raises(Refused):
         enrolment.accept_host_key(added.pk, "SHA256:other", "ada", timezone.now())
     items = enrolment.check(added.pk, timezone.now())
     assert [(i.name, i.ok) for i in items] == [("Reachable", True), ("Host key", False)]
@@ -153,7 +154,7 @@ def test_gpus_that_another_host_reports_are_not_taken_over(host, added):
 def test_bad_input_names_the_field(db, field, changes):
     good = {"name": "a", "address": "h", "port": 22, "user": "u", "location": "", "jump": "", "actor": "ada"}
     adding.add(**{**good, "name": "taken"}, now=timezone.now())
-    with pytest.raises(adding.Refused) as refused:
+    with pytest.raises(Refused) as refused:
         adding.add(**{**good, **changes}, now=timezone.now())
     assert refused.value.field == field
     assert Host.objects.count() == 1

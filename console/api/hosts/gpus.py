@@ -9,6 +9,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from agents.infra.refusals import Refused
 from agents.models import Gpu, Host
 from console.api import errors, resources
 from console.api.hosts.hosts import host_of
@@ -37,8 +38,8 @@ class GpuActView(TrainyardView):
         try:
             with transaction.atomic():
                 gpus.act(gpu, what, person(request).username, timezone.now())
-        except gpus.Refused as refused:
-            return errors.response(400, str(refused))
+        except Refused as refused:
+            return errors.response(400, refused.message)
         gpu.refresh_from_db()
         return Response(document(gpu, gpu.pk in _held(row)))
 

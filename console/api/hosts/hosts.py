@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from agents.models import Host
 from console.api import resources
-from console.api.errors import Refused
+from console.api.errors import BadRequest
 from console.api.views import TrainyardView, person
 from console.auth import access
 from jobs.host_sync import strays
@@ -45,7 +45,7 @@ class ActView(TrainyardView):
         row = host_of(request, "manage", host)
         body = request.data if isinstance(request.data, dict) else None
         if body is None:
-            raise Refused("", "The body must be a JSON object, or empty.")
+            raise BadRequest("", "The body must be a JSON object, or empty.")
         with transaction.atomic():
             ACTS[verb](row, Body(body), person(request).username, timezone.now())
         return Response(document(Host.every.select_related("location").get(pk=row.pk)))
@@ -60,13 +60,13 @@ class Body:
     def text(self, name: str, most: int = cordon_and_drain.MAX_MESSAGE) -> str:
         value = self._left.pop(name, "")
         if not isinstance(value, str) or len(value) > most or "\0" in value:
-            raise Refused(name, f"{name} must be a text of at most {most} characters.")
+            raise BadRequest(name, f"{name} must be a text of at most {most} characters.")
         return value
 
     def switch(self, name: str) -> bool:
         value = self._left.pop(name, False)
         if not isinstance(value, bool):
-            raise Refused(name, f"{name} must be true or false.")
+            raise BadRequest(name, f"{name} must be true or false.")
         return value
 
     def moment(self, name: str) -> datetime | None:
@@ -75,13 +75,13 @@ class Body:
             return None
         moment = resources.moment(value)
         if moment is None:
-            raise Refused(name, f"{name} must be a time such as 2026-11-21T18:00:00Z.")
+            raise BadRequest(name, f"{name} must be a time such as 2026-11-21T18:00:00Z.")
         return moment
 
     def close(self) -> None:
         if self._left:
             name = sorted(map(str, self._left))[0][:60]
-            raise Refused(name, f"{name} is not a field of this.")
+            raise BadRequest(name, f"{name} is not a field of this.")
 
 
 def cordon(host: Host, body: Body, actor: str, now: datetime) -> None:

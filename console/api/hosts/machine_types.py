@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from agents.hosts import adding
 from agents.infra import refusals
-from console.api.errors import Refused
+from console.api.errors import BadRequest
 from console.api.views import TrainyardView, person
 from console.auth import access
 from console.presenters.jobs import preview
@@ -62,7 +62,7 @@ class MachineTypeView(TrainyardView):
             )
         except refusals.Refused as refused:
             field = CALLED.get(refused.field, refused.field)
-            raise Refused(field, f"{field}: {refused.message}") from refused
+            raise BadRequest(field, f"{field}: {refused.message}") from refused
         return Response(_own(row))
 
     def delete(self, request: Request, name: str) -> Response:
@@ -78,18 +78,18 @@ class MachineTypeView(TrainyardView):
 
 def _read(body: object) -> dict[str, Any]:
     if not isinstance(body, dict):
-        raise Refused("", "The body must be a JSON object.")
+        raise BadRequest("", "The body must be a JSON object.")
     for name, value in body.items():
         if name in NUMBERS:
             if isinstance(value, bool) or not isinstance(value, NUMBERS[name]):
                 least, most = BOUNDS[name]
                 what = "number" if float in NUMBERS[name] else "whole number"
-                raise Refused(name, f"{name} must be a {what} from {least} to {most}.")
+                raise BadRequest(name, f"{name} must be a {what} from {least} to {most}.")
         elif name in TEXTS:
             if not isinstance(value, str) or "\0" in value:
-                raise Refused(name, f"{name} must be a text.")
+                raise BadRequest(name, f"{name} must be a text.")
         else:
-            raise Refused(str(name)[:60], f"{str(name)[:60]} is not a field of a machine type.")
+            raise BadRequest(str(name)[:60], f"{str(name)[:60]} is not a field of a machine type.")
     return dict(body)
 
 

@@ -9,7 +9,7 @@ from rest_framework.response import Response
 
 from agents.models import Host
 from console.api import resources
-from console.api.errors import Refused
+from console.api.errors import BadRequest
 from console.api.views import TrainyardView, person
 from console.auth import access
 from jobs.host_sync import recovery_mode
@@ -46,7 +46,7 @@ class BeginView(TrainyardView):
         _only_managers(request)
         why = request.data.get("why") if isinstance(request.data, dict) else None
         if not isinstance(why, str):
-            raise Refused("why", "why must be a text.")
+            raise BadRequest("why", "why must be a text.")
         with transaction.atomic():
             recovery_mode.begin(why, person(request).username, timezone.now())
         return Response({})
@@ -58,7 +58,7 @@ class ConfirmView(TrainyardView):
         body = request.data if isinstance(request.data, dict) else {}
         stop = body.get("stop", [])
         if not isinstance(stop, list) or not all(isinstance(run, str) for run in stop):
-            raise Refused("stop", "stop must be a list of runs.")
+            raise BadRequest("stop", "stop must be a list of runs.")
         with transaction.atomic():
             recovery_mode.confirm(stop, person(request).username, timezone.now())
         return Response({})

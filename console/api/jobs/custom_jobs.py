@@ -18,7 +18,7 @@ from rest_framework.response import Response
 
 from agents.models import Location
 from console.api import resources
-from console.api.errors import Refused
+from console.api.errors import BadRequest
 from console.api.jobs import filters
 from console.api.views import GoogleView, person
 from console.auth import access
@@ -38,7 +38,7 @@ class JobsView(GoogleView):
         tenant = access.project_or_404(request.user, "submit", project)
         document = request.data
         if not isinstance(document, dict):
-            raise Refused("", "The body must be a CustomJob as a JSON object.")
+            raise BadRequest("", "The body must be a CustomJob as a JSON object.")
         with transaction.atomic():
             job = services.submit(
                 project=tenant,
@@ -137,7 +137,7 @@ def _request_id(request: Request) -> str | None:
     if given is None:
         return None
     if not REQUEST_ID.fullmatch(given):
-        raise Refused("Idempotency-Key", "Idempotency-Key must have 1 to 200 printable ASCII characters.")
+        raise BadRequest("Idempotency-Key", "Idempotency-Key must have 1 to 200 printable ASCII characters.")
     return given
 
 
@@ -156,7 +156,7 @@ def _page(rows: QuerySet[Job], size: int) -> tuple[list[Job], bool]:
 def _page_size(request: Request) -> int:
     given = request.query_params.get("pageSize") or request.query_params.get("page_size") or "0"
     if not re.fullmatch(r"[0-9]{1,9}", given):
-        raise Refused("page_size", f"pageSize must be a whole number of at least 0, not {given!r}.")
+        raise BadRequest("page_size", f"pageSize must be a whole number of at least 0, not {given!r}.")
     return min(int(given) or PAGE, MAX_PAGE)
 
 
@@ -175,7 +175,7 @@ def _page_token(request: Request, text: str) -> int | None:
         decoded = ""
     last, _, mark = decoded.partition(".")
     if not re.fullmatch(r"[0-9]{1,19}", last) or mark != _mark(text):
-        raise Refused("page_token", "The page token is not one of ours for this filter.")
+        raise BadRequest("page_token", "The page token is not one of ours for this filter.")
     return int(last)
 
 

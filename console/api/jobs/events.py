@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api import resources
-from console.api.errors import Refused
+from console.api.errors import BadRequest
 from console.api.views import TrainyardView
 from console.auth import access
 from console.presenters.jobs import timeline
@@ -31,7 +31,7 @@ class EventsView(TrainyardView):
         after = _number("pageToken", query.get("pageToken", ""), 0)
         kind = query.get("kind", "")
         if kind and kind not in HistoryKind.__members__.values():
-            raise Refused("kind", f"kind must be one of {', '.join(HistoryKind)}.")
+            raise BadRequest("kind", f"kind must be one of {', '.join(HistoryKind)}.")
         of = query.get("replica", "")
         if of != JOB:
             of = resources.replica_asked(job, of)
@@ -69,5 +69,5 @@ def _number(name: str, value: str, otherwise: int) -> int:
     if not value:
         return otherwise
     if not (value.isascii() and value.isdigit() and len(value) <= 18):
-        raise Refused(name, f"{name} must be a whole number, as an earlier answer gave it.")
+        raise BadRequest(name, f"{name} must be a whole number, as an earlier answer gave it.")
     return int(value)

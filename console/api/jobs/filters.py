@@ -17,7 +17,7 @@ from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Coalesce
 from django.db.models.lookups import Exact
 
-from console.api.errors import Refused
+from console.api.errors import BadRequest
 from jobs.rules.lifecycle.states import JobState, wire_name
 
 LONGEST = 2000
@@ -34,9 +34,9 @@ _COMPARE = {"=": "", "<": "__lt", "<=": "__lte", ">": "__gt", ">=": "__gte"}
 
 
 def parse(text: str) -> Q:
-    """The rows that the filter asks for. Raises Refused with the place where it stops making sense."""
+    """The rows that the filter asks for. Raises BadRequest, which names the position of the first mistake."""
     if len(text) > LONGEST:
-        raise Refused("filter", f"The filter has {len(text)} characters; at most {LONGEST} are possible.")
+        raise BadRequest("filter", f"The filter has {len(text)} characters; at most {LONGEST} are possible.")
     if not text.strip():
         return Q()
     return _Reader(text).whole()
@@ -98,7 +98,7 @@ class _Reader:
         )
         if reader is None:
             known = "display_name, state, create_time and labels.<key>"
-            raise Refused("filter", f"Cannot filter by {field!r}. Known are {known}.")
+            raise BadRequest("filter", f"Cannot filter by {field!r}. Known are {known}.")
         return reader(operator, value)
 
     def field(self) -> str:
@@ -139,20 +139,20 @@ class _Reader:
         found = _SPACE.match(self.text, self.at)
         self.at = found.end() if found else self.at
 
-    def refusal(self, what: str) -> Refused:
-        return Refused("filter", f"{what} at character {self.at + 1} of the filter.")
+    def refusal(self, what: str) -> BadRequest:
+        return BadRequest("filter", f"{what} at character {self.at + 1} of the filter.")
 
 
 def _display_name(operator: str, value: str) -> Q:
     if operator in ("=", "!="):
         return _unless(operator, Q(display_name=value))
     if operator != ":":
-        raise Refused("filter", "display_name can be compared with =, != and : only.")
+        raise BadRequest("filter", "display_name can be compared with =, != and : only.")
     if "*" not in value:
         return Q(display_name__contains=value)
     parts = re.split(r"\*+", value)
     if len(parts) > MAX_STARS + 1:
-        raise Refused("filter", f"At most {MAX_STARS} stars are possible.")
+        raise BadRequest("filter", f"At most {MAX_STARS} stars are possible.")
     return Q(display_name__regex=_pattern([re.escape(part) for part in parts]))
 
 
@@ -167,9 +167,9 @@ def _pattern(parts: list[str]) -> str:
 
 def _state(operator: str, value: str) -> Q:
     if operator not in ("=", "!="):
-        raise Refused("filter", "state can be compared with = and != only.")
+        raise BadRequest("filter", "state can be compared with = and != only.")
     if value not in _STATES:
-        raise Refused("filter", f"There is no state {value!r}. Known are {', '.join(_STATES)}.")
+        raise BadRequest("filter", f"There is no state {value!r}. Known are {', '.join(_STATES)}.")
     return _unless(operator, Q(state=_STATES[value].value))
 
 
@@ -178,13 +178,13 @@ def _create_time(operator: str, value: str) -> Q:
         when = datetime.fromisoformat(value)
         when = (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise Refused(
+        raise BadRequest(
             "filter", f"create_time wants a time like 2026-05-18T00:00:00Z, not {value!r}."
         ) from None
     if operator == "!=":
         return ~Q(created_at=when)
     if operator not in _COMPARE:
-        raise Refused("filter", "create_time can be compared with =, !=, <, <=, > and >= only.")
+        raise BadRequest("filter", "create_time can be compared with =, !=, <, <=, > and >= only.")
     return Q(**{f"created_at{_COMPARE[operator]}": when})
 
 
@@ -192,7 +192,7 @@ def _label(key: str, operator: str, value: str) -> Q:
     if operator == ":" and value == "*":
         return Q(labels__has_key=key)
     if operator not in ("=", "!=", ":"):
-        raise Refused("filter", "Labels can be compared with =, != and :* only.")
+        raise BadRequest("filter", "Labels can be compared with =, != and :* only.")
     # A label that is missing is like an empty one, so that NOT finds the jobs without it.
     found = Coalesce(KeyTextTransform(key, F("labels")), Value(""), output_field=TextField())
     return _unless(operator, Q(Exact(found, Value(value))))

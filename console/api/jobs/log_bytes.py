@@ -17,7 +17,7 @@ from django.http import Http404, HttpResponse, HttpResponseBase, StreamingHttpRe
 from rest_framework.request import Request
 
 from console.api import errors
-from console.api.errors import Refused
+from console.api.errors import BadRequest
 from console.api.views import TrainyardView
 from console.auth import access
 from console.live import tails
@@ -151,7 +151,7 @@ def _window(request: Request, run: Run) -> tuple[int, int]:
     high = min(number(asked.get("to", str(run.log_stored)), "to"), run.log_stored)
     if "at" in asked:
         if not re.fullmatch(r"\d{1,10}(\.\d{1,6})?", asked["at"]):
-            raise Refused("at", "at must be a time in seconds since 1970.")
+            raise BadRequest("at", "at must be a time in seconds since 1970.")
         low = min(reader.offset_at(run, float(asked["at"])), run.log_stored)
     if "limit" in asked:
         high = min(high, low + number(asked["limit"], "limit"))
@@ -160,7 +160,7 @@ def _window(request: Request, run: Run) -> tuple[int, int]:
 
 def number(text: str, name: str) -> int:
     if not re.fullmatch(r"\d{1,18}", text):
-        raise Refused(name, f"{name} must be a whole number of at least 0.")
+        raise BadRequest(name, f"{name} must be a whole number of at least 0.")
     return int(text)
 
 

@@ -17,7 +17,7 @@ from rest_framework.response import Response
 
 from agents.infra import untrusted
 from console.api import resources
-from console.api.errors import Refused
+from console.api.errors import BadRequest
 from console.api.jobs.log_bytes import number, run_of
 from console.api.views import TrainyardView
 from console.auth import access
@@ -55,7 +55,7 @@ class SearchAllView(TrainyardView):
         job, needle = _asked(request, job_id)
         runs = request.query_params.get("runs", "newest")
         if runs not in ("newest", "all"):
-            raise Refused("runs", "runs must be newest or all.")
+            raise BadRequest("runs", "runs must be newest or all.")
         begin = _place(request.query_params.get("pageToken", ""))
         page = job_search.search_job(job, needle, begin, earlier=runs == "all")
         answer: Document = {
@@ -74,7 +74,7 @@ def _asked(request: Request, job_id: str) -> tuple[Job, SearchPattern]:
     job = access.get_or_404(request.user, "see_log", Job.objects.select_related("project"), pk=int(job_id))
     text = request.query_params.get("q", "")
     if not 0 < len(text) <= MAX_TEXT or not text.isprintable():
-        raise Refused("q", f"q must be a text of one line, of 1 to {MAX_TEXT} characters.")
+        raise BadRequest("q", f"q must be a text of one line, of 1 to {MAX_TEXT} characters.")
     return job, SearchPattern(text)
 
 
@@ -101,6 +101,6 @@ def _place(token: str) -> Place:
         return START
     read = TOKEN.fullmatch(token)
     if read is None:
-        raise Refused("pageToken", "pageToken must be a nextPageToken of an earlier answer.")
+        raise BadRequest("pageToken", "pageToken must be a nextPageToken of an earlier answer.")
     pool, index, attempt, run, offset = map(int, read.groups())
     return Place((pool, index, attempt, run), offset)

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api import resources
-from console.api.errors import Refused
+from console.api.errors import BadRequest
 from console.api.views import TrainyardView
 from console.auth import access
 from jobs.models import Job, Run, RunSample
@@ -30,7 +30,7 @@ class SamplesView(TrainyardView):
         if run := query.get("run"):
             runs = runs.filter(pk=run[:80])
             if not runs.exists():
-                raise Refused(
+                raise BadRequest(
                     "run", "run must be the id of a run of this job, and of the replica if one is named."
                 )
         rows = RunSample.objects.filter(run__in=runs).order_by("-at")
@@ -67,5 +67,5 @@ def document(row: RunSample) -> dict[str, Any]:
 def _time(value: str) -> datetime:
     found = resources.moment(value.replace(" ", "+"))  # a plus that nobody escaped
     if found is None:
-        raise Refused("after", "after must be a time such as 2026-11-21T20:00:00Z.")
+        raise BadRequest("after", "after must be a time such as 2026-11-21T20:00:00Z.")
     return found

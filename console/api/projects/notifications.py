@@ -12,7 +12,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.api.errors import Refused
+from console.api.errors import BadRequest
 from console.api.projects.projects import body
 from console.api.resources import stamp
 from console.api.views import TrainyardView, person
@@ -141,11 +141,11 @@ class IdleRuleView(TrainyardView):
         given = read(request, ("minutes", "stops"))
         minutes, stops = given.get("minutes"), given.get("stops", False)
         if minutes is not None and (isinstance(minutes, bool) or not isinstance(minutes, int)):
-            raise Refused("minutes", "minutes must be a whole number, or null for no rule.")
+            raise BadRequest("minutes", "minutes must be a whole number, or null for no rule.")
         if minutes is not None and not idle_jobs.LEAST <= minutes <= idle_jobs.MAX_COUNT:
-            raise Refused("minutes", f"minutes must be from {idle_jobs.LEAST} to {idle_jobs.MAX_COUNT}.")
+            raise BadRequest("minutes", f"minutes must be from {idle_jobs.LEAST} to {idle_jobs.MAX_COUNT}.")
         if not isinstance(stops, bool):
-            raise Refused("stops", "stops must be true or false.")
+            raise BadRequest("stops", "stops must be true or false.")
         idle_jobs.set_rule(row, minutes, stops, person(request).username, timezone.now())
         row.refresh_from_db()
         return Response({"minutes": row.idle_minutes, "stops": row.idle_stops})
@@ -182,7 +182,7 @@ def read(request: Request, names: tuple[str, ...]) -> Document:
     unknown = sorted(str(name)[:60] for name in given.keys() - set(names))
     if unknown:
         known = f"There are {', '.join(names)}." if names else "The body must be empty."
-        raise Refused(unknown[0], f"{unknown[0]} is not a field of this. {known}")
+        raise BadRequest(unknown[0], f"{unknown[0]} is not a field of this. {known}")
     for name, kinds, words in (
         ("way", str, f"one of {', '.join(Way.values)}"),
         ("address", str, "a text"),
@@ -190,7 +190,7 @@ def read(request: Request, names: tuple[str, ...]) -> Document:
         ("waitHours", (int, float), "a number"),
     ):
         if name in given and (isinstance(given[name], bool) or not isinstance(given[name], kinds)):
-            raise Refused(name, f"{name} must be {words}.")
+            raise BadRequest(name, f"{name} must be {words}.")
     return given
 
 
@@ -199,5 +199,5 @@ def checked(form: Events) -> Document:
     if not form.is_valid():
         field, problems = next(iter(form.errors.items()))
         name = NAMES.get(field, field)
-        raise Refused(name, f"{name}: {' '.join(str(problem) for problem in problems)}")
+        raise BadRequest(name, f"{name}: {' '.join(str(problem) for problem in problems)}")
     return form.cleaned_data

@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.infra import refusals
-from console.api.errors import Refused
+from console.api.errors import BadRequest
 from console.api.hosts.hosts import Body
 from console.api.jobs.custom_jobs import absolute
 from console.api.projects.projects import body
@@ -74,7 +74,7 @@ class PersonView(TrainyardView):
                 if active != row.is_active:
                     (accounts.enable if active else accounts.disable)(row, actor, now)
         except refusals.Refused as problem:
-            raise Refused("active" if "active" in sent else "admin", problem.message) from problem
+            raise BadRequest("active" if "active" in sent else "admin", problem.message) from problem
         row.refresh_from_db()
         return Response(document(one(row)))
 
@@ -86,7 +86,7 @@ class InviteView(TrainyardView):
         row = found(request, user)
         Body(body(request)).close()
         if not row.is_active:
-            raise Refused("active", f"{row.username} is shut out. Let them in again first.")
+            raise BadRequest("active", f"{row.username} is shut out. Let them in again first.")
         with transaction.atomic():
             token = accounts.invite(row, person(request).username, timezone.now())
         return unseen(invitation(request, token))
@@ -126,8 +126,8 @@ def unseen(told: Document) -> Response:
     return Response(told, headers={"Cache-Control": "no-store"})
 
 
-def refused(problem: ValidationError) -> Refused:
+def refused(problem: ValidationError) -> BadRequest:
     """Complaints about the name carry their field; those about a password come without one."""
     if hasattr(problem, "error_dict"):
-        return Refused("name", f"name: {' '.join(problem.messages)}")
-    return Refused("password", " ".join(problem.messages))
+        return BadRequest("name", f"name: {' '.join(problem.messages)}")
+    return BadRequest("password", " ".join(problem.messages))

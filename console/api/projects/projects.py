@@ -11,7 +11,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.api.errors import Refused
+from console.api.errors import BadRequest
 from console.api.resources import stamp
 from console.api.views import TrainyardView, person
 from console.auth import access
@@ -63,10 +63,12 @@ class ProjectView(TrainyardView):
         if "highestPriority" in given:
             columns["highest_priority"] = text(request, "highestPriority")
             if columns["highest_priority"] not in PRIORITIES:
-                raise Refused("highestPriority", f"highestPriority must be one of {', '.join(PRIORITIES)}.")
+                raise BadRequest(
+                    "highestPriority", f"highestPriority must be one of {', '.join(PRIORITIES)}."
+                )
         archived = given.get("archived")
         if archived not in (None, True, False):
-            raise Refused("archived", "archived must be true or false.")
+            raise BadRequest("archived", "archived must be true or false.")
         with transaction.atomic():
             row = projects.change(row, actor, now, **columns)
             if archived is not None:
@@ -128,7 +130,7 @@ def member_or_404(project: Project, name: str) -> User:
 
 def body(request: Request) -> Document:
     if not isinstance(request.data, dict):
-        raise Refused("", "The body must be a JSON object.")
+        raise BadRequest("", "The body must be a JSON object.")
     return dict(request.data)
 
 
@@ -136,19 +138,19 @@ def only(request: Request, *names: str) -> None:
     """What is sent and not read would be lost without a word."""
     unknown = sorted(str(name)[:60] for name in body(request).keys() - set(names))
     if unknown:
-        raise Refused(unknown[0], f"{unknown[0]} cannot be set here; {', '.join(names)} can.")
+        raise BadRequest(unknown[0], f"{unknown[0]} cannot be set here; {', '.join(names)} can.")
 
 
 def text(request: Request, field: str, default: str | None = None) -> str:
     value = body(request).get(field, default)
     if not isinstance(value, str):
-        raise Refused(field, f"{field} must be a string.")
+        raise BadRequest(field, f"{field} must be a string.")
     return value
 
 
 def number(value: object, field: str, which: str) -> float:
     """`which` numbers would do; whether it is one of them is for others to say."""
-    refused = Refused(field, f"{field} must be a number {which}.")
+    refused = BadRequest(field, f"{field} must be a number {which}.")
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise refused
     try:

@@ -9,7 +9,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.api.errors import Refused
+from console.api.errors import BadRequest
 from console.api.projects.projects import body, member_or_404, number
 from console.api.views import TrainyardView, person
 from console.auth import access
@@ -38,7 +38,7 @@ class OneQuota(TrainyardView):
         target = self.target(request, **names)
         given = body(request)
         if set(given) != {"limit"}:
-            raise Refused("limit", 'The body must be {"limit": n}; null takes the limit away.')
+            raise BadRequest("limit", 'The body must be {"limit": n}; null takes the limit away.')
         value = None if given["limit"] is None else number(given["limit"], "limit", NUMBERS)
         return self.change(request, target, key, value)
 
@@ -52,7 +52,7 @@ class OneQuota(TrainyardView):
     def change(self, request: Request, target: QuotaTarget, key: str, value: float | None) -> Response:
         metric, kind = (KEYS[key], "") if key in KEYS else (Metric.GPUS, key)
         if metric == Metric.GPUS and not OWN_ACCELERATOR.fullmatch(kind):
-            raise Refused(
+            raise BadRequest(
                 "accelerator_type",
                 f"{kind} is no limit: name an accelerator type, such as NVIDIA_H100_80GB, or {', '.join(KEYS)}.",
             )

@@ -12,7 +12,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.api.errors import Refused
+from console.api.errors import BadRequest
 from console.api.resources import stamp
 from console.api.views import TrainyardView
 from console.auth import access
@@ -39,7 +39,7 @@ class UsageView(TrainyardView):
         if kind == "csv":
             return csv_response(month, names, now)
         if kind != "json":
-            raise Refused("format", f"format must be json or csv, not {kind!r}.")
+            raise BadRequest("format", f"format must be json or csv, not {kind!r}.")
         return Response(document(month, names, now))
 
     def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:
@@ -93,7 +93,7 @@ def asked_month(request: Request, now: datetime) -> date:
     given = request.query_params.get("month", "")
     month = month_named(given) if given else month_of(now)
     if month is None:
-        raise Refused("month", f"month must be written as 2026-11, not {given!r}.")
+        raise BadRequest("month", f"month must be written as 2026-11, not {given!r}.")
     return month
 
 

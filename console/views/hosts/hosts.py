@@ -43,7 +43,7 @@ def add(request: HttpRequest) -> HttpResponse:
         try:
             with transaction.atomic():
                 host = _add(request, **form.cleaned_data)
-        except adding.Refused as refused:
+        except Refused as refused:
             form.add_error(refused.field if refused.field in form.fields else None, refused.message)
         else:
             return redirect("host", host_id=host.pk)
@@ -62,9 +62,9 @@ def paste(request: HttpRequest) -> HttpResponse:
             with transaction.atomic():
                 rows = adding.parse_many(typed["hosts"], typed["user"])
                 _add_all(request, rows, typed["location"])
-        except adding.RefusedLines as refused:
+        except adding.InvalidLines as refused:
             form.add_error("hosts", refused.messages)
-        except adding.Refused as refused:
+        except Refused as refused:
             form.add_error("location" if refused.field == "location" else "hosts", refused.message)
         else:
             messages.success(request, f"{len(rows)} hosts are added. Each waits for its key to be accepted.")
@@ -96,7 +96,7 @@ def accept(request: HttpRequest, host_id: int) -> HttpResponse:
         enrolment.accept_host_key(
             row.pk, form.data.get("fingerprint", ""), person(request).username, timezone.now()
         )
-    except adding.Refused as refused:
+    except Refused as refused:
         messages.error(request, refused.message)
     else:
         hints.enrol(row.pk)
@@ -139,8 +139,8 @@ def gpu_act(request: HttpRequest, host_id: int, gpu_id: int, what: str) -> HttpR
     try:
         with transaction.atomic():
             messages.success(request, gpus.act(gpu, what, person(request).username, timezone.now()))
-    except gpus.Refused as refused:
-        messages.error(request, str(refused))
+    except Refused as refused:
+        messages.error(request, refused.message)
     return redirect("host", host_id=host_id)
 
 
@@ -191,9 +191,9 @@ def _add_all(request: HttpRequest, rows: Sequence[adding.Row], location: str) ->
     for row in rows:
         try:
             _add(request, row.name, row.address, row.port, row.user, location, row.jump)
-        except adding.Refused as refused:
+        except Refused as refused:
             if refused.field == "location":
                 raise
             wrong.append(refused.message)
     if wrong:
-        raise adding.RefusedLines(wrong[: adding.MAX_TOLD])
+        raise adding.InvalidLines(wrong[: adding.MAX_TOLD])

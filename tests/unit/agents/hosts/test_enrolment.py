@@ -11,8 +11,9 @@ from django.utils import timezone
 
 from agents.hosts import checklist, enrolment, probe
 from agents.hosts.accelerators import accelerator_type
-from agents.hosts.adding import Refused, RefusedLines, add, parse_many
+from agents.hosts.adding import InvalidLines, add, parse_many
 from agents.hosts.inventory import keep_facts, missing
+from agents.infra.refusals import Refused
 from agents.infra.text import clean_text
 from agents.models import Gpu, Host, HostEvent, HostStatus
 from agents.ssh.dial import SshdBusy
@@ -192,7 +193,7 @@ def test_a_bad_paste_names_the_line_or_the_fault(text):
 
 
 def test_every_bad_line_of_a_paste_is_told_at_once():
-    with pytest.raises(RefusedLines) as refused:
+    with pytest.raises(InvalidLines) as refused:
         parse_many("a 1.1.1.1\na b c d e\nok u@-x\nb@c d@e", user="me")
     assert [told.split(":")[0] for told in refused.value.messages] == ["Line 2", "Line 3", "Line 4"]
 

@@ -8,6 +8,7 @@ import pytest
 from django.utils import timezone
 
 from agents.hosts import gpu_quarantine, host_history
+from agents.infra.refusals import Refused
 from agents.links.control_plane import Arrival, Fact
 from agents.models import Gpu, Host, HostEvent, HostStatus
 from jobs.lifecycle.snapshot import spec_of
@@ -165,7 +166,7 @@ def test_an_admin_may_use_it_all_the_same_and_the_next_start_looks_again(host, s
     gpu = Gpu.objects.get(uuid="GPU-h1-0")
     service.act(gpu, "use", "root", now + timedelta(seconds=1))
     assert state() == "ok" and gpu_quarantine.watched_gpus(host.row.pk) == gpu_quarantine.WatchedGpus()
-    with pytest.raises(service.Refused, match="in use already"):
+    with pytest.raises(Refused, match="in use already"):
         service.act(gpu, "evict", "root", now)
     host.there = {"GPU-h1-0": [STRANGER]}
     submit(spec(gpus=1))

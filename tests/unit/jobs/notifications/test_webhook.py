@@ -124,7 +124,7 @@ def test_the_name_is_still_what_the_receiver_is_asked_for(names):
     ],
 )
 def test_what_is_no_address_of_a_hook(url):
-    with pytest.raises(webhook.Refused):
+    with pytest.raises(webhook.WebhookRefused):
         webhook.parse_address(url)
 
 
