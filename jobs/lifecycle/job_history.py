@@ -14,6 +14,7 @@ from jobs.lifecycle.claims import Assignment
 from jobs.lifecycle.snapshot import Rows, flags_of
 from jobs.models import Job, Run, Transition
 from jobs.rules.lifecycle import history_kinds
+from jobs.rules.lifecycle.flags import flag_events
 from jobs.rules.lifecycle.history_kinds import HistoryKind
 from jobs.rules.lifecycle.plan import TRAINYARD, HistoryEvent, Plan
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState
@@ -24,21 +25,17 @@ WAITS_APART = timedelta(minutes=5)
 
 def of_plan(rows: Rows, plan: Plan, now: datetime) -> list[Transition]:
     """Everything that a plan changes, as history."""
-    restarted = {restart.replica for restart in plan.restart}
-    return [
-        _line(rows, event, history_kinds.kind_of(event, restarted), plan.actor, now)
-        for event in (*plan.events, *_flags(rows.job, plan))
-    ]
+    return [_line(rows, event, plan.actor, now) for event in (*plan.events, *_flags(rows.job, plan))]
 
 
 def _flags(job: Job, plan: Plan) -> Iterable[HistoryEvent]:
     over = plan.next_attempt or (plan.state or job.state) in TERMINAL
     if plan.flags is None or over:
         return ()  # with an attempt's end all its flags are over
-    return history_kinds.flag_events(flags_of(job), plan.flags)
+    return flag_events(flags_of(job), plan.flags)
 
 
-def _line(rows: Rows, event: HistoryEvent, kind: HistoryKind, actor: str, now: datetime) -> Transition:
+def _line(rows: Rows, event: HistoryEvent, actor: str, now: datetime) -> Transition:
     run = _run_of(rows, event.subject)
     told = event.host_at is not None and run is not None
     return Transition(
@@ -46,7 +43,7 @@ def _line(rows: Rows, event: HistoryEvent, kind: HistoryKind, actor: str, now: d
         at=now,
         host_at=event.host_at,
         host_offset_s=run.host.clock_offset_s if told and run else None,
-        kind=kind,
+        kind=event.kind,
         subject=event.subject,
         run=run.pk if run else "",
         from_state=event.from_state,

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 
 from jobs.rules.lifecycle import retry
 from jobs.rules.lifecycle.flags import flags, moves, unreachable
+from jobs.rules.lifecycle.history_kinds import JOB, HistoryKind
 from jobs.rules.lifecycle.inactivity import next_look
 from jobs.rules.lifecycle.plan import TRAINYARD, HistoryEvent, Plan, Restart, StartHeldRun, Stop, UnprovedRun
 from jobs.rules.lifecycle.retry import EndClass
@@ -23,7 +24,6 @@ from jobs.rules.lifecycle.verdict import NOT_YET, JobCase, Verdict, deadline, ve
 from jobs.rules.lifecycle.views import JobView, Outcome, ReplicaView, RunView
 from jobs.rules.spec.custom_job import CustomJobSpec
 
-JOB = "job"
 # A job that is starting or stopping is looked at this often even if every hint about it was lost; a running one less.
 LOOK_AGAIN_S = 60.0
 LOOK_AGAIN_RUNNING_S = 600.0
@@ -60,6 +60,16 @@ def timeout_left_s(spec: CustomJobSpec, started_at: datetime | None, now: dateti
     return max(spec.timeout_s - ran_s, 0.0) + HOST_TIMEOUT_MARGIN_S
 
 
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """A new state of the job, and the line of history about it."""
+
+    state: JobState
+    kind: HistoryKind
+    cause: str
+    actor: str
+
+
 @dataclass
 class _PlanBuilder:
     """A plan in the making."""
@@ -67,7 +77,7 @@ class _PlanBuilder:
     case: JobCase
     grace_s: float
     outcome: Outcome | None
-    moves: list[tuple[JobState, str, str]] = field(default_factory=list)
+    moves: list[StateChange] = field(default_factory=list)
     stops: dict[str, Stop] = field(default_factory=dict)
     restarts: dict[str, Restart | StartHeldRun] = field(default_factory=dict)
     left: tuple[UnprovedRun, ...] = ()
@@ -80,17 +90,17 @@ class _PlanBuilder:
 
     @property
     def state(self) -> JobState:
-        return self.moves[-1][0] if self.moves else self.view.state
+        return self.moves[-1].state if self.moves else self.view.state
 
     @property
     def started_at(self) -> datetime | None:
         """When the job ran first, this moment included."""
-        starts = any(state == JobState.RUNNING for state, _, _ in self.moves)
+        starts = any(each.state == JobState.RUNNING for each in self.moves)
         return self.view.started_at or (self.case.now if starts else None)
 
-    def move(self, state: JobState, cause: str, actor: str = TRAINYARD) -> None:
+    def move(self, state: JobState, kind: HistoryKind, cause: str, actor: str = TRAINYARD) -> None:
         check(self.state, state)
-        self.moves.append((state, cause, actor))
+        self.moves.append(StateChange(state, kind, cause, actor))
 
     def stop_open(self, reason: str) -> None:
         """Stop what may still live. A run whose main process is over is being cleaned up by its host already.
@@ -110,7 +120,7 @@ class _PlanBuilder:
 def _go_on(course: _PlanBuilder) -> None:
     case, view = course.case, course.view
     if view.state == JobState.PENDING and all(case.up(replica) for replica in view.replicas):
-        course.move(JobState.RUNNING, _all_up(view))
+        course.move(JobState.RUNNING, HistoryKind.STATE, _all_up(view))
     for seat in case.idle_seats:
         course.stops[seat.id] = Stop(seat.id, 0.0, f"{seat.replica} is done, and need not move any more.")
     lost = list(case.lost())
@@ -191,12 +201,13 @@ def _end(course: _PlanBuilder, outcome: Outcome, new: Verdict | None) -> None:
         and all(course.case.was_up(replica) for replica in view.replicas)
     ):
         # It was over before anybody looked; it has run all the same.
-        course.move(JobState.RUNNING, _all_up(view))
+        course.move(JobState.RUNNING, HistoryKind.STATE, _all_up(view))
     course.stop_open(cause)
     if outcome.state == JobState.QUEUED:
         # Silence proves nothing: beside a run that may live, no other attempt begins. Its other places are free again.
         if not course.case.open:
-            course.move(JobState.QUEUED, cause)
+            again = HistoryKind.PREEMPT if view.preempted else HistoryKind.RETRY
+            course.move(JobState.QUEUED, again, cause)
             course.next_attempt = True
         return
     left = tuple(
@@ -206,9 +217,10 @@ def _end(course: _PlanBuilder, outcome: Outcome, new: Verdict | None) -> None:
     )
     if len(left) == len(course.case.open):
         course.left = left
-        course.move(outcome.state, _beside(course, cause), _actor(view, outcome))
+        kind = HistoryKind.CANCEL if outcome.state == JobState.CANCELLED else HistoryKind.STATE
+        course.move(outcome.state, kind, _beside(course, cause), _actor(view, outcome))
     elif outcome.state == JobState.CANCELLED and course.state != JobState.CANCELLING:
-        course.move(JobState.CANCELLING, cause, _actor(view, outcome))
+        course.move(JobState.CANCELLING, HistoryKind.CANCEL, cause, _actor(view, outcome))
 
 
 def _beside(course: _PlanBuilder, cause: str) -> str:
@@ -261,9 +273,9 @@ def _plan(course: _PlanBuilder, new: Verdict | None) -> Plan:
     due_at, reschedule = _due(course)
     last = course.moves[-1] if course.moves else None
     return Plan(
-        state=last[0] if last else None,
-        cause=last[1] if last else (new.cause if new else ""),
-        actor=last[2] if last else TRAINYARD,
+        state=last.state if last else None,
+        cause=last.cause if last else (new.cause if new else ""),
+        actor=last.actor if last else TRAINYARD,
         outcome=new.outcome if new and not course.next_attempt else None,
         replica_states=changes,
         restart=tuple(each for each in course.restarts.values() if isinstance(each, Restart)),
@@ -284,10 +296,9 @@ def _plan(course: _PlanBuilder, new: Verdict | None) -> Plan:
 
 def _job_events(course: _PlanBuilder) -> list[HistoryEvent]:
     before, events = course.view.state, []
-    for state, cause, _ in course.moves:
-        left = state == JobState.QUEUED and course.view.preempted
-        events.append(HistoryEvent(JOB, before, state, cause, kind="preempt" if left else ""))
-        before = state
+    for each in course.moves:
+        events.append(HistoryEvent(each.kind, JOB, before, each.state, each.cause))
+        before = each.state
     return events
 
 
@@ -327,9 +338,11 @@ def _replica_state(course: _PlanBuilder, replica: ReplicaView) -> ReplicaState:
 def _replica_event(course: _PlanBuilder, replica: ReplicaView, state: ReplicaState) -> HistoryEvent:
     run = course.case.latest.get(replica.name)
     host_at = None
+    kind = HistoryKind.REPLICA
     if course.next_attempt or run is None:
         cause = "Waits for the next attempt."
     elif replica.name in course.restarts:
+        kind = HistoryKind.DRAIN if course.case.seats else HistoryKind.RESTART
         cause = course.restarts[replica.name].cause
     elif run.phase.over:
         cause, host_at = f"{replica.name} {retry.how_it_ended(run)}.", run.ended_at
@@ -340,10 +353,9 @@ def _replica_event(course: _PlanBuilder, replica: ReplicaView, state: ReplicaSta
         cause, host_at = f"Started on {run.host}.", run.started_at
     else:
         cause = f"Starting on {run.host}."
-    moves_or_makes_room = bool(course.case.seats) and replica.name in course.restarts
-    return HistoryEvent(
-        replica.name, replica.state, state, cause, host_at, "drain" if moves_or_makes_room else ""
-    )
+    if host_at is not None:
+        kind = HistoryKind.RUN
+    return HistoryEvent(kind, replica.name, replica.state, state, cause, host_at)
 
 
 def _due(course: _PlanBuilder) -> tuple[datetime | None, bool]:

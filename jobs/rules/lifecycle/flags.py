@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from jobs.rules.lifecycle import inactivity
+from jobs.rules.lifecycle.history_kinds import FLAGGED, HistoryKind
+from jobs.rules.lifecycle.plan import HistoryEvent
 from jobs.rules.lifecycle.states import FlagName, JobState, ReplicaState, RunPhase
 from jobs.rules.lifecycle.verdict import JobCase
 from jobs.rules.lifecycle.views import Flag, Outcome, ReplicaView, RunView
@@ -15,6 +17,8 @@ _DECIDED = {
     JobState.CANCELLED: "Cancelled",
     JobState.QUEUED: "To be run again",
 }
+# History has a line of its own about the same at the same moment: the restart, or the decision to stop.
+_IN_OTHER_LINES = frozenset({FlagName.STOPPING, FlagName.RESTARTING})
 
 
 def flags(
@@ -33,6 +37,18 @@ def flags(
         FlagName.IDLE: "" if outcome else inactivity.idle(case),
     }
     return tuple(Flag(name, old.get(name, case.now), text) for name, text in texts.items() if text)
+
+
+def flag_events(before: Sequence[Flag], after: Sequence[Flag]) -> Iterator[HistoryEvent]:
+    """History lines for the flags that came and went. Another text of the same flag is no event: it changes with
+    every host that is late."""
+    had, has = {flag.name for flag in before}, {flag.name for flag in after}
+    for flag in after:
+        if flag.name not in had and flag.name not in _IN_OTHER_LINES:
+            yield HistoryEvent(HistoryKind.FLAG, FLAGGED, "", flag.name, flag.text)
+    for flag in before:
+        if flag.name not in has and flag.name not in _IN_OTHER_LINES:
+            yield HistoryEvent(HistoryKind.FLAG, FLAGGED, flag.name, "", "It is over.")
 
 
 def unreachable(case: JobCase) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from jobs.rules.lifecycle.history_kinds import HistoryKind
 from jobs.rules.lifecycle.states import JobState, ReplicaState
 from jobs.rules.lifecycle.views import Flag, Outcome
 
@@ -58,17 +59,16 @@ class UnprovedRun:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEvent:
-    """One line of history. `subject` is "job" or a replica's name; `host_at` is the host's clock, where a host told.
-
-    `kind` is one of kinds.Kind; left empty, it follows from the rest.
+    """One line of history. `subject` is "job", "flag" or a replica's name. `host_at` is the time by the host's clock,
+    where the host reported it.
     """
 
+    kind: HistoryKind
     subject: str
     from_state: str
     to_state: str
     cause: str
     host_at: datetime | None = None
-    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

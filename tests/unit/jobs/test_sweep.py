@@ -20,6 +20,7 @@ from jobs.host_sync.apply_reports import UnreadableFrames
 from jobs.lifecycle import advance
 from jobs.logs import segments, storage
 from jobs.models import Job, LogPiece, Run, Tick
+from jobs.rules.lifecycle.history_kinds import HistoryKind
 from jobs.rules.lifecycle.plan import HistoryEvent, Plan
 from jobs.rules.lifecycle.states import JobState
 from jobs.wake import hints
@@ -82,8 +83,9 @@ def test_a_poison_row_rests_and_the_others_go_on(poison, add_host, submit, monke
         if poison == "decision":
             raise ZeroDivisionError
         if poison == "illegal":
-            return Plan(state=JobState.SUCCEEDED, events=(HistoryEvent("job", "PENDING", "QUEUED", ""),
-                        HistoryEvent("job", "QUEUED", "SUCCEEDED", "")))  # fmt: skip
+            moves = (("PENDING", "QUEUED"), ("QUEUED", "SUCCEEDED"))
+            events = (HistoryEvent(HistoryKind.STATE, "job", *move, "") for move in moves)
+            return Plan(state=JobState.SUCCEEDED, events=tuple(events))
         return Plan(job_retries=-1)
 
     monkeypatch.setattr(advance, "decide", decide)
