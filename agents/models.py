@@ -166,6 +166,7 @@ class HostEvent(models.Model):
     kind = models.CharField(max_length=32)
     text = models.TextField()
     actor = models.CharField(max_length=150)
+    limited = models.BooleanField(default=True, help_text="whether it counts towards the limit a minute")
 
     class Meta:
         ordering = ["-at", "-id"]

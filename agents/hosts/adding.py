@@ -67,7 +67,7 @@ def add(
                 status_since=now,
                 due_at=now,
             )
-            host_history.add(host.pk, "added", f"{user}@{address}:{port}", actor, now)
+            host_history.record(host.pk, "added", f"{user}@{address}:{port}", actor, now)
     except IntegrityError:
         raise Refused("name", f"A host named {name!r} exists already. Choose another name.") from None
     return host

@@ -75,7 +75,7 @@ def accept_host_key(host_id: int, shown: str, actor: str, now: datetime) -> None
         host.status, host.status_since = HostStatus.CHECKING, now
         host.last_error, host.due_at = "", now
         host.save()
-        host_history.add(host.pk, "key_accepted", what, actor, now)
+        host_history.record(host.pk, "key_accepted", what, actor, now)
 
 
 def check(host_id: int, now: datetime, tell: Callable[[], None] = no_listener) -> list[CheckItem]:
@@ -109,7 +109,7 @@ def _keep_offer(host: Host, at: str, offered: str, now: datetime) -> None:
     """Written and told once, though a hint and the sweep may both be looking."""
     rows = Host.every.filter(pk=host.pk).exclude(offered_key=offered, offered_at=at)
     if rows.update(offered_key=offered, offered_at=at, last_error=""):
-        host_history.add(
+        host_history.record(
             host.pk, "key_offered", f"{fingerprint(offered)} of {at or host.address}", "trainyard", now
         )
 

@@ -76,7 +76,9 @@ def record_eviction(host_id: int, token: int, answer: Mapping[str, Any], now: da
             evict=[]
         )
         for gpu in asked:
-            host_history.add(host_id, "gpu_evicted", f"{_name(gpu)}: {text}", gpu.evict_by or TRAINYARD, now)
+            host_history.record(
+                host_id, "gpu_evicted", f"{_name(gpu)}: {text}", gpu.evict_by or TRAINYARD, now
+            )
             Gpu.objects.filter(pk=gpu.pk).update(evict=[], evict_by="")
     return True
 
@@ -99,7 +101,7 @@ def mark_unverified(gpus: Iterable[Gpu], why: str, actor: str, now: datetime) ->
     for gpu in gpus:
         rows = Gpu.objects.filter(pk=gpu.pk)
         rows.update(state=GpuState.CLEANING, state_since=now, state_text=clean_text(why, 500))
-        host_history.add(gpu.host_id, "gpu_doubted", f"{_name(gpu)}: {why}", actor, now)
+        host_history.record(gpu.host_id, "gpu_doubted", f"{_name(gpu)}: {why}", actor, now)
 
 
 def release(gpu: Gpu, actor: str, now: datetime) -> None:
@@ -112,7 +114,9 @@ def evict(gpu: Gpu, actor: str, now: datetime) -> int:
     named = [[row["pid"], row["ticks"]] for row in gpu.holders if row.get("ticks")]
     if named:
         Gpu.objects.filter(pk=gpu.pk).update(evict=named, evict_by=actor[:150])
-        host_history.add(gpu.host_id, "gpu_evict", f"{_name(gpu)}: {holders_text(gpu.holders)}", actor, now)
+        host_history.record(
+            gpu.host_id, "gpu_evict", f"{_name(gpu)}: {holders_text(gpu.holders)}", actor, now
+        )
     return len(named)
 
 
@@ -161,7 +165,7 @@ def _keep_out(gpu: Gpu, holders: list[dict[str, Any]], why: str, now: datetime) 
     changes: dict[str, Any] = {"holders": holders, "state_text": text}
     if gpu.state != GpuState.QUARANTINED:
         changes |= {"state": GpuState.QUARANTINED, "state_since": now}
-        host_history.add(gpu.host_id, "gpu_quarantined", f"{_name(gpu)}: {text}", TRAINYARD, now)
+        host_history.record(gpu.host_id, "gpu_quarantined", f"{_name(gpu)}: {text}", TRAINYARD, now)
     Gpu.objects.filter(pk=gpu.pk).update(**changes)
 
 
@@ -169,7 +173,7 @@ def _free(gpu: Gpu, why: str, actor: str, now: datetime) -> None:
     Gpu.objects.filter(pk=gpu.pk).update(
         state=GpuState.OK, state_since=now, state_text="", holders=[], evict=[], evict_by=""
     )
-    host_history.add(gpu.host_id, "gpu_free", f"{_name(gpu)}: {why}", actor, now)
+    host_history.record(gpu.host_id, "gpu_free", f"{_name(gpu)}: {why}", actor, now)
 
 
 def _name(gpu: Gpu) -> str:

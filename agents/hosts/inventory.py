@@ -47,11 +47,11 @@ def _keep_gpus(host_id: int, devices: Sequence[probe.Device], now: datetime) -> 
 def _note_missing(host_id: int, uuids: Sequence[str], now: datetime) -> None:
     """A card that fell off its bus, wants a reset or was taken out is out of use until it is listed again."""
     for gpu in Gpu.objects.filter(host_id=host_id, present=True).exclude(uuid__in=uuids):
-        host_history.add(
+        host_history.record(
             host_id, "gpu_missing", f"{gpu_name(gpu)} cannot be used any more.", "trainyard", now
         )
     for gpu in Gpu.objects.filter(host_id=host_id, present=False, uuid__in=uuids):
-        host_history.add(host_id, "gpu_back", f"{gpu_name(gpu)} can be used again.", "trainyard", now)
+        host_history.record(host_id, "gpu_back", f"{gpu_name(gpu)} can be used again.", "trainyard", now)
     Gpu.objects.filter(host_id=host_id).exclude(uuid__in=uuids).update(present=False)
 
 
@@ -71,11 +71,11 @@ def _note_moves(host_id: int, uuids: Sequence[str], now: datetime) -> None:
     """A row moves with its device; that it was elsewhere before stays in the books of both."""
     moved = Gpu.objects.filter(uuid__in=uuids).exclude(host_id=host_id).select_related("host")
     for gpu in moved:
-        host_history.add(
+        host_history.record(
             gpu.host_id, "gpu_left", f"{gpu.uuid} was found in another machine.", "trainyard", now
         )
         came = f"{gpu.uuid} came from host {gpu.host.name} (added {gpu.host.created_at:%Y-%m-%d})."
-        host_history.add(host_id, "gpu_came", came, "trainyard", now)
+        host_history.record(host_id, "gpu_came", came, "trainyard", now)
 
 
 def _columns(host_id: int, device: probe.Device) -> dict[str, object]:

@@ -61,7 +61,7 @@ def check_mark(host: Host, mark: int, seal: str, now: datetime) -> int:
     late = bool(host.mark) and mark > host.mark + SLACK_S
     if not seals.is_seal_of_mark(SealOwner.of(host), mark, seal):
         if late:
-            host_history.add_once_a_day(
+            host_history.record_once_a_day(
                 host.pk, FORGED_MARK, NOT_OURS.format(there=_told(mark)), "trainyard", now
             )
         return host.mark

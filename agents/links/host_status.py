@@ -20,7 +20,7 @@ def record_greeting(host_id: int, token: int, hello: Hello, now: datetime) -> bo
     mark = recovery.check_mark(host, hello.mark, hello.seal, now)
     rebooted = bool(host.boot_id) and host.boot_id != hello.boot_id
     if rebooted:
-        host_history.add(host_id, "rebooted", f"boot {hello.boot_id}", "trainyard", now)
+        host_history.record(host_id, "rebooted", f"boot {hello.boot_id}", "trainyard", now)
     Host.every.filter(pk=host_id).update(
         seen_at=now,
         boot_id=hello.boot_id,

@@ -113,12 +113,12 @@ def _doubt(host: Host, doubted: Sequence[tuple[str, StrayRun, Proof]], now: date
         words = (
             f"It has the run {run}, of which the database knows nothing, and {WHY[proof]}. It is left alone."
         )
-        host_history.add(host.pk, "unknown_run", words, TRAINYARD, now)
+        host_history.record(host.pk, "unknown_run", words, TRAINYARD, now)
     if len(doubted) > room:
         words = (
             f"It has more than {MAX_DOUBTED} unknown runs that are not under our seal. No more are listed."
         )
-        host_history.add_once_a_day(host.pk, "unknown_runs", words, TRAINYARD, now)
+        host_history.record_once_a_day(host.pk, "unknown_runs", words, TRAINYARD, now)
 
 
 def shown(host: Host) -> QuerySet[Stray]:

@@ -42,6 +42,8 @@ POISON_REST = timedelta(minutes=1)
 SOON = timedelta(seconds=1)
 # A job that waits is first looked at after this: its deadlines are known then.
 QUEUED_LOOK = timedelta(seconds=5)
+# The kind of the line in the history of a host that an unreachable run of a job was left on when the job ended.
+JOB_ENDED = "job_ended"
 
 _left = UpdateStatement(lambda: Run.objects.filter(pk=Parameter("run")), "silent_since")
 _stop = UpdateStatement(
@@ -345,7 +347,7 @@ def _write_left(changes: Changes) -> None:
         _left(run=left.run, silent_since=left.since)
     for host, jobs in sorted(changes.unproved.items()):
         words = f"Ended without this host's proof: {some(jobs)}. What may still live here is stopped when it answers."
-        host_history.add(host, host_history.JOB_ENDED, words, host_history.TRAINYARD, changes.now)
+        host_history.record(host, JOB_ENDED, words, host_history.TRAINYARD, changes.now, limited=False)
 
 
 def some(names: Sequence[str]) -> str:

@@ -40,7 +40,7 @@ def cordon(host: Host, message: str, actor: str, now: datetime) -> None:
             cordon_message=_message(message),
         )
         _note(row, "cordon", actor, now)
-        host_history.add(row.pk, "cordoned", message or "Closed to new jobs.", actor, now)
+        host_history.record(row.pk, "cordoned", message or "Closed to new jobs.", actor, now)
         _tell(row)
 
 
@@ -64,7 +64,7 @@ def uncordon(host: Host, actor: str, now: datetime) -> None:
         )
         _note(row, "uncordon", actor, now)
         _stays(row, now)
-        host_history.add(row.pk, "uncordoned", "Open to jobs again.", actor, now)
+        host_history.record(row.pk, "uncordoned", "Open to jobs again.", actor, now)
         _tell(row)
 
 
@@ -93,7 +93,7 @@ def drain(host: Host, message: str, until: datetime | None, force: bool, actor: 
         )
         _note(row, "drain", actor, now)
         by_when = f" until {until:%Y-%m-%d %H:%M:%S %Z}{', then by force' if force else ''}" if until else ""
-        host_history.add(row.pk, "draining", f"{message or 'To be emptied.'}{by_when}", actor, now)
+        host_history.record(row.pk, "draining", f"{message or 'To be emptied.'}{by_when}", actor, now)
         hints.jobs(lost_hosts.mark_jobs_of(row.pk, now))
         _tell(row)
 
@@ -119,7 +119,7 @@ def set_pid_namespaces(host: Host, in_namespaces: bool, actor: str, now: datetim
             if in_namespaces
             else "New runs get no PID namespaces."
         )
-        host_history.add(row.pk, "contained", words, actor, now)
+        host_history.record(row.pk, "contained", words, actor, now)
         _tell(row)
 
 
@@ -155,7 +155,7 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
             actor, "host.declare_gone", "host", row.name, {"status": row.status}, {"runs_given_up": runs}, now
         )
         since = f"{row.status_since:%Y-%m-%d %H:%M:%S %Z}"
-        host_history.add(
+        host_history.record(
             row.pk, "declared_gone", f"Not heard of since {since}; {runs} runs are given up.", actor, now
         )
         advance(sorted(jobs), clock)

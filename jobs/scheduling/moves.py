@@ -207,7 +207,7 @@ def _note_empty(now: datetime) -> None:
     empty = Host.objects.filter(drain_at__isnull=False, drained_at=None).exclude(pk__in=held)
     for host in empty.order_by("pk"):
         if Host.objects.filter(pk=host.pk, drained_at=None, drain_at=host.drain_at).update(drained_at=now):
-            host_history.add(host.pk, "drained", "Nothing runs here any more.", TRAINYARD, now)
+            host_history.record(host.pk, "drained", "Nothing runs here any more.", TRAINYARD, now)
             announce.hints(["hosts", f"host:{host.pk}"])
 
 
@@ -218,5 +218,5 @@ def _welcome_back(now: datetime) -> None:
     for host in back.order_by("pk"):
         Host.objects.filter(pk=host.pk).update(gone_at=None, gone_by="")
         words = "It answers, and nothing of what was given up lives there. It is in service again."
-        host_history.add(host.pk, "back", words, TRAINYARD, now)
+        host_history.record(host.pk, "back", words, TRAINYARD, now)
         announce.hints(["hosts", f"host:{host.pk}"])

@@ -11,6 +11,7 @@ from agents.hosts import gpu_quarantine, host_history
 from agents.infra.refusals import Refused
 from agents.links.control_plane import Arrival, Fact
 from agents.models import Gpu, Host, HostEvent, HostStatus
+from jobs.lifecycle.advance import JOB_ENDED
 from jobs.lifecycle.snapshot import spec_of
 from jobs.maintenance import gpus as service
 from jobs.models import GpuClaim, Run, Transition
@@ -180,20 +181,18 @@ def test_a_host_cannot_forge_an_answer_to_an_admin_nor_fill_its_book(host):
     gpu_quarantine.record_eviction(host.row.pk, 7, {"gpu": "GPU-h1-0", "words": ["PID 1 was killed"]}, now)
     assert not HostEvent.objects.exists()
     for _ in range(3 * host_history.MAX_A_MINUTE):
-        host_history.add(host.row.pk, "gpu_free", "again", "trainyard", now)
-    host_history.add(host.row.pk, "cordoned", "a person says so", "root", now)
+        host_history.record(host.row.pk, "gpu_free", "again", "trainyard", now)
+    host_history.record(host.row.pk, "cordoned", "a person says so", "root", now)
     kinds = list(HostEvent.objects.order_by("id").values_list("kind", flat=True))
     assert kinds == ["gpu_free"] * (host_history.MAX_A_MINUTE - 1) + ["more", "cordoned"]
-    for number in range(
-        2 * host_history.MAX_A_MINUTE
-    ):  # but these are relied on: no flood of others keeps them out
-        assert host_history.set_status(
-            host.row.pk, [HostStatus.UNREACHABLE, HostStatus.UP][number % 2], "", now
-        )
-        host_history.add(
-            host.row.pk, host_history.JOB_ENDED, "Ended without its proof.", host_history.TRAINYARD, now
+    # Others rely on these lines: no flood of other lines keeps them out.
+    for number in range(2 * host_history.MAX_A_MINUTE):
+        status = [HostStatus.UNREACHABLE, HostStatus.UP][number % 2]
+        assert host_history.set_status(host.row.pk, status, "", now)
+        host_history.record(
+            host.row.pk, JOB_ENDED, "Ended without its proof.", host_history.TRAINYARD, now, limited=False
         )
     assert HostEvent.objects.filter(kind__in=(HostStatus.UNREACHABLE, HostStatus.UP)).count() == number + 1
-    assert HostEvent.objects.filter(kind=host_history.JOB_ENDED).count() == number + 1
-    host_history.add(host.row.pk, "gpu_free", "later", "trainyard", now + timedelta(minutes=1))
+    assert HostEvent.objects.filter(kind=JOB_ENDED).count() == number + 1
+    host_history.record(host.row.pk, "gpu_free", "later", "trainyard", now + timedelta(minutes=1))
     assert HostEvent.objects.latest("id").text == "later"
