@@ -1,8 +1,8 @@
 """Lines of a job's history, made from what was decided. Whoever decides writes them, in the same transaction.
 
-A reason to wait is told anew on each pass in which its words change; history gets a line only when it has become
-another *kind* of reason, and not more often than once in a while, so that a job that waits for a month has a
-history that can be read.
+The text of why a job waits is written to the job at each pass in which it changes. History gets a line only when the
+*reason* (wait_reasons.py) is another one, and at most one line in five minutes, so that people can read the history of
+a job that waits for a month.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jobs.rules.lifecycle.flags import flag_events
 from jobs.rules.lifecycle.history_kinds import HistoryKind
 from jobs.rules.lifecycle.plan import TRAINYARD, HistoryEvent, Plan
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState
-from jobs.rules.scheduling.wait_reasons import QUOTA, wait_kind
+from jobs.rules.scheduling.wait_reasons import OF_QUOTA, Wait
 
 WAITS_APART = timedelta(minutes=5)
 
@@ -97,45 +97,45 @@ def of_placement(job: Job, chairs: Sequence[Assignment], now: datetime) -> list[
     ]
 
 
-def of_waiting(reasons: Mapping[str, Sequence[int]], now: datetime) -> list[Transition]:
-    """The jobs that wait for another kind of reason than history says. `reasons`: the new words, and whose they are."""
-    told = {pk: why for why, ids in reasons.items() for pk in ids}
+def of_waiting(waits: Mapping[int, Wait], now: datetime) -> list[Transition]:
+    """Lines for the jobs that wait for another reason than history says. `waits`: by job."""
     attempts = dict(
-        Job.every.filter(pk__in=told, state=JobState.QUEUED).order_by().values_list("pk", "attempt")
+        Job.every.filter(pk__in=waits, state=JobState.QUEUED).order_by().values_list("pk", "attempt")
     )
     last = _last_waits(attempts)
     return [
-        _wait_line(pk, attempt, told[pk], now)
+        _wait_line(pk, attempt, waits[pk], now)
         for pk, attempt in attempts.items()
-        if _is_news(last.get((pk, attempt)), told[pk], now)
+        if _is_news(last.get((pk, attempt)), waits[pk], now)
     ]
 
 
-def _is_news(last: tuple[str, datetime] | None, why: str, now: datetime) -> bool:
+def _is_news(last: tuple[str, datetime] | None, wait: Wait, now: datetime) -> bool:
     if last is None:
         return True
-    words, at = last
-    return wait_kind(words) != wait_kind(why) and now - at >= WAITS_APART
+    reason, at = last
+    return reason != wait.reason and now - at >= WAITS_APART
 
 
 def _last_waits(ids: Collection[int]) -> dict[tuple[int, int], tuple[str, datetime]]:
-    """By job and attempt, what history said last about its waiting."""
+    """By job and attempt, the reason of the last line about its waiting, and when that was written."""
     rows = Transition.objects.filter(job__in=ids, subject=history_kinds.WAITING).order_by("pk")
     return {
-        (job, attempt): (cause, at)
-        for job, attempt, cause, at in rows.values_list("job", "attempt", "cause", "at")
+        (job, attempt): (reason, at)
+        for job, attempt, reason, at in rows.values_list("job", "attempt", "wait_reason", "at")
     }
 
 
-def _wait_line(job_id: int, attempt: int, why: str, now: datetime) -> Transition:
+def _wait_line(job_id: int, attempt: int, wait: Wait, now: datetime) -> Transition:
     return Transition(
         job_id=job_id,
         at=now,
-        kind=HistoryKind.QUOTA if wait_kind(why) == QUOTA else HistoryKind.WAIT,
+        kind=HistoryKind.QUOTA if wait.reason in OF_QUOTA else HistoryKind.WAIT,
         subject=history_kinds.WAITING,
+        wait_reason=wait.reason,
         from_state=JobState.QUEUED,
         to_state=JobState.QUEUED,
         attempt=attempt,
-        cause=why,
+        cause=wait.text,
         actor=TRAINYARD,
     )

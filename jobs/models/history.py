@@ -20,13 +20,23 @@ class Transition(models.Model):
         null=True, blank=True, help_text="how far the host's clock was ahead of ours then"
     )
     kind = models.CharField(
-        max_length=16, default=HistoryKind.STATE, db_default="state", help_text="rules.kinds.Kind"
+        max_length=16,
+        default=HistoryKind.STATE,
+        db_default="state",
+        help_text="history_kinds.HistoryKind",
     )
     subject = models.CharField(
         max_length=80, help_text="job (its state), a replica's name, or wait, flag, notice (beside the state)"
     )
     run = models.CharField(
         max_length=80, blank=True, default="", db_default="", help_text="the run that it is about"
+    )
+    wait_reason = models.CharField(
+        max_length=24,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="of a line that says why the job waits: rules.scheduling.wait_reasons.WaitReason",
     )
     from_state = models.CharField(max_length=16, blank=True)
     to_state = models.CharField(max_length=16)

@@ -21,6 +21,7 @@ from jobs.rules.scheduling import resource_requests, topology
 from jobs.rules.scheduling.order import priority_of
 from jobs.rules.scheduling.placement import GpuView, HostView, ReplicaRequest, needs_text, never_fits
 from jobs.rules.scheduling.views import Topology
+from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.machine_types import NO_TYPES, Needs, Types, needs
 
@@ -103,9 +104,11 @@ class LocationCapacity:
         closed = self.closed.get(self.location(named))
         return f"{text} {closed}" if closed else text
 
-    def why_none(self, text: str) -> str:
+    def why_none(self, text: str) -> Wait:
         """The same where no host takes anything."""
-        return " ".join([text, *self.closed.values()]) if self.in_service else NO_HOST
+        if not self.in_service:
+            return Wait(WaitReason.NO_HOST, NO_HOST)
+        return Wait(WaitReason.NO_HOST_UP, " ".join([text, *self.closed.values()]))
 
 
 @dataclass(frozen=True, slots=True)

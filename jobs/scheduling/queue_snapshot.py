@@ -18,6 +18,7 @@ from jobs.rules.scheduling import resource_requests
 from jobs.rules.scheduling.order import WaitingJob
 from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S
 from jobs.rules.scheduling.running_jobs import HostClaim, RunningJob
+from jobs.rules.scheduling.wait_reasons import Wait
 from jobs.scheduling import capacity
 from jobs.scheduling.capacity import LocationCapacity
 
@@ -154,11 +155,11 @@ def _claim(run: ClaimHolder, kinds: Mapping[str, str]) -> HostClaim:
 
 
 def changed_reasons(
-    found: WaitingQueue, reasons: Mapping[int, str], starts: Mapping[int, float]
+    found: WaitingQueue, waits: Mapping[int, Wait], starts: Mapping[int, float]
 ) -> Iterator[int]:
     """The jobs to which something else is to be told than before."""
-    for pk, why in reasons.items():
+    for pk, wait in waits.items():
         reason, earliest = found.told[pk]
         start = starts.get(pk)
-        if reason != why or (earliest.timestamp() if earliest else None) != start:
+        if reason != wait.text or (earliest.timestamp() if earliest else None) != start:
             yield pk

@@ -34,6 +34,7 @@ from jobs.rules.lifecycle.states import JobState, ReplicaState
 from jobs.rules.scheduling.order import WaitingJob
 from jobs.rules.scheduling.policy import ClusterView, QueueDecision, decide_queue
 from jobs.rules.scheduling.views import Placement
+from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.scheduling import capacity, moves, queue_snapshot
 from jobs.scheduling.capacity import LocationCapacity
@@ -46,7 +47,9 @@ MAX_TOLD = 2_000
 MAX_AT_ONCE = 500
 SHORT_QUEUE = 100
 REST_PER_JOB, MAX_REST = timedelta(milliseconds=5), timedelta(seconds=30)
-OUR_FAULT = "Its place could not be prepared, by a fault of Trainyard. The server's log says more."
+OUR_FAULT = Wait(
+    WaitReason.FAULT, "Its place could not be prepared, by a fault of Trainyard. The server's log says more."
+)
 NONE_UP = "No host is up: those in service do not answer, are being checked, or are closed to new jobs."
 
 _questions = SelectStatement(
@@ -161,7 +164,7 @@ def _pass(now: datetime) -> Pass:
     queue = queue_snapshot.read_queue(here, now)
     if not here.views:
         why = here.why_none(NONE_UP)
-        _tell(done, queue, QueueDecision(reasons={each.job: why for each in queue.waiting}), now)
+        _tell(done, queue, QueueDecision(waits={each.job: why for each in queue.waiting}), now)
         return done
     occupied = queue_snapshot.read_running(held, here.kinds, now)
     served = decide_queue(
@@ -191,10 +194,16 @@ def _pass(now: datetime) -> Pass:
 def _add_what_is_closed(
     here: LocationCapacity, queue: queue_snapshot.WaitingQueue, served: QueueDecision
 ) -> None:
+    # Thousands of jobs share a few answers.
+    added: dict[tuple[Wait, str], Wait] = {}
     for each in queue.waiting:
-        why = served.reasons.get(each.job)
-        if why is not None and each.job not in served.over_quota:
-            served.reasons[each.job] = here.why(why, each.location)
+        wait = served.waits.get(each.job)
+        if wait is None or each.job in served.over_quota:
+            continue
+        key = (wait, each.location)
+        if key not in added:
+            added[key] = wait._replace(text=here.why(wait.text, each.location))
+        served.waits[each.job] = added[key]
 
 
 def _locked(
@@ -245,7 +254,7 @@ def _seat_alone(
         raise
     except Exception as problem:
         faulty_jobs.set_aside(each.job, problem, "Job %s cannot be given its place, and waits.", now)
-        served.reasons[each.job.pk] = OUR_FAULT
+        served.waits[each.job.pk] = OUR_FAULT
         done.refused.add(each.job.pk)
 
 
@@ -295,7 +304,7 @@ def _stop_clocks(queue: queue_snapshot.WaitingQueue, served: QueueDecision, now:
     begin = (served.over_quota & queue.limited) - queue.paused.keys()
     if begin:
         waiting.filter(pk__in=begin, quota_since=None).update(quota_since=now)
-    go_on = [pk for pk in sorted(queue.paused) if pk in served.reasons and pk not in served.over_quota]
+    go_on = [pk for pk in sorted(queue.paused) if pk in served.waits and pk not in served.over_quota]
     for first in range(0, len(go_on), MAX_AT_ONCE):
         ids = go_on[first : first + MAX_AT_ONCE]
         stood = [(pk, max((now - queue.paused[pk]).total_seconds(), 0.0)) for pk in ids]
@@ -314,20 +323,20 @@ def _named(job: Job, to: Job) -> str:
 
 def _tell(done: Pass, queue: queue_snapshot.WaitingQueue, served: QueueDecision, now: datetime) -> None:
     """Words are written only where they changed, so that a long queue costs nothing while it waits."""
-    changed = list(queue_snapshot.changed_reasons(queue, served.reasons, served.starts))
+    changed = list(queue_snapshot.changed_reasons(queue, served.waits, served.starts))
     done.more |= len(changed) > MAX_TOLD
-    reasons: dict[tuple[str, float | None], list[int]] = defaultdict(list)
+    waits: dict[tuple[Wait, float | None], list[int]] = defaultdict(list)
     for pk in changed[:MAX_TOLD]:
-        reasons[served.reasons[pk], served.starts.get(pk)].append(pk)
-    words: dict[str, list[int]] = defaultdict(list)
-    for (why, at), ids in reasons.items():
-        words[why] += ids
+        waits[served.waits[pk], served.starts.get(pk)].append(pk)
+    told: dict[int, Wait] = {}
+    for (wait, at), ids in waits.items():
+        told.update(dict.fromkeys(ids, wait))
         Job.every.filter(pk__in=ids, state=JobState.QUEUED).update(
-            reason=why,
+            reason=wait.text,
             earliest_start_at=None if at is None else datetime.fromtimestamp(at, UTC),
             version=F("version") + 1,
             updated_at=now,
         )
         announce.hints(f"job:{pk}" for pk in ids)
-    if words:
-        Transition.objects.bulk_create(job_history.of_waiting(words, now))
+    if told:
+        Transition.objects.bulk_create(job_history.of_waiting(told, now))

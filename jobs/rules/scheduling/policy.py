@@ -30,9 +30,13 @@ from jobs.rules.scheduling.quota_reservations import QuotaReservations
 from jobs.rules.scheduling.running_jobs import HostClaim, RunningJob, RunningJobs
 from jobs.rules.scheduling.time_text import moment_text, whole_minute
 from jobs.rules.scheduling.views import HostView, Placement
+from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
 
-BEHIND = "Waits for its turn: earlier jobs wait for the same hosts."
-KEPT = "Waits for its turn: what it needs of the quota is kept for an earlier job."
+BEHIND = Wait(WaitReason.TURN, "Waits for its turn: earlier jobs wait for the same hosts.")
+KEPT = Wait(
+    WaitReason.QUOTA_RESERVED,
+    "Waits for its turn: what it needs of the quota is kept for an earlier job.",
+)
 MAKING_ROOM = "Its place is being made free"
 # How far from the ports of one attempt those of the next are tried: a stranger may have taken a row of them.
 PORTS_APART = 101
@@ -74,7 +78,7 @@ class QueueDecision:
     """The decision. `starts`: when a job starts at the latest, where that is known. `more`: decide again at once."""
 
     placed: list[tuple[WaitingJob, tuple[Placement, ...]]] = field(default_factory=list)
-    reasons: dict[int, str] = field(default_factory=dict)
+    waits: dict[int, Wait] = field(default_factory=dict)
     starts: dict[int, float] = field(default_factory=dict)
     preempted: list[Preemption] = field(default_factory=list)
     reserved: list[Reservation] = field(default_factory=list)
@@ -145,7 +149,7 @@ class _QuotaMemory:
         self.limited = frozenset(kind for each in limits for kind in each.gpus)
         self.within: set[_RequestMemory] = set()
         # What a project holds only grows within a pass: a refusal holds until its end.
-        self.over: dict[_RequestMemory, str] = {}
+        self.over: dict[_RequestMemory, Wait] = {}
 
     def unlimited(self, want: _RequestMemory) -> bool:
         return self.free and self.limited.isdisjoint(want.read.kinds)
@@ -179,8 +183,8 @@ class _QueueDecider:
         purse = self.purses.get((project, owner)) or self._purse(project, owner)
         if want not in purse.within and not purse.unlimited(want):
             why = self._over_quota(purse, want)
-            if why:
-                self.served.reasons[job] = why
+            if why is not None:
+                self.served.waits[job] = why
                 self.served.over_quota.add(job)
                 return
         ends = self.now + timeout_s + AFTER_TIMEOUT_S
@@ -188,15 +192,15 @@ class _QueueDecider:
         # How many of the reservations it would outlive.
         outlives = bisect_left(area.moments, ends)
         if want in area.full[outlives]:
-            self.served.reasons[job] = BEHIND
+            self.served.waits[job] = BEHIND
             return
         if self.pledges.kept(project, purse.owner, want.read.gpus, ends):
-            self.served.reasons[job] = KEPT
+            self.served.waits[job] = KEPT
             self.served.over_quota.add(job)
             return
         blocked = self._place(each, want, ends, backfill=bool(area.moments) and not outlives)
         if blocked is not None:
-            self.served.reasons[job] = blocked
+            self.served.waits[job] = blocked
             area.full[bisect_left(area.moments, ends)].add(want)
 
     def _want(self, asked: str) -> _RequestMemory:
@@ -220,19 +224,19 @@ class _QueueDecider:
         area = want.areas[location] = self.areas[key]
         return area
 
-    def _over_quota(self, purse: _QuotaMemory, want: _RequestMemory) -> str:
+    def _over_quota(self, purse: _QuotaMemory, want: _RequestMemory) -> Wait | None:
         if want in purse.over:
             return purse.over[want]
         gpus = want.read.gpus
         why = self.book.refusal(purse.project, purse.owner, gpus)
         if why is None:
             purse.within.add(want)
-            return ""
+            return None
         self.pledges.wait(purse.project, purse.owner, gpus)
-        purse.over[want] = f"Waits for quota: {why}."
+        purse.over[want] = Wait(WaitReason.QUOTA, f"Waits for quota: {why}.")
         return purse.over[want]
 
-    def _place(self, each: WaitingJob, want: _RequestMemory, ends: float, backfill: bool) -> str | None:
+    def _place(self, each: WaitingJob, want: _RequestMemory, ends: float, backfill: bool) -> Wait | None:
         """None when it has its place, else why it has none."""
         wanted = want.read
         spread = each.job + PORTS_APART * each.attempt
@@ -258,7 +262,7 @@ class _QueueDecider:
 
     # -- blocked --
 
-    def _blocked(self, each: WaitingJob, want: _RequestMemory, ends: float) -> str:
+    def _blocked(self, each: WaitingJob, want: _RequestMemory, ends: float) -> Wait:
         family = (each.location, want.read.kinds)
         first = family not in self.families
         wants = {(each.location, kind) for kind in want.read.kinds or ("",)}
@@ -280,13 +284,12 @@ class _QueueDecider:
             soon = kept is not None and self._soon(kept, there)
         if not soon:
             self.stuck |= wants
-        lacking = self.placer.why(want.read.each(), each.location) if first or soon else BEHIND
         if kept is None or not (first or soon):
             self._not_known(area, family, first)
-            return lacking
+            return self._lacking(each, want) if first else BEHIND
         self.families.add(family)
         self._keep(each, want, kept)
-        return self._explained(lacking, kept, soon)
+        return self._explained(self._lacking(each, want), kept, soon)
 
     def _time_behind(self) -> bool:
         return self.work < MAX_WORK_BEHIND and self.looks_behind < MAX_LOOKS_BEHIND
@@ -361,16 +364,20 @@ class _QueueDecider:
             for one in there
         )
 
-    def _explained(self, lacking: str, kept: Reservation, soon: bool) -> str:
-        text = lacking.removesuffix(".")
+    def _lacking(self, each: WaitingJob, want: _RequestMemory) -> Wait:
+        return Wait(WaitReason.CAPACITY, self.placer.why(want.read.each(), each.location))
+
+    def _explained(self, lacking: Wait, kept: Reservation, soon: bool) -> Wait:
+        text = lacking.text.removesuffix(".")
         hosts = f"{kept.open_now} {'host has' if kept.open_now == 1 else 'hosts have'} room now"
         if soon:
-            return f"{text}; {hosts}. {MAKING_ROOM}: others are being stopped."
+            stopping = f"{text}; {hosts}. {MAKING_ROOM}: others are being stopped."
+            return Wait(WaitReason.MAKING_ROOM, stopping)
         names = [self.names[host] for host in kept.last]
         if not names:
-            return f"{text}; {hosts}."
+            return lacking._replace(text=f"{text}; {hosts}.")
         more = len(names) - NAMED_HOSTS
         told = ", ".join(names[:NAMED_HOSTS]) + (f" and {more} more" if more > 0 else "")
         frees = "frees" if len(names) == 1 else "free"
         at = moment_text(kept.at, self.now)
-        return f"{text}; {hosts}; {told} {frees} by {at}."
+        return lacking._replace(text=f"{text}; {hosts}; {told} {frees} by {at}.")

@@ -1,23 +1,32 @@
-"""Which kind of reason a job waits for, read from the words that the scheduler gave it.
+"""Why a job waits. The decider that makes a job wait names the reason; nothing reads it out of the text.
 
-Two sentences that differ in numbers and names only ("3 hosts free", "2 hosts free") are the same kind.
+The text holds numbers and names that change from pass to pass, and words of an admin, such as the message of a cordon.
+History writes a new line only when the *reason* changes (job_history.py).
 """
 
 from __future__ import annotations
 
-import re
-
-QUOTA = "quota"
-_QUOTA = re.compile(
-    r"\bquota\b|\b(?:project|member|user) \S+ (?:uses|runs|has)\b|\bGPU-hours\b", re.IGNORECASE
-)
-# What stands for a number, a time, a machine, a model or a place: anything with a digit, a dash or an underscore in it.
-_NAMES = re.compile(r"\S*[\d_-]\S*")
+from enum import StrEnum
+from typing import NamedTuple
 
 
-def wait_kind(reason: str) -> str:
-    """`quota`, or the sentence without what changes from pass to pass."""
-    if _QUOTA.search(reason):
-        return QUOTA
-    words = _NAMES.sub("#", reason.split(";")[0])
-    return re.sub(r"[^a-z# ]+", "", words.lower()).strip()[:200]
+class WaitReason(StrEnum):
+    QUOTA = "quota"  # the project or its member is over quota
+    QUOTA_RESERVED = "quota_reserved"  # what the job needs of the quota is kept for an earlier job
+    CAPACITY = "capacity"  # no host has room for the job now
+    TURN = "turn"  # earlier jobs wait for the same hosts
+    MAKING_ROOM = "making_room"  # SPOT jobs are being stopped for the job
+    NO_HOST_UP = "no_host_up"  # no host takes anything now
+    NO_HOST = "no_host"  # no host is in service
+    FAULT = "fault"  # Trainyard itself failed to start the job
+
+
+# The reasons that are the kind `quota` in history: time spent so does not count as waiting for capacity either.
+OF_QUOTA = frozenset({WaitReason.QUOTA, WaitReason.QUOTA_RESERVED})
+
+
+class Wait(NamedTuple):
+    """Why one job waits: the reason, and the sentence that people read."""
+
+    reason: WaitReason
+    text: str

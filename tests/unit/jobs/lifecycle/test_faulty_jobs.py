@@ -41,7 +41,7 @@ def test_it_rests_longer_each_time_and_is_told_of_once(add_host, submit, poison,
     job, other = submit({**spec(), "displayName": "poison"}, place=False), submit(spec(), place=False)
     now = timezone.now()
     scheduler.schedule(now)
-    assert (state_of(job), job.reason) == ("QUEUED", scheduler.OUR_FAULT)
+    assert (state_of(job), job.reason) == ("QUEUED", scheduler.OUR_FAULT.text)
     assert state_of(other) == "PENDING", "the place that it could not take is given away"
     assert minutes(job.rests_until - now) == 1
     add_host("h2")

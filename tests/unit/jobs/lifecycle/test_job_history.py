@@ -12,7 +12,7 @@ from agents.models import Host, HostStatus
 from jobs.lifecycle import job_history
 from jobs.lifecycle.advance import advance
 from jobs.models import Transition
-from jobs.rules.scheduling.wait_reasons import wait_kind
+from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
 from tests.unit.jobs.conftest import gang, pool_of
 from tests.unit.jobs.paper import settle
 
@@ -56,35 +56,55 @@ def test_a_flag_is_told_when_it_comes_and_when_it_goes(add_host, desk, submit):
     assert "No answer from h1" in flags[0].cause
 
 
-def test_a_long_wait_has_a_line_for_each_kind_of_reason_only(submit):
-    job, now = submit(place=False), timezone.now()
-    words = {
-        0: "needs 8 GPUs in lab-a; 3 hosts free",
-        10: "needs 8 GPUs in lab-b; 2 hosts free",  # other numbers and names only
-        11: "project default uses 2 of 2 NVIDIA_L4",
-        12: "needs 8 GPUs in lab-a; 3 hosts free",  # another kind again, but too soon after the one before
-        20: "needs 8 GPUs in lab-a; 1 host free",
-    }
-    for minute, why in words.items():
-        Transition.objects.bulk_create(
-            job_history.of_waiting({why: [job.pk]}, now + timedelta(minutes=minute))
-        )
+def told_at(job, *waits):
+    """What history says after these waits, each so many minutes after now."""
+    now = timezone.now()
+    for minute, reason, text in waits:
+        lines = job_history.of_waiting({job.pk: Wait(reason, text)}, now + timedelta(minutes=minute))
+        Transition.objects.bulk_create(lines)
     told = Transition.objects.filter(job=job, subject="wait").order_by("pk")
-    assert [(row.kind, row.cause) for row in told] == [
-        ("wait", words[0]),
-        ("quota", words[11]),
-        ("wait", words[20]),
+    return [(row.kind, row.wait_reason, row.cause) for row in told]
+
+
+def test_a_long_wait_has_a_line_for_each_kind_of_reason_only(submit):
+    assert told_at(
+        submit(place=False),
+        (0, WaitReason.CAPACITY, "needs 8 GPUs in lab-a; 3 hosts free"),
+        (10, WaitReason.CAPACITY, "needs 8 GPUs in lab-a; 2 hosts free"),  # the same reason, other numbers
+        (11, WaitReason.QUOTA, "project default uses 2 of 2 NVIDIA_L4"),
+        (
+            12,
+            WaitReason.CAPACITY,
+            "needs 8 GPUs in lab-a; 3 hosts free",
+        ),  # another reason again, but too soon
+        (20, WaitReason.CAPACITY, "needs 8 GPUs in lab-a; 1 host free"),
+    ) == [
+        ("wait", "capacity", "needs 8 GPUs in lab-a; 3 hosts free"),
+        ("quota", "quota", "project default uses 2 of 2 NVIDIA_L4"),
+        ("wait", "capacity", "needs 8 GPUs in lab-a; 1 host free"),
     ]
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("needs 4 × 8 H100 in lab-a; 3 hosts free", "needs 2 × 8 H100 in lab-a; gpu12 frees by 14:10", True),
-        ("project vision uses 16 of 16 H100", "project vision uses 15 of 16 H100", True),
-        ("Waits for its turn: earlier jobs wait for the same hosts.", "needs 4 × 8 H100 in lab-a", False),
-        ("project vision uses 16 of 16 H100", "needs 4 × 8 H100 in lab-a", False),
-    ],
-)
-def test_reasons_of_one_kind(one, other, same):
-    assert (wait_kind(one) == wait_kind(other)) is same
+@pytest.mark.parametrize("reason", WaitReason)
+def test_a_line_is_a_quota_line_only_if_the_decider_says_so(submit, reason):
+    """Whatever the text holds: an admin may write anything about a host, and people choose their projects' names."""
+    text = "Waits. gpu-03 is closed to new jobs by root: quota of project default uses all GPU-hours"
+    kind = "quota" if reason in (WaitReason.QUOTA, WaitReason.QUOTA_RESERVED) else "wait"
+    assert told_at(submit(place=False), (0, reason, text)) == [(kind, reason, text)]
+
+
+def test_the_message_of_a_cordon_makes_no_quota_line(add_host, submit):
+    """The job waits for capacity; that an admin wrote "quota" about a closed host changes nothing."""
+    add_host(gpus=1)
+    closed = add_host("h2", gpus=1)
+    Host.every.filter(pk=closed.row.pk).update(
+        cordoned=True, cordoned_by="root", cordon_message="no quota left in this rack"
+    )
+    running, waiting = (submit(gang(pool_of(gpus=1))) for _ in range(2))
+    assert (running.state, waiting.state) == ("PENDING", "QUEUED")
+    assert "no quota left in this rack" in waiting.reason
+    assert lines(waiting, "kind", "wait_reason")[1:] == [("wait", "capacity")]
+
+
+def test_every_reason_fits_its_column():
+    assert max(map(len, WaitReason)) <= Transition._meta.get_field("wait_reason").max_length

@@ -249,7 +249,7 @@ def test_the_time_that_a_job_may_wait_for_capacity_stands_still_while_it_waits_f
     assert look(1_000) == (0, None) and job.reason.startswith("Waits for quota")
     limit(Metric.GPUS, 2, L4)
     # From the first moment at which there was quota, 1,000 s after it was submitted.
-    assert look(1_000) == (0, 1_100) and job.reason == BEHIND
+    assert look(1_000) == (0, 1_100) and job.reason == BEHIND.text
     limit(Metric.GPUS, 1, L4)
     assert look(1_060) == (0, None)
     limit(Metric.GPUS, 2, L4)
@@ -285,7 +285,7 @@ def test_a_large_job_over_quota_is_not_passed_by_small_ones_that_would_stay(add_
     settle(desk, host)
     large, small = submit(spec(gpus=2)), submit(spec(gpus=1))
     assert large.reason == f"Waits for quota: project default uses 1 of 2 {L4}, and this job needs 2."
-    assert (small.state, small.reason) == ("QUEUED", KEPT)
+    assert (small.state, small.reason) == ("QUEUED", KEPT.text)
     short = spec(gpus=1)
     short["jobSpec"]["scheduling"] = {"timeout": "60s"}
     assert submit(short).state == "PENDING"

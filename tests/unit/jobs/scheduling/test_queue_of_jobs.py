@@ -67,7 +67,7 @@ def test_priority_goes_before_age(add_host, submit, bob):
     high = bob(labelled(spec(gpus=1), "high"), may_prioritize=True)
     pass_now()
     assert [state_of(job) for job in (high, normal, low)] == ["PENDING", "QUEUED", "QUEUED"]
-    assert normal.reason.startswith("Needs 1 x 1 NVIDIA_L4") and low.reason == BEHIND
+    assert normal.reason.startswith("Needs 1 x 1 NVIDIA_L4") and low.reason == BEHIND.text
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_short_job_passes_one_that_waits_and_is_told_of_and_a_long_one_does_no
     begins = Run.objects.get(job=running).created_at
     assert timedelta(seconds=3_600) < large.earliest_start_at - begins < timedelta(seconds=3_600 + 900)
     long, short = submit(timed(spec(gpus=1), 90_000)), submit(timed(spec(gpus=1), 600))
-    assert (long.state, long.reason, short.state) == ("QUEUED", BEHIND, "PENDING")
+    assert (long.state, long.reason, short.state) == ("QUEUED", BEHIND.text, "PENDING")
     version = large.version
     scheduler.schedule(timezone.now() + timedelta(seconds=40))
     large.refresh_from_db()

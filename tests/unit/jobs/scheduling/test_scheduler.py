@@ -77,7 +77,7 @@ def test_first_come_first_served_on_what_both_could_use(add_host, submit, desk):
     third = submit(spec(gpus=1))
     small = [submit() for _ in range(4)]
     assert [state_of(job) for job in (first, second, third)] == ["PENDING", "QUEUED", "QUEUED"]
-    assert third.reason == BEHIND and "2 NVIDIA_L4" in second.reason
+    assert third.reason == BEHIND.text and "2 NVIDIA_L4" in second.reason
     # The CPU host is of no use to them, so nobody waits for it; on the GPU host one CPU is left beside the second.
     assert [state_of(job) for job in small] == ["PENDING"] * 4
     assert [state_of(submit()) for _ in range(2)] == ["PENDING", "QUEUED"]
@@ -118,7 +118,7 @@ def test_many_jobs_are_placed_by_few_statements(add_host, submit, django_assert_
     with django_assert_max_num_queries(40):
         pass_now()
     assert [state_of(job) for job in jobs] == ["PENDING"] * 32 + ["QUEUED"] * 8
-    assert {job.reason for job in jobs[33:]} == {BEHIND}
+    assert {job.reason for job in jobs[33:]} == {BEHIND.text}
     assert Tick.objects.get(name="schedule").serial == 1
 
 

@@ -79,7 +79,7 @@ def test_no_host_and_no_quota_is_ever_exceeded_and_nothing_is_placed_in_part(yar
         asking.decode_request(each.asks).gpus.get(KIND, 0) for each, _ in served.placed if each.project == 1
     )
     assert yard.limit is None or mine == 0 or used[KIND] + mine <= yard.limit
-    told = set(served.reasons) | {each.job for each, _ in served.placed}
+    told = set(served.waits) | {each.job for each, _ in served.placed}
     assert told == set(yard.waiting), "everybody has a place or a reason"
 
 
@@ -96,9 +96,9 @@ def test_the_order_of_rows_changes_nothing(yard, waiting, dice):
     for each in (views, running, rows):
         dice.shuffle(each)
     again = decide_queue(replace(ground, hosts=views, running=running), rows, yard.book, yard.now)
-    assert (again.placed, again.reasons, again.starts, again.preempted) == (
+    assert (again.placed, again.waits, again.starts, again.preempted) == (
         once.placed,
-        once.reasons,
+        once.waits,
         once.starts,
         once.preempted,
     )
@@ -175,9 +175,9 @@ def test_a_short_job_passes_and_a_long_one_does_not():
         yard.submit(each)
     served = yard.step()
     assert {each.job for each, _ in served.placed} == {4, 5}
-    assert "gpu1 frees by" in served.reasons[2] and "1 host has room now" in served.reasons[2]
-    assert "at the latest" not in served.reasons[2], "the page says that beside it, from `starts`"
-    assert served.reasons[3] == BEHIND
+    assert "gpu1 frees by" in served.waits[2].text and "1 host has room now" in served.waits[2].text
+    assert "at the latest" not in served.waits[2].text, "the page says that beside it, from `starts`"
+    assert served.waits[3] == BEHIND
     assert served.reserved[0].at == NOW + 3_600 + AFTER_TIMEOUT_S <= served.starts[2]
 
 
@@ -295,7 +295,7 @@ def test_the_youngest_spot_job_makes_room_and_does_not_take_its_place_back():
     yard.submit(job(3, (1, 1)))
     served = yard.step()
     assert [(one.job, one.by) for one in served.preempted] == [(2, 3)]
-    assert "being made free" in served.reasons[3]
+    assert "being made free" in served.waits[3].text
     assert [each.job for each, _ in yard.step().placed] == [3] and set(yard.waiting) == {2}
 
 

@@ -93,7 +93,7 @@ def test_the_quota_of_a_reserved_start_is_not_given_away_behind_it():
     for each in (job(3, (1, 4)), job(4, (1, 1), timeout_s=9 * DAY), job(5, (1, 1), timeout_s=9 * DAY)):
         yard.submit(each)
     served = yard.decide()
-    assert [each.job for each, _ in served.placed] == [4] and served.reasons[5] == KEPT
+    assert [each.job for each, _ in served.placed] == [4] and served.waits[5] == KEPT
     assert served.reserved[0].job == 3 and 5 in served.over_quota
 
 
@@ -123,7 +123,7 @@ def test_a_full_person_keeps_nothing_from_the_others_of_the_project():
     bobs = job(23, (1, 4), timeout_s=9 * DAY, owner=2)
     served = decide_queue(ground, [mine, behind, short, bobs], book, NOW)
     assert [each.job for each, _ in served.placed] == [22, 23]
-    assert served.reasons[20].startswith("Waits for quota: alice uses 1 of 2") and served.reasons[21] == KEPT
+    assert served.waits[20].text.startswith("Waits for quota: alice uses 1 of 2") and served.waits[21] == KEPT
 
 
 @examples(20)
