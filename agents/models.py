@@ -70,22 +70,9 @@ class Host(models.Model):
     last_error = models.TextField(blank=True, help_text="the last SSH error, word for word")
     seen_at = models.DateTimeField(null=True, blank=True)
 
-    # What its admins want of it. A drained host is cordoned too. A host that was declared gone takes nothing, even
-    # when it answers again, until it has proved that nothing of what was given up there lives.
-    cordoned = models.BooleanField(default=False)
-    cordoned_at = models.DateTimeField(null=True, blank=True)
-    cordoned_by = models.CharField(max_length=150, blank=True)
-    cordon_message = models.CharField(max_length=500, blank=True)
-    drain_at = models.DateTimeField(null=True, blank=True, help_text="since when its replicas are to leave")
-    drain_until = models.DateTimeField(null=True, blank=True)
-    drain_force = models.BooleanField(default=False, help_text="what is left at drain_until is queued again")
-    drain_runs = models.PositiveIntegerField(default=0, help_text="how many runs it had at drain_at")
-    drained_at = models.DateTimeField(null=True, blank=True, help_text="when nothing ran there any more")
     pid_namespaces = models.BooleanField(
         default=False, help_text="each new run gets a PID namespace of its own"
     )
-    gone_at = models.DateTimeField(null=True, blank=True)
-    gone_by = models.CharField(max_length=150, blank=True)
 
     # What the probe and the runner's hello told.
     checklist = models.JSONField(default=list, help_text="[{name, ok: true|false|null, text, fix}]")

@@ -17,6 +17,7 @@ from agents.ssh import keys
 from agents.ssh.dial import DialError
 from console.commands import CommandRefused
 from console.runtime import database
+from jobs.lifecycle.host_maintenance import maintenance_of
 
 # A host with this many jump hosts before it is a mistake; each one offers a key of its own.
 MAX_KEYS = 9
@@ -89,14 +90,15 @@ def accept_keys(host: Host, words: argparse.Namespace, actor: str) -> None:
 def list_hosts(words: argparse.Namespace) -> int:
     """One line each: name, where, how it is, what it has. Tabs, so that cut(1) works."""
     database.prepare(timezone.now())
-    for host in Host.objects.select_related("location").prefetch_related("gpus"):
+    for host in Host.objects.select_related("location", "maintenance").prefetch_related("gpus"):
         gpus = sum(gpu.present for gpu in host.gpus.all())
         where = f"{host.user}@{host.address}:{host.port}"
         cells = (host.name, where, host.location.name, host.status, f"{host.cpus} CPUs", f"{gpus} GPUs")
-        closed = "cordoned" if host.cordoned else ""
-        if host.drain_at:
-            closed = "drained" if host.drained_at else "draining"
-        closed = "gone" if host.gone_at else closed
+        maintenance = maintenance_of(host)
+        closed = "cordoned" if maintenance.cordoned else ""
+        if maintenance.drain_at:
+            closed = "drained" if maintenance.drained_at else "draining"
+        closed = "gone" if maintenance.gone_at else closed
         print("\t".join((*cells, closed, plain(host.last_error))))
     return 0
 

@@ -14,7 +14,7 @@ from console.auth import access
 from console.presenters.hosts import host_list, host_page
 from console.presenters.jobs import job_list, job_page
 from console.presenters.jobs.timeline import TimelineFilter
-from jobs.models import GpuClaim, Job, Membership, Run, Stray, Transition
+from jobs.models import GpuClaim, HostMaintenance, Job, Membership, Run, Stray, Transition
 
 CHARTS_EVERY_S = 10
 
@@ -56,10 +56,10 @@ def hosts_stamp() -> str:
         "name",
         "status",
         "status_since",
-        "cordoned",
-        "cordon_message",
-        "drain_at",
-        "gone_at",
+        "maintenance__cordoned",
+        "maintenance__cordon_message",
+        "maintenance__drain_at",
+        "maintenance__gone_at",
         "location_id",
         "free_disk_mb",
         "cpus",
@@ -77,8 +77,9 @@ def hosts_live(user: User) -> str:
 
 
 def host_stamp(host_id: int) -> str:
-    """Everything of the row but what every contact changes."""
+    """Everything of the row and of its maintenance, but what every contact changes."""
     row: Mapping[str, object] = Host.every.filter(pk=host_id).values().first() or {}
+    maintenance = HostMaintenance.objects.filter(host=host_id).values().first()
     unseen = ("lease_", "due_", "seen_", "mark")
     shown = {name: value for name, value in row.items() if not name.startswith(unseen)}
     event = HostEvent.objects.filter(host_id=host_id).aggregate(Max("pk"))
@@ -88,11 +89,13 @@ def host_stamp(host_id: int) -> str:
     held = Run.objects.filter(host_id=host_id, released_at=None).values_list("pk", "phase")
     strays = Stray.objects.filter(host_id=host_id, dismissed_at=None)
     doubted = list(strays.values_list("pk", "phase", "stop_by"))
-    return _digest([shown, event, kept_out, sorted(held), doubted])
+    return _digest([shown, maintenance, event, kept_out, sorted(held), doubted])
 
 
 def host_live(user: User, host_id: int) -> str:
-    host = access.visible(user, Host.every.select_related("location").filter(pk=host_id)).first()
+    host = access.visible(
+        user, Host.every.select_related("location", "maintenance").filter(pk=host_id)
+    ).first()
     return render_to_string("hosts/_live.html", {"host": host_page.live(host, user)}) if host else ""
 
 

@@ -18,7 +18,7 @@ from django.db.models import F, Q
 
 from agents.infra.sql import Parameter, PartialModel, SelectStatement
 from agents.models import Host, HostStatus
-from jobs.lifecycle import closed_hosts
+from jobs.lifecycle import host_maintenance
 from jobs.models import Job, Project, Replica, Run
 from jobs.rules.lifecycle.states import TERMINAL, FlagName, JobState, ReplicaState, RunPhase
 from jobs.rules.lifecycle.views import Flag, JobView, Outcome, ReplicaView, RunView
@@ -40,13 +40,9 @@ _HOST = PartialModel(
         "status",
         "status_since",
         "clock_offset_s",
-        "cordoned_by",
-        "cordon_message",
-        "drain_at",
-        "drain_until",
-        "drain_force",
     ),
 )
+_HOST_OF_RUN = [f"host__{name}" for name in (*_HOST.names, *host_maintenance.COLUMNS)]
 _lock = SelectStatement(
     lambda: (
         Job.every.select_for_update(no_key=True)
@@ -89,7 +85,7 @@ _runs = SelectStatement(
             job__among=Parameter("jobs"),
         )
         .order_by("attempt", "number", "pk")
-        .values_list(*_RUN.names, *(f"host__{name}" for name in _HOST.names))
+        .values_list(*_RUN.names, *_HOST_OF_RUN)
     )
 )
 
@@ -122,8 +118,10 @@ def read(jobs: Sequence[Job]) -> list[Rows]:
     replicas = replicas_of(by_id)
     runs: dict[int, list[Run]] = defaultdict(list)
     for row in _runs(jobs=by_id):
-        run = _RUN.of(row[: len(_RUN.names)])
-        run.host = _HOST.of(row[len(_RUN.names) :])
+        of_run, of_host = row[: len(_RUN.names)], row[len(_RUN.names) :]
+        run = _RUN.of(of_run)
+        run.host = _HOST.of(of_host[: len(_HOST.names)])
+        host_maintenance.attach(run.host, of_host[len(_HOST.names) :])
         runs[run.job_id].append(run)
     return [Rows(job, tuple(replicas[job.pk]), tuple(runs[job.pk])) for job in jobs]
 
@@ -229,7 +227,7 @@ def _run(run: Run, replica: str) -> RunView:
         held=run.held,
         held_why=run.held_why,
         gone=run.declared_lost_at is not None,
-        drain=closed_hosts.draining_text(run.host),
+        drain=host_maintenance.draining_text(run.host),
         gpus=bool(run.gpu_uuids),
         sampled_at=run.sampled_at,
         active_at=run.active_at,

@@ -17,7 +17,8 @@ from agents.infra.refusals import Refused
 from agents.models import Host, HostStatus
 from jobs.host_sync import lost_hosts
 from jobs.lifecycle.advance import advance
-from jobs.models import Job, Run
+from jobs.lifecycle.host_maintenance import maintenance_of
+from jobs.models import HostMaintenance, Job, Run
 from jobs.projects import audit
 from jobs.scheduling import pass_lock
 from jobs.scheduling.moves import PLACED
@@ -35,7 +36,7 @@ def cordon(host: Host, message: str, actor: str, now: datetime) -> None:
         _update(
             row,
             cordoned=True,
-            cordoned_at=row.cordoned_at or now,
+            cordoned_at=maintenance_of(row).cordoned_at or now,
             cordoned_by=actor[:150],
             cordon_message=_message(message),
         )
@@ -48,7 +49,7 @@ def uncordon(host: Host, actor: str, now: datetime) -> None:
     """Open again, and what still was to leave stays. Moves that have begun are completed."""
     with transaction.atomic():
         row = _locked(host)
-        if not row.cordoned:
+        if not maintenance_of(row).cordoned:
             return
         _update(
             row,
@@ -78,18 +79,19 @@ def drain(host: Host, message: str, until: datetime | None, force: bool, actor: 
         )
     with transaction.atomic():
         row = _locked(host)
-        begins = row.drain_at is None
+        before = maintenance_of(row)
+        begins = before.drain_at is None
         _update(
             row,
             cordoned=True,
-            cordoned_at=row.cordoned_at or now,
+            cordoned_at=before.cordoned_at or now,
             cordoned_by=actor[:150],
             cordon_message=_message(message),
-            drain_at=row.drain_at or now,
+            drain_at=before.drain_at or now,
             drain_until=until,
             drain_force=force,
-            drain_runs=_living(row) if begins else row.drain_runs,
-            drained_at=None if begins else row.drained_at,
+            drain_runs=_living(row) if begins else before.drain_runs,
+            drained_at=None if begins else before.drained_at,
         )
         _note(row, "drain", actor, now)
         by_when = f" until {until:%Y-%m-%d %H:%M:%S %Z}{', then by force' if force else ''}" if until else ""
@@ -112,7 +114,7 @@ def set_pid_namespaces(host: Host, in_namespaces: bool, actor: str, now: datetim
             )
         if row.pid_namespaces == in_namespaces:
             return
-        _update(row, pid_namespaces=in_namespaces)
+        Host.every.filter(pk=row.pk).update(pid_namespaces=in_namespaces)
         _note(row, "contain", actor, now)
         words = (
             "New runs get PID namespaces of their own."
@@ -139,13 +141,9 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
             )
         words = f"{actor} declared {row.name} gone"
         jobs = lost_hosts.declare_lost(row.pk, words, now)
-        _update(
-            row,
-            gone_at=now,
-            gone_by=actor[:150],
-            lease_owner="",
-            lease_until=None,
-            lease_token=max(row.lease_token + 1, int(now.timestamp())),
+        _update(row, gone_at=now, gone_by=actor[:150])
+        Host.every.filter(pk=row.pk).update(
+            lease_owner="", lease_until=None, lease_token=max(row.lease_token + 1, int(now.timestamp()))
         )
         gpu_quarantine.mark_unverified(
             row.gpus.filter(present=True), f"{words}, and nobody knows what runs on it.", actor, now
@@ -176,31 +174,35 @@ def _living(host: Host) -> int:
 
 
 def _locked(host: Host) -> Host:
-    """Nobody is placed on it meanwhile."""
+    """The host's row, locked and read with its maintenance. The lock of the scheduling pass comes first: nothing is
+    placed on the host meanwhile, and nobody else writes its maintenance."""
     pass_lock.lock_pass()
     row = Host.every.select_for_update(no_key=True).get(pk=host.pk)
     if row.retired_at is not None:
         raise Refused("host", f"{row.name} was removed.")
+    maintenance_of(row)
     return row
 
 
 def _update(host: Host, **columns: object) -> None:
-    Host.every.filter(pk=host.pk).update(**columns)
+    """Write to the host's maintenance. `host` keeps what was read before."""
+    HostMaintenance.objects.update_or_create(host_id=host.pk, defaults=columns)
 
 
 def _note(before: Host, verb: str, actor: str, now: datetime) -> None:
     """`before` is the row as it was; it is read again for what it is now."""
-    after = Host.every.get(pk=before.pk)
+    after = Host.every.select_related("maintenance").get(pk=before.pk)
     audit.record(actor, f"host.{verb}", "host", before.name, _terms(before), _terms(after), now)
 
 
 def _terms(host: Host) -> dict[str, object]:
+    maintenance = maintenance_of(host)
     return {
-        "cordoned": host.cordoned,
-        "message": host.cordon_message,
-        "draining": host.drain_at is not None,
-        "until": host.drain_until.isoformat() if host.drain_until else None,
-        "force": host.drain_force,
+        "cordoned": maintenance.cordoned,
+        "message": maintenance.cordon_message,
+        "draining": maintenance.drain_at is not None,
+        "until": maintenance.drain_until.isoformat() if maintenance.drain_until else None,
+        "force": maintenance.drain_force,
         "pid_namespaces": host.pid_namespaces,
     }
 

@@ -14,6 +14,7 @@ from jobs.models.history import ShellSession, Tick, Transition
 from jobs.models.jobs import Job, Replica
 from jobs.models.logs import LogGap, LogPiece, LogSegment
 from jobs.models.machines import MachineType
+from jobs.models.maintenance import HostMaintenance
 from jobs.models.notices import Notice, NoticeTarget
 from jobs.models.projects import Membership, Project, Role
 from jobs.models.quotas import DefaultQuota, Quota
@@ -26,6 +27,7 @@ __all__ = [
     "AuditEntry",
     "DefaultQuota",
     "GpuClaim",
+    "HostMaintenance",
     "Job",
     "LogGap",
     "LogPiece",

@@ -10,9 +10,10 @@ from typing import Any
 from django.conf import settings
 from django.db.models.fields.json import KT
 
-from agents.infra.sql import Parameter, PartialModel, SelectStatement
+from agents.infra.sql import Parameter, PartialModel, Row, SelectStatement
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
-from jobs.lifecycle import closed_hosts
+from jobs.lifecycle import host_maintenance
+from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.models import GpuClaim
 from jobs.models.first_rows import DEFAULT
 from jobs.projects import claim_holders
@@ -37,17 +38,14 @@ _HOST = PartialModel(
         "location",
         "address",
         "status",
-        "cordoned",
-        "cordoned_by",
-        "cordon_message",
-        "drain_at",
-        "gone_at",
         "cpus",
         "memory_mb",
     ),
 )
 _LOCATION = PartialModel(Location)
-_hosts = SelectStatement(lambda: Host.objects.order_by("name").values_list(*_HOST.names))
+_hosts = SelectStatement(
+    lambda: Host.objects.order_by("name").values_list(*_HOST.names, *host_maintenance.COLUMNS)
+)
 _known = SelectStatement(
     lambda: (
         Host.objects.filter(location__name=Parameter("location"), cpus__gt=0)
@@ -155,10 +153,8 @@ def columns_of(
 def read_capacity(held: Sequence[ClaimHolder] | None = None) -> LocationCapacity:
     """`held`: what runs hold, where that was read already."""
     locations = {row[0]: _LOCATION.of(row) for row in _locations()}
-    rows = [_HOST.of(row) for row in _hosts()]
-    for host in rows:
-        host.location = locations[host.location_id]
-    up = [host for host in rows if host.status == HostStatus.UP and not host.cordoned and not host.gone_at]
+    rows = [_host(row, locations) for row in _hosts()]
+    up = [host for host in rows if _takes_jobs(host)]
     names = frozenset(location.name for location in locations.values())
     return LocationCapacity(
         {host.pk: host for host in up},
@@ -169,12 +165,25 @@ def read_capacity(held: Sequence[ClaimHolder] | None = None) -> LocationCapacity
     )
 
 
+def _host(columns: Row, locations: Mapping[int, Location]) -> Host:
+    own = len(_HOST.names)
+    host = _HOST.of(columns[:own])
+    host.location = locations[host.location_id]
+    host_maintenance.attach(host, columns[own:])
+    return host
+
+
+def _takes_jobs(host: Host) -> bool:
+    maintenance = maintenance_of(host)
+    return host.status == HostStatus.UP and not maintenance.cordoned and not maintenance.gone_at
+
+
 def _closed(rows: Sequence[Host]) -> dict[str, str]:
     """For each location, which of its hosts take no new jobs, by whom and why."""
     told: dict[str, list[str]] = defaultdict(list)
     for host in rows:
-        if host.cordoned and host.status == HostStatus.UP:
-            told[host.location.name].append(closed_hosts.closed_text(host))
+        if maintenance_of(host).cordoned and host.status == HostStatus.UP:
+            told[host.location.name].append(host_maintenance.closed_text(host))
     return {location: f"{'; '.join(_some(each))}." for location, each in told.items()}
 
 

@@ -21,10 +21,11 @@ from django.db.models import F, Q, QuerySet
 from agents.hosts import host_history
 from agents.infra.clock import Clock
 from agents.models import Host, HostStatus
-from jobs.lifecycle import claims, closed_hosts, snapshot
+from jobs.lifecycle import claims, host_maintenance, snapshot
 from jobs.lifecycle.advance import advance_quietly
+from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.lifecycle.snapshot import SILENT, Rows
-from jobs.models import Job, Replica, Run
+from jobs.models import HostMaintenance, Job, Replica, Run
 from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
 from jobs.rules.scheduling.placement import NoCapacity, Placement, Placer, ReplicaRequest
@@ -50,8 +51,8 @@ def hosts_to_leave() -> QuerySet[Host]:
         declared_lost_at__isnull=False, replica__state=ReplicaState.STARTING, job__state__in=PLACED
     )
     return Host.objects.filter(
-        Q(drain_at__isnull=False, drained_at=None)
-        | Q(gone_at__isnull=False, status=HostStatus.UP)
+        Q(maintenance__drain_at__isnull=False, maintenance__drained_at=None)
+        | Q(maintenance__gone_at__isnull=False, status=HostStatus.UP)
         | Q(pk__in=lost.order_by().values("host"))
     )
 
@@ -73,9 +74,9 @@ def move_replicas(clock: Clock) -> frozenset[int]:
 
 def _leaving() -> set[int]:
     """Jobs that have a run on a host which it must leave. A held one is on its way already."""
-    away = Q(host__drain_at__isnull=False) & ~Q(phase=RunPhase.CLOSED) | Q(declared_lost_at__isnull=False)
+    drained = Q(host__maintenance__drain_at__isnull=False) & ~Q(phase=RunPhase.CLOSED)
     runs = Run.objects.filter(
-        away,
+        drained | Q(declared_lost_at__isnull=False),
         attempt=F("job__attempt"),
         held=False,
         job__state__in=PLACED,
@@ -99,7 +100,7 @@ class LeavingReplica:
 
     @property
     def why(self) -> str:
-        return self.run.message if self.gone else closed_hosts.draining_text(self.run.host)
+        return self.run.message if self.gone else host_maintenance.draining_text(self.run.host)
 
 
 def _offer(rows: Rows, placer: Placer, ground: LocationCapacity, done: MoveResult, now: datetime) -> None:
@@ -136,7 +137,7 @@ def _leavers(rows: Rows) -> list[LeavingReplica]:
 def _must_leave(each: LeavingReplica) -> bool:
     if each.gone:
         return each.replica.state == ReplicaState.STARTING  # it was decided that it comes back
-    return each.run.host.drain_at is not None and not RunPhase(each.run.phase).over
+    return maintenance_of(each.run.host).drain_at is not None and not RunPhase(each.run.phase).over
 
 
 def _seats(
@@ -152,7 +153,7 @@ def _seats(
 
 def _no_room(job: Job, leavers: list[LeavingReplica], lacking: str, done: MoveResult, now: datetime) -> None:
     gone = [each for each in leavers if each.gone]
-    late = [each for each in leavers if _overdue(each.run.host, now) and each.run.host.drain_force]
+    late = [each for each in leavers if _is_forced(each.run.host, now)]
     if not gone and not late:
         hosts = ", ".join(sorted({each.run.host.name for each in leavers}))
         _wait(job, f"Cannot leave {hosts} yet. {lacking}", now)
@@ -167,8 +168,10 @@ def _no_room(job: Job, leavers: list[LeavingReplica], lacking: str, done: MoveRe
     done.decide.add(job.pk)
 
 
-def _overdue(host: Host, now: datetime) -> bool:
-    return host.drain_until is not None and host.drain_until <= now
+def _is_forced(host: Host, now: datetime) -> bool:
+    maintenance = maintenance_of(host)
+    until = maintenance.drain_until
+    return maintenance.drain_force and until is not None and until <= now
 
 
 def _wait(job: Job, why: str, now: datetime) -> None:
@@ -204,19 +207,20 @@ def _hold(
 def _note_empty(now: datetime) -> None:
     """A drained host is empty: that is what its admin waits for."""
     held = Run.objects.filter(released_at=None).values("host")
-    empty = Host.objects.filter(drain_at__isnull=False, drained_at=None).exclude(pk__in=held)
-    for host in empty.order_by("pk"):
-        if Host.objects.filter(pk=host.pk, drained_at=None, drain_at=host.drain_at).update(drained_at=now):
-            host_history.record(host.pk, "drained", "Nothing runs here any more.", TRAINYARD, now)
-            announce.hints(["hosts", f"host:{host.pk}"])
+    draining = HostMaintenance.objects.filter(drain_at__isnull=False, drained_at=None, host__retired_at=None)
+    for each in draining.exclude(pk__in=held).order_by("pk"):
+        still = HostMaintenance.objects.filter(pk=each.pk, drained_at=None, drain_at=each.drain_at)
+        if still.update(drained_at=now):
+            host_history.record(each.pk, "drained", "Nothing runs here any more.", TRAINYARD, now)
+            announce.hints(["hosts", f"host:{each.pk}"])
 
 
 def _welcome_back(now: datetime) -> None:
     """A host that was declared gone is one of us again when it has proved that nothing of what was given up lives."""
     unproved = Run.objects.filter(declared_lost_at__isnull=False, proved_at=None).values("host")
-    back = Host.objects.filter(gone_at__isnull=False, status=HostStatus.UP).exclude(pk__in=unproved)
-    for host in back.order_by("pk"):
-        Host.objects.filter(pk=host.pk).update(gone_at=None, gone_by="")
+    gone = Host.objects.filter(maintenance__gone_at__isnull=False, status=HostStatus.UP)
+    for host in gone.exclude(pk__in=unproved).order_by("pk"):
+        HostMaintenance.objects.filter(pk=host.pk).update(gone_at=None, gone_by="")
         words = "It answers, and nothing of what was given up lives there. It is in service again."
         host_history.record(host.pk, "back", words, TRAINYARD, now)
         announce.hints(["hosts", f"host:{host.pk}"])

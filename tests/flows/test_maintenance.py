@@ -82,7 +82,10 @@ def test_a_host_that_was_declared_gone_ends_what_it_still_runs_when_it_comes_bac
     host.heal()
     yard.wait_for_hosts("up", host.name)
     wait_for(lambda: not replica_process(host, old["id"]), "its former self to be ended", dump=yard.tail)
-    again = f"SELECT gone_at FROM agents_host WHERE name = '{host.name}'"
+    again = (
+        "SELECT m.gone_at FROM jobs_hostmaintenance m JOIN agents_host h ON h.id = m.host_id"
+        f" WHERE h.name = '{host.name}'"
+    )
     wait_for(
         lambda: yard.query(again)[0]["gone_at"] is None, "the host to be in service again", dump=yard.tail
     )

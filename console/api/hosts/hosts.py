@@ -17,6 +17,7 @@ from console.api.errors import BadRequest
 from console.api.views import TrainyardView, person
 from console.auth import access
 from jobs.host_sync import strays
+from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.maintenance import cordon_and_drain
 from jobs.models import Run
 
@@ -27,7 +28,8 @@ class HostsView(TrainyardView):
     """`GET /api/v1/hosts`."""
 
     def get(self, request: Request) -> Response:
-        rows = access.visible(request.user, Host.objects.select_related("location").prefetch_related("gpus"))
+        hosts = Host.objects.select_related("location", "maintenance").prefetch_related("gpus")
+        rows = access.visible(request.user, hosts)
         return Response({"hosts": [document(row) for row in rows]})
 
 
@@ -48,7 +50,7 @@ class ActView(TrainyardView):
             raise BadRequest("", "The body must be a JSON object, or empty.")
         with transaction.atomic():
             ACTS[verb](row, Body(body), person(request).username, timezone.now())
-        return Response(document(Host.every.select_related("location").get(pk=row.pk)))
+        return Response(document(Host.every.select_related("location", "maintenance").get(pk=row.pk)))
 
 
 class Body:
@@ -141,12 +143,13 @@ ACTS: dict[str, Callable[[Host, Body, str, datetime], None]] = {
 
 def document(host: Host) -> Document:
     gpus = [gpu for gpu in host.gpus.all() if gpu.present]
+    maintenance = maintenance_of(host)
     times = {
-        "cordonTime": host.cordoned_at,
-        "goneTime": host.gone_at,
-        "drainTime": host.drain_at,
-        "drainDeadline": host.drain_until,
-        "drainedTime": host.drained_at,
+        "cordonTime": maintenance.cordoned_at,
+        "goneTime": maintenance.gone_at,
+        "drainTime": maintenance.drain_at,
+        "drainDeadline": maintenance.drain_until,
+        "drainedTime": maintenance.drained_at,
         "statusTime": host.status_since,
         "seenTime": host.seen_at,
     }
@@ -157,11 +160,11 @@ def document(host: Host) -> Document:
         "address": host.address,
         "status": host.status,
         "error": host.last_error,
-        "cordoned": host.cordoned,
-        "cordonedBy": host.cordoned_by,
-        "draining": host.drain_at is not None,
-        "force": host.drain_force,
-        "message": host.cordon_message,
+        "cordoned": maintenance.cordoned,
+        "cordonedBy": maintenance.cordoned_by,
+        "draining": maintenance.drain_at is not None,
+        "force": maintenance.drain_force,
+        "message": maintenance.cordon_message,
         "pidNamespaces": host.pid_namespaces,
         **{name: resources.stamp(when) for name, when in times.items() if when},
         "cpus": host.cpus,
@@ -180,6 +183,6 @@ def document(host: Host) -> Document:
 
 
 def host_of(request: Request, verb: access.Verb, named: str) -> Host:
-    rows = Host.objects.select_related("location")
+    rows = Host.objects.select_related("location", "maintenance")
     lookup = {"pk": int(named)} if named.isdigit() else {"name": named}
     return access.get_or_404(request.user, verb, rows, **lookup)

@@ -16,6 +16,7 @@ from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.hosts.gpu_day import Day, day
+from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.models import GpuClaim, Run
 from jobs.projects import claim_holders
 from jobs.rules.lifecycle.states import RunPhase
@@ -75,7 +76,9 @@ class GpuMap:
 def gpu_map(user: User, kind: str) -> GpuMap:
     """Of all types, or of one. Nine queries, whatever the number of GPUs."""
     now = timezone.now()
-    hosts = access.visible(user, Host.objects.select_related("location").defer("checklist", "facts"))
+    hosts = access.visible(
+        user, Host.objects.select_related("location", "maintenance").defer("checklist", "facts")
+    )
     present = list(
         Gpu.objects.filter(present=True, host__in=hosts).defer("holders").order_by("host", "index")
     )
@@ -120,10 +123,11 @@ def _host(
     host: Host, gpus: Sequence[Gpu], claims: Mapping[int, _Claim], forgotten: Collection[str]
 ) -> HostGpus:
     models = Counter(gpu.model for gpu in gpus)
+    cordoned = maintenance_of(host).cordoned and host.status == HostStatus.UP
     return HostGpus(
         name=host.name,
         url=reverse("host", args=[host.pk]),
-        badge=badges.CORDONED if host.cordoned and host.status == HostStatus.UP else badges.HOST[host.status],
+        badge=badges.CORDONED if cordoned else badges.HOST[host.status],
         location=host.location.name,
         models=", ".join(f"{count} × {model}" for model, count in models.items()),
         cells=tuple(_cell(host, gpu, claims.get(gpu.pk), gpu.uuid in forgotten) for gpu in gpus),
@@ -151,7 +155,7 @@ def _state(host: Host, gpu: Gpu, claim: _Claim | None) -> Badge:
         return badges.GPU_CLEANING if claim.ended else HELD
     if gpu.state == GpuState.CLEANING:
         return PROVING
-    return FREE if host.status == HostStatus.UP and not host.cordoned else CLOSED
+    return FREE if host.status == HostStatus.UP and not maintenance_of(host).cordoned else CLOSED
 
 
 def _holders(claims: Iterable[_Claim]) -> Iterable[Holder]:

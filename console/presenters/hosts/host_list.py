@@ -13,6 +13,7 @@ from agents.models import Gpu, GpuState, Host, HostStatus
 from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
+from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.models import GpuClaim, Run
 
 
@@ -50,7 +51,9 @@ class HostList:
 
 def host_list(user: User) -> HostList:
     """Four queries, whatever the number of hosts."""
-    hosts = access.visible(user, Host.objects.select_related("location").defer("checklist", "facts"))
+    hosts = access.visible(
+        user, Host.objects.select_related("location", "maintenance").defer("checklist", "facts")
+    )
     gpus = list(Gpu.objects.filter(present=True).values_list("host_id", "pk", "model", "state"))
     held = set(GpuClaim.objects.filter(released_at=None).values_list("gpu_id", flat=True))
     runs = Counter(Run.objects.filter(released_at=None).values_list("host_id", flat=True))
@@ -66,7 +69,7 @@ def host_list(user: User) -> HostList:
 
 def closed_words(host: Host, runs: int) -> str:
     """What it means that this host takes no new jobs."""
-    if host.drain_at is None:
+    if maintenance_of(host).drain_at is None:
         return "takes no new jobs"
     return "being emptied" if runs else "drained: nothing runs here"
 
@@ -79,9 +82,9 @@ def _row(host: Host, gpus: list[tuple[int, int, str, str]], held: set[int], runs
         name=host.name,
         badge=badges.HOST[host.status],
         since=host.status_since,
-        cordoned=host.cordoned,
+        cordoned=maintenance_of(host).cordoned,
         closed=closed_words(host, runs[host.pk]),
-        cordon_message=host.cordon_message,
+        cordon_message=maintenance_of(host).cordon_message,
         location=host.location.name,
         address=f"{host.user}@{host.address}" + (f":{host.port}" if host.port != 22 else ""),
         cpus=host.cpus,

@@ -20,6 +20,7 @@ from console.presenters.badges import Badge
 from console.presenters.hosts import host_gpus
 from console.presenters.hosts.host_list import closed_words
 from jobs.host_sync import strays
+from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.models import Proof, Run
 from jobs.rules.lifecycle.states import RunPhase
 
@@ -130,22 +131,23 @@ def live(host: Host, user: User) -> HostLive:
     changed = bool(host.offered_key and _pinned(host))
     runs = tuple(_runs(host, user))
     running = Run.objects.filter(host=host, released_at=None, held=False).count()
+    maintenance = maintenance_of(host)
     return HostLive(
         id=host.pk,
         name=host.name,
         badge=badges.RETIRED if host.retired_at else badges.HOST[host.status],
         since=host.retired_at or host.status_since,
         retired=host.retired_at is not None,
-        cordoned=host.cordoned,
+        cordoned=maintenance.cordoned,
         pid_namespaces=host.pid_namespaces,
         closed_title=closed_words(host, running).capitalize(),
-        cordon_message=host.cordon_message,
-        cordoned_by=host.cordoned_by,
-        cordoned_at=host.cordoned_at,
+        cordon_message=maintenance.cordon_message,
+        cordoned_by=maintenance.cordoned_by,
+        cordoned_at=maintenance.cordoned_at,
         progress=_progress(host, running, user),
-        gone_by=host.gone_by if host.gone_at else "",
-        gone_at=host.gone_at,
-        draining=host.drain_at is not None,
+        gone_by=maintenance.gone_by if maintenance.gone_at else "",
+        gone_at=maintenance.gone_at,
+        draining=maintenance.drain_at is not None,
         running=running,
         location=host.location.name,
         login=f"{host.user}@{host.address}" + (f":{host.port}" if host.port != 22 else ""),
@@ -175,16 +177,17 @@ def live(host: Host, user: User) -> HostLive:
 
 def _progress(host: Host, running: int, user: User) -> str:
     """How far it is emptied, and for whom it waits."""
-    if host.drain_at is None:
+    maintenance = maintenance_of(host)
+    if maintenance.drain_at is None:
         return ""
-    all_of = max(host.drain_runs, running)
+    all_of = max(maintenance.drain_runs, running)
     words = f"{all_of - running} of {all_of} replicas have left. " if all_of else ""
-    late = host.drain_until is not None and host.drain_until <= timezone.now()
-    if not running or host.drain_until is None:
+    late = maintenance.drain_until is not None and maintenance.drain_until <= timezone.now()
+    if not running or maintenance.drain_until is None:
         return words
-    until = f"{host.drain_until:%Y-%m-%d %H:%M:%S %Z}"
+    until = f"{maintenance.drain_until:%Y-%m-%d %H:%M:%S %Z}"
     if not late:
-        after = ", then what is left goes back to the queue" if host.drain_force else ""
+        after = ", then what is left goes back to the queue" if maintenance.drain_force else ""
         return f"{words}Until {until}{after}."
     return f"{words}Overdue since {until}: waits for {_left(host, user)}."
 

@@ -75,7 +75,9 @@ def paste(request: HttpRequest) -> HttpResponse:
 @require_safe
 @login_required
 def host(request: HttpRequest, host_id: int) -> HttpResponse:
-    row = access.get_or_404(request.user, "see", Host.every.select_related("location"), pk=host_id)
+    row = access.get_or_404(
+        request.user, "see", Host.every.select_related("location", "maintenance"), pk=host_id
+    )
     return render(request, "hosts/host.html", {"host": presenter.live(row, person(request))})
 
 

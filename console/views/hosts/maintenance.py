@@ -18,6 +18,7 @@ from console.auth import access
 from console.auth.person import person
 from console.forms.hosts import Contain, Cordon, DeclareGone, Drain
 from console.presenters.hosts import host_page as presenter
+from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.maintenance import cordon_and_drain as service
 
 
@@ -97,7 +98,9 @@ def declare_gone(request: HttpRequest, host_id: int) -> HttpResponse:
 
 
 def _host(request: HttpRequest, host_id: int) -> Host:
-    return access.get_or_404(request.user, "manage", Host.objects.select_related("location"), pk=host_id)
+    return access.get_or_404(
+        request.user, "manage", Host.objects.select_related("location", "maintenance"), pk=host_id
+    )
 
 
 def _page(
@@ -108,13 +111,14 @@ def _page(
     gone: DeclareGone | None = None,
     contain: Contain | None = None,
 ) -> HttpResponse:
-    known = {"message": row.cordon_message}
+    maintenance = maintenance_of(row)
+    known = {"message": maintenance.cordon_message}
     context = {
         "host": presenter.live(row, person(request)),
         "cordon": cordon or Cordon(initial=known),
         "contain": contain or Contain(initial={"pid_namespaces": row.pid_namespaces}),
         "gone": gone or DeclareGone(),
-        "may_be_gone": row.status not in service.ANSWERS and row.gone_at is None,
-        "drain": drain or Drain(initial={**known, "force": row.drain_force}),
+        "may_be_gone": row.status not in service.ANSWERS and maintenance.gone_at is None,
+        "drain": drain or Drain(initial={**known, "force": maintenance.drain_force}),
     }
     return render(request, "hosts/maintenance.html", context)

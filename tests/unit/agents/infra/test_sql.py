@@ -39,7 +39,7 @@ def hosts():
 
 
 def test_what_is_given_selects_as_in_the_orm(hosts):
-    columns = ("pk", "name", "status_since", "facts", "location__name", "cordoned", "clock_offset_s")
+    columns = ("pk", "name", "status_since", "facts", "location__name", "pid_namespaces", "clock_offset_s")
     among = SelectStatement(
         lambda: (
             Host.objects.filter(pk__among=Parameter("ids"), status=Parameter("status"))
@@ -100,7 +100,7 @@ def test_a_change_writes_what_is_given_where_it_is_meant_and_counts(hosts):
         "clock_offset_s",
         cpus=F("cpus") + 10,
         seen_at=Parameter("now"),
-        cordoned=True,
+        pid_namespaces=True,
     )
     given = {
         "facts": {"a": [1, None]},
@@ -112,8 +112,13 @@ def test_a_change_writes_what_is_given_where_it_is_meant_and_counts(hosts):
         ids = [host.pk for host in hosts]
         assert rename(ids=ids, least=1 + 10 * (round_ - 1), now=NOW, **given) == 2
     before, changed = Host.objects.get(name="h1"), Host.objects.get(name="h3")
-    assert (before.cpus, before.cordoned, before.status) == (1, False, "up")
-    assert (changed.cpus, changed.cordoned, changed.status, changed.seen_at) == (23, True, "blocked", NOW)
+    assert (before.cpus, before.pid_namespaces, before.status) == (1, False, "up")
+    assert (changed.cpus, changed.pid_namespaces, changed.status, changed.seen_at) == (
+        23,
+        True,
+        "blocked",
+        NOW,
+    )
     assert (changed.facts, changed.status_since, changed.clock_offset_s) == ({"a": [1, None]}, NOW, None)
 
 

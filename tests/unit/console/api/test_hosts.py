@@ -7,7 +7,7 @@ import json
 import pytest
 
 from agents.models import Host
-from jobs.models import MachineType
+from jobs.models import HostMaintenance, MachineType
 from tests.unit.console.views.rows import a_host, a_machine_type
 
 JSON = "application/json"
@@ -41,7 +41,7 @@ def test_a_host_gets_pid_namespaces_if_it_can_have_them(script):
 def test_only_the_deployments_admins_close_hosts(script, name, status):
     host = a_host("gpu-03")
     assert script(name).post("/api/v1/hosts/gpu-03:cordon").status_code == status
-    assert not Host.objects.get(pk=host.pk).cordoned
+    assert not HostMaintenance.objects.filter(host=host).exists()
 
 
 @pytest.mark.parametrize("body", ['{"message": 3}', '{"why": "x"}', "[]", '{"message": "' + "x" * 501 + '"}'])
@@ -49,7 +49,7 @@ def test_what_a_script_gets_wrong_is_told(script, body):
     host = a_host("gpu-03")
     answer = script("root").post("/api/v1/hosts/gpu-03:cordon", body, content_type=JSON)
     assert answer.status_code == 400 and answer.json()["error"]["status"] == "INVALID_ARGUMENT"
-    assert not Host.objects.get(pk=host.pk).cordoned
+    assert not HostMaintenance.objects.filter(host=host).exists()
 
 
 def test_machine_types_are_listed_defined_and_removed(script):

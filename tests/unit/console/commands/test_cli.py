@@ -284,10 +284,10 @@ def test_a_host_is_closed_emptied_and_opened_by_command(trainyard):
     assert (refused.code, "deadline" in refused.err) == (1, True)
     assert trainyard("host", "drain", "gpu-03", "--deadline", "soon").code == 1
     assert trainyard("host", "drain", "gpu-03", "--deadline", "2h", "--force").code == 0
-    host = Host.objects.get()
-    assert host.drain_force and host.drain_until > now and host.cordoned_by.endswith("(command line)")
+    terms = Host.objects.get().maintenance
+    assert terms.drain_force and terms.drain_until > now and terms.cordoned_by.endswith("(command line)")
     assert trainyard("host", "uncordon", "gpu-03").code == 0
-    assert not Host.objects.get().cordoned
+    assert not Host.objects.get().maintenance.cordoned
     assert trainyard("host", "cordon", "gpu-04").code == 1
     refused = trainyard("host", "contain", "gpu-03", "--pid-namespaces", "on")
     assert refused.code == 1 and "not known whether gpu-03 allows PID namespaces" in refused.err

@@ -11,7 +11,7 @@ from agents.hosts import gpu_quarantine
 from agents.models import Host
 from console.presenters.hosts.gpu_day import day
 from jobs.host_sync.samples import floor
-from jobs.models import GpuClaim, Job, Proof, Run, RunSample, Stray, Usage
+from jobs.models import GpuClaim, HostMaintenance, Job, Proof, Run, RunSample, Stray, Usage
 from tests.unit.console.views.rows import a_host, a_job, a_run
 
 STRANGER = {
@@ -29,7 +29,7 @@ STRANGER = {
 def house(project, cast):
     """Held, being cleaned, held by a stranger, free; and a free one on a host that takes no jobs."""
     host = a_host(name="gpu-a", gpus=4)
-    a_host(name="gpu-b", gpus=1, cordoned=True)
+    HostMaintenance.objects.create(host=a_host(name="gpu-b", gpus=1), cordoned=True)
     held, ended, his, _ = host.gpus.order_by("index")
     job = a_job(project, cast.bob, name="secret-project-x", replicas=2)
     first, second = job.replicas.order_by("pool")
@@ -51,7 +51,7 @@ def test_what_each_does_and_for_whom(browser, house):
     assert "held by a job, secret-project-x (workerpool0-0) of default" in text
     assert "mallory" not in text and "miner" not in text and "4711" not in text
     assert "5 GPUs" in text and "1 held by somebody else" in text
-    Host.objects.filter(name="gpu-b").update(cordoned=False)
+    HostMaintenance.objects.update(cordoned=False)
     only = browser("vera").get("/hosts/gpus?type=NVIDIA_L4").context["map"]
     assert only.total == 5 and only.hosts[1].cells[0].state.value == "free"
 

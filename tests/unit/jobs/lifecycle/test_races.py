@@ -17,11 +17,10 @@ from django.utils import timezone
 
 from agents.infra.clock import Clock
 from agents.links.control_plane import Arrival
-from agents.models import Host
 from jobs import services, sweep
 from jobs.host_sync.control_plane import JobsControlPlane
 from jobs.lifecycle.advance import advance
-from jobs.models import GpuClaim, Job, Run, Transition
+from jobs.models import GpuClaim, HostMaintenance, Job, Run, Transition
 from jobs.rules.lifecycle.states import TERMINAL, JobState, legal
 from jobs.scheduling import scheduler
 from tests.unit.jobs.conftest import gang, pool_of, spec
@@ -167,7 +166,7 @@ def test_a_host_that_is_removed_while_jobs_are_placed_holds_none(add_host, submi
         placed = Run.objects.filter(job=job, host=host).exists()
         assert (host.retired_at is None) == bool(refused) == placed == (job.state == "PENDING")
         Job.every.filter(pk=job.pk, state="QUEUED").update(cancel_requested_at=timezone.now())
-        Host.every.filter(pk=host.pk).update(cordoned=True)
+        HostMaintenance.objects.create(host=host, cordoned=True)
 
 
 def test_a_cancel_that_meets_a_placement_wins(add_host, submit):

@@ -66,7 +66,7 @@ def test_what_ran_there_goes_on_elsewhere_and_comes_to_an_end_when_the_host_come
     silent(lost, HostStatus.UP)
     look(desk, stays, third)
     lost.row.refresh_from_db()
-    assert lost.row.gone_at and HostEvent.objects.filter(host=lost.row, kind="back").count() == 0
+    assert lost.row.maintenance.gone_at and HostEvent.objects.filter(host=lost.row, kind="back").count() == 0
     settle(desk, lost)
     assert lost.runs[given_up.pk].phase == "closed", "ended before anything else"
     assert lost.ledger == [given_up.pk], "and nothing was started there"
@@ -75,7 +75,10 @@ def test_what_ran_there_goes_on_elsewhere_and_comes_to_an_end_when_the_host_come
     assert given_up.log_complete_at and given_up.log_stored == given_up.log_size > 0
     scheduler.schedule_quietly(timezone.now())
     lost.row.refresh_from_db()
-    assert lost.row.gone_at is None and HostEvent.objects.filter(host=lost.row, kind="back").count() == 1
+    assert (
+        lost.row.maintenance.gone_at is None
+        and HostEvent.objects.filter(host=lost.row, kind="back").count() == 1
+    )
     assert set(lost.row.gpus.values_list("state", flat=True)) == {GpuState.CLEANING}
 
 

@@ -10,11 +10,11 @@ from django.utils import timezone
 from agents.hosts import gpu_quarantine, host_history
 from agents.infra.refusals import Refused
 from agents.links.control_plane import Arrival, Fact
-from agents.models import Gpu, Host, HostEvent, HostStatus
+from agents.models import Gpu, HostEvent, HostStatus
 from jobs.lifecycle.advance import JOB_ENDED
 from jobs.lifecycle.snapshot import spec_of
 from jobs.maintenance import gpus as service
-from jobs.models import GpuClaim, Run, Transition
+from jobs.models import GpuClaim, HostMaintenance, Run, Transition
 from jobs.scheduling import capacity
 from jobs.scheduling.scheduler import schedule
 from tests.unit.jobs.conftest import spec
@@ -172,7 +172,7 @@ def test_an_admin_may_use_it_all_the_same_and_the_next_start_looks_again(host, s
     host.there = {"GPU-h1-0": [STRANGER]}
     submit(spec(gpus=1))
     settle(desk, host)
-    assert state() == "quarantined" and Host.objects.get().cordoned is False
+    assert state() == "quarantined" and not HostMaintenance.objects.exists()
 
 
 def test_a_host_cannot_forge_an_answer_to_an_admin_nor_fill_its_book(host):

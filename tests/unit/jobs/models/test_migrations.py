@@ -20,7 +20,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.utils import timezone
-from console import database
+from console.runtime import database
 
 if sys.argv[1] == "by steps":
     executor = MigrationExecutor(connection)

@@ -12,7 +12,7 @@ from django.utils import timezone
 from agents.models import Gpu, Host, HostStatus
 from jobs import services
 from jobs.lifecycle import claims
-from jobs.models import GpuClaim, Project, Run, Tick, Transition
+from jobs.models import GpuClaim, HostMaintenance, Project, Run, Tick, Transition
 from jobs.rules.scheduling.placement import HostView
 from jobs.rules.scheduling.policy import BEHIND
 from jobs.scheduling import capacity, machine_types, scheduler
@@ -35,10 +35,11 @@ def test_without_a_host_a_job_waits_and_says_what_to_do(submit, add_host):
     host = add_host(status=HostStatus.UNREACHABLE, gpus=8, kind="NVIDIA_H100_80GB", cpus=64)
     pass_now()
     assert state_of(job) == "QUEUED" and job.reason == scheduler.NONE_UP
-    Host.objects.filter(pk=host.row.pk).update(status=HostStatus.UP, cordoned=True)
+    Host.objects.filter(pk=host.row.pk).update(status=HostStatus.UP)
+    HostMaintenance.objects.create(host=host.row, cordoned=True)
     pass_now()
     assert state_of(job) == "QUEUED"
-    Host.objects.update(cordoned=False)
+    HostMaintenance.objects.update(cordoned=False)
     pass_now()
     assert state_of(job) == "PENDING" and job.reason == "" and len(Run.objects.get().gpu_uuids) == 8
 

@@ -1,0 +1,57 @@
+"""A host's maintenance: its row, read with other queries, and why the host takes nothing new, as text.
+
+The texts stand in wait reasons, in flags, and in the history of the jobs that have to leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from agents.infra.sql import PartialModel
+from agents.models import Host
+from jobs.models import HostMaintenance
+
+_MAINTENANCE = PartialModel(HostMaintenance)
+# What a statement reads of a host besides its own columns; the first is NULL for a host without a row.
+COLUMNS = tuple(f"maintenance__{name}" for name in _MAINTENANCE.names)
+_RELATION: Any = HostMaintenance._meta.get_field("host").remote_field
+_OPEN = HostMaintenance()
+
+
+def attach(host: Host, columns: Sequence[Any]) -> None:
+    """Give the host its maintenance, as COLUMNS have read it: then `maintenance_of` needs no query."""
+    _RELATION.set_cached_value(host, None if columns[0] is None else _MAINTENANCE.of(columns))
+
+
+def maintenance_of(host: Host) -> HostMaintenance:
+    """The host's row, or an open one that is not to be written. Without a query if the host was read with
+    `select_related("maintenance")` or with COLUMNS."""
+    try:
+        return host.maintenance
+    except HostMaintenance.DoesNotExist:
+        return _OPEN
+
+
+def closed_text(host: Host) -> str:
+    """`gpu-03 is closed to new jobs by alice: new disk`"""
+    maintenance = maintenance_of(host)
+    what = "is being emptied" if maintenance.drain_at else "is closed to new jobs"
+    return f"{host.name} {what}{_by(maintenance)}{_why(maintenance)}"
+
+
+def draining_text(host: Host) -> str:
+    """`gpu-03 is being emptied by alice until 2026-11-21 18:00:00 UTC: new disk`; empty when it is not."""
+    maintenance = maintenance_of(host)
+    if maintenance.drain_at is None:
+        return ""
+    until = f" until {maintenance.drain_until:%Y-%m-%d %H:%M:%S %Z}" if maintenance.drain_until else ""
+    return f"{host.name} is being emptied{_by(maintenance)}{until}{_why(maintenance)}"
+
+
+def _by(maintenance: HostMaintenance) -> str:
+    return f" by {maintenance.cordoned_by}" if maintenance.cordoned_by else ""
+
+
+def _why(maintenance: HostMaintenance) -> str:
+    return f": {maintenance.cordon_message}" if maintenance.cordon_message else ""
