@@ -26,7 +26,7 @@ from jobs.host_sync.lost_hosts import mark_jobs_of
 from jobs.lifecycle.advance import advance
 from jobs.logs import segments, verify
 from jobs.models import Job, Tick
-from jobs.notifications import notices
+from jobs.notifications import create, delivery
 from jobs.projects import usage
 from jobs.scheduling import scheduler
 from jobs.wake import hints
@@ -109,10 +109,10 @@ def coarsen(clock: Clock) -> None:
 
 
 def tell(clock: Clock) -> None:
-    notices.gather_notices(clock.now())
+    create.create_from_history(clock.now())
     if claim("waits", EVERY_WAITS, clock.now()):
-        notices.gather_waits(clock.now())
-    notices.send_due(clock.now())
+        create.create_for_waiting(clock.now())
+    delivery.send_due(clock.now())
 
 
 def stop_idle(clock: Clock) -> None:
@@ -122,7 +122,7 @@ def stop_idle(clock: Clock) -> None:
 def tidy(clock: Clock) -> None:
     if claim("orphans", EVERY_ORPHANS, clock.now()):
         segments.sweep_orphans(clock.now())
-        notices.forget_old(clock.now())
+        delivery.delete_old(clock.now())
         host_history.prune(clock.now() - timedelta(days=settings.TRAINYARD.host_events_days))
 
 

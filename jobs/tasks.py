@@ -39,8 +39,8 @@ def roll(runs: list[str]) -> None:
 
 
 @shared_task(name="jobs.tasks.notify", throws=DATABASE_UNAVAILABLE)
-def notify(notice_ids: list[int]) -> None:
-    sender.notification_sender.put(notice_ids)
+def notify(notification_ids: list[int]) -> None:
+    sender.notification_sender.put(notification_ids)
 
 
 @shared_task(name="jobs.tasks.dispatch", throws=DATABASE_UNAVAILABLE)

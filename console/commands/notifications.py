@@ -10,17 +10,17 @@ from django.utils import timezone
 from agents.infra import refusals
 from console.commands import COMMAND_LINE, CommandRefused
 from console.runtime import database
-from jobs.models import NoticeTarget
+from jobs.models import NotificationTarget
 from jobs.notifications import email_opt_in
 
 
 def list_targets(words: argparse.Namespace) -> int:
     """One line each. Tabs, so that cut(1) works."""
     database.prepare(timezone.now())
-    for row in NoticeTarget.objects.select_related("user", "project"):
+    for row in NotificationTarget.objects.select_related("user", "project"):
         whose = f"project {row.project.name}" if row.project else f"user {row.user}"
         print(
-            f"{row.pk}\t{whose}\t{row.way}\t{row.shown}\t{'told' if row.proved_at else 'waits for its owner'}"
+            f"{row.pk}\t{whose}\t{row.way}\t{row.shown}\t{'told' if row.confirmed_at else 'waits for its owner'}"
         )
     return 0
 
@@ -28,7 +28,7 @@ def list_targets(words: argparse.Namespace) -> int:
 def vouch(words: argparse.Namespace) -> int:
     now = timezone.now()
     database.prepare(now)
-    row = NoticeTarget.objects.select_related("user", "project").filter(pk=words.id).first()
+    row = NotificationTarget.objects.select_related("user", "project").filter(pk=words.id).first()
     if row is None:
         raise CommandRefused(f"There is no address {words.id}. See: trainyard notice list")
     try:

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core.validators import validate_email
 
 from jobs import idle_jobs
-from jobs.models.notices import Way
+from jobs.models.notifications import Way
 from jobs.notifications import webhook
 from jobs.notifications.sender import NO_MAIL
 from jobs.rules.notifications import EVENTS, USUAL

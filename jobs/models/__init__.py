@@ -15,7 +15,7 @@ from jobs.models.jobs import Job, Replica
 from jobs.models.logs import LogGap, LogPiece, LogSegment
 from jobs.models.machines import MachineType
 from jobs.models.maintenance import HostMaintenance
-from jobs.models.notices import Notice, NoticeTarget
+from jobs.models.notifications import Notification, NotificationTarget
 from jobs.models.projects import Membership, Project, Role
 from jobs.models.quotas import DefaultQuota, Quota
 from jobs.models.runs import GpuClaim, Run
@@ -35,8 +35,8 @@ __all__ = [
     "MachineType",
     "Membership",
     "MonthlyUse",
-    "Notice",
-    "NoticeTarget",
+    "Notification",
+    "NotificationTarget",
     "Project",
     "Proof",
     "Quota",

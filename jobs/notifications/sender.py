@@ -1,7 +1,7 @@
-"""Sending notices, in threads of the worker: a receiver that does not answer holds up those of its owner only.
+"""Send notifications, in threads of the worker. A receiver that does not answer delays only those of its own owner.
 
-Nothing that people wrote is read or rendered here: what goes out is JSON and plain text made of rows, and of what comes
-back the first two thousand bytes are shown as they are.
+Nothing that people wrote is parsed or rendered here: messages are JSON and plain text made of rows, and the first two
+thousand bytes of an answer are shown as they are.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from django.db import close_old_connections
 from django.utils import timezone
 
 from agents.infra.secrets import Unreadable, decrypt
-from jobs.models import Notice
-from jobs.models.notices import Way
-from jobs.notifications import notices, webhook
+from jobs.models import Notification
+from jobs.models.notifications import Way
+from jobs.notifications import delivery, webhook
 from jobs.notifications.webhook import Answer
-from jobs.rules.notifications import PROOF
+from jobs.rules.notifications import CONFIRMATION
 
 log = logging.getLogger(__name__)
 
@@ -36,95 +36,96 @@ BROKEN = "Trainyard could not send it. Its operator finds the reason in the work
 
 
 class NotificationSender:
-    """A line of notices for each owner, without doubles, and daemon threads that start with the first notice.
+    """A queue of notifications for each owner, without duplicates, and daemon threads that start with the first one.
 
-    Owners take turns, and each has one notice under way: who gives twenty addresses that never answer waits for them
-    himself.
+    Owners take turns, and each owner has one notification in sending at a time: an owner of twenty addresses that never
+    answer delays nobody else.
     """
 
     def __init__(self) -> None:
-        self.lines: dict[str, deque[int]] = {}  # of owners who wait, or whose notice is under way
+        # Only owners with notifications that wait or are being sent.
+        self.queues: dict[str, deque[int]] = {}
         self.ready: deque[str] = deque()
-        self.known: set[int] = set()
+        self.queued: set[int] = set()
         self.changed = threading.Condition()
         self.started = False
 
     def put(self, ids: list[int]) -> None:
-        owners = notices.owners(ids)
+        owners = delivery.owners(ids)
         with self.changed:
-            for notice_id in ids:
-                if notice_id in owners and notice_id not in self.known:
-                    self.known.add(notice_id)
-                    self._line_up(owners[notice_id], notice_id)
+            for notification_id in ids:
+                if notification_id in owners and notification_id not in self.queued:
+                    self.queued.add(notification_id)
+                    self._enqueue(owners[notification_id], notification_id)
             if not self.started:
                 self.started = True
                 for _ in range(THREADS):
-                    threading.Thread(target=self.work, name="postman", daemon=True).start()
+                    threading.Thread(target=self.work, name="notification-sender", daemon=True).start()
 
-    def _line_up(self, owner: str, notice_id: int) -> None:
-        if owner not in self.lines:
-            self.lines[owner] = deque()
+    def _enqueue(self, owner: str, notification_id: int) -> None:
+        if owner not in self.queues:
+            self.queues[owner] = deque()
             self.ready.append(owner)
             self.changed.notify()
-        self.lines[owner].append(notice_id)
+        self.queues[owner].append(notification_id)
 
     def work(self) -> None:
         while True:
-            owner, notice_id = self.next()
+            owner, notification_id = self.next()
             try:
-                deliver(notice_id, timezone.now())
+                deliver(notification_id, timezone.now())
             except Exception:
-                log.exception("notice %s could not be sent; it is tried again", notice_id)
+                log.exception("notification %s could not be sent; it will be tried again", notification_id)
             finally:
                 close_old_connections()
-                self.done(owner, notice_id)
+                self.done(owner, notification_id)
 
     def next(self) -> tuple[str, int]:
         with self.changed:
             while not self.ready:
                 self.changed.wait()
             owner = self.ready.popleft()
-            return owner, self.lines[owner].popleft()
+            return owner, self.queues[owner].popleft()
 
-    def done(self, owner: str, notice_id: int) -> None:
+    def done(self, owner: str, notification_id: int) -> None:
         with self.changed:
-            self.known.discard(notice_id)
-            if self.lines[owner]:
+            self.queued.discard(notification_id)
+            if self.queues[owner]:
                 self.ready.append(owner)
                 self.changed.notify()
             else:
-                del self.lines[owner]
+                del self.queues[owner]
 
 
-def deliver(notice_id: int, now: datetime) -> None:
-    """Take it, send it with no transaction open, write down what was answered."""
-    notice = notices.take(notice_id, now)
-    if notice is None:
+def deliver(notification_id: int, now: datetime) -> None:
+    """Claim one notification, send it with no transaction open, and record the answer."""
+    notification = delivery.claim(notification_id, now)
+    if notification is None:
         return
     try:
-        answer = send(notice, decrypt(notice.target.sealed))
+        answer = send(notification, decrypt(notification.target.sealed))
     except Unreadable as problem:
         answer = Answer(False, str(problem), final=True)
     except Exception:
-        # Counted like any try: what can never be sent is given up one day, and says so.
-        log.exception("notice %s could not be sent", notice_id)
+        # This counts as a try, so that a notification that can never be sent is given up, and its history says so.
+        log.exception("notification %s could not be sent", notification_id)
         answer = Answer(False, BROKEN)
-    notices.record_result(notice, answer.taken, answer.words, answer.final, timezone.now())
+    delivery.record_result(notification, answer.taken, answer.text, answer.final, timezone.now())
 
 
-def send(notice: Notice, secret: Mapping[str, Any]) -> Answer:
-    told: Mapping[str, Any] = notice.text
-    if notice.event == PROOF:
-        told = {**told, "url": secret.get("link", "")}
-    if notice.target.way == Way.MAIL:
-        return _mail(secret["address"], told)
-    if notice.target.way == Way.SLACK:
-        body: dict[str, object] = {"text": slack_text(told)}
+def send(notification: Notification, secret: Mapping[str, Any]) -> Answer:
+    message: Mapping[str, Any] = notification.text
+    if notification.event == CONFIRMATION:
+        message = {**message, "url": secret.get("link", "")}
+    if notification.target.way == Way.MAIL:
+        return _mail(secret["address"], message)
+    if notification.target.way == Way.SLACK:
+        body: dict[str, object] = {"text": slack_text(message)}
         return _post(secret["address"], body, {})
-    body = {"type": f"job.{notice.event}", "timestamp": notice.made_at.isoformat(), **told}
+    body = {"type": f"job.{notification.event}", "timestamp": notification.made_at.isoformat(), **message}
     data = json.dumps(body).encode()
     headers = webhook.signed(
-        secret["secret"], f"notice-{settings.DEPLOYMENT}-{notice.pk}", int(time.time()), data
+        secret["secret"], f"notice-{settings.DEPLOYMENT}-{notification.pk}", int(time.time()), data
     )
     return _post_bytes(secret["address"], data, headers)
 
@@ -138,29 +139,29 @@ def _post_bytes(url: str, data: bytes, headers: Mapping[str, str]) -> Answer:
     return webhook.post(url, data, headers, settings.TRAINYARD.notify_private)
 
 
-def slack_text(told: Mapping[str, Any]) -> str:
-    """Slack's own escapes, so that no name of a job becomes a link or calls a channel."""
+def slack_text(message: Mapping[str, Any]) -> str:
+    """The message with Slack's own escapes, so that no job name becomes a link or notifies a channel."""
 
     def plain(text: str) -> str:
         return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
-    link = f"\n{told['url']}" if told.get("url") else ""
-    return f"*{plain(told['title'])}*\n{plain(told['text'])}{link}"
+    link = f"\n{message['url']}" if message.get("url") else ""
+    return f"*{plain(message['title'])}*\n{plain(message['text'])}{link}"
 
 
-def _mail(address: str, told: Mapping[str, Any]) -> Answer:
+def _mail(address: str, message: Mapping[str, Any]) -> Answer:
     if not settings.EMAIL_HOST:
         return Answer(False, NO_MAIL, final=True)
-    subject = " ".join(told["title"].split())[:200]
-    text = "\n\n".join(part for part in (told["text"], told.get("url")) if part)
+    subject = " ".join(message["title"].split())[:200]
+    text = "\n\n".join(part for part in (message["text"], message.get("url")) if part)
     try:
         EmailMessage(subject, text, settings.DEFAULT_FROM_EMAIL, [address]).send()
     except smtplib.SMTPRecipientsRefused as refused:
-        code, words = next(iter(refused.recipients.values()), (0, b""))
-        return Answer(False, f"{code} {words.decode('utf-8', 'replace')}", final=500 <= code < 600)
+        code, said = next(iter(refused.recipients.values()), (0, b""))
+        return Answer(False, f"{code} {said.decode('utf-8', 'replace')}", final=500 <= code < 600)
     except smtplib.SMTPResponseException as problem:
-        said: bytes | str = problem.smtp_error
-        shown = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
+        error: bytes | str = problem.smtp_error
+        shown = error.decode("utf-8", "replace") if isinstance(error, bytes) else error
         return Answer(False, f"{problem.smtp_code} {shown}")
     except (OSError, smtplib.SMTPException) as problem:
         return Answer(False, f"No answer from the mail server: {problem or type(problem).__name__}"[:500])

@@ -1,4 +1,4 @@
-"""Targets of notices: added, changed and removed by those whose jobs they are about."""
+"""Add, change and remove the targets of notifications."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from django.db import transaction
 
 from agents.infra.refusals import Refused
 from agents.infra.secrets import encrypt
-from jobs.models import NoticeTarget, Project
-from jobs.models.notices import Way
+from jobs.models import NotificationTarget, Project
+from jobs.models.notifications import Way
 from jobs.projects import audit
 from jobs.rules.notifications import EVENTS
 
-MAX_COUNT = 20
+MAX_TARGETS = 20
 
 
 def add(
@@ -29,14 +29,14 @@ def add(
     wait_hours: float,
     actor: str,
     now: datetime,
-) -> tuple[NoticeTarget, str]:
-    """The row, and the secret that a webhook's messages are signed with: told here and never again."""
+) -> tuple[NotificationTarget, str]:
+    """Add a target. Returns its row and the secret that signs the messages of a webhook, which is never shown again."""
     of: dict[str, object] = {"project": owner} if isinstance(owner, Project) else {"user": owner}
     secret = f"whsec_{base64.b64encode(secrets.token_bytes(24)).decode()}" if way == Way.HOOK else ""
     with transaction.atomic():
-        if NoticeTarget.objects.filter(**of).count() >= MAX_COUNT:
-            raise Refused("address", f"There are {MAX_COUNT} already. Remove one first.")
-        row = NoticeTarget.objects.create(
+        if NotificationTarget.objects.filter(**of).count() >= MAX_TARGETS:
+            raise Refused("address", f"There are {MAX_TARGETS} addresses already. Remove one first.")
+        row = NotificationTarget.objects.create(
             **of,
             way=way,
             sealed=encrypt({"address": address, "secret": secret}),
@@ -45,30 +45,33 @@ def add(
             wait_hours=wait_hours,
             created_at=now,
             created_by=actor[:150],
-            # The address of a hook is a secret that only whoever may write there knows.
-            proved_at=None if way == Way.MAIL else now,
+            # The address of a webhook is a secret: who knows it may write there, so it needs no confirmation.
+            confirmed_at=None if way == Way.MAIL else now,
         )
-        _audit(row, "notice.add", None, told(row), actor, now)
+        _audit(row, "notice.add", None, audited(row), actor, now)
     return row, secret
 
 
-def change(target: NoticeTarget, events: Sequence[str], wait_hours: float, actor: str, now: datetime) -> None:
+def change(
+    target: NotificationTarget, events: Sequence[str], wait_hours: float, actor: str, now: datetime
+) -> None:
     with transaction.atomic():
-        before = told(target)
+        before = audited(target)
         target.events = [event for event in EVENTS if event in events]
         target.wait_hours = wait_hours
         target.save(update_fields=["events", "wait_hours"])
-        if told(target) != before:
-            _audit(target, "notice.set", before, told(target), actor, now)
+        if audited(target) != before:
+            _audit(target, "notice.set", before, audited(target), actor, now)
 
 
-def remove(target: NoticeTarget, actor: str, now: datetime) -> None:
+def remove(target: NotificationTarget, actor: str, now: datetime) -> None:
     with transaction.atomic():
-        _audit(target, "notice.remove", told(target), None, actor, now)
+        _audit(target, "notice.remove", audited(target), None, actor, now)
         target.delete()
 
 
-def told(target: NoticeTarget) -> dict[str, object]:
+def audited(target: NotificationTarget) -> dict[str, object]:
+    """What the audit stores of a target."""
     return {
         "way": target.way,
         "address": target.shown,
@@ -78,7 +81,7 @@ def told(target: NoticeTarget) -> dict[str, object]:
 
 
 def masked(way: str, address: str) -> str:
-    """Enough to know it by. A hook's address is a password: only where it leads is shown."""
+    """As much of the address as identifies it. A webhook's address is a password: pages show only its host."""
     if way == Way.MAIL:
         return address[:120]
     parts = urlsplit(address)
@@ -86,13 +89,13 @@ def masked(way: str, address: str) -> str:
 
 
 def _audit(
-    row: NoticeTarget,
+    row: NotificationTarget,
     what: str,
     before: object,
     after: object,
     actor: str,
     now: datetime,
 ) -> None:
-    """A person's own are that person's own matter."""
+    """Audit a change of a project's target. A person's own targets are private and not audited."""
     if row.project is not None:
         audit.record(actor, what, "project", row.project.name, before, after, now, row.project)

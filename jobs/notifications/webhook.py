@@ -1,9 +1,9 @@
-"""One POST to an address that somebody typed in, without being led anywhere else.
+"""One POST to an address that somebody typed in, and to no other place (no server-side request forgery).
 
-The name is resolved once, every address that it has must be allowed, and the connection goes to one of those very
-addresses: a name that says something else a moment later leads nowhere. Redirects are not followed; a proxy of the
-environment is not asked. No library was taken for this: those that send to Slack and hooks (apprise) or speak HTTP
-(httpx, requests) resolve names themselves, where nobody can look, and put addresses with their tokens into their logs.
+The name is resolved once, every IP address that it has must be allowed, and the connection goes to one of exactly these
+IP addresses: a name that resolves to something else a moment later has no effect. Redirects are not followed, and a
+proxy of the environment is not used. No library does this: those that send to Slack and webhooks (apprise) or speak
+HTTP (httpx, requests) resolve names themselves, where no check is possible, and log addresses with their tokens.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from urllib.parse import urlsplit
 from jobs.rules.notifications import FINAL_ANSWERS, Network, address_refusal
 
 CONNECT_S = 10.0
-# The whole of it: who sends one byte a second is left.
-WHOLE_S = 20.0
+# The whole exchange. A receiver that sends one byte a second is given up after this.
+TOTAL_S = 20.0
 MAX_ANSWER = 2_000
 TOO_SLOW = "it took too long"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`words` are the other side's own where it had any. `final`: no later try would change it."""
+    """What a receiver answered. `text` is its own where it sent any; `final` says that no later try can succeed."""
 
     taken: bool
-    words: str
+    text: str
     final: bool = False
 
 
 class WebhookRefused(Exception):
-    """Nothing was sent to this address. Nothing will be sent while the address and the settings stay as they are."""
+    """Nothing may be sent to this address, now or later, unless the address or the settings change."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookAddress:
-    """An address taken apart, and where it leads at this moment."""
+    """A parsed address, and the IP addresses that its name resolved to."""
 
     tls: bool
     host: str
@@ -55,7 +55,7 @@ class WebhookAddress:
 
 
 def parse_address(url: str) -> WebhookAddress:
-    """Raises WebhookRefused for a text that is not the address of a webhook."""
+    """Parse an address. Raises WebhookRefused for anything that cannot be the address of a webhook."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -75,68 +75,68 @@ def parse_address(url: str) -> WebhookAddress:
     return WebhookAddress(tls, parts.hostname, port or (443 if tls else 80), path)
 
 
-def resolve(place: WebhookAddress, allowed: Sequence[Network]) -> WebhookAddress:
-    """Look up where the address leads now. Raises WebhookRefused if one of its IP addresses is not allowed, OSError if
-    the name is not known."""
+def resolve(parsed: WebhookAddress, allowed: Sequence[Network]) -> WebhookAddress:
+    """Resolve the name. Raises WebhookRefused for an IP address that is not allowed, OSError for an unknown name."""
     try:
-        found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
-    except UnicodeError:  # a part of the name is empty, or longer than the 63 characters of any name
+        found = socket.getaddrinfo(parsed.host, parsed.port, type=socket.SOCK_STREAM)
+    except UnicodeError:
+        # A label of the name is empty, or longer than 63 characters.
         raise WebhookRefused("This is not the name of a host.") from None
     addresses = tuple(dict.fromkeys(str(each[4][0]) for each in found))
     for address in addresses:
         if address_refusal(address, allowed):
-            # Not which one: what names of our own network resolve to is nobody's business.
+            # The message does not say which IP address: it must not reveal how names of our own network resolve.
             raise WebhookRefused(
-                f"{place.host} leads to a private, loopback or otherwise local address. "
+                f"{parsed.host} leads to a private, loopback or otherwise local address. "
                 "An admin can allow it (TRAINYARD_NOTIFY_PRIVATE)."
             )
-        if not place.tls and address_refusal(address, ()) == "":
+        if not parsed.tls and address_refusal(address, ()) == "":
             raise WebhookRefused(
                 "Give an address that begins with https://: anybody on the way could read the other kind."
             )
-    return WebhookAddress(place.tls, place.host, place.port, place.path, addresses)
+    return WebhookAddress(parsed.tls, parsed.host, parsed.port, parsed.path, addresses)
 
 
 class _PinnedConnection(http.client.HTTPConnection):
-    """To the address that was looked at, whatever the name says by now. TLS still asks for the name."""
+    """A connection to the checked IP addresses, whatever the name resolves to by now. TLS still verifies the name."""
 
-    def __init__(self, place: WebhookAddress) -> None:
-        super().__init__(place.host, place.port, timeout=CONNECT_S)
-        self.place = place
-        self._until = time.monotonic() + WHOLE_S
-        self._late = False
+    def __init__(self, parsed: WebhookAddress) -> None:
+        super().__init__(parsed.host, parsed.port, timeout=CONNECT_S)
+        self.parsed = parsed
+        self._deadline = time.monotonic() + TOTAL_S
+        self._timed_out = False
 
     def connect(self) -> None:
-        sock = self._reach()
-        if self.place.tls:
+        sock = self._open()
+        if self.parsed.tls:
             context = ssl.create_default_context()
-            # The handshake comes later: by then there is something that can be cut.
-            sock = context.wrap_socket(sock, server_hostname=self.place.host, do_handshake_on_connect=False)
+            # The handshake comes later, when self.sock is set and abort() can close it.
+            sock = context.wrap_socket(sock, server_hostname=self.parsed.host, do_handshake_on_connect=False)
         self.sock = sock
-        if self._late:
+        if self._timed_out:
             raise TimeoutError(TOO_SLOW)
         if isinstance(sock, ssl.SSLSocket):
             sock.do_handshake()
 
-    def _reach(self) -> socket.socket:
+    def _open(self) -> socket.socket:
         problem: OSError = OSError("it has no address")
-        for address in self.place.addresses:
-            left = self._until - time.monotonic()
+        for address in self.parsed.addresses:
+            left = self._deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError(TOO_SLOW)
             try:
-                return socket.create_connection((address, self.place.port), min(CONNECT_S, left))
+                return socket.create_connection((address, self.parsed.port), min(CONNECT_S, left))
             except OSError as error:
                 problem = error
         raise problem
 
-    def cut(self) -> None:
-        """From another thread: whatever waits for the other side waits no longer."""
-        self._late = True
+    def abort(self) -> None:
+        """Called from another thread: end every wait for the receiver at once."""
+        self._timed_out = True
         sock = self.sock
         if sock is not None:
             with suppress(OSError):
-                # Not TLS's own way of ending, which would wait for the other side.
+                # The shutdown of the plain socket: that of TLS would wait for the receiver.
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
@@ -147,34 +147,34 @@ def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Sequence[Ne
         return Answer(False, str(refused), final=True)
     except OSError as problem:
         return Answer(False, f"The name cannot be resolved: {problem.strerror or problem}")
-    watch = threading.Timer(WHOLE_S, connection.cut)
-    watch.daemon = True
-    watch.start()
+    timer = threading.Timer(TOTAL_S, connection.abort)
+    timer.daemon = True
+    timer.start()
     try:
-        connection.request("POST", connection.place.path, body, {**headers, "User-Agent": "Trainyard"})
+        connection.request("POST", connection.parsed.path, body, {**headers, "User-Agent": "Trainyard"})
         response = connection.getresponse()
         return _read(response.status, response.reason, response.read(MAX_ANSWER))
     except (OSError, ValueError, http.client.HTTPException) as problem:
-        return Answer(False, f"No answer: {_plain(str(problem)) or type(problem).__name__}"[:500])
+        return Answer(False, f"No answer: {_printable(str(problem)) or type(problem).__name__}"[:500])
     finally:
-        watch.cancel()
+        timer.cancel()
         connection.close()
 
 
 def _read(status: int, reason: str, body: bytes) -> Answer:
-    words = _plain(f"{status} {reason}\n{body.decode('utf-8', 'replace').strip()}")
+    text = _printable(f"{status} {reason}\n{body.decode('utf-8', 'replace').strip()}")
     if 300 <= status < 400:
-        return Answer(False, f"{words}\nIt leads elsewhere, and that is not followed.", final=True)
-    return Answer(200 <= status < 300, words, final=status in FINAL_ANSWERS)
+        return Answer(False, f"{text}\nThis is a redirect, and redirects are not followed.", final=True)
+    return Answer(200 <= status < 300, text, final=status in FINAL_ANSWERS)
 
 
-def _plain(text: str) -> str:
-    """Whatever a receiver said, as text that can be stored and shown."""
+def _printable(text: str) -> str:
+    """Replace what cannot be stored or shown in a receiver's text."""
     return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text).strip()
 
 
 def signed(secret: str, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """Headers by which a receiver knows that it was us, and when (standardwebhooks.com, version v1)."""
+    """Headers that prove to a receiver who sent the message and when (standardwebhooks.com, version v1)."""
     key = base64.b64decode(secret.removeprefix("whsec_"))
     digest = hmac.new(key, f"{message_id}.{timestamp}.".encode() + body, hashlib.sha256).digest()
     return {

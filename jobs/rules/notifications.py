@@ -27,7 +27,7 @@ EVENTS: Mapping[str, str] = MappingProxyType(
 USUAL = ("succeeded", "failed", "cancelled", "preempted", "stalled", "idle")
 TEST = "test"
 # The one thing that an address is sent before it has said that it wants to be told.
-PROOF = "proof"
+CONFIRMATION = "confirmation"
 _BY_KIND = {
     HistoryKind.RESTART: "restarted",
     HistoryKind.RETRY: "retried",

@@ -52,7 +52,7 @@ def roll(runs: Collection[str]) -> None:
     _after_commit("jobs.tasks.roll", runs)
 
 
-def notices(ids: Collection[int]) -> None:
+def notifications(ids: Collection[int]) -> None:
     """These are to be sent."""
     _after_commit("jobs.tasks.notify", ids)
 

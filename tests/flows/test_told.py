@@ -49,5 +49,5 @@ def test_a_stalled_replica_reads_nothing_and_the_end_is_told(yard, client):
             return client.call("GET", f"{client.url}/api/v1/jobs/{job}/events?kind=notice").json()["events"]
 
         wait_for(lines, "history to say so", dump=yard.tail)
-        assert lines()[0]["cause"] == "ada was told by webhook: it was cancelled."
+        assert lines()[0]["cause"] == "ada was notified by webhook: it was cancelled."
         assert client.log(job, "workerpool1-0") == b""  # S3-22: nothing of ours stands in its log

@@ -19,9 +19,9 @@ from console.api.views import TrainyardView, person
 from console.auth import access
 from console.forms.notifications import Events, NewTarget
 from jobs import idle_jobs
-from jobs.models import NoticeTarget, Project
-from jobs.models.notices import Way
-from jobs.notifications import email_opt_in, notices, targets
+from jobs.models import NotificationTarget, Project
+from jobs.models.notifications import Way
+from jobs.notifications import create, delivery, email_opt_in, targets
 from jobs.rules.notifications import USUAL
 
 Document = dict[str, Any]
@@ -37,7 +37,7 @@ class TargetsView(TrainyardView):
     """
 
     def get(self, request: Request, project: str | None = None) -> Response:
-        rows = NoticeTarget.objects.select_related("project")
+        rows = NotificationTarget.objects.select_related("project")
         owner = self.owner(request, project)
         of = rows.filter(project=owner) if isinstance(owner, Project) else rows.filter(user=owner)
         return Response({"notifications": [document(row) for row in of]})
@@ -60,9 +60,9 @@ class TargetsView(TrainyardView):
             row, secret = targets.add(
                 owner, typed["way"], typed["address"], typed["events"], typed["wait_hours"], actor, now
             )
-            if row.proved_at is None:
+            if row.confirmed_at is None:
                 email_opt_in.send_letter(row, request.build_absolute_uri("/"), actor, now)
-        notices.send_due(now)
+        delivery.send_due(now)
         told = {**document(row), **({"secret": secret} if secret else {})}
         return Response(told, headers={"Cache-Control": "no-store"})
 
@@ -98,8 +98,8 @@ class TestView(TrainyardView):
     def post(self, request: Request, target: str) -> Response:
         row = target_of(request, target)
         read(request, ())
-        notices.test(row, person(request).username, timezone.now())
-        notices.send_due(timezone.now())
+        create.create_test(row, person(request).username, timezone.now())
+        delivery.send_due(timezone.now())
         return Response({})
 
 
@@ -112,7 +112,7 @@ class AskView(TrainyardView):
         email_opt_in.send_letter(
             row, request.build_absolute_uri("/"), person(request).username, timezone.now()
         )
-        notices.send_due(timezone.now())
+        delivery.send_due(timezone.now())
         return Response(document(row))
 
 
@@ -121,7 +121,7 @@ class VouchView(TrainyardView):
 
     def post(self, request: Request, target: str) -> Response:
         access.require(request.user, "manage", User)
-        row = get_object_or_404(NoticeTarget.objects.select_related("project", "user"), pk=int(target))
+        row = get_object_or_404(NotificationTarget.objects.select_related("project", "user"), pk=int(target))
         read(request, ())
         with transaction.atomic():
             email_opt_in.vouch(row, person(request).username, timezone.now())
@@ -151,9 +151,9 @@ class IdleRuleView(TrainyardView):
         return Response({"minutes": row.idle_minutes, "stops": row.idle_stops})
 
 
-def target_of(request: Request, target: str) -> NoticeTarget:
+def target_of(request: Request, target: str) -> NotificationTarget:
     """404 for everybody else's."""
-    row = NoticeTarget.objects.select_related("project").filter(pk=int(target)).first()
+    row = NotificationTarget.objects.select_related("project").filter(pk=int(target)).first()
     if row is None or (row.project is None and row.user_id != person(request).pk):
         raise Http404
     if row.project is not None:
@@ -161,7 +161,7 @@ def target_of(request: Request, target: str) -> NoticeTarget:
     return row
 
 
-def document(row: NoticeTarget) -> Document:
+def document(row: NotificationTarget) -> Document:
     """`address` is as much of it as is ever shown again."""
     return {
         "id": str(row.pk),
@@ -172,8 +172,8 @@ def document(row: NoticeTarget) -> Document:
         "waitHours": row.wait_hours,
         "createTime": stamp(row.created_at),
         "createdBy": row.created_by,
-        "proved": row.proved_at is not None,
-        "provedBy": row.proved_by,
+        "proved": row.confirmed_at is not None,
+        "provedBy": row.confirmed_by,
     }
 
 

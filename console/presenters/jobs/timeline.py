@@ -33,7 +33,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     HistoryKind.PREEMPT: ("Preemption", "hourglass"),
     HistoryKind.FLAG: ("Flag", "note"),
     HistoryKind.CANCEL: ("Cancel", "stop"),
-    HistoryKind.NOTICE: ("Notice", "note"),
+    HistoryKind.NOTIFICATION: ("Notification", "note"),
 }
 
 

@@ -11,11 +11,11 @@ from django.db.models import QuerySet
 from django.urls import reverse
 
 from console.forms.notifications import Events
-from jobs.models import Notice, NoticeTarget, Project
-from jobs.rules.notifications import EVENTS, PROOF, TEST
+from jobs.models import Notification, NotificationTarget, Project
+from jobs.rules.notifications import CONFIRMATION, EVENTS, TEST
 
 SHOWN = 30
-OTHER = {TEST: "a test", PROOF: "the link"}
+OTHER = {TEST: "a test", CONFIRMATION: "the link"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class TargetLine:
 
 
 @dataclass(frozen=True, slots=True)
-class NoticeLine:
+class NotificationLine:
     made_at: datetime
     what: str
     job: str
@@ -46,7 +46,7 @@ class NoticeLine:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    lines: tuple[NoticeLine, ...]
+    lines: tuple[NotificationLine, ...]
     waiting: bool
 
 
@@ -57,8 +57,8 @@ def lines(owner: User | Project, changed: Mapping[int, Events]) -> tuple[TargetL
             row.get_way_display(),
             row.shown,
             tuple(EVENTS[event] for event in row.events if event in EVENTS),
-            row.proved_at is not None,
-            row.proof_asked_at,
+            row.confirmed_at is not None,
+            row.confirmation_sent_at,
             changed.get(row.pk)
             or Events(initial={"events": row.events, "wait_hours": row.wait_hours}, prefix=f"t{row.pk}"),
         )
@@ -67,25 +67,29 @@ def lines(owner: User | Project, changed: Mapping[int, Events]) -> tuple[TargetL
 
 
 def log(owner: User | Project) -> Log:
-    rows = Notice.objects.filter(target__in=of(owner)).select_related("target", "job").order_by("-pk")[:SHOWN]
+    rows = (
+        Notification.objects.filter(target__in=of(owner))
+        .select_related("target", "job")
+        .order_by("-pk")[:SHOWN]
+    )
     found = tuple(_line(row) for row in rows)
     return Log(found, any(line.due_at for line in found))
 
 
-def of(owner: User | Project) -> QuerySet[NoticeTarget]:
+def of(owner: User | Project) -> QuerySet[NotificationTarget]:
     if isinstance(owner, Project):
-        return NoticeTarget.objects.filter(project=owner)
-    return NoticeTarget.objects.filter(user=owner)
+        return NotificationTarget.objects.filter(project=owner)
+    return NotificationTarget.objects.filter(user=owner)
 
 
-def _line(row: Notice) -> NoticeLine:
+def _line(row: Notification) -> NotificationLine:
     if row.sent_at:
         tone, word, icon = "good", "Told", "tick"
     elif row.given_up_at:
         tone, word, icon = "bad", "Given up", "cross"
     else:
         tone, word, icon = "wait", "On its way" if row.tries < 2 else "Tried again", "hourglass"
-    return NoticeLine(
+    return NotificationLine(
         made_at=row.made_at,
         what=OTHER.get(row.event) or EVENTS.get(row.event, row.event),
         job=row.job.display_name if row.job else "",

@@ -24,8 +24,8 @@ from console.auth.person import person
 from console.forms.notifications import Events, IdleRule, NewTarget
 from console.presenters.projects import notifications as presenter
 from jobs import idle_jobs
-from jobs.models import NoticeTarget, Project
-from jobs.notifications import email_opt_in, notices, targets
+from jobs.models import NotificationTarget, Project
+from jobs.notifications import create, delivery, email_opt_in, targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ def owner_of(request: HttpRequest, name: str | None) -> NotificationOwner:
     return NotificationOwner(access.get_or_404(request.user, "manage", Project.objects.all(), name=name))
 
 
-def find(request: HttpRequest, target_id: int) -> tuple[NoticeTarget, NotificationOwner]:
+def find(request: HttpRequest, target_id: int) -> tuple[NotificationTarget, NotificationOwner]:
     """A target that this person may change: 404 for everybody else's."""
-    row = get_object_or_404(NoticeTarget.objects.select_related("project"), pk=target_id)
+    row = get_object_or_404(NotificationTarget.objects.select_related("project"), pk=target_id)
     if row.project is not None:
         return row, owner_of(request, row.project.name)
     if row.user_id != person(request).pk:
@@ -98,18 +98,18 @@ def add(request: HttpRequest, project: str | None = None) -> HttpResponse:
                 person(request).username,
                 timezone.now(),
             )
-            if row.proved_at is None:
+            if row.confirmed_at is None:
                 email_opt_in.send_letter(
                     row, request.build_absolute_uri("/"), person(request).username, timezone.now()
                 )
     except Refused as refused:
         form.add_error("address", refused.message)
         return _page(request, of, form=form)
-    if row.proved_at is None:
+    if row.confirmed_at is None:
         messages.success(
             request, f"A link was sent to {row.shown}. It is told once somebody there has followed it."
         )
-        notices.send_due(timezone.now())
+        delivery.send_due(timezone.now())
         return redirect(of.url)
     if not secret:
         messages.success(request, f"{row.shown} will be told.")
@@ -136,7 +136,7 @@ def change(request: HttpRequest, target_id: int) -> HttpResponse:
 @login_required
 def test(request: HttpRequest, target_id: int) -> HttpResponse:
     row, of = find(request, target_id)
-    return _sent(request, of, lambda now: notices.test(row, person(request).username, now))
+    return _sent(request, of, lambda now: create.create_test(row, person(request).username, now))
 
 
 @require_POST
@@ -210,7 +210,7 @@ def _sent(request: HttpRequest, of: NotificationOwner, send: Callable[[datetime]
     except Refused as refused:
         messages.error(request, refused.message)
         return redirect(of.url)
-    notices.send_due(timezone.now())
+    delivery.send_due(timezone.now())
     return redirect(f"{of.url}#sent")
 
 

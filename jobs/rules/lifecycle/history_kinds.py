@@ -21,7 +21,7 @@ class HistoryKind(StrEnum):
     PREEMPT = "preempt"  # the job went back to the queue for a job that goes first
     FLAG = "flag"  # something beside the state began or ceased to be true
     CANCEL = "cancel"  # somebody cancelled the job
-    NOTICE = "notice"  # somebody was notified, or could not be
+    NOTIFICATION = "notice"  # somebody was notified, or could not be
 
 
 JOB = "job"

@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from console.auth import tokens
-from jobs.models import AuditEntry, Membership, Notice, NoticeTarget
+from jobs.models import AuditEntry, Membership, Notification, NotificationTarget
 from tests.unit.console.api.test_projects import violation
 
 PEOPLE, MINE, OURS = "/api/v1/people", "/api/v1/notifications", "/api/v1/projects/default/notifications"
@@ -82,7 +82,7 @@ def test_what_is_wrong_is_named(script, method, path, body, field):
     sent = json.dumps(body)  # which spells half of a pair, as any client can
     answer = getattr(script("root"), method)(path, sent, **JSON)
     assert answer.status_code == 400 and violation(answer)[1] == field, answer.content
-    assert not AuditEntry.objects.exists() and not NoticeTarget.objects.exists()
+    assert not AuditEntry.objects.exists() and not NotificationTarget.objects.exists()
 
 
 def test_targets_are_added_changed_tried_and_removed_each_by_those_whose_they_are(script, cast, settings):
@@ -102,7 +102,9 @@ def test_targets_are_added_changed_tried_and_removed_each_by_those_whose_they_ar
     assert bob.patch(path, {"waitHours": 2}, **JSON).json()["events"] == ["failed"]
     assert bob.patch(path, {"events": ["failed", "stalled"]}, **JSON).json()["waitHours"] == 2
     assert {alice.get(path).status_code, script("root").get(path).status_code} == {404}
-    assert bob.post(f"{path}:test", {}, **JSON).status_code == 200 and Notice.objects.get().event == "test"
+    assert (
+        bob.post(f"{path}:test", {}, **JSON).status_code == 200 and Notification.objects.get().event == "test"
+    )
     assert bob.delete(f"{MINE}/{ours['id']}").status_code == 403
     assert bob.delete(path).status_code == 200 and bob.get(path).status_code == 404
     rule = "/api/v1/projects/default/idleRule"

@@ -24,7 +24,9 @@ def test_an_address_is_vouched_for(trainyard):
     assert trainyard("notice", "vouch", str(row.pk)).out == "bob@example.org will be told.\n"
     assert trainyard("notice", "list").out == f"{line}told\n"
     again, none = trainyard("notice", "vouch", str(row.pk)), trainyard("notice", "vouch", "99")
-    assert (again.code, none.code) == (1, 1) and "told already" in again.err and "no address 99" in none.err
+    assert (
+        (again.code, none.code) == (1, 1) and "confirmed already" in again.err and "no address 99" in none.err
+    )
 
 
 def test_a_run_that_is_not_ours_is_ended_and_dismissed_and_recovery_begun(trainyard):

@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from agents.infra.secrets import decrypt
-from jobs.models import AuditEntry, Notice, NoticeTarget, Project
+from jobs.models import AuditEntry, Notification, NotificationTarget, Project
 from jobs.notifications import email_opt_in
 
 HOOK = "http://127.0.0.1:9/hook/0123456789-0123456789-T0KEN"
@@ -29,7 +29,7 @@ def form(**changes):
 def test_a_hook_is_added_its_secret_shown_once_and_nothing_of_it_again(browser):
     bob = browser("bob")
     answer = bob.post(f"{MINE}/add", form())
-    row = NoticeTarget.objects.get()
+    row = NotificationTarget.objects.get()
     secret = decrypt(row.sealed)["secret"]
     assert decrypt(row.sealed)["address"] == HOOK and secret.startswith("whsec_")
     assert secret in answer.content.decode() and "no-store" in answer.headers["Cache-Control"]
@@ -43,21 +43,21 @@ def test_a_hook_is_added_its_secret_shown_once_and_nothing_of_it_again(browser):
 def test_what_a_target_is_told_of_can_be_changed_tested_and_ended(browser):
     bob = browser("bob")
     bob.post(f"{MINE}/add", form(way="mail", address="bob@example.org"))
-    row = NoticeTarget.objects.get()
+    row = NotificationTarget.objects.get()
     email_opt_in.accept(row, timezone.now())
-    Notice.objects.all().delete()
+    Notification.objects.all().delete()
     at = f"/notifications/{row.pk}"
     bob.post(f"{at}/change", {f"t{row.pk}-events": ["waiting"], f"t{row.pk}-wait_hours": "1.5"})
     row.refresh_from_db()
     assert (row.events, row.wait_hours) == (["waiting"], 1.5)
     for _ in range(3):
         answer = bob.post(f"{at}/test", follow=True)
-    assert Notice.objects.count() == 1 and "hx-get" in answer.content.decode()
-    Notice.objects.update(due_at=None, given_up_at=row.created_at, answer="550 <b>no such user</b>")
+    assert Notification.objects.count() == 1 and "hx-get" in answer.content.decode()
+    Notification.objects.update(due_at=None, given_up_at=row.created_at, answer="550 <b>no such user</b>")
     page = bob.get(f"{MINE}/log").content.decode()
     assert "550 &lt;b&gt;no such user&lt;/b&gt;" in page and "Given up" in page and "hx-get" not in page
     bob.post(f"{at}/remove")
-    assert not NoticeTarget.objects.exists()
+    assert not NotificationTarget.objects.exists()
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_a_target_is_told_of_can_be_changed_tested_and_ended(browser):
 )
 def test_what_cannot_be_is_said_at_its_field_and_nothing_is_lost(browser, typed, field, words):
     answer = browser("bob").post(f"{MINE}/add", form(**typed))
-    assert words in str(answer.context["form"].errors[field]) and not NoticeTarget.objects.exists()
+    assert words in str(answer.context["form"].errors[field]) and not NotificationTarget.objects.exists()
     if address := typed.get("address"):
         assert address in answer.content.decode()
 
@@ -89,7 +89,7 @@ def test_mail_needs_a_mail_server(browser, settings):
 def test_a_projects_are_its_admins_matter_and_audited(browser):
     alice = browser("alice")
     alice.post(f"{OURS}/add", form())
-    row = NoticeTarget.objects.get(project__name="default")
+    row = NotificationTarget.objects.get(project__name="default")
     alice.post(f"{OURS}/idle", {"minutes": "30", "stops": "1"})
     project = Project.objects.get(name="default")
     assert (project.idle_minutes, project.idle_stops) == (30, True)
@@ -109,7 +109,7 @@ def test_a_projects_are_its_admins_matter_and_audited(browser):
 def test_who_may(browser, name, page, others):
     browser("alice").post(f"{OURS}/add", form())
     browser("bella").post(f"{MINE}/add", form())
-    ours, hers = NoticeTarget.objects.order_by("pk")
+    ours, hers = NotificationTarget.objects.order_by("pk")
     person = browser(name)
     assert person.get(OURS).status_code == person.get(f"{OURS}/log").status_code == page
     assert person.post(f"{OURS}/idle", {"minutes": ""}).status_code == others
@@ -118,4 +118,4 @@ def test_who_may(browser, name, page, others):
         assert person.post(f"/notifications/{ours.pk}/{act}").status_code == others
     assert person.get(MINE).status_code == 200
     assert browser().get(MINE).status_code == 302
-    assert NoticeTarget.objects.filter(pk=hers.pk).exists()
+    assert NotificationTarget.objects.filter(pk=hers.pk).exists()

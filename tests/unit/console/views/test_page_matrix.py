@@ -87,7 +87,7 @@ POST = {
     "test-notification": MANAGES_MEMBERS,
     "ask-notification": MANAGES_MEMBERS,
     "vouch-notification": ACTS_ON_PEOPLE,
-    # Whoever comes first removes it, and it is there for nobody then; test_notices.py asks one by one.
+    # The first caller removes it, so it is gone for all others; test_notifications.py asks one by one.
     "remove-notification": row(302, 404, 404, 404, 404, 404, 404),
     "cancel-job": row(302, 302, 302, 403, 403, 404, 404),
     "delete-job": row(302, 302, 302, 403, 403, 404, 404),

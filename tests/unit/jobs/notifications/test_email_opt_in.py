@@ -14,12 +14,12 @@ from django.utils import timezone
 from agents.infra.refusals import Refused
 from console.auth import tokens
 from jobs import services
-from jobs.models import AuditEntry, Notice, NoticeTarget
-from jobs.notifications import email_opt_in, notices, sender, targets
+from jobs.models import AuditEntry, Notification, NotificationTarget
+from jobs.notifications import delivery, email_opt_in, sender, targets
 from tests.unit.console.views.conftest import browser, cast
 from tests.unit.jobs.conftest import alice, project, spec
 from tests.unit.jobs.notifications.receivers import Mail, serving
-from tests.unit.jobs.notifications.test_notices import cancel, deliver
+from tests.unit.jobs.notifications.test_notifications import cancel, deliver
 
 __all__ = ["alice", "browser", "cast", "project"]
 TYPED = {"way": "mail", "address": "bob@example.org", "events": ["cancelled"], "wait_hours": "4"}
@@ -42,7 +42,7 @@ def texts(mail):
 
 
 def send():
-    for pk in notices.due(timezone.now()):
+    for pk in delivery.due(timezone.now()):
         sender.deliver(pk, timezone.now())
 
 
@@ -61,13 +61,13 @@ def test_nothing_is_told_before_the_owner_has_followed_the_link(browser, cast, p
     link = re.search(r"https?://[^/]+(/notified/([\w-]{43}))", letter)
     assert "cancelled" not in letter and "the jobs of bob" in letter
     log = bob.get("/account/notifications").content.decode()
-    assert link[2] not in log + caplog.text + str(list(NoticeTarget.objects.values())) + str(
-        list(Notice.objects.values())
+    assert link[2] not in log + caplog.text + str(list(NotificationTarget.objects.values())) + str(
+        list(Notification.objects.values())
     )
     visitor = Client()
     assert "bob@example.org" in visitor.get(link[1]).content.decode()
     visitor.head(link[1])
-    assert NoticeTarget.objects.get().proved_at is None, "whoever reads mail for others only looks"
+    assert NotificationTarget.objects.get().confirmed_at is None, "whoever reads mail for others only looks"
     assert "You will be told" in visitor.post(link[1], {"answer": "yes"}).content.decode()
     assert (
         visitor.get(link[1]).status_code == 404 and visitor.post(link[1], {"answer": "no"}).status_code == 404
@@ -84,14 +84,14 @@ def test_an_owner_who_wants_nothing_gets_nothing(browser, mail):
     send()
     link = re.search(r"/notified/[\w-]+", texts(mail)[0])[0]
     assert "taken out" in Client().post(link, {"answer": "no"}).content.decode()
-    assert not NoticeTarget.objects.exists()
+    assert not NotificationTarget.objects.exists()
 
 
 def test_a_new_link_ends_the_old_one_and_both_end_in_time(browser, mail):
     bob = browser("bob")
     bob.post("/account/notifications/add", TYPED)
     send()
-    row = NoticeTarget.objects.get()
+    row = NotificationTarget.objects.get()
     bob.post(f"/notifications/{row.pk}/ask")
     send()
     old, new = (re.search(r"/notified/([\w-]+)", text)[1] for text in texts(mail))
@@ -103,9 +103,9 @@ def test_a_new_link_ends_the_old_one_and_both_end_in_time(browser, mail):
 
 def test_letters_to_those_who_did_not_ask_are_bounded(alice, mail):
     now = timezone.now()
-    for number in range(email_opt_in.MAX_A_DAY + 1):
+    for number in range(email_opt_in.MAX_LETTERS_A_DAY + 1):
         row, _ = targets.add(alice, "mail", f"x{number}@example.org", [], 4.0, "alice", now)
-        if number == email_opt_in.MAX_A_DAY:
+        if number == email_opt_in.MAX_LETTERS_A_DAY:
             with pytest.raises(Refused, match="in a day"):
                 email_opt_in.send_letter(row, "http://t", "alice", now)
             email_opt_in.send_letter(row, "http://t", "alice", now + timedelta(days=1))
@@ -117,10 +117,13 @@ def test_letters_to_those_who_did_not_ask_are_bounded(alice, mail):
 def test_an_admin_vouches_and_others_may_not(browser, cast, mail, project):
     bob, root = browser("bob"), browser("root")
     bob.post("/account/notifications/add", TYPED)
-    row = NoticeTarget.objects.get()
+    row = NotificationTarget.objects.get()
     assert bob.post(f"/notifications/{row.pk}/vouch").status_code in (403, 404)
     answer = bob.post(f"/notifications/{row.pk}/test", follow=True).content.decode()
-    assert "Nobody has said yet" in answer and not Notice.objects.filter(event="test").exists()
+    assert (
+        "has not confirmed the address yet" in answer
+        and not Notification.objects.filter(event="test").exists()
+    )
     script = Client(
         headers={"authorization": f"Bearer {tokens.create(cast.root, 'test', timezone.now())[1]}"}
     )
@@ -130,8 +133,8 @@ def test_an_admin_vouches_and_others_may_not(browser, cast, mail, project):
     assert again.status_code == 400 and "already" in again.json()["error"]["message"]
     assert AuditEntry.objects.get().what == "notice.vouch"
     root.post("/projects/default/notifications/add", TYPED)
-    ours = NoticeTarget.objects.get(project=project)
+    ours = NotificationTarget.objects.get(project=project)
     assert "Vouch for it" in root.get("/projects/default/notifications").content.decode()
     root.post(f"/notifications/{ours.pk}/vouch")
     ours.refresh_from_db()
-    assert ours.proved_by == "root" and not Notice.objects.filter(target=ours).exists()
+    assert ours.confirmed_by == "root" and not Notification.objects.filter(target=ours).exists()

@@ -72,13 +72,13 @@ def test_every_way_to_this_machine_is_closed(url, names):
     with serving(Hook()) as hook:
         answer = webhook.post(url.format(port=hook.port), b"{}", {}, ())
         assert answer.final and not answer.taken and not hook.heard
-        assert "local address" in answer.words
+        assert "local address" in answer.text
 
 
 def test_nobody_learns_what_a_name_of_our_own_network_resolves_to(names):
     names["inside.example"] = [["10.7.7.7"]]
     answer = webhook.post("https://inside.example/", b"{}", {}, ())
-    assert "inside.example" in answer.words and "10.7" not in answer.words
+    assert "inside.example" in answer.text and "10.7" not in answer.text
 
 
 def test_a_name_that_changes_its_mind_leads_nowhere(names):
@@ -86,7 +86,7 @@ def test_a_name_that_changes_its_mind_leads_nowhere(names):
     names["rebind.example"] = [["127.0.0.2"], ["127.0.0.1"]]
     with serving(Hook()) as hook:
         answer = webhook.post(hook.url("rebind.example"), b"{}", {}, (ip_network("127.0.0.2/32"),))
-        assert answer.words.startswith("No answer") and not hook.heard
+        assert answer.text.startswith("No answer") and not hook.heard
     assert len(names["rebind.example"]) == 1  # it was asked once
 
 
@@ -94,7 +94,7 @@ def test_a_redirect_is_not_followed(names):
     with serving(Hook()) as hook, serving(Hook()) as inside:
         hook.answers = [(307, {"Location": inside.url()}, b"")]
         answer = webhook.post(hook.url(), b"{}", {}, LOOPBACK)
-        assert answer.final and "not followed" in answer.words and len(hook.heard) == 1 and not inside.heard
+        assert answer.final and "not followed" in answer.text and len(hook.heard) == 1 and not inside.heard
 
 
 def test_the_name_is_still_what_the_receiver_is_asked_for(names):
@@ -129,10 +129,10 @@ def test_what_is_no_address_of_a_hook(url):
 
 
 def test_who_speaks_too_slowly_is_left(monkeypatch):
-    monkeypatch.setattr(webhook, "WHOLE_S", 0.5)
+    monkeypatch.setattr(webhook, "TOTAL_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         answer = webhook.post(f"http://127.0.0.1:{silent.getsockname()[1]}/", b"{}", {}, LOOPBACK)
-    assert not answer.taken and not answer.final and answer.words.startswith("No answer")
+    assert not answer.taken and not answer.final and answer.text.startswith("No answer")
 
 
 class Dripping(threading.Thread):
@@ -157,7 +157,7 @@ class Dripping(threading.Thread):
 
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "when the time is over"])
 def test_who_keeps_the_line_alive_byte_by_byte_is_left_too(monkeypatch, late):
-    monkeypatch.setattr(webhook, "WHOLE_S", 0.3)
+    monkeypatch.setattr(webhook, "TOTAL_S", 0.3)
     connect, receiver = socket.create_connection, Dripping(b"HTTP/1.1 ")
 
     def slowly(address, timeout):
@@ -168,11 +168,11 @@ def test_who_keeps_the_line_alive_byte_by_byte_is_left_too(monkeypatch, late):
     monkeypatch.setattr(socket, "create_connection", slowly)
     answer = webhook.post(f"http://127.0.0.1:{receiver.port}/", b"{}", {}, LOOPBACK)
     receiver.join(60)
-    assert receiver.left and not answer.taken and not answer.final and answer.words.startswith("No answer")
+    assert receiver.left and not answer.taken and not answer.final and answer.text.startswith("No answer")
 
 
 def test_a_name_with_a_hundred_dead_addresses_takes_no_longer_than_one(monkeypatch, names):
-    monkeypatch.setattr(webhook, "WHOLE_S", 0.1)
+    monkeypatch.setattr(webhook, "TOTAL_S", 0.1)
     names["many.example"] = [[f"127.0.1.{n}" for n in range(1, 101)]]
     tried = []
 
@@ -200,7 +200,7 @@ def test_whatever_is_answered_can_be_stored(said):
 
         threading.Thread(target=speak, daemon=True).start()
         answer = webhook.post(f"http://127.0.0.1:{listener.getsockname()[1]}/", b"{}", {}, LOOPBACK)
-    assert "\0" not in answer.words and "\ufffd" in answer.words
+    assert "\0" not in answer.text and "\ufffd" in answer.text
 
 
 def test_waiting_grows_and_ends():

@@ -9,8 +9,8 @@ from django.utils import timezone
 
 from agents.infra.clock import Clock
 from jobs.lifecycle.advance import advance
-from jobs.models import Job, Notice, NoticeTarget
-from jobs.notifications import notices, targets
+from jobs.models import Job, Notification, NotificationTarget
+from jobs.notifications import create, delivery, targets
 from tests.unit.jobs.conftest import alice, project, spec, submit
 
 __all__ = ["alice", "project", "submit"]
@@ -20,7 +20,7 @@ ADDRESS = "https://hook.example/"
 @pytest.fixture
 def tell(alice):
     def add(name=""):
-        notices.gather_notices(timezone.now())
+        create.create_from_history(timezone.now())
         row, _ = targets.add(alice, "hook", ADDRESS + name, ["cancelled"], 4.0, "alice", timezone.now())
         return row
 
@@ -33,8 +33,8 @@ def cancel(job):
 
 
 def gathered():
-    notices.gather_notices(timezone.now())
-    return sorted(Notice.objects.values_list("target", flat=True))
+    create.create_from_history(timezone.now())
+    return sorted(Notification.objects.values_list("target", flat=True))
 
 
 @pytest.fixture
@@ -43,8 +43,8 @@ def notice(submit, tell):
     job = submit(spec())
     tell()
     cancel(job)
-    notices.gather_notices(timezone.now())
-    return Notice.objects.get()
+    create.create_from_history(timezone.now())
+    return Notification.objects.get()
 
 
 def test_the_very_next_line_is_told(submit, tell):
@@ -71,30 +71,30 @@ def test_who_may_not_log_in_any_more_is_told_nothing(alice, submit, tell):
 
 def test_a_target_that_rests_is_left_alone_until_then(notice):
     now = timezone.now()
-    NoticeTarget.objects.update(rest_until=now + timedelta(seconds=30))
-    assert notices.due(now) == [] and notices.take(notice.pk, now) is None
+    NotificationTarget.objects.update(paused_until=now + timedelta(seconds=30))
+    assert delivery.due(now) == [] and delivery.claim(notice.pk, now) is None
     later = now + timedelta(seconds=31)
-    assert notices.due(later) == [notice.pk] and notices.take(notice.pk, later) is not None
+    assert delivery.due(later) == [notice.pk] and delivery.claim(notice.pk, later) is not None
 
 
 def test_the_word_of_one_who_was_too_slow_does_not_count(notice):
     """Somebody else has it by now, and his word is the one that counts."""
     now = timezone.now()
-    slow = notices.take(notice.pk, now)
-    later = now + notices.AHEAD + timedelta(seconds=1)
-    quick = notices.take(notice.pk, later)
-    notices.record_result(slow, True, "the slow one", False, later)
+    slow = delivery.claim(notice.pk, now)
+    later = now + delivery.CLAIMED_FOR + timedelta(seconds=1)
+    quick = delivery.claim(notice.pk, later)
+    delivery.record_result(slow, True, "the slow one", False, later)
     notice.refresh_from_db()
     assert (notice.sent_at, notice.answer) == (None, "")
-    notices.record_result(quick, True, "the quick one", True, later)
+    delivery.record_result(quick, True, "the quick one", True, later)
     notice.refresh_from_db()
     assert (notice.sent_at, notice.given_up_at, notice.answer) == (later, None, "the quick one")
 
 
 def test_what_is_old_is_forgotten_unless_it_is_still_to_be_sent(notice):
-    now = timezone.now() + notices.KEPT + timedelta(days=1)
-    notices.forget_old(now)
-    assert Notice.objects.filter(pk=notice.pk).exists()
-    Notice.objects.update(due_at=None)
-    notices.forget_old(now)
-    assert not Notice.objects.exists()
+    now = timezone.now() + delivery.KEPT_FOR + timedelta(days=1)
+    delivery.delete_old(now)
+    assert Notification.objects.filter(pk=notice.pk).exists()
+    Notification.objects.update(due_at=None)
+    delivery.delete_old(now)
+    assert not Notification.objects.exists()

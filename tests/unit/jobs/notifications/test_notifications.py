@@ -18,14 +18,15 @@ from django.utils import timezone
 from agents.infra.clock import Clock
 from jobs import sweep
 from jobs.lifecycle.advance import advance
-from jobs.models import Job, Membership, Notice, NoticeTarget, Tick, Transition
-from jobs.notifications import email_opt_in, notices, sender, targets
+from jobs.models import Job, Membership, Notification, NotificationTarget, Tick, Transition
+from jobs.notifications import create, delivery, email_opt_in, sender, targets
+from jobs.rules.notifications import EVENTS
 from tests.unit.jobs.conftest import add_host, alice, desk, gang, pool_of, project, spec, submit
 from tests.unit.jobs.notifications.receivers import Hook, Mail, serving
 from tests.unit.jobs.paper import settle
 
 __all__ = ["add_host", "alice", "desk", "project", "submit"]
-EVERYTHING = list(notices.EVENTS)
+EVERYTHING = list(EVENTS)
 
 
 @pytest.fixture
@@ -45,10 +46,10 @@ def tell(alice):
     """tell("hook", address, ...): Alice, or a project, is told from now on."""
 
     def add(way, address, owner=None, events=EVERYTHING, hours=4.0):
-        notices.gather_notices(timezone.now())
+        create.create_from_history(timezone.now())
         row, secret = targets.add(owner or alice, way, address, events, hours, "alice", timezone.now())
         row.given_secret = secret
-        if row.proved_at is None:
+        if row.confirmed_at is None:
             email_opt_in.vouch(row, "root", timezone.now())
         return row
 
@@ -58,8 +59,8 @@ def tell(alice):
 def deliver(later=0):
     """What the sweep and the worker do, at a moment."""
     now = timezone.now() + timedelta(seconds=later)
-    notices.gather_notices(now)
-    for pk in notices.due(now):
+    create.create_from_history(now)
+    for pk in delivery.due(now):
         sender.deliver(pk, now)
 
 
@@ -85,8 +86,8 @@ def test_a_life_is_told_as_json_that_is_signed_and_told_once(add_host, desk, sub
     assert headers["webhook-signature"] == f"v1,{signature}" and path.startswith("/hook/")
     lines = Transition.objects.filter(job=job, kind="notice").values_list("cause", flat=True)
     assert list(lines) == [
-        "alice was told by webhook: a replica was restarted.",
-        "alice was told by webhook: it failed.",
+        "alice was notified by webhook: a replica was restarted.",
+        "alice was notified by webhook: it failed.",
     ]
 
 
@@ -129,23 +130,23 @@ def test_who_does_not_answer_is_told_again_later_and_at_last_given_up(submit, ho
     job = submit()
     cancel(job)
     deliver()
-    notice = Notice.objects.get()
+    notice = Notification.objects.get()
     assert notice.answer == "503 Service Unavailable\nnot now" and notice.tries == 1 and notice.due_at
     target.refresh_from_db()
-    assert target.rest_until == notice.due_at
+    assert target.paused_until == notice.due_at
     other = submit()
     cancel(other)
     deliver(1)  # the other one waits with it
     assert len(hook.heard) == 1
     deliver(60)
-    assert Notice.objects.filter(sent_at=None).count() == 0 and len(hook.heard) == 3
+    assert Notification.objects.filter(sent_at=None).count() == 0 and len(hook.heard) == 3
     hook.answers = [(503, {}, b"")]
     cancel(submit())
     later = 100
     for _ in range(12):
         deliver(later)
         later += 30_000
-    last = Notice.objects.latest("pk")
+    last = Notification.objects.latest("pk")
     assert last.given_up_at and last.tries == 10 and last.due_at is None
     assert Transition.objects.filter(kind="notice", to_state="not told").count() == 1
 
@@ -165,7 +166,7 @@ def test_what_a_receiver_says_decides_whether_it_is_asked_again(submit, hook, te
     hook.answers = [(status, headers, b"its \x00 words")]
     cancel(submit())
     deliver()
-    notice = Notice.objects.get()
+    notice = Notification.objects.get()
     assert (notice.given_up_at is not None) is final and str(status) in notice.answer
     assert "its \ufffd words" in notice.answer and len(hook.heard) == 1
 
@@ -187,8 +188,8 @@ def test_mail_is_sent_by_the_operators_server(submit, allowed, tell):
         mail.recipient_answer = b"550 no such user here"
         cancel(submit())
         deliver()
-        assert Notice.objects.latest("pk").answer == "550 no such user here"
-        assert Notice.objects.latest("pk").given_up_at
+        assert Notification.objects.latest("pk").answer == "550 no such user here"
+        assert Notification.objects.latest("pk").given_up_at
 
 
 def test_without_a_mail_server_that_is_what_is_said(submit, tell, settings):
@@ -196,7 +197,7 @@ def test_without_a_mail_server_that_is_what_is_said(submit, tell, settings):
     tell("mail", "alice@example.org")
     cancel(submit())
     deliver()
-    assert Notice.objects.get().answer == sender.NO_MAIL
+    assert Notification.objects.get().answer == sender.NO_MAIL
 
 
 def test_a_long_wait_is_told_once(submit, hook, tell):
@@ -204,7 +205,7 @@ def test_a_long_wait_is_told_once(submit, hook, tell):
     job = submit()
     for hours in (1.9, 2.1, 2.2, 30):
         now = job.queued_at + timedelta(hours=hours)
-        notices.gather_waits(now)
+        create.create_for_waiting(now)
     deliver(40 * 3600)
     [(_, _, body)] = hook.heard
     assert json.loads(body)["data"]["cause"].startswith("It has waited for 2 hours. No host")
@@ -214,34 +215,34 @@ def test_a_line_that_was_committed_late_is_not_passed_over(submit, hook, tell):
     """Ids are given before the commit: what was looked past is looked at once more."""
     tell("hook", hook.url())
     job = submit()
-    low = Tick.objects.get(name=notices.LOW).serial
+    low = Tick.objects.get(name=create.LOW).serial
     late = Transition.objects.latest("pk").pk + 1
     cancel(job)
     line = Transition.objects.get(job=job, to_state="CANCELLED")
     assert line.pk >= late > low
     for later in (0, 30, 59):
-        notices.gather_notices(timezone.now() + timedelta(seconds=later))
-    Notice.objects.all().delete()  # as if the line had not been there yet
-    notices.gather_notices(timezone.now() + timedelta(seconds=59.5))
-    assert Notice.objects.count() == 1
+        create.create_from_history(timezone.now() + timedelta(seconds=later))
+    Notification.objects.all().delete()  # as if the line had not been there yet
+    create.create_from_history(timezone.now() + timedelta(seconds=59.5))
+    assert Notification.objects.count() == 1
     for later in (61, 122, 183):
-        notices.gather_notices(timezone.now() + timedelta(seconds=later))
-    Notice.objects.all().delete()
-    notices.gather_notices(timezone.now() + timedelta(seconds=190))
-    assert Notice.objects.count() == 0  # and not for ever
+        create.create_from_history(timezone.now() + timedelta(seconds=later))
+    Notification.objects.all().delete()
+    create.create_from_history(timezone.now() + timedelta(seconds=190))
+    assert Notification.objects.count() == 0  # and not for ever
 
 
 def test_two_senders_send_it_once(submit, hook, tell):
     tell("hook", hook.url())
     cancel(submit())
     now = timezone.now()
-    notices.gather_notices(now)
-    [pk] = notices.due(now)
-    mine, theirs = notices.take(pk, now), notices.take(pk, now)
+    create.create_from_history(now)
+    [pk] = delivery.due(now)
+    mine, theirs = delivery.claim(pk, now), delivery.claim(pk, now)
     assert mine is not None and theirs is None
     # The first one dies with it: it is sent after a while all the same.
-    deliver(notices.AHEAD.total_seconds() + 1)
-    assert len(hook.heard) == 1 and Notice.objects.get().sent_at
+    deliver(delivery.CLAIMED_FOR.total_seconds() + 1)
+    assert len(hook.heard) == 1 and Notification.objects.get().sent_at
 
 
 def test_addresses_and_secrets_are_nowhere_to_be_read(submit, hook, tell, caplog):
@@ -250,7 +251,7 @@ def test_addresses_and_secrets_are_nowhere_to_be_read(submit, hook, tell, caplog
     hook.answers = [(500, {}, b"")]
     cancel(submit())
     deliver()
-    rows = json.dumps([*Notice.objects.values(), *NoticeTarget.objects.values()], default=repr)
+    rows = json.dumps([*Notification.objects.values(), *NotificationTarget.objects.values()], default=repr)
     for secret in ("T0KEN", target.given_secret):
         assert secret not in rows and secret not in caplog.text and secret not in repr(target.shown)
     assert target.shown.startswith(f"http://127.0.0.1:{hook.port}/…")
@@ -260,9 +261,9 @@ def test_the_sweep_makes_and_posts_them(submit, hook, tell, monkeypatch):
     tell("hook", hook.url())
     cancel(submit())
     posted = []
-    monkeypatch.setattr(notices.hints, "notices", posted.append)
+    monkeypatch.setattr(delivery.hints, "notifications", posted.append)
     sweep.tell(Clock(timezone.now()))
-    assert posted == [[Notice.objects.get().pk]]
+    assert posted == [[Notification.objects.get().pk]]
 
 
 def test_who_lost_the_project_is_told_nothing_more_of_it(alice, project, submit, hook, tell):
@@ -271,11 +272,11 @@ def test_who_lost_the_project_is_told_nothing_more_of_it(alice, project, submit,
     Membership.objects.filter(user=alice, project=project).delete()
     cancel(job)
     Job.objects.filter(pk=waits.pk).update(queued_at=timezone.now() - timedelta(hours=2))
-    notices.gather_waits(timezone.now())
+    create.create_for_waiting(timezone.now())
     deliver()
-    assert hook.heard == [] and not Notice.objects.exists()
+    assert hook.heard == [] and not Notification.objects.exists()
     Membership.objects.create(user=alice, project=project, role="viewer")
-    notices.gather_waits(timezone.now())
+    create.create_for_waiting(timezone.now())
     deliver()
     assert len(hook.heard) == 2
 
@@ -283,12 +284,13 @@ def test_who_lost_the_project_is_told_nothing_more_of_it(alice, project, submit,
 def test_a_crowd_of_notices_for_one_keeps_nobody_elses_away(alice, project, tell):
     many, few = tell("slack", "https://many.example/"), tell("slack", "https://few.example/", owner=project)
     now = timezone.now()
-    rows = [(many, n) for n in range(2 * notices.MAX_AT_ONCE)] + [(few, 0)]
-    Notice.objects.bulk_create(
-        Notice(target=row, key=str(n), event="test", text={}, made_at=now, due_at=now) for row, n in rows
+    rows = [(many, n) for n in range(2 * delivery.MAX_AT_ONCE)] + [(few, 0)]
+    Notification.objects.bulk_create(
+        Notification(target=row, key=str(n), event="test", text={}, made_at=now, due_at=now)
+        for row, n in rows
     )
-    due = notices.due(now)
-    assert Notice.objects.get(target=few).pk in due and len(due) == notices.MAX_OF_ONE + 1
+    due = delivery.due(now)
+    assert Notification.objects.get(target=few).pk in due and len(due) == delivery.MAX_OF_TARGET + 1
 
 
 def test_each_owner_has_one_notice_under_way_and_they_take_turns(alice, project, tell):
@@ -296,7 +298,7 @@ def test_each_owner_has_one_notice_under_way_and_they_take_turns(alice, project,
     rows.append(tell("slack", "https://ours.example/", owner=project))
     now = timezone.now()
     ids = [
-        Notice.objects.create(target=row, key="k", event="test", text={}, made_at=now, due_at=now).pk
+        Notification.objects.create(target=row, key="k", event="test", text={}, made_at=now, due_at=now).pk
         for row in rows
     ]
     sending = sender.NotificationSender()
@@ -317,5 +319,5 @@ def test_what_cannot_be_sent_for_a_reason_of_our_own_is_given_up_as_well(submit,
     monkeypatch.setattr(sender, "send", lambda *_: 1 / 0)
     for later in range(0, 20 * 28_800, 28_800):
         deliver(later)
-    row = Notice.objects.get()
+    row = Notification.objects.get()
     assert row.given_up_at and row.answer == sender.BROKEN and row.tries == 10

@@ -1,0 +1,191 @@
+"""Create notifications: one for each event and each target that asked for the event.
+
+The history is the outbox: a line of history is committed together with the change that it describes, so a process that
+dies afterwards loses no event. This module reads the lines by id. It reads each line again for longer than any
+transaction lasts, because a transaction that began early and committed late would be missed otherwise. A notification
+that exists already is not created again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db.models import Max, Q, QuerySet
+
+from agents.infra.refusals import Refused
+from jobs.models import Job, Membership, Notification, NotificationTarget, Tick, Transition
+from jobs.rules.lifecycle import history_kinds
+from jobs.rules.lifecycle.states import TERMINAL, JobState
+from jobs.rules.notifications import EVENTS, FLAGS, KINDS, TEST, event_of
+
+log = logging.getLogger(__name__)
+
+# A line is read again for so long after its id was first passed. No transaction of ours lasts a tenth of it.
+READ_AGAIN_FOR = timedelta(seconds=60)
+# Waiting jobs of one target: an owner of so many waiting jobs needs no more notifications to know.
+MAX_WAITING = 500
+LOW, HIGH = "notifications-low", "notifications-high"
+
+# pairs (user id, project id)
+Members = frozenset[tuple[int, int]]
+
+
+def create_from_history(now: datetime) -> None:
+    """Create the notifications of the lines that were written since the last call."""
+    low = _cursor(now)
+    targets = _active()
+    if not targets:
+        return
+    members = _members(targets)
+    lines = _lines(low, targets)
+    _save([created for line in lines for created in _for_targets(line, targets, members, now)])
+
+
+def _active() -> list[NotificationTarget]:
+    rows = NotificationTarget.objects.filter(
+        Q(user=None) | Q(user__is_active=True), confirmed_at__isnull=False
+    )
+    return list(rows.select_related("user"))
+
+
+def _members(targets: Sequence[NotificationTarget]) -> Members:
+    """Which of the people with a target belongs to which project."""
+    people = {target.user_id for target in targets if target.user_id}
+    return frozenset(Membership.objects.filter(user__in=people).values_list("user", "project"))
+
+
+def _about(target: NotificationTarget, job: Job, members: Members) -> bool:
+    """A project is notified of all its jobs; a person only of his own jobs that he may still see."""
+    if target.user is None:
+        return target.project_id == job.project_id
+    may_see = target.user.is_superuser or (target.user.pk, job.project_id) in members
+    return target.user.pk == job.owner_id and may_see
+
+
+def _cursor(now: datetime) -> int:
+    """Lines up to this id were read for long enough. The first call ever skips all lines that exist."""
+    newest = Transition.objects.aggregate(Max("pk"))["pk__max"] or 0
+    low, _ = Tick.objects.get_or_create(name=LOW, defaults={"at": now, "serial": newest})
+    high, _ = Tick.objects.get_or_create(name=HIGH, defaults={"at": now, "serial": newest})
+    if now - high.at >= READ_AGAIN_FOR:
+        Tick.objects.filter(pk=low.pk, serial__lt=high.serial).update(serial=high.serial, at=now)
+        Tick.objects.filter(pk=high.pk, at=high.at).update(serial=newest, at=now)
+        return high.serial
+    return low.serial
+
+
+def _lines(low: int, targets: Sequence[NotificationTarget]) -> QuerySet[Transition]:
+    """Lines of events that can be notified, of jobs that some target asked about."""
+    ends = Q(subject=history_kinds.JOB, to_state__in=TERMINAL)
+    flags = Q(subject=history_kinds.FLAGGED, to_state__in=FLAGS)
+    people = {target.user_id for target in targets if target.user_id}
+    projects = {target.project_id for target in targets if target.project_id}
+    rows = Transition.objects.filter(ends | flags | Q(kind__in=KINDS), pk__gt=low)
+    rows = rows.filter(Q(job__owner__in=people) | Q(job__project__in=projects))
+    return rows.select_related("job", "job__project").order_by("pk")
+
+
+def _for_targets(
+    line: Transition, targets: Iterable[NotificationTarget], members: Members, now: datetime
+) -> Iterable[Notification]:
+    event = event_of(line.kind, line.subject, line.to_state)
+    for target in targets:
+        asked = event in target.events and target.confirmed_at is not None and line.at >= target.confirmed_at
+        if asked and _about(target, line.job, members):
+            # All replicas that one decision restarts share one notification.
+            key = f"{event}:{line.job_id}:{line.at.isoformat()}"
+            yield _notification(target, key, event, line.job, line.attempt, line.cause, line.at, now)
+
+
+def create_for_waiting(now: datetime) -> None:
+    """Create the notifications of jobs that have waited for longer than their targets allow."""
+    targets = _active()
+    members = _members(targets)
+    for target in targets:
+        if "waiting" in target.events:
+            _save(list(_waits(target, members, now)))
+
+
+def _waits(target: NotificationTarget, members: Members, now: datetime) -> Iterable[Notification]:
+    long_ago = now - timedelta(hours=target.wait_hours)
+    own = Q(project=target.project_id) if target.project_id else Q(owner=target.user_id)
+    waiting = Job.objects.filter(own, state=JobState.QUEUED, queued_at__lte=long_ago).select_related(
+        "project"
+    )
+    known = set(Notification.objects.filter(target=target, event="waiting").values_list("key", flat=True))
+    for job in waiting.order_by("queued_at")[:MAX_WAITING]:
+        key = f"waiting:{job.pk}:{job.attempt}:{target.wait_hours:g}"
+        if key not in known and _about(target, job, members):
+            cause = f"It has waited for {target.wait_hours:g} hours. {job.reason}"
+            yield _notification(target, key, "waiting", job, job.attempt, cause, now, now)
+
+
+def _notification(
+    target: NotificationTarget,
+    key: str,
+    event: str,
+    job: Job,
+    attempt: int,
+    cause: str,
+    at: datetime,
+    now: datetime,
+) -> Notification:
+    name = " ".join(job.display_name.split())
+    url = f"{settings.TRAINYARD.url}/jobs/{job.pk}/" if settings.TRAINYARD.url else ""
+    error = job.error_message if event == "failed" else ""
+    data = {
+        "job": {
+            "id": str(job.pk),
+            "name": job.display_name,
+            "project": job.project.name,
+            "owner": job.owner_name,
+            "state": job.state,
+            "attempt": attempt,
+            "url": url,
+        },
+        "event": event,
+        "cause": cause,
+        "error": {"code": job.error_code, "message": error} if error else None,
+        "time": at.isoformat(),
+    }
+    text = "\n".join(dict.fromkeys(part for part in (cause, error) if part))
+    return Notification(
+        target=target,
+        key=key[:120],
+        event=event,
+        job=job,
+        attempt=attempt,
+        text={"title": f"Job “{name}”: {EVENTS[event]}", "text": text, "url": url, "data": data},
+        made_at=now,
+        due_at=now,
+    )
+
+
+def create_test(target: NotificationTarget, actor: str, now: datetime) -> None:
+    """Create a test notification, unless one is still being sent."""
+    if target.confirmed_at is None:
+        raise Refused("address", f"The owner of {target.shown} has not confirmed the address yet.")
+    if Notification.objects.filter(target=target, event=TEST, due_at__isnull=False).exists():
+        return
+    text = {
+        "title": "Trainyard: a test",
+        "text": f"{actor} asked for it. Notifications of jobs will come here.",
+        "url": settings.TRAINYARD.url,
+        "data": {"event": TEST, "actor": actor, "time": now.isoformat()},
+    }
+    _save(
+        [
+            Notification(
+                target=target, key=f"test:{now.isoformat()}", event=TEST, text=text, made_at=now, due_at=now
+            )
+        ]
+    )
+    NotificationTarget.objects.filter(pk=target.pk).update(paused_until=None)
+
+
+def _save(made: Sequence[Notification]) -> None:
+    if made:
+        Notification.objects.bulk_create(made, ignore_conflicts=True)
