@@ -12,6 +12,6 @@ django.setup(set_prefix=False)
 from channels.routing import ProtocolTypeRouter
 
 from console.consumers.routes import websocket
-from console.runtime.handler import Handler
+from console.runtime.asgi_handler import ThreadedHandler
 
-application = ProtocolTypeRouter({"http": Handler(), "websocket": websocket})
+application = ProtocolTypeRouter({"http": ThreadedHandler(), "websocket": websocket})

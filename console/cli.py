@@ -1,6 +1,6 @@
-"""The `trainyard` command: reads its words, then lets console/commands/ act on the data directory.
+"""The `trainyard` command: reads its args, then lets console/commands/ act on the data directory.
 
-Exit codes: 0 done; 1 refused, with the reason on stderr; 2 not understood (words or settings); 130 interrupted.
+Exit codes: 0 done; 1 refused, with the reason on stderr; 2 not understood (args or settings); 130 interrupted.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ PROCESSES = ("web", "worker", "dispatcher", "beat")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    words = parser().parse_args(argv)
-    adopt(words)
+    args = parser().parse_args(argv)
+    export_options(args)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
     try:
         django.setup()
         # Commands import models, which can be imported only now.
-        command = import_string(f"console.commands.{words.command}")
+        command = import_string(f"console.commands.{args.command}")
     except (ImproperlyConfigured, OSError) as problem:
         print(f"trainyard: {problem}", file=sys.stderr)
         return 2
-    return run(command, words)
+    return run(command, args)
 
 
-def run(command: object, words: argparse.Namespace) -> int:
+def run(command: object, args: argparse.Namespace) -> int:
     assert callable(command)
     refusal: type[Exception] = import_string("console.commands.CommandRefused")
     try:
-        return int(command(words) or 0)
+        return int(command(args) or 0)
     except refusal as problem:
         print(f"trainyard: {problem}", file=sys.stderr)
         return 1
@@ -46,11 +46,11 @@ def run(command: object, words: argparse.Namespace) -> int:
         return 130
 
 
-def adopt(words: argparse.Namespace) -> None:
+def export_options(args: argparse.Namespace) -> None:
     """Options win over the environment: from here on there is the environment only, for us and for our children."""
     for option in ("data", "port", "bind"):
-        if getattr(words, option, None) is not None:
-            os.environ[f"TRAINYARD_{option.upper()}"] = str(getattr(words, option))
+        if getattr(args, option, None) is not None:
+            os.environ[f"TRAINYARD_{option.upper()}"] = str(getattr(args, option))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -59,21 +59,21 @@ def parser() -> argparse.ArgumentParser:
     )
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--data", metavar="DIR", help="the data directory (TRAINYARD_DATA; default: var/)")
-    nouns = top.add_subparsers(required=True, metavar="COMMAND")
-    add_up(nouns, shared)
-    add_people(nouns, shared)
-    add_projects(nouns, shared)
-    add_hosts(nouns, shared)
-    add_recovery(nouns, shared)
-    add_notices(nouns, shared)
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    add_up(commands, shared)
+    add_people(commands, shared)
+    add_projects(commands, shared)
+    add_hosts(commands, shared)
+    add_recovery(commands, shared)
+    add_notices(commands, shared)
     return top
 
 
-Nouns: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+CommandGroup: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
-def add_up(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
-    up = nouns.add_parser("up", parents=[shared], help="run Trainyard in the foreground")
+def add_up(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
+    up = commands.add_parser("up", parents=[shared], help="run Trainyard in the foreground")
     up.add_argument("--port", help="where pages are served (TRAINYARD_PORT; default 8000; 0: any free one)")
     up.add_argument("--bind", help="the address to listen on (TRAINYARD_BIND; default 127.0.0.1)")
     up.add_argument(
@@ -84,12 +84,14 @@ def add_up(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
         help=f"some of {', '.join(PROCESSES)}",
     )
     up.set_defaults(command="run.start")
-    migrate = nouns.add_parser("migrate", parents=[shared], help="bring the database to this version's shape")
+    migrate = commands.add_parser(
+        "migrate", parents=[shared], help="bring the database to this version's shape"
+    )
     migrate.set_defaults(command="run.migrate")
 
 
-def add_people(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
-    user = nouns.add_parser("user", help="people").add_subparsers(required=True, metavar="VERB")
+def add_people(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
+    user = commands.add_parser("user", help="people").add_subparsers(required=True, metavar="VERB")
     add = user.add_parser("add", parents=[shared], help="add a person")
     add.add_argument("name")
     add.add_argument("--admin", action="store_true", help="may do everything")
@@ -118,7 +120,7 @@ def add_people(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
     listing = user.add_parser("list", parents=[shared], help="who there is")
     listing.set_defaults(command="people.list_users")
 
-    member = nouns.add_parser("member", help="roles in a project").add_subparsers(
+    member = commands.add_parser("member", help="roles in a project").add_subparsers(
         required=True, metavar="VERB"
     )
     place = member.add_parser("set", parents=[shared], help="give a person a role in a project")
@@ -127,7 +129,7 @@ def add_people(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
     place.add_argument("--project", default="default")
     place.set_defaults(command="people.set_member")
 
-    token = nouns.add_parser("token", help="bearer tokens for scripts").add_subparsers(
+    token = commands.add_parser("token", help="bearer tokens for scripts").add_subparsers(
         required=True, metavar="VERB"
     )
     create = token.add_parser("create", parents=[shared], help="print a new token of a person")
@@ -136,8 +138,8 @@ def add_people(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
     create.set_defaults(command="people.create_token")
 
 
-def add_projects(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
-    project = nouns.add_parser("project", help="tenants").add_subparsers(required=True, metavar="VERB")
+def add_projects(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
+    project = commands.add_parser("project", help="tenants").add_subparsers(required=True, metavar="VERB")
     add = project.add_parser("add", parents=[shared], help="add a project, with the quotas of new ones")
     add.add_argument("name")
     add.add_argument("--title", default="")
@@ -158,7 +160,9 @@ def add_projects(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
     listing = project.add_parser("list", parents=[shared], help="which there are")
     listing.set_defaults(command="projects.list_projects")
 
-    quota = nouns.add_parser("quota", help="limits of projects").add_subparsers(required=True, metavar="VERB")
+    quota = commands.add_parser("quota", help="limits of projects").add_subparsers(
+        required=True, metavar="VERB"
+    )
     place = quota.add_parser(
         "set", parents=[shared], help="limit what may be held; nothing that runs is stopped"
     )
@@ -174,14 +178,14 @@ def add_projects(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
         whose.add_argument("--each-member", action="store_true", help="for each member, not for all together")
         whose.add_argument("--member", metavar="NAME", help="for this member alone")
 
-    report = nouns.add_parser("usage", parents=[shared], help="what was used in a month, as CSV")
+    report = commands.add_parser("usage", parents=[shared], help="what was used in a month, as CSV")
     report.add_argument("--month", metavar="YYYY-MM", help="this one, if left out")
     report.add_argument("--project", help="this one only")
     report.set_defaults(command="projects.report_usage")
 
 
-def add_notices(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
-    notice = nouns.add_parser("notice", help="who is told").add_subparsers(required=True, metavar="VERB")
+def add_notices(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
+    notice = commands.add_parser("notice", help="who is told").add_subparsers(required=True, metavar="VERB")
     listing = notice.add_parser(
         "list", parents=[shared], help="the addresses, and which wait for their owners"
     )
@@ -191,8 +195,8 @@ def add_notices(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
     vouch.set_defaults(command="notifications.vouch")
 
 
-def add_recovery(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
-    verbs = nouns.add_parser("recovery", help="after a backup was restored").add_subparsers(
+def add_recovery(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
+    verbs = commands.add_parser("recovery", help="after a backup was restored").add_subparsers(
         required=True, metavar="VERB"
     )
     show = verbs.add_parser("show", parents=[shared], help="what hosts know and the database does not")
@@ -212,10 +216,12 @@ def add_recovery(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
     confirm.set_defaults(command="maintenance.confirm_recovery")
 
 
-def add_hosts(nouns: Nouns, shared: argparse.ArgumentParser) -> None:
-    key = nouns.add_parser("key", parents=[shared], help="print the public key for authorized_keys on hosts")
+def add_hosts(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
+    key = commands.add_parser(
+        "key", parents=[shared], help="print the public key for authorized_keys on hosts"
+    )
     key.set_defaults(command="hosts.key")
-    host = nouns.add_parser("host", help="machines").add_subparsers(required=True, metavar="VERB")
+    host = commands.add_parser("host", help="machines").add_subparsers(required=True, metavar="VERB")
     add = host.add_parser("add", parents=[shared], help="add a machine, check it and print the checklist")
     add.add_argument("name")
     add.add_argument("address")

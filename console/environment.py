@@ -24,7 +24,7 @@ class BadSetting(ImproperlyConfigured):
         super().__init__(f"{name} is {value!r}: {cure}")
 
 
-def whole(low: int, high: int, unit: str = "") -> Callable[[str, str], int]:
+def whole_number(low: int, high: int, unit: str = "") -> Callable[[str, str], int]:
     def read(name: str, value: str) -> int:
         if not re.fullmatch(r"\d{1,12}", value) or not low <= int(value) <= high:
             raise BadSetting(name, value, f"give a whole number{unit} from {low} to {high}.")
@@ -46,7 +46,7 @@ def seconds(low: float, high: float) -> Callable[[str, str], float]:
     return read
 
 
-def yes_or_no(name: str, value: str) -> bool:
+def boolean(name: str, value: str) -> bool:
     words = {
         "1": True,
         "true": True,
@@ -81,7 +81,7 @@ def one_of(*words: str) -> Callable[[str, str], str]:
     return read
 
 
-def address_of(*schemes: str, example: str) -> Callable[[str, str], str]:
+def url_of(*schemes: str, example: str) -> Callable[[str, str], str]:
     def read(name: str, value: str) -> str:
         parts = urlsplit(value)
         complete = bool(parts.netloc or (parts.path.startswith("/") and parts.scheme in ("unix", "sqlite")))
@@ -117,7 +117,7 @@ def networks(name: str, value: str) -> tuple[IPv4Network | IPv6Network, ...]:
         ) from None
 
 
-def text(pattern: str, cure: str) -> Callable[[str, str], str]:
+def matching(pattern: str, cure: str) -> Callable[[str, str], str]:
     def read(name: str, value: str) -> str:
         if not re.fullmatch(pattern, value):
             raise BadSetting(name, value, cure)
@@ -126,7 +126,7 @@ def text(pattern: str, cure: str) -> Callable[[str, str], str]:
     return read
 
 
-def folder(name: str, value: str) -> Path:
+def directory(name: str, value: str) -> Path:
     path = Path(value).expanduser().resolve()
     if path.exists() and not path.is_dir():
         raise BadSetting(name, value, "that is not a directory; give one that Trainyard may write to.")
@@ -169,51 +169,52 @@ class Environment:
 
 NAME = r"[A-Za-z0-9._-]{1,80}"
 READERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
-    "data": ("TRAINYARD_DATA", folder),
-    "port": ("TRAINYARD_PORT", whole(0, 65535)),
+    "data": ("TRAINYARD_DATA", directory),
+    "port": ("TRAINYARD_PORT", whole_number(0, 65535)),
     "bind": (
         "TRAINYARD_BIND",
-        text(r"[A-Za-z0-9.:_-]{1,255}", "give an address of this machine, such as 127.0.0.1 or 0.0.0.0."),
+        matching(r"[A-Za-z0-9.:_-]{1,255}", "give an address of this machine, such as 127.0.0.1 or 0.0.0.0."),
     ),
     "url": ("TRAINYARD_URL", public_url),
     "hosts": ("TRAINYARD_HOSTS", host_names),
-    "debug": ("TRAINYARD_DEBUG", yes_or_no),
+    "debug": ("TRAINYARD_DEBUG", boolean),
     "log_level": ("TRAINYARD_LOG_LEVEL", one_of("DEBUG", "INFO", "WARNING", "ERROR")),
     "database_url": (
         "DATABASE_URL",
-        address_of(
-            "postgres", "postgresql", "sqlite", example="postgresql://user:password@host:5432/trainyard"
-        ),
+        url_of("postgres", "postgresql", "sqlite", example="postgresql://user:password@host:5432/trainyard"),
     ),
-    "redis_url": ("REDIS_URL", address_of("redis", "rediss", "unix", example="redis://host:6379/0")),
+    "redis_url": ("REDIS_URL", url_of("redis", "rediss", "unix", example="redis://host:6379/0")),
     "broker_url": (
         "BROKER_URL",
-        address_of("amqp", "amqps", "redis", "rediss", example="amqp://user:password@host:5672//"),
+        url_of("amqp", "amqps", "redis", "rediss", example="amqp://user:password@host:5672//"),
     ),
-    "dispatcher": ("TRAINYARD_DISPATCHER", text(NAME, "give a name of letters, digits, dots and dashes.")),
+    "dispatcher": (
+        "TRAINYARD_DISPATCHER",
+        matching(NAME, "give a name of letters, digits, dots and dashes."),
+    ),
     "lease_s": ("TRAINYARD_LEASE_S", seconds(1, 3600)),
     "tick_s": ("TRAINYARD_TICK_S", seconds(0.05, 60)),
     "grace_s": ("TRAINYARD_GRACE_S", seconds(0, 3600)),
     "start_s": ("TRAINYARD_START_S", seconds(1, 86_400)),
     "preempt_grace_s": ("TRAINYARD_PREEMPT_GRACE_S", seconds(0, 3600)),
     "link_dead_s": ("TRAINYARD_LINK_DEAD_S", seconds(1, 600)),
-    "min_free_mb": ("TRAINYARD_MIN_FREE_MB", whole(0, 10**9, " of MiB")),
+    "min_free_mb": ("TRAINYARD_MIN_FREE_MB", whole_number(0, 10**9, " of MiB")),
     "ports": ("TRAINYARD_PORTS", port_range),
     "stall_s": ("TRAINYARD_STALL_S", seconds(0, 10**7)),
     "smtp_url": (
         "TRAINYARD_SMTP_URL",
-        address_of(
+        url_of(
             "smtp", "smtp+starttls", "smtps", example="smtp+starttls://user:password@mail.example.org:587"
         ),
     ),
-    "mail_from": ("TRAINYARD_MAIL_FROM", text(r"[^@\s]{1,64}@[^@\s]{1,255}", "give an e-mail address.")),
+    "mail_from": ("TRAINYARD_MAIL_FROM", matching(r"[^@\s]{1,64}@[^@\s]{1,255}", "give an e-mail address.")),
     "notify_private": ("TRAINYARD_NOTIFY_PRIVATE", networks),
-    "host_events_days": ("TRAINYARD_HOST_EVENTS_DAYS", whole(1, 36_500, " of days")),
-    "log_budget_mb": ("TRAINYARD_LOG_BUDGET_MB", whole(1, 10**9, " of MiB")),
-    "segment_mb": ("TRAINYARD_SEGMENT_MB", whole(1, 1024, " of MiB")),
+    "host_events_days": ("TRAINYARD_HOST_EVENTS_DAYS", whole_number(1, 36_500, " of days")),
+    "log_budget_mb": ("TRAINYARD_LOG_BUDGET_MB", whole_number(1, 10**9, " of MiB")),
+    "segment_mb": ("TRAINYARD_SEGMENT_MB", whole_number(1, 1024, " of MiB")),
     "failpoint": (
         "TRAINYARD_FAILPOINT",
-        text(r"[\x20-\x7e]{1,500}", "give what agents/infra/failpoints.py understands."),
+        matching(r"[\x20-\x7e]{1,500}", "give what agents/infra/failpoints.py understands."),
     ),
 }
 
@@ -226,11 +227,11 @@ def read(environ: Mapping[str, str]) -> Environment:
     return Environment(**values)  # type: ignore[arg-type]
 
 
-def misspelt(environ: Mapping[str, str]) -> list[str]:
+def misspelt_variables(environ: Mapping[str, str]) -> list[str]:
     """A sentence for each TRAINYARD_ variable that nothing reads but that resembles one that is read."""
     known = [name for name, _ in READERS.values()]
-    strangers = [name for name in sorted(environ) if name.startswith("TRAINYARD_") and name not in known]
-    guesses = ((name, difflib.get_close_matches(name, known, n=1, cutoff=0.85)) for name in strangers)
+    unknown = [name for name in sorted(environ) if name.startswith("TRAINYARD_") and name not in known]
+    guesses = ((name, difflib.get_close_matches(name, known, n=1, cutoff=0.85)) for name in unknown)
     return [f"{name} is not a setting. Did you mean {guess[0]}?" for name, guess in guesses if guess]
 
 

@@ -8,7 +8,7 @@ from django.urls import reverse_lazy
 
 from console import environment
 from console.auth import secret_files
-from console.runtime import backends
+from console.runtime import backend_settings
 
 TRAINYARD = environment.current()
 BASE_DIR = environment.PROJECT_ROOT
@@ -38,8 +38,8 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "console.runtime.middleware.Headers",
-    "console.runtime.middleware.Nameable",
+    "console.runtime.middleware.SecurityHeaders",
+    "console.runtime.middleware.RejectNul",
     "console.runtime.static_files.StaticFilesMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -79,11 +79,11 @@ TEMPLATES = [
     }
 ]
 
-DATABASES = {"default": backends.database(TRAINYARD)}
+DATABASES = {"default": backend_settings.database(TRAINYARD)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-CHANNEL_LAYERS = {"default": backends.channel_layer(TRAINYARD)}
-REDIS_URL = backends.redis_url(TRAINYARD)
-CELERY = backends.celery_settings(TRAINYARD)
+CHANNEL_LAYERS = {"default": backend_settings.channel_layer(TRAINYARD)}
+REDIS_URL = backend_settings.redis_url(TRAINYARD)
+CELERY = backend_settings.celery_settings(TRAINYARD)
 
 STORAGES = {
     "default": {

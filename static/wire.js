@@ -2,7 +2,7 @@
 
 const FIRST_MS = 300;
 const MOST_MS = 10_000;
-// Close codes of console/consumers/web_socket.py that no new attempt would change.
+// Close codes of console/consumers/socket_lifecycle.py that no new attempt would change.
 const FINAL = new Set([4400, 4403, 4404]);
 
 const WORDS = { live: "Live", lost: "Reconnecting…", off: "Not live" };

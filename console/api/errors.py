@@ -37,7 +37,7 @@ class BadRequest(Refused):
     """A field of the request has a value that the API does not accept. `field` is empty for the whole body."""
 
 
-def response(code: int, message: str, violations: Iterable[Violation] = ()) -> Response:
+def error_response(code: int, message: str, violations: Iterable[Violation] = ()) -> Response:
     error: dict[str, object] = {"code": code, "message": message, "status": STATUS.get(code, "INTERNAL")}
     fields = [{"field": one.field, "description": one.description} for one in violations]
     if fields:
@@ -46,27 +46,29 @@ def response(code: int, message: str, violations: Iterable[Violation] = ()) -> R
     return Response({"error": error}, status=code)
 
 
-def answer(problem: Exception) -> Response | None:
+def response_for(problem: Exception) -> Response | None:
     """The response for a problem of the caller's making, or one that passes; None for a bug of ours."""
     if isinstance(problem, parse.InvalidDocument):
-        return response(400, f"The job cannot be accepted: {problem}", problem.violations)
+        return error_response(400, f"The job cannot be accepted: {problem}", problem.violations)
     if isinstance(problem, Refused):
         fields = [Violation(problem.field, problem.message)] if problem.field else []
         code = 429 if isinstance(problem, services.Exhausted) else 400
-        return response(409 if isinstance(problem, services.Conflict) else code, problem.message, fields)
+        return error_response(
+            409 if isinstance(problem, services.Conflict) else code, problem.message, fields
+        )
     if isinstance(problem, services.Unavailable):
-        return response(503, problem.message)
+        return error_response(503, problem.message)
     if isinstance(problem, DATABASE_UNAVAILABLE):
         log.warning("The database did not answer: %s", problem)
-        return response(503, "The database does not answer at the moment. Try again.")
+        return error_response(503, "The database does not answer at the moment. Try again.")
     if isinstance(problem, Http404):
-        return response(404, "There is no such resource, or you may not see it.")
+        return error_response(404, "There is no such resource, or you may not see it.")
     if isinstance(problem, PermissionDenied):
-        return response(403, str(problem) or "You may see this, but not do that to it.")
+        return error_response(403, str(problem) or "You may see this, but not do that to it.")
     if isinstance(problem, RequestDataTooBig):
-        return response(413, "The body is too large.")
+        return error_response(413, "The body is too large.")
     if isinstance(problem, RecursionError):
-        return response(400, "The body is nested too deeply.")
+        return error_response(400, "The body is nested too deeply.")
     if isinstance(problem, exceptions.APIException):
-        return response(problem.status_code, str(problem.detail))
+        return error_response(problem.status_code, str(problem.detail))
     return None

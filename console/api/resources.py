@@ -32,7 +32,7 @@ def moment(value: object) -> datetime | None:
         return None
 
 
-def replica_asked(job: Job, name: str) -> str:
+def requested_replica(job: Job, name: str) -> str:
     """The replica that a query names, if it names one: one of the job's."""
     if name and not job.replicas.filter(name=name).exists():
         known = list(job.replicas.order_by("pool", "index").values_list("name", flat=True)[: MAX_NAMED + 1])
@@ -91,7 +91,7 @@ def masked(document: Document, mask: str) -> Document:
     return kept
 
 
-def deleted(name: str, now: datetime) -> Document:
+def delete_operation(name: str, now: datetime) -> Document:
     """The operation that deleting starts, which has always ended already."""
     kind = "type.googleapis.com/google.cloud.aiplatform.v1.DeleteOperationMetadata"
     times = {"createTime": stamp(now), "updateTime": stamp(now)}

@@ -52,7 +52,7 @@ class GoogleView(APIView):
     permission_classes = [IsAuthenticated]
 
     def handle_exception(self, exc: Exception) -> Response:
-        given = errors.answer(exc)
+        given = errors.response_for(exc)
         if given is None:
             raise exc
         if given.status_code == 401:
@@ -67,7 +67,7 @@ class GoogleView(APIView):
         words. To it, a token that is not known is told as a 403.
         """
         if isinstance(exc, AuthenticationFailed) and "x-goog-api-client" in self.request.headers:
-            return errors.response(403, str(exc.detail))
+            return errors.error_response(403, str(exc.detail))
         given["WWW-Authenticate"] = 'Bearer realm="Trainyard"'
         return given
 

@@ -61,7 +61,7 @@ def invite(user: User, actor: str, now: datetime) -> str:
     return token
 
 
-def invited(token: str, now: datetime) -> User | None:
+def invited_user(token: str, now: datetime) -> User | None:
     """Whose link this is, if it still works."""
     good = Invitation.objects.filter(digest=tokens.digest(token), created_at__gt=now - INVITED_FOR)
     row = good.select_related("user").filter(user__is_active=True).first()
@@ -72,7 +72,10 @@ def accept(user: User, token: str, password: str, now: datetime) -> None:
     """The person whose link it is. Raises ValidationError about the password, and Refused when the link is over."""
     validate_password(password, user)
     user.set_password(password)
-    if invited(token, now) != user or not Invitation.objects.filter(digest=tokens.digest(token)).delete()[0]:
+    if (
+        invited_user(token, now) != user
+        or not Invitation.objects.filter(digest=tokens.digest(token)).delete()[0]
+    ):
         raise Refused("", "This link has been used. Ask an admin for another.")
     user.save(update_fields=["password"])
     audit.record(user.username, "user.password", "user", user.username, None, None, now)
@@ -121,6 +124,6 @@ def _keep_an_admin(user: User, words: str) -> None:
         raise Refused("user", words)
 
 
-def words(problem: ValidationError) -> str:
+def error_text(problem: ValidationError) -> str:
     """All that is wrong, as one line."""
     return " ".join(problem.messages)

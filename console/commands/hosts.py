@@ -16,7 +16,7 @@ from agents.models import Host
 from agents.ssh import keys
 from agents.ssh.dial import DialError
 from console.commands import CommandRefused
-from console.runtime import database
+from console.runtime import database_setup
 from jobs.lifecycle.host_maintenance import maintenance_of
 
 # A host with this many jump hosts before it is a mistake; each one offers a key of its own.
@@ -24,60 +24,58 @@ MAX_KEYS = 9
 MARKS = {True: "ok  ", False: "FAIL", None: "note"}
 
 
-def key(words: argparse.Namespace) -> int:
+def key(args: argparse.Namespace) -> int:
     """Prints the line for authorized_keys and nothing else."""
-    database.prepare(timezone.now())
+    database_setup.prepare(timezone.now())
     print(keys.public_line())
     return 0
 
 
-def add(words: argparse.Namespace) -> int:
+def add(args: argparse.Namespace) -> int:
     """Add, accept the key, check. Run again for the same machine it goes on where it stopped."""
-    database.prepare(timezone.now())
+    database_setup.prepare(timezone.now())
     actor = f"{getpass.getuser()} (command line)"
     try:
-        host = known(words) or adding.add(
-            name=words.name,
-            address=words.address,
-            port=words.ssh_port,
-            user=words.user,
-            location=words.location,
-            jump=words.jump,
+        host = existing_host(args) or adding.add(
+            name=args.name,
+            address=args.address,
+            port=args.ssh_port,
+            user=args.user,
+            location=args.location,
+            jump=args.jump,
             actor=actor,
             now=timezone.now(),
         )
-        accept_keys(host, words, actor)
+        accept_keys(host, args, actor)
         items = enrolment.check(host.pk, timezone.now())
     except Refused as refused:
-        raise CommandRefused(plain(refused.message)) from refused
+        raise CommandRefused(printable(refused.message)) from refused
     except DialError as problem:
-        raise CommandRefused(plain(str(problem))) from problem
-    show(items)
+        raise CommandRefused(printable(str(problem))) from problem
+    print_checklist(items)
     if not checklist.is_usable([item.as_row() for item in items]):
-        raise CommandRefused(
-            f"{words.name} is not usable yet. Mend what failed, then run this command again."
-        )
-    print(f"{words.name} is usable.")
+        raise CommandRefused(f"{args.name} is not usable yet. Mend what failed, then run this command again.")
+    print(f"{args.name} is usable.")
     return 0
 
 
-def known(words: argparse.Namespace) -> Host | None:
+def existing_host(args: argparse.Namespace) -> Host | None:
     return Host.objects.filter(
-        name=words.name, address=words.address, port=words.ssh_port, user=words.user, jump=words.jump
+        name=args.name, address=args.address, port=args.ssh_port, user=args.user, jump=args.jump
     ).first()
 
 
-def accept_keys(host: Host, words: argparse.Namespace, actor: str) -> None:
+def accept_keys(host: Host, args: argparse.Namespace, actor: str) -> None:
     """One key for each machine on the way. A key that was not named ends here, before anything is sent."""
     for _ in range(MAX_KEYS):
         offered = enrolment.fetch_host_key(host.pk, timezone.now())
         if not offered:
             return
-        if not words.accept_first_key and offered not in words.accept_key:
+        if not args.accept_first_key and offered not in args.accept_key:
             raise CommandRefused(
-                f"The host shows the key {offered}, not {' or '.join(words.accept_key)}. Nothing was sent to it."
+                f"The host shows the key {offered}, not {' or '.join(args.accept_key)}. Nothing was sent to it."
             )
-        if host.pinned_key and words.accept_first_key:
+        if host.pinned_key and args.accept_first_key:
             raise CommandRefused(
                 f"The host's key has changed to {offered}. If that is right, give --accept-key {offered}"
             )
@@ -87,9 +85,9 @@ def accept_keys(host: Host, words: argparse.Namespace, actor: str) -> None:
     raise CommandRefused("The host keeps showing new keys.")
 
 
-def list_hosts(words: argparse.Namespace) -> int:
+def list_hosts(args: argparse.Namespace) -> int:
     """One line each: name, where, how it is, what it has. Tabs, so that cut(1) works."""
-    database.prepare(timezone.now())
+    database_setup.prepare(timezone.now())
     for host in Host.objects.select_related("location", "maintenance").prefetch_related("gpus"):
         gpus = sum(gpu.present for gpu in host.gpus.all())
         where = f"{host.user}@{host.address}:{host.port}"
@@ -99,17 +97,17 @@ def list_hosts(words: argparse.Namespace) -> int:
         if maintenance.drain_at:
             closed = "drained" if maintenance.drained_at else "draining"
         closed = "gone" if maintenance.gone_at else closed
-        print("\t".join((*cells, closed, plain(host.last_error))))
+        print("\t".join((*cells, closed, printable(host.last_error))))
     return 0
 
 
-def show(items: Iterable[CheckItem]) -> None:
+def print_checklist(items: Iterable[CheckItem]) -> None:
     for item in items:
-        print(f"{MARKS[item.ok]} {item.name}: {plain(item.text)}")
+        print(f"{MARKS[item.ok]} {item.name}: {printable(item.text)}")
         if not item.ok and item.fix:
-            print(f"     Fix: {plain(item.fix)}")
+            print(f"     Fix: {printable(item.fix)}")
 
 
-def plain(text: str) -> str:
+def printable(text: str) -> str:
     """What a host wrote, without bytes that an operator's terminal would obey."""
     return re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", text).strip()

@@ -14,26 +14,26 @@ from agents.infra import refusals
 from agents.models import Host
 from console.commands import CommandRefused
 from console.forms.fields import DurationText
-from console.runtime import database
+from console.runtime import database_setup
 from jobs.host_sync import recovery_mode, strays
 from jobs.maintenance import cordon_and_drain
 
 
-def cordon(words: argparse.Namespace) -> int:
-    host = find(words.name)
+def cordon(args: argparse.Namespace) -> int:
+    host = find_host(args.name)
     with transaction.atomic():
-        cordon_and_drain.cordon(host, words.message, actor(), timezone.now())
+        cordon_and_drain.cordon(host, args.message, actor(), timezone.now())
     print(f"{host.name} takes no new jobs. What runs there goes on.")
     return 0
 
 
-def drain(words: argparse.Namespace) -> int:
-    host, now = find(words.name), timezone.now()
+def drain(args: argparse.Namespace) -> int:
+    host, now = find_host(args.name), timezone.now()
     try:
-        wait_s = DurationText(required=False).clean(words.deadline)
+        wait_s = DurationText(required=False).clean(args.deadline)
         until = None if wait_s is None else now + timedelta(seconds=wait_s)
         with transaction.atomic():
-            cordon_and_drain.drain(host, words.message, until, words.force, actor(), now)
+            cordon_and_drain.drain(host, args.message, until, args.force, actor(), now)
     except ValidationError as problem:
         raise CommandRefused(f"--deadline: {problem.messages[0]}") from problem
     except refusals.Refused as refused:
@@ -42,8 +42,8 @@ def drain(words: argparse.Namespace) -> int:
     return 0
 
 
-def contain(words: argparse.Namespace) -> int:
-    host, switch = find(words.name), words.pid_namespaces == "on"
+def contain(args: argparse.Namespace) -> int:
+    host, switch = find_host(args.name), args.pid_namespaces == "on"
     try:
         with transaction.atomic():
             cordon_and_drain.set_pid_namespaces(host, switch, actor(), timezone.now())
@@ -53,11 +53,11 @@ def contain(words: argparse.Namespace) -> int:
     return 0
 
 
-def declare_gone(words: argparse.Namespace) -> int:
-    host = find(words.name)
+def declare_gone(args: argparse.Namespace) -> int:
+    host = find_host(args.name)
     try:
         with transaction.atomic():
-            cordon_and_drain.declare_gone(host, words.confirm, actor(), timezone.now())
+            cordon_and_drain.declare_gone(host, args.confirm, actor(), timezone.now())
     except refusals.Refused as refused:
         hint = f" (--confirm {host.name})" if refused.field == "name" else ""
         raise CommandRefused(f"{refused.message}{hint}") from refused
@@ -65,29 +65,29 @@ def declare_gone(words: argparse.Namespace) -> int:
     return 0
 
 
-def act_on_run(words: argparse.Namespace) -> int:
+def act_on_run(args: argparse.Namespace) -> int:
     """A run that the host has and no job explains."""
-    host = find(words.name)
+    host = find_host(args.name)
     try:
         with transaction.atomic():
-            strays.ACTS[words.what](host, words.run, actor(), timezone.now())
+            strays.ACTS[args.what](host, args.run, actor(), timezone.now())
     except refusals.Refused as refused:
         raise CommandRefused(refused.message) from refused
-    print(f"{words.run} is {'to end' if words.what == 'stop' else 'not shown any more'}.")
+    print(f"{args.run} is {'to end' if args.what == 'stop' else 'not shown any more'}.")
     return 0
 
 
-def uncordon(words: argparse.Namespace) -> int:
-    host = find(words.name)
+def uncordon(args: argparse.Namespace) -> int:
+    host = find_host(args.name)
     with transaction.atomic():
         cordon_and_drain.uncordon(host, actor(), timezone.now())
     print(f"{host.name} is open to jobs.")
     return 0
 
 
-def show_recovery(words: argparse.Namespace) -> int:
+def show_recovery(args: argparse.Namespace) -> int:
     """One line for each difference. Tabs, so that cut(1) works."""
-    database.prepare(timezone.now())
+    database_setup.prepare(timezone.now())
     found = recovery_mode.differences()
     print(f"observing: {found.recovery.why}" if found.recovery else "nothing waits to be confirmed")
     for stray in found.strays:
@@ -101,23 +101,23 @@ def show_recovery(words: argparse.Namespace) -> int:
     return 0
 
 
-def begin_recovery(words: argparse.Namespace) -> int:
-    database.prepare(timezone.now())
+def begin_recovery(args: argparse.Namespace) -> int:
+    database_setup.prepare(timezone.now())
     try:
         with transaction.atomic():
-            recovery_mode.begin(words.why, actor(), timezone.now())
+            recovery_mode.begin(args.why, actor(), timezone.now())
     except refusals.Refused as refused:
         raise CommandRefused(refused.message) from refused
     print("Trainyard only observes now. See: trainyard recovery show")
     return 0
 
 
-def confirm_recovery(words: argparse.Namespace) -> int:
-    database.prepare(timezone.now())
+def confirm_recovery(args: argparse.Namespace) -> int:
+    database_setup.prepare(timezone.now())
     strays = [stray.run for stray in recovery_mode.differences().strays if stray.phase != "closed"]
     try:
         with transaction.atomic():
-            recovery_mode.confirm(strays if words.stop_all else words.stop, actor(), timezone.now())
+            recovery_mode.confirm(strays if args.stop_all else args.stop, actor(), timezone.now())
     except refusals.Refused as refused:
         raise CommandRefused(refused.message) from refused
     print("Confirmed. Jobs go on.")
@@ -128,8 +128,8 @@ def actor() -> str:
     return f"{getpass.getuser()} (command line)"
 
 
-def find(name: str) -> Host:
-    database.prepare(timezone.now())
+def find_host(name: str) -> Host:
+    database_setup.prepare(timezone.now())
     host = Host.objects.filter(name=name).first()
     if host is None:
         raise CommandRefused(f"There is no host {name!r} in service. See: trainyard host list")

@@ -9,14 +9,14 @@ from django.utils import timezone
 
 from agents.infra import refusals
 from console.commands import COMMAND_LINE, CommandRefused
-from console.runtime import database
+from console.runtime import database_setup
 from jobs.models import NotificationTarget
 from jobs.notifications import email_opt_in
 
 
-def list_targets(words: argparse.Namespace) -> int:
+def list_targets(args: argparse.Namespace) -> int:
     """One line each. Tabs, so that cut(1) works."""
-    database.prepare(timezone.now())
+    database_setup.prepare(timezone.now())
     for row in NotificationTarget.objects.select_related("user", "project"):
         whose = f"project {row.project.name}" if row.project else f"user {row.user}"
         print(
@@ -25,12 +25,12 @@ def list_targets(words: argparse.Namespace) -> int:
     return 0
 
 
-def vouch(words: argparse.Namespace) -> int:
+def vouch(args: argparse.Namespace) -> int:
     now = timezone.now()
-    database.prepare(now)
-    row = NotificationTarget.objects.select_related("user", "project").filter(pk=words.id).first()
+    database_setup.prepare(now)
+    row = NotificationTarget.objects.select_related("user", "project").filter(pk=args.id).first()
     if row is None:
-        raise CommandRefused(f"There is no address {words.id}. See: trainyard notice list")
+        raise CommandRefused(f"There is no address {args.id}. See: trainyard notice list")
     try:
         with transaction.atomic():
             email_opt_in.vouch(row, COMMAND_LINE, now)

@@ -15,35 +15,35 @@ from django.utils import timezone
 from agents.infra import refusals
 from console.auth import accounts, tokens
 from console.commands import COMMAND_LINE, CommandRefused, project_named
-from console.runtime import database
+from console.runtime import database_setup
 from jobs.models import Membership
 from jobs.projects import members
 
 
-def add_user(words: argparse.Namespace) -> int:
+def add_user(args: argparse.Namespace) -> int:
     now = timezone.now()
-    database.prepare(now)
-    password = None if words.invite else read_password(words.password_stdin)
+    database_setup.prepare(now)
+    password = None if args.invite else read_password(args.password_stdin)
     try:
         with transaction.atomic():
             user = accounts.add(
-                words.name,
+                args.name,
                 password=password,
-                admin=words.admin,
+                admin=args.admin,
                 actor=COMMAND_LINE,
                 now=now,
-                member=not words.no_project,
+                member=not args.no_project,
             )
     except ValidationError as problem:
-        raise CommandRefused(accounts.words(problem)) from problem
-    print(f"Added {words.name}{' (admin)' if words.admin else ''}.")
-    return print_invitation(user) if words.invite else 0
+        raise CommandRefused(accounts.error_text(problem)) from problem
+    print(f"Added {args.name}{' (admin)' if args.admin else ''}.")
+    return print_invitation(user) if args.invite else 0
 
 
-def invite_user(words: argparse.Namespace) -> int:
+def invite_user(args: argparse.Namespace) -> int:
     """A link with which a person sets their password, once."""
-    database.prepare(timezone.now())
-    return print_invitation(find_user(words.name))
+    database_setup.prepare(timezone.now())
+    return print_invitation(find_user(args.name))
 
 
 def print_invitation(user: User) -> int:
@@ -60,25 +60,25 @@ def print_invitation(user: User) -> int:
     return 0
 
 
-def change_password(words: argparse.Namespace) -> int:
+def change_password(args: argparse.Namespace) -> int:
     now = timezone.now()
-    database.prepare(now)
-    user = find_user(words.name)
-    password = read_password(words.password_stdin)  # nobody waits for a lock while somebody types
+    database_setup.prepare(now)
+    user = find_user(args.name)
+    password = read_password(args.password_stdin)  # nobody waits for a lock while somebody types
     try:
         with transaction.atomic():
             accounts.set_password(user, password, COMMAND_LINE, now)
     except ValidationError as problem:
-        raise CommandRefused(accounts.words(problem)) from problem
+        raise CommandRefused(accounts.error_text(problem)) from problem
     print(f"Changed the password of {user.username}. Sessions that were open have ended.")
     return 0
 
 
-def disable_user(words: argparse.Namespace) -> int:
+def disable_user(args: argparse.Namespace) -> int:
     """The name stays in every history; pages, sockets and tokens are closed to it within seconds."""
     now = timezone.now()
-    database.prepare(now)
-    user = find_user(words.name)
+    database_setup.prepare(now)
+    user = find_user(args.name)
     try:
         with transaction.atomic():
             revoked = accounts.disable(user, COMMAND_LINE, now)
@@ -88,18 +88,18 @@ def disable_user(words: argparse.Namespace) -> int:
     return 0
 
 
-def enable_user(words: argparse.Namespace) -> int:
+def enable_user(args: argparse.Namespace) -> int:
     now = timezone.now()
-    database.prepare(now)
-    user = find_user(words.name)
+    database_setup.prepare(now)
+    user = find_user(args.name)
     with transaction.atomic():
         accounts.enable(user, COMMAND_LINE, now)
     print(f"Enabled {user.username}. Tokens that were revoked stay so.")
     return 0
 
 
-def list_users(words: argparse.Namespace) -> int:
-    database.prepare(timezone.now())
+def list_users(args: argparse.Namespace) -> int:
+    database_setup.prepare(timezone.now())
     roles: dict[int, list[str]] = {}
     for row in Membership.objects.select_related("project").order_by("project__name"):
         roles.setdefault(row.user_id, []).append(f"{row.project.name}:{row.role}")
@@ -113,25 +113,25 @@ def list_users(words: argparse.Namespace) -> int:
     return 0
 
 
-def set_member(words: argparse.Namespace) -> int:
+def set_member(args: argparse.Namespace) -> int:
     now = timezone.now()
-    database.prepare(now)
-    user = find_user(words.name)
-    project = project_named(words.project)
+    database_setup.prepare(now)
+    user = find_user(args.name)
+    project = project_named(args.project)
     with transaction.atomic():
-        if words.role != "none":
-            members.set_role(project, user, words.role, COMMAND_LINE, now)
+        if args.role != "none":
+            members.set_role(project, user, args.role, COMMAND_LINE, now)
         elif Membership.objects.filter(project=project, user=user).exists():
             members.remove(project, user, COMMAND_LINE, now)
-    print(f"{user.username} is now {words.role} in {project.name}.")
+    print(f"{user.username} is now {args.role} in {project.name}.")
     return 0
 
 
-def create_token(words: argparse.Namespace) -> int:
+def create_token(args: argparse.Namespace) -> int:
     """Prints the token and nothing else, for `TOKEN=$(trainyard token create alice)`."""
     now = timezone.now()
-    database.prepare(now)
-    _, token = tokens.create(find_user(words.user), words.name, now)
+    database_setup.prepare(now)
+    _, token = tokens.create(find_user(args.user), args.name, now)
     print(token)
     return 0
 

@@ -15,7 +15,7 @@ from agents.infra import refusals
 from console.commands import COMMAND_LINE, CommandRefused, project_named
 from console.commands.people import find_user
 from console.presenters.projects import usage_csv
-from console.runtime import database
+from console.runtime import database_setup
 from jobs.models import Project
 from jobs.projects import projects, quotas, usage
 from jobs.projects.quotas import QuotaTarget
@@ -23,44 +23,44 @@ from jobs.rules.scheduling.quota import Limits, Metric
 from jobs.rules.scheduling.usage_months import month_named, month_of
 
 
-def add_project(words: argparse.Namespace) -> int:
+def add_project(args: argparse.Namespace) -> int:
     now = timezone.now()
-    database.prepare(now)
-    with said(), transaction.atomic():
-        projects.create(words.name, words.title, COMMAND_LINE, now)
-    print(f"Added project {words.name}.")
+    database_setup.prepare(now)
+    with refusals_reported(), transaction.atomic():
+        projects.create(args.name, args.title, COMMAND_LINE, now)
+    print(f"Added project {args.name}.")
     return 0
 
 
-def change_project(words: argparse.Namespace) -> int:
+def change_project(args: argparse.Namespace) -> int:
     now = timezone.now()
-    database.prepare(now)
+    database_setup.prepare(now)
     asked = {
-        "name": words.rename,
-        "title": words.title,
-        "weight": words.weight,
-        "highest_priority": words.highest_priority,
+        "name": args.rename,
+        "title": args.title,
+        "weight": args.weight,
+        "highest_priority": args.highest_priority,
     }
     columns: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    with said(), transaction.atomic():
-        row = projects.change(project_named(words.name), COMMAND_LINE, now, **columns)
+    with refusals_reported(), transaction.atomic():
+        row = projects.change(project_named(args.name), COMMAND_LINE, now, **columns)
     print(
         f"Project {row.name}: title {row.title!r}, weight {row.weight:g}, priority {row.highest_priority} at most."
     )
     return 0
 
 
-def archive_project(words: argparse.Namespace) -> int:
+def archive_project(args: argparse.Namespace) -> int:
     now = timezone.now()
-    database.prepare(now)
+    database_setup.prepare(now)
     with transaction.atomic():
-        (projects.restore if words.undo else projects.archive)(project_named(words.name), COMMAND_LINE, now)
-    print(f"Project {words.name} {'takes jobs again' if words.undo else 'takes no jobs any more'}.")
+        (projects.restore if args.undo else projects.archive)(project_named(args.name), COMMAND_LINE, now)
+    print(f"Project {args.name} {'takes jobs again' if args.undo else 'takes no jobs any more'}.")
     return 0
 
 
-def list_projects(words: argparse.Namespace) -> int:
-    database.prepare(timezone.now())
+def list_projects(args: argparse.Namespace) -> int:
+    database_setup.prepare(timezone.now())
     for row in Project.objects.order_by("name"):
         print(
             f"{row.name}\t{'archived' if row.archived_at else 'active'}\tweight {row.weight:g}\t{row.title}"
@@ -68,40 +68,40 @@ def list_projects(words: argparse.Namespace) -> int:
     return 0
 
 
-def set_quota(words: argparse.Namespace) -> int:
+def set_quota(args: argparse.Namespace) -> int:
     """`what` is an accelerator type, or running, queued, gpu-hours."""
     now = timezone.now()
-    database.prepare(now)
+    database_setup.prepare(now)
     others = {"running": Metric.RUNNING, "queued": Metric.QUEUED, "gpu-hours": Metric.GPU_HOURS}
-    metric = others.get(words.what, Metric.GPUS)
-    kind = words.what if metric == Metric.GPUS else ""
+    metric = others.get(args.what, Metric.GPUS)
+    kind = args.what if metric == Metric.GPUS else ""
     try:
-        limit = None if words.limit == "none" else float(words.limit)
+        limit = None if args.limit == "none" else float(args.limit)
     except ValueError:
-        raise CommandRefused(f"{words.limit!r} is not a number; say none for no limit.") from None
-    with said(), transaction.atomic():
-        target = target_of(words)
+        raise CommandRefused(f"{args.limit!r} is not a number; say none for no limit.") from None
+    with refusals_reported(), transaction.atomic():
+        target = quota_target(args)
         quotas.set_limit(target, metric, kind, limit, COMMAND_LINE, now)
-    print(f"{target.words}: {words.what} {'without a limit' if limit is None else f'at most {limit:g}'}.")
+    print(f"{target.words}: {args.what} {'without a limit' if limit is None else f'at most {limit:g}'}.")
     return 0
 
 
-def list_quotas(words: argparse.Namespace) -> int:
-    database.prepare(timezone.now())
-    print_limits(quotas.limits_of(target_of(words)))
+def list_quotas(args: argparse.Namespace) -> int:
+    database_setup.prepare(timezone.now())
+    print_limits(quotas.limits_of(quota_target(args)))
     return 0
 
 
-def report_usage(words: argparse.Namespace) -> int:
+def report_usage(args: argparse.Namespace) -> int:
     """The month as CSV on stdout."""
     now = timezone.now()
-    database.prepare(now)
-    month = month_named(words.month) if words.month else month_of(now)
+    database_setup.prepare(now)
+    month = month_named(args.month) if args.month else month_of(now)
     if month is None:
-        raise CommandRefused(f"{words.month!r} is not a month; write it as 2026-11.")
+        raise CommandRefused(f"{args.month!r} is not a month; write it as 2026-11.")
     rows = (
-        Project.objects.filter(name=project_named(words.project).name)
-        if words.project
+        Project.objects.filter(name=project_named(args.project).name)
+        if args.project
         else Project.objects.all()
     )
     names = dict(rows.values_list("pk", "name"))
@@ -109,12 +109,12 @@ def report_usage(words: argparse.Namespace) -> int:
     return 0
 
 
-def target_of(words: argparse.Namespace) -> QuotaTarget:
-    project = None if words.new_projects else project_named(words.project)
-    if project is None and words.member:
+def quota_target(args: argparse.Namespace) -> QuotaTarget:
+    project = None if args.new_projects else project_named(args.project)
+    if project is None and args.member:
         raise CommandRefused("A new project has no members yet: say --each-member, or name a project.")
-    user = find_user(words.member) if words.member else None
-    return QuotaTarget(project, each=words.each_member, user=user)
+    user = find_user(args.member) if args.member else None
+    return QuotaTarget(project, each=args.each_member, user=user)
 
 
 def print_limits(limits: Limits) -> None:
@@ -125,7 +125,7 @@ def print_limits(limits: Limits) -> None:
 
 
 @contextmanager
-def said() -> Iterator[None]:
+def refusals_reported() -> Iterator[None]:
     """What a service refuses is said on stderr."""
     try:
         yield

@@ -7,16 +7,16 @@ import argparse
 from django.utils import timezone
 
 from console.commands import CommandRefused
-from console.runtime import database, up
+from console.runtime import database_setup, up
 
 
-def start(words: argparse.Namespace) -> int:
+def start(args: argparse.Namespace) -> int:
     try:
-        return up.main(words.only)
+        return up.main(args.only)
     except up.StartRefused as problem:
         raise CommandRefused(str(problem)) from problem
 
 
-def migrate(words: argparse.Namespace) -> int:
-    database.prepare(timezone.now())
+def migrate(args: argparse.Namespace) -> int:
+    database_setup.prepare(timezone.now())
     return 0

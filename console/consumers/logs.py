@@ -21,9 +21,9 @@ from django.utils import timezone
 
 from agents.infra.sql import Parameter, SelectStatement
 from console.auth import access
-from console.consumers.web_socket import GONE, BadMessage, Closed, Receive, Send, Socket
+from console.consumers.socket_lifecycle import GONE, BadMessage, Closed, Receive, Send, Socket
 from console.live import registry, tails
-from console.runtime import websocket
+from console.runtime import websocket_protocol
 from console.runtime.database_threads import in_database_thread
 from jobs.logs import reader
 from jobs.logs.live_end import Status
@@ -65,17 +65,17 @@ class LogSocket(Socket):
         self._place: LogPosition | None = None
         self._paused = False
         # Waits for an acknowledgement. One that comes while it does not is no news.
-        self._starved = False
+        self._waits_for_ack = False
         self._sent = self._acked = 0
         self._watch = registry.TopicWatcher()
-        self._write = websocket.write_of(scope)
+        self._write = websocket_protocol.direct_writer(scope)
         # Up to where this run's log is sent; and whether all of it is, so that the next bytes may come by `offer`.
         self._cursor = 0
         self._up_to_date = False
-        self._quiet = False
-        self._headed_at = 0.0
+        self._nothing_untold = False
+        self._header_sent_at = 0.0
 
-    def enter(self, user: User) -> None:
+    def authorize(self, user: User) -> None:
         job = access.get_or_404(user, "see_log", Job.objects.select_related("project"), pk=self.job_id)
         replica = Replica.objects.filter(job=job, name=self.arguments["replica"]).first()
         if replica is None:
@@ -84,23 +84,23 @@ class LogSocket(Socket):
             raise Http404
         self._replica_id = replica.pk
 
-    def still(self, user: User) -> None:
+    def recheck(self, user: User) -> None:
         """What was found at the beginning stays; only the right may go."""
         access.get_or_404(user, "see_log", Job.objects.select_related("project"), pk=self.job_id)
 
-    def same_question(self) -> Hashable:
+    def recheck_key(self) -> Hashable:
         return "see_log", self.job_id
 
-    async def take(self, message: dict[str, Any]) -> None:
+    async def on_message(self, message: dict[str, Any]) -> None:
         if "ack" in message:
             # Never more than was sent: nobody talks the window wider than it is.
             self._acked = max(self._acked, min(_whole(message, "ack"), self._sent))
-            if len(message) == 1 and not self._starved:
+            if len(message) == 1 and not self._waits_for_ack:
                 return
         if "pause" in message:
             self._paused = bool(message["pause"])
         if message.keys() & {"from", "tail", "at"}:
-            self._place = _place(message)
+            self._place = _requested_position(message)
         self.wake()
 
     def wake(self) -> None:
@@ -118,13 +118,13 @@ class LogSocket(Socket):
             return False
         self._cursor = piece.end
         self._sent += len(piece.data)
-        if self._quiet:
-            self._quiet = False
+        if self._nothing_untold:
+            self._nothing_untold = False
             self.wake()
         return True
 
-    async def work(self) -> None:
-        async with registry.here().watch(f"job:{self.job_id}") as self._watch:
+    async def serve(self) -> None:
+        async with registry.of_this_loop().watch(f"job:{self.job_id}") as self._watch:
             while self._place is None:
                 await self._watch.wait()
             run_id, restarted = self._place.run or self.named_run, False
@@ -155,7 +155,7 @@ class LogSocket(Socket):
         label = await in_database_thread(describe, run_id)
         self._cursor, told = 0, None
         if restarted:
-            told = await self._head(tail, self._cursor, **label, restart=True)
+            told = await self._send_header(tail, self._cursor, **label, restart=True)
         while True:
             place = self._place
             if place is not None:
@@ -163,13 +163,13 @@ class LogSocket(Socket):
                 if target != run_id:
                     return target
                 self._place = None
-                self._cursor = await self._resolve(place, run_id, tail.status.stored)
-                told = await self._head(tail, self._cursor, **label, jump=True, id=place.id)
+                self._cursor = await self._offset_of(place, run_id, tail.status.stored)
+                told = await self._send_header(tail, self._cursor, **label, jump=True, id=place.id)
             elif told is None or self._is_news(told, tail.status):
-                told = await self._head(tail, self._cursor)
-            room = 0 if self._paused else min(WINDOW - (self._sent - self._acked), tails.FRAME)
-            self._starved = room <= 0
-            piece = tail.at_hand(self._cursor, room) or await tail.read(self._cursor, room)
+                told = await self._send_header(tail, self._cursor)
+            room = 0 if self._paused else min(WINDOW - (self._sent - self._acked), tails.MAX_FRAME_BYTES)
+            self._waits_for_ack = room <= 0
+            piece = tail.from_ring(self._cursor, room) or await tail.read(self._cursor, room)
             self._cursor = piece.end
             if piece.gap:
                 await self.send_json({"run": run_id, "gap": piece.gap, "at": piece.start, "to": piece.end})
@@ -177,15 +177,15 @@ class LogSocket(Socket):
                 self._sent += len(piece.data)
                 await self.send_bytes(piece.data)
             elif tail.status.newest_run == run_id:
-                await self._rest(told == tail.status)
-            elif room > 0 and await self._is_over(tail, self._cursor):
+                await self._wait_at_live_end(told == tail.status)
+            elif room > 0 and await self._continues_in_newer_run(tail, self._cursor):
                 return tail.status.newest_run
             else:
                 await self._watch.wait()
 
-    async def _rest(self, all_told: bool) -> None:
+    async def _wait_at_live_end(self, all_told: bool) -> None:
         """Until somebody wakes us. Bytes may go past us meanwhile; what else there is to tell waits for its second."""
-        self._up_to_date, self._quiet = True, all_told
+        self._up_to_date, self._nothing_untold = True, all_told
         if all_told:
             await self._watch.hinted()
         else:
@@ -196,16 +196,16 @@ class LogSocket(Socket):
         """The end means the end of the newest run; an offset means one in the run that is being shown."""
         return status.newest_run if place.tail is not None and not self.named_run else status.run
 
-    async def _resolve(self, place: LogPosition, run_id: str, stored: int) -> int:
+    async def _offset_of(self, place: LogPosition, run_id: str, stored: int) -> int:
         if place.tail is not None:
             return max(0, stored - place.tail)
         if place.at is not None:
             return min(await in_database_thread(reader.offset_at, Run(pk=run_id), place.at), stored)
         return min(place.offset or 0, stored)
 
-    async def _head(self, tail: tails.Tail, cursor: int, **more: object) -> Status:
+    async def _send_header(self, tail: tails.Tail, cursor: int, **more: object) -> Status:
         status = tail.status
-        self._headed_at = asyncio.get_running_loop().time()
+        self._header_sent_at = asyncio.get_running_loop().time()
         await self.send_json({**document(status), "at": cursor, **more})
         return status
 
@@ -214,16 +214,16 @@ class LogSocket(Socket):
             return False
         if (status.phase, status.complete, status.newest_run) != (told.phase, told.complete, told.newest_run):
             return True
-        return asyncio.get_running_loop().time() - self._headed_at >= tails.STATUS_EVERY_S
+        return asyncio.get_running_loop().time() - self._header_sent_at >= tails.STATUS_EVERY_S
 
-    async def _is_over(self, tail: tails.Tail, cursor: int) -> bool:
+    async def _continues_in_newer_run(self, tail: tails.Tail, cursor: int) -> bool:
         """Whether this run has nothing more to show and a newer one is there to go on with."""
         status = tail.status
         if self.named_run or status.newest_run == status.run or cursor < status.stored:
             return False
         return (
             status.complete
-            or await in_database_thread(_age_s, status.newest_run, timezone.now()) > LAST_BYTES_S
+            or await in_database_thread(_run_age_s, status.newest_run, timezone.now()) > LAST_BYTES_S
         )
 
 
@@ -248,12 +248,12 @@ def describe(run_id: str) -> dict[str, object]:
     return {"attempt": attempt, "number": number, "host": host}
 
 
-def _age_s(run_id: str, now: datetime) -> float:
+def _run_age_s(run_id: str, now: datetime) -> float:
     created_at = Run.objects.filter(pk=run_id).values_list("created_at", flat=True).first()
     return (now - created_at).total_seconds() if created_at else 0.0
 
 
-def _place(message: dict[str, Any]) -> LogPosition:
+def _requested_position(message: dict[str, Any]) -> LogPosition:
     run = message.get("run", "")
     if not isinstance(run, str) or not run.isprintable():
         raise BadMessage("run is not the name of one.")

@@ -7,10 +7,10 @@ from typing import Any
 from channels.routing import URLRouter
 from django.urls import re_path
 
+from console.consumers.live_pages import HostListSocket, HostSocket, JobListSocket, JobSocket
 from console.consumers.logs import LogSocket
-from console.consumers.pages import HostListSocket, HostSocket, JobListSocket, JobSocket
 from console.consumers.shells import ShellSocket
-from console.consumers.web_socket import Receive, Send, Socket
+from console.consumers.socket_lifecycle import Receive, Send, Socket
 
 # Ids as the database can hold them: what does not match is answered like any unknown address.
 JOB = r"(?P<job_id>[0-9]{1,19})"
@@ -19,24 +19,24 @@ REPLICA = r"(?P<replica>[a-z0-9-]{1,40})"
 RUN = r"(?P<run_id>[A-Za-z0-9._-]{1,80})"
 
 
-async def nowhere(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+async def refuse_unknown(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     """An unknown address: the handshake is refused."""
     await receive()
     await send({"type": "websocket.close", "code": 4404, "reason": "There is nothing here."})
 
 
-def at(pattern: str, socket: type[Socket]) -> Any:
+def route(pattern: str, socket: type[Socket]) -> Any:
     # Channels routes ASGI applications through Django's path machinery, whose types speak of views only.
     return re_path(pattern, socket.as_asgi())  # type: ignore[arg-type]
 
 
 websocket_urlpatterns = [
-    at(r"^/*ws/jobs/?$", JobListSocket),
-    at(rf"^/*ws/jobs/{JOB}/?$", JobSocket),
-    at(rf"^/*ws/jobs/{JOB}/log/{REPLICA}/?$", LogSocket),
-    at(r"^/*ws/hosts/?$", HostListSocket),
-    at(rf"^/*ws/hosts/{HOST}/?$", HostSocket),
-    at(rf"^/*ws/shell/{RUN}/?$", ShellSocket),
-    re_path(r"", nowhere),  # type: ignore[arg-type]
+    route(r"^/*ws/jobs/?$", JobListSocket),
+    route(rf"^/*ws/jobs/{JOB}/?$", JobSocket),
+    route(rf"^/*ws/jobs/{JOB}/log/{REPLICA}/?$", LogSocket),
+    route(r"^/*ws/hosts/?$", HostListSocket),
+    route(rf"^/*ws/hosts/{HOST}/?$", HostSocket),
+    route(rf"^/*ws/shell/{RUN}/?$", ShellSocket),
+    re_path(r"", refuse_unknown),  # type: ignore[arg-type]
 ]
 websocket = URLRouter(websocket_urlpatterns)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from weakref import WeakKeyDictionary
 
 GOOD_FOR_S = 1.0
-MAX_COUNT = 1_000
+MAX_ANSWERS = 1_000
 
 Asked = dict[Hashable, tuple[float, asyncio.Task[None]]]
 _asked: WeakKeyDictionary[asyncio.AbstractEventLoop, Asked] = WeakKeyDictionary()
@@ -24,7 +24,7 @@ async def ask_once(question: Hashable, ask: Callable[[], Coroutine[None, None, N
     now = loop.time()
     at, task = asked.get(question, (0.0, None))
     if task is None or now - at > GOOD_FOR_S:
-        if len(asked) > MAX_COUNT:
+        if len(asked) > MAX_ANSWERS:
             asked.clear()
         task = loop.create_task(ask())
         # Whoever asked may have gone before the answer came, and nobody else may want it.

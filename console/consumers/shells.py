@@ -20,17 +20,25 @@ from agents.ssh.dial import DialError
 from agents.ssh.targets import Target
 from console.auth import access
 from console.consumers import credentials
-from console.consumers.web_socket import RIGHT_LOST, TRY_AGAIN, BadMessage, Closed, Receive, Send, Socket
+from console.consumers.socket_lifecycle import (
+    RIGHT_LOST,
+    TRY_AGAIN,
+    BadMessage,
+    Closed,
+    Receive,
+    Send,
+    Socket,
+)
 from console.live import registry
 from console.live.terminals import ACK_STEP, Terminal
-from console.runtime import websocket
+from console.runtime import websocket_protocol
 from console.runtime.database_threads import in_database_thread
 from jobs import shells
 from jobs.models import Run, ShellSession
 
 # The page tells its size first. One that does not gets the size that terminals always had.
-SIZE_WITHIN_S = 5.0
-SIZE = (80, 24)
+WAIT_FOR_SIZE_S = 5.0
+DEFAULT_SIZE = (80, 24)
 
 
 class ShellSocket(Socket):
@@ -40,22 +48,22 @@ class ShellSocket(Socket):
         self._changed = asyncio.Event()
         self._terminal: Terminal | None = None
         self._session: ShellSession | None = None
-        self._write = websocket.write_of(scope)
-        websocket.hand(scope, self._keys)
-        self._told_open = self._sending = False
+        self._write = websocket_protocol.direct_writer(scope)
+        websocket_protocol.receive_directly(scope, self._write_at_once)
+        self._ready_sent = self._sending = False
 
-    def enter(self, user: User) -> None:
+    def authorize(self, user: User) -> None:
         rows = Run.objects.select_related("job__project", "host", "replica")
         self.run_row = access.get_or_404(user, "shell", rows, pk=self.arguments["run_id"])
         self.user = user
 
-    def still(self, user: User) -> None:
-        self.enter(user)
+    def recheck(self, user: User) -> None:
+        self.authorize(user)
         reason = shells.still(self._session, timezone.now()) if self._session else None
         if reason:
             raise Closed(RIGHT_LOST, reason)
 
-    async def take(self, message: dict[str, Any]) -> None:
+    async def on_message(self, message: dict[str, Any]) -> None:
         if "resize" in message:
             self._size = _size(message["resize"])
             if self._terminal is not None:
@@ -66,38 +74,38 @@ class ShellSocket(Socket):
                 raise BadMessage("ack is not a whole number.")
             self._terminal.ack(message["ack"])
 
-    async def take_bytes(self, data: bytes) -> None:
+    async def on_bytes(self, data: bytes) -> None:
         if self._terminal is None:
             raise BadMessage("The shell is not open yet.")
         if not self._terminal.write(data):
             raise BadMessage("More was typed than the host can take.")
 
-    def _keys(self, data: bytes) -> bool:
-        """What is typed, at once. What there is no terminal or no room for comes to `take_bytes`, which complains."""
+    def _write_at_once(self, data: bytes) -> bool:
+        """What is typed, at once. What there is no terminal or no room for comes to `on_bytes`, which complains."""
         return self._terminal is not None and self._terminal.write(data)
 
-    async def work(self) -> None:
+    async def serve(self) -> None:
         run = self.run_row
-        async with registry.here().watch(f"job:{run.job_id}", f"shells:{run.pk}") as hinted:
-            cols, rows = await self._asked_size()
-            key = await in_database_thread(self._record)
+        async with registry.of_this_loop().watch(f"job:{run.job_id}", f"shells:{run.pk}") as hinted:
+            cols, rows = await self._requested_size()
+            key = await in_database_thread(self._open_session)
             await self.send_json({"opening": f"{run.host.user}@{run.host.name}"})
             opening = partial(_open, run, key, cols, rows)
-            self._terminal = Terminal(opening, self._changed.set, self._direct)
-            carry = asyncio.create_task(self._carry(self._terminal))
+            self._terminal = Terminal(opening, self._changed.set, self._send_at_once)
+            forwarding = asyncio.create_task(self._forward_output(self._terminal))
             try:
-                while not carry.done():
+                while not forwarding.done():
                     hint = asyncio.create_task(hinted.wait(60))
-                    await asyncio.wait({carry, hint}, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait({forwarding, hint}, return_when=asyncio.FIRST_COMPLETED)
                     if hint.done() and hint.result():
                         # The job moved: if that ends the shell, then now and not when the timer looks.
-                        await self._check(self.still)
+                        await self._check(self.recheck)
                     hint.cancel()
-                carry.result()
+                forwarding.result()
             finally:
-                carry.cancel()
+                forwarding.cancel()
 
-    async def left(self, reason: str) -> None:
+    async def on_end(self, reason: str) -> None:
         if self._terminal is not None:
             await asyncio.to_thread(self._terminal.close)
         if self._session is not None:
@@ -105,7 +113,7 @@ class ShellSocket(Socket):
                 shells.closed, self._session, reason or "The shell ended.", timezone.now()
             )
 
-    def _record(self) -> keys.Private:
+    def _open_session(self) -> keys.Private:
         """The audit row, before anything is opened; and what opens it.
 
         All that the database is asked for, here: a terminal's own threads would keep a connection for as long as they
@@ -124,30 +132,30 @@ class ShellSocket(Socket):
             )
         return key
 
-    async def _asked_size(self) -> tuple[int, int]:
+    async def _requested_size(self) -> tuple[int, int]:
         try:
-            async with asyncio.timeout(SIZE_WITHIN_S):
+            async with asyncio.timeout(WAIT_FOR_SIZE_S):
                 await self._changed.wait()
         except TimeoutError:
-            return SIZE
+            return DEFAULT_SIZE
         self._changed.clear()
-        return self._size or SIZE
+        return self._size or DEFAULT_SIZE
 
-    def _direct(self, data: bytes) -> bool:
+    def _send_at_once(self, data: bytes) -> bool:
         """Output past the task that carries it, while that has nothing in hand."""
-        if self._write is None or self._sending or not self._told_open:
+        if self._write is None or self._sending or not self._ready_sent:
             return False
-        return self._write(websocket.frame(data))
+        return self._write(websocket_protocol.binary_frame(data))
 
-    async def _carry(self, terminal: Terminal) -> None:
+    async def _forward_output(self, terminal: Terminal) -> None:
         """What the terminal says, to the browser."""
         acked = 0
         while True:
             await self._changed.wait()
             self._changed.clear()
-            if terminal.open and not self._told_open:
+            if terminal.open and not self._ready_sent:
                 await self.send_json({"ready": True})
-                self._told_open = True
+                self._ready_sent = True
             data = terminal.output()
             if data:
                 self._sending = True

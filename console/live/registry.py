@@ -20,14 +20,14 @@ from channels.layers import get_channel_layer
 log = logging.getLogger(__name__)
 
 # How long a watcher waits for a hint before it looks anyway.
-LOOK_EVERY_S = 1.0
+POLL_EVERY_S = 1.0
 # How long to leave a layer alone that did not answer: doubled from the first to the last.
 RETRY_S = (0.5, 10.0)
 # redis-py's own receive loop tells once a second that it cannot connect. Once a minute is enough.
 QUIET_S = 60.0
 
 
-class Once(logging.Filter):
+class OncePerMinute(logging.Filter):
     """Lets one record pass in QUIET_S, in one line: its traceback tells nothing about us."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Once(logging.Filter):
         return True
 
 
-logging.getLogger("channels_redis.pubsub").addFilter(Once())
+logging.getLogger("channels_redis.pubsub").addFilter(OncePerMinute())
 
 
 class TopicWatcher:
@@ -62,7 +62,7 @@ class TopicWatcher:
         await self._hinted.wait()
         self._hinted.clear()
 
-    async def wait(self, seconds: float = LOOK_EVERY_S) -> bool:
+    async def wait(self, seconds: float = POLL_EVERY_S) -> bool:
         """Whether it was a hint that ended the wait."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -112,9 +112,9 @@ class Registry:
     def _ensure(self) -> None:
         self._changed.set()
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._keep_listening(), name="registry")
+            self._task = asyncio.create_task(self._listen_for_ever(), name="registry")
 
-    async def _keep_listening(self) -> None:
+    async def _listen_for_ever(self) -> None:
         """Listen for ever; an error is told once per outage, then tried again at growing distances."""
         layer = get_channel_layer()
         if layer is None:
@@ -176,7 +176,7 @@ def group(topic: str) -> str:
 _registries: WeakKeyDictionary[asyncio.AbstractEventLoop, Registry] = WeakKeyDictionary()
 
 
-def here() -> Registry:
+def of_this_loop() -> Registry:
     """The registry of the running event loop. A web process has one loop; a test suite has many."""
     loop = asyncio.get_running_loop()
     if loop not in _registries:

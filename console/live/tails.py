@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from agents.infra.sql import Parameter, SelectStatement
 from console.live import registry
-from console.runtime import websocket
+from console.runtime import websocket_protocol
 from console.runtime.database_threads import in_database_thread
 from jobs.logs import live_end, reader
 from jobs.logs.live_end import Status
@@ -29,21 +29,21 @@ log = logging.getLogger(__name__)
 
 # What the ring holds, and the most that one look reads.
 RING_BYTES = 1 << 20
-LOOK_BYTES = 1 << 18
+MAX_READ_BYTES = 1 << 18
 # Whoever is further behind reads the store so much at a time. As little as one frame would cost more to find than to
 # read: from the start of a large log 15 times as much.
-STRETCH = 1 << 20
+STRETCH_BYTES = 1 << 20
 MAX_STRETCHES = 16
 # What a piece counts for at least, a gap too: reading and holding it costs more than its bytes.
-LEAST = 1 << 10
-BEYOND = 1 << 62
+MIN_COST = 1 << 10
+PAST_ANY_END = 1 << 62
 # How often a growing size alone is told.
 STATUS_EVERY_S = 1.0
 # After a look that found something, the next one waits this long per viewer (at most the second): while 200 sockets
 # are being written to, lines pile up and go out together, which costs each viewer less than it wins.
-PACE_S, PACE_MOST_S = 0.00005, 0.05
+PACE_S, MAX_PACE_S = 0.00005, 0.05
 # What goes out to all at once is at most this; a viewer takes more in frames of its own.
-FRAME = 1 << 16
+MAX_FRAME_BYTES = 1 << 16
 
 
 _newest = SelectStatement(
@@ -75,8 +75,8 @@ class Viewer(Protocol):
         """Takes the piece, which is `frame` on the wire, if it is what comes next here. Never waits."""
 
 
-def status(run_id: str) -> Status | None:
-    return live_end.read_live_end(run_id, BEYOND)[0]
+def read_status(run_id: str) -> Status | None:
+    return live_end.read_live_end(run_id, PAST_ANY_END)[0]
 
 
 def newest_run(replica_id: int) -> str | None:
@@ -94,11 +94,11 @@ def read(run_id: str, start: int, limit: int) -> Piece:
 
 @dataclass(frozen=True, slots=True)
 class TailNews:
-    """What a look found. `turned`: it is not just that there are more bytes."""
+    """What a look found. `more_than_bytes`: it is not just that there are more bytes."""
 
     pieces: list[Piece] = field(default_factory=list)
     changed: bool = False
-    turned: bool = False
+    more_than_bytes: bool = False
 
 
 class Tail:
@@ -113,9 +113,9 @@ class Tail:
         self._held = 0
         self._viewers: set[Viewer] = set()
         self._task: asyncio.Task[None] | None = None
-        self._broken = False
+        self._failing = False
 
-    def at_hand(self, cursor: int, limit: int) -> Piece | None:
+    def from_ring(self, cursor: int, limit: int) -> Piece | None:
         """At most `limit` bytes from the cursor on; an empty piece when there is nothing new. None: ask the store."""
         if cursor >= self.end or limit <= 0:
             return Piece(cursor, cursor, b"")
@@ -125,10 +125,10 @@ class Tail:
 
     async def read(self, cursor: int, limit: int) -> Piece:
         """From the store, a stretch at a time: what one viewer who is behind has read, the next one finds here."""
-        place = self._run_id, cursor // STRETCH
+        place = self._run_id, cursor // STRETCH_BYTES
         known = _stretches.get(place)
         if known is None or not known.start <= cursor < known.end:
-            until = min((place[1] + 1) * STRETCH, self.end)
+            until = min((place[1] + 1) * STRETCH_BYTES, self.end)
             known = await in_database_thread(read, self._run_id, cursor, until - cursor)
             if known.end > cursor and not known.gap:
                 _stretches[place] = known
@@ -153,42 +153,42 @@ class Tail:
         return not self._viewers
 
     async def _follow(self) -> None:
-        async with registry.here().watch(f"log:{self._run_id}") as hinted:
+        async with registry.of_this_loop().watch(f"log:{self._run_id}") as hinted:
             while True:
-                news = await self._look_safely()
-                left = self._offered(news.pieces)
-                for viewer in self._viewers if news.turned else left:
+                news = await self._refresh_safely()
+                left = self._offer_to_all(news.pieces)
+                for viewer in self._viewers if news.more_than_bytes else left:
                     viewer.wake()
                 if news.changed:
-                    await asyncio.sleep(min(PACE_S * len(self._viewers), PACE_MOST_S))
+                    await asyncio.sleep(min(PACE_S * len(self._viewers), MAX_PACE_S))
                 if not news.changed or self.end >= self.status.stored:
                     # All is read. A hint that came meanwhile ends this wait at once.
                     await hinted.wait()
 
-    def _offered(self, pieces: list[Piece]) -> set[Viewer]:
+    def _offer_to_all(self, pieces: list[Piece]) -> set[Viewer]:
         """The new bytes in one frame to everybody at once; those who did not take it, and are to be woken."""
         if not pieces:
             return set()
         size = sum(len(piece.data) for piece in pieces)
-        if size > FRAME or any(piece.gap for piece in pieces):
+        if size > MAX_FRAME_BYTES or any(piece.gap for piece in pieces):
             return self._viewers
         whole = Piece(pieces[0].start, pieces[-1].end, b"".join(piece.data for piece in pieces))
-        frame = websocket.frame(whole.data)
+        frame = websocket_protocol.binary_frame(whole.data)
         return {viewer for viewer in self._viewers if not viewer.offer(whole, frame)}
 
-    async def _look_safely(self) -> TailNews:
+    async def _refresh_safely(self) -> TailNews:
         """A look that failed (the database is away) is a look that found nothing: the next one comes in a second."""
         try:
-            news = await self._look()
+            news = await self._refresh()
         except Exception:
-            if not self._broken:
+            if not self._failing:
                 log.exception("Cannot read the log of run %s; trying again every second", self._run_id)
-            self._broken = True
+            self._failing = True
             return TailNews()
-        self._broken = False
+        self._failing = False
         return news
 
-    async def _look(self) -> TailNews:
+    async def _refresh(self) -> TailNews:
         """Take in what is new."""
         seen, pieces = await in_database_thread(_news, self._run_id, self.end)
         before, self.status = self.status, seen or self.status
@@ -207,23 +207,23 @@ class Tail:
     def _append(self, piece: Piece) -> None:
         self._ring.append(piece)
         self._starts.append(piece.start)
-        self._held += _cost(piece)
+        self._held += _ring_cost(piece)
         self.end = piece.end
         while self._held > RING_BYTES:
-            self._held -= _cost(self._ring.pop(0))
+            self._held -= _ring_cost(self._ring.pop(0))
             self._starts.pop(0)
 
 
 def _news(run_id: str, start: int) -> tuple[Status | None, list[Piece]]:
     seen, blocks = live_end.read_live_end(run_id, start)
     pieces: list[Piece] = []
-    left = LOOK_BYTES
+    left = MAX_READ_BYTES
     for block in blocks:
         if block.start != start or left <= 0:
             break
         pieces.append(Piece(block.start, block.end, block.raw()))
         start = block.end
-        left -= _cost(pieces[-1])
+        left -= _ring_cost(pieces[-1])
     if pieces or seen is None or start >= seen.stored:
         return seen, pieces
     # Rolled into a file, joined, or missing. Not beyond what the status tells of, though more may have come since: the
@@ -234,12 +234,12 @@ def _news(run_id: str, start: int) -> tuple[Status | None, list[Piece]]:
             break
         pieces.append(piece)
         start = piece.end
-        left -= _cost(piece)
+        left -= _ring_cost(piece)
     return seen, pieces
 
 
-def _cost(piece: Piece) -> int:
-    return max(LEAST, len(piece.data))
+def _ring_cost(piece: Piece) -> int:
+    return max(MIN_COST, len(piece.data))
 
 
 def _joined(ring: list[Piece], first: int, cursor: int, limit: int) -> Piece:
@@ -266,7 +266,7 @@ _tails: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Tail]] = WeakKeyD
 async def follow(run_id: str, viewer: Viewer) -> AsyncIterator[Tail | None]:
     """The run's tail, which offers its news to the viewer. None when there is no such run."""
     tails = _tails.setdefault(asyncio.get_running_loop(), {})
-    first = None if run_id in tails else await in_database_thread(status, run_id)
+    first = None if run_id in tails else await in_database_thread(read_status, run_id)
     if run_id not in tails:
         if first is None:
             yield None

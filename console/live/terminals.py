@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 WINDOW = 256 * 1024
 # What the browser may send ahead of what the host has taken; it keeps to half of this by itself (static/shell.js).
-INPUT_MOST = 512 * 1024
+MAX_INPUT = 512 * 1024
 # Input is acknowledged in steps of this, so that a keystroke costs no message back.
 ACK_STEP = 32 * 1024
 # Output that cannot be fetched, because the connection is busy with itself, is asked for again after this.
-SOON_S = 0.01
+RETRY_READ_S = 0.01
 
 
 class Shell(Protocol):
@@ -59,12 +59,12 @@ class Terminal:
         self._direct = direct
         self._loop = asyncio.get_running_loop()
         self._output: list[bytes] = []
-        self._delivered = self._acked = self._accepted = self._told = 0
+        self._delivered = self._acked = self._accepted = self._reported = 0
         self._input: queue.SimpleQueue[bytes | tuple[int, int] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._shell: Shell | None = None
         self._closed = False
-        self._again: asyncio.TimerHandle | None = None
+        self._retry_timer: asyncio.TimerHandle | None = None
         threading.Thread(target=self._serve, name="shell", daemon=True).start()
 
     def output(self) -> bytes:
@@ -79,13 +79,13 @@ class Terminal:
 
     def write(self, data: bytes) -> bool:
         """False, and not taken, when the other end sends without waiting for us."""
-        if self._accepted + len(data) - self.written > INPUT_MOST:
+        if self._accepted + len(data) - self.written > MAX_INPUT:
             return False
         # At once, if nothing that was typed before is still on its way through the thread.
         shell = self._shell if self.open and self._accepted == self.written else None
         self._accepted += len(data)
         if shell is not None and shell.write_now(data):
-            if self._took(data):
+            if self._count_written(data):
                 self._changed()
         else:
             self._input.put(data)
@@ -112,10 +112,10 @@ class Terminal:
             if closed:
                 shell.close()
                 return
-            self._tell(self._opened, shell)
+            self._call_on_loop(self._opened, shell)
             self._write(shell)
         except Exception as problem:
-            self._tell(self._end, problem)
+            self._call_on_loop(self._end, problem)
 
     def _write(self, shell: Shell) -> None:
         while (item := self._input.get()) is not None:
@@ -123,18 +123,18 @@ class Terminal:
                 shell.resize(*item)
                 continue
             shell.write(item)
-            if self._took(item):
-                self._tell(self._changed)
+            if self._count_written(item):
+                self._call_on_loop(self._changed)
 
-    def _took(self, data: bytes) -> bool:
+    def _count_written(self, data: bytes) -> bool:
         """The host took it. That is no news for anybody with a key; with a step of a paste it is."""
         self.written += len(data)
-        if self.written - self._told < ACK_STEP:
+        if self.written - self._reported < ACK_STEP:
             return False
-        self._told = self.written
+        self._reported = self.written
         return True
 
-    def _tell(self, what: Callable[..., None], *args: object) -> None:
+    def _call_on_loop(self, what: Callable[..., None], *args: object) -> None:
         try:
             self._loop.call_soon_threadsafe(what, *args)
         except RuntimeError:
@@ -153,8 +153,8 @@ class Terminal:
             try:
                 data = shell.read()
             except BlockingIOError:
-                if self._again is None:
-                    self._again = self._loop.call_later(SOON_S, self._read_again)
+                if self._retry_timer is None:
+                    self._retry_timer = self._loop.call_later(RETRY_READ_S, self._read_again)
                 return
             if data is None:
                 self._end(None)
@@ -165,7 +165,7 @@ class Terminal:
             self._deliver(data)
 
     def _read_again(self) -> None:
-        self._again = None
+        self._retry_timer = None
         if not self._closed:  # else one that stays busy would be asked for ever, for nobody
             self._read()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from console.auth.secret_files import private_directory
 from console.environment import Environment
-from console.runtime.backends import redis_socket
+from console.runtime.backend_settings import broker_socket
 
 
 class NoBroker(Exception):
@@ -31,7 +31,7 @@ def executable() -> str:
 
 def command(environment: Environment) -> tuple[str, ...]:
     """Nothing is persisted: the broker holds hints only, and what is not on disk cannot be corrupt or fill it."""
-    socket = redis_socket(environment)
+    socket = broker_socket(environment)
     home = private_directory(environment.data / "broker")
     claim_directory(socket.parent)
     return (

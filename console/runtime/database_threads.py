@@ -30,12 +30,12 @@ async def in_database_thread(function: Callable[P, T], *args: P.args, **kwargs: 
 
 
 def _run(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    with given_back():
+    with returning_connections():
         return function(*args, **kwargs)
 
 
 @contextmanager
-def given_back() -> Iterator[None]:
+def returning_connections() -> Iterator[None]:
     """For threads that stay: what they borrowed of the database is not theirs when the work is done."""
     try:
         yield

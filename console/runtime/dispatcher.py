@@ -27,9 +27,9 @@ __all__ = ["KeepLinks", "app"]
 app = console.runtime.celery_app.app
 
 # Clerks beyond SQLite's one writer would only wait for its lock, and wait badly: it is polled for.
-CLERKS = {"sqlite": 2, "postgresql": 6}
+WORKER_THREADS = {"sqlite": 2, "postgresql": 6}
 # Many threads that each do a little between two waits: with Python's own 5 ms one that has an answer waits for those.
-SWITCH_S = 0.0005
+SWITCH_INTERVAL_S = 0.0005
 
 
 def own_name() -> str:
@@ -45,7 +45,7 @@ def fleet_settings() -> FleetSettings:
         lease_s=known.lease_s,
         tick_s=known.tick_s,
         dead_s=known.link_dead_s,
-        clerks=CLERKS.get(connection.vendor, 4),
+        clerks=WORKER_THREADS.get(connection.vendor, 4),
     )
 
 
@@ -58,20 +58,20 @@ class KeepLinks(bootsteps.StartStopStep):
         super().__init__(parent, **options)
         self.own = own_name()
         self.fleet: Fleet | None = None
-        self.desk: JobsControlPlane | None = None
+        self.control_plane: JobsControlPlane | None = None
         self.listener: Listener | None = None
         for queue in (DISPATCH, f"{DISPATCH}.{self.own}"):
             if queue not in parent.app.amqp.queues.consume_from:
                 parent.app.amqp.queues.select_add(queue)
 
     def start(self, parent: Any) -> None:
-        sys.setswitchinterval(SWITCH_S)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         with database_connection(), suppress(*DATABASE_UNAVAILABLE):
             prepare_all()  # or the first job that is submitted waits for it
-        self.desk = JobsControlPlane(wake_hosts)
-        self.fleet = Fleet(self.desk, self.own, fleet_settings(), keys.private)
+        self.control_plane = JobsControlPlane(wake_hosts)
+        self.fleet = Fleet(self.control_plane, self.own, fleet_settings(), keys.private)
         self.fleet.start()
-        self.listener = Listener([f"{DISPATCH}.{self.own}", DISPATCH], self.desk.look)
+        self.listener = Listener([f"{DISPATCH}.{self.own}", DISPATCH], self.control_plane.look)
         self.listener.start()
 
     def stop(self, parent: Any) -> None:
@@ -80,8 +80,8 @@ class KeepLinks(bootsteps.StartStopStep):
         fleet, self.fleet = self.fleet, None
         if fleet is not None:
             fleet.stop()
-        if self.desk is not None:
-            self.desk.close()
+        if self.control_plane is not None:
+            self.control_plane.close()
 
     def terminate(self, parent: Any) -> None:
         self.stop(parent)

@@ -18,7 +18,7 @@ from agents.models import Dispatcher
 from jobs.models import Tick
 
 # A sweep is due every TICK_S; half a minute of silence is no hiccup any more.
-SILENT_AFTER = timedelta(seconds=30)
+LATE_AFTER = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,29 +31,29 @@ class Health:
     dispatchers: int
 
     @property
-    def word(self) -> str:
+    def status(self) -> str:
         return "broken" if self.broken else "late" if self.late else "ok"
 
 
-def look(now: datetime) -> Health:
+def check(now: datetime) -> Health:
     broken = tuple(
         f"{name}: {problem}"
-        for name, ask in (("database", ask_database), ("broker", ask_broker))
+        for name, ask in (("database", database_problem), ("broker", broker_problem))
         if (problem := ask())
     )
     if any(line.startswith("database") for line in broken):
         return Health(broken, (), None, 0)
     tick = Tick.objects.filter(name="sweep").first()
-    dispatchers = Dispatcher.objects.filter(seen_at__gte=now - SILENT_AFTER).count()
+    dispatchers = Dispatcher.objects.filter(seen_at__gte=now - LATE_AFTER).count()
     late = []
-    if tick is None or now - tick.at > SILENT_AFTER:
+    if tick is None or now - tick.at > LATE_AFTER:
         late.append("worker: no sweep lately. Is a worker process running?")
     if not dispatchers:
         late.append("dispatcher: none seen lately. Is a dispatcher process running?")
     return Health(broken, tuple(late), (now - tick.at).total_seconds() if tick else None, dispatchers)
 
 
-def ask_database() -> str:
+def database_problem() -> str:
     """What is wrong with it, or nothing."""
     try:
         with connection.cursor() as cursor:
@@ -63,7 +63,7 @@ def ask_database() -> str:
     return ""
 
 
-def ask_broker() -> str:
+def broker_problem() -> str:
     try:
         _client(settings.REDIS_URL).ping()
     except (redis.RedisError, OSError) as problem:
@@ -85,9 +85,9 @@ def _client(url: str) -> redis.Redis:
 @require_safe
 def healthz(request: HttpRequest) -> JsonResponse:
     """Open to strangers, so it tells words and ages, no addresses and no messages of drivers."""
-    health = look(timezone.now())
+    health = check(timezone.now())
     body = {
-        "status": health.word,
+        "status": health.status,
         "broken": health.broken,
         "late": health.late,
         "sweep_age_s": health.sweep_age_s,

@@ -29,7 +29,7 @@ POLICY = {
 }
 
 
-class Headers:
+class SecurityHeaders:
     """Security headers on all answers. A view sets `response.inline_styles` where a terminal makes its own styles."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -54,7 +54,7 @@ class Headers:
         return HttpResponse(render_to_string("errors/503.html"), status=503, headers={"Retry-After": "5"})
 
 
-class Nameable:
+class RejectNul:
     """An address that holds a NUL names nothing: PostgreSQL cannot even be asked for it."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:

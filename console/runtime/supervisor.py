@@ -44,14 +44,14 @@ class Child:
         self.start_due_at = 0.0
         self.deaths = 0
 
-    def tend(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Notice its death, start it when that is due. Called again and again by the supervisor's one thread."""
         if self.popen is not None and self.popen.poll() is not None:
-            self.bury(self.popen.returncode, now)
+            self.record_exit(self.popen.returncode, now)
         if self.popen is None and now >= self.start_due_at:
             self.start(now)
 
-    def bury(self, returncode: int, now: float) -> None:
+    def record_exit(self, returncode: int, now: float) -> None:
         self.popen = None
         self.deaths = 1 if now - self.started_at > HEALTHY_AFTER_S else self.deaths + 1
         pause = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2 ** (self.deaths - 1))
@@ -105,7 +105,7 @@ class Supervisor:
         self.children = {process.name: Child(process, say) for process in processes}
         self.say = say
         self.stopping = threading.Event()
-        self.urgent = threading.Event()
+        self.stop_at_once = threading.Event()
 
     def run(self) -> None:
         """Until `stopping` is set. Children start and die with this thread: PDEATHSIG is bound to it."""
@@ -113,7 +113,7 @@ class Supervisor:
             while not self.stopping.is_set():
                 for child in self.children.values():
                     if not self.stopping.is_set():
-                        child.tend(time.monotonic())
+                        child.check(time.monotonic())
                 self.stopping.wait(0.1)
         finally:
             self.stop()
@@ -125,7 +125,7 @@ class Supervisor:
             for child in group:
                 child.signal(signal.SIGTERM)
             deadline = time.monotonic() + STOP_GRACE_S
-            while not self.urgent.is_set() and time.monotonic() < deadline:
+            while not self.stop_at_once.is_set() and time.monotonic() < deadline:
                 if all(child.wait(time.monotonic() + 0.05) for child in group):
                     break
             for child in group:
@@ -136,10 +136,10 @@ class Supervisor:
     def ask_to_stop(self) -> None:
         """The first time politely, the second time at once."""
         if self.stopping.is_set():
-            self.urgent.set()
+            self.stop_at_once.set()
         self.stopping.set()
 
     def restart(self, name: str, why: str) -> None:
-        """Kill one that lives but does not work; `tend` starts it again."""
+        """Kill one that lives but does not work; `check` starts it again."""
         self.say(f"{name} {why}; restarting it")
         self.children[name].signal(signal.SIGKILL)

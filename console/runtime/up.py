@@ -22,7 +22,7 @@ from django.utils import timezone
 
 from console import environment
 from console.auth import setup
-from console.runtime import broker, database, processes
+from console.runtime import broker, database_setup, processes
 from console.runtime.supervisor import Supervisor
 from console.runtime.watchdog import Watchdog
 
@@ -32,13 +32,13 @@ class StartRefused(Exception):
 
 
 def main(only: tuple[str, ...]) -> int:
-    for line in environment.misspelt(os.environ):
+    for line in environment.misspelt_variables(os.environ):
         print_line(f"Note: {line}")
     check_settings()
     with contextlib.ExitStack() as held:
         lock = held.enter_context(take_lock(settings.TRAINYARD.data / "up.lock"))
         listener = held.enter_context(open_port(settings.TRAINYARD)) if "web" in only else None
-        database.prepare(timezone.now())
+        database_setup.prepare(timezone.now())
         try:
             plan = processes.plan(
                 settings.TRAINYARD, only, listener.fileno() if listener else None, lock.fileno()

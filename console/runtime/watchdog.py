@@ -13,9 +13,9 @@ from kombu.exceptions import KombuError, OperationalError
 from console.runtime.supervisor import Supervisor
 from console.runtime.tasks import echo, echo_key
 
-ASK_EVERY_S = 10.0
+ECHO_EVERY_S = 10.0
 # Far above what a busy machine needs, far below what a person would put up with.
-DEAF_AFTER_S = 90.0
+UNRESPONSIVE_AFTER_S = 90.0
 
 
 class Watchdog(threading.Thread):
@@ -28,32 +28,32 @@ class Watchdog(threading.Thread):
         self.unanswered_since: dict[str, float] = {}
 
     def run(self) -> None:
-        while not self.supervisor.stopping.wait(ASK_EVERY_S):
+        while not self.supervisor.stopping.wait(ECHO_EVERY_S):
             for name, queue in self.queues.items():
                 try:
-                    self.ask(name, queue, time.time())
+                    self.check(name, queue, time.time())
                 except (redis.RedisError, KombuError, OperationalError, CeleryError, OSError):
                     # Without a broker nobody can answer; that is not the worker's fault.
                     self.unanswered_since.clear()
 
-    def ask(self, name: str, queue: str, now: float) -> None:
+    def check(self, name: str, queue: str, now: float) -> None:
         """Asks each time anew: a question may be lost with the broker that held it, and that makes nobody deaf."""
         since = self.unanswered_since.setdefault(name, now)
-        if self.heard(name) >= since:
+        if self.last_echo(name) >= since:
             self.unanswered_since[name] = now
-        elif now - since > DEAF_AFTER_S:
+        elif now - since > UNRESPONSIVE_AFTER_S:
             del self.unanswered_since[name]
             self.supervisor.restart(name, f"has not answered through its queue for {now - since:.0f} s")
             return
         self.send(name, queue, now)
 
-    def heard(self, name: str) -> float:
+    def last_echo(self, name: str) -> float:
         """When the last echo that came back was sent."""
         with redis.from_url(settings.REDIS_URL, socket_timeout=5) as client:
             return float(client.get(echo_key(name)) or 0)
 
     def send(self, name: str, queue: str, now: float) -> None:
-        echo.apply_async((name, now), queue=queue, expires=DEAF_AFTER_S)
+        echo.apply_async((name, now), queue=queue, expires=UNRESPONSIVE_AFTER_S)
 
 
 def queue_of(supervisor: Supervisor, name: str) -> str:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import uvicorn
 
 from console import environment
-from console.runtime.websocket import Protocol
+from console.runtime.websocket_protocol import Protocol
 
 # A client's message is a cursor, an acknowledgement or keystrokes (a paste comes in pieces).
-LARGEST_MESSAGE = 256 * 1024
+MAX_MESSAGE_BYTES = 256 * 1024
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -26,7 +26,7 @@ def config() -> uvicorn.Config:
     return uvicorn.Config(
         "console.asgi:application",
         ws=Protocol,
-        ws_max_size=LARGEST_MESSAGE,
+        ws_max_size=MAX_MESSAGE_BYTES,
         # Compression would cost memory per socket and milliseconds per keystroke.
         ws_per_message_deflate=False,
         ws_ping_interval=10.0,

@@ -34,12 +34,12 @@ class GpuActView(TrainyardView):
         row = host_of(request, "manage", host)
         gpu = row.gpus.filter(uuid=uuid).first()
         if gpu is None:
-            return errors.response(404, f"Host {row.name} has no GPU {uuid}.")
+            return errors.error_response(404, f"Host {row.name} has no GPU {uuid}.")
         try:
             with transaction.atomic():
                 gpus.act(gpu, what, person(request).username, timezone.now())
         except Refused as refused:
-            return errors.response(400, refused.message)
+            return errors.error_response(400, refused.message)
         gpu.refresh_from_db()
         return Response(document(gpu, gpu.pk in _held(row)))
 

@@ -25,7 +25,7 @@ from console.auth import access
 from jobs import services
 from jobs.models import Job
 
-PAGE, MAX_PAGE = 100, 1000
+PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
 # A page is made in memory, and a spec may have megabytes.
 MAX_PAGE_BYTES = 8 * 1024 * 1024
 REQUEST_ID = re.compile(r"[\x21-\x7e]{1,200}")
@@ -79,7 +79,7 @@ class JobView(GoogleView):
         operation = f"projects/{project}/locations/{location}/operations/{job.pk}"
         with transaction.atomic():
             services.delete(job, person(request).get_username(), now)
-        return Response(resources.deleted(operation, now))
+        return Response(resources.delete_operation(operation, now))
 
 
 class CancelView(GoogleView):
@@ -101,7 +101,7 @@ class OperationView(GoogleView):
         if Job.objects.filter(pk=int(job_id), project=tenant).exists():
             raise Http404
         name = f"projects/{project}/locations/{location}/operations/{job_id}"
-        return Response(resources.deleted(name, timezone.now()))
+        return Response(resources.delete_operation(name, timezone.now()))
 
 
 def absolute(request: Request, path: str) -> str:
@@ -157,7 +157,7 @@ def _page_size(request: Request) -> int:
     given = request.query_params.get("pageSize") or request.query_params.get("page_size") or "0"
     if not re.fullmatch(r"[0-9]{1,9}", given):
         raise BadRequest("page_size", f"pageSize must be a whole number of at least 0, not {given!r}.")
-    return min(int(given) or PAGE, MAX_PAGE)
+    return min(int(given) or PAGE_SIZE, MAX_PAGE_SIZE)
 
 
 def _token(last: int, text: str) -> str:

@@ -20,21 +20,21 @@ from console.presenters.jobs.timeline import TimelineFilter
 from jobs.models import Job, Transition
 from jobs.rules.lifecycle.history_kinds import ABOUT_THE_JOB, JOB, HistoryKind
 
-SIZE, MAX_COUNT = 100, 1000
+PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
 
 
 class EventsView(TrainyardView):
     def get(self, request: Request, job_id: str) -> Response:
         job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=int(job_id))
         query = request.query_params
-        size = min(_number("pageSize", query.get("pageSize", ""), SIZE) or SIZE, MAX_COUNT)
+        size = min(_number("pageSize", query.get("pageSize", ""), PAGE_SIZE) or PAGE_SIZE, MAX_PAGE_SIZE)
         after = _number("pageToken", query.get("pageToken", ""), 0)
         kind = query.get("kind", "")
         if kind and kind not in HistoryKind.__members__.values():
             raise BadRequest("kind", f"kind must be one of {', '.join(HistoryKind)}.")
         of = query.get("replica", "")
         if of != JOB:
-            of = resources.replica_asked(job, of)
+            of = resources.requested_replica(job, of)
         rows = timeline.select(job, TimelineFilter(of, kind))
         found = list(rows.filter(id__gt=after).order_by("id")[:size])
         answer: dict[str, Any] = {"events": [document(row) for row in found]}

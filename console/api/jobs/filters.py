@@ -20,8 +20,8 @@ from django.db.models.lookups import Exact
 from console.api.errors import BadRequest
 from jobs.rules.lifecycle.states import JobState, wire_name
 
-LONGEST = 2000
-DEEPEST = 20
+MAX_LENGTH = 2000
+MAX_DEPTH = 20
 MAX_STARS = 8
 
 _FIELD = re.compile(r"[A-Za-z_][\w-]*(?:\.(?:\"[^\"]*\"|[\w\-]+))*")
@@ -35,8 +35,10 @@ _COMPARE = {"=": "", "<": "__lt", "<=": "__lte", ">": "__gt", ">=": "__gte"}
 
 def parse(text: str) -> Q:
     """The rows that the filter asks for. Raises BadRequest, which names the position of the first mistake."""
-    if len(text) > LONGEST:
-        raise BadRequest("filter", f"The filter has {len(text)} characters; at most {LONGEST} are possible.")
+    if len(text) > MAX_LENGTH:
+        raise BadRequest(
+            "filter", f"The filter has {len(text)} characters; at most {MAX_LENGTH} are possible."
+        )
     if not text.strip():
         return Q()
     return _Reader(text).whole()
@@ -81,7 +83,7 @@ class _Reader:
         if not self.sign("("):
             return self.restriction()
         self.depth += 1
-        if self.depth > DEEPEST:
+        if self.depth > MAX_DEPTH:
             raise self.refusal("Too many parentheses within each other")
         found = self.expression()
         if not self.sign(")"):

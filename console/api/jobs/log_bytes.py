@@ -55,27 +55,27 @@ class LogView(TrainyardView):
         )
         run = run_of(job, replica, request.query_params.get("run", ""))
         if run is None:
-            return _nothing()
+            return _empty_log()
         low, high = _window(request, run)
         gaps = list(run.gaps.filter(start__lt=high, end__gt=low).order_by("start")[: MAX_PARTS + 1])
         if len(gaps) > MAX_PARTS:
             high = gaps.pop().start
-        parts = here(low, high, [(gap.start, gap.end) for gap in gaps])
+        parts = stored_parts(low, high, [(gap.start, gap.end) for gap in gaps])
         total = sum(part.size for part in parts)
         chosen = _range(request.headers.get("Range", ""), total)
         if chosen is None:
-            answer: HttpResponseBase = errors.response(416, f"There are {total} bytes.")
+            answer: HttpResponseBase = errors.error_response(416, f"There are {total} bytes.")
             answer["Content-Range"] = f"bytes */{total}"
             return answer
         first, last = chosen
-        answer = self._body(request, run.pk, within(parts, first, last))
+        answer = self._body(request, run.pk, slice_parts(parts, first, last))
         if (first, last) != (0, total):
             answer.status_code = 206
             answer["Content-Range"] = f"bytes {first}-{last - 1}/{total}"
         answer["Content-Length"] = str(last - first)
         answer["Content-Disposition"] = f'attachment; filename="{run.pk}.log"'
         told = [{"from": gap.start, "to": gap.end, "reason": gap.reason} for gap in gaps[:MAX_GAPS]]
-        _tell(answer, run, low, high, told)
+        _set_log_headers(answer, run, low, high, told)
         return answer
 
     # DRF makes HEAD of GET only where a view says so.
@@ -85,10 +85,10 @@ class LogView(TrainyardView):
         kind = "text/plain; charset=utf-8"
         if request.method == "HEAD":
             return HttpResponse(content_type=kind)
-        return StreamingHttpResponse(blocks(run_id, parts), content_type=kind)
+        return StreamingHttpResponse(stream_blocks(run_id, parts), content_type=kind)
 
 
-def here(low: int, high: int, gaps: Sequence[tuple[int, int]]) -> list[Part]:
+def stored_parts(low: int, high: int, gaps: Sequence[tuple[int, int]]) -> list[Part]:
     """What is left of [low, high) without the gaps, which are sorted and do not overlap."""
     parts = []
     for start, end in [*gaps, (high, high)]:
@@ -98,7 +98,7 @@ def here(low: int, high: int, gaps: Sequence[tuple[int, int]]) -> list[Part]:
     return parts
 
 
-def within(parts: Sequence[Part], first: int, last: int) -> list[Part]:
+def slice_parts(parts: Sequence[Part], first: int, last: int) -> list[Part]:
     """The pieces of the log that are bytes [first, last) of the parts put one after the other."""
     chosen = []
     passed = 0
@@ -110,7 +110,7 @@ def within(parts: Sequence[Part], first: int, last: int) -> list[Part]:
     return chosen
 
 
-async def blocks(run_id: str, parts: Sequence[Part]) -> AsyncIterator[bytes]:
+async def stream_blocks(run_id: str, parts: Sequence[Part]) -> AsyncIterator[bytes]:
     """The bytes, block by block, each read when the last one was sent. Breaks off rather than lie about the length."""
     for part in parts:
         at = part.start
@@ -136,7 +136,7 @@ def run_of(job: Job, replica: str, run_id: str) -> Run | None:
     return found
 
 
-def _nothing() -> HttpResponseBase:
+def _empty_log() -> HttpResponseBase:
     """A log that will be: as long as one that is empty."""
     answer = HttpResponse(content_type="text/plain; charset=utf-8")
     for name, value in (("From", "0"), ("To", "0"), ("Stored", "0"), ("Size", "0"), ("Complete", "false")):
@@ -180,7 +180,9 @@ def _range(header: str, total: int) -> tuple[int, int] | None:
     return first, min(int(found[2]) + 1, total) if found[2] else total
 
 
-def _tell(answer: HttpResponseBase, run: Run, low: int, high: int, gaps: list[dict[str, object]]) -> None:
+def _set_log_headers(
+    answer: HttpResponseBase, run: Run, low: int, high: int, gaps: list[dict[str, object]]
+) -> None:
     answer["Accept-Ranges"] = "bytes"
     answer["Cache-Control"] = "private, no-store"
     answer["X-Content-Type-Options"] = "nosniff"

@@ -17,7 +17,7 @@ from console.api.views import TrainyardView
 from console.auth import access
 from jobs.models import Job, Run, RunSample
 
-MAX_COUNT = 20_000
+MAX_SAMPLES = 20_000
 
 
 class SamplesView(TrainyardView):
@@ -25,7 +25,7 @@ class SamplesView(TrainyardView):
         job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=int(job_id))
         query = request.query_params
         runs = Run.objects.filter(job=job).select_related("replica").defer("order").order_by("replica", "pk")
-        if replica := resources.replica_asked(job, query.get("replica", "")):
+        if replica := resources.requested_replica(job, query.get("replica", "")):
             runs = runs.filter(replica__name=replica)
         if run := query.get("run"):
             runs = runs.filter(pk=run[:80])
@@ -36,9 +36,9 @@ class SamplesView(TrainyardView):
         rows = RunSample.objects.filter(run__in=runs).order_by("-at")
         if query.get("after"):
             rows = rows.filter(at__gt=_time(query["after"]))
-        found = list(rows[: MAX_COUNT + 1])
+        found = list(rows[: MAX_SAMPLES + 1])
         of: dict[str, list[dict[str, Any]]] = {run.pk: [] for run in runs}
-        for row in reversed(found[:MAX_COUNT]):
+        for row in reversed(found[:MAX_SAMPLES]):
             of[row.run_id].append(document(row))
         told = [
             {
@@ -50,7 +50,7 @@ class SamplesView(TrainyardView):
             }
             for run in runs
         ]
-        return Response({"runs": told, "truncated": len(found) > MAX_COUNT})
+        return Response({"runs": told, "truncated": len(found) > MAX_SAMPLES})
 
 
 def document(row: RunSample) -> dict[str, Any]:

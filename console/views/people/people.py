@@ -122,7 +122,7 @@ def audit(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def invited(request: HttpRequest, token: str) -> HttpResponse:
     """Open to whoever has the link: it stands for the person until it is used."""
-    user = accounts.invited(token, timezone.now())
+    user = accounts.invited_user(token, timezone.now())
     if user is None:
         return render(request, "people/invited_closed.html", status=404)
     form = NewPassword(request.POST or None)

@@ -103,9 +103,9 @@ def test_every_setting_can_be_given_and_has_a_default():
 
 
 def test_a_misspelt_variable_is_named_with_the_right_one():
-    assert environment.misspelt({"TRAINYARD_PROT": "1", "TRAINYARD_RUN": "x", "TRAINYARD_PORT": "1"}) == [
-        "TRAINYARD_PROT is not a setting. Did you mean TRAINYARD_PORT?"
-    ]
+    assert environment.misspelt_variables(
+        {"TRAINYARD_PROT": "1", "TRAINYARD_RUN": "x", "TRAINYARD_PORT": "1"}
+    ) == ["TRAINYARD_PROT is not a setting. Did you mean TRAINYARD_PORT?"]
 
 
 def test_only_own_names_are_answered():

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from console.api.jobs import log_bytes
-from console.api.jobs.log_bytes import here, within
+from console.api.jobs.log_bytes import slice_parts, stored_parts
 from console.auth import tokens
 from console.runtime import database_threads
 from jobs.models import Run
@@ -156,7 +156,7 @@ def test_the_arithmetic_is_that_of_a_slow_reference(low, high, edges, first, las
     high = max(low, high)
     gaps = list(zip(edges[::2], edges[1::2], strict=False))
     kept = [n for n in range(low, high) if not any(start <= n < end for start, end in gaps)]
-    parts = here(low, high, [(start, end) for start, end in gaps if start < high and end > low])
+    parts = stored_parts(low, high, [(start, end) for start, end in gaps if start < high and end > low])
     assert [n for part in parts for n in range(part.start, part.end)] == kept
-    chosen = within(parts, first, last)
+    chosen = slice_parts(parts, first, last)
     assert [n for part in chosen for n in range(part.start, part.end)] == kept[first : max(first, last)]

@@ -55,7 +55,7 @@ def test_a_bad_name_or_password_is_refused_in_words(name, password, words):
     person("alice", PASSWORD, now)
     with pytest.raises(ValidationError) as refusal:
         person(name, password, now)
-    assert words in accounts.words(refusal.value)
+    assert words in accounts.error_text(refusal.value)
     assert User.objects.count() == 1
 
 

@@ -73,9 +73,9 @@ def test_a_person_is_invited_with_a_link_that_works(trainyard):
     token = re.search(r"/invited/([\w-]+)", done.out)[1]
     now = timezone.now()
     assert done.code == 0
-    accounts.accept(accounts.invited(token, now), token, PASSWORD, now)
+    accounts.accept(accounts.invited_user(token, now), token, PASSWORD, now)
     again = re.search(r"/invited/([\w-]+)", trainyard("user", "invite", "eva").out)[1]
-    assert accounts.invited(token, now) is None and accounts.invited(again, now).username == "eva"
+    assert accounts.invited_user(token, now) is None and accounts.invited_user(again, now).username == "eva"
     trainyard("user", "disable", "eva")
     assert "is disabled" in trainyard("user", "invite", "eva").err
 

@@ -125,7 +125,7 @@ def run(job):
 @pytest.fixture(autouse=True)
 async def tidy():
     yield
-    await registry.here().close()
+    await registry.of_this_loop().close()
     database_threads.close()
 
 

@@ -10,7 +10,7 @@ from django.contrib.sessions.models import Session
 from django.db import OperationalError
 
 from console.auth import tokens
-from console.consumers import web_socket
+from console.consumers import socket_lifecycle
 from console.runtime.database_threads import in_database_thread
 from jobs.models import Job, Membership
 from jobs.services import delete
@@ -96,7 +96,7 @@ def delete_user(vera):
 
 @pytest.mark.parametrize("loss", [log_out, change_password, disable, leave_project, delete_user])
 async def test_a_right_that_is_lost_ends_an_open_socket(visit, cast, job, monkeypatch, loss):
-    monkeypatch.setattr(web_socket, "RECHECK_S", 0.05)
+    monkeypatch.setattr(socket_lifecycle, "RECHECK_S", 0.05)
     page = await visit(f"/ws/jobs/{job.pk}/log/workerpool0-0", "vera", page=True)
     await page.tell(tail=1)
     await page.until(lambda v: v.told)
@@ -106,7 +106,7 @@ async def test_a_right_that_is_lost_ends_an_open_socket(visit, cast, job, monkey
 
 
 async def test_a_revoked_token_and_a_deleted_job_end_it_too(visit, cast, job, monkeypatch):
-    monkeypatch.setattr(web_socket, "RECHECK_S", 0.05)
+    monkeypatch.setattr(socket_lifecycle, "RECHECK_S", 0.05)
     script, page = await visit(f"/ws/jobs/{job.pk}", "bella"), await visit(f"/ws/jobs/{job.pk}", "vera")
     await in_database_thread(
         lambda: [tokens.revoke(cast.bella, token.pk, job.created_at) for token in cast.bella.api_tokens.all()]
@@ -120,11 +120,11 @@ async def test_a_revoked_token_and_a_deleted_job_end_it_too(visit, cast, job, mo
 
 
 def test_rights_are_checked_again_within_five_seconds():
-    assert web_socket.RECHECK_S < 5
+    assert socket_lifecycle.RECHECK_S < 5
 
 
 async def test_a_database_that_is_away_for_a_moment_ends_no_socket(visit, job, monkeypatch):
-    monkeypatch.setattr(web_socket, "RECHECK_S", 0.02)
+    monkeypatch.setattr(socket_lifecycle, "RECHECK_S", 0.02)
     page = await visit(f"/ws/jobs/{job.pk}/log/workerpool0-0")
     asked = []
 
@@ -132,23 +132,23 @@ async def test_a_database_that_is_away_for_a_moment_ends_no_socket(visit, job, m
         asked.append(question)
         raise OperationalError("the server closed the connection")
 
-    monkeypatch.setattr(web_socket.Socket, "_ask", away)
+    monkeypatch.setattr(socket_lifecycle.Socket, "_with_user", away)
     while len(asked) < 5:
         assert await page.quiet(0.05)
-    monkeypatch.setattr(web_socket, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(socket_lifecycle, "DATABASE_PATIENCE_S", 0.05)
     assert await page.until_closed() == (1013, "The database does not answer at the moment.")
 
 
 async def test_a_database_that_is_slow_to_say_that_it_is_away_is_waited_for_no_longer(
     visit, job, monkeypatch
 ):
-    monkeypatch.setattr(web_socket, "RECHECK_S", 0.001)
-    monkeypatch.setattr(web_socket, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(socket_lifecycle, "RECHECK_S", 0.001)
+    monkeypatch.setattr(socket_lifecycle, "DATABASE_PATIENCE_S", 1.0)
     page = await visit(f"/ws/jobs/{job.pk}/log/workerpool0-0")
 
     def away(self, question):
         time.sleep(0.7)
         raise OperationalError("no connection within 20 s")
 
-    monkeypatch.setattr(web_socket.Socket, "_ask", away)
+    monkeypatch.setattr(socket_lifecycle.Socket, "_with_user", away)
     assert (await page.until_closed())[0] == 1013

@@ -13,9 +13,9 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
 from console.auth import tokens
-from console.consumers import logs, shared_checks, web_socket
+from console.consumers import logs, shared_checks, socket_lifecycle
 from console.live import registry, tails
-from console.runtime import websocket
+from console.runtime import websocket_protocol
 from console.runtime.database_threads import in_database_thread
 from jobs.models import Membership
 from tests.unit.console.consumers.test_logs import grow, path
@@ -75,14 +75,14 @@ async def watch(server, cast, job):
 def written(monkeypatch):
     """The frames that went past the viewers' tasks."""
     frames = []
-    honest = websocket.Protocol.write_frame
+    honest = websocket_protocol.Protocol.write_frame
 
     def write_frame(self, frame):
         went = honest(self, frame)
         frames.append((self, frame, went))
         return went
 
-    monkeypatch.setattr(websocket.Protocol, "write_frame", write_frame)
+    monkeypatch.setattr(websocket_protocol.Protocol, "write_frame", write_frame)
     return frames
 
 
@@ -120,7 +120,7 @@ async def test_each_gets_every_byte_once_at_its_own_pace(watch, job, run, writte
     await live.until(lambda v: v.told[-1]["stored"] == len(begin + tail))
     went = [frame for _, frame, done in written if done]
     assert len(went) > len(lines), "nothing was handed out at once"
-    assert websocket.frame(lines[-1]) in went
+    assert websocket_protocol.binary_frame(lines[-1]) in went
 
 
 async def test_a_gap_and_a_flood_go_by_each_viewers_own_hand(watch, job, run, written):
@@ -130,7 +130,7 @@ async def test_a_gap_and_a_flood_go_by_each_viewers_own_hand(watch, job, run, wr
         await viewer.until(lambda v: v.told)
     await in_database_thread(lose, run, 100)
     await grow(run, b"after\n")
-    flood = b"y" * (tails.FRAME + 1)
+    flood = b"y" * (tails.MAX_FRAME_BYTES + 1)
     for viewer in viewers:
         await viewer.until(lambda v: v.bytes == b"after\n")
         assert [told["to"] for told in viewer.told if "gap" in told] == [100]
@@ -140,7 +140,7 @@ async def test_a_gap_and_a_flood_go_by_each_viewers_own_hand(watch, job, run, wr
 
 
 async def test_who_reads_from_the_start_finds_what_another_one_read(watch, job, run, monkeypatch):
-    monkeypatch.setattr(tails, "STRETCH", 3000)
+    monkeypatch.setattr(tails, "STRETCH_BYTES", 3000)
     monkeypatch.setattr(tails, "MAX_STRETCHES", 4)
     monkeypatch.setattr(tails, "RING_BYTES", 0)
     reads = []
@@ -167,14 +167,14 @@ async def test_a_right_is_asked_once_for_all_sockets_of_a_person_and_ends_them_a
     watch, cast, job, run, monkeypatch
 ):
     asked = []
-    honest = logs.LogSocket.still
+    honest = logs.LogSocket.recheck
 
     def still(self, user):
         asked.append(user.username)
         return honest(self, user)
 
-    monkeypatch.setattr(logs.LogSocket, "still", still)
-    monkeypatch.setattr(web_socket, "RECHECK_S", 0.2)
+    monkeypatch.setattr(logs.LogSocket, "recheck", still)
+    monkeypatch.setattr(socket_lifecycle, "RECHECK_S", 0.2)
     monkeypatch.setattr(shared_checks, "GOOD_FOR_S", 0.1)
     of_vera, of_bob = [await watch("vera") for _ in range(10)], await watch("bob")
     while asked.count("bob") < 5:
@@ -188,7 +188,7 @@ async def test_a_right_is_asked_once_for_all_sockets_of_a_person_and_ends_them_a
 
 
 async def test_a_server_without_the_short_way_serves_as_well(watch, job, run, monkeypatch):
-    monkeypatch.setattr(websocket, "write_of", lambda scope: None)
+    monkeypatch.setattr(websocket_protocol, "direct_writer", lambda scope: None)
     viewer = await watch()
     await viewer.tell(tail=0)
     await viewer.until(lambda v: v.told)
@@ -199,7 +199,7 @@ async def test_a_server_without_the_short_way_serves_as_well(watch, job, run, mo
 @pytest.mark.parametrize("size", [0, 125, 126, 65_535, 65_536, 100_000])
 def test_a_frame_is_what_the_library_would_make_of_it(size):
     message = Frame(Opcode.BINARY, b"z" * size)
-    assert websocket.frame(b"z" * size) == message.serialize(mask=False)
+    assert websocket_protocol.binary_frame(b"z" * size) == message.serialize(mask=False)
 
 
 async def test_the_registry_is_left_empty(watch, job, run):
@@ -208,7 +208,7 @@ async def test_the_registry_is_left_empty(watch, job, run):
     await viewer.until(lambda v: v.told)
     await viewer.connection.close()
     async with asyncio.timeout(PATIENCE_S):
-        while any(tails._tails.values()) or registry.here()._watches:
+        while any(tails._tails.values()) or registry.of_this_loop()._watches:
             await asyncio.sleep(0.02)
 
 

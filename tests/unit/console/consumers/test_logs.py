@@ -22,7 +22,7 @@ def path(job, query=""):
 
 async def grow(run, data):
     await in_database_thread(write, run, data)
-    registry.here().hint(f"log:{run.pk}")
+    registry.of_this_loop().hint(f"log:{run.pk}")
 
 
 async def test_bytes_come_from_the_cursor_on_and_as_they_are_printed(visit, job, run):
@@ -40,7 +40,7 @@ async def test_bytes_come_from_the_cursor_on_and_as_they_are_printed(visit, job,
     await viewer.until(lambda v: v.bytes.endswith("é\né\n".encode()))
     assert viewer.told[-1]["at"] == 14
     await in_database_thread(complete, run)
-    registry.here().hint(f"log:{run.pk}")
+    registry.of_this_loop().hint(f"log:{run.pk}")
     await viewer.until(lambda v: v.told[-1]["complete"])
     assert viewer.told[-1]["matches"] is True and viewer.told[-1]["phase"] == "closed"
     await viewer.leave()
@@ -110,11 +110,11 @@ async def test_a_log_of_holes_costs_no_more_than_another(job, run):
         return tails._news(run.pk, 0)
 
     seen, pieces = await in_database_thread(rows)
-    assert seen.stored == 4000 and 0 < len(pieces) <= tails.LOOK_BYTES // tails.LEAST
+    assert seen.stored == 4000 and 0 < len(pieces) <= tails.MAX_READ_BYTES // tails.MIN_COST
     tail = tails.Tail(run.pk, seen)
     for n in range(20_000):
         tail._append(tails.Piece(n, n + 1, b"", "lost"))
-    assert len(tail._ring) <= tails.RING_BYTES // tails.LEAST + 1 and tail.end == 20_000
+    assert len(tail._ring) <= tails.RING_BYTES // tails.MIN_COST + 1 and tail.end == 20_000
 
 
 async def test_a_restart_is_followed_after_the_last_byte_of_the_run_before(visit, job, run, monkeypatch):
@@ -128,7 +128,7 @@ async def test_a_restart_is_followed_after_the_last_byte_of_the_run_before(visit
     await in_database_thread(write, again, b"two")
     await grow(run, b" and the end")
     await in_database_thread(complete, run)
-    registry.here().hint(f"log:{run.pk}")
+    registry.of_this_loop().hint(f"log:{run.pk}")
     await viewer.until(lambda v: v.bytes == b"one and the endtwo")
     (boundary,) = [told for told in viewer.told if told.get("restart")]
     assert (boundary["run"], boundary["at"], boundary["number"], boundary["host"]) == (

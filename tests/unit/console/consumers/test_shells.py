@@ -18,10 +18,10 @@ from agents.ssh import keys, pty
 from agents.ssh.dial import Unreachable
 from console.auth import tokens
 from console.consumers import shells as consumer
-from console.consumers import web_socket
+from console.consumers import socket_lifecycle
 from console.live import registry
 from console.live.terminals import WINDOW, Terminal
-from console.runtime import database_threads, websocket
+from console.runtime import database_threads, websocket_protocol
 from console.runtime.database_threads import in_database_thread
 from jobs import shells
 from jobs.models import Job, Run, ShellSession
@@ -135,7 +135,7 @@ async def test_keys_there_and_bytes_back(opened, run, shell):
 
 
 async def test_a_key_touches_no_database(opened, shell, monkeypatch):
-    monkeypatch.setattr(web_socket, "RECHECK_S", 1e6)
+    monkeypatch.setattr(socket_lifecycle, "RECHECK_S", 1e6)
     page = await opened()
     asked = []
     run = database_threads._run
@@ -227,10 +227,10 @@ async def test_output_comes_in_its_order_through_our_server(server, cast, run, s
     """Some of it past the task that carries it, some by it, some when it is asked for again."""
     went = []
     shell.busy = lambda what, number: what == "read" and number % 3 == 0
-    honest = websocket.Protocol.write_frame
+    honest = websocket_protocol.Protocol.write_frame
     # Every third one finds the line busy.
     monkeypatch.setattr(
-        websocket.Protocol,
+        websocket_protocol.Protocol,
         "write_frame",
         lambda self, frame: went.append(len(went) % 3 < 2 and honest(self, frame)) or went[-1],
     )
@@ -256,10 +256,10 @@ async def test_keys_arrive_in_their_order_through_our_server(server, cast, run, 
     as they do there."""
     went = []
     shell.busy = lambda what, number: what == "write" and number % 5 == 0
-    honest = consumer.ShellSocket._keys
+    honest = consumer.ShellSocket._write_at_once
     monkeypatch.setattr(
         consumer.ShellSocket,
-        "_keys",
+        "_write_at_once",
         lambda self, data: went.append(len(went) % 3 < 2 and honest(self, data)) or went[-1],
     )
     token = (await in_database_thread(tokens.create, cast.bob, "test", timezone.now()))[1]
@@ -290,10 +290,10 @@ async def test_a_shell_that_stays_busy_is_asked_no_more_when_it_is_closed():
     fake.busy = lambda what, number: what == "read"
     terminal = Terminal(lambda: fake, lambda: None, lambda data: False)
     async with asyncio.timeout(60):
-        while terminal._again is None:
+        while terminal._retry_timer is None:
             await asyncio.sleep(0.01)
         await asyncio.to_thread(terminal.close)
-        while terminal._again is not None:
+        while terminal._retry_timer is not None:
             await asyncio.sleep(0.01)
 
 
@@ -303,8 +303,8 @@ async def test_a_shell_that_stays_busy_is_asked_no_more_when_it_is_closed():
 def test_nothing_overtakes_what_is_being_sent(sending, opened, takes):
     page = consumer.ShellSocket({"url_route": {"kwargs": {}}}, None, None)
     page._write = lambda frame: True
-    page._sending, page._told_open = sending, opened
-    assert page._direct(b"x") is takes
+    page._sending, page._ready_sent = sending, opened
+    assert page._send_at_once(b"x") is takes
 
 
 def end_run(run):
@@ -340,11 +340,11 @@ def close_by_admin(run):
 @pytest.mark.parametrize("hinted", [True, False])
 async def test_it_closes_when_it_must(opened, run, shell, monkeypatch, loss, words, hinted):
     if not hinted:
-        monkeypatch.setattr(web_socket, "RECHECK_S", 0.1)
+        monkeypatch.setattr(socket_lifecycle, "RECHECK_S", 0.1)
     page = await opened(page=True)
     await in_database_thread(loss, run)
     if hinted:
-        registry.here().hint(f"job:{run.job_id}")
+        registry.of_this_loop().hint(f"job:{run.job_id}")
     code, reason = await page.until_closed()
     assert code in (4403, 4404) and any(word in reason for word in words)
     assert page.told[-1] == {"closed": reason} and shell.closed.wait(30)
@@ -368,7 +368,10 @@ async def test_nobody_has_more_open_than_a_person_can_look_at(opened, visit, run
     second = await visit(f"/ws/shell/{run.pk}", "bob")
     await second.tell(resize=[80, 24])
     code, reason = await second.until_closed()
-    assert (code, reason) == (web_socket.RIGHT_LOST, "1 shells of yours are open already. Close one first.")
+    assert (code, reason) == (
+        socket_lifecycle.RIGHT_LOST,
+        "1 shells of yours are open already. Close one first.",
+    )
     assert await in_database_thread(ShellSession.objects.count) == 1
     other = await opened("alice")
     for page in (first, other):

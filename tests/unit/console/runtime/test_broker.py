@@ -13,7 +13,7 @@ import redis
 
 from console import cli
 from console.environment import Environment
-from console.runtime import backends, broker
+from console.runtime import backend_settings, broker
 from console.runtime.broker import NoBroker
 from tests.harness.shell import wait_for
 
@@ -49,10 +49,10 @@ def test_it_listens_for_its_owner_only_and_starts_again_after_a_kill(tmp_path, m
         server = subprocess.Popen(broker.command(here))
         try:
             wait_for(lambda: answers(here), "redis to answer")
-            socket = backends.redis_socket(here)
+            socket = backend_settings.broker_socket(here)
             assert stat.S_IMODE(socket.stat().st_mode) == 0o700
             assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
-            with redis.from_url(backends.redis_url(here)) as client:
+            with redis.from_url(backend_settings.redis_url(here)) as client:
                 assert client.config_get("port") == {"port": "0"}
                 client.set("hint", "x")
         finally:
@@ -63,7 +63,7 @@ def test_it_listens_for_its_owner_only_and_starts_again_after_a_kill(tmp_path, m
 
 def answers(here):
     try:
-        with redis.from_url(backends.redis_url(here)) as client:
+        with redis.from_url(backend_settings.redis_url(here)) as client:
             return client.ping()
     except redis.ConnectionError:
         return False

@@ -28,14 +28,14 @@ def test_a_missing_broker_is_broken_and_says_no_address(client):
     [(1, 1, []), (31, 1, ["worker"]), (1, 31, ["dispatcher"]), (None, None, ["worker", "dispatcher"])],
 )
 def test_silence_of_a_worker_or_dispatcher_is_late(monkeypatch, sweep_s, seen_s, late):
-    monkeypatch.setattr(health, "ask_broker", lambda: "")
+    monkeypatch.setattr(health, "broker_problem", lambda: "")
     now = timezone.now()
     if sweep_s is not None:
         Tick.objects.create(name="sweep", at=now - timedelta(seconds=sweep_s))
         Dispatcher.objects.create(name="d1", seen_at=now - timedelta(seconds=seen_s))
-    seen = health.look(now)
+    seen = health.check(now)
     assert [line.partition(":")[0] for line in seen.late] == late
-    assert seen.word == ("late" if late else "ok")
+    assert seen.status == ("late" if late else "ok")
 
 
 def test_many_who_ask_at_once_wait_for_each_other(settings):
@@ -46,7 +46,7 @@ def test_many_who_ask_at_once_wait_for_each_other(settings):
         pool = health._client(server.url).connection_pool
         taken = [pool.get_connection() for _ in range(4)]
         with ThreadPoolExecutor(1) as visitor:
-            answer = visitor.submit(health.ask_broker)
+            answer = visitor.submit(health.broker_problem)
             wait([answer], timeout=0.3)
             pool.release(taken.pop())
             assert answer.result(30) == ""

@@ -13,7 +13,7 @@ import pytest
 
 from console.runtime import supervisor as module
 from console.runtime.supervisor import Child, Process, Supervisor
-from console.runtime.watchdog import DEAF_AFTER_S, Watchdog
+from console.runtime.watchdog import UNRESPONSIVE_AFTER_S, Watchdog
 from tests.harness.shell import process_alive, wait_for
 
 
@@ -58,12 +58,12 @@ def test_pauses_grow_to_a_limit_and_start_anew_after_a_healthy_time():
     pauses, now = [], 0.0
     for _ in range(8):
         child.started_at = now
-        child.bury(1, now + 1)
+        child.record_exit(1, now + 1)
         pauses.append(round(child.start_due_at - now - 1, 3))
         now += 100
     assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
     child.started_at = now
-    child.bury(1, now + module.HEALTHY_AFTER_S + 1)
+    child.record_exit(1, now + module.HEALTHY_AFTER_S + 1)
     assert child.start_due_at == pytest.approx(now + module.HEALTHY_AFTER_S + 1.2)
 
 
@@ -124,7 +124,7 @@ class Patient(Watchdog):
         super().__init__(supervisor, ["worker"])
         self.sent, self.answered = [], 0.0
 
-    def heard(self, name):
+    def last_echo(self, name):
         return self.answered
 
     def send(self, name, queue, now):
@@ -137,13 +137,13 @@ def test_a_worker_that_lives_but_does_not_hear_is_restarted():
     restarted = []
     supervisor.restart = lambda name, why: restarted.append((name, why))
     watchdog, start = Patient(supervisor), time.time()
-    watchdog.ask("worker", "dispatch.d1", start)
-    watchdog.ask("worker", "dispatch.d1", start + 10)  # the first question may have been lost
+    watchdog.check("worker", "dispatch.d1", start)
+    watchdog.check("worker", "dispatch.d1", start + 10)  # the first question may have been lost
     assert watchdog.sent == [("worker", "dispatch.d1", start), ("worker", "dispatch.d1", start + 10)]
     watchdog.answered = start + 10
-    watchdog.ask("worker", "dispatch.d1", start + 20)  # it heard: the time counts from here
-    watchdog.ask("worker", "dispatch.d1", start + 20 + DEAF_AFTER_S)
+    watchdog.check("worker", "dispatch.d1", start + 20)  # it heard: the time counts from here
+    watchdog.check("worker", "dispatch.d1", start + 20 + UNRESPONSIVE_AFTER_S)
     assert restarted == []
-    watchdog.ask("worker", "dispatch.d1", start + 21 + DEAF_AFTER_S)
+    watchdog.check("worker", "dispatch.d1", start + 21 + UNRESPONSIVE_AFTER_S)
     assert [name for name, _ in restarted] == ["worker"]
     assert watchdog.queues == {"worker": "dispatch.d1"}

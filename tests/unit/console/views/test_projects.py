@@ -184,10 +184,10 @@ def test_a_link_lets_a_person_in_once(browser, cast):
 def test_a_link_gets_old_is_replaced_and_dies_with_the_person(browser, cast):
     now = timezone.now()
     older, token = (accounts.invite(cast.bob, "root", now) for _ in range(2))
-    assert accounts.invited(older, now) is None and accounts.invited(token, now) == cast.bob
-    assert accounts.invited(token, now + accounts.INVITED_FOR) is None
+    assert accounts.invited_user(older, now) is None and accounts.invited_user(token, now) == cast.bob
+    assert accounts.invited_user(token, now + accounts.INVITED_FOR) is None
     browser("root").post(f"/admin/people/{cast.bob.pk}/disable")
-    assert accounts.invited(token, now) is None and Client().get(f"/invited/{token}").status_code == 404
+    assert accounts.invited_user(token, now) is None and Client().get(f"/invited/{token}").status_code == 404
 
 
 def test_who_is_shut_out_is_out_and_the_last_admin_stays(browser, cast):

@@ -20,7 +20,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.utils import timezone
-from console.runtime import database
+from console.runtime import database_setup
 
 if sys.argv[1] == "by steps":
     executor = MigrationExecutor(connection)
@@ -29,9 +29,9 @@ if sys.argv[1] == "by steps":
     executor.migrate([node for node in graph.leaf_nodes() if not graph.nodes[node].replaces])
     by_steps = MigrationLoader(connection).applied_migrations
     assert ("jobs", "0002_guards") in by_steps
-assert database.unapplied() is (sys.argv[1] != "by steps")
-database.prepare(timezone.now())
-assert not database.unapplied()
+assert database_setup.unapplied() is (sys.argv[1] != "by steps")
+database_setup.prepare(timezone.now())
+assert not database_setup.unapplied()
 
 
 def ask(sql):

@@ -11,7 +11,7 @@ from django.db import connection
 from django.http import HttpResponse
 from django.urls import path
 
-from console.runtime.handler import Handler
+from console.runtime.asgi_handler import ThreadedHandler
 
 threads = set()
 urlpatterns = [path("seen", lambda request: seen(request))]
@@ -42,7 +42,7 @@ def test_requests_share_a_few_threads_and_leave_nothing_of_the_database_in_them(
     seen.connections = []
 
     async def many():
-        handler = Handler()
+        handler = ThreadedHandler()
         answers = [await ask(handler) for _ in range(3)]
         handler._threads.submit(lambda: connection.close()).result()
         handler._threads.shutdown()

@@ -15,7 +15,7 @@ from django.core.handlers.asgi import ASGIHandler
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from console.runtime.database_threads import given_back
+from console.runtime.database_threads import returning_connections
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
@@ -24,7 +24,7 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 THREADS = 16
 
 
-class Handler(ASGIHandler):
+class ThreadedHandler(ASGIHandler):
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="request")
         super().__init__()
@@ -41,5 +41,5 @@ class Handler(ASGIHandler):
         return await answer(request)
 
     def _answer(self, request: HttpRequest) -> HttpResponseBase:
-        with given_back():
+        with returning_connections():
             return self.get_response(request)

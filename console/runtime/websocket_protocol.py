@@ -17,13 +17,13 @@ EXTENSION = "trainyard.frames"
 KEYS = "trainyard.keys"
 
 # False where the frame cannot be written now: the other end does not keep up, or goes.
-Write = Callable[[bytes], bool]
+WriteFrame = Callable[[bytes], bool]
 # False where these bytes are to come by ASGI, as all else does.
-Take = Callable[[bytes], bool]
+TakeBytes = Callable[[bytes], bool]
 
 
 class Protocol(WebSocketsSansIOProtocol):
-    take: Take | None = None
+    take: TakeBytes | None = None
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
@@ -40,7 +40,7 @@ class Protocol(WebSocketsSansIOProtocol):
         self.transport.write(frame)
         return True
 
-    def hand_to(self, take: Take) -> None:
+    def hand_to(self, take: TakeBytes) -> None:
         self.take = take
 
     def handle_bytes(self, event: Any) -> None:
@@ -50,20 +50,20 @@ class Protocol(WebSocketsSansIOProtocol):
             super().handle_bytes(event)
 
 
-def hand(scope: Mapping[str, Any], take: Take) -> None:
+def receive_directly(scope: Mapping[str, Any], take: TakeBytes) -> None:
     """Let whole binary messages come to `take`, on the event loop, where the server can do so."""
     hand_to = scope.get("extensions", {}).get(KEYS)
     if hand_to is not None:
         hand_to(take)
 
 
-def write_of(scope: Mapping[str, Any]) -> Write | None:
+def direct_writer(scope: Mapping[str, Any]) -> WriteFrame | None:
     """None where another server, or a test, stands at the door."""
-    found: Write | None = scope.get("extensions", {}).get(EXTENSION)
+    found: WriteFrame | None = scope.get("extensions", {}).get(EXTENSION)
     return found
 
 
-def frame(data: bytes) -> bytes:
+def binary_frame(data: bytes) -> bytes:
     """One binary message of a server, whole (RFC 6455, 5.2)."""
     size = len(data)
     if size < 126:

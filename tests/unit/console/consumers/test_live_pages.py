@@ -81,7 +81,7 @@ async def test_a_project_that_is_given_appears_and_one_that_is_taken_goes(visit,
 
 async def test_the_layer_is_joined_once_and_left(job):
     layer = get_channel_layer()
-    here = registry.here()
+    here = registry.of_this_loop()
     topic, name = f"job:{job.pk}", f"job.{job.pk}"
 
     async def until(true):
@@ -165,7 +165,7 @@ async def test_what_is_seen_never_goes_backwards(visit, job):
                 job, "RUNNING", "RUNNING", subject="workerpool0-0", cause=f"n{number:02}."
             )
         )
-        registry.here().hint(f"job:{job.pk}")
+        registry.of_this_loop().hint(f"job:{job.pk}")
         await asyncio.sleep(0.02)
     count = await in_database_thread(Transition.objects.filter(job=job).count)
     await page.until(lambda v: "n14." in v.told[-1]["html"] if v.told else False)
@@ -178,7 +178,7 @@ async def test_what_is_seen_never_goes_backwards(visit, job):
 
 def test_the_layers_own_driver_is_told_to_be_brief(caplog):
     driver = logging.getLogger("channels_redis.pubsub")
-    (once,) = [each for each in driver.filters if isinstance(each, registry.Once)]
+    (once,) = [each for each in driver.filters if isinstance(each, registry.OncePerMinute)]
     once._next = 0.0
     for _ in range(5):
         try:

@@ -15,7 +15,7 @@ from django.contrib.auth.models import User
 from agents.models import Host
 from console import presenters
 from console.auth import access
-from console.consumers.web_socket import GONE, Closed, Receive, Send, Socket
+from console.consumers.socket_lifecycle import GONE, Closed, Receive, Send, Socket
 from console.live import registry
 from console.runtime.database_threads import in_database_thread
 from jobs.models import Job, Project
@@ -30,11 +30,11 @@ class LiveSocket(Socket):
     user: User
     topics: tuple[str, ...] = ()
 
-    def enter(self, user: User) -> None:
-        self.authorise(user)
+    def authorize(self, user: User) -> None:
+        self.require_access(user)
         self.user = user
 
-    def authorise(self, user: User) -> None:
+    def require_access(self, user: User) -> None:
         raise NotImplementedError
 
     def stamp(self) -> str:
@@ -45,9 +45,9 @@ class LiveSocket(Socket):
         """The fragment; empty when the thing is gone."""
         raise NotImplementedError
 
-    async def work(self) -> None:
+    async def serve(self) -> None:
         shown = None
-        async with registry.here().watch(*self.topics) as watch:
+        async with registry.of_this_loop().watch(*self.topics) as watch:
             while True:
                 # The stamp is read first: what changes in between is shown now and looked at once more.
                 stamp = await in_database_thread(self.stamp)
@@ -68,7 +68,7 @@ class JobSocket(LiveSocket):
         self.topics = (f"job:{self.job_id}",)
         self.query = _query(scope)
 
-    def authorise(self, user: User) -> None:
+    def require_access(self, user: User) -> None:
         access.get_or_404(user, "see", Job.objects.select_related("project"), pk=self.job_id)
 
     def stamp(self) -> str:
@@ -83,7 +83,7 @@ class JobListSocket(LiveSocket):
         super().__init__(scope, receive, send)
         self.query = _query(scope)
 
-    def authorise(self, user: User) -> None:
+    def require_access(self, user: User) -> None:
         """Everybody has a list; who is in no project yet sees jobs appear when they are given one."""
         projects = access.visible(user, Project.objects.order_by("name")).values_list("name", flat=True)
         self.topics = tuple(f"jobs:{name}" for name in projects)
@@ -98,7 +98,7 @@ class JobListSocket(LiveSocket):
 class HostListSocket(LiveSocket):
     topics = ("hosts",)
 
-    def authorise(self, user: User) -> None:
+    def require_access(self, user: User) -> None:
         access.require(user, "see", Host)
 
     def stamp(self) -> str:
@@ -114,7 +114,7 @@ class HostSocket(LiveSocket):
         self.host_id = int(self.arguments["host_id"])
         self.topics = (f"host:{self.host_id}",)
 
-    def authorise(self, user: User) -> None:
+    def require_access(self, user: User) -> None:
         access.get_or_404(user, "see", Host.objects.all(), pk=self.host_id)
 
     def stamp(self) -> str:

@@ -52,7 +52,7 @@ def database(environment: Environment) -> dict[str, Any]:
     return chosen
 
 
-def redis_socket(environment: Environment) -> Path:
+def broker_socket(environment: Environment) -> Path:
     """Where the broker that `trainyard up` brings along listens.
 
     A Unix socket's path holds 107 bytes; below a deeper data directory it moves to the temporary directory.
@@ -66,7 +66,7 @@ def redis_socket(environment: Environment) -> Path:
 
 def redis_url(environment: Environment) -> str:
     """In redis-py's and Channels' spelling."""
-    return environment.redis_url or f"unix://{redis_socket(environment)}?db=0"
+    return environment.redis_url or f"unix://{broker_socket(environment)}?db=0"
 
 
 def broker_url(environment: Environment) -> str:

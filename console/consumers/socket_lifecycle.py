@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 # A right that is lost takes effect on an open socket within 5 s: this, the age of another socket's answer, and a look.
 RECHECK_S = 3.5
 # How long a database may be away before the sockets of those who cannot be asked about are closed.
-PATIENCE_S = 30.0
+DATABASE_PATIENCE_S = 30.0
 # Nobody sends us large messages: where to read from, how far they have read, keys.
 MAX_TEXT = 4096
 
@@ -54,10 +54,10 @@ class BadMessage(Closed):
 
 
 class Socket:
-    """Authorised before the handshake is answered and again every RECHECK_S; then `work` and `take` until one ends.
+    """Checks the right to be here before the handshake is answered and again every RECHECK_S.
 
-    `enter` runs in a thread: it raises Http404 or PermissionDenied where the visitor may not be, and is called again
-    as `still` unless that is overridden.
+    After the handshake `serve` and `on_message` run until one of them ends. `authorize` runs in a thread; it raises
+    Http404 or PermissionDenied where the visitor may not be here. `recheck` is the same unless a subclass overrides it.
     """
 
     def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -73,25 +73,25 @@ class Socket:
 
         return application
 
-    def enter(self, user: User) -> None:
+    def authorize(self, user: User) -> None:
         """May this person be here? In a thread, with the database."""
         raise NotImplementedError
 
-    def still(self, user: User) -> None:
-        self.enter(user)
+    def recheck(self, user: User) -> None:
+        self.authorize(user)
 
-    def same_question(self) -> Hashable:
-        """Sockets that give the same here, of the same person, would all be answered the same by `still`."""
+    def recheck_key(self) -> Hashable:
+        """Sockets that give the same here, of the same person, would all be answered the same by `recheck`."""
         return self
 
-    async def work(self) -> None:
+    async def serve(self) -> None:
         """What the socket is for. When it returns, the socket is closed."""
         raise NotImplementedError
 
-    async def take(self, message: dict[str, Any]) -> None:
+    async def on_message(self, message: dict[str, Any]) -> None:
         """A JSON message from the other end. Must not wait for anything slow."""
 
-    async def take_bytes(self, data: bytes) -> None:
+    async def on_bytes(self, data: bytes) -> None:
         raise BadMessage("Nothing binary is expected here.")
 
     async def send_json(self, document: dict[str, Any]) -> None:
@@ -109,7 +109,7 @@ class Socket:
             await self._send({"type": "websocket.close", "code": refusal.code})
             return
         await self._send({"type": "websocket.accept"})
-        closing = await self._until_one_ends()
+        closing = await self._run_until_one_ends()
         if closing is not None:
             await self._close(closing)
 
@@ -118,11 +118,11 @@ class Socket:
             raise Closed(RIGHT_LOST, "This address is not called from there.")
         if b"%00" in self.scope.get("query_string", b""):
             raise Closed(GONE, "There is nothing here.")  # PostgreSQL cannot even be asked for a NUL
-        await self._check(self.enter)
+        await self._check(self.authorize)
 
     async def _check(self, question: Callable[[User], None]) -> None:
         try:
-            await in_database_thread(self._ask, question)
+            await in_database_thread(self._with_user, question)
         except Http404:
             raise Closed(GONE, "It is not here any more.") from None
         except PermissionDenied:
@@ -130,15 +130,17 @@ class Socket:
         except DATABASE_UNAVAILABLE as problem:
             raise NoDatabase from problem
 
-    def _ask(self, question: Callable[[User], None]) -> None:
+    def _with_user(self, question: Callable[[User], None]) -> None:
         user = credentials.user(self.scope)
         if user is None:
             raise Closed(RIGHT_LOST, "You are logged out.")
         question(user)
 
-    async def _until_one_ends(self) -> Closed | None:
+    async def _run_until_one_ends(self) -> Closed | None:
         """Run the socket's tasks. None when the other end has gone by itself."""
-        tasks = [asyncio.create_task(task) for task in (self._read(), self._guard(), self.work())]
+        tasks = [
+            asyncio.create_task(task) for task in (self._read(), self._recheck_regularly(), self.serve())
+        ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -148,11 +150,11 @@ class Socket:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            closing = next((self._verdict(task) for task in tasks if task in done), None)
-            await self.left(closing.reason if closing else "The browser went away.")
+            closing = next((self._reason_to_close(task) for task in tasks if task in done), None)
+            await self.on_end(closing.reason if closing else "The browser went away.")
         return closing
 
-    def _verdict(self, task: asyncio.Task[None]) -> Closed | None:
+    def _reason_to_close(self, task: asyncio.Task[None]) -> Closed | None:
         problem = task.exception()
         if problem is None:
             return Closed(1000, "")
@@ -167,22 +169,22 @@ class Socket:
         log.error("%s broke", type(self).__name__, exc_info=problem)
         return Closed(TRY_AGAIN, "Something broke here. It is in the server's log.")
 
-    async def left(self, reason: str) -> None:
+    async def on_end(self, reason: str) -> None:
         """Whatever happens, this is called once at the end."""
 
-    async def _guard(self) -> None:
+    async def _recheck_regularly(self) -> None:
         """While the database is away nobody can take a right away either, so that is waited for."""
         clock = asyncio.get_running_loop().time
         known_at = clock()
         while True:
             await asyncio.sleep(RECHECK_S)
             try:
-                question = (credentials.credential(self.scope), self.same_question())
-                await shared_checks.ask_once(question, partial(self._check, self.still))
+                question = (credentials.credential(self.scope), self.recheck_key())
+                await shared_checks.ask_once(question, partial(self._check, self.recheck))
                 known_at = clock()
             except NoDatabase:
                 # By the clock: a database that is away may take long to say so.
-                if clock() - known_at > PATIENCE_S:
+                if clock() - known_at > DATABASE_PATIENCE_S:
                     raise
 
     async def _read(self) -> None:
@@ -192,9 +194,9 @@ class Socket:
                 raise ConnectionResetError
             text = message.get("text")
             if text is None:
-                await self.take_bytes(message.get("bytes") or b"")
+                await self.on_bytes(message.get("bytes") or b"")
             else:
-                await self.take(_parsed(text))
+                await self.on_message(_parsed(text))
 
     async def _close(self, closing: Closed) -> None:
         # A close frame has room for 123 bytes; an SSH error, word for word, may need more.

@@ -22,7 +22,7 @@ ADVISORY_LOCK = 0x7472_7964
 def prepare(now: datetime) -> None:
     """Migrate where that is due. Safe to call from several processes at once, and quick when there is nothing to do."""
     if unapplied():
-        with alone():
+        with migration_lock():
             call_command("migrate", verbosity=0, interactive=False)
     # Outside a transaction: on SQLite that would wait for the writer, and usually there is nothing to write.
     default_project(now)
@@ -35,7 +35,7 @@ def unapplied() -> bool:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def migration_lock() -> Iterator[None]:
     with (settings.TRAINYARD.data / "migrate.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         if connection.vendor != "postgresql":

@@ -11,7 +11,7 @@ from kombu.exceptions import ContentDisallowed
 
 from agents.links.host_thread import FleetSettings
 from console.environment import BadSetting, Environment
-from console.runtime import backends, database_threads, handler, processes
+from console.runtime import asgi_handler, backend_settings, database_threads, processes
 from console.runtime.celery_app import app
 from jobs.maintenance import checks
 from jobs.models import Tick
@@ -20,18 +20,18 @@ from jobs.notifications import sender
 
 def test_embedded_needs_nothing_but_the_data_directory(tmp_path):
     here = Environment(data=tmp_path)
-    database = backends.database(here)
+    database = backend_settings.database(here)
     assert database["ENGINE"].endswith("sqlite3")
     assert database["NAME"] == str(tmp_path / "trainyard.sqlite3")
     assert database["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
     assert "synchronous=FULL" in database["OPTIONS"]["init_command"]
-    assert backends.redis_url(here) == f"unix://{tmp_path}/broker/redis.sock?db=0"
-    assert backends.broker_url(here) == f"redis+socket://{tmp_path}/broker/redis.sock?virtual_host=0"
+    assert backend_settings.redis_url(here) == f"unix://{tmp_path}/broker/redis.sock?db=0"
+    assert backend_settings.broker_url(here) == f"redis+socket://{tmp_path}/broker/redis.sock?virtual_host=0"
 
 
 def test_addresses_switch_to_servers_and_nothing_else_changes():
     far = Environment(database_url="postgresql://u:p%40@db:5433/yard", redis_url="rediss://:s@r:6380/2")
-    database = backends.database(far)
+    database = backend_settings.database(far)
     assert (database["ENGINE"], database["HOST"], database["PORT"]) == (
         "django.db.backends.postgresql",
         "db",
@@ -39,37 +39,39 @@ def test_addresses_switch_to_servers_and_nothing_else_changes():
     )
     assert (database["NAME"], database["PASSWORD"]) == ("yard", "p@")
     assert database["CONN_MAX_AGE"] == 0 and database["OPTIONS"]["pool"]["max_size"] > 1
-    assert backends.broker_url(far) == backends.redis_url(far) == "rediss://:s@r:6380/2"
+    assert backend_settings.broker_url(far) == backend_settings.redis_url(far) == "rediss://:s@r:6380/2"
     rabbit = Environment(redis_url="redis://r", broker_url="amqp://u:p@m//")
-    assert backends.broker_url(rabbit) == "amqp://u:p@m//"
-    assert backends.celery_settings(rabbit)["broker_transport_options"] == {}
+    assert backend_settings.broker_url(rabbit) == "amqp://u:p@m//"
+    assert backend_settings.celery_settings(rabbit)["broker_transport_options"] == {}
 
 
 def test_every_thread_that_asks_the_database_finds_a_connection():
     """Threads that stay, by process. Any other gives back what it borrows before it ends (database_threads.py)."""
-    most = backends.database(Environment(database_url="postgresql://db/yard"))["OPTIONS"]["pool"]["max_size"]
+    most = backend_settings.database(Environment(database_url="postgresql://db/yard"))["OPTIONS"]["pool"][
+        "max_size"
+    ]
     beside = 2  # a sweep timer, a steward, a thinker
-    assert handler.THREADS + database_threads.THREADS + beside <= most
+    assert asgi_handler.THREADS + database_threads.THREADS + beside <= most
     assert processes.WORKER_THREADS + checks.THREADS + sender.THREADS + beside <= most
     assert processes.DISPATCHER_THREADS + FleetSettings("x").clerks + beside <= most
 
 
 def test_an_address_without_a_database_is_refused():
     with pytest.raises(BadSetting, match="name is missing"):
-        backends.database(Environment(database_url="postgresql://u:secret@db:5432/"))
+        backend_settings.database(Environment(database_url="postgresql://u:secret@db:5432/"))
 
 
 def test_a_deep_data_directory_gets_a_socket_that_fits(tmp_path):
     deep = tmp_path / ("x" * 60) / ("y" * 60)
-    assert len(str(backends.redis_socket(Environment(data=deep)))) <= 100
-    assert backends.redis_socket(Environment(data=deep)) != backends.redis_socket(
+    assert len(str(backend_settings.broker_socket(Environment(data=deep)))) <= 100
+    assert backend_settings.broker_socket(Environment(data=deep)) != backend_settings.broker_socket(
         Environment(data=deep / "z")
     )
 
 
 def test_the_channel_layer_survives_idle_sockets_and_many_that_close(tmp_path):
     """redis-py's own 5 s read timeout and 100 connections broke idle and mass-closing sockets."""
-    (host,) = backends.channel_layer(Environment(data=tmp_path))["CONFIG"]["hosts"]
+    (host,) = backend_settings.channel_layer(Environment(data=tmp_path))["CONFIG"]["hosts"]
     assert host["socket_timeout"] is None
     assert host["max_connections"] >= 2000
 
