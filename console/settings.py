@@ -103,7 +103,6 @@ NPM = BASE_DIR / "node_modules"
 STATICFILES_DIRS = [
     BASE_DIR / "static",
     ("npm/htmx", NPM / "htmx.org" / "dist"),
-    ("npm/htmx-ext-ws", NPM / "htmx-ext-ws"),
     ("npm/idiomorph", NPM / "idiomorph" / "dist"),
     ("npm/xterm", NPM / "@xterm" / "xterm"),
     ("npm/xterm-fit", NPM / "@xterm" / "addon-fit"),

@@ -1,5 +1,8 @@
-// The new-job form: more rows for variables as they are needed, and a warning before typed text is lost.
+// The new-job form: adds rows for variables as they are needed, and warns before typed text is lost. It listens to the
+// document, because htmx replaces the form with its checked copy.
 "use strict";
+
+const FORM = "#new-job";
 
 function addRow(box) {
   const rows = box.querySelectorAll(".env-row");
@@ -13,14 +16,17 @@ function addRow(box) {
   box.append(row);
 }
 
-const form = document.getElementById("new-job");
 let typed = false;
 
-form.addEventListener("input", (event) => {
+document.addEventListener("input", (event) => {
+  if (!event.target.closest(FORM)) return;
   typed = true;
   const row = event.target.closest(".env-row");
   if (row && row === row.parentElement.lastElementChild) addRow(row.parentElement);
 });
-
-form.addEventListener("submit", () => { typed = false; });
-addEventListener("beforeunload", (event) => { if (typed) event.preventDefault(); });
+document.addEventListener("submit", (event) => {
+  if (event.target.matches(FORM)) typed = false;
+});
+addEventListener("beforeunload", (event) => {
+  if (typed) event.preventDefault();
+});

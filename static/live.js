@@ -1,11 +1,11 @@
-// Pages that stay true. An element with `data-live` names a socket that sends it again, whole, whenever it changed,
-// together with other elements of the page that change with it; each is found by its id and morphed in place, so that
-// focus, scrolling, open menus and what is being typed stay.
+// Live parts of pages. An element with `data-live` names a socket. The socket sends the element again, whole, whenever
+// it changed, together with other elements of the page that change with it. Each is found by its id and morphed in
+// place, so that focus, scrolling, open menus and typed text stay.
 
 import { Idiomorph } from "./npm/idiomorph/idiomorph.esm.js";
 import { Wire, dot } from "./wire.js";
 
-function shown(html) {
+function parsed(html) {
   const template = document.createElement("template");
   template.innerHTML = html;
   return [...template.content.children];
@@ -21,23 +21,26 @@ const MORPH = {
   },
 };
 
-function follow(id) {
+// Follow one element. Returns the socket and its address.
+function follow(id, path) {
   const element = () => document.getElementById(id);
-  const path = element().dataset.live;
-  // Hidden pages are not painted; the newest fragment is, when they are looked at again.
+  // A hidden page is not painted. When a person looks at it again, the newest fragment is.
   let newest = null;
   const paint = () => {
-    if (newest === null || document.hidden) return;
-    const fresh = shown(newest);
+    if (newest === null || document.hidden || !element()) return;
+    const fresh = parsed(newest);
     newest = null;
     for (const part of fresh) {
       const old = part.id && document.getElementById(part.id);
-      if (old) Idiomorph.morph(old, part, MORPH);
+      if (!old) continue;
+      Idiomorph.morph(old, part, MORPH);
+      // Links and forms that the fragment brought are htmx's too.
+      window.htmx?.process(document.getElementById(part.id));
     }
-    element().dispatchEvent(new CustomEvent("live:painted", { bubbles: true }));
+    element()?.dispatchEvent(new CustomEvent("live:painted", { bubbles: true }));
   };
   document.addEventListener("visibilitychange", paint);
-  new Wire(path, {
+  const wire = new Wire(path, {
     opened: () => dot("live"),
     text: ({ html }) => {
       if (html === undefined) return;
@@ -46,6 +49,28 @@ function follow(id) {
     },
     closed: ({ final, reason }) => dot(final ? "off" : "lost", reason),
   });
+  const end = () => {
+    document.removeEventListener("visibilitychange", paint);
+    wire.end();
+  };
+  return { path, end };
 }
 
-for (const element of document.querySelectorAll("[data-live][id]")) follow(element.id);
+const followed = new Map(); // id of the element → its socket
+
+// Follow what the page holds now: htmx may have replaced an element by one with another address.
+function followAll() {
+  const elements = [...document.querySelectorAll("[data-live][id]")];
+  const paths = new Map(elements.map((element) => [element.id, element.dataset.live]));
+  for (const [id, socket] of followed) {
+    if (paths.get(id) === socket.path) continue;
+    socket.end();
+    followed.delete(id);
+  }
+  for (const [id, path] of paths) {
+    if (!followed.has(id)) followed.set(id, follow(id, path));
+  }
+}
+
+followAll();
+document.addEventListener("htmx:afterSettle", followAll);

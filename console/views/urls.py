@@ -50,7 +50,6 @@ urlpatterns = [
     path("hosts/add", hosts.add, name="add-host"),
     path("hosts/paste", hosts.paste, name="paste-hosts"),
     path("hosts/<int:host_id>/", hosts.host, name="host"),
-    path("hosts/<int:host_id>/_checklist", hosts.live, name="host-live"),
     path("hosts/<int:host_id>/accept", hosts.accept, name="accept-key"),
     path("hosts/<int:host_id>/check", hosts.check, name="check-host"),
     path("hosts/<int:host_id>/remove", hosts.remove, name="remove-host"),

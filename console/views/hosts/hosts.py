@@ -19,7 +19,6 @@ from agents.ssh import keys
 from console.auth import access
 from console.auth.person import person
 from console.forms.hosts import AcceptKey, AddHost, PasteHosts
-from console.presenters import host_live
 from console.presenters.hosts import host_list
 from console.presenters.hosts import host_page as presenter
 from jobs import services
@@ -79,14 +78,6 @@ def host(request: HttpRequest, host_id: int) -> HttpResponse:
         request.user, "see", Host.every.select_related("location", "maintenance"), pk=host_id
     )
     return render(request, "hosts/host.html", {"host": presenter.live(row, person(request))})
-
-
-@require_safe
-@login_required
-def live(request: HttpRequest, host_id: int) -> HttpResponse:
-    """The changing part alone, for those whose browser has no socket."""
-    access.get_or_404(request.user, "see", Host.every.all(), pk=host_id)
-    return HttpResponse(host_live(person(request), host_id))
 
 
 @require_POST

@@ -6,7 +6,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
@@ -16,6 +16,7 @@ from console.presenters.badges import JOB
 from console.presenters.jobs import job_list, timeline
 from console.presenters.jobs import job_page as presenter
 from console.presenters.jobs.timeline import TimelineFilter
+from console.views.fragments import asks_for_fragment, page_or_fragment
 from jobs import services
 from jobs.models import Job
 
@@ -27,17 +28,23 @@ HISTORY_SIZE = 200
 def jobs(request: HttpRequest) -> HttpResponse:
     found = job_list.job_list(person(request), request.GET.dict())
     context = {"list": found, "states": JOB.values(), "may_submit": access.can(request.user, "submit", Job)}
-    return render(request, "jobs/list.html", context)
+    return page_or_fragment(request, "jobs/list.html", "jobs/_filtered_list.html", context)
 
 
 @require_safe
 @login_required
 def job(request: HttpRequest, job_id: int) -> HttpResponse:
     row = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=job_id)
-    page = presenter.page(row, person(request), TimelineFilter.asked(request.GET.dict()))
-    asked = request.GET.get("log", "")
-    shown = next((line for line in page.live.replicas if line.name == asked), page.live.replicas[0])
-    return render(request, "jobs/job.html", {"page": page, "job": page.live, "shown": shown})
+    requested = TimelineFilter.asked(request.GET.dict())
+    if asks_for_fragment(request):
+        # The same fragment as the page's socket sends: it carries the socket's new address.
+        context: dict[str, object] = {"job": presenter.live(row, person(request), requested)}
+    else:
+        page = presenter.page(row, person(request), requested)
+        replica = request.GET.get("log", "")
+        shown = next((line for line in page.live.replicas if line.name == replica), page.live.replicas[0])
+        context = {"page": page, "job": page.live, "shown": shown}
+    return page_or_fragment(request, "jobs/job.html", "jobs/_live.html", context)
 
 
 @require_safe
@@ -49,7 +56,7 @@ def history(request: HttpRequest, job_id: int) -> HttpResponse:
     lines, following = timeline.page(row, chosen, before, HISTORY_SIZE)
     rest = timeline.older(row, chosen, following) if following else ""
     context = {"row": row, "lines": lines, "attempts": timeline.by_attempt(lines), "rest_url": rest}
-    return render(request, "jobs/history.html", context)
+    return page_or_fragment(request, "jobs/history.html", "jobs/_history.html", context)
 
 
 @require_POST

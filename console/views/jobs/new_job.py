@@ -12,7 +12,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -23,6 +23,7 @@ from console.auth.person import person
 from console.forms.jobs import AnyDraft, Draft, JobDestination, JsonDraft
 from console.forms.sample import SAMPLE
 from console.presenters.jobs import preview
+from console.views.fragments import page_or_fragment
 from jobs import services
 from jobs.models import Job
 from jobs.rules.spec import parse
@@ -181,9 +182,8 @@ def _show(
         "machines": _machines(draft),
         "unavailable": unavailable,
     }
-    return render(
-        request, f"jobs/new_{draft.mode}.html", {"draft": draft, **offers, **context}, status=status
-    )
+    page, fragment = f"jobs/new_{draft.mode}.html", f"jobs/_new_{draft.mode}.html"
+    return page_or_fragment(request, page, fragment, {"draft": draft, **offers, **context}, status)
 
 
 def _machines(draft: AnyDraft) -> list[preview.MachineOffer]:

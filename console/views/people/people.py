@@ -22,6 +22,7 @@ from console.auth.person import person
 from console.forms.people import NewPassword, NewPerson
 from console.presenters.projects import audit as audit_log
 from console.presenters.projects import people as presenter
+from console.views.fragments import page_or_fragment
 from jobs.models import AuditEntry
 
 
@@ -114,7 +115,7 @@ def set_admin(request: HttpRequest, user_id: int) -> HttpResponse:
 def audit(request: HttpRequest) -> HttpResponse:
     access.require(request.user, "see", AuditEntry)
     page = audit_log.page(person(request), request.GET.dict())
-    return render(request, "admin/audit.html", {"page": page})
+    return page_or_fragment(request, "admin/audit.html", "admin/_audit_entries.html", {"page": page})
 
 
 @sensitive_post_parameters("password", "again")

@@ -6,8 +6,7 @@ import pytest
 
 SCRIPTS = [
     "npm/htmx/htmx.min.js",
-    "npm/htmx-ext-ws/ws.js",
-    "npm/idiomorph/idiomorph-ext.min.js",
+    "npm/idiomorph/idiomorph.esm.js",
     "npm/xterm/lib/xterm.js",
     "npm/xterm/css/xterm.css",
     "npm/xterm-fit/lib/addon-fit.js",

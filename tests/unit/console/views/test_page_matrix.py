@@ -58,7 +58,6 @@ GET = {
     "gpus": SEES_HOST,
     "add-host": ROOT_ONLY,
     "host": SEES_HOST,
-    "host-live": SEES_HOST,
     "maintain-host": row(200, 403, 403, 403, 403, 403, 404),
     "machines": row(200, 200, 200, 200, 200, 200, 404),
     "recovery": ROOT_ONLY,

@@ -1,0 +1,248 @@
+"""Fragments that a page asks for by htmx: filters, pages of a list, the log of notifications, a check of a form."""
+
+from __future__ import annotations
+
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.harness.product import Product, job_spec
+from tests.harness.product.product import PASSWORD
+
+JOBS = 52  # one page of the list and two jobs more
+
+pytestmark = [pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def yard():
+    with Product() as product:
+        product.with_admin()
+        # No host is there: all jobs wait.
+        for number in range(JOBS):
+            product.submit(job_spec(["true"], name=f"job-{number:02}"))
+        yield product
+        print(product.tail())  # pytest shows it when something failed
+
+
+@pytest.fixture
+def page(page, yard):
+    """Logged in. A page fails the test where the content security policy refused something, or a socket did."""
+    page.set_default_timeout(60_000)
+    expect.set_options(timeout=60_000)
+    page.on(
+        "console",
+        lambda said: page.problems.append(said.text) if "Content Security Policy" in said.text else None,
+    )
+    page.goto(f"{yard.url}/login")
+    page.get_by_label("Name").fill("ada")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+    return page
+
+
+@pytest.fixture
+def sockets(page, yard):
+    """The addresses of the page's open sockets, counted from a page that opens none."""
+    page.goto(f"{yard.url}/account")
+    opened = []
+
+    def keep(socket):
+        opened.append(socket.url)
+        socket.on("close", lambda *_: opened.remove(socket.url))
+
+    page.on("websocket", keep)
+    return opened
+
+
+def mark(page):
+    """A loaded page forgets this, an exchanged fragment does not."""
+    page.evaluate("window.marked = true")
+
+
+def marked(page):
+    return page.evaluate("window.marked === true")
+
+
+def wait_until(page, condition, shown=""):
+    for _ in range(600):
+        if condition():
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"still not so after 30 s: {shown}")
+
+
+def test_a_filter_exchanges_the_list_and_back_brings_the_whole_one_again(page, yard, sockets):
+    page.goto(f"{yard.url}/jobs/")
+    expect(page.locator("#link-dot")).to_have_text("Live")
+    mark(page)
+    page.get_by_label("Name or id").fill("job-07")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.locator("#jobs-live tbody tr")).to_have_count(1)
+    expect(page).to_have_url(re.compile(r"/jobs/\?text=job-07"))
+    expect(page.get_by_role("link", name="Show all")).to_be_visible()
+    assert marked(page)
+    # The socket of the whole list is closed, the one of the filtered list is open.
+    wait_until(page, lambda: [url.partition("/ws/")[2] for url in sockets] == ["jobs?text=job-07"], sockets)
+    page.go_back()
+    expect(page.locator("#jobs-live tbody tr")).to_have_count(50)
+    assert page.get_by_label("Name or id").input_value() == ""
+    page.go_forward()
+    expect(page.locator("#jobs-live tbody tr")).to_have_count(1)
+    assert page.get_by_label("Name or id").input_value() == "job-07"
+
+
+def test_a_filtered_list_goes_on_live(page, yard):
+    page.goto(f"{yard.url}/jobs/")
+    page.get_by_label("Name or id").fill("fresh")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.get_by_text("No job fits these filters.")).to_be_visible()
+    expect(page.locator("#link-dot")).to_have_text("Live")
+    mark(page)
+    yard.submit(job_spec(["true"], name="fresh-one"))
+    expect(page.get_by_role("link", name="fresh-one")).to_be_visible()
+    # The link is a part of a fragment that a socket brought or took away: htmx knows it all the same.
+    page.get_by_role("link", name="Show all").click()
+    expect(page.locator("#jobs-live tbody tr")).to_have_count(50)
+    assert marked(page)
+
+
+def test_older_jobs_are_a_fragment_away(page, yard):
+    page.goto(f"{yard.url}/jobs/?text=job-")
+    mark(page)
+    page.get_by_role("link", name="Older").click()
+    expect(page.locator("#jobs-live tbody tr")).to_have_count(2)
+    page.get_by_role("link", name="Newest").click()
+    expect(page.locator("#jobs-live tbody tr")).to_have_count(50)
+    assert marked(page)
+
+
+def test_the_history_of_a_job_is_filtered_in_place_and_live(page, yard, sockets):
+    job = yard.submit(job_spec(["true"], name="watched"))
+    page.goto(f"{yard.url}/jobs/{job}/")
+    expect(page.locator("#link-dot")).to_have_text("Live")
+    mark(page)
+    page.locator("#job-events select[name=kind]").select_option("cancel")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_text("Nothing of that kind yet.")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"kind=cancel#job-events$"))
+    wait_until(page, lambda: any(url.endswith(f"/ws/jobs/{job}?kind=cancel") for url in sockets))
+    wait_until(page, lambda: not any(url.endswith(f"/ws/jobs/{job}") for url in sockets))
+    yard.client.cancel(job)
+    expect(page.locator("#job-events .kind-cancel").first).to_be_visible()
+    assert marked(page)
+
+
+def test_the_audit_is_filtered_in_place(page, yard):
+    page.goto(f"{yard.url}/audit/")
+    mark(page)
+    page.get_by_label("Subject").fill("nothing like that")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.get_by_text("Nothing fits these filters.")).to_be_visible()
+    page.get_by_role("link", name="Show all").click()
+    expect(page.locator("#audit-entries tbody tr").first).to_be_visible()
+    assert marked(page)
+
+
+class Slow(BaseHTTPRequestHandler):
+    """A receiver of webhooks that answers when it is let."""
+
+    let = threading.Event()
+
+    def do_POST(self):
+        self.let.wait(120)
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def receiver():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Slow)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/hook"
+    Slow.let.set()
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_the_log_of_notifications_asks_again_by_itself(page, yard, receiver):
+    page.goto(f"{yard.url}/account/notifications")
+    page.get_by_label("How").select_option("hook")
+    page.get_by_label("Address").fill(receiver)
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.goto(f"{yard.url}/account/notifications")
+    page.get_by_role("button", name="Send a test").click()
+    row = page.locator("#sent tbody tr").first
+    expect(row).to_contain_text("On its way")
+    mark(page)
+    Slow.let.set()
+    expect(row.locator(".tone-good")).to_be_visible()
+    assert marked(page)
+    # Nothing is on its way any more: the page asks no further.
+    expect(page.locator("#sent")).not_to_have_attribute("hx-get", re.compile("."))
+
+
+@pytest.mark.parametrize("kind", ["", "?as=json"])
+def test_a_form_is_checked_in_place(page, yard, kind):
+    page.goto(f"{yard.url}/jobs/new{kind}")
+    mark(page)
+    page.get_by_role("button", name="Would it start now?").click()
+    expect(page.locator("#draft .note").first).to_be_visible()
+    assert marked(page)
+    assert page.url == f"{yard.url}/jobs/new{kind}"
+
+
+def test_a_form_that_was_checked_still_grows_and_warns(page, yard):
+    page.goto(f"{yard.url}/jobs/new?sample")
+    page.get_by_role("button", name="Would it start now?").click()
+    expect(page.locator("#draft .note").first).to_be_visible()
+    rows = page.locator("#pool0 .env-row")
+    count = rows.count()
+    rows.last.locator("input").fill("ONE_MORE")
+    expect(rows).to_have_count(count + 1)
+    warned = []
+    page.on("dialog", lambda dialog: (warned.append(dialog.type), dialog.accept()))
+    page.goto(f"{yard.url}/jobs/")
+    assert warned == ["beforeunload"]
+
+
+def test_a_session_that_ended_leads_to_the_login(page, yard):
+    page.goto(f"{yard.url}/audit/")
+    page.context.clear_cookies()
+    page.get_by_role("button", name="Filter").click()
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"/login\?next=/audit/"))
+
+
+def test_a_form_stays_when_its_check_is_refused(page, yard):
+    page.goto(f"{yard.url}/jobs/new")
+    name = page.locator("#draft input[type=text]").first
+    name.fill("typed")
+    page.context.clear_cookies()
+    page.get_by_role("button", name="Would it start now?").click()
+    expect(page.locator("#link-dot")).not_to_be_empty()
+    assert name.input_value() == "typed"
+
+
+def test_all_of_it_works_without_scripts(chromium, yard, page):
+    context = chromium.new_context(java_script_enabled=False, storage_state=page.context.storage_state())
+    plain = context.new_page()
+    plain.goto(f"{yard.url}/jobs/")
+    plain.get_by_label("Name or id").fill("job-07")
+    plain.get_by_role("button", name="Filter").click()
+    expect(plain.locator("#jobs-live tbody tr")).to_have_count(1)
+    plain.get_by_role("link", name="Show all").first.click()
+    expect(plain.locator("#jobs-live tbody tr")).to_have_count(50)
+    plain.goto(f"{yard.url}/jobs/new?sample")
+    plain.get_by_role("button", name="Would it start now?").click()
+    expect(plain.locator("#draft .note").first).to_be_visible()
+    context.close()
