@@ -37,7 +37,7 @@ class HostStatus(models.TextChoices):
     UNUSABLE = "unusable", "Not usable"
 
 
-class InService(models.Manager["Host"]):
+class HostsInService(models.Manager["Host"]):
     def get_queryset(self) -> models.QuerySet[Host]:
         return super().get_queryset().filter(retired_at=None)
 
@@ -93,7 +93,7 @@ class Host(models.Model):
         default=0, help_text="grows while a dispatcher speaks to it, and is told to it: see recovery.py"
     )
 
-    objects = InService()
+    objects = HostsInService()
     every = models.Manager["Host"]()
 
     class Meta:

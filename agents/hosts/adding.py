@@ -16,7 +16,7 @@ from agents.ssh.targets import ADDRESS, USER, parse_address, parse_jumps
 
 DEFAULT_LOCATION = "default"
 MAX_PASTED = 500
-MAX_TOLD = 50
+MAX_MESSAGES = 50
 
 
 class InvalidLines(Refused):
@@ -28,7 +28,7 @@ class InvalidLines(Refused):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PastedHost:
     """One line of several pasted hosts."""
 
     name: str
@@ -38,7 +38,7 @@ class Row:
     jump: str
 
 
-def add(
+def add_host(
     name: str,
     address: str,
     port: int,
@@ -73,10 +73,10 @@ def add(
     return host
 
 
-def parse_many(text: str, user: str = "") -> list[Row]:
+def parse_pasted(text: str, user: str = "") -> list[PastedHost]:
     """Pasted hosts, one a line: `name [user@]address[:port] [jump]`, or only `[user@]address[:port]`."""
     lines = [line.split("#")[0].split() for line in text.splitlines()]
-    rows: list[Row] = []
+    rows: list[PastedHost] = []
     wrong: list[str] = []
     for number, words in enumerate(lines, 1):
         try:
@@ -84,7 +84,7 @@ def parse_many(text: str, user: str = "") -> list[Row]:
         except Refused as refused:
             wrong.append(refused.message)
     if wrong:
-        raise InvalidLines(wrong[:MAX_TOLD])
+        raise InvalidLines(wrong[:MAX_MESSAGES])
     if not rows:
         raise Refused("hosts", "There is no host in the text. One a line: name user@address:port")
     if len(rows) > MAX_PASTED:
@@ -119,7 +119,7 @@ def _new_location(name: str) -> Location:
     return Location.objects.get_or_create(name=name)[0]
 
 
-def _row(number: int, words: Sequence[str], user: str) -> Row:
+def _row(number: int, words: Sequence[str], user: str) -> PastedHost:
     if len(words) == 1:
         words = ["", words[0]]
     name, where, *rest = words
@@ -131,7 +131,7 @@ def _row(number: int, words: Sequence[str], user: str) -> Row:
         who, address, port = parse_address(where, user)
     except ValueError as error:
         raise Refused("hosts", f"Line {number}: {error}.") from None
-    row = Row(name or slugify(address.replace(".", "-")), address, port, who, rest[0] if rest else "")
+    row = PastedHost(name or slugify(address.replace(".", "-")), address, port, who, rest[0] if rest else "")
     try:
         _refuse_nonsense(row.name, row.address, row.port, row.user, row.jump)
     except Refused as refused:

@@ -36,7 +36,7 @@ def fetch_host_key(host_id: int, now: datetime) -> str:
     """Dial as far as the key exchange, write down an unknown key; its fingerprint, or "" when none is open."""
     host = Host.objects.get(pk=host_id)
     try:
-        dial(Target.of(host), keys.private()).close()
+        dial(Target.of(host), keys.private_key()).close()
     except HostKeyUnknown as unknown:
         _keep_offer(host, unknown.at, unknown.offered, now)
         return fingerprint(unknown.offered)
@@ -78,12 +78,12 @@ def accept_host_key(host_id: int, shown: str, actor: str, now: datetime) -> None
         host_history.record(host.pk, "key_accepted", what, actor, now)
 
 
-def check(host_id: int, now: datetime, tell: Callable[[], None] = no_listener) -> list[CheckItem]:
+def check_host(host_id: int, now: datetime, tell: Callable[[], None] = no_listener) -> list[CheckItem]:
     """The whole checklist, saved as it grows; the host is UP afterwards only if it is usable."""
     host = Host.objects.get(pk=host_id)
     items: list[CheckItem] = []
     try:
-        transport = dial(Target.of(host), keys.private())
+        transport = dial(Target.of(host), keys.private_key())
     except DialError as error:
         return _dial_failed(host, error, now, tell)
     try:
@@ -183,8 +183,8 @@ def _look(host: Host, transport: paramiko.Transport, now: datetime) -> list[Chec
         raise probe.InvalidProbe(answer.stderr.decode("utf-8", "replace").strip() or "the probe said nothing")
     facts = probe.parse(answer.stdout)
     offset = facts.wall - middle
-    clashes = inventory.keep_facts(host.pk, facts, offset, now)
-    judged = checklist.check_facts(facts, offset, inventory.missing(host.pk, facts))
+    clashes = inventory.save_facts(host.pk, facts, offset, now)
+    judged = checklist.check_facts(facts, offset, inventory.missing_gpus(host.pk, facts))
     return [*(i for i in judged if not (clashes and i.name == "GPUs")), *clashes[:1]]
 
 

@@ -15,7 +15,7 @@ from agents.models import Gpu, Host
 
 
 @transaction.atomic
-def keep_facts(host_id: int, facts: probe.HostFacts, offset: float, now: datetime) -> list[CheckItem]:
+def save_facts(host_id: int, facts: probe.HostFacts, offset: float, now: datetime) -> list[CheckItem]:
     """All but the boot id: a changed one is proof of a reboot, so only the holder of the lease writes it, in order."""
     Host.every.filter(pk=host_id).update(
         facts=json.loads(json.dumps(asdict(facts))),
@@ -55,7 +55,7 @@ def _note_missing(host_id: int, uuids: Sequence[str], now: datetime) -> None:
     Gpu.objects.filter(host_id=host_id).exclude(uuid__in=uuids).update(present=False)
 
 
-def missing(host_id: int, facts: probe.HostFacts) -> list[str]:
+def missing_gpus(host_id: int, facts: probe.HostFacts) -> list[str]:
     """What the host's GPUs are called that it does not list any more, and says nothing of."""
     told = {card.uuid for card in facts.gpus_out}
     return [

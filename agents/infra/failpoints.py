@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 # What the console says to a runner, and what it hears: each has a point before and after.
-SAID = ("hello", "start", "stop", "pull", "ack", "forget", "watch", "evict", "ping")
-HEARD = (
+SENT = ("hello", "start", "stop", "pull", "ack", "forget", "watch", "evict", "ping")
+RECEIVED = (
     *("hello", "inventory", "fact", "log", "gap", "log_end", "forgotten"),
     *("gpus", "evicted", "sample", "pong", "error"),
 )
@@ -31,8 +31,8 @@ NAMES = (
     "install.before",  # the runner is not there yet
     "install.after",
     "orders.read",  # about to send starts and stops
-    *(f"send.{kind}.{when}" for kind in SAID for when in ("before", "after")),
-    *(f"receive.{kind}" for kind in HEARD),
+    *(f"send.{kind}.{when}" for kind in SENT for when in ("before", "after")),
+    *(f"receive.{kind}" for kind in RECEIVED),
     "take.before",  # the host told something, nothing is stored
     "take.after",  # stored, not acknowledged, nobody told
     "store.before",  # facts are written, not committed

@@ -13,19 +13,21 @@ from collections.abc import Callable, Collection, Hashable
 from typing import Generic, TypeVar
 
 Address = TypeVar("Address", bound=Hashable)
-Word = TypeVar("Word", bound=Hashable)
+Message = TypeVar("Message", bound=Hashable)
 
 # Longer than a client of Redis waits for an answer.
 FLUSH_AT_EXIT_S = 6.0
 
 
-class Outbox(Generic[Address, Word]):
+class Outbox(Generic[Address, Message]):
     """`teller` is called once, in the outbox's own thread; what it returns gets all that has gathered, and must not
     raise."""
 
-    def __init__(self, name: str, teller: Callable[[], Callable[[dict[Address, set[Word]]], None]]) -> None:
+    def __init__(
+        self, name: str, teller: Callable[[], Callable[[dict[Address, set[Message]]], None]]
+    ) -> None:
         self._name, self._teller = name, teller
-        self._waiting: dict[Address, set[Word]] = {}
+        self._waiting: dict[Address, set[Message]] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._ending = False
@@ -33,7 +35,7 @@ class Outbox(Generic[Address, Word]):
         os.register_at_fork(after_in_child=self._begin)
         atexit.register(self.finish)
 
-    def post(self, address: Address, words: Collection[Word] = ()) -> None:
+    def post(self, address: Address, words: Collection[Message] = ()) -> None:
         """Never waits, never raises."""
         with self._changed:
             self._waiting.setdefault(address, set()).update(words)

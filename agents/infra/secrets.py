@@ -1,4 +1,8 @@
-"""Small secrets at rest: encrypted with the data directory's keys, as the deployment's SSH key is (keys.py)."""
+"""Encryption of secrets at rest, with the keys of the data directory (`keys/field-key`).
+
+The database never holds a secret in the clear: the deployment's SSH key, the addresses of webhooks and what belongs to
+them.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +13,34 @@ from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
 
 
-class Unreadable(Exception):
-    """It was sealed with another data directory's key."""
+class SecretUnreadable(Exception):
+    """The secret was encrypted with a key that this data directory does not have."""
 
 
-def encrypt(value: dict[str, Any]) -> bytes:
-    return _fernet().encrypt(json.dumps(value).encode())
+def encrypt(secret: bytes) -> bytes:
+    return _fernet().encrypt(secret)
 
 
-def decrypt(data: bytes | memoryview) -> dict[str, Any]:
+def decrypt(data: bytes | memoryview) -> bytes:
+    """Raises SecretUnreadable."""
     try:
-        found: dict[str, Any] = json.loads(_fernet().decrypt(bytes(data)))
+        return _fernet().decrypt(bytes(data))
     except InvalidToken:
-        raise Unreadable("It was encrypted with another data directory's key. Enter it again.") from None
-    return found
+        raise SecretUnreadable(
+            "It was encrypted with another data directory's key. Enter it again."
+        ) from None
+
+
+def encrypt_fields(fields: dict[str, Any]) -> bytes:
+    return encrypt(json.dumps(fields).encode())
+
+
+def decrypt_fields(data: bytes | memoryview) -> dict[str, Any]:
+    """Raises SecretUnreadable."""
+    fields: dict[str, Any] = json.loads(decrypt(data))
+    return fields
 
 
 def _fernet() -> MultiFernet:
+    """The first key encrypts and every key decrypts: that is how keys are rotated."""
     return MultiFernet([Fernet(key) for key in settings.FIELD_KEYS])

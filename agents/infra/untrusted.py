@@ -15,7 +15,7 @@ def text(value: object, most: int) -> str:
     return value[:most].encode("utf-8", "replace").decode("utf-8", "replace").replace("\0", "\ufffd")
 
 
-def whole(value: object, least: int, most: int) -> int | None:
+def whole_number(value: object, least: int, most: int) -> int | None:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         return None
     return value
@@ -27,7 +27,7 @@ def number(value: object, most: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def moment(value: object) -> datetime | None:
+def timestamp(value: object) -> datetime | None:
     """Seconds of a host's wall clock, which may show anything."""
     seconds = number(value, _LAST_MOMENT)
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

@@ -16,7 +16,7 @@ import paramiko
 
 from agents.hosts import seals
 from agents.hosts.seals import SealOwner
-from agents.infra.failpoints import HEARD, failpoint
+from agents.infra.failpoints import RECEIVED, failpoint
 from agents.infra.text import clean_text
 from agents.links.arrivals import KINDS, arrivals
 from agents.links.control_plane import Fact, Forgotten
@@ -218,7 +218,7 @@ class Link:
     def _hear(self, message: Message, payload: bytes, greeted: Callable[[Hello], None]) -> float:
         """How long the desk may wait before it looks: for ever, if there is nothing to see."""
         kind = message["t"]
-        if kind in HEARD:
+        if kind in RECEIVED:
             failpoint(f"receive.{kind}")
         if kind == "hello":
             self.hello = Hello.of(message, time.time())

@@ -10,7 +10,7 @@ from typing import Any
 
 import paramiko
 
-from agents.infra.failpoints import SAID, failpoint
+from agents.infra.failpoints import SENT, failpoint
 from agents.runner.wire import Decoder, Message, encode
 from agents.ssh.sockets import CONNECTION_ERRORS
 
@@ -102,7 +102,7 @@ class Stream:
     def _write(self) -> None:
         try:
             while batch := self._next_batch():
-                kinds = [kind for kind, _ in batch if kind in SAID]
+                kinds = [kind for kind, _ in batch if kind in SENT]
                 for kind in kinds:
                     failpoint(f"send.{kind}.before")
                 if not self._allowed():

@@ -332,7 +332,7 @@ def _check_key(connection: Connection, hop: Jump, at: str) -> None:
     offered = f"{shown.get_name()} {shown.get_base64()}"
     if not hop.pinned_key:
         raise HostKeyUnknown(offered, at)
-    if not host_keys.same(hop.pinned_key, offered):
+    if not host_keys.same_key(hop.pinned_key, offered):
         raise HostKeyChanged(hop.pinned_key, offered, at)
 
 

@@ -29,7 +29,7 @@ def fingerprint(line: str) -> str:
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
-def same(one: str, other: str) -> bool:
+def same_key(one: str, other: str) -> bool:
     return parse(one) == parse(other)
 
 

@@ -16,10 +16,10 @@ MODES = frozenset({"serve", "shell", "probe"})
 PUT_TIMEOUT_S = 60.0
 
 # Any login shell passes this on unharmed (sh, csh, fish): no $, !, backslash, newline. The program follows on stdin.
-BOOT = 'python3 -c "import sys; exec(eval(sys.stdin.buffer.readline()))"'
+BOOT_COMMAND = 'python3 -c "import sys; exec(eval(sys.stdin.buffer.readline()))"'
 
 # Written by the host's own python3, so it keeps to 3.7. A runner that was cut off never gets the name of a whole one.
-PUT = """
+PUT_PROGRAM = """
 import hashlib, json, os, sys, tempfile
 head = json.loads(sys.stdin.buffer.readline().decode())
 name = os.path.join(".trainyard", "bin", head["sha"] + ".pyz")
@@ -61,14 +61,14 @@ class RunnerInstallFailed(DialError):
 
 
 @cache
-def source() -> bytes:
+def runner_bytes() -> bytes:
     """The runner as it is sent. Packed once: newer files belong to the next start of this process, with their wire."""
     return runner_archive(RUNNER)
 
 
 @cache
 def shipped_sha() -> str:
-    return hashlib.sha256(source()).hexdigest()
+    return hashlib.sha256(runner_bytes()).hexdigest()
 
 
 def command(sha: str, mode: str) -> str:
@@ -80,12 +80,15 @@ def command(sha: str, mode: str) -> str:
 
 def put_runner(transport: paramiko.Transport, program: bytes | None = None) -> str:
     """See that the runner is on the host, whole; returns its sha256, which is its name there."""
-    data = source() if program is None else program
+    data = runner_bytes() if program is None else program
     sha = hashlib.sha256(data).hexdigest()
     head = json.dumps({"sha": sha, "size": len(data)})
     failpoint("install.before")
     done = run_command(
-        transport, BOOT, repr(PUT).encode() + b"\n" + head.encode() + b"\n" + data, timeout=PUT_TIMEOUT_S
+        transport,
+        BOOT_COMMAND,
+        repr(PUT_PROGRAM).encode() + b"\n" + head.encode() + b"\n" + data,
+        timeout=PUT_TIMEOUT_S,
     )
     failpoint("install.after")
     if done.status != 0 or f"TRAINYARD-PUT {sha}".encode() not in done.stdout:

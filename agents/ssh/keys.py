@@ -5,32 +5,34 @@ from __future__ import annotations
 import io
 
 import paramiko
-from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from django.conf import settings
 from django.utils import timezone
 
+from agents.infra import secrets
+from agents.infra.secrets import SecretUnreadable
 from agents.models import Keypair
 
-# What others hold and hand on without knowing the library behind it.
-Private = paramiko.PKey
-ONLY = 1  # one pair per deployment; its primary key makes "first use" safe between processes
+# The type that callers hold and pass on without knowing the SSH library.
+PrivateKey = paramiko.PKey
+# A deployment has one key pair. Its fixed primary key makes "first use" safe between processes.
+PAIR_ID = 1
 
 
-class KeyUnreadable(Exception):
+class KeyUnreadable(SecretUnreadable):
     """The stored private key cannot be decrypted with this data directory's key."""
 
 
 def public_line() -> str:
-    """What belongs into a host's authorized_keys."""
+    """The line that belongs into a host's authorized_keys."""
     return _pair().public_line
 
 
-def private() -> Private:
+def private_key() -> PrivateKey:
     try:
-        text = _fernet().decrypt(bytes(_pair().private_encrypted)).decode()
-    except InvalidToken:
+        text = secrets.decrypt(_pair().private_encrypted).decode()
+    except SecretUnreadable:
         raise KeyUnreadable(
             "The deployment's SSH key was encrypted with another key than this data directory's. "
             "Restore the data directory that belongs to this database."
@@ -38,17 +40,12 @@ def private() -> Private:
     return paramiko.Ed25519Key.from_private_key(io.StringIO(text))
 
 
-def _fernet() -> MultiFernet:
-    """The first key encrypts, every key decrypts: that is how keys are rotated."""
-    return MultiFernet([Fernet(key) for key in settings.FIELD_KEYS])
-
-
 def _pair() -> Keypair:
-    found = Keypair.objects.filter(pk=ONLY).first()
-    return found or Keypair.objects.get_or_create(pk=ONLY, defaults=_fresh())[0]
+    found = Keypair.objects.filter(pk=PAIR_ID).first()
+    return found or Keypair.objects.get_or_create(pk=PAIR_ID, defaults=_new_pair())[0]
 
 
-def _fresh() -> dict[str, object]:
+def _new_pair() -> dict[str, object]:
     key = Ed25519PrivateKey.generate()
     secret = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
@@ -57,5 +54,5 @@ def _fresh() -> dict[str, object]:
     return {
         "created_at": timezone.now(),
         "public_line": f"{public.decode()} trainyard-{settings.DEPLOYMENT}",
-        "private_encrypted": _fernet().encrypt(secret),
+        "private_encrypted": secrets.encrypt(secret),
     }

@@ -19,7 +19,7 @@ CONNECTION_ERRORS = (OSError, EOFError, paramiko.SSHException)
 MAX_PACKET = 256 * 1024
 TAG_BYTES = 16
 # A window that has this much room takes what `Connection.at_once` sends.
-LITTLE = 4096
+SMALL_MESSAGE = 4096
 
 
 class Socket:
@@ -37,7 +37,7 @@ class Socket:
 
     def takes_a_little(self) -> bool:
         """Whether a small message can be sent without waiting."""
-        return cast("paramiko.Channel", self._inner).out_window_size >= LITTLE
+        return cast("paramiko.Channel", self._inner).out_window_size >= SMALL_MESSAGE
 
     def settimeout(self, timeout: float | None) -> None:
         self._inner.settimeout(timeout)

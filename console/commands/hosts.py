@@ -36,7 +36,7 @@ def add(args: argparse.Namespace) -> int:
     database_setup.prepare(timezone.now())
     actor = f"{getpass.getuser()} (command line)"
     try:
-        host = existing_host(args) or adding.add(
+        host = existing_host(args) or adding.add_host(
             name=args.name,
             address=args.address,
             port=args.ssh_port,
@@ -47,7 +47,7 @@ def add(args: argparse.Namespace) -> int:
             now=timezone.now(),
         )
         accept_keys(host, args, actor)
-        items = enrolment.check(host.pk, timezone.now())
+        items = enrolment.check_host(host.pk, timezone.now())
     except Refused as refused:
         raise CommandRefused(printable(refused.message)) from refused
     except DialError as problem:

@@ -113,7 +113,7 @@ class ShellSocket(Socket):
                 shells.closed, self._session, reason or "The shell ended.", timezone.now()
             )
 
-    def _open_session(self) -> keys.Private:
+    def _open_session(self) -> keys.PrivateKey:
         """The audit row, before anything is opened; and what opens it.
 
         All that the database is asked for, here: a terminal's own threads would keep a connection for as long as they
@@ -123,7 +123,7 @@ class ShellSocket(Socket):
         if reason:
             raise Closed(RIGHT_LOST, reason)
         try:
-            key = keys.private()
+            key = keys.private_key()
         except keys.KeyUnreadable as problem:
             raise Closed(TRY_AGAIN, str(problem)) from problem
         with transaction.atomic():
@@ -168,7 +168,7 @@ class ShellSocket(Socket):
                 raise _ending(terminal.problem)
 
 
-def _open(run: Run, key: keys.Private, cols: int, rows: int) -> pty.Shell:
+def _open(run: Run, key: keys.PrivateKey, cols: int, rows: int) -> pty.Shell:
     return pty.open_shell(Target.of(run.host), key, settings.DEPLOYMENT, run.pk, cols, rows)
 
 

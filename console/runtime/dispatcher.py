@@ -69,7 +69,7 @@ class KeepLinks(bootsteps.StartStopStep):
         with database_connection(), suppress(*DATABASE_UNAVAILABLE):
             prepare_all()  # or the first job that is submitted waits for it
         self.control_plane = JobsControlPlane(wake_hosts)
-        self.fleet = Fleet(self.control_plane, self.own, fleet_settings(), keys.private)
+        self.fleet = Fleet(self.control_plane, self.own, fleet_settings(), keys.private_key)
         self.fleet.start()
         self.listener = Listener([f"{DISPATCH}.{self.own}", DISPATCH], self.control_plane.look)
         self.listener.start()

@@ -216,7 +216,7 @@ def _grow(run: Run) -> set[str]:
 
 
 def _end_of_log(run: Run, end: LogEnd, now: datetime) -> set[str]:
-    size, digest = untrusted.whole(end.size, 0, facts.MAX_BYTES), untrusted.text(end.digest, 100)
+    size, digest = untrusted.whole_number(end.size, 0, facts.MAX_BYTES), untrusted.text(end.digest, 100)
     changed: dict[str, Any] = {}
     if run.log_complete_at is None and size is not None and size != run.log_size:
         changed["log_size"] = size

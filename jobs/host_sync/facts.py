@@ -76,13 +76,13 @@ def read(document: Mapping[str, Any]) -> ReportedFacts | None:
     return ReportedFacts(
         phase=phase,
         boot_id=untrusted.text(document.get("boot_id"), 64),
-        claimed_at=untrusted.moment(document.get("claimed_at")),
-        started_at=untrusted.moment(document.get("started_at")),
-        ended_at=untrusted.moment(document.get("ended_at")),
-        closed_at=untrusted.moment(document.get("closed_at")),
+        claimed_at=untrusted.timestamp(document.get("claimed_at")),
+        started_at=untrusted.timestamp(document.get("started_at")),
+        ended_at=untrusted.timestamp(document.get("ended_at")),
+        closed_at=untrusted.timestamp(document.get("closed_at")),
         seconds=untrusted.number(document.get("seconds"), 1e12),
-        exit_code=untrusted.whole(document.get("exit_code"), -(2**31), 2**31 - 1),
-        exit_signal=untrusted.whole(document.get("exit_signal"), 0, 255),
+        exit_code=untrusted.whole_number(document.get("exit_code"), -(2**31), 2**31 - 1),
+        exit_signal=untrusted.whole_number(document.get("exit_signal"), 0, 255),
         why=untrusted.text(document.get("why"), 16),
         refusal=untrusted.text(document.get("refusal"), 32),
         message=untrusted.text(document.get("message"), MAX_MESSAGE),
@@ -91,7 +91,7 @@ def read(document: Mapping[str, Any]) -> ReportedFacts | None:
         memory_enforced=enforced if isinstance(enforced, bool) else None,
         containment=untrusted.text(document.get("containment"), 16),
         survivors=_survivors(document.get("survivors")),
-        log_size=untrusted.whole(log.get("size"), 0, MAX_BYTES),
+        log_size=untrusted.whole_number(log.get("size"), 0, MAX_BYTES),
         log_digest=untrusted.text(log.get("digest"), 100),
         seal=untrusted.text(document.get("seal"), 100),
     )
@@ -112,9 +112,9 @@ def reported_holdings(document: Mapping[str, Any]) -> ReportedHoldings:
     gpus = gpus[:MAX_GPUS] if isinstance(gpus, list) else ()
     return ReportedHoldings(
         cpus=untrusted.number(document.get("cpus"), MAX_CPUS) or 0.0,
-        memory_mb=untrusted.whole(document.get("memory_mb"), 0, MAX_MEMORY_MB) or 0,
+        memory_mb=untrusted.whole_number(document.get("memory_mb"), 0, MAX_MEMORY_MB) or 0,
         gpu_uuids=tuple(filter(None, (untrusted.text(uuid, 80) for uuid in gpus))),
-        port=untrusted.whole(document.get("port"), 1, 65535),
+        port=untrusted.whole_number(document.get("port"), 1, 65535),
     )
 
 
@@ -158,7 +158,10 @@ def _set(run: Run, **values: Any) -> set[str]:
 def _survivors(value: object) -> tuple[dict[str, Any], ...]:
     found = value if isinstance(value, list | tuple) else ()
     return tuple(
-        {"pid": untrusted.whole(each.get("pid"), 0, 2**31 - 1), "why": untrusted.text(each.get("why"), 200)}
+        {
+            "pid": untrusted.whole_number(each.get("pid"), 0, 2**31 - 1),
+            "why": untrusted.text(each.get("why"), 200),
+        }
         for each in found[:MAX_SURVIVORS]
         if isinstance(each, Mapping)
     )

@@ -20,7 +20,7 @@ def last_printed(runs: Collection[str], now: datetime) -> dict[str, datetime]:
     offsets = {run: offset or 0.0 for run, _, offset in told}
     marks: dict[str, Sequence[Mark]] = {run: found for run, found, _ in told if found}
     marks.update(_rolled([run for run in offsets if run not in marks]))
-    moments = {run: untrusted.moment(found[-1][1] - offsets[run]) for run, found in marks.items() if found}
+    moments = {run: untrusted.timestamp(found[-1][1] - offsets[run]) for run, found in marks.items() if found}
     return {run: min(at, now) for run, at in moments.items() if at is not None}
 
 

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import transaction
 
 from agents.infra.refusals import Exhausted, Refused
-from agents.infra.secrets import decrypt, encrypt
+from agents.infra.secrets import decrypt_fields, encrypt_fields
 from jobs.models import Notification, NotificationTarget, Tick
 from jobs.models.notifications import Way
 from jobs.notifications import targets
@@ -39,7 +39,7 @@ def send_letter(target: NotificationTarget, base: str, actor: str, now: datetime
     link = f"{settings.TRAINYARD.url or base.rstrip('/')}/notified/{token}"
     with transaction.atomic():
         _count_letter(target, now)
-        target.sealed = encrypt({**decrypt(target.sealed), "link": link})
+        target.sealed = encrypt_fields({**decrypt_fields(target.sealed), "link": link})
         target.confirmation_digest, target.confirmation_sent_at = _digest(token), now
         target.save(update_fields=["sealed", "confirmation_digest", "confirmation_sent_at"])
         Notification.objects.filter(target=target, event=CONFIRMATION, due_at__isnull=False).delete()
@@ -75,13 +75,13 @@ def vouch(target: NotificationTarget, actor: str, now: datetime) -> None:
 
 
 def _confirm(target: NotificationTarget, by: str, now: datetime) -> bool:
-    sealed = {name: value for name, value in decrypt(target.sealed).items() if name != "link"}
+    sealed = {name: value for name, value in decrypt_fields(target.sealed).items() if name != "link"}
     row = NotificationTarget.objects.filter(
         pk=target.pk, confirmed_at=None, confirmation_digest=target.confirmation_digest
     )
     with transaction.atomic():
         if not row.update(
-            confirmed_at=now, confirmed_by=by[:150], confirmation_digest="", sealed=encrypt(sealed)
+            confirmed_at=now, confirmed_by=by[:150], confirmation_digest="", sealed=encrypt_fields(sealed)
         ):
             return False
         Notification.objects.filter(target=target, event=CONFIRMATION, due_at__isnull=False).delete()

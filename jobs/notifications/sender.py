@@ -21,7 +21,7 @@ from django.core.mail import EmailMessage
 from django.db import close_old_connections
 from django.utils import timezone
 
-from agents.infra.secrets import Unreadable, decrypt
+from agents.infra.secrets import SecretUnreadable, decrypt_fields
 from jobs.models import Notification
 from jobs.models.notifications import Way
 from jobs.notifications import delivery, webhook
@@ -103,8 +103,8 @@ def deliver(notification_id: int, now: datetime) -> None:
     if notification is None:
         return
     try:
-        answer = send(notification, decrypt(notification.target.sealed))
-    except Unreadable as problem:
+        answer = send(notification, decrypt_fields(notification.target.sealed))
+    except SecretUnreadable as problem:
         answer = Answer(False, str(problem), final=True)
     except Exception:
         # This counts as a try, so that a notification that can never be sent is given up, and its history says so.

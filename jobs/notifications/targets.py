@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from agents.infra.refusals import Refused
-from agents.infra.secrets import encrypt
+from agents.infra.secrets import encrypt_fields
 from jobs.models import NotificationTarget, Project
 from jobs.models.notifications import Way
 from jobs.projects import audit
@@ -39,7 +39,7 @@ def add(
         row = NotificationTarget.objects.create(
             **of,
             way=way,
-            sealed=encrypt({"address": address, "secret": secret}),
+            sealed=encrypt_fields({"address": address, "secret": secret}),
             shown=masked(way, address),
             events=[event for event in EVENTS if event in events],
             wait_hours=wait_hours,

@@ -81,8 +81,8 @@ def test_every_name_has_a_place_and_every_place_a_name():
 
 def test_every_frame_that_either_end_says_is_a_point():
     trees = list(sources(runner=False))
-    assert kinds(trees) == set(failpoints.SAID)
-    assert kinds(list(sources(runner=True))) == set(failpoints.HEARD)
+    assert kinds(trees) == set(failpoints.SENT)
+    assert kinds(list(sources(runner=True))) == set(failpoints.RECEIVED)
 
 
 def test_every_name_is_walked():

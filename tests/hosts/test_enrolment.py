@@ -20,14 +20,14 @@ pytestmark = pytest.mark.django_db
 def added(host):
     line = keys.public_line()
     host.authorize(line)
-    yield adding.add(host.name, host.address, host.port, host.user, "", "", "ada", timezone.now())
+    yield adding.add_host(host.name, host.address, host.port, host.user, "", "", "ada", timezone.now())
     host.revoke(line)
 
 
 def in_service(added):
     shown = enrolment.fetch_host_key(added.pk, timezone.now())
     enrolment.accept_host_key(added.pk, shown, "ada", timezone.now())
-    return {item.name: item for item in enrolment.check(added.pk, timezone.now())}
+    return {item.name: item for item in enrolment.check_host(added.pk, timezone.now())}
 
 
 def logins(host):
@@ -41,7 +41,7 @@ def test_nothing_is_sent_before_a_person_accepts_the_key(host, added):
     assert shown == host.fingerprint()
     with pytest.raises(Refused):
         enrolment.accept_host_key(added.pk, "SHA256:other", "ada", timezone.now())
-    items = enrolment.check(added.pk, timezone.now())
+    items = enrolment.check_host(added.pk, timezone.now())
     assert [(i.name, i.ok) for i in items] == [("Reachable", True), ("Host key", False)]
     added.refresh_from_db()
     assert (added.status, added.pinned_key, logins(host)) == (HostStatus.NEW, "", before)
@@ -61,13 +61,13 @@ def test_a_changed_key_stops_everything_and_shows_both(host, added):
     in_service(added)
     old, before = host.fingerprint(), logins(host)
     host.new_host_key()
-    items = enrolment.check(added.pk, timezone.now())
+    items = enrolment.check_host(added.pk, timezone.now())
     added.refresh_from_db()
     assert added.status == HostStatus.BLOCKED and logins(host) == before
     assert old in added.last_error and host.fingerprint() in added.last_error
     assert items[-1].name == "Host key" and items[-1].ok is False
     enrolment.accept_host_key(added.pk, host.fingerprint(), "bob", timezone.now())
-    enrolment.check(added.pk, timezone.now())
+    enrolment.check_host(added.pk, timezone.now())
     added.refresh_from_db()
     assert (added.status, added.key_accepted_by) == (HostStatus.UP, "bob")
 
@@ -76,14 +76,14 @@ def test_a_refused_login_shows_the_line_that_is_missing(host, added):
     shown = enrolment.fetch_host_key(added.pk, timezone.now())
     enrolment.accept_host_key(added.pk, shown, "ada", timezone.now())
     host.revoke(keys.public_line())
-    items = enrolment.check(added.pk, timezone.now())
+    items = enrolment.check_host(added.pk, timezone.now())
     added.refresh_from_db()
     assert added.status == HostStatus.AUTH_FAILED and added.last_error
     assert items[-1].name == "Login" and keys.public_line() in items[-1].fix
 
 
 def test_a_host_that_is_not_there_says_so_word_for_word(db):
-    nowhere = adding.add("nowhere", "127.0.0.1", 1, "gpu", "", "", "ada", timezone.now())
+    nowhere = adding.add_host("nowhere", "127.0.0.1", 1, "gpu", "", "", "ada", timezone.now())
     with pytest.raises(DialError):
         enrolment.fetch_host_key(nowhere.pk, timezone.now())
     nowhere.refresh_from_db()
@@ -93,12 +93,12 @@ def test_a_host_that_is_not_there_says_so_word_for_word(db):
 @pytest.mark.parametrize(("seen_s_ago", "status"), [(3, HostStatus.UP), (120, HostStatus.UNREACHABLE)])
 def test_a_check_that_gets_no_connection_says_nothing_against_a_link_that_lives(db, seen_s_ago, status):
     """A host that is too busy for a second login is not silent; a job on it must not be taken for out of reach."""
-    busy = adding.add("busy", "127.0.0.1", 1, "gpu", "", "", "ada", timezone.now())
+    busy = adding.add_host("busy", "127.0.0.1", 1, "gpu", "", "", "ada", timezone.now())
     good = [{"name": name, "ok": True, "text": "", "fix": ""} for name in checklist.NEEDED]
     now = timezone.now()
     seen_at = now - timedelta(seconds=seen_s_ago)
     Host.objects.filter(pk=busy.pk).update(status=HostStatus.UP, seen_at=seen_at, checklist=good, due_at=None)
-    items = enrolment.check(busy.pk, now)
+    items = enrolment.check_host(busy.pk, now)
     busy.refresh_from_db()
     assert items[0].ok is False and busy.status == status
     assert checklist.is_usable(busy.checklist) is (status == HostStatus.UP)
@@ -109,7 +109,7 @@ def test_a_check_that_gets_no_connection_says_nothing_against_a_link_that_lives(
 def test_a_host_behind_another_is_accepted_key_by_key(fleet, added):
     gate, inner = fleet[0], fleet[1]
     inner.authorize(keys.public_line())
-    far = adding.add(
+    far = adding.add_host(
         "far",
         inner.address,
         inner.port,
@@ -122,7 +122,7 @@ def test_a_host_behind_another_is_accepted_key_by_key(fleet, added):
     for machine in (gate, inner):
         assert enrolment.fetch_host_key(far.pk, timezone.now()) == machine.fingerprint()
         enrolment.accept_host_key(far.pk, machine.fingerprint(), "ada", timezone.now())
-    enrolment.check(far.pk, timezone.now())
+    enrolment.check_host(far.pk, timezone.now())
     far.refresh_from_db()
     assert (far.status, far.location.name, list(far.jump_keys)) == ("up", "lab", [f"{gate.address}:22"])
     inner.revoke(keys.public_line())
@@ -130,7 +130,7 @@ def test_a_host_behind_another_is_accepted_key_by_key(fleet, added):
 
 def test_gpus_that_another_host_reports_are_not_taken_over(host, added):
     uuid = host.gpu_uuids()[0]
-    other = adding.add("other", "10.9.9.9", 22, "gpu", "", "", "ada", timezone.now())
+    other = adding.add_host("other", "10.9.9.9", 22, "gpu", "", "", "ada", timezone.now())
     Gpu.objects.create(host=other, uuid=uuid, index=0, model="x", memory_mb=1, accelerator_type="X")
     items = in_service(added)
     assert Gpu.objects.get(uuid=uuid).host == other
@@ -153,8 +153,8 @@ def test_gpus_that_another_host_reports_are_not_taken_over(host, added):
 )
 def test_bad_input_names_the_field(db, field, changes):
     good = {"name": "a", "address": "h", "port": 22, "user": "u", "location": "", "jump": "", "actor": "ada"}
-    adding.add(**{**good, "name": "taken"}, now=timezone.now())
+    adding.add_host(**{**good, "name": "taken"}, now=timezone.now())
     with pytest.raises(Refused) as refused:
-        adding.add(**{**good, **changes}, now=timezone.now())
+        adding.add_host(**{**good, **changes}, now=timezone.now())
     assert refused.value.field == field
     assert Host.objects.count() == 1

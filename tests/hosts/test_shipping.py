@@ -52,10 +52,10 @@ def test_a_connection_that_is_cut_in_the_middle_leaves_nothing_and_the_next_ship
     """Failure mode 6. The program only gets its name after all of it has been read and compared."""
     with connected(host) as connection:
         channel = connection.open_session()
-        channel.exec_command(install_runner.BOOT)
+        channel.exec_command(install_runner.BOOT_COMMAND)
         head = json.dumps({"sha": SHA, "size": len(PROGRAM)}).encode()
         channel.sendall(
-            repr(install_runner.PUT).encode() + b"\n" + head + b"\n" + PROGRAM[: len(PROGRAM) // 2]
+            repr(install_runner.PUT_PROGRAM).encode() + b"\n" + head + b"\n" + PROGRAM[: len(PROGRAM) // 2]
         )
         wait_for(lambda: host.processes("sys.stdin.buffer.readline"), "the host to read")
     wait_for(lambda: not host.processes("sys.stdin.buffer.readline"), "the host to give up")

@@ -79,7 +79,7 @@ def _asked(request: Request, job_id: str) -> tuple[Job, SearchPattern]:
 
 
 def _line(line: job_search.Line) -> Document:
-    run, at = line.run, untrusted.moment(line.hit.wall)
+    run, at = line.run, untrusted.timestamp(line.hit.wall)
     told = {"time": resources.stamp(at)} if at else {}
     return {
         "replica": run.replica.name,

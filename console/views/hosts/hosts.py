@@ -59,7 +59,7 @@ def paste(request: HttpRequest) -> HttpResponse:
         typed = form.cleaned_data
         try:
             with transaction.atomic():
-                rows = adding.parse_many(typed["hosts"], typed["user"])
+                rows = adding.parse_pasted(typed["hosts"], typed["user"])
                 _add_all(request, rows, typed["location"])
         except adding.InvalidLines as refused:
             form.add_error("hosts", refused.messages)
@@ -161,7 +161,7 @@ def _add(
     request: HttpRequest, name: str, address: str, port: int, user: str, location: str, jump: str
 ) -> Host:
     who, now = person(request).username, timezone.now()
-    host = adding.add(name, address, port, user, location, jump, who, now)
+    host = adding.add_host(name, address, port, user, location, jump, who, now)
     hints.enrol(host.pk)
     return host
 
@@ -179,7 +179,7 @@ def _add_page(
     return render(request, "hosts/add.html", context)
 
 
-def _add_all(request: HttpRequest, rows: Sequence[adding.Row], location: str) -> None:
+def _add_all(request: HttpRequest, rows: Sequence[adding.PastedHost], location: str) -> None:
     wrong = []
     for row in rows:
         try:
@@ -189,4 +189,4 @@ def _add_all(request: HttpRequest, rows: Sequence[adding.Row], location: str) ->
                 raise
             wrong.append(refused.message)
     if wrong:
-        raise adding.InvalidLines(wrong[: adding.MAX_TOLD])
+        raise adding.InvalidLines(wrong[: adding.MAX_MESSAGES])

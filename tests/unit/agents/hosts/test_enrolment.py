@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from agents.hosts import checklist, enrolment, probe
 from agents.hosts.accelerators import accelerator_type
-from agents.hosts.adding import InvalidLines, add, parse_many
-from agents.hosts.inventory import keep_facts, missing
+from agents.hosts.adding import InvalidLines, add_host, parse_pasted
+from agents.hosts.inventory import missing_gpus, save_facts
 from agents.infra.refusals import Refused
 from agents.infra.text import clean_text
 from agents.models import Gpu, Host, HostEvent, HostStatus
@@ -174,7 +174,7 @@ def test_jumps_are_read_as_ssh_reads_them():
 
 
 def test_pasted_hosts_become_rows():
-    rows = parse_many("# lab\ngpu01 gpu@10.0.0.1\n\n10.0.0.2:2200 # new\nc x@d:24 j@gate", user="me")
+    rows = parse_pasted("# lab\ngpu01 gpu@10.0.0.1\n\n10.0.0.2:2200 # new\nc x@d:24 j@gate", user="me")
     assert [(r.name, r.user, r.address, r.port, r.jump) for r in rows] == [
         ("gpu01", "gpu", "10.0.0.1", 22, ""),
         ("10-0-0-2", "me", "10.0.0.2", 2200, ""),
@@ -187,14 +187,14 @@ def test_pasted_hosts_become_rows():
 )
 def test_a_bad_paste_names_the_line_or_the_fault(text):
     with pytest.raises(Refused) as refused:
-        parse_many(text, user="")
+        parse_pasted(text, user="")
     assert refused.value.field == "hosts"
     assert refused.value.message
 
 
 def test_every_bad_line_of_a_paste_is_told_at_once():
     with pytest.raises(InvalidLines) as refused:
-        parse_many("a 1.1.1.1\na b c d e\nok u@-x\nb@c d@e", user="me")
+        parse_pasted("a 1.1.1.1\na b c d e\nok u@-x\nb@c d@e", user="me")
     assert [told.split(":")[0] for told in refused.value.messages] == ["Line 2", "Line 3", "Line 4"]
 
 
@@ -202,12 +202,12 @@ def test_every_bad_line_of_a_paste_is_told_at_once():
 def test_a_gpu_that_is_found_in_another_machine_is_in_the_books_of_both():
     """A machine that is added anew brings its GPUs along; where they were before is not forgotten."""
     now = timezone.now()
-    old = add("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
-    keep_facts(old.pk, facts(), 0.0, now)
+    old = add_host("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
+    save_facts(old.pk, facts(), 0.0, now)
     Host.every.filter(pk=old.pk).update(retired_at=now)
-    new = add("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
+    new = add_host("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
     for _ in range(2):
-        keep_facts(new.pk, facts(), 0.0, now)
+        save_facts(new.pk, facts(), 0.0, now)
     [gpu] = Gpu.objects.all()
     assert gpu.host_id == new.pk
     told = (
@@ -226,11 +226,11 @@ def test_clean_keeps_words_and_drops_the_rest():
 def test_an_nvidia_smi_that_does_not_answer_takes_no_gpu_away():
     """Else a moment's fault would refuse jobs for ever, and let another host say that it has them."""
     now = timezone.now()
-    host = add("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
-    keep_facts(host.pk, facts(), 0.0, now)
-    keep_facts(host.pk, facts(gpus=[], gpu_error="nvidia-smi: timed out"), 0.0, now)
+    host = add_host("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
+    save_facts(host.pk, facts(), 0.0, now)
+    save_facts(host.pk, facts(gpus=[], gpu_error="nvidia-smi: timed out"), 0.0, now)
     assert [gpu.present for gpu in host.gpus.all()] == [True]
-    keep_facts(host.pk, facts(gpus=[]), 0.0, now)
+    save_facts(host.pk, facts(gpus=[]), 0.0, now)
     assert [gpu.present for gpu in host.gpus.all()] == [False]
 
 
@@ -259,14 +259,14 @@ def test_a_card_that_cannot_be_used_is_told_with_a_cure_and_the_others_are_used(
 @pytest.mark.django_db
 def test_a_card_that_is_missing_is_told_out_of_use_and_comes_back():
     now = timezone.now()
-    host = add("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
+    host = add_host("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
     two = [GOOD["gpus"][0], {**GOOD["gpus"][0], "index": 1, "uuid": "GPU-2"}]
     ill = [{"index": 1, "uuid": "GPU-2", "why": "reset"}]
     seen = []
     for changes in ({"gpus": two}, {}, {}, {"gpus_out": ill}, {"gpus": two}):
         told = facts(**changes)
-        assert keep_facts(host.pk, told, 0.0, now) == []
-        item = {i.name: i for i in checklist.check_facts(told, 0.0, missing(host.pk, told))}["GPUs"]
+        assert save_facts(host.pk, told, 0.0, now) == []
+        item = {i.name: i for i in checklist.check_facts(told, 0.0, missing_gpus(host.pk, told))}["GPUs"]
         seen.append((Gpu.objects.get(uuid="GPU-2").present, item.text.partition("not used: ")[2]))
     gone = "GPU 1 (GPU-2) was here before and is not listed any more"
     reset = "GPU 1 (GPU-2) wants a reset"
@@ -279,12 +279,12 @@ def test_a_card_that_is_missing_is_told_out_of_use_and_comes_back():
 def checked(monkeypatch):
     """Check a host now, and find what `look` finds."""
     monkeypatch.setattr(enrolment, "fingerprint", lambda line: "SHA256:x")
-    monkeypatch.setattr(enrolment.keys, "private", lambda: None)
+    monkeypatch.setattr(enrolment.keys, "private_key", lambda: None)
     monkeypatch.setattr(enrolment, "dial", lambda target, key: SimpleNamespace(close=lambda: None))
 
     def check(host, look, now):
         monkeypatch.setattr(enrolment, "_look", look)
-        enrolment.check(host.pk, now)
+        enrolment.check_host(host.pk, now)
         return Host.objects.get(pk=host.pk)
 
     return check
@@ -298,7 +298,7 @@ def test_what_is_wrong_is_soon_looked_at_again_and_ever_more_seldom(checked):
         raise SshdBusy("the host did not finish an answer within 30 s")
 
     now = start = timezone.now()
-    host = add("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
+    host = add_host("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
     waits = []
     while now - start < timedelta(hours=2):
         host = checked(host, late, now)
@@ -314,7 +314,7 @@ def test_what_is_wrong_is_soon_looked_at_again_and_ever_more_seldom(checked):
 @pytest.mark.django_db
 def test_a_host_that_is_checked_again_keeps_its_whole_list_meanwhile(checked):
     """Else one whose link comes back just then is not taken for usable."""
-    host = add("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", timezone.now())
+    host = add_host("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", timezone.now())
     seen = []
 
     def look(host, transport, now):
@@ -339,7 +339,7 @@ def test_a_check_that_cannot_log_in_makes_no_host_silent_whose_link_speaks(
         raise SshdBusy("no login within 30 s")
 
     now = timezone.now()
-    host = add("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
+    host = add_host("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
     Host.objects.filter(pk=host.pk).update(status=status, seen_at=now - timedelta(seconds=quiet_s))
     monkeypatch.setattr(enrolment, "dial", too_busy)
     host = checked(host, None, now)

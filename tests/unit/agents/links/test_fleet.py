@@ -285,8 +285,11 @@ def test_a_run_goes_on_under_the_next_version_of_the_runner(machine, key, desk, 
     first = start_fleet(key, desk, deployment="t-upgrade")
     wait_for(lambda: desk.logs["r"] == b"old\n", "the run to speak")
     first.stop()
-    old, program = Host.objects.get(pk=host.pk).runner_sha, b"# the next version\n" + install_runner.source()
-    monkeypatch.setattr(install_runner, "source", lambda: program)
+    old, program = (
+        Host.objects.get(pk=host.pk).runner_sha,
+        b"# the next version\n" + install_runner.runner_bytes(),
+    )
+    monkeypatch.setattr(install_runner, "runner_bytes", lambda: program)
     monkeypatch.setattr(install_runner, "shipped_sha", lambda: hashlib.sha256(program).hexdigest())
     second = start_fleet(key, desk, deployment="t-upgrade")
     ready(second)
@@ -312,7 +315,7 @@ def test_what_is_no_runner_of_ours_makes_the_host_unusable_in_its_own_words(
 ):
     host = row(machine)
     monkeypatch.setattr(install_runner, "command", lambda sha, mode: command)
-    monkeypatch.setattr(install_runner, "BOOT", command)
+    monkeypatch.setattr(install_runner, "BOOT_COMMAND", command)
     start_fleet(key, desk)
     wait_for(lambda: status(host) == HostStatus.UNUSABLE, "the host to be unusable")
     assert words in Host.objects.get(pk=host.pk).last_error

@@ -33,7 +33,7 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINdamAGCsQq31Uv+08lkBzoO4XLz2qYjJa8CG
 def test_a_fingerprint_is_the_one_that_ssh_keygen_shows():
     # From `ssh-keygen -l`, of the key line above.
     assert host_keys.fingerprint(KEY + " a comment") == "SHA256:bbXpuKG6zhzdmnxq256TlqzFBzRl2f6OOg722cYNbU8"
-    assert host_keys.same(KEY, KEY + " other words")
+    assert host_keys.same_key(KEY, KEY + " other words")
     assert host_keys.algorithms("ssh-rsa AAAA") == ("rsa-sha2-512", "rsa-sha2-256")
 
 

@@ -35,7 +35,7 @@ def test_all_who_ask_first_get_the_same_pair():
 
 @pytest.mark.django_db
 def test_the_private_half_is_encrypted_at_rest_and_opens_with_this_deployments_key_only(monkeypatch):
-    line, key = keys.public_line(), keys.private()
+    line, key = keys.public_line(), keys.private_key()
     assert line.split()[1] == key.get_base64()
     row = bytes(Keypair.objects.get().private_encrypted)
     secret = key._signing_key.encode()
@@ -44,4 +44,4 @@ def test_the_private_half_is_encrypted_at_rest_and_opens_with_this_deployments_k
         assert form not in row and form not in base64.urlsafe_b64decode(row)
     monkeypatch.setattr(settings, "FIELD_KEYS", [Fernet.generate_key()])
     with pytest.raises(keys.KeyUnreadable, match="data directory"):
-        keys.private()
+        keys.private_key()

@@ -173,7 +173,7 @@ async def test_a_key_that_cannot_be_read_is_told(visit, run, shell, monkeypatch)
     def unreadable():
         raise keys.KeyUnreadable("The deployment's SSH key was encrypted with another key.")
 
-    monkeypatch.setattr(keys, "private", unreadable)
+    monkeypatch.setattr(keys, "private_key", unreadable)
     page = await visit(f"/ws/shell/{run.pk}", "bob")
     await page.tell(resize=[80, 24])
     assert (await page.until_closed()) == (1013, "The deployment's SSH key was encrypted with another key.")

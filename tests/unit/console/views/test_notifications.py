@@ -8,7 +8,7 @@ from ipaddress import ip_network
 import pytest
 from django.utils import timezone
 
-from agents.infra.secrets import decrypt
+from agents.infra.secrets import decrypt_fields
 from jobs.models import AuditEntry, Notification, NotificationTarget, Project
 from jobs.notifications import email_opt_in
 
@@ -30,8 +30,8 @@ def test_a_hook_is_added_its_secret_shown_once_and_nothing_of_it_again(browser):
     bob = browser("bob")
     answer = bob.post(f"{MINE}/add", form())
     row = NotificationTarget.objects.get()
-    secret = decrypt(row.sealed)["secret"]
-    assert decrypt(row.sealed)["address"] == HOOK and secret.startswith("whsec_")
+    secret = decrypt_fields(row.sealed)["secret"]
+    assert decrypt_fields(row.sealed)["address"] == HOOK and secret.startswith("whsec_")
     assert secret in answer.content.decode() and "no-store" in answer.headers["Cache-Control"]
     page = bob.get(MINE).content.decode()
     assert secret not in page and "T0KEN" not in page.replace("…OKEN", "") and "http://127.0.0.1:9/…" in page

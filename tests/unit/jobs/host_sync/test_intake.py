@@ -160,7 +160,7 @@ def test_nothing_that_a_host_says_can_raise(told, paper):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e300, True, "1", None, [1]])
 def test_a_time_that_cannot_be_meant_is_no_time(value):
-    assert untrusted.moment(value) is None
+    assert untrusted.timestamp(value) is None
 
 
 def test_one_unwritable_thing_does_not_hold_up_the_rest(paper, desk, monkeypatch):
