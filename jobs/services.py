@@ -1,7 +1,7 @@
-"""What a person can ask of jobs and hosts. Both doors call these.
+"""What people ask of a job: submit it, cancel it, delete it. The pages, the REST API and the command line call these.
 
-Nothing here commits: the caller owns the transaction, and hints go out after it. Whoever calls has asked whether the
-person may.
+The caller has checked that the person may do it, and owns the transaction: nothing here commits it. Hints are sent
+after the commit.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from agents.infra.clock import Clock
 from agents.infra.failpoints import failpoint
 from agents.infra.refusals import Conflict, Exhausted, Refused, Unavailable
 from agents.infra.sql import InsertStatement, Parameter, PartialModel, SelectStatement
-from agents.models import Host, HostEvent, HostStatus
-from jobs.host_sync import lost_hosts, samples
+from jobs.host_sync import samples
 from jobs.lifecycle.advance import QUEUED_LOOK, advance
 from jobs.logs import segments, storage
 from jobs.models import Job, Project, Replica, Run, Transition
@@ -29,7 +28,7 @@ from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPha
 from jobs.rules.scheduling.order import LABEL, NORMAL, PRIORITIES, priority_of
 from jobs.rules.spec.custom_job import CustomJob, to_document
 from jobs.rules.spec.machine_types import Types
-from jobs.scheduling import capacity, machine_types, pass_lock
+from jobs.scheduling import capacity, machine_types
 from jobs.wake import announce, hints
 
 __all__ = [
@@ -41,7 +40,6 @@ __all__ = [
     "check_priority",
     "delete",
     "new_id",
-    "remove_host",
     "submit",
 ]
 
@@ -156,29 +154,6 @@ def delete(job: Job, actor: str, now: datetime) -> None:
         samples.purge(row)
         hints.hosts(set(runs.filter(forgotten_at=None).values_list("host", flat=True)))
         announce.hints([f"job:{row.pk}", f"jobs:{row.project.name}"])
-
-
-def remove_host(host: Host, actor: str, now: datetime) -> None:
-    """Out of service, for good. Refused while something may run there."""
-    with transaction.atomic():
-        pass_lock.lock_pass()  # nobody is placed on it meanwhile
-        row = Host.every.select_for_update(no_key=True).get(pk=host.pk)
-        holding = Run.objects.filter(host=row, released_at=None).count()
-        if holding:
-            runs = "1 run holds" if holding == 1 else f"{holding} runs hold"
-            raise Refused("host", f"{runs} it. Cancel their jobs, or wait until they are over.")
-        if row.status == HostStatus.UP and _unread(row):
-            raise Refused("host", "It still has log bytes that are not here yet. Try again in a moment.")
-        lost_hosts.give_up(row.pk, f"The host {row.name} was removed before these bytes were fetched.", now)
-        if Host.every.filter(pk=row.pk, retired_at=None).update(retired_at=now):
-            HostEvent.objects.create(host=row, at=now, kind="retired", text="Removed.", actor=actor[:150])
-        hints.hosts([row.pk])
-        announce.hints(["hosts", f"host:{row.pk}"])
-
-
-def _unread(host: Host) -> bool:
-    closed = Run.objects.filter(host=host, phase=RunPhase.CLOSED, job__deleted_at=None)
-    return closed.filter(log_complete_at=None).exists()
 
 
 def _check_request_id(request_id: str) -> None:

@@ -20,7 +20,7 @@ from agents.hosts import host_history
 from agents.infra.clock import Clock
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.models import Host
-from jobs import idle_jobs, shells
+from jobs import idle_rule, shells
 from jobs.host_sync import samples
 from jobs.host_sync.lost_hosts import mark_jobs_of
 from jobs.lifecycle.advance import advance
@@ -116,7 +116,7 @@ def tell(clock: Clock) -> None:
 
 
 def stop_idle(clock: Clock) -> None:
-    idle_jobs.stop(clock.now())
+    idle_rule.stop(clock.now())
 
 
 def tidy(clock: Clock) -> None:

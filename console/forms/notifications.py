@@ -8,7 +8,7 @@ from django import forms
 from django.conf import settings
 from django.core.validators import validate_email
 
-from jobs import idle_jobs
+from jobs import idle_rule
 from jobs.models.notifications import Way
 from jobs.notifications import webhook
 from jobs.notifications.sender import NO_MAIL
@@ -70,8 +70,8 @@ class NewTarget(Events):
 class IdleRule(forms.Form):
     minutes = forms.IntegerField(
         required=False,
-        min_value=idle_jobs.LEAST,
-        max_value=idle_jobs.MAX_COUNT,
+        min_value=idle_rule.LEAST,
+        max_value=idle_rule.MAX_COUNT,
         label="All GPUs of a job at 0 % for, in minutes",
         help_text="Empty: there is no rule.",
     )

@@ -19,8 +19,8 @@ from agents.infra.sql import prepare_all
 from agents.links.fleet import Fleet, FleetSettings, wake_hosts
 from agents.ssh import keys
 from jobs.host_sync.control_plane import JobsControlPlane, database_connection
-from jobs.wake.dispatcher_list import Listener
 from jobs.wake.hints import DISPATCH
+from jobs.wake.wakeup_list import Listener
 
 __all__ = ["KeepLinks", "app"]
 

@@ -27,7 +27,10 @@ def rename_values(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> N
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0026_host_maintenance"), migrations.swappable_dependency(settings.AUTH_USER_MODEL)]
+    dependencies = [
+        ("jobs", "0026_host_maintenance"),
+        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
+    ]
 
     operations = [
         migrations.RemoveConstraint("notice", "notice_once"),

@@ -13,7 +13,7 @@ from jobs.models.audit import AuditEntry
 from jobs.models.history import ShellSession, Tick, Transition
 from jobs.models.jobs import Job, Replica
 from jobs.models.logs import LogGap, LogPiece, LogSegment
-from jobs.models.machines import MachineType
+from jobs.models.machine_types import MachineType
 from jobs.models.maintenance import HostMaintenance
 from jobs.models.notifications import Notification, NotificationTarget
 from jobs.models.projects import Membership, Project, Role

@@ -18,7 +18,7 @@ from django.db import transaction
 
 from agents.infra.outbox import Outbox
 from agents.models import Host
-from jobs.wake import dispatcher_list
+from jobs.wake import wakeup_list
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +85,8 @@ def send(task: str, ids: list[Id], queue: str | None) -> None:
     """Dispatchers have a bell; whatever else is to be done, and this too while nobody hears the bell, is a task."""
     if task in RUNG:
         try:
-            return dispatcher_list.push(queue or DISPATCH, [int(pk) for pk in ids])
-        except dispatcher_list.REDIS_UNAVAILABLE as problem:
+            return wakeup_list.push(queue or DISPATCH, [int(pk) for pk in ids])
+        except wakeup_list.REDIS_UNAVAILABLE as problem:
             log.debug("The bell is away: %s", problem)
     one_by_one = task == "jobs.tasks.enrol"
     for args in [[each] for each in ids] if one_by_one else [[ids]] if ids else [[]]:

@@ -18,7 +18,7 @@ from console.api.resources import stamp
 from console.api.views import TrainyardView, person
 from console.auth import access
 from console.forms.notifications import Events, NewTarget
-from jobs import idle_jobs
+from jobs import idle_rule
 from jobs.models import NotificationTarget, Project
 from jobs.models.notifications import Way
 from jobs.notifications import create, delivery, email_opt_in, targets
@@ -142,11 +142,11 @@ class IdleRuleView(TrainyardView):
         minutes, stops = given.get("minutes"), given.get("stops", False)
         if minutes is not None and (isinstance(minutes, bool) or not isinstance(minutes, int)):
             raise BadRequest("minutes", "minutes must be a whole number, or null for no rule.")
-        if minutes is not None and not idle_jobs.LEAST <= minutes <= idle_jobs.MAX_COUNT:
-            raise BadRequest("minutes", f"minutes must be from {idle_jobs.LEAST} to {idle_jobs.MAX_COUNT}.")
+        if minutes is not None and not idle_rule.LEAST <= minutes <= idle_rule.MAX_COUNT:
+            raise BadRequest("minutes", f"minutes must be from {idle_rule.LEAST} to {idle_rule.MAX_COUNT}.")
         if not isinstance(stops, bool):
             raise BadRequest("stops", "stops must be true or false.")
-        idle_jobs.set_rule(row, minutes, stops, person(request).username, timezone.now())
+        idle_rule.set_rule(row, minutes, stops, person(request).username, timezone.now())
         row.refresh_from_db()
         return Response({"minutes": row.idle_minutes, "stops": row.idle_stops})
 

@@ -21,9 +21,9 @@ from console.auth.person import person
 from console.forms.hosts import AcceptKey, AddHost, PasteHosts
 from console.presenters.hosts import host_list
 from console.presenters.hosts import host_page as presenter
-from jobs import services
 from jobs.host_sync import strays
 from jobs.maintenance import gpus
+from jobs.maintenance.remove_host import remove_host
 from jobs.wake import hints
 
 
@@ -113,8 +113,8 @@ def remove(request: HttpRequest, host_id: int) -> HttpResponse:
     row = access.get_or_404(request.user, "manage", Host.objects.all(), pk=host_id)
     try:
         with transaction.atomic():
-            services.remove_host(row, person(request).username, timezone.now())
-    except services.Refused as refused:
+            remove_host(row, person(request).username, timezone.now())
+    except Refused as refused:
         messages.error(request, refused.message)
         return redirect("host", host_id=host_id)
     messages.success(request, f"{row.name} is removed. Its history stays.")

@@ -23,7 +23,7 @@ from console.auth import access
 from console.auth.person import person
 from console.forms.notifications import Events, IdleRule, NewTarget
 from console.presenters.projects import notifications as presenter
-from jobs import idle_jobs
+from jobs.idle_rule import set_rule
 from jobs.models import NotificationTarget, Project
 from jobs.notifications import create, delivery, email_opt_in, targets
 
@@ -194,9 +194,7 @@ def idle_rule(request: HttpRequest, project: str) -> HttpResponse:
         return _page(request, of, idle=form)
     typed = form.cleaned_data
     assert of.project is not None
-    idle_jobs.set_rule(
-        of.project, typed["minutes"], bool(typed["stops"]), person(request).username, timezone.now()
-    )
+    set_rule(of.project, typed["minutes"], bool(typed["stops"]), person(request).username, timezone.now())
     messages.success(
         request, "The idle rule is changed." if typed["minutes"] else "There is no idle rule any more."
     )

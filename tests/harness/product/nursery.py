@@ -27,7 +27,7 @@ MORE = (
     "celery.worker.autoscale",
     "celery.worker.consumer",
     "celery.worker.strategy",
-    "jobs.wake.dispatcher_list",
+    "jobs.wake.wakeup_list",
     "kombu.transport.redis",
 )
 QUEUES = {"dispatcher": "dispatch", "worker": "default"}

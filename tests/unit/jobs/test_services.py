@@ -149,39 +149,6 @@ def test_late_bytes_of_a_deleted_job_are_let_go(add_host, submit, desk):
     assert desk.wanted(host.row.pk)[run].forget
 
 
-def test_a_host_is_removed_when_nothing_holds_it(add_host, submit, desk):
-    host = add_host()
-    submit()
-    with pytest.raises(services.Refused, match="1 run holds it"):
-        services.remove_host(host.row, "alice", timezone.now())
-    settle(desk, host)
-    host.runs[Run.objects.get().pk].log += b"the last words"
-    host.end(desk, Run.objects.get().pk, exit_code=0)
-    with pytest.raises(services.Refused, match="log bytes"):
-        services.remove_host(host.row, "alice", timezone.now())
-    settle(desk, host)
-    services.remove_host(host.row, "alice", timezone.now())
-    services.remove_host(host.row, "bob", timezone.now())
-    assert reader.status(Run.objects.get()).matches is not False and not Run.objects.get().gaps.exists()
-    row = Host.every.get()
-    assert row.retired_at and [event.actor for event in row.events.all()] == ["alice"]
-
-
-def test_a_silent_host_that_is_removed_leaves_a_gap_and_not_a_log_without_an_end(add_host, submit, desk):
-    host = add_host()
-    submit()
-    settle(desk, host)
-    run = Run.objects.get()
-    host.runs[run.pk].log += b"the last words"
-    host.end(desk, run.pk, exit_code=0)
-    Host.objects.update(status=HostStatus.UNREACHABLE)
-    services.remove_host(host.row, "alice", timezone.now())
-    status = reader.status(run)
-    (gap,) = status.gaps
-    assert status.complete and (gap.start, gap.end) == (run.log_stored, run.log_stored + 14)
-    assert "h1 was removed" in gap.reason
-
-
 def test_cancelling_what_is_over_changes_nothing(add_host, submit, desk):
     host = add_host()
     job = submit()

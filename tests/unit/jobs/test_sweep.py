@@ -230,7 +230,7 @@ def test_a_hint_goes_to_the_dispatcher_that_holds_the_lease(
 def test_every_hint_names_a_task_that_exists(monkeypatch):
     """Also those for which there is a bell: without Redis they go by the broker, which may be another one."""
     sent = []
-    monkeypatch.setattr(hints.dispatcher_list, "push", lambda door, hosts: (_ for _ in ()).throw(OSError()))
+    monkeypatch.setattr(hints.wakeup_list, "push", lambda door, hosts: (_ for _ in ()).throw(OSError()))
     monkeypatch.setattr(hints.current_app, "send_task", lambda task, args, **rest: sent.append((task, args)))
     hints.send("jobs.tasks.schedule", [], None)
     hints.send("jobs.tasks.enrol", [1, 2], None)

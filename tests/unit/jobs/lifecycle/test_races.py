@@ -16,10 +16,12 @@ from django.db import connection
 from django.utils import timezone
 
 from agents.infra.clock import Clock
+from agents.infra.refusals import Refused
 from agents.links.control_plane import Arrival
 from jobs import services, sweep
 from jobs.host_sync.control_plane import JobsControlPlane
 from jobs.lifecycle.advance import advance
+from jobs.maintenance.remove_host import remove_host
 from jobs.models import GpuClaim, HostMaintenance, Job, Run, Transition
 from jobs.rules.lifecycle.states import TERMINAL, JobState, legal
 from jobs.scheduling import scheduler
@@ -150,8 +152,8 @@ def test_a_host_that_is_removed_while_jobs_are_placed_holds_none(add_host, submi
         def remove(host=host, barrier=barrier, refused=refused):
             try:
                 barrier.wait(30)
-                services.remove_host(host, "root", timezone.now())
-            except services.Refused as problem:
+                remove_host(host, "root", timezone.now())
+            except Refused as problem:
                 refused.append(problem)
             finally:
                 connection.close()

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from agents.infra.outbox import Outbox
-from jobs.wake import dispatcher_list, hints
+from jobs.wake import hints, wakeup_list
 from tests.harness.services import Redis
 from tests.harness.shell import wait_for
 
@@ -16,9 +16,9 @@ from tests.harness.shell import wait_for
 def redis_server(settings):
     server = Redis().start()
     settings.REDIS_URL = server.url
-    dispatcher_list._pushing_client.cache_clear()
+    wakeup_list._pushing_client.cache_clear()
     yield server
-    dispatcher_list._pushing_client.cache_clear()
+    wakeup_list._pushing_client.cache_clear()
     server.close()
 
 
@@ -28,7 +28,7 @@ def listen():
 
     def start(*doors):
         heard = []
-        listeners.append(dispatcher_list.Listener(doors, heard.append))
+        listeners.append(wakeup_list.Listener(doors, heard.append))
         listeners[-1].start()
         return heard
 
@@ -46,28 +46,28 @@ def test_a_word_reaches_the_one_it_is_for_and_a_word_for_all_reaches_one(redis_s
     redis_server.kill()
     wait_for(lambda: caplog.text.count("Redis is away") == 2, "both to notice")
     redis_server.start()
-    dispatcher_list.push("dispatch.theirs", [9])
+    wakeup_list.push("dispatch.theirs", [9])
     wait_for(lambda: [9] in theirs, "it to be heard after the outage")
     assert caplog.text.count("Redis is away") == 2
 
 
 def test_a_word_that_nobody_takes_does_not_stay(redis_server):
-    for number in range(dispatcher_list.MAX_WAITING + 5):
-        dispatcher_list.push("dispatch", [number])
-    waiting = dispatcher_list.client()
-    assert waiting.llen("ty:bell:dispatch") == dispatcher_list.MAX_WAITING
-    assert 0 < waiting.ttl("ty:bell:dispatch") <= dispatcher_list.KEEP_S
+    for number in range(wakeup_list.MAX_WAITING + 5):
+        wakeup_list.push("dispatch", [number])
+    waiting = wakeup_list.client()
+    assert waiting.llen("ty:bell:dispatch") == wakeup_list.MAX_WAITING
+    assert 0 < waiting.ttl("ty:bell:dispatch") <= wakeup_list.KEEP_S
 
 
 def test_without_redis_a_hint_is_a_task(monkeypatch, settings, tmp_path):
     settings.REDIS_URL = f"unix://{tmp_path}/nobody?db=0"
-    dispatcher_list._pushing_client.cache_clear()
+    wakeup_list._pushing_client.cache_clear()
     sent = []
     monkeypatch.setattr(
         hints.current_app, "send_task", lambda task, **rest: sent.append((task, rest["queue"]))
     )
     hints.send("jobs.tasks.dispatch", [1], "dispatch.mine")
-    dispatcher_list._pushing_client.cache_clear()
+    wakeup_list._pushing_client.cache_clear()
     assert sent == [("jobs.tasks.dispatch", "dispatch.mine")]
 
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
 from agents.links.control_plane import Arrival, Sample
-from jobs import idle_jobs
+from jobs import idle_rule
 from jobs.host_sync import intake
 from jobs.host_sync.apply_reports import UnreadableFrames
 from jobs.lifecycle.advance import advance
@@ -65,24 +65,24 @@ def test_a_stall_is_flagged_told_and_stops_nothing(scene):
 
 def test_a_project_without_a_rule_has_none(scene):
     now = scene.until(0, 100, cpu=1.0)
-    idle_jobs.stop(now)
+    idle_rule.stop(now)
     scene.refresh_from_db()
     assert scene.state == "RUNNING" and flags(scene) == []
 
 
 def test_a_rule_that_only_tells_stops_nothing(scene, project):
-    idle_jobs.set_rule(project, 20, False, "alice", timezone.now())
+    idle_rule.set_rule(project, 20, False, "alice", timezone.now())
     now = scene.until(0, 25, cpu=1.0)
     assert flags(scene) == ["IDLE"]
-    idle_jobs.stop(now)
+    idle_rule.stop(now)
     scene.refresh_from_db()
     assert scene.state == "RUNNING"
 
 
 def test_a_rule_that_stops_cancels_with_the_reason_and_is_audited(scene, project):
-    idle_jobs.set_rule(project, 20, True, "alice", timezone.now())
+    idle_rule.set_rule(project, 20, True, "alice", timezone.now())
     now = scene.until(0, 25, cpu=1.0)
-    idle_jobs.stop(now)
+    idle_rule.stop(now)
     scene.refresh_from_db()
     assert scene.state == "CANCELLING" and scene.cancel_requested_by == "idle rule of project default"
     settle(scene.desk, scene.host)
@@ -98,11 +98,11 @@ def test_a_rule_that_stops_cancels_with_the_reason_and_is_audited(scene, project
 
 
 def test_who_began_to_work_since_is_left_alone(scene, project):
-    idle_jobs.set_rule(project, 20, True, "alice", timezone.now())
+    idle_rule.set_rule(project, 20, True, "alice", timezone.now())
     now = scene.until(0, 25, cpu=1.0)
     assert flags(scene) == ["IDLE"]
     Run.objects.filter(job=scene).update(gpu_active_at=now)
-    idle_jobs.stop(now)
+    idle_rule.stop(now)
     scene.refresh_from_db()
     assert scene.state == "RUNNING" and scene.cancel_requested_at is None
 
@@ -111,9 +111,9 @@ def test_rules_that_cannot_be_are_refused_and_no_change_is_no_entry(project):
     now = timezone.now()
     for minutes in (0, -1, 10**6):
         with pytest.raises(Refused):
-            idle_jobs.set_rule(project, minutes, True, "alice", now)
+            idle_rule.set_rule(project, minutes, True, "alice", now)
     for _ in range(2):
-        idle_jobs.set_rule(project, 5, True, "alice", now)
-    idle_jobs.set_rule(project, None, True, "alice", now)
+        idle_rule.set_rule(project, 5, True, "alice", now)
+    idle_rule.set_rule(project, None, True, "alice", now)
     assert AuditEntry.objects.filter(what="project.idle_rule").count() == 2
     assert not Project.objects.get(pk=project.pk).idle_stops

@@ -1,0 +1,39 @@
+"""Taking a host out of service for good. The caller has asked whether the person may do it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+
+from agents.infra.refusals import Refused
+from agents.models import Host, HostEvent, HostStatus
+from jobs.host_sync import lost_hosts
+from jobs.models import Run
+from jobs.rules.lifecycle.states import RunPhase
+from jobs.scheduling import pass_lock
+from jobs.wake import announce, hints
+
+
+def remove_host(host: Host, actor: str, now: datetime) -> None:
+    """Retire the host. Raises Refused while a run holds anything there, or while the host, which answers, still has
+    log bytes that were not fetched. Doing it again changes nothing."""
+    with transaction.atomic():
+        pass_lock.lock_pass()  # nothing is placed on it meanwhile
+        row = Host.every.select_for_update(no_key=True).get(pk=host.pk)
+        holding = Run.objects.filter(host=row, released_at=None).count()
+        if holding:
+            runs = "1 run holds" if holding == 1 else f"{holding} runs hold"
+            raise Refused("host", f"{runs} it. Cancel their jobs, or wait until they are over.")
+        if row.status == HostStatus.UP and _has_unfetched_logs(row):
+            raise Refused("host", "It still has log bytes that are not here yet. Try again in a moment.")
+        lost_hosts.give_up(row.pk, f"The host {row.name} was removed before these bytes were fetched.", now)
+        if Host.every.filter(pk=row.pk, retired_at=None).update(retired_at=now):
+            HostEvent.objects.create(host=row, at=now, kind="retired", text="Removed.", actor=actor[:150])
+        hints.hosts([row.pk])
+        announce.hints(["hosts", f"host:{row.pk}"])
+
+
+def _has_unfetched_logs(host: Host) -> bool:
+    closed = Run.objects.filter(host=host, phase=RunPhase.CLOSED, job__deleted_at=None)
+    return closed.filter(log_complete_at=None).exists()
