@@ -1,4 +1,4 @@
-"""What every test may rely on, and in which order they come."""
+"""The order of all tests, and signals, hints and failures around them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-# Files of these wait for whole products. Begun first, they overlap with the quick ones instead of following them: the
-# longest before all others, and first those with everything apart, so that what one file has started the next one uses.
+# Files with these prefixes wait for whole products. They start first, so that they overlap with the quick ones: the
+# longest first, then those with the shape "apart", so that a file uses the product that the file before has started.
 LONG = (
     "tests/flows/test_crash_points.py",
     "tests/flows/test_campaign.py",
@@ -30,7 +30,7 @@ LONG = (
 
 
 def pytest_configure():
-    """A shell that starts tests in the background has them, and all that they start, ignore what a terminal sends."""
+    """Undo what a shell does to jobs in the background: they, and all that they start, ignore SIGINT and SIGQUIT."""
     for name in (signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(name) is signal.SIG_IGN:
             signal.signal(name, signal.SIG_DFL)
@@ -46,16 +46,16 @@ def place(item):
 
 
 def pytest_unconfigure():
-    """Hints say their last words while the stream that logs go to is still open: here no broker may hear them.
+    """Let the hints' thread end while the stream of the log is still open: there may be no broker, which it logs.
 
-    Looked up, not imported: the runner's tests also run where there is no Django.
+    Looked up, not imported: the runner's tests also run without Django.
     """
     if hints := sys.modules.get("jobs.wake.hints"):
         hints._messages.finish()
 
 
 def pytest_terminal_summary(terminalreporter):
-    """For tools/run-tests: all that failed. Who took its process along is among them, although xdist tries it again."""
+    """Write all failed tests for tools/run-tests, also one that crashed its process and that xdist has retried."""
     if told := os.environ.get("TRAINYARD_FAILED_TESTS"):
         stats = terminalreporter.stats
         failed = {report.nodeid for report in (*stats.get("failed", ()), *stats.get("error", ()))}

@@ -1,4 +1,4 @@
-"""The whole product on real hosts: with everything embedded, and with PostgreSQL, Redis and processes apart."""
+"""The whole product on real hosts: embedded (SQLite, private Redis), and apart (PostgreSQL, Redis, more processes)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from tests.flows.stage import THE_STAGE
 from tests.harness.fixtures import enter_network_of_hosts, leave_private_network
 
-# A flow waits for conditions, each with its own deadline; this one is for a harness that hangs.
+# A flow waits for conditions, each with its own deadline. This limit is for a harness that hangs.
 TIMEOUT_S = 1200
 FAILED = pytest.StashKey[bool]()
 
-# What `make soak` runs.
+# Only `make soak` runs it.
 collect_ignore = [] if os.environ.get("SOAK_S") else ["test_soak.py"]
 
 
@@ -39,13 +39,13 @@ def pytest_runtest_teardown(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """A failure is told together with what the product said."""
+    """Add the last output of the product to the report of a failure."""
     report = yield
     if report.failed:
         item.stash[FAILED] = True
         stage = getattr(item, "funcargs", {}).get("stage")
         if stage and stage.product:
-            report.sections.append(("the product's last words", stage.product.tail()))
+            report.sections.append(("the last output of the product", stage.product.tail()))
     return report
 
 
@@ -57,13 +57,13 @@ def stage():
 
 @pytest.fixture(scope="module")
 def shape():
-    """Files that want both parametrize it: one product after the other, not to and fro."""
+    """The shape of the product. Files that need both parametrize it, so that the products do not alternate."""
     return "embedded"
 
 
 @pytest.fixture
 def yard(stage, shape, request):
-    """The product with its hosts, all links up. After a failure the next test gets a new one."""
+    """The product with its hosts, all links up. After a failure the next test gets a new product."""
     yield stage.product_of(shape)
     if request.node.stash.get(FAILED, False):
         stage.clear()

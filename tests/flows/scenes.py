@@ -1,4 +1,4 @@
-"""What several flows do: jobs that run until they are told, and looks at their runs."""
+"""Shared by several flows: jobs that run until a test ends them, and functions that look at their runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LongJob:
         return [line["run"] for line in self.yard.ledger(self.id) if line["event"] == "start"]
 
     def run(self, replica="workerpool0-0"):
-        """The newest run of a replica."""
+        """Return the newest run of a replica."""
         return [run for run in self.yard.runs(self.id) if f"-{replica}-" in run["id"]][-1]
 
     def host(self, replica="workerpool0-0"):
@@ -58,12 +58,12 @@ class LongJob:
 
 
 def replica_process(host, run_id):
-    """The pid of the replica itself, not of its keepers; None when there is none."""
+    """Return the PID of the replica itself, not of its keepers; None when there is none."""
     return next((pid for pid, command in host.processes(run_id) if "bin/replica" in command), None)
 
 
 def stopped_on(host):
-    """Pids of processes on a host that stand still."""
+    """Return the PIDs of processes on a host that are stopped by SIGSTOP."""
     found = []
     for pid in host.pids():
         try:

@@ -1,4 +1,4 @@
-"""One fleet and one product at a time, used by test after test and renewed after a failure."""
+"""One fleet and one product at a time, shared by many tests and renewed after a failure."""
 
 from __future__ import annotations
 
@@ -37,4 +37,5 @@ class Stage:
         self.product = self.fleet = None
 
 
-THE_STAGE = Stage()  # of this process: tests of several folders play on it
+# One for each test process; flows and behaviour tests share it.
+THE_STAGE = Stage()

@@ -1,6 +1,6 @@
-"""A seeded campaign: jobs come and go while processes, links, hosts, disks and services fail; the invariants judge.
+"""A seeded fault campaign: jobs run while processes, links, hosts, disks and services fail; the invariants hold.
 
-CAMPAIGN_S is its length in seconds (60), SEED repeats one: the choices are the same, the timing is the machine's.
+CAMPAIGN_S is its length in seconds (60). SEED repeats a campaign: the same choices, with the timing of this machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def shape():
 
 
 class Nemesis:
-    """Breaks something every now and then, and mends it after a while. From the main thread: it boots hosts."""
+    """Breaks something now and then, and repairs it after a while. In the main thread, because it boots hosts."""
 
     def __init__(self, yard, dice):
         self.yard = yard
@@ -66,7 +66,7 @@ class Nemesis:
             what()
 
     def some_process(self):
-        """Any process of ours: those of `up`, and the extra dispatcher and worker."""
+        """Choose any process of the product: one of `up`, or the extra dispatcher or worker."""
         roles = ("web", "worker", "dispatcher", "beat")
         pids = [pid for role in roles for pid in self.yard.processes.of(role)]
         return self.dice.choice(pids + [pid for _, pid in self.yard.extras])
@@ -75,7 +75,7 @@ class Nemesis:
         self.yard.processes.kill_one(self.some_process())
 
     def stop(self):
-        """Past the lease: the waker lets it go on then."""
+        """Suspend a process until past its lease; the waker resumes it then."""
         self.yard.processes.pause_one(self.some_process())
 
     def some_host(self):
@@ -126,7 +126,7 @@ class Nemesis:
 
 
 class Load:
-    """Jobs of every kind, some of them cancelled, at most a few at a time."""
+    """Submits jobs of every kind, at most a few at a time, and cancels some of them."""
 
     def __init__(self, yard, dice):
         self.yard = yard

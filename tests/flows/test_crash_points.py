@@ -1,7 +1,7 @@
-"""Every commit, send and receive of ours is a point at which a process is killed, or stopped past its lease.
+"""At every commit, send and receive (failpoint) of the console a process is killed, or suspended past its lease.
 
-One standing product with six dispatchers walks all of them: points are armed a few at a time, jobs are sent past them
-until somebody has arrived at each, and in the end every invariant holds.
+One product with six dispatchers goes through all failpoints: the test arms a few at a time, submits jobs until a
+process has arrived at each, and in the end every invariant holds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.harness.shell import wait_for
 pytestmark = pytest.mark.needs_namespaces
 
 IN_WEB = ("submit.before", "submit.after", "cancel.before")
-# Passed only by what is done to hosts and logs beside jobs that all go well.
+# Reached only by special acts on hosts and logs, not by jobs that go well.
 RARE = (
     "receive.gap",
     "receive.error",
@@ -31,18 +31,19 @@ RARE = (
     "roll.written",
     "roll.after",
 )
-# Passed only where strangers are on GPUs.
+# Reached only when foreign processes use GPUs.
 STRANGE = (*(f"send.{kind}.{when}" for kind in ("watch", "evict") for when in ("before", "after")),)
 STRANGE += ("receive.gpus", "receive.evicted")
 POINTS = [point for point in failpoints.NAMES if point not in {*IN_WEB, *RARE, *STRANGE}]
-# Cuts off what it has written and its host has sent, also a busy one, so that this has a gap to tell of.
+# Truncates its own log after the host has sent it, also a busy host, so that there is a gap to report.
 CUTTER = "echo begin; sleep 3; : > /proc/self/fd/1; echo again; sleep 0.3"
 MAX_JOBS_AT_ONCE = 6
 AT_ONCE = 8
 WALK_S = 400
 UNINSTALL_EVERY_S = 6.0
 SHUT_EVERY_S = 2.0
-CROWD, ALONE = {"dispatcher": 5, "worker": 2}, {"dispatcher": 1, "worker": 1}  # beside those of `up`
+# Beside those of `up`.
+CROWD, ALONE = {"dispatcher": 5, "worker": 2}, {"dispatcher": 1, "worker": 1}
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def shape():
 
 @pytest.fixture(scope="module")
 def alone_again(stage):
-    """The next file finds as many processes as it expects."""
+    """Go back to the usual number of processes, which the next file expects."""
     yield
     if stage.product:
         stage.product.keep_extras(**ALONE)
@@ -60,7 +61,7 @@ def alone_again(stage):
 
 @pytest.fixture
 def crowd(yard, alone_again):
-    """Six dispatchers and three workers, so that some go on while others are dead or asleep."""
+    """Six dispatchers and three workers, so that some go on while others are dead or suspended."""
     yard.settle()
     yard.keep_extras(**CROWD)
     yield yard
@@ -69,7 +70,7 @@ def crowd(yard, alone_again):
 
 
 class Passers:
-    """Jobs that pass by all points: short ones, gangs, and some that are cancelled while they run."""
+    """Jobs that reach all failpoints: short ones, gangs, and some that are cancelled while they run."""
 
     def __init__(self, yard, *names):
         self.yard = yard
@@ -77,11 +78,11 @@ class Passers:
         self.kinds = itertools.cycle(getattr(self, name) for name in names or ("short", "gang", "stubborn"))
 
     def long(self):
-        """Its log is rolled into a file when it is over."""
+        """A job whose log is rolled into a segment when it is over."""
         return job_spec(["replica", "--mb", "0.3", "--seconds", "0.2"], name="long")
 
     def steady(self):
-        """A host tells every ten seconds how busy it is."""
+        """A job that runs long enough for a sample, which comes every ten seconds."""
         return job_spec(["replica", "--seconds", "15"], name="steady")
 
     def cutter(self):
@@ -99,9 +100,8 @@ class Passers:
         return job_spec(pool, name="to be cancelled")
 
     def send_more(self):
-        known = {
-            row["id"]: row["state"] for row in self.yard.query("SELECT id, state FROM jobs_job")
-        }  # a look at the rows: the door has enough to do
+        # From the database: the web process has enough to do.
+        known = {row["id"]: row["state"] for row in self.yard.query("SELECT id, state FROM jobs_job")}
         states = {job_id: known[job_id] for job_id in self.running}
         self.running = {
             job_id: name for job_id, name in self.running.items() if states[job_id] not in TERMINAL
@@ -120,7 +120,7 @@ class Passers:
 
 
 class Waker(threading.Thread):
-    """Lets go on, past their leases, whoever stands still. A thread: the test may itself wait for a stopped process."""
+    """Resumes suspended processes after their leases. A thread, because the test may wait for a suspended process."""
 
     def __init__(self, yard):
         super().__init__(daemon=True)
@@ -151,7 +151,7 @@ class Waker(threading.Thread):
 
 
 def walk(yard, points, how, *kinds, meanwhile=lambda: None):
-    """Arm a few points at a time and send jobs until somebody has arrived at each."""
+    """Arm a few failpoints at a time and submit jobs until a process has arrived at each."""
     passers, waiting = Passers(yard, *kinds), list(points)
     deadline = time.monotonic() + WALK_S
     while waiting or yard.armed():
@@ -168,7 +168,7 @@ def walk(yard, points, how, *kinds, meanwhile=lambda: None):
 
 
 class Trouble:
-    """What is done to hosts while one of the points that it leads to is armed, a little at a time."""
+    """Does to hosts what leads to the rare failpoints, while they are armed, a little at a time."""
 
     def __init__(self, yard):
         self.yard = yard
@@ -194,7 +194,7 @@ class Trouble:
         return due
 
     def uninstall(self, host):
-        """The link ends with its runner, and finds none when it is dialled again; then it has time to put one there."""
+        """Remove the runner and end the link: the next dial finds no runner, and has time to install one."""
         host.run_inside("sh", "-c", f"rm -rf {host.home}/.trainyard/bin")
         serving = [str(pid) for pid, command in host.processes(" serve") if command.endswith(" serve")]
         host.run_inside("kill", "-9", *serving, check=False)
@@ -202,14 +202,14 @@ class Trouble:
     is_shut = False
 
     def shut(self, host, shut):
-        """Where no directory can be made, a start is answered with an error, and asked for again."""
+        """Make the runs directory unwritable: the host answers a start with an error, and the start is sent again."""
         self.is_shut = shut
         host.run_inside(
             "sh", "-c", f"chmod {'500' if shut else '700'} {host.home}/.trainyard/*/runs", check=False
         )
 
     def trespass(self, host):
-        """Somebody is on its first GPU until an admin has him killed; then somebody else."""
+        """Put a foreign process on the first GPU until an admin has it killed; then another one."""
         if host not in self.strangers or not process_alive_on(host, self.strangers[host]):
             pid = int(host.run_inside("sh", "-c", "sleep 3600 >/dev/null 2>&1 & echo $!").stdout)
             self.strangers[host] = pid
@@ -235,7 +235,7 @@ def process_alive_on(host, pid):
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_at_each_point_that_only_trouble_leads_to(crowd, how):
-    """Runners are missing or cannot write, strangers are on GPUs, logs are cut, and rolled into files."""
+    """Runners are missing or cannot write, foreign processes use GPUs, logs are cut, and rolled into segments."""
     trouble = Trouble(crowd)
     with Waker(crowd) as waker:
         try:
@@ -255,15 +255,13 @@ def test_stopped_past_the_lease_at_each_point(crowd):
     with Waker(crowd) as waker:
         walk(crowd, POINTS, "stop")
         waker.wait_until_all_are_awake()
-    assert (
-        waker.woken >= len(POINTS) // 2
-    )  # several threads of one process may have arrived at several points
+    assert waker.woken >= len(POINTS) // 2  # threads of one process may have arrived at several points
     crowd.check("after a stop past the lease at each point")
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_the_door_dies_while_it_takes_a_job(yard, how):
-    """In the web process, before and after the commit: the same key makes one job in the end."""
+    """The web process dies before and after the commit: the same key makes one job in the end."""
     with Waker(yard):
         for point in IN_WEB:
             yard.arm(point, how)

@@ -1,6 +1,6 @@
-"""The runner's own points: its server and its keepers are killed, or stopped past the death of the link, at each.
+"""At each failpoint of the runner, `serve` or a keeper is killed, or suspended until the link is given up.
 
-And hosts boot while runs stand at some of them.
+Hosts also reboot while runs are suspended at some of the failpoints.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tests.harness.product.client import TERMINAL
 from tests.harness.shell import wait_for
 
 POINTS = RUNNER_FAILPOINTS
-# A stop that arrives before its start makes the directory that stands in the start's way.
+# A stop that arrives before its start makes a directory (a tombstone) that prevents the start.
 TOMBSTONE = "after_tombstone"
 ENDED = "ended_at, exit_code, why, log_size, log_stored, log_digest_here, log_digest_host"
 ARMED_PER_HOST = 2
-# For a harness that hangs. Seen: 40 s by kill, 80 s by stop.
+# For a harness that hangs. Measured: 40 s with kill, 80 s with stop.
 WALK_S = 600
 
 pytestmark = [pytest.mark.needs_namespaces, pytest.mark.timeout(WALK_S + 200)]
@@ -35,7 +35,7 @@ def shape():
 
 
 def asleep(yard):
-    """All dispatchers, which hear and say nothing until they are woken."""
+    """Suspend all dispatchers until the end of the block."""
     found = yard.processes.of("dispatcher") + [pid for role, pid in yard.extras if role == "dispatcher"]
     for pid in found:
         yard.processes.pause_one(pid)
@@ -43,7 +43,7 @@ def asleep(yard):
 
 
 class Sleepers:
-    """Who stands still on the hosts, and since when."""
+    """The suspended processes of the hosts, and since when."""
 
     def __init__(self, hosts, patience):
         self.hosts = hosts
@@ -63,10 +63,10 @@ class Sleepers:
 
 
 class Gangs:
-    """Jobs with a replica on each host, so that whoever is armed is come by: two with 5 GPUs never share a host.
+    """Jobs with a replica on each host (with 5 GPUs two never share one), so that each armed host gets a start.
 
-    In turn: one that ends by itself, one that is cancelled while it runs, and one that is cancelled before its hosts
-    have heard of it.
+    In turn: a job that ends by itself, one that is cancelled while it runs, and one that is cancelled before its hosts
+    have its order.
     """
 
     def __init__(self, yard):
@@ -96,7 +96,7 @@ class Gangs:
         self.to_be_cancelled = True
 
     def overtaken(self):
-        """No dispatcher is awake until the stop is wanted, so it is the first that the hosts are told of."""
+        """Keep all dispatchers suspended until the stop is wanted, so that hosts get the stop before the start."""
         if not any(TOMBSTONE in host.armed() for host in self.yard.fleet):
             return
         dispatchers = asleep(self.yard)
@@ -153,7 +153,7 @@ class Single(LongJob):
         return self
 
     def halts_at(self, point):
-        """Whoever keeps its run stands still there, so that it stays what it is."""
+        """Suspend the keeper of its run at this failpoint, so that the run stays in its state."""
         self.until(lambda: self.runs() and point not in self.host().armed(), f"halted {point}")
         self.until(lambda: stopped_on(self.host()), "halted")
         for host in self.yard.fleet:
@@ -167,7 +167,7 @@ class Single(LongJob):
         return self.yard.runs(self.id)
 
     def on_host(self):
-        """What is written down there of its run."""
+        """Return the facts of its run as the host has stored them."""
         [path] = self.host().path(self.host().home).glob(f".trainyard/*/runs/{self.run()['id']}/facts.json")
         return json.loads(path.read_text())
 
@@ -184,7 +184,7 @@ def arm(hosts, point):
 
 
 def test_a_reboot_in_each_state_of_a_run(yard, client, hosts):
-    """Failure mode 18: all hosts boot under seven runs, each at another point of its life."""
+    """Failure mode 18: all hosts reboot under seven runs, each in another state."""
     running = Single(yard, "running").running()
     closed = Single(yard, "closed").running().succeeded()
     closed.until(lambda: closed.run()["log_complete_at"] and not closed.run()["prove_due_at"], "proved")

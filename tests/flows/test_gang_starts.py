@@ -1,4 +1,4 @@
-"""G12 on real hosts: one host of a gang is lost while the gang starts, whichever it is. None lives twice, all start."""
+"""G12 on real hosts: any one host of a gang is lost while the gang starts. No replica lives twice, and all start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def let_go(host):
 
 @pytest.fixture
 def hasty(yard):
-    """hasty(): the console is started anew, and from then on a start has one second. What it gives undoes that."""
+    """hasty() restarts the console with a start deadline of one second, and returns a function that undoes that."""
 
     def patient():
         if yard.settings.pop("START_S", None):
@@ -46,7 +46,7 @@ def hasty(yard):
 
 
 class Starting(LongJob):
-    """A gang of three, the k-th replica of which stands still on its host just before its program is executed."""
+    """A gang of three; its k-th replica is suspended on its host just before its program is executed."""
 
     def __init__(self, yard, k, gpus):
         for host in yard.fleet:
@@ -66,7 +66,7 @@ class Starting(LongJob):
         assert yard.client.state(self.id) == "PENDING"
 
     def judged(self):
-        """To the end, with every invariant; then what was started, by replica."""
+        """Run the job to its end, check every invariant, and return the starts by replica."""
         for name in NAMES:
             self.yard.client.wait_for_log(self.id, "line 0 at", name)
         self.succeeded()
@@ -78,7 +78,7 @@ class Starting(LongJob):
 
 @pytest.mark.parametrize("k", range(3))
 def test_a_host_that_dies_while_its_gang_starts_begins_again_with_what_it_lost(yard, k):
-    """Its first process is killed: all of it is gone, nobody is told. The others wait where they are."""
+    """The host's first process is killed, so the whole host is gone at once. The other replicas wait."""
     job = Starting(yard, k, gpus=5)
     job.lost.reboot(hard=True)
     job.running()
@@ -91,7 +91,7 @@ def test_a_host_that_dies_while_its_gang_starts_begins_again_with_what_it_lost(y
 
 
 def test_a_host_that_falls_silent_while_its_gang_starts_is_waited_for_or_declared_gone(yard, client):
-    """Its order had arrived: the replica lives over there unheard. No other begins before that one is proved over."""
+    """The order had arrived: the replica may live there. No other run of it begins before that one is proved over."""
     job = Starting(yard, 1, gpus=5)
     lost, old = job.lost, job.first["id"]
     lost.blackhole()
@@ -116,7 +116,7 @@ def test_a_host_that_falls_silent_while_its_gang_starts_is_waited_for_or_declare
 def test_a_gang_whose_host_is_silent_past_the_deadline_gives_all_else_back_and_starts_when_it_is_proved_over(
     yard, client, hasty
 ):
-    """The order had arrived: the replica lives over there, so nothing begins anew while nobody knows of it."""
+    """The order had arrived: the replica may live there, so the job does not start again while that is unknown."""
     job = Starting(yard, 1, gpus=5)
     lost, old = job.lost, job.first["id"]
     lost.blackhole()

@@ -1,4 +1,4 @@
-"""Failure mode 38 on real hosts: somebody who never asked us is on a GPU. The job runs elsewhere, and he is named."""
+"""Failure mode 38 on real hosts: a foreign process uses a GPU. The job runs elsewhere, and the process is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts and networks fail under running jobs. Silence is never failure, and nothing is freed without proof."""
+"""Hosts and networks fail under running jobs. Silence is never failure, and nothing is freed without evidence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.needs_namespaces
 
 @pytest.fixture(autouse=True)
 def healed(yard):
-    """Whatever a test did to the hosts is undone, so that the next finds all links up."""
+    """Undo what a test did to the hosts, so that the next test finds all links up."""
     yield
     for host in yard.fleet:
         host.restore()
@@ -26,7 +26,7 @@ def healed(yard):
 
 
 def test_cuts_in_the_middle_of_a_stream_lose_nothing(yard, client):
-    """Failure mode 15: the cable is out again and again while 24 MB are on their way."""
+    """Failure mode 15: the cable is cut again and again while 24 MB are on their way."""
     job = LongJob(yard, name="cut", options=["--mb", "24"]).running()
     host = job.host()
     with client.log_socket(job.id) as viewer:
@@ -43,9 +43,10 @@ def test_cuts_in_the_middle_of_a_stream_lose_nothing(yard, client):
 
 
 def test_silence_is_not_failure(yard, client):
-    """Failure mode 16: a half-open link. Unreachable since when is said; GPUs stay taken; then all goes on.
+    """Failure mode 16: a half-open link. The page says *unreachable since*; GPUs stay claimed; then all goes on.
 
-    A job that is cancelled meanwhile ends beside what still prints there, says so, and is stopped after the silence.
+    A job that is cancelled meanwhile ends although a replica still prints there, and says so. The replica is stopped
+    when the host answers.
     """
     job = LongJob(yard, gpus=7, name="silent").running()
     beside = LongJob(yard, gpus=1, name="ends beside it").running()
@@ -80,7 +81,7 @@ def test_silence_is_not_failure(yard, client):
 
 
 def test_a_reboot_ends_runs_by_proof_and_they_start_again(yard, client):
-    """Failure mode 18. The boot id has changed: the old run is dead; its replica is started anew, the sibling not."""
+    """Failure mode 18. The new boot id shows that the old run is dead: its replica starts again, its sibling not."""
     job = LongJob(yard, replicas=2, name="rebooted").running()
     for replica in ("workerpool0-0", "workerpool1-0"):
         client.wait_for_log(job.id, "line 0 at", replica)
@@ -101,8 +102,8 @@ def test_a_reboot_ends_runs_by_proof_and_they_start_again(yard, client):
 
 
 def test_a_full_disk_ends_in_one_state_and_a_true_log(yard, client):
-    """Failure mode 24: no byte can be written while the replica prints. Its end is told all the same, and what would
-    be placed there meanwhile, on a host that looks free, begins elsewhere.
+    """Failure mode 24: no byte can be written while the replica prints. Its end is reported all the same, and a job
+    that would be placed on this host, which looks free, begins elsewhere.
     """
     job = LongJob(yard, gpus=8, name="disk full").running()
     host = job.host()
@@ -136,7 +137,7 @@ def test_a_full_disk_ends_in_one_state_and_a_true_log(yard, client):
 
 
 def test_a_changed_host_key_stops_all_traffic(yard, client):
-    """Failure mode 33. Both fingerprints are shown, no login is tried, the job goes on; a named person accepts."""
+    """Failure mode 33. Both fingerprints are shown, no login is tried, the job goes on; then a named person accepts."""
     job = LongJob(yard, name="key changed").running()
     host = job.host()
     old = host.fingerprint()
@@ -163,12 +164,12 @@ def test_a_changed_host_key_stops_all_traffic(yard, client):
 
 
 def logins_tried(host):
-    """How often somebody came so far as to say who they are, let in or not."""
+    """Count the logins that came as far as naming a user, accepted or not."""
     return sum(host.sshd_log().count(words) for words in ("publickey", "authenticating user"))
 
 
 def test_sshd_limits_slow_us_and_break_nothing(yard, client):
-    """Failure modes 35 and 36: two sessions a connection, two handshakes at a time, and everybody comes at once."""
+    """Failure modes 35 and 36: two sessions a connection, two handshakes at a time, and many connections at once."""
     job = LongJob(yard, name="limits", web_access=True).running()
     host = job.host()
     host.sshd_config("MaxSessions 2\nMaxStartups 2:100:2")
@@ -196,7 +197,7 @@ ROWS, TYPED = (
 
 @pytest.fixture
 def bad_links(hosts):
-    """One is slow, one 300 ms there and back, one loses a tenth each way; and no host has our runner yet."""
+    """One link is slow, one takes 300 ms there and back, one loses a tenth each way; and no host has the runner yet."""
     for host, fault in zip(hosts, BAD_LINKS, strict=True):
         host.run_inside("rm", "-r", f"{host.home}/.trainyard/bin")
         host.shape(**fault)
@@ -206,7 +207,7 @@ def bad_links(hosts):
 
 
 def test_slow_long_and_lossy_links_are_only_slow(yard, client, bad_links):
-    """Failure mode 17: hosts are reached and told to start, 5 MB of log come from each, and shells work beside them."""
+    """Failure mode 17: hosts are reached and start runs, 5 MB of log come from each, and shells work beside them."""
     yard.processes.kill("dispatcher")
     options = ["--mb", "5", "--every", "0.2"]
     job = LongJob(yard, replicas=3, name="bad links", options=options, web_access=True).running()
@@ -222,7 +223,7 @@ def test_slow_long_and_lossy_links_are_only_slow(yard, client, bad_links):
 
 
 def work_in(shell):
-    """What is typed and what is shown arrive whole and in order, and ^C is heard."""
+    """Check that input and output arrive whole and in order, and that ^C works."""
     shell.say("stty -echo; echo ready-$((6*7))", "ready-42")
     shell.say("seq -f 'row %06g' 0 1499; echo shown-$((6*7))", "shown-42")
     assert ROWS.encode() in shell.seen
@@ -235,7 +236,7 @@ def work_in(shell):
 
 
 def test_a_wrong_clock_changes_no_order_and_no_outcome(yard, client):
-    """Failure mode 30: the host is a day behind, then jumps two days ahead under the run."""
+    """Failure mode 30: the host's clock is a day slow, then jumps two days ahead during the run."""
     for each in yard.fleet:
         each.skew(-86400)
     yard.processes.kill("dispatcher")

@@ -1,4 +1,4 @@
-"""Logs of every kind arrive whole: binary, endless lines, progress bars, floods, a console without room."""
+"""Logs of every kind arrive whole: binary, endless lines, progress bars, floods, a console with a full disk."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_bytes_of_every_kind_are_kept_exactly(yard, client):
 
 
 def test_a_flood_through_a_small_disk(yard, client):
-    """Failure mode 26: more than the host's disk holds comes through it, byte for byte or as a gap that says so."""
+    """Failure mode 26: a log larger than the host's disk arrives, byte for byte or with a gap that says so."""
     assert yard.fleet.disk_mb < 300
     job_id = yard.submit(job_spec(["replica", "--mb", "400", "--seconds", "0.2"], name="flood"))
     client.wait(job_id, "SUCCEEDED", timeout=240)
@@ -62,7 +62,7 @@ def memory_mb(pid):
 
 @pytest.mark.needs_namespaces
 def test_the_console_runs_out_of_disk(yard, client):
-    """Failure mode 25: submissions are refused before they half exist, logs stay on the host, and come later."""
+    """Failure mode 25: submissions are refused before a row exists, logs stay on the host and are fetched later."""
     job = LongJob(yard, name="console full", options=["--mb", "1"]).running()
     job.grows()
     yard.fill_disk(leave_kb=5000)
@@ -80,7 +80,7 @@ def test_the_console_runs_out_of_disk(yard, client):
 
 
 def test_a_viewer_that_never_reads_costs_nobody_anything(yard, client):
-    """It gets what the window allows, and the others see every byte."""
+    """The viewer gets what the window allows, and the others see every byte."""
     job = LongJob(yard, name="lazy viewer", options=["--mb", "6"]).running()
     lazy = client.socket(f"/ws/jobs/{job.id}/log/workerpool0-0")
     try:
@@ -104,7 +104,7 @@ def test_a_viewer_that_never_reads_costs_nobody_anything(yard, client):
 
 
 def test_jumps_to_the_end_and_to_a_time(yard, client):
-    """The first byte of a jump is where it was asked for, whatever lies before it."""
+    """A jump begins at the requested place, whatever is in the log before it."""
     job = LongJob(yard, name="jumps", options=["--every", "0.02"]).running()
     client.wait_for_log(job.id, "line 30 ")
     job.succeeded()

@@ -1,4 +1,4 @@
-"""Somebody is away for long: the console, a disk that hangs, the right to log in, the person who submitted."""
+"""Something is missing for long: the console, a disk that answers, the right to log in, the person who submitted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_timeout_is_kept_by_the_host_while_the_console_is_away(yard, client):
 
 
 def test_workers_are_stopped_cold_again_and_again(yard, client):
-    """Failure mode 49: SIGQUIT may cut between a commit and the message that tells of it."""
+    """Failure mode 49: SIGQUIT may end a worker between a commit and the hint after it."""
     jobs = []
     for _ in range(3):
         old = {role: yard.processes.signal(role, signal.SIGQUIT) for role in ("worker", "dispatcher")}
@@ -58,7 +58,7 @@ def test_workers_are_stopped_cold_again_and_again(yard, client):
 
 @pytest.fixture
 def hanging(hosts):
-    """A disk that answers nobody, on the first host; what waits for it is let go in the end."""
+    """A disk on the first host that does not answer; in the end, processes that wait for it are released."""
     host = hosts[0]
     program = (HERE / "stuck_disk.py").read_text()
     words = [*host.inside("python3", "-c", program, HANGS)]
@@ -73,16 +73,16 @@ def hanging(hosts):
 
 
 def end(host):
-    """The daemon is known by its directory; nsenter in front of it dies with it."""
+    """Kill the daemon, which is found by its directory; the nsenter that started it ends with it."""
     for pid, command in host.processes(HANGS):
         if "stuck" in command and "python3" in command.split()[0]:
             host.run_inside("kill", "-9", str(pid), check=False)
 
 
 def test_a_disk_that_hangs_holds_its_job_and_nobody_else(yard, client, hanging):
-    """Failure modes 22 and 39: a process that nobody can kill keeps its run open, is named, and keeps its GPU.
+    """Failure modes 22 and 39: a process that cannot be killed keeps its run open and its GPU claimed, and is named.
 
-    The host's runner goes on meanwhile: it never touches a path of the user's by itself.
+    The host's runner goes on meanwhile: it never touches a path of the user by itself.
     """
     host, _ = hanging
     stuck = yard.submit(job_spec({"command": ["cat", f"{HANGS}/data"], "gpus": 1}, name="stuck"))
@@ -120,7 +120,7 @@ def host_id(yard, host):
 
 
 def test_a_login_that_is_revoked_is_tried_rarely_and_loses_nothing(yard, client):
-    """Failure mode 34: the host says no; jobs go on there; sshd is not hammered; let in again, all goes on."""
+    """Failure mode 34: the login is refused, jobs go on, sshd is tried rarely; accepted again, all goes on."""
     job = LongJob(yard, name="no way in").running()
     host = job.host()
     host.revoke(yard.key.strip())

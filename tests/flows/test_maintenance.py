@@ -1,4 +1,4 @@
-"""Hosts are emptied, lost and found again, and a backup is restored, under jobs that run on real hosts."""
+"""Hosts are drained, declared gone and come back, and a backup is restored, while jobs run on real hosts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def moved(job, replica, old):
 
 
 def test_a_drained_host_is_left_under_the_same_name_and_peers_are_told(yard, client):
-    """S0-11. The job stays RUNNING, nothing is counted, and both replicas have the same new cluster."""
+    """S0-11. The job stays RUNNING, no restart is counted, and both replicas get the same new cluster."""
     job = LongJob(yard, replicas=2, name="drained").running()
     for replica in (P, W):
         client.wait_for_log(job.id, "line 0 at", replica)
@@ -67,7 +67,7 @@ def test_a_drained_host_is_left_under_the_same_name_and_peers_are_told(yard, cli
 
 
 def test_a_host_that_was_declared_gone_ends_what_it_still_runs_when_it_comes_back(yard, client):
-    """Silence frees nothing, a person does; the replica goes on elsewhere, and its former self is ended first."""
+    """Only a person frees the claims of an unreachable host. The replica goes on elsewhere; its old run ends first."""
     job = LongJob(yard, replicas=2, name="declared gone").running()
     client.wait_for_log(job.id, "line 0 at", W)
     old, host = job.run(W), job.host(W)
@@ -116,7 +116,7 @@ for each in pathlib.Path("/proc").glob("[0-9]*"):
 
 
 def test_what_a_job_forges_on_its_host_is_told_and_stops_nobody(yard, client):
-    """It is the same Unix user as the runner: what it writes there is only worth something under the console's seal."""
+    """A job is the same Unix user as the runner: a report about unknown runs counts only under the console's seal."""
     job = yard.submit(job_spec(["python3", "-c", FORGER, *FORGED], name="forger"))
     client.wait(job, "SUCCEEDED")
     told = "SELECT kind, text FROM agents_hostevent WHERE kind IN ('unknown_run', 'forged_mark')"
@@ -145,7 +145,7 @@ def test_what_a_job_forges_on_its_host_is_told_and_stops_nobody(yard, client):
 
 
 def test_after_an_old_backup_nothing_is_started_or_killed_before_an_admin_confirms(yard, stage, client):
-    """Failure mode 50 and G25: yesterday's database meets today's hosts."""
+    """Failure mode 50 and G25: a database of yesterday, with hosts of today."""
     known = LongJob(yard, name="known to the backup").running()
     client.wait_for_log(known.id, "line 0 at")
     backup = yard.data / "backup.sqlite3"

@@ -1,4 +1,4 @@
-"""Any process of ours dies at any moment: nothing is lost, nothing is doubled, and replicas do not notice."""
+"""Any process of the product dies at any moment: nothing is lost or doubled, and replicas do not notice."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_a_submission_is_neither_lost_nor_doubled(yard, client):
     assert row["n"] == 24
 
 
-@pytest.mark.needs_namespaces  # its daemons tell nobody whose they are
+@pytest.mark.needs_namespaces  # its daemons carry no mark of their run
 def test_a_tree_that_ignores_sigterm_ends_with_its_job(yard, client):
-    """Failure modes 20 and 21: daemons in sessions of their own, deaf to SIGTERM, with an empty environment."""
+    """Failure modes 20 and 21: daemons in sessions of their own that ignore SIGTERM and have an empty environment."""
     job_id = yard.submit(
         job_spec(["replica", "--ignore-term", "--daemons", "5", "--seconds", "300"], name="stubborn")
     )
@@ -70,7 +70,7 @@ def test_a_tree_that_ignores_sigterm_ends_with_its_job(yard, client):
 
 
 def test_the_runner_dies_and_replicas_do_not(yard, client):
-    """Failure mode 19. The exit code that the replica then chooses is the one that is told."""
+    """Failure mode 19. The exit code that the replica chooses afterwards is the one that is reported."""
     job_id = yard.submit(job_spec(["replica", "--until", "~/runner-died", "--exit", "7"], name="runner dies"))
     client.wait(job_id, "RUNNING")
     [run] = yard.runs(job_id)
@@ -92,7 +92,7 @@ def command_on(host, pid):
 
 @pytest.fixture
 def changed_tree(tmp_path):
-    """This very product, but for its runner, which has one more line: so it has another name on hosts."""
+    """Copy the product and add one line to its runner, so that the runner has another name (hash) on hosts."""
     for name in ("agents", "console", "jobs", "templates", "static"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "node_modules").symlink_to(ROOT / "node_modules")
@@ -102,7 +102,7 @@ def changed_tree(tmp_path):
 
 
 def test_the_runner_is_upgraded_under_a_running_job(yard, client, changed_tree):
-    """Failure mode 40, both ways: the new runner adopts what the old one started, and is adopted in its turn."""
+    """Failure mode 40, both ways: the new runner adopts runs of the old one, and the old one those of the new one."""
     first = LongJob(yard, name="old runner").running()
     third = LongJob(yard, name="old runner, cancelled by the new one").running()
     [before] = yard.query(f"SELECT runner_sha FROM agents_host WHERE name = '{first.host().name}'")

@@ -1,4 +1,4 @@
-"""PostgreSQL and Redis die, dispatchers double and fall asleep, messages come twice and late: no harm is done."""
+"""PostgreSQL and Redis die, a dispatcher is suspended past its lease, messages arrive twice and late: no harm."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def shape():
 
 
 def owners(yard):
-    """Who holds the lease of each host: dispatcher's name by host."""
+    """Return the name of the dispatcher that holds the lease, by host."""
     return {
         row["name"]: row["lease_owner"] for row in yard.query("SELECT name, lease_owner FROM agents_host")
     }
 
 
 def test_a_dispatcher_sleeps_past_its_lease_and_wakes(yard, client):
-    """Failure mode 31. The other one takes over its hosts; what the sleeper still does on waking has no effect."""
+    """Failure mode 31. The other dispatcher takes over the hosts; the suspended one has no effect when it wakes."""
     job = LongJob(yard, replicas=3, name="two dispatchers").running()
     for replica in ("workerpool0-0", "workerpool1-0", "workerpool1-1"):
         job.grows(replica)
@@ -102,7 +102,7 @@ for _ in range(10):
 
 
 def test_messages_come_again_and_late(yard, client):
-    """Failure mode 32: every message of jobs that are over and of one that runs, many times, shuffled."""
+    """Failure mode 32: every message of finished jobs and of a running one is sent again many times, shuffled."""
     over = [yard.submit(job_spec(["replica", "--seconds", "0.2"], name="over")) for _ in range(3)]
     for job_id in over:
         client.wait(job_id, "SUCCEEDED")

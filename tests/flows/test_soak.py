@@ -1,8 +1,9 @@
-"""Everything at once for SOAK_S seconds (600), time scaled: nothing is lost, nothing grows, nobody cries. `make soak`.
+"""The soak test (`make soak`): everything at once for SOAK_S seconds (600). Nothing is lost, grows or logs an error.
 
-Short jobs come all the time, beside long ones, one that floods and one that is silent; viewers come and go, shells are
-cut; one fault every ten seconds. Later no process of ours is killed any more, so that its growth is seen.
-SEED repeats the choices of a run; its timing is the machine's.
+Short jobs run all the time, beside long ones, one that floods its log and one that is quiet. Viewers come and go,
+shells are cut, and there is a fault every ten seconds. In the later part no process is killed any more, so that growth
+can be seen.
+SEED repeats the choices of a run, with the timing of this machine.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ SEED = int(os.environ.get("SEED") or 0) or random.SystemRandom().randrange(1, 10
 SHORT_JOBS, VIEWERS, RECONNECTS, SHELLS, FLOOD_MB = 400, 20, 50, 10, 4096
 SCALE = SOAK_S / 600
 FAULT_EVERY_S = 10.0
-# Until then processes are killed; so long after that the last of them has imported and connected what it ever will.
+# Until LAST_KILL_S processes are killed; WARM_S later the last new one has imported and connected all that it needs.
 LAST_KILL_S, WARM_S = SOAK_S * 0.4, min(60.0, SOAK_S * 0.3)
 JUDGED_FROM_S = max(SOAK_S / 2, LAST_KILL_S + WARM_S)
 SAMPLES = 40
 PATIENCE_S = 30.0
-# Of all visits so many may be in vain: doors are closed for a moment while their process is started again.
+# The share of visits that may fail, because a process is not there for a moment while it is restarted.
 MAX_IN_VAIN = 0.1
-# Growth from then on that still counts as none: a share of the mean, or this much in all.
+# Growth that is tolerated: a share of the mean, or this much in all.
 SHARE = 0.02
 NOTHING = {"rss_mb": 24.0, "fds": 12.0, "threads": 6.0, "sessions": 8.0, "rows_per_job": 1.0}
-# What is said about faults that the soak itself makes.
+# Log lines about faults that the soak itself makes.
 EXPECTED = re.compile(r"Lost connection to|Connection (refused|reset)|signal 9|SIGKILL|WorkerLost")
 
 pytestmark = [pytest.mark.needs_namespaces, pytest.mark.timeout(SOAK_S * 2 + 600)]
@@ -46,14 +47,14 @@ pytestmark = [pytest.mark.needs_namespaces, pytest.mark.timeout(SOAK_S * 2 + 600
 
 @pytest.fixture
 def yard():
-    """Four hosts of its own. The flood is cut out of the middle beyond a budget that the disks here can hold."""
+    """A product with four hosts of its own, and a log budget that the disks here can hold."""
     settings = {"LEASE_S": "2", "TICK_S": "0.2", "LOG_BUDGET_MB": "64"}
     with Fleet(4) as fleet, Product("apart", data_mb=2000, **settings) as product:
         yield product.with_admin().with_hosts(fleet)
 
 
 class Visitor(threading.Thread):
-    """Somebody who comes again and again, until told to stop. What goes wrong in an unforeseen way is kept."""
+    """Repeats its visit until it is stopped. Unforeseen errors are kept."""
 
     def __init__(self, yard, dice, pause_s):
         super().__init__(daemon=True)
@@ -68,13 +69,13 @@ class Visitor(threading.Thread):
                 self.visit()
                 self.visits += 1
             except (OSError, WebSocketException, Refused):
-                self.in_vain += 1  # a door that is closed for a moment; a job that is over
+                self.in_vain += 1  # a process that restarts; a job that is over
             except Exception as error:
                 self.trouble.append(repr(error))
 
 
 class Viewer(Visitor):
-    """Reads a log from its beginning for a moment. What it saw is judged in the end."""
+    """Reads a log from its beginning for a moment. What it saw is compared in the end."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -112,9 +113,9 @@ class ShellUser(Visitor):
 
 
 class Gauge:
-    """What our processes hold, and what the database holds for each job that is over.
+    """Measures what the product's processes hold, and how many rows the database has for each finished job.
 
-    Those that run all the time are left out: their history tells of each fault.
+    Jobs that run all the time are left out, because their history has lines about each fault.
     """
 
     def __init__(self, yard):
@@ -145,7 +146,7 @@ class Gauge:
         return self.yard.query(f"SELECT COUNT(*) AS n FROM {table}")[0]["n"]
 
     def growth(self, name):
-        """By how much the fitted line rises in the part that is judged, and what the mean is."""
+        """Return the rise of the fitted line in the judged part, and the mean."""
         late = [each for each in self.samples if each["at"] > JUDGED_FROM_S]
         times, values = [each["at"] for each in late], [each[name] for each in late]
         middle, mean = sum(times) / len(times), sum(values) / len(values)
@@ -228,7 +229,7 @@ class Soak:
         assert [line for line in cries if not EXPECTED.search(line)] == []
 
     def judge_views(self):
-        """What anybody saw of a log without gaps is how it begins."""
+        """Check that what a viewer saw of a log without gaps is the beginning of the log."""
         seen = {}
         for viewer in self.visitors:
             for run, text in getattr(viewer, "seen", {}).items():
@@ -248,7 +249,7 @@ class Soak:
 
 
 def starts(yard):
-    """Seconds from a job's acceptance to its first replica's start, sorted."""
+    """Return the seconds from acceptance to the first replica's start of each job, sorted."""
     rows = yard.query(
         "SELECT MIN(r.started_at) - j.created_at AS took FROM jobs_job j JOIN jobs_run r ON r.job_id = j.id"
         " GROUP BY j.id"

@@ -1,4 +1,4 @@
-"""What the running product sees of a real job, and tells: samples from its hosts, and a webhook by its worker."""
+"""A real job is sampled on its host, flagged as stalled, and its end is sent to a webhook."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SPIN = ["python3", "-c", "print('at work', flush=True)\nwhile True: pass"]
 
 
 def cores(client, job_id):
-    """The latest sample of each replica that has one."""
+    """Return the cores in the latest sample of each replica that has one."""
     told = client.call("GET", f"{client.url}/api/v1/jobs/{job_id}/samples").json()
     return {run["replica"]: run["samples"][-1]["cpu"] for run in told["runs"] if run["samples"]}
 
 
 def test_a_stalled_replica_reads_nothing_and_the_end_is_told(yard, client):
-    """S3-21, and a notice from the page where it was asked for to the receiver that took it."""
+    """S3-21, and a notification from the page where it was set up to the webhook that received it."""
     browser = Browser(yard.url)
     browser.send("/login", "/login", username="ada", password=PASSWORD, next="")
     with serving(Hook()) as hook:
@@ -50,4 +50,4 @@ def test_a_stalled_replica_reads_nothing_and_the_end_is_told(yard, client):
 
         wait_for(lines, "history to say so", dump=yard.tail)
         assert lines()[0]["cause"] == "ada was notified by webhook: it was cancelled."
-        assert client.log(job, "workerpool1-0") == b""  # S3-22: nothing of ours stands in its log
+        assert client.log(job, "workerpool1-0") == b""  # S3-22: Trainyard adds nothing to its log

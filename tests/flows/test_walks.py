@@ -1,4 +1,4 @@
-"""The three walks of the design, each followed through the running product: one job, one crash, one keystroke."""
+"""Three paths through the whole product, step by step: one job, one crash, one keystroke."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.harness.product import job_spec
 from tests.harness.product.product import PASSWORD, SHAPES
 from tests.harness.shell import wait_for
 
-# The files before this one have left a product whose parts stand apart (tests/conftest.py).
+# The files before this one have left a product of the shape "apart" (tests/conftest.py).
 pytestmark = pytest.mark.parametrize("shape", SHAPES[::-1], scope="module")
 NEW = "/jobs/new?as=json"
 TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
 
 class Browser:
-    """Forms as a browser sends them: cookies, the page's own token, redirects."""
+    """Sends forms as a browser does: cookies, the page's own token, redirects."""
 
     def __init__(self, url):
         self.url = url
@@ -61,7 +61,7 @@ def causes(yard, job_id):
 
 
 def test_a_job_from_the_form_to_the_last_byte(yard, client, browser):
-    """Walk (a). Two pools on two hosts; what the viewer saw is what was printed, and every step left its row."""
+    """A job with two pools on two hosts: the viewer sees what was printed, and every step has left its row."""
     commands = (["replica", "--seconds", "1.5"], ["replica", "--seconds", "60"])
     document = json.dumps(job_spec(*[{"command": command, "gpus": 5} for command in commands], name="walk a"))
     fields = {**json_form(browser, document), "mode": "json", "action": "submit"}
@@ -86,7 +86,7 @@ def test_a_job_from_the_form_to_the_last_byte(yard, client, browser):
 
 
 def test_what_an_admin_sets_holds_for_the_next_job(yard, client):
-    """Machine types and quotas on both databases: set, changed, obeyed, told in words."""
+    """Machine types and quotas on both databases: set, changed, obeyed, and named in the reason."""
     for cpus in (1, 0.5):
         client.call("PUT", f"{client.url}/api/v1/machineTypes/tiny", json={"cpus": cpus, "memoryMb": 256})
     small = yard.submit(job_spec({"command": ["true"], "machine": "tiny"}, name="tiny"))
@@ -111,7 +111,7 @@ def told(client, job_id):
 
 
 def json_form(browser, document):
-    """The fields of the JSON form as the page has them, with our document in the one that is typed into."""
+    """Return the fields of the JSON form as the page has them, with this document as the text."""
     html = browser.get(NEW)
     fields = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', html))
     fields.pop("csrfmiddlewaretoken", None)
@@ -121,7 +121,7 @@ def json_form(browser, document):
 
 
 def test_a_crash_and_the_restart_that_follows(yard, client, hosts):
-    """Walk (b). The killed replica comes back on the same host under its name; its sibling and the page go on."""
+    """The killed replica comes back on the same host under its name; its sibling and the page go on."""
     pools = (["replica", "--seconds", "60"], ["replica", "--seconds", "60"])
     job_id = yard.submit(job_spec(*pools, name="walk b"))
     client.wait(job_id, "RUNNING")
@@ -159,7 +159,7 @@ def running(yard, job_id, replica, after):
 
 @pytest.mark.needs_namespaces  # an sshd of an ordinary user gives no terminal to anybody
 def test_a_keystroke_and_its_echo(yard, client):
-    """Walk (c). A terminal in the replica's own environment; bounded when nobody reads; closed when the job ends."""
+    """A terminal in the replica's own environment: bounded when its viewer does not read, closed when the job ends."""
     job_id = yard.submit(job_spec(["replica", "--seconds", "90"], name="walk c", web_access=True))
     client.wait(job_id, "RUNNING")
     [run] = yard.runs(job_id)
