@@ -163,7 +163,7 @@ def _check_request_id(request_id: str) -> None:
 
 def _same_request(project: Project, user: User, request_id: str) -> Job | None:
     rows = _of_request(project=project.pk, owner=user.pk, request=request_id)
-    return _JOB.of(rows[0]) if rows else None
+    return _JOB.build(rows[0]) if rows else None
 
 
 def _unchanged(before: Job, asked: CustomJob, location: str) -> Job:

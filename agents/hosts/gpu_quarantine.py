@@ -16,12 +16,14 @@ from django.db import transaction
 
 from agents.hosts import host_history
 from agents.infra.text import clean_text
+from agents.infra.untrusted import mapping, whole_number
 from agents.models import Gpu, GpuState, Host
 
 TRAINYARD = "trainyard"
 MAX_GPUS = 256
 MAX_HOLDERS = 16
-MAX_PID = 2**31
+MAX_PID = 2**31 - 1
+MAX_TICKS = 2**53 - 1
 MAX_AGE_S = 10 * 365 * 86400
 HOW = {"compute": "", "open": ", by its open device", "lock": ", by its lock"}
 
@@ -45,8 +47,7 @@ def quarantine(host_id: int, busy: Mapping[str, object], why: str, now: datetime
 
 def record_look(host_id: int, token: int, report: Mapping[str, Any], now: datetime) -> bool:
     """What the host saw on the GPUs that it watches. True if one of them may be used again."""
-    found = report.get("gpus")
-    seen: Mapping[str, object] = found if isinstance(found, dict) else {}
+    seen = mapping(report.get("gpus"))
     free = report.get("free")
     proved = {uuid for uuid in free if isinstance(uuid, str)} if isinstance(free, list) else set()
     error = clean_text(report.get("error") or "", 500)
@@ -146,17 +147,13 @@ def _holder(row: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     if isinstance(age_s, int | float) and 0 <= age_s < MAX_AGE_S:
         since = (now - timedelta(seconds=age_s)).isoformat(timespec="seconds")
     return {
-        "pid": _number(row.get("pid"), MAX_PID),
-        "ticks": _number(row.get("ticks"), 2**53),
+        "pid": whole_number(row.get("pid"), 0, MAX_PID) or 0,
+        "ticks": whole_number(row.get("ticks"), 0, MAX_TICKS) or 0,
         "user": clean_text(row.get("user", ""), 64),
         "name": clean_text(row.get("name", ""), 64),
         "how": clean_text(row.get("how", ""), 16),
         "since": since,
     }
-
-
-def _number(value: object, most: int) -> int:
-    return value if type(value) is int and 0 <= value < most else 0
 
 
 def _keep_out(gpu: Gpu, holders: list[dict[str, Any]], why: str, now: datetime) -> None:

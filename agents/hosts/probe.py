@@ -10,10 +10,12 @@ from typing import Any
 from agents.hosts import topology
 from agents.hosts.accelerators import accelerator_type
 from agents.infra.text import clean_text
+from agents.infra.untrusted import boolean, mapping, mappings
 
 MAX_DOCUMENT = 1 << 20
 MAX_GPUS = 64
 MAX_MOUNTS = 64
+MAX_RUNTIMES = 20
 
 
 class InvalidProbe(ValueError):
@@ -119,7 +121,7 @@ def _document(raw: bytes) -> Mapping[str, Any]:
 
 
 def _facts(d: Mapping[str, Any]) -> HostFacts:
-    logout, sshd = _mapping(d.get("logout")), _mapping(d.get("sshd"))
+    logout, sshd = mapping(d.get("logout")), mapping(d.get("sshd"))
     return HostFacts(
         python=clean_text(d.get("python", ""), 40),
         boot_id=clean_text(d.get("boot_id", ""), 64),
@@ -128,7 +130,7 @@ def _facts(d: Mapping[str, Any]) -> HostFacts:
         user=clean_text(d.get("user", ""), 64),
         cpus=_count(d.get("cpus")),
         memory_mb=_count(d.get("memory_mb")),
-        disk=_disk(_mapping(d.get("disk"))),
+        disk=_disk(mapping(d.get("disk"))),
         shared=_mounts(d.get("shared")),
         gpus=_devices(d.get("gpus")),
         gpus_out=_cards_out(d.get("gpus_out")),
@@ -140,10 +142,10 @@ def _facts(d: Mapping[str, Any]) -> HostFacts:
         containment=clean_text(d.get("containment", "subreaper"), 16),
         containment_text=clean_text(d.get("containment_text", ""), 300),
         memory_limits=d.get("memory_limits") is True,
-        pid_namespace=_answer(d.get("pid_namespace")),
+        pid_namespace=boolean(d.get("pid_namespace")),
         pid_namespace_why=clean_text(d.get("pid_namespace_why") or "", 300),
-        kill_user_processes=_answer(logout.get("kill_user_processes")),
-        linger=_answer(logout.get("linger")),
+        kill_user_processes=boolean(logout.get("kill_user_processes")),
+        linger=boolean(logout.get("linger")),
         nofile=_count(d.get("nofile")),
         inotify=d.get("inotify") is True,
         max_sessions=_count(sshd.get("max_sessions")) or None,
@@ -164,7 +166,7 @@ def _mounts(value: object) -> tuple[Mount, ...] | None:
             root=clean_text(one.get("root") or "/", 500),
             device=clean_text(one.get("device") or "", 40),
         )
-        for one in map(_mapping, value[:MAX_MOUNTS])
+        for one in mappings(value, MAX_MOUNTS)
         if str(one.get("path", "")).startswith("/")
     )
 
@@ -182,7 +184,7 @@ def _disk(d: Mapping[str, Any]) -> Disk:
 
 
 def _devices(found: object) -> tuple[Device, ...]:
-    rows = [_mapping(g) for g in found[:MAX_GPUS]] if isinstance(found, list) else []
+    rows = mappings(found, MAX_GPUS)
     devices = {
         uuid: Device(
             _count(g.get("index")), uuid, clean_text(g.get("model", ""), 100), _count(g.get("memory_mb"))
@@ -194,7 +196,7 @@ def _devices(found: object) -> tuple[Device, ...]:
 
 
 def _cards_out(found: object) -> tuple[UnusableCard, ...]:
-    rows = [_mapping(g) for g in found[:MAX_GPUS]] if isinstance(found, list) else []
+    rows = mappings(found, MAX_GPUS)
     return tuple(
         UnusableCard(
             index=None if g.get("index") is None else _count(g["index"]),
@@ -207,12 +209,8 @@ def _cards_out(found: object) -> tuple[UnusableCard, ...]:
 
 
 def _runtimes(found: object) -> tuple[str, ...]:
-    rows = [_mapping(r) for r in found[:20]] if isinstance(found, list) else []
+    rows = mappings(found, MAX_RUNTIMES)
     return tuple(clean_text(f"{r.get('name', '')} {r.get('version', '')}", 80) for r in rows)
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _count(value: object) -> int:
@@ -223,7 +221,3 @@ def _count(value: object) -> int:
 def _number(value: object) -> float:
     good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e11
     return float(value) if good else 0.0  # type: ignore[arg-type]
-
-
-def _answer(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None

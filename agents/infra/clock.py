@@ -1,4 +1,4 @@
-"""A time that goes on."""
+"""The clock that code is given instead of a fixed time."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from django.utils import timezone
 
 
 class Clock:
-    """The wall's, or one that goes on from the time that was given.
+    """The wall clock, or a clock that starts at the given time and goes on from there.
 
-    Whoever reads, decides and writes is handed a clock and no time: on the way it may wait for a lock, ask again after
-    an error, or be made to stand still, and what it decides must not be dated before what it followed from.
+    Code that reads, decides and writes is given a clock and not a time. On the way it may wait for a lock, try again
+    after an error, or be suspended; what it decides must not be dated before the events that led to the decision.
     """
 
     def __init__(self, now: datetime | None = None) -> None:
-        self._began_at = now
-        self._began = time.monotonic()
+        self._start = now
+        self._start_monotonic = time.monotonic()
 
     def now(self) -> datetime:
-        if self._began_at is None:
+        if self._start is None:
             return timezone.now()
-        return self._began_at + timedelta(seconds=time.monotonic() - self._began)
+        return self._start + timedelta(seconds=time.monotonic() - self._start_monotonic)

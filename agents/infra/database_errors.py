@@ -1,8 +1,8 @@
-"""How a database that is away shows itself: the same request may succeed later, and nothing is wrong with it."""
+"""The errors that mean that the database is unavailable. The request is not at fault: it may succeed later."""
 
 from __future__ import annotations
 
 from django.db import InterfaceError, InternalError, OperationalError
 
-# The last one is a connection that the server gave up for dead in the middle of a transaction.
+# InternalError: the server gave the connection up in the middle of a transaction.
 DATABASE_UNAVAILABLE = (OperationalError, InterfaceError, InternalError)

@@ -1,10 +1,12 @@
-"""Named places on the console side where a test may kill or freeze the process that comes by.
+"""Named points in the console's code at which a test kills or suspends the process that reaches them.
 
-Nothing happens unless TRAINYARD_FAILPOINT names one: `name` (SIGKILL), `name:stop` (SIGSTOP), or a directory in which a
-file `name` with the content `kill` or `stop` arms a point while the process runs. Such a file is removed before it
-fires, so that whoever takes over comes through. The runner has the same of its own: it imports nothing of ours.
+Nothing happens unless TRAINYARD_FAILPOINT is set: to `name` (SIGKILL at that point), to `name:stop` (SIGSTOP), or to a
+directory, where a file called `name` with the content `kill` or `stop` arms that point in a running process. The file
+is removed before the signal is sent, so that the process that takes over passes the point. The runner has failpoints of
+its own, because it imports nothing from here.
 
-With TRAINYARD_TRACE=FILE each point that somebody comes by is a line in that file: where the time of a job goes.
+With TRAINYARD_TRACE=FILE a process appends a line to that file at each point that it reaches: this shows where the time
+between two points goes.
 """
 
 from __future__ import annotations
@@ -14,47 +16,48 @@ import signal
 import time
 from pathlib import Path
 
-# What the console says to a runner, and what it hears: each has a point before and after.
+# The kinds of frames that the console sends to a runner and receives from it. Each sent frame has a point before it and
+# one after it.
 SENT = ("hello", "start", "stop", "pull", "ack", "forget", "watch", "evict", "ping")
 RECEIVED = (
     *("hello", "inventory", "fact", "log", "gap", "log_end", "forgotten"),
     *("gpus", "evicted", "sample", "pong", "error"),
 )
 NAMES = (
-    "submit.before",  # the job's rows are written, not committed
+    "submit.before",  # the rows of a request are written, not committed
     "submit.after",
     "cancel.before",
     "schedule.before",  # runs are reserved, not committed
     "schedule.after",
-    "lease.taken",  # ours in the database, nobody dialled yet
-    "link.dialled",  # logged in, no runner started
-    "install.before",  # the runner is not there yet
+    "lease.taken",  # the lease is ours in the database, the host is not dialled yet
+    "link.dialled",  # logged in, the runner is not started
+    "install.before",  # the runner is not on the host yet
     "install.after",
     "orders.read",  # about to send starts and stops
     *(f"send.{kind}.{when}" for kind in SENT for when in ("before", "after")),
     *(f"receive.{kind}" for kind in RECEIVED),
-    "take.before",  # the host told something, nothing is stored
-    "take.after",  # stored, not acknowledged, nobody told
+    "take.before",  # the host reported something, nothing is stored
+    "take.after",  # stored; not acknowledged, no hint sent
     "store.before",  # facts are written, not committed
     "store.after",
     "log.before",  # log bytes are written, not committed
     "log.after",
     "advance.before",  # decided and written, not committed
-    "advance.after",  # committed, nobody told
-    "release.before",  # the host proved the run clean, its claim still stands
+    "advance.after",  # committed, no hint sent
+    "release.before",  # the host proved the run closed, its claims are not released
     "release.after",
-    "roll.written",  # a segment's file is there, its row is not
+    "roll.written",  # the file of a segment exists, its row does not
     "roll.after",
 )
 
 
-# Opened at once, or never: appending is atomic between processes.
+# Opened at import or never. Processes share the file: each appends whole lines atomically.
 _TRACE = os.environ.get("TRAINYARD_TRACE", "")
 _trace = os.open(_TRACE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600) if _TRACE else -1
 
 
 def trace(name: str) -> None:
-    """A line of the machine's monotonic clock, this process, and where it is."""
+    """Append the monotonic time, the process id and the name of the point to the trace."""
     if _trace >= 0:
         os.write(_trace, f"{time.monotonic():.6f} {os.getpid()} {name}\n".encode())
 
@@ -65,20 +68,20 @@ def failpoint(name: str) -> None:
     if not armed:
         return
     assert name in NAMES, name
-    act = _file_says(Path(armed) / name) if "/" in armed else _variable_says(armed, name)
-    if act:
-        os.kill(os.getpid(), signal.SIGSTOP if act == "stop" else signal.SIGKILL)
+    action = _action_in_file(Path(armed) / name) if "/" in armed else _action_in_variable(armed, name)
+    if action:
+        os.kill(os.getpid(), signal.SIGSTOP if action == "stop" else signal.SIGKILL)
 
 
-def _file_says(path: Path) -> str:
+def _action_in_file(path: Path) -> str:
     try:
-        act = path.read_text().strip() or "kill"
+        action = path.read_text().strip() or "kill"
         path.unlink()
     except OSError:
         return ""
-    return act
+    return action
 
 
-def _variable_says(armed: str, name: str) -> str:
-    wanted, _, act = armed.partition(":")
-    return (act or "kill") if wanted == name else ""
+def _action_in_variable(armed: str, name: str) -> str:
+    armed_name, _, action = armed.partition(":")
+    return (action or "kill") if armed_name == name else ""

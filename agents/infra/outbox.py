@@ -1,7 +1,7 @@
-"""One thread of a process that tells others something, so that whoever has news never waits for a broker.
+"""An outbox in memory: one thread of the process sends, so that the code that has something to send never waits.
 
-What gathers while it speaks is joined. Nothing is kept for long: what is told here are hints and doorbells, which may
-be lost.
+What is posted while the thread sends is joined into the next batch. Nothing is stored: hints and wake-ups are sent this
+way, and both may be lost.
 """
 
 from __future__ import annotations
@@ -12,44 +12,45 @@ import threading
 from collections.abc import Callable, Collection, Hashable
 from typing import Generic, TypeVar
 
-Address = TypeVar("Address", bound=Hashable)
-Message = TypeVar("Message", bound=Hashable)
+Key = TypeVar("Key", bound=Hashable)
+Item = TypeVar("Item", bound=Hashable)
 
-# Longer than a client of Redis waits for an answer.
+# Longer than the timeout of the Redis client.
 FLUSH_AT_EXIT_S = 6.0
 
 
-class Outbox(Generic[Address, Message]):
-    """`teller` is called once, in the outbox's own thread; what it returns gets all that has gathered, and must not
-    raise."""
+class Outbox(Generic[Key, Item]):
+    """Sends, from a thread of its own, the items that were posted under each key.
 
-    def __init__(
-        self, name: str, teller: Callable[[], Callable[[dict[Address, set[Message]]], None]]
-    ) -> None:
-        self._name, self._teller = name, teller
-        self._waiting: dict[Address, set[Message]] = {}
+    `make_sender` is called once, in that thread. The sender that it returns is called with each batch; it must not
+    raise.
+    """
+
+    def __init__(self, name: str, make_sender: Callable[[], Callable[[dict[Key, set[Item]]], None]]) -> None:
+        self._name, self._make_sender = name, make_sender
+        self._waiting: dict[Key, set[Item]] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._ending = False
-        # A forked child has no threads of its parent, and maybe a lock that one of them held.
-        os.register_at_fork(after_in_child=self._begin)
+        # A forked child has none of the parent's threads, but may have a lock that one of them held.
+        os.register_at_fork(after_in_child=self._reset)
         atexit.register(self.finish)
 
-    def post(self, address: Address, words: Collection[Message] = ()) -> None:
-        """Never waits, never raises."""
+    def post(self, key: Key, items: Collection[Item] = ()) -> None:
+        """Leave items to be sent. Never waits and never raises."""
         with self._changed:
-            self._waiting.setdefault(address, set()).update(words)
+            self._waiting.setdefault(key, set()).update(items)
             if self._thread is None:
-                # A daemon: no exit of a process waits for it longer than `finish` does.
+                # A daemon thread: the exit of the process waits for it no longer than `finish` does.
                 self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
                 self._thread.start()
             self._changed.notify()
 
     def finish(self) -> None:
-        """The last words are said before the process ends.
+        """Send what is left before the process ends, within FLUSH_AT_EXIT_S.
 
-        A thread that is cut off in the middle of one may hold a lock of its client, and the interpreter's end would
-        wait for that for ever.
+        A thread that is stopped in the middle of sending may hold a lock of its client, and the interpreter would wait
+        for that lock for ever as it ends.
         """
         with self._changed:
             thread, self._ending = self._thread, True
@@ -57,13 +58,13 @@ class Outbox(Generic[Address, Message]):
         if thread is not None:
             thread.join(FLUSH_AT_EXIT_S)
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._waiting = {}
         self._changed = threading.Condition()
         self._thread = None
 
     def _work(self) -> None:
-        tell = self._teller()
+        send = self._make_sender()
         while True:
             with self._changed:
                 while not self._waiting:
@@ -71,4 +72,4 @@ class Outbox(Generic[Address, Message]):
                         return
                     self._changed.wait()
                 batch, self._waiting = self._waiting, {}
-            tell(batch)
+            send(batch)

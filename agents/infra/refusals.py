@@ -1,10 +1,13 @@
-"""How a service says no. The doors translate these; each message is a sentence for the person who asked."""
+"""The exceptions by which a service refuses a request. Pages, API and commands translate them into answers.
+
+Each message is a sentence for the person who asked.
+"""
 
 from __future__ import annotations
 
 
 class Refused(Exception):
-    """This cannot be done as things are. `field` names what it is about, `message` says why and what would help."""
+    """The request cannot be done as things are. `field` names its subject; `message` says why, and what would help."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
@@ -12,15 +15,15 @@ class Refused(Exception):
 
 
 class Conflict(Refused):
-    """The same name was given to something else before."""
+    """The name already belongs to something else."""
 
 
 class Exhausted(Refused):
-    """There are too many of these already; it is possible again when there are fewer."""
+    """There are too many of these already. The request is possible again when there are fewer."""
 
 
 class Unavailable(Exception):
-    """Not now; the same request may succeed later."""
+    """The request cannot be done now. The same request may succeed later."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

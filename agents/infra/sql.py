@@ -1,8 +1,8 @@
-"""Queries that are asked at every turn, spelt out as SQL once.
+"""Prepared statements: queries that run very often, compiled to SQL once.
 
-Nine tenths of what a small query costs through the ORM is to spell it out, and half of what it costs PostgreSQL is to
-plan it. Here the ORM spells it out once for all, PostgreSQL keeps the plan, and what differs from time to time is
-`Given` by name. What is asked is still written in the ORM's words, so that the models stay the one truth about tables.
+Nine tenths of the cost of a small query through the ORM is compiling it, and half of its cost in PostgreSQL is planning
+it. Here the ORM compiles a query once for all, PostgreSQL keeps the plan, and each value that differs from call to call
+is a named `Parameter`. The query is still written with the ORM, so that the models stay the one truth about the tables.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Converter = Callable[[Any, Any, Any], Any]
 
 
 class Parameter(Expression):
-    """A value that is given when the query is asked. `column`: where it is written to."""
+    """A value that is given by name when the statement runs. `column` is the column that it is written to, if any."""
 
     def __init__(self, name: str, column: Field[Any, Any] | None = None) -> None:
         super().__init__(output_field=column)
@@ -36,8 +36,8 @@ class Parameter(Expression):
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
         return "%s", [self]
 
-    def of(self, values: dict[str, Any]) -> Any:
-        """As the database's driver wants it."""
+    def value_for_driver(self, values: dict[str, Any]) -> Any:
+        """This parameter's value among those given, in the form that the database's driver takes."""
         value = values[self.name]
         if self.column is not None:
             return self.column.get_db_prep_save(value, connection)
@@ -51,76 +51,78 @@ class Parameter(Expression):
 @ForeignObject.register_lookup
 @Field.register_lookup
 class AmongParameter(Lookup):
-    """`pk__among=Given("ids")`: like `in`, but one statement whatever the number of values."""
+    """`pk__among=Parameter("ids")`: like `in`, but the statement is the same whatever the number of values."""
 
     lookup_name = "among"
 
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
-        left, of_left = self.process_lhs(compiler, connection)
-        right, of_right = self.process_rhs(compiler, connection)
-        one_of = (
+        left, left_parameters = self.process_lhs(compiler, connection)
+        right, right_parameters = self.process_rhs(compiler, connection)
+        condition = (
             f"= ANY {right}"
             if connection.vendor == "postgresql"
             else f"IN (SELECT value FROM json_each{right})"
         )
-        return f"{left} {one_of}", [*of_left, *of_right]
+        return f"{left} {condition}", [*left_parameters, *right_parameters]
 
 
 class _PreparedCursor(psycopg.Cursor[Any]):
-    """The driver's own. Django's writes the values into the text, which then cannot be prepared."""
+    """The driver's own cursor. Django's writes the values into the SQL text, which then cannot be prepared."""
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
         return super().execute(query, params, **{**options, "prepare": True})
 
 
-def _prepared() -> Any:
+def _prepared_cursor() -> Any:
     connection.ensure_connection()
     with connection.wrap_database_errors:
         return connection._prepare_cursor(_PreparedCursor(connection.connection))  # type: ignore[attr-defined]
 
 
-# One thread at a time spells: the ORM's compiler is not made for two.
+# One thread at a time compiles: the ORM's compiler is not thread-safe.
 _COMPILE_LOCK = threading.RLock()
-_ALL: WeakSet[_PreparedStatement] = WeakSet()
+_STATEMENTS: WeakSet[_PreparedStatement] = WeakSet()
 
 
 def prepare_all() -> None:
-    """All that this process has, before anybody asks: a scheduler's first pass would else spell for 50 ms."""
-    for statement in list(_ALL):
-        with transaction.atomic():  # one that locks rows is spelt nowhere else
-            statement.spell()
+    """Compile every statement of this process now. Otherwise the first scheduling pass would compile for 50 ms."""
+    for statement in list(_STATEMENTS):
+        with transaction.atomic():  # a statement that locks rows compiles only in a transaction
+            statement.compile()
 
 
 class _PreparedStatement:
-    """`make` gives the query; it is called once, when the query is first asked."""
+    """`make` returns the query. It is called once, when the statement first runs."""
 
     def __init__(self, make: Callable[[], QuerySet[Any, Any]]) -> None:
         self._make = make
-        _ALL.add(self)
+        _STATEMENTS.add(self)
 
-    def spell(self) -> None:
-        self._spelt  # noqa: B018  once
+    def compile(self) -> None:
+        self._compiled  # noqa: B018  a cached property
 
     @cached_property
     def _compiler(self) -> Any:
         return self._make().query.get_compiler(DEFAULT_DB_ALIAS)
 
     @cached_property
-    def _spelt(self) -> tuple[str, Sequence[Any]]:
+    def _compiled(self) -> tuple[str, Sequence[Any]]:
         with _COMPILE_LOCK:
             return self._compiler.as_sql()  # type: ignore[no-any-return]
 
     def _run(self, values: dict[str, Any]) -> Any:
-        """The cursor, with the answer."""
-        sql, parameters = self._spelt
-        bound = [each.of(values) if isinstance(each, Parameter) else each for each in parameters]
-        cursor = _prepared() if connection.vendor == "postgresql" else connection.cursor()
+        """Run the statement; returns the cursor with the result."""
+        sql, parameters = self._compiled
+        bound = [
+            each.value_for_driver(values) if isinstance(each, Parameter) else each for each in parameters
+        ]
+        cursor = _prepared_cursor() if connection.vendor == "postgresql" else connection.cursor()
         cursor.execute(sql, bound)
         return cursor
 
 
 class SelectStatement(_PreparedStatement):
-    """`read(host=1)` answers with the rows of a `values_list`."""
+    """`read(host=1)` returns the rows of a `values_list`."""
 
     def __call__(self, **values: Any) -> list[Row]:
         with self._run(values) as cursor:
@@ -132,22 +134,25 @@ class SelectStatement(_PreparedStatement):
 
     @cached_property
     def _converters(self) -> list[tuple[int, list[Converter], Any]]:
-        """What makes Python's values of the database's, by place."""
-        self._spelt  # noqa: B018  selects
+        """What turns the database's values into Python's, by position in the row."""
+        self._compiled  # noqa: B018  sets the columns that are selected
         found = self._compiler.get_converters([column for column, *_ in self._compiler.select])
-        return [(place, converters, column) for place, (converters, column) in found.items()]
+        return [(position, converters, column) for position, (converters, column) in found.items()]
 
     def _converted(self, row: Row) -> Row:
         values = list(row)
-        for place, converters, column in self._converters:
+        for position, converters, column in self._converters:
             for convert in converters:
-                values[place] = convert(values[place], column, connection)
+                values[position] = convert(values[position], column, connection)
         return tuple(values)
 
 
 class UpdateStatement(_PreparedStatement):
-    """`change(pk=1, phase="closed")` updates, and answers with how many rows. `columns` get what is given by their
-    name; `values` are constants, expressions, or `Given` under another name."""
+    """`update(pk=1, phase="closed")` updates rows and returns how many.
+
+    Each of `columns` gets the value that is given under its name. `values` are constants, expressions, or parameters
+    with a name of their own.
+    """
 
     def __init__(self, make: Callable[[], QuerySet[Any, Any]], *columns: str, **values: Any) -> None:
         super().__init__(make)
@@ -168,22 +173,22 @@ class UpdateStatement(_PreparedStatement):
 
 
 class UpdateStatements:
-    """A `Change` for each set of columns that are written together: `writing({"phase": "closed"}, run=1)`."""
+    """An UpdateStatement for each set of columns that are written together: `update({"phase": "closed"}, run=1)`."""
 
     def __init__(self, make: Callable[[], QuerySet[Any, Any]]) -> None:
         self._make = make
-        self._changes: dict[frozenset[str], UpdateStatement] = {}
+        self._statements: dict[frozenset[str], UpdateStatement] = {}
 
     def __call__(self, columns: Mapping[str, Any], **values: Any) -> int:
         names = frozenset(columns)
-        change = self._changes.get(names)
-        if change is None:
-            change = self._changes[names] = UpdateStatement(self._make, *sorted(names))
-        return change(**columns, **values)
+        statement = self._statements.get(names)
+        if statement is None:
+            statement = self._statements[names] = UpdateStatement(self._make, *sorted(names))
+        return statement(**columns, **values)
 
 
 class InsertStatement(Generic[M]):
-    """`insert(row)` writes a new object as `save` would, but for a key that the database gives: nobody is told it."""
+    """`insert(row)` writes a new object as `save` would, but the object does not learn the key from the database."""
 
     def __init__(self, model: type[M]) -> None:
         self._model = model
@@ -193,28 +198,32 @@ class InsertStatement(Generic[M]):
         return [each for each in self._model._meta.concrete_fields if not isinstance(each, AutoField)]
 
     @cached_property
-    def _spelt(self) -> str:
+    def _compiled(self) -> str:
         quote = connection.ops.quote_name
         names = ", ".join(quote(str(each.column)) for each in self._fields)
-        places = ", ".join(["%s"] * len(self._fields))
-        return f"INSERT INTO {quote(self._model._meta.db_table)} ({names}) VALUES ({places})"
+        placeholders = ", ".join(["%s"] * len(self._fields))
+        return f"INSERT INTO {quote(self._model._meta.db_table)} ({names}) VALUES ({placeholders})"
 
     def __call__(self, row: M) -> M:
         bound = [each.get_db_prep_save(each.pre_save(row, True), connection) for each in self._fields]
-        with _prepared() if connection.vendor == "postgresql" else connection.cursor() as cursor:
-            cursor.execute(self._spelt, bound)
+        with _prepared_cursor() if connection.vendor == "postgresql" else connection.cursor() as cursor:
+            cursor.execute(self._compiled, bound)
         row._state.adding, row._state.db = False, DEFAULT_DB_ALIAS
         return row
 
 
 class PartialModel(Generic[M]):
-    """The columns of a model but for some, and its objects made of them."""
+    """Some columns of a model, and its objects built from rows of these columns.
 
-    def __init__(self, model: type[M], but: Collection[str] = (), only: Collection[str] = ()) -> None:
-        fields = [each for each in model._meta.concrete_fields if each.name not in but]
+    The columns are `only` the named ones, or all `without` the named ones. An object fetches the others when it is
+    asked for them.
+    """
+
+    def __init__(self, model: type[M], without: Collection[str] = (), only: Collection[str] = ()) -> None:
+        fields = [each for each in model._meta.concrete_fields if each.name not in without]
         self._model = model
         self.names = [each.attname for each in fields if not only or each.name in only]
         self._known = frozenset(self.names)
 
-    def of(self, row: Collection[Any]) -> M:
+    def build(self, row: Collection[Any]) -> M:
         return self._model.from_db(DEFAULT_DB_ALIAS, self._known, row)

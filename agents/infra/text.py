@@ -1,10 +1,10 @@
-"""Words that came from elsewhere, made safe to keep in a row."""
+"""Text that came from elsewhere, made safe to store in a row."""
 
 from __future__ import annotations
 
 
 def clean_text(text: object, limit: int = 2000) -> str:
-    """Foreign text without NUL, control characters and lone surrogates; newlines and tabs stay; cut with a mark."""
+    """The text without NUL, control characters and lone surrogates; newlines and tabs stay. "…" marks a cut."""
     kept = "".join(c for c in str(text) if c in "\n\t" or (c.isprintable() and not "\ud800" <= c <= "\udfff"))
     kept = kept.strip()
     return kept if len(kept) <= limit else kept[: limit - 1] + "…"

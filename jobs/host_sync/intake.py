@@ -33,7 +33,7 @@ from jobs.logs import storage
 from jobs.models import Job, Run
 from jobs.rules.lifecycle.states import RunPhase
 
-_RUN = PartialModel(Run, but=("order", "log_proof", "stop_reason"))
+_RUN = PartialModel(Run, without=("order", "log_proof", "stop_reason"))
 _lease = SelectStatement(
     lambda: (
         Host.every.select_for_update(no_key=True)
@@ -127,7 +127,7 @@ def _write(
     lock_jobs(speaks)
     told = IntakeResult()
     store = PendingWrites(now)
-    found = [_RUN.of(row) for row in _runs(runs=mail, host=host_id)]
+    found = [_RUN.build(row) for row in _runs(runs=mail, host=host_id)]
     unknown = {run: each for run, each in mail.items() if each.facts}
     # Asked when the runs are locked, as they are while their job is deleted: what comes of its logs now is let go.
     over = [run.pk for run in found if run.phase == RunPhase.CLOSED and mail[run.pk].log]

@@ -21,7 +21,7 @@ _OPEN = HostMaintenance()
 
 def attach(host: Host, columns: Sequence[Any]) -> None:
     """Give the host its maintenance, as COLUMNS have read it: then `maintenance_of` needs no query."""
-    _RELATION.set_cached_value(host, None if columns[0] is None else _MAINTENANCE.of(columns))
+    _RELATION.set_cached_value(host, None if columns[0] is None else _MAINTENANCE.build(columns))
 
 
 def maintenance_of(host: Host) -> HostMaintenance:

@@ -30,7 +30,7 @@ from jobs.rules.spec.parse import parse_spec
 SILENT = frozenset({HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED})
 _JOB, _PROJECT, _REPLICA = PartialModel(Job), PartialModel(Project), PartialModel(Replica)
 # Without what no decision looks at; the order alone can be a megabyte.
-_RUN = PartialModel(Run, but=("order", "log_proof", "log_digest_host", "log_digest_here"))
+_RUN = PartialModel(Run, without=("order", "log_proof", "log_digest_host", "log_digest_here"))
 _HOST = PartialModel(
     Host,
     only=(
@@ -105,8 +105,8 @@ def lock(ids: Collection[int]) -> list[Rows]:
 
 
 def lock_jobs(ids: Collection[int]) -> list[Job]:
-    jobs = [_JOB.of(row) for row in _lock(ids=ids)]
-    projects = {row[0]: _PROJECT.of(row) for row in _projects(ids={job.project_id for job in jobs})}
+    jobs = [_JOB.build(row) for row in _lock(ids=ids)]
+    projects = {row[0]: _PROJECT.build(row) for row in _projects(ids={job.project_id for job in jobs})}
     for job in jobs:
         job.project = projects[job.project_id]
     return jobs
@@ -119,8 +119,8 @@ def read(jobs: Sequence[Job]) -> list[Rows]:
     runs: dict[int, list[Run]] = defaultdict(list)
     for row in _runs(jobs=by_id):
         of_run, of_host = row[: len(_RUN.names)], row[len(_RUN.names) :]
-        run = _RUN.of(of_run)
-        run.host = _HOST.of(of_host[: len(_HOST.names)])
+        run = _RUN.build(of_run)
+        run.host = _HOST.build(of_host[: len(_HOST.names)])
         host_maintenance.attach(run.host, of_host[len(_HOST.names) :])
         runs[run.job_id].append(run)
     return [Rows(job, tuple(replicas[job.pk]), tuple(runs[job.pk])) for job in jobs]
@@ -129,7 +129,7 @@ def read(jobs: Sequence[Job]) -> list[Rows]:
 def replicas_of(jobs: Collection[int]) -> dict[int, list[Replica]]:
     found: dict[int, list[Replica]] = defaultdict(list)
     for row in _replicas(jobs=jobs):
-        replica = _REPLICA.of(row)
+        replica = _REPLICA.build(row)
         found[replica.job_id].append(replica)
     return found
 

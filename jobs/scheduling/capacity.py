@@ -125,7 +125,7 @@ def resolved(named: str, locations: Iterable[str]) -> str:
 
 def locations() -> list[str]:
     """The names of those that somebody defined."""
-    return [location.name for location in map(_LOCATION.of, _locations())]
+    return [location.name for location in map(_LOCATION.build, _locations())]
 
 
 def ports() -> range:
@@ -152,7 +152,7 @@ def columns_of(
 
 def read_capacity(held: Sequence[ClaimHolder] | None = None) -> LocationCapacity:
     """`held`: what runs hold, where that was read already."""
-    locations = {row[0]: _LOCATION.of(row) for row in _locations()}
+    locations = {row[0]: _LOCATION.build(row) for row in _locations()}
     rows = [_host(row, locations) for row in _hosts()]
     up = [host for host in rows if _takes_jobs(host)]
     names = frozenset(location.name for location in locations.values())
@@ -167,7 +167,7 @@ def read_capacity(held: Sequence[ClaimHolder] | None = None) -> LocationCapacity
 
 def _host(columns: Row, locations: Mapping[int, Location]) -> Host:
     own = len(_HOST.names)
-    host = _HOST.of(columns[:own])
+    host = _HOST.build(columns[:own])
     host.location = locations[host.location_id]
     host_maintenance.attach(host, columns[own:])
     return host
@@ -245,7 +245,7 @@ def fits(view: HostView, wanted: Needs) -> bool:
 def empty_hosts(location: str) -> list[HostView]:
     """The location's hosts as far as they are known, as if nothing ran there."""
     place = Location(name=location)
-    rows = [_HOST.of(row) for row in _known(location=location)]
+    rows = [_HOST.build(row) for row in _known(location=location)]
     gpus = _gpus(rows)
     return [_view(host, place, gpus[host.pk]) for host in rows]
 

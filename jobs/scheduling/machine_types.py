@@ -52,7 +52,7 @@ class OfferedType:
 
 def of_location(named: str) -> Types:
     """The admins' own types in this location, by name. One for the location wins over one for all."""
-    rows = [_TYPE.of(row) for row in _types(location=capacity.resolved(named, capacity.locations()))]
+    rows = [_TYPE.build(row) for row in _types(location=capacity.resolved(named, capacity.locations()))]
     everywhere_first = sorted(rows, key=lambda row: row.location_id is not None)
     return {row.name: _needs(row) for row in everywhere_first}
 

@@ -24,7 +24,7 @@ def lock_pass() -> Tick:
     if not (rows := _claim()):
         serial()
         rows = _claim()
-    return _TICK.of(rows[0])
+    return _TICK.build(rows[0])
 
 
 def count_pass(tick: Tick, now: datetime) -> None:

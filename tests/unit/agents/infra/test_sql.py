@@ -1,4 +1,4 @@
-"""Statements that are spelt out once say what the ORM says, whatever is given, in whatever thread.
+"""Prepared statements do what the ORM does, with any values and in any thread.
 
 On PostgreSQL too: tests/unit/jobs/host_sync/test_fast_append.py runs this file there.
 """
@@ -38,7 +38,7 @@ def hosts():
     return Host.objects.bulk_create(rows)
 
 
-def test_what_is_given_selects_as_in_the_orm(hosts):
+def test_a_select_with_parameters_returns_what_the_orm_returns(hosts):
     columns = ("pk", "name", "status_since", "facts", "location__name", "pid_namespaces", "clock_offset_s")
     among = SelectStatement(
         lambda: (
@@ -57,7 +57,7 @@ def test_what_is_given_selects_as_in_the_orm(hosts):
     assert since.column(at=NOW + timedelta(hours=2)) == [hosts[2].pk, hosts[3].pk]
 
 
-def test_questions_and_relations_are_converted_too(hosts):
+def test_exists_and_relations_are_converted_too(hosts):
     Gpu.objects.create(host=hosts[1], uuid="GPU-1", index=0, model="m", memory_mb=1, state=GpuState.CLEANING)
     has = Exists(Gpu.objects.filter(host=OuterRef("pk")))
     asked = SelectStatement(
@@ -81,7 +81,7 @@ def test_an_insert_writes_what_save_writes(hosts):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_all_can_be_spelt_before_anybody_asks():
+def test_all_statements_can_be_compiled_before_the_first_runs():
     made = []
     read = SelectStatement(
         lambda: made.append(1) or Host.objects.select_for_update().order_by().values_list("pk")
@@ -91,9 +91,9 @@ def test_all_can_be_spelt_before_anybody_asks():
         assert made == [1] and read() == [] and made == [1]
 
 
-def test_a_change_writes_what_is_given_where_it_is_meant_and_counts(hosts):
+def test_an_update_writes_each_value_to_its_column_and_counts_the_rows(hosts):
     rename = UpdateStatement(
-        lambda: Host.objects.filter(pk__among=Parameter("ids"), cpus__gt=Parameter("least")),
+        lambda: Host.objects.filter(pk__among=Parameter("ids"), cpus__gt=Parameter("minimum")),
         "facts",
         "status_since",
         "status",
@@ -110,7 +110,7 @@ def test_a_change_writes_what_is_given_where_it_is_meant_and_counts(hosts):
     }
     for round_ in (1, 2):
         ids = [host.pk for host in hosts]
-        assert rename(ids=ids, least=1 + 10 * (round_ - 1), now=NOW, **given) == 2
+        assert rename(ids=ids, minimum=1 + 10 * (round_ - 1), now=NOW, **given) == 2
     before, changed = Host.objects.get(name="h1"), Host.objects.get(name="h3")
     assert (before.cpus, before.pid_namespaces, before.status) == (1, False, "up")
     assert (changed.cpus, changed.pid_namespaces, changed.status, changed.seen_at) == (
@@ -122,32 +122,35 @@ def test_a_change_writes_what_is_given_where_it_is_meant_and_counts(hosts):
     assert (changed.facts, changed.status_since, changed.clock_offset_s) == ({"a": [1, None]}, NOW, None)
 
 
-def test_objects_have_the_columns_that_were_asked_for_and_fetch_the_others(hosts, django_assert_num_queries):
-    some, most = PartialModel(Host, only=("id", "name", "location")), PartialModel(Host, but=("facts",))
+def test_partial_objects_have_their_columns_and_fetch_the_others(hosts, django_assert_num_queries):
+    some, nearly_all = (
+        PartialModel(Host, only=("id", "name", "location")),
+        PartialModel(Host, without=("facts",)),
+    )
     read = SelectStatement(lambda: Host.objects.filter(name=Parameter("name")).values_list(*some.names))
-    (host,) = [some.of(row) for row in read(name="h2")]
+    (host,) = [some.build(row) for row in read(name="h2")]
     with django_assert_num_queries(0):
         assert (host.pk, host.name, host.location_id) == (hosts[2].pk, "h2", hosts[2].location_id)
     with django_assert_num_queries(1):
         assert host.cpus == 2
-    assert "facts" not in most.names and {"location_id", "cpus"} < set(most.names)
+    assert "facts" not in nearly_all.names and {"location_id", "cpus"} < set(nearly_all.names)
 
 
-def test_many_threads_ask_the_same(hosts):
-    """As the dispatcher's do, each by a connection of its own. (Their rows are not committed here: they see none.)"""
+def test_many_threads_run_the_same_statement(hosts):
+    """As the dispatcher's threads do, each with its own connection. (They see no rows: nothing is committed here.)"""
     read = SelectStatement(
         lambda: Location.objects.filter(name__among=Parameter("names")).values_list("name")
     )
-    found, together = [], threading.Barrier(4)
+    found, barrier = [], threading.Barrier(4)
 
-    def ask():
+    def run():
         try:
-            together.wait(30)
+            barrier.wait(30)
             found.extend(len(read(names=["nobody", "no\"one'"])) for _ in range(20))
         finally:
             connection.close()
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
+    threads = [threading.Thread(target=run) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -155,7 +158,7 @@ def test_many_threads_ask_the_same(hosts):
     assert found == [0] * 80 and read.column(names=["default"]) == ["default"]
 
 
-def test_errors_are_djangos_and_leave_the_transaction_as_djangos_do(hosts):
+def test_errors_are_those_of_django_and_leave_the_transaction_as_django_does(hosts):
     clash = UpdateStatement(lambda: Host.objects.filter(pk=Parameter("pk")), "name")
     with pytest.raises(IntegrityError), transaction.atomic():
         clash(pk=hosts[0].pk, name="h1")
