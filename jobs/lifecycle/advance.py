@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -32,6 +32,7 @@ from jobs.models import Job, Replica, Run, Transition
 from jobs.rules.lifecycle.decide import decide
 from jobs.rules.lifecycle.plan import Plan, Stop, UnprovedRun
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase, check
+from jobs.rules.list_text import list_text
 from jobs.wake import announce, hints
 
 log = logging.getLogger(__name__)
@@ -224,7 +225,7 @@ def _apply(rows: Rows, plan: Plan, changes: Changes) -> None:
     changes.hosts |= {runs[stop.run].host_id for stop in plan.stop}
     changes.left += plan.left
     for host, names in _unproved(rows, plan).items():
-        changes.unproved[host].append(f"job {job.pk} ({some(names)})")
+        changes.unproved[host].append(f"job {job.pk} ({list_text(names)})")
     changes.transitions += job_history.of_plan(rows, plan, changes.now)
     _release(rows, plan, changes)
     if visible(plan):
@@ -346,9 +347,8 @@ def _write_left(changes: Changes) -> None:
     for left in changes.left:
         _left(run=left.run, silent_since=left.since)
     for host, jobs in sorted(changes.unproved.items()):
-        words = f"Ended without this host's proof: {some(jobs)}. What may still live here is stopped when it answers."
+        ended = list_text(jobs)
+        words = (
+            f"Ended without this host's proof: {ended}. What may still live here is stopped when it answers."
+        )
         host_history.record(host, JOB_ENDED, words, host_history.TRAINYARD, changes.now, limited=False)
-
-
-def some(names: Sequence[str]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -18,6 +18,7 @@ from jobs.rules.lifecycle.flags import flag_events
 from jobs.rules.lifecycle.history_kinds import HistoryKind
 from jobs.rules.lifecycle.plan import TRAINYARD, HistoryEvent, Plan
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState
+from jobs.rules.list_text import list_text
 from jobs.rules.scheduling.wait_reasons import OF_QUOTA, Wait
 
 WAITS_APART = timedelta(minutes=5)
@@ -80,8 +81,7 @@ def of_placement(job: Job, chairs: Sequence[Assignment], now: datetime) -> list[
         )
 
     hosts = sorted({chair.host.name for chair in chairs})
-    where = f"{', '.join(hosts[:8])}{f' and {len(hosts) - 8} more' if len(hosts) > 8 else ''}"
-    placed = f"Every replica has a place: {where}."
+    placed = f"Every replica has a place: {list_text(hosts)}."
     return [
         line(HistoryKind.PLACEMENT, history_kinds.JOB, JobState.QUEUED, JobState.PENDING, placed),
         *(

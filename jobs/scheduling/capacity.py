@@ -18,6 +18,7 @@ from jobs.models import GpuClaim
 from jobs.models.first_rows import DEFAULT
 from jobs.projects import claim_holders
 from jobs.projects.claim_holders import ClaimHolder
+from jobs.rules.list_text import more_text
 from jobs.rules.scheduling import resource_requests, topology
 from jobs.rules.scheduling.order import priority_of
 from jobs.rules.scheduling.placement import GpuView, HostView, ReplicaRequest, needs_text, never_fits
@@ -188,8 +189,8 @@ def _closed(rows: Sequence[Host]) -> dict[str, str]:
 
 
 def _some(words: Sequence[str]) -> list[str]:
-    more = len(words) - MAX_CLOSED
-    return [*words[:MAX_CLOSED], *([f"and {more} more"] if more > 0 else [])]
+    more = more_text(words, MAX_CLOSED).strip()
+    return [*words[:MAX_CLOSED], *([more] if more else [])]
 
 
 def refusal(spec: CustomJobSpec, named: str, types: Types = NO_TYPES) -> NeverFits | None:

@@ -52,13 +52,13 @@ def decide(options):
 
 
 def once(world):
-    ground, waiting = world
+    cluster, waiting = world
     accounts = {
         number: QuotaAccount(f"project p{number}", Limits({KIND: 4_000})) for number in range(PROJECTS)
     }
-    book = QuotaLedger(accounts)
+    ledger = QuotaLedger(accounts)
     begin = time.process_time()
-    decide_queue(ground, waiting, book, NOW)
+    decide_queue(cluster, waiting, ledger, NOW)
     return (time.process_time() - begin) * 1000
 
 

@@ -111,12 +111,12 @@ class Cluster:
     def __init__(self, jobs, fifo):
         self.fifo, self.now = fifo, START
         self.coming = list(reversed(jobs))
-        self.waiting, self.seated, self.ends = {}, {}, []
+        self.waiting, self.placed_jobs, self.ends = {}, {}, []
         self.used, self.busy = dict.fromkeys(range(len(PROJECTS)), 0.0), defaultdict(float)
         self.preempted, self.held, self.done = 0, 0, []
 
     def run(self, until):
-        while self.now < until and (self.coming or self.waiting or self.seated):
+        while self.now < until and (self.coming or self.waiting or self.placed_jobs):
             changed = self.arrivals() | self.endings()
             if changed:
                 self.decide()
@@ -133,7 +133,9 @@ class Cluster:
             next_ = min(until, START + (day + 1) * DAY)
             self.busy[day] += self.held * (next_ - self.now)
             for project in self.used:
-                gpus = sum(work.gpus for work, _, _ in self.seated.values() if work.asked.project == project)
+                gpus = sum(
+                    work.gpus for work, _, _ in self.placed_jobs.values() if work.asked.project == project
+                )
                 self.used[project] = decayed(self.used[project], next_ - self.now) + gpus * (next_ - self.now)
             self.now = next_
 
@@ -149,30 +151,30 @@ class Cluster:
         changed = False
         while self.ends and self.ends[0][0] <= self.now:
             _, job, began = heapq.heappop(self.ends)
-            if job in self.seated and self.seated[job][2] == began:
-                work, _, _ = self.seated.pop(job)
+            if job in self.placed_jobs and self.placed_jobs[job][2] == began:
+                work, _, _ = self.placed_jobs.pop(job)
                 self.held -= work.gpus
                 self.done.append(work)
                 changed = True
         return changed
 
     def decide(self):
-        served = self.first_come() if self.fifo else self.ours()
-        for asked, seats in served.placed:
+        decision = self.first_come() if self.fifo else self.ours()
+        for asked, placements in decision.placed:
             work = self.waiting.pop(asked.job)
             if work.waited is None:
                 work.waited = self.now - work.came
-            self.seated[asked.job] = (work, seats, self.now)
+            self.placed_jobs[asked.job] = (work, placements, self.now)
             self.held += work.gpus
             heapq.heappush(self.ends, (self.now + work.left, asked.job, self.now))
-        for one in served.preempted:
+        for one in decision.preempted:
             self.stop(one.job)
-        if served.more or served.preempted:
+        if decision.more or decision.preempted:
             self.decide()
 
     def stop(self, job):
         """It begins again at its last checkpoint. (Its grace is left out: a minute.)"""
-        work, _, began = self.seated.pop(job)
+        work, _, began = self.placed_jobs.pop(job)
         ran = self.now - began
         work.left -= ran // CHECKPOINT_S * CHECKPOINT_S
         self.held -= work.gpus
@@ -181,11 +183,11 @@ class Cluster:
 
     def views(self):
         gpus, cpus, ports = defaultdict(set), defaultdict(float), defaultdict(set)
-        for _, seats, _ in self.seated.values():
-            for seat in seats:
-                gpus[seat.host_id].update(seat.gpus)
-                cpus[seat.host_id] += 8.0 * len(seat.gpus)
-                ports[seat.host_id].add(seat.port)
+        for _, placements, _ in self.placed_jobs.values():
+            for placement in placements:
+                gpus[placement.host_id].update(placement.gpus)
+                cpus[placement.host_id] += 8.0 * len(placement.gpus)
+                ports[placement.host_id].add(placement.port)
         return [
             replace(
                 host,
@@ -202,30 +204,31 @@ class Cluster:
                 work.asked.job,
                 began + work.asked.timeout_s + AFTER_TIMEOUT_S,
                 tuple(
-                    HostClaim(seat.host_id, 8.0 * len(seat.gpus), 0, KIND, len(seat.gpus)) for seat in seats
+                    HostClaim(placement.host_id, 8.0 * len(placement.gpus), 0, KIND, len(placement.gpus))
+                    for placement in placements
                 ),
                 work.asked.spot,
                 began,
             )
-            for work, seats, began in self.seated.values()
+            for work, placements, began in self.placed_jobs.values()
         ]
         shares = {project: Share(1.0, amount) for project, amount in self.used.items()}
         held = defaultdict(float)
-        for work, _, _ in self.seated.values():
+        for work, _, _ in self.placed_jobs.values():
             held[work.asked.project] += work.gpus
-        ground = ClusterView(self.views(), PORTS, running, shares, held, GRACE_S)
-        return decide_queue(ground, [work.asked for work in self.waiting.values()], QuotaLedger(), self.now)
+        cluster = ClusterView(self.views(), PORTS, running, shares, held, GRACE_S)
+        return decide_queue(cluster, [work.asked for work in self.waiting.values()], QuotaLedger(), self.now)
 
     def first_come(self):
         """The oldest first; nobody passes anybody."""
-        served, placer = QueueDecision(), Placer(self.views(), PORTS)
+        decision, placer = QueueDecision(), Placer(self.views(), PORTS)
         for job in sorted(self.waiting):
             asked = self.waiting[job].asked
-            seats = placer.find(asked.read.gang, "lab", job, float("inf"), False)
-            if seats is None:
+            placements = placer.find(asked.read.gang, "lab", job, float("inf"), False)
+            if placements is None:
                 break
-            served.placed.append((asked, seats))
-        return served
+            decision.placed.append((asked, placements))
+        return decision
 
 
 FLEET = [

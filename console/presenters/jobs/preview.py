@@ -12,6 +12,7 @@ from django.utils import timezone
 from agents.models import Gpu, HostStatus
 from jobs.models import GpuClaim, Project
 from jobs.projects import quotas
+from jobs.rules.list_text import list_text
 from jobs.rules.scheduling.placement import HostView, NoCapacity, Placer, needs_text
 from jobs.rules.scheduling.quota import gpus_of
 from jobs.rules.spec.advice import Advice
@@ -84,8 +85,9 @@ def _start(spec: CustomJobSpec, location: str, types: Types) -> Preview:
             here.why(placed.text, location) if here.in_service else capacity.NO_HOST,
         )
     names = sorted({here.hosts[seat.host_id].name for seat in placed})
-    more = f" and {len(names) - SHOWN_HOSTS} more" if len(names) > SHOWN_HOSTS else ""
-    where = f"{len(placed)} {'replica' if len(placed) == 1 else 'replicas'} on {', '.join(names[:SHOWN_HOSTS])}{more}."
+    where = (
+        f"{len(placed)} {'replica' if len(placed) == 1 else 'replicas'} on {list_text(names, SHOWN_HOSTS)}."
+    )
     return Preview("good", "tick", "It could start now.", f"{where} Jobs that wait already go first.")
 
 

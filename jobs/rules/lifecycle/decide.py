@@ -43,15 +43,15 @@ def decide(view: JobView, now: datetime, grace_s: float, leave_grace_s: float | 
         return _beside_a_terminal_job(case, grace_s)
     new = verdict(case)
     outcome = new.outcome if new else view.outcome
-    course = _PlanBuilder(case, grace_s, outcome)
-    leaves = case.seats if outcome is None else view.preempted and outcome.state == JobState.QUEUED
+    builder = _PlanBuilder(case, grace_s, outcome)
+    leaves = case.held_runs if outcome is None else view.preempted and outcome.state == JobState.QUEUED
     if leaves and leave_grace_s is not None:
-        course.grace_s = leave_grace_s
+        builder.grace_s = leave_grace_s
     if outcome is None:
-        _go_on(course)
+        _go_on(builder)
     else:
-        _end(course, outcome, new)
-    return _plan(course, new)
+        _end(builder, outcome, new)
+    return _plan(builder, new)
 
 
 def timeout_left_s(spec: CustomJobSpec, started_at: datetime | None, now: datetime) -> float:
@@ -117,132 +117,132 @@ class _PlanBuilder:
 # -- the job goes on -------------------------------------------------------------------------------------------------
 
 
-def _go_on(course: _PlanBuilder) -> None:
-    case, view = course.case, course.view
+def _go_on(builder: _PlanBuilder) -> None:
+    case, view = builder.case, builder.view
     if view.state == JobState.PENDING and all(case.up(replica) for replica in view.replicas):
-        course.move(JobState.RUNNING, HistoryKind.STATE, _all_up(view))
-    for seat in case.idle_seats:
-        course.stops[seat.id] = Stop(seat.id, 0.0, f"{seat.replica} is done, and need not move any more.")
+        builder.move(JobState.RUNNING, HistoryKind.STATE, _all_up(view))
+    for held in case.unneeded_held_runs:
+        builder.stops[held.id] = Stop(held.id, 0.0, f"{held.replica} is done, and need not move any more.")
     lost = list(case.lost())
-    if case.seats:
-        _move(course)
+    if case.held_runs:
+        _move(builder)
     elif any(run.gone for _, run in lost):
         pass  # nothing comes back there: the scheduler finds places elsewhere, or sends the job back to the queue
     elif retry.restarts_together(view.spec) and any(
         case.ends[replica.name] == EndClass.NOT_PERMANENT for replica, _ in lost
     ):
-        _restart_together(course, lost)
+        _restart_together(builder, lost)
     else:
         for replica, run in lost:
             if run.phase != RunPhase.CLOSED:
                 continue
             if case.ends[replica.name] == EndClass.STOPPED:
                 why = f"{replica.name} was stopped for a move that is not needed any more; started again."
-                course.restarts[replica.name] = Restart(replica.name, run.id, why, counts=False)
+                builder.restarts[replica.name] = Restart(replica.name, run.id, why, counts=False)
             else:
-                _restart(course, replica, run, f"{replica.name} {retry.how_it_ended(run)}")
+                _restart(builder, replica, run, f"{replica.name} {retry.how_it_ended(run)}")
 
 
-def _move(course: _PlanBuilder) -> None:
+def _move(builder: _PlanBuilder) -> None:
     """Replicas have places elsewhere. All are stopped, and when all are closed all start with the new addresses.
 
     There is no network of its own around a job: a replica on another host has another address, and its peers learn
     that from the CLUSTER_SPEC that they are started with.
     """
-    case = course.case
+    case = builder.case
     why = moves(case)
-    course.stop_open(f"{why}; the job goes on when all are stopped.")
+    builder.stop_open(f"{why}; the job goes on when all are stopped.")
     going = [
-        replica.name for replica in course.view.replicas if case.ends.get(replica.name) not in retry.WELL
+        replica.name for replica in builder.view.replicas if case.ends.get(replica.name) not in retry.WELL
     ]
     if any(case.latest[name].phase != RunPhase.CLOSED for name in going):
         return
     for name in going:
-        run, seat = case.latest[name], case.seats.get(name)
-        if seat is None:
+        run, held = case.latest[name], case.held_runs.get(name)
+        if held is None:
             cause = f"Restarted with the new addresses of its peers, which counts against nothing: {why}."
-            course.restarts[name] = Restart(name, run.id, cause, counts=False)
+            builder.restarts[name] = Restart(name, run.id, cause, counts=False)
         else:
-            cause = f"{name} moves from {run.host} to {seat.host}: {seat.held_why}."
-            course.restarts[name] = StartHeldRun(name, seat.id, run.id, cause, counts=run.gone)
+            cause = f"{name} moves from {run.host} to {held.host}: {held.held_why}."
+            builder.restarts[name] = StartHeldRun(name, held.id, run.id, cause, counts=run.gone)
 
 
 def _all_up(view: JobView) -> str:
     return "The replica is up." if len(view.replicas) == 1 else f"All {len(view.replicas)} replicas are up."
 
 
-def _restart(course: _PlanBuilder, replica: ReplicaView, run: RunView, why: str) -> None:
+def _restart(builder: _PlanBuilder, replica: ReplicaView, run: RunView, why: str) -> None:
     cause = f"{why}; restart {replica.restarts + 1} of {retry.MAX_RESTARTS}."
-    course.restarts[replica.name] = Restart(replica.name, run.id, cause)
+    builder.restarts[replica.name] = Restart(replica.name, run.id, cause)
 
 
-def _restart_together(course: _PlanBuilder, lost: list[tuple[ReplicaView, RunView]]) -> None:
+def _restart_together(builder: _PlanBuilder, lost: list[tuple[ReplicaView, RunView]]) -> None:
     """One replica was lost and the job wants all restarted: stop the others, and start all when all are closed."""
-    case = course.case
+    case = builder.case
     causes = [(replica, run) for replica, run in lost if case.ends[replica.name] == EndClass.NOT_PERMANENT]
     replica, run = (causes or lost)[0]
     why = f"{replica.name} {retry.how_it_ended(run)}"
-    course.together_with = replica.name
-    course.stop_open(f"{why}; all replicas are restarted together.")
+    builder.together_with = replica.name
+    builder.stop_open(f"{why}; all replicas are restarted together.")
     if all(run.phase == RunPhase.CLOSED for run in case.latest.values()):
-        for each in course.view.replicas:
-            _restart(course, each, case.latest[each.name], f"All replicas are restarted together: {why}")
+        for each in builder.view.replicas:
+            _restart(builder, each, case.latest[each.name], f"All replicas are restarted together: {why}")
 
 
 # -- the job ends, or begins again -----------------------------------------------------------------------------------
 
 
-def _end(course: _PlanBuilder, outcome: Outcome, new: Verdict | None) -> None:
-    view = course.view
-    cause = new.cause if new else _cause(course, outcome)
+def _end(builder: _PlanBuilder, outcome: Outcome, new: Verdict | None) -> None:
+    view = builder.view
+    cause = new.cause if new else _cause(builder, outcome)
     if (
         new
         and view.state == JobState.PENDING
-        and all(course.case.was_up(replica) for replica in view.replicas)
+        and all(builder.case.was_up(replica) for replica in view.replicas)
     ):
         # It was over before anybody looked; it has run all the same.
-        course.move(JobState.RUNNING, HistoryKind.STATE, _all_up(view))
-    course.stop_open(cause)
+        builder.move(JobState.RUNNING, HistoryKind.STATE, _all_up(view))
+    builder.stop_open(cause)
     if outcome.state == JobState.QUEUED:
         # Silence proves nothing: beside a run that may live, no other attempt begins. Its other places are free again.
-        if not course.case.open:
+        if not builder.case.open:
             again = HistoryKind.PREEMPT if view.preempted else HistoryKind.RETRY
-            course.move(JobState.QUEUED, again, cause)
-            course.next_attempt = True
+            builder.move(JobState.QUEUED, again, cause)
+            builder.next_attempt = True
         return
     left = tuple(
         UnprovedRun(run.id, run.unreachable_since)
-        for run in course.case.open
+        for run in builder.case.open
         if run.unreachable_since is not None
     )
-    if len(left) == len(course.case.open):
-        course.left = left
+    if len(left) == len(builder.case.open):
+        builder.left = left
         kind = HistoryKind.CANCEL if outcome.state == JobState.CANCELLED else HistoryKind.STATE
-        course.move(outcome.state, kind, _beside(course, cause), _actor(view, outcome))
-    elif outcome.state == JobState.CANCELLED and course.state != JobState.CANCELLING:
-        course.move(JobState.CANCELLING, HistoryKind.CANCEL, cause, _actor(view, outcome))
+        builder.move(outcome.state, kind, _beside(builder, cause), _actor(view, outcome))
+    elif outcome.state == JobState.CANCELLED and builder.state != JobState.CANCELLING:
+        builder.move(JobState.CANCELLING, HistoryKind.CANCEL, cause, _actor(view, outcome))
 
 
-def _beside(course: _PlanBuilder, cause: str) -> str:
+def _beside(builder: _PlanBuilder, cause: str) -> str:
     """The cause of an end, and what could not be proved over: it is named, so that nobody takes silence for peace."""
-    if not course.left:
+    if not builder.left:
         return cause
-    silent = unreachable(course.case)
+    silent = unreachable(builder.case)
     return f"{cause.removesuffix('.')}. {silent} What may still live there is stopped as soon as its host answers."
 
 
-def _cause(course: _PlanBuilder, outcome: Outcome) -> str:
+def _cause(builder: _PlanBuilder, outcome: Outcome) -> str:
     """Why it ended, told again when the end is reached. What hosts said goes along with a text that says little."""
     if outcome.state == JobState.SUCCEEDED:
-        rest = "all that could be reached" if course.case.open else "every other replica"
+        rest = "all that could be reached" if builder.case.open else "every other replica"
         return f"The primary exited with status 0, and {rest} is stopped."
-    if outcome == retry.cancelled(course.view.cancel_reason):
+    if outcome == retry.cancelled(builder.view.cancel_reason):
         return (
-            f"Cancelled, and {'all that could be reached' if course.case.open else 'everything'} is stopped."
+            f"Cancelled, and {'all that could be reached' if builder.case.open else 'everything'} is stopped."
         )
-    words = [f"{run.replica} {retry.how_it_ended(run)}" for run, _ in course.case.ended(EndClass.INTERNAL)]
+    words = [f"{run.replica} {retry.how_it_ended(run)}" for run, _ in builder.case.ended(EndClass.INTERNAL)]
     if outcome == retry.internal_error() and not words:
-        waited = (run for run in course.case.latest.values() if run.started_at is None)
+        waited = (run for run in builder.case.latest.values() if run.started_at is None)
         words = [f"{run.host} did not start {run.replica}" for run in waited]
     return f"{outcome.message} ({'; '.join(words[:8])})" if words else outcome.message
 
@@ -254,79 +254,79 @@ def _actor(view: JobView, outcome: Outcome) -> str:
 
 def _beside_a_terminal_job(case: JobCase, grace_s: float) -> Plan:
     """The job's row never changes again. Runs on hosts that did not answer may still close, beside it."""
-    course = _PlanBuilder(case, grace_s, case.view.outcome or Outcome(case.view.state))
-    course.stop_open("The job is over.")
-    changes, events = _replicas(course)
-    return Plan(replica_states=changes, stop=tuple(course.stops.values()), events=events)
+    builder = _PlanBuilder(case, grace_s, case.view.outcome or Outcome(case.view.state))
+    builder.stop_open("The job is over.")
+    changes, events = _replicas(builder)
+    return Plan(replica_states=changes, stop=tuple(builder.stops.values()), events=events)
 
 
 # -- the plan --------------------------------------------------------------------------------------------------------
 
 
-def _plan(course: _PlanBuilder, new: Verdict | None) -> Plan:
-    view, case = course.view, course.case
-    over = course.state in TERMINAL
-    changes, replica_events = _replicas(course)
+def _plan(builder: _PlanBuilder, new: Verdict | None) -> Plan:
+    view, case = builder.view, builder.case
+    over = builder.state in TERMINAL
+    changes, replica_events = _replicas(builder)
     states = {replica.name: changes.get(replica.name, replica.state) for replica in view.replicas}
-    moved = bool(case.seats and course.restarts)
-    beside = () if over or course.next_attempt else flags(case, course.outcome, states, moved)
-    due_at, reschedule = _due(course)
-    last = course.moves[-1] if course.moves else None
+    moved = bool(case.held_runs and builder.restarts)
+    beside = () if over or builder.next_attempt else flags(case, builder.outcome, states, moved)
+    due_at, reschedule = _due(builder)
+    last = builder.moves[-1] if builder.moves else None
     return Plan(
         state=last.state if last else None,
         cause=last.cause if last else (new.cause if new else ""),
         actor=last.actor if last else TRAINYARD,
-        outcome=new.outcome if new and not course.next_attempt else None,
+        outcome=new.outcome if new and not builder.next_attempt else None,
         replica_states=changes,
-        restart=tuple(each for each in course.restarts.values() if isinstance(each, Restart)),
-        take=tuple(each for each in course.restarts.values() if isinstance(each, StartHeldRun)),
-        stop=tuple(course.stops.values()),
-        left=course.left,
-        next_attempt=course.next_attempt,
+        restart=tuple(each for each in builder.restarts.values() if isinstance(each, Restart)),
+        take=tuple(each for each in builder.restarts.values() if isinstance(each, StartHeldRun)),
+        stop=tuple(builder.stops.values()),
+        left=builder.left,
+        next_attempt=builder.next_attempt,
         job_retries=new.job_retries if new else None,
         internal_tries=new.internal_tries if new else None,
-        started_at=None if view.started_at else course.started_at,
+        started_at=None if view.started_at else builder.started_at,
         ended_at=case.now if over else None,
         flags=None if beside == view.flags else beside,
         due_at=due_at,
         reschedule=reschedule,
-        events=(*replica_events, *_job_events(course)),
+        events=(*replica_events, *_job_events(builder)),
     )
 
 
-def _job_events(course: _PlanBuilder) -> list[HistoryEvent]:
-    before, events = course.view.state, []
-    for each in course.moves:
+def _job_events(builder: _PlanBuilder) -> list[HistoryEvent]:
+    before, events = builder.view.state, []
+    for each in builder.moves:
         events.append(HistoryEvent(each.kind, JOB, before, each.state, each.cause))
         before = each.state
     return events
 
 
-def _replicas(course: _PlanBuilder) -> tuple[Mapping[str, ReplicaState], tuple[HistoryEvent, ...]]:
+def _replicas(builder: _PlanBuilder) -> tuple[Mapping[str, ReplicaState], tuple[HistoryEvent, ...]]:
     """The replicas whose state changes, and the lines of history about replicas."""
     changes: dict[str, ReplicaState] = {}
     events: list[HistoryEvent] = []
-    for replica in course.view.replicas:
-        state = _replica_state(course, replica)
-        restart = course.restarts.get(replica.name)
+    for replica in builder.view.replicas:
+        state = _replica_state(builder, replica)
+        restart = builder.restarts.get(replica.name)
         if not legal(replica.state, state) or (state == replica.state and restart is None):
             continue  # nothing new, or an old fact: what is over stays over
         if state != replica.state:
             changes[replica.name] = state
-        events.append(_replica_event(course, replica, state))
+        events.append(_replica_event(builder, replica, state))
     return changes, tuple(events)
 
 
-def _replica_state(course: _PlanBuilder, replica: ReplicaView) -> ReplicaState:
-    run, end = course.case.latest.get(replica.name), course.case.ends.get(replica.name)
-    if course.next_attempt or run is None:
+def _replica_state(builder: _PlanBuilder, replica: ReplicaView) -> ReplicaState:
+    run, end = builder.case.latest.get(replica.name), builder.case.ends.get(replica.name)
+    if builder.next_attempt or run is None:
         return ReplicaState.WAITING
     if end is None:
-        if run.stop_wanted_at is not None or run.id in course.stops:
+        if run.stop_wanted_at is not None or run.id in builder.stops:
             return ReplicaState.STOPPING
         return ReplicaState.RUNNING if run.phase == RunPhase.RUNNING else ReplicaState.STARTING
-    comes_back = course.together_with or end in (EndClass.NOT_PERMANENT, EndClass.STOPPED)
-    if course.outcome is None and comes_back:
+    comes_back = builder.together_with or end in (EndClass.NOT_PERMANENT, EndClass.STOPPED)
+    if builder.outcome is None and comes_back:
         return ReplicaState.STARTING
     if end in retry.WELL:
         return ReplicaState.FINISHED
@@ -335,19 +335,19 @@ def _replica_state(course: _PlanBuilder, replica: ReplicaView) -> ReplicaState:
     return ReplicaState.STOPPED if end in (EndClass.STOPPED, EndClass.TIMEOUT) else ReplicaState.FAILED
 
 
-def _replica_event(course: _PlanBuilder, replica: ReplicaView, state: ReplicaState) -> HistoryEvent:
-    run = course.case.latest.get(replica.name)
+def _replica_event(builder: _PlanBuilder, replica: ReplicaView, state: ReplicaState) -> HistoryEvent:
+    run = builder.case.latest.get(replica.name)
     host_at = None
     kind = HistoryKind.REPLICA
-    if course.next_attempt or run is None:
+    if builder.next_attempt or run is None:
         cause = "Waits for the next attempt."
-    elif replica.name in course.restarts:
-        kind = HistoryKind.DRAIN if course.case.seats else HistoryKind.RESTART
-        cause = course.restarts[replica.name].cause
+    elif replica.name in builder.restarts:
+        kind = HistoryKind.DRAIN if builder.case.held_runs else HistoryKind.RESTART
+        cause = builder.restarts[replica.name].cause
     elif run.phase.over:
         cause, host_at = f"{replica.name} {retry.how_it_ended(run)}.", run.ended_at
     elif state == ReplicaState.STOPPING:
-        stop = course.stops.get(run.id)
+        stop = builder.stops.get(run.id)
         cause = stop.reason if stop else "Being stopped."
     elif state == ReplicaState.RUNNING:
         cause, host_at = f"Started on {run.host}.", run.started_at
@@ -358,38 +358,38 @@ def _replica_event(course: _PlanBuilder, replica: ReplicaView, state: ReplicaSta
     return HistoryEvent(kind, replica.name, replica.state, state, cause, host_at)
 
 
-def _due(course: _PlanBuilder) -> tuple[datetime | None, bool]:
+def _due(builder: _PlanBuilder) -> tuple[datetime | None, bool]:
     """When to look again, and whether that is another time than the row holds."""
-    kept, now = course.view.due_at, course.case.now
-    wanted = _look_again(course)
+    kept, now = builder.view.due_at, builder.case.now
+    wanted = _look_again(builder)
     if kept is not None and wanted is not None and now < kept <= wanted:
         return None, False
     return wanted, wanted != kept
 
 
-def _look_again(course: _PlanBuilder) -> datetime | None:
-    if course.state in TERMINAL:
+def _look_again(builder: _PlanBuilder) -> datetime | None:
+    if builder.state in TERMINAL:
         return None
-    view, now = course.view, course.case.now
+    view, now = builder.view, builder.case.now
     ends_at = None
-    if course.outcome is None or course.next_attempt:
-        ends_at = deadline(view.spec, course.started_at)
-    if course.state == JobState.QUEUED:
+    if builder.outcome is None or builder.next_attempt:
+        ends_at = deadline(view.spec, builder.started_at)
+    if builder.state == JobState.QUEUED:
         limit_s = view.spec.wait_limit_s
         waits_until = wait_deadline(view)
-        if course.next_attempt:
+        if builder.next_attempt:
             waits_until = None if limit_s is None else now + timedelta(seconds=limit_s)
         return min((at for at in (ends_at, waits_until) if at), default=None)
-    going = course.outcome is None and course.state == JobState.RUNNING
+    going = builder.outcome is None and builder.state == JobState.RUNNING
     wanted = now + timedelta(seconds=LOOK_AGAIN_RUNNING_S if going else LOOK_AGAIN_S)
-    still_at = next_look(course.case) if course.outcome is None else None
-    return min(at for at in (wanted, ends_at, _starts_until(course), still_at) if at)
+    still_at = next_look(builder.case) if builder.outcome is None else None
+    return min(at for at in (wanted, ends_at, _starts_until(builder), still_at) if at)
 
 
-def _starts_until(course: _PlanBuilder) -> datetime | None:
+def _starts_until(builder: _PlanBuilder) -> datetime | None:
     """When the first run that its host has not started yet is late."""
-    limit_s = course.view.start_limit_s
-    if limit_s is None or course.state != JobState.PENDING or course.outcome is not None:
+    limit_s = builder.view.start_limit_s
+    if limit_s is None or builder.state != JobState.PENDING or builder.outcome is not None:
         return None
-    waiting = [run.created_at for run in course.case.latest.values() if run.phase in NOT_YET]
+    waiting = [run.created_at for run in builder.case.latest.values() if run.phase in NOT_YET]
     return min(waiting) + timedelta(seconds=limit_s) if waiting else None

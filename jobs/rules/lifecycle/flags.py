@@ -10,6 +10,7 @@ from jobs.rules.lifecycle.plan import HistoryEvent
 from jobs.rules.lifecycle.states import FlagName, JobState, ReplicaState, RunPhase
 from jobs.rules.lifecycle.verdict import JobCase
 from jobs.rules.lifecycle.views import Flag, Outcome, ReplicaView, RunView
+from jobs.rules.list_text import list_text
 
 _DECIDED = {
     JobState.SUCCEEDED: "Succeeded",
@@ -82,7 +83,7 @@ def _began_before(case: JobCase, replica: ReplicaView) -> bool:
 
 def _maintenance(case: JobCase) -> str:
     """Who moves where, or which host it is to leave."""
-    if case.seats:
+    if case.held_runs:
         return f"{moves(case)}."
     leaving = {run.host: run for run in case.latest.values() if run.drain and run.phase != RunPhase.CLOSED}
     return " ".join(f"{run.drain}." for _, run in sorted(leaving.items())[:8])
@@ -91,11 +92,10 @@ def _maintenance(case: JobCase) -> str:
 def moves(case: JobCase) -> str:
     """`workerpool1-0 moves from gpu-01 to gpu-02: gpu-01 is being emptied by alice`"""
     found = [
-        f"{name} moves from {case.latest[name].host} to {seat.host}" for name, seat in case.seats.items()
+        f"{name} moves from {case.latest[name].host} to {held.host}" for name, held in case.held_runs.items()
     ]
-    why = "; ".join(dict.fromkeys(seat.held_why for seat in case.seats.values() if seat.held_why))
-    more = f" and {len(found) - 8} more" if len(found) > 8 else ""
-    return f"{', '.join(found[:8])}{more}{f': {why}' if why else ''}"
+    why = "; ".join(dict.fromkeys(held.held_why for held in case.held_runs.values() if held.held_why))
+    return f"{list_text(found)}{f': {why}' if why else ''}"
 
 
 def _cleaning(case: JobCase) -> str:
@@ -112,9 +112,7 @@ def _stuck(case: JobCase) -> str:
 
 
 def _replicas(runs: Iterable[RunView]) -> str:
-    names = sorted({run.replica for run in runs})
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return ", ".join(names[:8]) + more
+    return list_text(sorted({run.replica for run in runs}))
 
 
 def _count(runs: int) -> str:

@@ -12,6 +12,7 @@ from jobs.rules.lifecycle.states import JobState, RunPhase
 from jobs.rules.lifecycle.utilization import inactive_for
 from jobs.rules.lifecycle.verdict import JobCase
 from jobs.rules.lifecycle.views import RunView
+from jobs.rules.list_text import list_text
 
 
 def stalled(case: JobCase) -> str:
@@ -20,15 +21,10 @@ def stalled(case: JobCase) -> str:
     if not after:
         return ""
     found = [run for run in _looked_at(case) if _still(case, run, run.active_at, after)]
-    since = [
-        f"{run.replica} since {run.active_at:%Y-%m-%d %H:%M:%S %Z}" for run in found[:8] if run.active_at
-    ]
-    more = f" and {len(found) - 8} more" if len(found) > 8 else ""
-    return (
-        f"No output, and no CPU or GPU in use: {', '.join(since)}{more}. It is not stopped for that."
-        if since
-        else ""
-    )
+    if not found:
+        return ""
+    since = [f"{run.replica} since {run.active_at:%Y-%m-%d %H:%M:%S %Z}" for run in found if run.active_at]
+    return f"No output, and no CPU or GPU in use: {list_text(since)}. It is not stopped for that."
 
 
 def idle(case: JobCase) -> str:

@@ -29,6 +29,7 @@ from jobs.rules.lifecycle import retry
 from jobs.rules.lifecycle.retry import EndClass
 from jobs.rules.lifecycle.states import TERMINAL, JobState, RunPhase
 from jobs.rules.lifecycle.views import JobView, Outcome, ReplicaView, RunView
+from jobs.rules.list_text import list_text, more_text
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.json_fields import duration
 
@@ -45,8 +46,8 @@ class JobCase:
     now: datetime
     latest: dict[str, RunView] = field(init=False)
     # Places to which replicas move, by replica; and those that are not needed any more, to be given back.
-    seats: dict[str, RunView] = field(init=False)
-    idle_seats: tuple[RunView, ...] = field(init=False)
+    held_runs: dict[str, RunView] = field(init=False)
+    unneeded_held_runs: tuple[RunView, ...] = field(init=False)
     ends: dict[str, EndClass] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,8 +69,8 @@ class JobCase:
             run for run in self.view.runs if run.held and not run.phase.over and run.stop_wanted_at is None
         ]
         done = [run for run in held if ends.get(run.replica) in retry.WELL]
-        object.__setattr__(self, "seats", {run.replica: run for run in held if run not in done})
-        object.__setattr__(self, "idle_seats", tuple(done))
+        object.__setattr__(self, "held_runs", {run.replica: run for run in held if run not in done})
+        object.__setattr__(self, "unneeded_held_runs", tuple(done))
 
     @staticmethod
     def _newer(run: RunView, than: RunView | None) -> bool:
@@ -183,7 +184,7 @@ def _transient(case: JobCase) -> Verdict | None:
 
 
 def _lost_too_often(case: JobCase) -> Verdict | None:
-    if case.seats:
+    if case.held_runs:
         return None  # what is lost meanwhile is started again with the move
     together = retry.restarts_together(case.view.spec)
     lost = list(case.lost())
@@ -219,12 +220,12 @@ def _started_too_late(case: JobCase) -> Verdict | None:
     late, limit_s = case.late, case.view.start_limit_s
     if not late or limit_s is None:
         return None
-    who = ", ".join(f"{run.host} did not start {run.replica}{_silent(run)}" for run in late[:8])
-    more = f" and {len(late) - 8} more replicas" if len(late) > 8 else ""
-    return _tried_again(case.view, f"{who}{more} within {duration(limit_s)}")
+    who = list_text([f"{run.host} did not start {run.replica}{_no_answer(run)}" for run in late])
+    replicas = " replicas" if more_text(late) else ""
+    return _tried_again(case.view, f"{who}{replicas} within {duration(limit_s)}")
 
 
-def _silent(run: RunView) -> str:
+def _no_answer(run: RunView) -> str:
     since = run.unreachable_since
     return f" (no answer since {since:%Y-%m-%d %H:%M:%S %Z})" if since else ""
 

@@ -28,7 +28,7 @@ class Reservation:
     job: int
     at: float
     ends: float
-    seats: dict[int, list[HostClaim]]
+    claims: dict[int, list[HostClaim]]
     spare: dict[int, Amounts]
     last: tuple[int, ...]
     """The hosts that are the last to have room."""
@@ -36,16 +36,16 @@ class Reservation:
     """How many hosts have room now."""
 
     def as_running(self) -> RunningJob:
-        claims = tuple(claim for each in self.seats.values() for claim in each)
+        claims = tuple(claim for each in self.claims.values() for claim in each)
         return RunningJob(self.job, self.ends, claims)
 
 
 def find_reservation(
-    house: CapacityIndex,
+    capacity: CapacityIndex,
     running: Sequence[RunningJob],
     promised: Sequence[Reservation],
     job: int,
-    asks: JobRequest,
+    request: JobRequest,
     location: str,
     now: float,
     lasts_s: float,
@@ -54,38 +54,38 @@ def find_reservation(
 
     None: nobody can know.
     """
-    stock = FutureCapacity(house, asks, location)
+    future = FutureCapacity(capacity, request, location)
     for other in promised:
-        stock.change(other.as_running().claims, -1)
-    open_now = stock.hosts_with_room()
+        future.change(other.as_running().claims, -1)
+    open_now = future.hosts_with_room()
     since: dict[int, float] = {}
     at = now
-    if not stock.enough():
-        at = _released(stock, running, promised, since)
-    seats = (
-        stock.seats(sorted(stock.free, key=lambda host: (since.get(host, now), host))) if at >= 0 else None
+    if not future.enough():
+        at = _released(future, running, promised, since)
+    claims = (
+        future.assign(sorted(future.free, key=lambda host: (since.get(host, now), host))) if at >= 0 else None
     )
-    if seats is None:
+    if claims is None:
         return None
-    last = tuple(sorted(host for host in seats if since.get(host, now) == at > now))
-    spare = {host: without(stock.free[host], claims) for host, claims in seats.items()}
-    return Reservation(job, at, at + lasts_s, seats, spare, last, open_now)
+    last = tuple(sorted(host for host in claims if since.get(host, now) == at > now))
+    spare = {host: without(future.free[host], claims) for host, claims in claims.items()}
+    return Reservation(job, at, at + lasts_s, claims, spare, last, open_now)
 
 
 def _released(
-    stock: FutureCapacity,
+    future: FutureCapacity,
     running: Sequence[RunningJob],
     promised: Sequence[Reservation],
     since: dict[int, float],
 ) -> float:
     """Let everything end in its order until the job fits; when that is, or -1."""
-    also = sorted((each.as_running() for each in promised), key=_ends)
-    for at, ending in groupby(merge(running, also, key=_ends) if also else running, key=_ends):
+    reserved = sorted((each.as_running() for each in promised), key=_ends)
+    for at, ending in groupby(merge(running, reserved, key=_ends) if reserved else running, key=_ends):
         more = False
         for each in ending:
-            if stock.change(each.claims):
+            if future.change(each.claims):
                 more = True
-                since.update((claim.host, at) for claim in each.claims if claim.host in stock.free)
-        if more and stock.enough():
+                since.update((claim.host, at) for claim in each.claims if claim.host in future.free)
+        if more and future.enough():
             return at
     return -1.0

@@ -63,18 +63,18 @@ class ReservationGuard:
 
 
 class HostCapacity:
-    __slots__ = ("cpus", "gpus", "guards", "host", "id", "memory_mb", "ports")
+    __slots__ = ("cpus", "gpus", "guards", "id", "memory_mb", "ports", "view")
 
-    def __init__(self, host: HostView) -> None:
-        self.host = host
-        self.id = host.id
-        self.cpus = host.cpus - host.used_cpus
-        self.memory_mb = host.memory_mb - host.used_memory_mb
-        self.ports = set(host.used_ports)
+    def __init__(self, view: HostView) -> None:
+        self.view = view
+        self.id = view.id
+        self.cpus = view.cpus - view.used_cpus
+        self.memory_mb = view.memory_mb - view.used_memory_mb
+        self.ports = set(view.used_ports)
         self.gpus: dict[str, list[tuple[int, str]]] = {}
         self.guards: list[ReservationGuard] = []
-        used = host.used_gpus
-        for gpu in host.gpus:
+        used = view.used_gpus
+        for gpu in view.gpus:
             kind = gpu.accelerator_type
             if kind not in self.gpus:
                 self.gpus[kind] = []
@@ -83,13 +83,13 @@ class HostCapacity:
         for free in self.gpus.values():
             free.sort()
 
-    def fits(self, needs: Needs, ports: range, ends: float = NEVER, seats: int = 1) -> bool:
+    def fits(self, needs: Needs, ports: range, ends: float = NEVER, count: int = 1) -> bool:
         """Is there room for a replica that may stay until `ends`?"""
         return (
             self.cpus + EPSILON >= needs.cpus
             and self.memory_mb >= needs.memory_mb
             and (not needs.gpus or len(self.gpus.get(needs.accelerator_type, ())) >= needs.gpus)
-            and len(self.ports) + seats <= len(ports)
+            and len(self.ports) + count <= len(ports)
             and (not self.guards or self._leaves_enough(needs, ends))
         )
 
@@ -114,20 +114,20 @@ class HostCapacity:
         if not needs.gpus:
             return ()
         free = self.gpus[needs.accelerator_type]
-        chosen = choose_gpus([uuid for _, uuid in free], needs.gpus, self.host.topology)
+        chosen = choose_gpus([uuid for _, uuid in free], needs.gpus, self.view.topology)
         self.gpus[needs.accelerator_type] = [each for each in free if each[1] not in chosen]
         return chosen
 
-    def give(self, needs: Needs, seat: Placement, ends: float) -> None:
+    def give(self, needs: Needs, placement: Placement, ends: float) -> None:
         """As if it had never been taken."""
         self.cpus += needs.cpus
         self.memory_mb += needs.memory_mb
-        self.ports.discard(seat.port)
+        self.ports.discard(placement.port)
         self._owe(needs, ends, 1)
         if needs.gpus:
-            index = {gpu.uuid: gpu.index for gpu in self.host.gpus}
+            index = {gpu.uuid: gpu.index for gpu in self.view.gpus}
             free = self.gpus[needs.accelerator_type]
-            free.extend((index[uuid], uuid) for uuid in seat.gpus)
+            free.extend((index[uuid], uuid) for uuid in placement.gpus)
             free.sort()
 
     def _owe(self, needs: Needs, ends: float, sign: int) -> None:
@@ -157,27 +157,27 @@ class CapacityBuckets:
     def __init__(self) -> None:
         self._levels: dict[int, list[HostCapacity]] = {}
 
-    def put(self, level: int, room: HostCapacity) -> None:
+    def put(self, level: int, host: HostCapacity) -> None:
         if level in self._levels:
-            insort(self._levels[level], room, key=_by_id)
+            insort(self._levels[level], host, key=_by_id)
         else:
-            self._levels[level] = [room]
+            self._levels[level] = [host]
 
-    def take(self, level: int, room: HostCapacity) -> None:
-        rooms = self._levels[level]
-        del rooms[bisect_left(rooms, room.id, key=_by_id)]
-        if not rooms:
+    def take(self, level: int, host: HostCapacity) -> None:
+        hosts = self._levels[level]
+        del hosts[bisect_left(hosts, host.id, key=_by_id)]
+        if not hosts:
             del self._levels[level]
 
-    def levels(self, least: int) -> list[int]:
-        return [level for level in self._levels if level >= least]
+    def levels(self, at_least: int) -> list[int]:
+        return [level for level in self._levels if level >= at_least]
 
     def at(self, level: int) -> Sequence[HostCapacity]:
         return self._levels.get(level, ())
 
     def fit(self, each: int) -> int:
         """How many times so much of it is free, room by room."""
-        return sum(level // each * len(rooms) for level, rooms in self._levels.items() if level >= each)
+        return sum(level // each * len(hosts) for level, hosts in self._levels.items() if level >= each)
 
     @property
     def most(self) -> int:
@@ -185,7 +185,7 @@ class CapacityBuckets:
 
     @property
     def total(self) -> int:
-        return sum(level * len(rooms) for level, rooms in self._levels.items() if level > 0)
+        return sum(level * len(hosts) for level, hosts in self._levels.items() if level > 0)
 
 
 class CapacityIndex:
@@ -193,18 +193,18 @@ class CapacityIndex:
 
     def __init__(self, hosts: Iterable[HostView]) -> None:
         # In the order of their names' numbers, so that the order in which rows came changes nothing.
-        self.rooms = {host.id: HostCapacity(host) for host in sorted(hosts, key=lambda host: host.id)}
-        self.unfit = any(room.host.unfit for room in self.rooms.values())
-        self.locations = sorted({room.host.location for room in self.rooms.values()})
+        self.hosts = {view.id: HostCapacity(view) for view in sorted(hosts, key=lambda view: view.id)}
+        self.unfit = any(host.view.unfit for host in self.hosts.values())
+        self.locations = sorted({host.view.location for host in self.hosts.values()})
         self._buckets: dict[tuple[str, str, bool], CapacityBuckets] = {}
-        self._having: dict[tuple[str, tuple[str, ...]], frozenset[int]] = {}
+        self._hosts_with: dict[tuple[str, tuple[str, ...]], frozenset[int]] = {}
         # By location and kind of GPU; by the empty kind, all of a location.
-        self._with: dict[tuple[str, str], set[int]] = {}
-        for room in self.rooms.values():
-            for kind in ("", *room.gpus):
-                self._with.setdefault((room.host.location, kind), set()).add(room.host.id)
-            for where in _where(room):
-                self._file(room, where)
+        self._by_kind: dict[tuple[str, str], set[int]] = {}
+        for host in self.hosts.values():
+            for kind in ("", *host.gpus):
+                self._by_kind.setdefault((host.view.location, kind), set()).add(host.view.id)
+            for where in _where(host):
+                self._file(host, where)
 
     def candidates(
         self, needs: Needs, location: str, backfill: bool, fullest: bool = True
@@ -214,11 +214,11 @@ class CapacityIndex:
         Who is gone before any reservation begins (`backfill`) goes to guarded rooms first: others cannot.
         """
         kinds = (needs.accelerator_type,) if needs.gpus else (CPUS, CPUS_BESIDE_GPUS)
-        least = needs.gpus or int(needs.cpus)
+        at_least = needs.gpus or int(needs.cpus)
         for guarded in (True, False) if backfill else (False, True):
             for kind in kinds:
                 groups = self.groups(kind, location, guarded)
-                levels = {level for group in groups for level in group.levels(least)}
+                levels = {level for group in groups for level in group.levels(at_least)}
                 for level in sorted(levels, reverse=not fullest):
                     for group in groups:
                         yield from group.at(level)
@@ -226,10 +226,10 @@ class CapacityIndex:
     def might_hold(self, needs: Needs, location: str) -> bool:
         """Is there a host with enough free of what counts most? If not, no search for a place finds one."""
         kinds = (needs.accelerator_type,) if needs.gpus else (CPUS, CPUS_BESIDE_GPUS)
-        least = needs.gpus or int(needs.cpus)
+        at_least = needs.gpus or int(needs.cpus)
         for kind in kinds:
             for group in self.all_groups(kind, location):
-                if group.most >= least:
+                if group.most >= at_least:
                     return True
         return False
 
@@ -249,72 +249,77 @@ class CapacityIndex:
     def all_groups(self, kind: str, location: str) -> list[CapacityBuckets]:
         return [*self.groups(kind, location, False), *self.groups(kind, location, True)]
 
-    def there(self, location: str) -> Iterator[HostCapacity]:
+    def of_location(self, location: str) -> Iterator[HostCapacity]:
         """The rooms of a location."""
-        return (room for room in self.rooms.values() if location in (*ANYWHERE, room.host.location))
+        return (host for host in self.hosts.values() if location in (*ANYWHERE, host.view.location))
 
-    def having(self, kinds: tuple[str, ...], location: str) -> frozenset[int]:
+    def hosts_with(self, kinds: tuple[str, ...], location: str) -> frozenset[int]:
         """The hosts of a location that have GPUs of any of these kinds, free or not; an empty kind: all of them."""
         key = (location, kinds)
-        if key not in self._having:
+        if key not in self._hosts_with:
             places = self.locations if location in ANYWHERE else [location]
             found = (
-                self._with[place, kind] for place in places for kind in kinds if (place, kind) in self._with
+                self._by_kind[place, kind]
+                for place in places
+                for kind in kinds
+                if (place, kind) in self._by_kind
             )
-            self._having[key] = frozenset().union(*found)
-        return self._having[key]
+            self._hosts_with[key] = frozenset().union(*found)
+        return self._hosts_with[key]
 
-    def seat(
-        self, room: HostCapacity, asks: Sequence[ReplicaRequest], ports: range, spread: int, ends: float
+    def place(
+        self, host: HostCapacity, requests: Sequence[ReplicaRequest], ports: range, spread: int, ends: float
     ) -> list[Placement]:
         """For each the first free port from `spread` on."""
         start, count = spread % len(ports), len(ports)
-        seats: list[Placement] = []
-        before, step = _where(room), 0
-        for ask in asks:
-            while (port := ports[(start + step) % count]) in room.ports:
+        placements: list[Placement] = []
+        before, step = _where(host), 0
+        for request in requests:
+            while (port := ports[(start + step) % count]) in host.ports:
                 step += 1
                 if step >= count:
                     raise ValueError("no port is free")
-            gpus = room.take(ask.needs, port, ends)
-            seats.append(Placement(ask.replica, room.id, gpus, port))
-        self._refile(room, before)
-        return seats
+            gpus = host.take(request.needs, port, ends)
+            placements.append(Placement(request.replica, host.id, gpus, port))
+        self._refile(host, before)
+        return placements
 
-    def unseat(self, room: HostCapacity, ask: ReplicaRequest, seat: Placement, ends: float) -> None:
-        before = _where(room)
-        room.give(ask.needs, seat, ends)
-        self._refile(room, before)
+    def take_back(
+        self, host: HostCapacity, request: ReplicaRequest, placement: Placement, ends: float
+    ) -> None:
+        before = _where(host)
+        host.give(request.needs, placement, ends)
+        self._refile(host, before)
 
     def guard(self, spare: Mapping[int, Amounts], at: float) -> None:
         """From `at` on, no more than this is free on these hosts for those who come behind."""
-        for host, amounts in spare.items():
-            room = self.rooms[host]
-            before = _where(room)
-            room.guards.append(ReservationGuard(at, amounts))
-            self._refile(room, before)
+        for host_id, amounts in spare.items():
+            host = self.hosts[host_id]
+            before = _where(host)
+            host.guards.append(ReservationGuard(at, amounts))
+            self._refile(host, before)
 
     def close(self, hosts: Iterable[int], at: float) -> None:
         """Nothing more is placed on these hosts for anybody who would still be there at `at`."""
         self.guard({host: Amounts(0.0, 0, {}) for host in hosts}, at)
 
-    def _refile(self, room: HostCapacity, before: Sequence[Where]) -> None:
+    def _refile(self, host: HostCapacity, before: Sequence[Where]) -> None:
         """A room has more or less of what it had: most of where it is filed stays."""
-        for (key, level), after in zip(before, _where(room), strict=True):
+        for (key, level), after in zip(before, _where(host), strict=True):
             if (key, level) != after:
-                self._buckets[key].take(level, room)
-                self._file(room, after)
+                self._buckets[key].take(level, host)
+                self._file(host, after)
 
-    def _file(self, room: HostCapacity, where: Where) -> None:
+    def _file(self, host: HostCapacity, where: Where) -> None:
         key, level = where
         if key not in self._buckets:
             self._buckets[key] = CapacityBuckets()
-        self._buckets[key].put(level, room)
+        self._buckets[key].put(level, host)
 
 
-def _where(room: HostCapacity) -> list[Where]:
-    place, guarded = room.host.location, bool(room.guards)
-    cpus = CPUS_BESIDE_GPUS if room.gpus else CPUS
-    where: list[Where] = [((place, cpus, guarded), int(room.cpus + EPSILON))]
-    where += [((place, kind, guarded), len(free)) for kind, free in room.gpus.items()]
+def _where(host: HostCapacity) -> list[Where]:
+    place, guarded = host.view.location, bool(host.guards)
+    cpus = CPUS_BESIDE_GPUS if host.gpus else CPUS
+    where: list[Where] = [((place, cpus, guarded), int(host.cpus + EPSILON))]
+    where += [((place, kind, guarded), len(free)) for kind, free in host.gpus.items()]
     return where

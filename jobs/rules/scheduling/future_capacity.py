@@ -25,33 +25,33 @@ class FutureCapacity:
     """Of one location, for one job. `ends`: only what it may hold until then, next to what is reserved."""
 
     def __init__(
-        self, house: CapacityIndex, asks: JobRequest, location: str, ends: float | None = None
+        self, capacity: CapacityIndex, request: JobRequest, location: str, ends: float | None = None
     ) -> None:
         self._sizes = sorted(
-            (_ReplicaSize(*size) for size in asks.sizes),
+            (_ReplicaSize(*size) for size in request.sizes),
             key=lambda size: (-size.needs.gpus, -size.needs.cpus, -size.needs.memory_mb),
         )
         self.free: dict[int, Amounts] = {}
         self.guards: dict[int, list[ReservationGuard]] = {}
-        self._house, self._ends = house, ends
-        self._there = house.having(asks.hosts_with, location)
+        self._capacity, self._ends = capacity, ends
+        self._hosts = capacity.hosts_with(request.hosts_with, location)
         # Hosts on which nothing is free now are looked at when something of them is given back.
         for size in self._sizes:
-            for room in house.candidates(size.needs, location, False):
-                self.knows(room.id)
+            for host in capacity.candidates(size.needs, location, False):
+                self.knows(host.id)
 
     def knows(self, host: int) -> bool:
         """Is it one of the location's hosts that have what the job is made of?"""
         if host in self.free:
             return True
-        if host not in self._there:
+        if host not in self._hosts:
             return False
-        room = self._house.rooms[host]
-        self.free[host] = room.amounts()
-        if self._ends is not None and room.guards:
+        now = self._capacity.hosts[host]
+        self.free[host] = now.amounts()
+        if self._ends is not None and now.guards:
             self.guards[host] = [
                 ReservationGuard(guard.at, guard.spare.copy())
-                for guard in room.guards
+                for guard in now.guards
                 if self._ends > guard.at
             ]
         self._count(host)
@@ -90,13 +90,13 @@ class FutureCapacity:
         for size in self._sizes:
             if size.total < size.count:
                 return False
-        return len(self._sizes) == 1 or self.seats(sorted(self.free)) is not None
+        return len(self._sizes) == 1 or self.assign(sorted(self.free)) is not None
 
     def hosts_with_room(self) -> int:
         """How many hosts have room for a replica of the largest size."""
         return sum(slots > 0 for slots in self._sizes[0].slots.values())
 
-    def seats(self, order: Sequence[int]) -> dict[int, list[HostClaim]] | None:
+    def assign(self, order: Sequence[int]) -> dict[int, list[HostClaim]] | None:
         """What the job would hold on which host, if the hosts are filled in this order."""
         by_cpus = sorted(
             self._sizes, key=lambda size: (-size.needs.cpus, -size.needs.memory_mb, -size.needs.gpus)
@@ -106,23 +106,23 @@ class FutureCapacity:
     def _filled(
         self, order: Sequence[int], sizes: Sequence[_ReplicaSize]
     ) -> dict[int, list[HostClaim]] | None:
-        seats: dict[int, list[HostClaim]] = {}
+        assigned: dict[int, list[HostClaim]] = {}
         for size in sizes:
             needs, left = size.needs, size.count
             for host in order:
                 if not left:
                     break
                 # Beside nothing else: as counted.
-                seated = seats.get(host)
-                room = self._beside(host, needs, seated) if seated else size.slots.get(host, 0)
-                there = min(room, left)
-                if there:
+                beside = assigned.get(host)
+                slots = self._beside(host, needs, beside) if beside else size.slots.get(host, 0)
+                count = min(slots, left)
+                if count:
                     claim = HostClaim(host, needs.cpus, needs.memory_mb, needs.accelerator_type, needs.gpus)
-                    seats.setdefault(host, []).extend([claim] * there)
-                    left -= there
+                    assigned.setdefault(host, []).extend([claim] * count)
+                    left -= count
             if left:
                 return None
-        return seats
+        return assigned
 
     def _beside(self, host: int, needs: Needs, claims: Sequence[HostClaim]) -> int:
         free = [self.free[host], *(guard.spare for guard in self.guards.get(host, ()))]

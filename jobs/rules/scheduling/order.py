@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from jobs.rules.scheduling import resource_requests as asking
+from jobs.rules.scheduling import resource_requests
 from jobs.rules.scheduling.fairness import EQUAL, Share
 from jobs.rules.spec.json_fields import InvalidDocument, Violation
 
@@ -35,7 +35,7 @@ class WaitingJob(NamedTuple):
     project: int
     owner: int | None
     location: str
-    asks: str
+    request: str
     timeout_s: float
     priority: int = 0
     spot: bool = False
@@ -83,10 +83,10 @@ def _by_charge(
     """Those of one class, each at what its project is charged with before it."""
     charges = []
     costs: dict[str, float] = {}
-    for project, asks in map(attrgetter("project", "asks"), by_age):
-        cost = costs.get(asks)
+    for project, request in map(attrgetter("project", "request"), by_age):
+        cost = costs.get(request)
         if cost is None:
-            cost = costs[asks] = asking.decode_request(asks).weight * CHARGE_S
+            cost = costs[request] = resource_requests.decode_request(request).weight * CHARGE_S
         charge = charged[project]
         charges.append(charge)
         charged[project] = charge + cost / weights[project]

@@ -56,7 +56,7 @@ class Placer:
     """Places jobs one after the other; each takes its room from those that follow."""
 
     def __init__(self, hosts: Sequence[HostView], port_range: range) -> None:
-        self.house = CapacityIndex(hosts)
+        self.capacity = CapacityIndex(hosts)
         self.ports = port_range
         self._spread = 0
         self._ends = NEVER
@@ -64,7 +64,7 @@ class Placer:
 
     def place(
         self,
-        asks: Sequence[ReplicaRequest],
+        requests: Sequence[ReplicaRequest],
         location: str,
         spread: int = 0,
         ends: float = NEVER,
@@ -75,23 +75,23 @@ class Placer:
         `spread` varies the port tried first; `ends` is until when the job may stay; `backfill`: it is gone before
         anything that is reserved begins.
         """
-        seats = self.find(Gang(asks), location, spread, ends, backfill)
-        return NoCapacity(self.why(asks, location)) if seats is None else seats
+        placements = self.find(Gang(requests), location, spread, ends, backfill)
+        return NoCapacity(self.why(requests, location)) if placements is None else placements
 
     def find(
         self, gang: Gang, location: str, spread: int, ends: float, backfill: bool
     ) -> tuple[Placement, ...] | None:
         """The same, without words."""
-        if not all(self.house.at_most(needs, location) >= count for needs, count in gang.counts):
+        if not all(self.capacity.at_most(needs, location) >= count for needs, count in gang.counts):
             return None
         self._spread, self._ends, self._backfill = spread, ends, backfill
-        return self._seats(gang, location, _STEPS_IN_A_PASS)[0]
+        return self._placements(gang, location, _STEPS_IN_A_PASS)[0]
 
     # -- finding --
 
-    def _seats(self, gang: Gang, location: str, steps: int) -> tuple[tuple[Placement, ...] | None, bool]:
+    def _placements(self, gang: Gang, location: str, steps: int) -> tuple[tuple[Placement, ...] | None, bool]:
         """Seats if they were found; else None, and whether it is sure that there are none."""
-        if not all(self.house.might_hold(needs, location) for needs in gang.sizes):
+        if not all(self.capacity.might_hold(needs, location) for needs in gang.sizes):
             return None, True
         found, sure = self._together(gang.by_gpus, gang.whole, location), True
         if found is None and gang.mixed:
@@ -102,27 +102,27 @@ class Placer:
             found, sure = self._search(gang.by_gpus, location, steps)
         if found is None:
             return None, sure
-        return tuple(found[ask.replica] for ask in gang.asks), True
+        return tuple(found[request.replica] for request in gang.requests), True
 
     def _together(
-        self, asks: Sequence[ReplicaRequest], whole: Needs | None, location: str
+        self, requests: Sequence[ReplicaRequest], whole: Needs | None, location: str
     ) -> dict[str, Placement] | None:
         """On one host if there is one, else on few: where all that is left fits, or the host that takes the most."""
-        room = self._first(whole, location, len(asks)) if whole is not None else None
-        if room is not None:
-            return self._write(self._seat_all(room, asks))
+        host = self._first(whole, location, len(requests)) if whole is not None else None
+        if host is not None:
+            return self._by_replica(self._take_all(host, requests))
         taken: Taken = []
-        for needs, group in groupby(asks, key=lambda ask: ask.needs):
+        for needs, group in groupby(requests, key=lambda request: request.needs):
             left = list(group)
             while left:
-                room = self._next(needs, len(left), location)
-                if room is None:
-                    self._undo(taken)
+                host = self._next(needs, len(left), location)
+                if host is None:
+                    self._take_back_all(taken)
                     return None
-                count = max(min(len(left), room.slots(needs, self.ports, self._ends)), 1)
-                taken += self._seat_all(room, left[:count])
+                count = max(min(len(left), host.slots(needs, self.ports, self._ends)), 1)
+                taken += self._take_all(host, left[:count])
                 del left[:count]
-        return self._write(taken)
+        return self._by_replica(taken)
 
     def _next(self, needs: Needs, count: int, location: str) -> HostCapacity | None:
         if count > 1:
@@ -130,104 +130,104 @@ class Placer:
             return whole or next(self._candidates(needs, location, fullest=False), None)
         return self._first(needs, location)
 
-    def _one_by_one(self, asks: Sequence[ReplicaRequest], location: str) -> dict[str, Placement] | None:
+    def _one_by_one(self, requests: Sequence[ReplicaRequest], location: str) -> dict[str, Placement] | None:
         taken: Taken = []
-        for ask in asks:
-            room = self._first(ask.needs, location)
-            if room is None:
-                self._undo(taken)
+        for request in requests:
+            host = self._first(request.needs, location)
+            if host is None:
+                self._take_back_all(taken)
                 return None
-            taken.append((room, ask, self._seat(room, ask)))
-        return self._write(taken)
+            taken.append((host, request, self._take(host, request)))
+        return self._by_replica(taken)
 
     def _search(
-        self, asks: Sequence[ReplicaRequest], location: str, steps: int
+        self, requests: Sequence[ReplicaRequest], location: str, steps: int
     ) -> tuple[dict[str, Placement] | None, bool]:
         """Every way to seat unequal asks, one room of a shape for all of that shape, until the steps are used up."""
         left = steps
 
-        def seat_from(position: int) -> dict[str, Placement] | None:
+        def place_from(position: int) -> dict[str, Placement] | None:
             nonlocal left
-            if position == len(asks):
+            if position == len(requests):
                 return {}
-            ask = asks[position]
+            request = requests[position]
             shapes: dict[tuple[object, ...], HostCapacity] = {}
-            for room in self._candidates(ask.needs, location):
+            for host in self._candidates(request.needs, location):
                 left -= 1
                 if left < 0:
                     return None
-                shapes.setdefault(room.shape, room)
-            for room in shapes.values():
-                seat = self._seat(room, ask)
-                rest = seat_from(position + 1)
+                shapes.setdefault(host.shape, host)
+            for host in shapes.values():
+                placement = self._take(host, request)
+                rest = place_from(position + 1)
                 if rest is not None:
-                    return {ask.replica: seat, **rest}
-                self.house.unseat(room, ask, seat, self._ends)
+                    return {request.replica: placement, **rest}
+                self.capacity.take_back(host, request, placement, self._ends)
             return None
 
-        if len(asks) > _DEEPEST_SEARCH:
+        if len(requests) > _DEEPEST_SEARCH:
             return None, False
-        found = seat_from(0)
+        found = place_from(0)
         return found, found is not None or left >= 0
 
-    def _first(self, needs: Needs, location: str, seats: int = 1) -> HostCapacity | None:
-        return next(self._candidates(needs, location, seats=seats), None)
+    def _first(self, needs: Needs, location: str, count: int = 1) -> HostCapacity | None:
+        return next(self._candidates(needs, location, count=count), None)
 
     def _candidates(
-        self, needs: Needs, location: str, fullest: bool = True, seats: int = 1
+        self, needs: Needs, location: str, fullest: bool = True, count: int = 1
     ) -> Iterator[HostCapacity]:
         """The rooms that fit, best fit first."""
-        rooms = self.house.candidates(needs, location, self._backfill, fullest)
-        return (room for room in rooms if room.fits(needs, self.ports, self._ends, seats))
+        rooms = self.capacity.candidates(needs, location, self._backfill, fullest)
+        return (host for host in rooms if host.fits(needs, self.ports, self._ends, count))
 
     # -- taking and giving back --
 
-    def _seat(self, room: HostCapacity, ask: ReplicaRequest) -> Placement:
-        return self.house.seat(room, [ask], self.ports, self._spread, self._ends)[0]
+    def _take(self, host: HostCapacity, request: ReplicaRequest) -> Placement:
+        return self.capacity.place(host, [request], self.ports, self._spread, self._ends)[0]
 
-    def _seat_all(self, room: HostCapacity, asks: Sequence[ReplicaRequest]) -> Taken:
-        seats = self.house.seat(room, asks, self.ports, self._spread, self._ends)
-        return [(room, ask, seat) for ask, seat in zip(asks, seats, strict=True)]
+    def _take_all(self, host: HostCapacity, requests: Sequence[ReplicaRequest]) -> Taken:
+        placements = self.capacity.place(host, requests, self.ports, self._spread, self._ends)
+        return [(host, request, placement) for request, placement in zip(requests, placements, strict=True)]
 
-    def _undo(self, taken: Taken) -> None:
-        for room, ask, seat in reversed(taken):
-            self.house.unseat(room, ask, seat, self._ends)
+    def _take_back_all(self, taken: Taken) -> None:
+        for host, request, placement in reversed(taken):
+            self.capacity.take_back(host, request, placement, self._ends)
 
     @staticmethod
-    def _write(taken: Taken) -> dict[str, Placement]:
-        return {ask.replica: seat for _, ask, seat in taken}
+    def _by_replica(taken: Taken) -> dict[str, Placement]:
+        return {request.replica: placement for _, request, placement in taken}
 
     # -- words --
 
-    def why(self, asks: Sequence[ReplicaRequest], location: str) -> str:
-        wanted = Counter(ask.needs for ask in asks)
+    def why(self, requests: Sequence[ReplicaRequest], location: str) -> str:
+        wanted = Counter(request.needs for request in requests)
         where = "" if location in ANYWHERE else f" in {location}"
         needed = ", ".join(f"{count} x {needs_text(needs)}" for needs, count in wanted.items())
-        return f"Needs {needed}{where}; {self._free(asks, location)}."
+        return f"Needs {needed}{where}; {self._free(requests, location)}."
 
-    def _free(self, asks: Sequence[ReplicaRequest], location: str) -> str:
-        house = self.house
-        groups = [*house.all_groups(CPUS, location), *house.all_groups(CPUS_BESIDE_GPUS, location)]
+    def _free(self, requests: Sequence[ReplicaRequest], location: str) -> str:
+        capacity = self.capacity
+        groups = [*capacity.all_groups(CPUS, location), *capacity.all_groups(CPUS_BESIDE_GPUS, location)]
         if not groups:
             return "no host is there"
         parts = []
-        for kind in sorted({ask.needs.accelerator_type for ask in asks if ask.needs.gpus}):
-            of_kind = house.all_groups(kind, location)
+        for kind in sorted({request.needs.accelerator_type for request in requests if request.needs.gpus}):
+            of_kind = capacity.all_groups(kind, location)
             total = sum(group.total for group in of_kind)
             most = max((group.most for group in of_kind), default=0)
             unfit = self._out_of_use(kind, location)
             parts.append(f"{total} {kind} free, at most {most} on one host{unfit}")
         total, most = sum(group.total for group in groups), max(group.most for group in groups)
         parts.append(f"{cpu_text(total)} free, at most {max(most, 0):g} on one host")
-        if any(ask.needs.memory_mb for ask in asks):
-            most_mb = max(room.memory_mb for room in house.there(location))
+        if any(request.needs.memory_mb for request in requests):
+            most_mb = max(host.memory_mb for host in capacity.of_location(location))
             parts.append(f"at most {max(most_mb, 0)} MB of memory are free on one host")
         return "; ".join(parts)
 
     def _out_of_use(self, kind: str, location: str) -> str:
-        if not self.house.unfit:
+        if not self.capacity.unfit:
             return ""
-        hosts = [room.host for room in self.house.there(location) if room.host.unfit]
+        hosts = [host.view for host in self.capacity.of_location(location) if host.view.unfit]
         unfit = sum(gpu.accelerator_type == kind and gpu.uuid in h.unfit for h in hosts for gpu in h.gpus)
         return f" ({unfit} {'is' if unfit == 1 else 'are'} quarantined)" if unfit else ""
 
@@ -236,15 +236,15 @@ def _times(needs: Needs, count: int) -> Needs:
     return Needs(needs.cpus * count, needs.memory_mb * count, needs.accelerator_type, needs.gpus * count)
 
 
-def never_fits(asks: Sequence[ReplicaRequest], hosts: Sequence[HostView], location: str) -> str | None:
+def never_fits(requests: Sequence[ReplicaRequest], hosts: Sequence[HostView], location: str) -> str | None:
     """Why these hosts could not hold the job even if all of them were empty; None when they could, or perhaps could."""
     empty = [
-        HostView(host.id, host.name, host.location, host.address, host.cpus, host.memory_mb, host.gpus)
-        for host in hosts
+        HostView(view.id, view.name, view.location, view.address, view.cpus, view.memory_mb, view.gpus)
+        for view in hosts
     ]
     # As many ports as replicas: ports are no property of hardware.
-    placer = Placer(empty, range(1, len(asks) + 1))
-    seats, sure = placer._seats(Gang(asks), location, _STEPS_AT_SUBMIT)
-    if seats is not None or not sure:
+    placer = Placer(empty, range(1, len(requests) + 1))
+    placements, sure = placer._placements(Gang(requests), location, _STEPS_AT_SUBMIT)
+    if placements is not None or not sure:
         return None
-    return f"Can never be placed, even with every host free. {placer.why(asks, location)}"
+    return f"Can never be placed, even with every host free. {placer.why(requests, location)}"

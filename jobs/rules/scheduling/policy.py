@@ -1,16 +1,16 @@
-"""One decision about the whole queue: who gets which place, who has to make room, and why the others wait.
+"""One decision about the whole queue: which jobs get their placements, which SPOT jobs make room, why the others wait.
 
-The jobs are offered in their order (order.py). The first that has no room, of those that want the same kind of GPUs in
-the same place, gets a reservation (backfill.py); those behind it get what does not delay it. Before it waits, SPOT jobs
-may be asked to make room (preempt.py). A job whose project or owner is over quota holds up nobody else's; of its own
-project, those behind it get what does not delay it either (pledges.py).
+Jobs are offered in their order (order.py). Of the jobs that want the same kind of GPUs in the same location, the first
+without capacity gets a reservation (backfill.py); the jobs behind it get only what does not delay it. Before it waits,
+SPOT jobs may be stopped to make room for it (preemption.py). A job whose project or owner is over quota does not hold
+up jobs of others; the jobs behind it in its own project get only what does not delay it (quota_reservations.py).
 
-Searches for reservations cost what there is to look at. The first of a kind has searches of its own; when a pass has
-looked at as much as it may, the hosts of a kind whose first job was not looked at are closed to those behind it, which
-delays nobody who is before them and lasts for this pass.
+A search for a reservation costs as much as there are hosts and running jobs to look at. The first job of each kind has
+searches of its own. When a pass has used up its budget, the hosts of a kind whose first job was not searched for are
+closed to the jobs behind it. This delays no job before them, and lasts for this pass only.
 
-Jobs that ask for the same are searched a place for once: within a pass room only shrinks. So a pass over n waiting jobs
-grows with n log n, for their order, and is over soon where nothing is free.
+Jobs with equal requests are searched for only once in a location, because capacity only shrinks within a pass. So a
+pass over n waiting jobs grows with n log n, for their order, and ends soon where nothing is free.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from jobs.rules.list_text import list_text
 from jobs.rules.scheduling import resource_requests
 from jobs.rules.scheduling.backfill import Reservation, find_reservation
 from jobs.rules.scheduling.fairness import Share
@@ -38,24 +39,28 @@ KEPT = Wait(
     "Waits for its turn: what it needs of the quota is kept for an earlier job.",
 )
 MAKING_ROOM = "Its place is being made free"
-# How far from the ports of one attempt those of the next are tried: a stranger may have taken a row of them.
+# The ports of the next attempt are tried this far from those of the last: a foreign program may have taken a row.
 PORTS_APART = 101
-# After its timeout a job may take this long to be over: the stop, its grace, the proof.
+# After its timeout a job may take this long to end: the stop, its grace, and the evidence that all of it is over.
 AFTER_TIMEOUT_S = 120.0
 MAX_PLACED = 200
-# So many hosts and jobs on them may the searches of a pass look at; and so many those for jobs behind the first.
+# The budget of a pass: how many hosts and running jobs its searches may look at; less for jobs behind the first.
 MAX_WORK, MAX_WORK_BEHIND = 60_000, 30_000
-# On a very large floor more: so many looks at all of it.
+# In a very large cluster the budget is larger: this many looks at all of it.
 MAX_WHOLE_LOOKS = 8
 MAX_LOOKS_BEHIND = 12
-# So many jobs of a kind of which nobody can know when they start (a host that they need is away) are looked at.
+# At most so many jobs of a kind are searched for in vain: when a host that they need does not answer, their start
+# cannot be known.
 MAX_UNKNOWN = 4
 NAMED_HOSTS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What there is: hosts, and what runs on them. `held`: the GPUs that each project holds."""
+    """What a decision is made from, beside the queue: hosts, and the jobs that run on them.
+
+    `held`: the GPUs that each project holds. `grace_s`: how long a preempted job takes to free its GPUs.
+    """
 
     hosts: Sequence[HostView]
     ports: range
@@ -67,7 +72,7 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """A SPOT job that is to make room for another."""
+    """SPOT job `job` is to make room for job `by`."""
 
     job: int
     by: int
@@ -75,7 +80,11 @@ class Preemption:
 
 @dataclass(slots=True)
 class QueueDecision:
-    """The decision. `starts`: when a job starts at the latest, where that is known. `more`: decide again at once."""
+    """What a pass decided.
+
+    `waits`: why each job without placements waits. `starts`: when a job starts at the latest, where that is known.
+    `over_quota`: the jobs that wait for quota. `more`: the pass placed as many jobs as it may; decide again at once.
+    """
 
     placed: list[tuple[WaitingJob, tuple[Placement, ...]]] = field(default_factory=list)
     waits: dict[int, Wait] = field(default_factory=dict)
@@ -87,29 +96,31 @@ class QueueDecision:
 
 
 def decide_queue(
-    ground: ClusterView,
+    cluster: ClusterView,
     waiting: Sequence[WaitingJob],
-    book: QuotaLedger,
+    ledger: QuotaLedger,
     now: float,
-    most_placed: int = MAX_PLACED,
+    max_placed: int = MAX_PLACED,
 ) -> QueueDecision:
-    server = _QueueDecider(ground, book, now)
-    for each in in_order(waiting, ground.shares, ground.held):
-        if len(server.served.placed) >= most_placed:
-            server.served.more = True
+    """Decide about all waiting jobs. `ledger` is changed: it counts what this pass places."""
+    decider = _QueueDecider(cluster, ledger, now)
+    for job in in_order(waiting, cluster.shares, cluster.held):
+        if len(decider.decision.placed) >= max_placed:
+            decider.decision.more = True
             break
-        server.offer(each)
-    return server.served
+        decider.offer(job)
+    return decider.decision
 
 
-# What is wanted where: the jobs of a family wait for the same GPUs.
+# A location and the kinds of GPUs that are wanted there: the jobs of one family wait for the same hosts.
 HostFamily = tuple[str, tuple[str, ...]]
 
 
 class _HostArea:
-    """The hosts on which a job may find a place, when somebody will have one there, and what was refused for room.
+    """The hosts on which jobs of a family may be placed, and what this pass knows about them.
 
-    `full`: what was asked for and had no place, by how many of these moments it would outlive.
+    `moments`: when reservations on these hosts start. `full`: the requests for which no capacity was found, by how many
+    of these moments the job would outlive.
     """
 
     __slots__ = ("full", "hosts", "moments")
@@ -119,253 +130,256 @@ class _HostArea:
         self.full: list[set[_RequestMemory]] = [set() for _ in range(len(moments) + 1)]
 
     def expect(self, at: float) -> None:
-        """One moment more."""
+        """One more reservation starts at `at`."""
         insort(self.moments, at)
         self.full = [set() for _ in range(len(self.moments) + 1)]
 
 
 class _RequestMemory:
-    """What is asked for by jobs that ask for the same."""
+    """What this pass knows about all jobs with equal requests."""
 
-    __slots__ = ("areas", "read")
+    __slots__ = ("areas", "demand")
 
-    def __init__(self, asked: str) -> None:
-        self.read = resource_requests.decode_request(asked)
+    def __init__(self, request_text: str) -> None:
+        self.demand = resource_requests.decode_request(request_text)
         self.areas: dict[str, _HostArea] = {}
 
 
 class _QuotaMemory:
-    """What those whose jobs count against the same limits were told: what is within quota, and why something is not.
+    """What this pass knows about jobs that count against the same limits: which requests are within quota, and why the
+    others are not.
 
-    `free`: no limit says anything about jobs that need other GPUs than `limited`.
+    `free`: the limits concern only jobs that need GPUs of the kinds in `limited`.
     """
 
     __slots__ = ("free", "limited", "over", "owner", "project", "within")
 
-    def __init__(self, book: QuotaLedger, project: int, owner: int | None) -> None:
+    def __init__(self, ledger: QuotaLedger, project: int, owner: int | None) -> None:
         self.project, self.owner = project, owner
-        limits = [account.limits for account in book.accounts(project, owner)]
+        limits = [account.limits for account in ledger.accounts(project, owner)]
         self.free = not any(each.concern({}) for each in limits)
         self.limited = frozenset(kind for each in limits for kind in each.gpus)
         self.within: set[_RequestMemory] = set()
-        # What a project holds only grows within a pass: a refusal holds until its end.
+        # What a project holds only grows within a pass, so a refusal holds until the end of the pass.
         self.over: dict[_RequestMemory, Wait] = {}
 
-    def unlimited(self, want: _RequestMemory) -> bool:
-        return self.free and self.limited.isdisjoint(want.read.kinds)
+    def unlimited(self, request: _RequestMemory) -> bool:
+        return self.free and self.limited.isdisjoint(request.demand.kinds)
 
 
 class _QueueDecider:
-    def __init__(self, ground: ClusterView, book: QuotaLedger, now: float) -> None:
-        self.ground, self.book, self.now = ground, book, now
-        self.served = QueueDecision()
-        self.placer = Placer(ground.hosts, ground.ports)
-        self.occupants = RunningJobs(ground.running)
-        self.pledges = QuotaReservations(book, self.occupants)
-        self.stopping = any(each.stopping for each in self.occupants.all)
-        self.spots = {each.job for each in self.occupants.all if each.spot and not each.stopping}
+    def __init__(self, cluster: ClusterView, ledger: QuotaLedger, now: float) -> None:
+        self.cluster, self.ledger, self.now = cluster, ledger, now
+        self.decision = QueueDecision()
+        self.placer = Placer(cluster.hosts, cluster.ports)
+        self.running = RunningJobs(cluster.running)
+        self.quota_reservations = QuotaReservations(ledger, self.running)
+        self.stopping = any(each.stopping for each in self.running.all)
+        self.spots = {each.job for each in self.running.all if each.spot and not each.stopping}
         self.work = 0
-        self.most_work = max(MAX_WORK, MAX_WHOLE_LOOKS * (len(ground.hosts) + len(self.occupants.all)))
+        self.max_work = max(MAX_WORK, MAX_WHOLE_LOOKS * (len(cluster.hosts) + len(self.running.all)))
         self.looks_behind = 0
         self.unknown: dict[HostFamily, int] = {}
-        self.names = {host.id: host.name for host in ground.hosts}
-        self.wants: dict[str, _RequestMemory] = {}
-        self.purses: dict[tuple[int, int | None], _QuotaMemory] = {}
+        self.names = {host.id: host.name for host in cluster.hosts}
+        self.requests: dict[str, _RequestMemory] = {}
+        self.memories: dict[tuple[int, int | None], _QuotaMemory] = {}
         self.areas: dict[HostFamily, _HostArea] = {}
         self.families: set[HostFamily] = set()
-        # Where somebody waits for whom nobody can make room: what is freed there is theirs first.
+        # Locations and kinds where a job waits for which no SPOT job can make room: it gets what is freed there first.
         self.stuck: set[tuple[str, str]] = set()
 
-    def offer(self, each: WaitingJob) -> None:
-        """Most of a long queue leaves this at the second `return`."""
-        job, project, owner, location, asked, timeout_s, *_ = each
-        want = self.wants.get(asked) or self._want(asked)
-        purse = self.purses.get((project, owner)) or self._purse(project, owner)
-        if want not in purse.within and not purse.unlimited(want):
-            why = self._over_quota(purse, want)
+    def offer(self, job: WaitingJob) -> None:
+        """Place the job, or note why it waits. For most jobs of a long queue this ends at the second `return`."""
+        pk, project, owner, location, request_text, timeout_s, *_ = job
+        request = self.requests.get(request_text) or self._request(request_text)
+        memory = self.memories.get((project, owner)) or self._quota_memory(project, owner)
+        if request not in memory.within and not memory.unlimited(request):
+            why = self._over_quota(memory, request)
             if why is not None:
-                self.served.waits[job] = why
-                self.served.over_quota.add(job)
+                self.decision.waits[pk] = why
+                self.decision.over_quota.add(pk)
                 return
         ends = self.now + timeout_s + AFTER_TIMEOUT_S
-        area = want.areas.get(location) or self._area(want, location)
-        # How many of the reservations it would outlive.
+        area = request.areas.get(location) or self._area(request, location)
+        # How many of the reservations the job would outlive.
         outlives = bisect_left(area.moments, ends)
-        if want in area.full[outlives]:
-            self.served.waits[job] = BEHIND
+        if request in area.full[outlives]:
+            self.decision.waits[pk] = BEHIND
             return
-        if self.pledges.kept(project, purse.owner, want.read.gpus, ends):
-            self.served.waits[job] = KEPT
-            self.served.over_quota.add(job)
+        if self.quota_reservations.kept(project, memory.owner, request.demand.gpus, ends):
+            self.decision.waits[pk] = KEPT
+            self.decision.over_quota.add(pk)
             return
-        blocked = self._place(each, want, ends, backfill=bool(area.moments) and not outlives)
+        blocked = self._place(job, request, ends, backfill=bool(area.moments) and not outlives)
         if blocked is not None:
-            self.served.waits[job] = blocked
-            area.full[bisect_left(area.moments, ends)].add(want)
+            self.decision.waits[pk] = blocked
+            area.full[bisect_left(area.moments, ends)].add(request)
 
-    def _want(self, asked: str) -> _RequestMemory:
-        want = self.wants[asked] = _RequestMemory(asked)
-        return want
+    def _request(self, request_text: str) -> _RequestMemory:
+        request = self.requests[request_text] = _RequestMemory(request_text)
+        return request
 
-    def _purse(self, project: int, owner: int | None) -> _QuotaMemory:
-        """People without a limit of their own are all alike, which spares most questions."""
-        payer = owner if (project, owner) in self.book.members else None
-        if (project, payer) not in self.purses:
-            self.purses[project, payer] = _QuotaMemory(self.book, project, payer)
-        purse = self.purses[project, owner] = self.purses[project, payer]
-        return purse
+    def _quota_memory(self, project: int, owner: int | None) -> _QuotaMemory:
+        """Members without a limit of their own share one memory, which saves most questions to the ledger."""
+        limited_owner = owner if (project, owner) in self.ledger.members else None
+        if (project, limited_owner) not in self.memories:
+            self.memories[project, limited_owner] = _QuotaMemory(self.ledger, project, limited_owner)
+        memory = self.memories[project, owner] = self.memories[project, limited_owner]
+        return memory
 
-    def _area(self, want: _RequestMemory, location: str) -> _HostArea:
-        key = (location, want.read.hosts_with)
+    def _area(self, request: _RequestMemory, location: str) -> _HostArea:
+        key = (location, request.demand.hosts_with)
         if key not in self.areas:
-            hosts = self.placer.house.having(want.read.hosts_with, location)
-            at = [one.at for one in self.served.reserved if not hosts.isdisjoint(one.seats)]
+            hosts = self.placer.capacity.hosts_with(request.demand.hosts_with, location)
+            at = [one.at for one in self.decision.reserved if not hosts.isdisjoint(one.claims)]
             self.areas[key] = _HostArea(hosts, sorted(at))
-        area = want.areas[location] = self.areas[key]
+        area = request.areas[location] = self.areas[key]
         return area
 
-    def _over_quota(self, purse: _QuotaMemory, want: _RequestMemory) -> Wait | None:
-        if want in purse.over:
-            return purse.over[want]
-        gpus = want.read.gpus
-        why = self.book.refusal(purse.project, purse.owner, gpus)
+    def _over_quota(self, memory: _QuotaMemory, request: _RequestMemory) -> Wait | None:
+        if request in memory.over:
+            return memory.over[request]
+        gpus = request.demand.gpus
+        why = self.ledger.refusal(memory.project, memory.owner, gpus)
         if why is None:
-            purse.within.add(want)
+            memory.within.add(request)
             return None
-        self.pledges.wait(purse.project, purse.owner, gpus)
-        purse.over[want] = Wait(WaitReason.QUOTA, f"Waits for quota: {why}.")
-        return purse.over[want]
+        self.quota_reservations.wait(memory.project, memory.owner, gpus)
+        memory.over[request] = Wait(WaitReason.QUOTA, f"Waits for quota: {why}.")
+        return memory.over[request]
 
-    def _place(self, each: WaitingJob, want: _RequestMemory, ends: float, backfill: bool) -> Wait | None:
-        """None when it has its place, else why it has none."""
-        wanted = want.read
-        spread = each.job + PORTS_APART * each.attempt
-        seats = self.placer.find(wanted.gang, each.location, spread, ends, backfill)
-        if seats is None:
-            return self._blocked(each, want, ends)
-        self.book.take(each.project, each.owner, wanted.gpus)
-        self.pledges.take(each.project, each.owner, wanted.gpus, ends)
-        for purse in self.purses.values():
-            if purse.project == each.project:
-                purse.within.clear()
-        self.served.placed.append((each, seats))
-        needs = {ask.replica: ask.needs for ask in wanted.each()}
+    def _place(self, job: WaitingJob, request: _RequestMemory, ends: float, backfill: bool) -> Wait | None:
+        """Place the job if there is capacity: None; otherwise, why it waits."""
+        wanted = request.demand
+        spread = job.job + PORTS_APART * job.attempt
+        placements = self.placer.find(wanted.gang, job.location, spread, ends, backfill)
+        if placements is None:
+            return self._blocked(job, request, ends)
+        self.ledger.take(job.project, job.owner, wanted.gpus)
+        self.quota_reservations.take(job.project, job.owner, wanted.gpus, ends)
+        for memory in self.memories.values():
+            if memory.project == job.project:
+                memory.within.clear()
+        self.decision.placed.append((job, placements))
+        needs = {each.replica: each.needs for each in wanted.replica_requests()}
         claims = tuple(
-            HostClaim(seat.host_id, of.cpus, of.memory_mb, of.accelerator_type, of.gpus)
-            for seat in seats
-            for of in (needs[seat.replica],)
+            HostClaim(placement.host_id, of.cpus, of.memory_mb, of.accelerator_type, of.gpus)
+            for placement in placements
+            for of in (needs[placement.replica],)
         )
-        self.occupants.add(
-            RunningJob(each.job, ends, claims, each.spot, self.now, False, each.project, each.owner)
-        )
+        self.running.add(RunningJob(job.job, ends, claims, job.spot, self.now, False, job.project, job.owner))
         return None
 
     # -- blocked --
 
-    def _blocked(self, each: WaitingJob, want: _RequestMemory, ends: float) -> Wait:
-        family = (each.location, want.read.kinds)
+    def _blocked(self, job: WaitingJob, request: _RequestMemory, ends: float) -> Wait:
+        family = (job.location, request.demand.kinds)
         first = family not in self.families
-        wants = {(each.location, kind) for kind in want.read.kinds or ("",)}
-        may_ask = self._may_ask(each, wants)
-        if not (first or self.stopping or may_ask):
+        wanted = {(job.location, kind) for kind in request.demand.kinds or ("",)}
+        may_preempt = self._may_preempt(job, wanted)
+        if not (first or self.stopping or may_preempt):
             return BEHIND
-        if not first and not self._time_behind():
-            self.stuck |= wants
+        if not first and not self._has_budget_behind():
+            self.stuck |= wanted
             return BEHIND
         kept = None
         soon = False
-        area = self._area(want, each.location)
-        there = self._look(area, family, first)
-        if there is not None:
-            stopped = self._make_room(each, want, ends, there) if may_ask else ()
+        area = self._area(request, job.location)
+        running_there = self._running_there(area, family, first)
+        if running_there is not None:
+            stopped = self._make_room(job, request, ends, running_there) if may_preempt else ()
             if stopped:
-                there = self.occupants.on(area.hosts)
-            kept = self._reservation(each, want, area, there) if first or self.stopping else None
-            soon = kept is not None and self._soon(kept, there)
+                running_there = self.running.on(area.hosts)
+            kept = self._reservation(job, request, area, running_there) if first or self.stopping else None
+            soon = kept is not None and self._starts_when_stopped(kept, running_there)
         if not soon:
-            self.stuck |= wants
+            self.stuck |= wanted
         if kept is None or not (first or soon):
-            self._not_known(area, family, first)
-            return self._lacking(each, want) if first else BEHIND
+            self._note_unknown_start(area, family, first)
+            return self._lacking(job, request) if first else BEHIND
         self.families.add(family)
-        self._keep(each, want, kept)
-        return self._explained(self._lacking(each, want), kept, soon)
+        self._keep(job, request, kept)
+        return self._explained(self._lacking(job, request), kept, soon)
 
-    def _time_behind(self) -> bool:
+    def _has_budget_behind(self) -> bool:
         return self.work < MAX_WORK_BEHIND and self.looks_behind < MAX_LOOKS_BEHIND
 
-    def _look(self, area: _HostArea, family: HostFamily, first: bool) -> Sequence[RunningJob] | None:
-        """Who is on its hosts, if there is time to look at them for the first of a family. Counts what is looked at."""
-        if first and self.work >= self.most_work:
+    def _running_there(self, area: _HostArea, family: HostFamily, first: bool) -> Sequence[RunningJob] | None:
+        """The jobs on the area's hosts; None when the budget for the first of a family is used up. Counts the looks."""
+        if first and self.work >= self.max_work:
             return None
         self.looks_behind += not first
         if first:
             self.unknown[family] = self.unknown.get(family, 0) + 1
-        there = self.occupants.on(area.hosts)
-        self.work += len(area.hosts) + len(there)
-        return there
+        running_there = self.running.on(area.hosts)
+        self.work += len(area.hosts) + len(running_there)
+        return running_there
 
-    def _not_known(self, area: _HostArea, family: HostFamily, first: bool) -> None:
-        """It may be the next one whose start can be known; or there was no time to look, and nobody may be first."""
+    def _note_unknown_start(self, area: _HostArea, family: HostFamily, first: bool) -> None:
+        """The start of this job cannot be known. The next job of its family may be the first one instead; unless too
+        many were tried, or the budget is used up: then the area's hosts are closed to those behind."""
         looked = self.unknown.get(family, 0)
         if not first or 0 < looked < MAX_UNKNOWN:
             return
         self.families.add(family)
         if not looked:
-            self.placer.house.close(area.hosts, self.now)
+            self.placer.capacity.close(area.hosts, self.now)
 
-    def _keep(self, each: WaitingJob, want: _RequestMemory, kept: Reservation) -> None:
-        """From now on those who come behind get only what does not delay it."""
-        self.served.reserved.append(kept)
+    def _keep(self, job: WaitingJob, request: _RequestMemory, kept: Reservation) -> None:
+        """Note the reservation: from now on, jobs behind this one get only what does not delay it."""
+        self.decision.reserved.append(kept)
         for area in self.areas.values():
-            if not area.hosts.isdisjoint(kept.seats):
+            if not area.hosts.isdisjoint(kept.claims):
                 area.expect(kept.at)
-        self.served.starts[each.job] = whole_minute(kept.at)
-        self.placer.house.guard(kept.spare, kept.at)
-        self.pledges.reserve(each.project, each.owner, want.read.gpus, kept.at)
+        self.decision.starts[job.job] = whole_minute(kept.at)
+        self.placer.capacity.guard(kept.spare, kept.at)
+        self.quota_reservations.reserve(job.project, job.owner, request.demand.gpus, kept.at)
 
     def _reservation(
-        self, each: WaitingJob, want: _RequestMemory, area: _HostArea, there: Sequence[RunningJob]
+        self, job: WaitingJob, request: _RequestMemory, area: _HostArea, running_there: Sequence[RunningJob]
     ) -> Reservation | None:
         return find_reservation(
-            self.placer.house,
-            there,
-            [one for one in self.served.reserved if not area.hosts.isdisjoint(one.seats)],
-            each.job,
-            want.read,
-            each.location,
+            self.placer.capacity,
+            running_there,
+            [one for one in self.decision.reserved if not area.hosts.isdisjoint(one.claims)],
+            job.job,
+            request.demand,
+            job.location,
             self.now,
-            each.timeout_s + AFTER_TIMEOUT_S,
+            job.timeout_s + AFTER_TIMEOUT_S,
         )
 
-    def _may_ask(self, each: WaitingJob, wants: set[tuple[str, str]]) -> bool:
-        """Not for somebody behind a job that goes on waiting: it would get the room, and all would begin anew."""
-        return bool(self.spots) and not each.spot and wants.isdisjoint(self.stuck)
+    def _may_preempt(self, job: WaitingJob, wanted: set[tuple[str, str]]) -> bool:
+        """May SPOT jobs be stopped for this one? Not behind a job that goes on waiting: that one would get the room,
+        and the next pass would stop SPOT jobs again."""
+        return bool(self.spots) and not job.spot and wanted.isdisjoint(self.stuck)
 
     def _make_room(
-        self, each: WaitingJob, want: _RequestMemory, ends: float, there: Sequence[RunningJob]
+        self, job: WaitingJob, request: _RequestMemory, ends: float, running_there: Sequence[RunningJob]
     ) -> bool:
-        """Are SPOT jobs stopped for it?"""
-        spots = [one for one in there if one.job in self.spots]
-        stopping = [one for one in there if one.stopping]
-        chosen = choose_victims(self.placer.house, spots, stopping, want.read, each.location, self.now, ends)
+        """Stop SPOT jobs for this job, if that lets it start. True if any are stopped."""
+        spots = [one for one in running_there if one.job in self.spots]
+        stopping = [one for one in running_there if one.stopping]
+        chosen = choose_victims(
+            self.placer.capacity, spots, stopping, request.demand, job.location, self.now, ends
+        )
         for one in chosen:
-            self.served.preempted.append(Preemption(one.job, each.job))
+            self.decision.preempted.append(Preemption(one.job, job.job))
             self.spots.remove(one.job)
-            self.occupants.remove(one)
-            self.occupants.add(one._replace(ends=self.now + self.ground.grace_s, stopping=True))
+            self.running.remove(one)
+            self.running.add(one._replace(ends=self.now + self.cluster.grace_s, stopping=True))
         self.stopping = self.stopping or bool(chosen)
         return bool(chosen)
 
-    def _soon(self, kept: Reservation, there: Sequence[RunningJob]) -> bool:
-        """Is it only waiting for those that are being stopped?"""
+    def _starts_when_stopped(self, kept: Reservation, running_there: Sequence[RunningJob]) -> bool:
+        """Does the reservation wait only for jobs that are being stopped?"""
         return any(
-            one.stopping and one.ends >= kept.at and any(claim.host in kept.seats for claim in one.claims)
-            for one in there
+            one.stopping and one.ends >= kept.at and any(claim.host in kept.claims for claim in one.claims)
+            for one in running_there
         )
 
-    def _lacking(self, each: WaitingJob, want: _RequestMemory) -> Wait:
-        return Wait(WaitReason.CAPACITY, self.placer.why(want.read.each(), each.location))
+    def _lacking(self, job: WaitingJob, request: _RequestMemory) -> Wait:
+        return Wait(WaitReason.CAPACITY, self.placer.why(request.demand.replica_requests(), job.location))
 
     def _explained(self, lacking: Wait, kept: Reservation, soon: bool) -> Wait:
         text = lacking.text.removesuffix(".")
@@ -376,8 +390,7 @@ class _QueueDecider:
         names = [self.names[host] for host in kept.last]
         if not names:
             return lacking._replace(text=f"{text}; {hosts}.")
-        more = len(names) - NAMED_HOSTS
-        told = ", ".join(names[:NAMED_HOSTS]) + (f" and {more} more" if more > 0 else "")
+        shown = list_text(names, NAMED_HOSTS)
         frees = "frees" if len(names) == 1 else "free"
         at = moment_text(kept.at, self.now)
-        return lacking._replace(text=f"{text}; {hosts}; {told} {frees} by {at}.")
+        return lacking._replace(text=f"{text}; {hosts}; {shown} {frees} by {at}.")

@@ -16,50 +16,50 @@ from jobs.rules.scheduling.running_jobs import RunningJob
 
 
 def choose_victims(
-    house: CapacityIndex,
+    capacity: CapacityIndex,
     spots: Sequence[RunningJob],
     stopping: Sequence[RunningJob],
-    asks: JobRequest,
+    request: JobRequest,
     location: str,
     now: float,
     ends: float,
 ) -> tuple[RunningJob, ...]:
     """Which SPOT jobs to stop for a job that may stay until `ends`; none if it would not help, or need not be."""
-    stock = FutureCapacity(house, asks, location, ends)
+    future = FutureCapacity(capacity, request, location, ends)
     for each in stopping:
-        stock.change(each.claims, until=each.ends)
-    if stock.enough():
+        future.change(each.claims, until=each.ends)
+    if future.enough():
         return ()
-    there = [each for each in spots if any(stock.knows(claim.host) for claim in each.claims)]
-    young = sorted(there, key=lambda each: (-each.since, -each.job))
-    chosen = _fewest(stock, young, now)
+    candidates = [each for each in spots if any(future.knows(claim.host) for claim in each.claims)]
+    young = sorted(candidates, key=lambda each: (-each.since, -each.job))
+    chosen = _fewest(future, young, now)
     if len(chosen) < 2:
         return chosen
     for each in chosen:
-        stock.change(each.claims, -1, until=each.ends)
-    large = sorted(there, key=lambda each: (-each.gpus, -each.since, -each.job))
-    found = [chosen, _fewest(stock, large, now)]
+        future.change(each.claims, -1, until=each.ends)
+    large = sorted(candidates, key=lambda each: (-each.gpus, -each.since, -each.job))
+    found = [chosen, _fewest(future, large, now)]
     return min(found, key=lambda chosen: (len(chosen), _lost(chosen, now)))
 
 
-def _fewest(stock: FutureCapacity, order: Sequence[RunningJob], now: float) -> tuple[RunningJob, ...]:
+def _fewest(future: FutureCapacity, order: Sequence[RunningJob], now: float) -> tuple[RunningJob, ...]:
     """One after the other until it is enough; then whoever is not needed after all is left alone, dearest first.
 
     What those who are chosen hold is in stock afterwards.
     """
     chosen: list[RunningJob] = []
     for each in order:
-        if stock.enough():
+        if future.enough():
             break
-        stock.change(each.claims, until=each.ends)
+        future.change(each.claims, until=each.ends)
         chosen.append(each)
-    if stock.enough():
+    if future.enough():
         for each in sorted(chosen, key=_dearest(now), reverse=True):
-            stock.change(each.claims, -1, until=each.ends)
-            if stock.enough():
+            future.change(each.claims, -1, until=each.ends)
+            if future.enough():
                 chosen.remove(each)
             else:
-                stock.change(each.claims, until=each.ends)
+                future.change(each.claims, until=each.ends)
         return tuple(chosen)
     return ()
 

@@ -23,14 +23,14 @@ class QuotaReservation:
 
 
 class QuotaReservations:
-    def __init__(self, book: QuotaLedger, occupants: RunningJobs) -> None:
-        self._book, self._occupants = book, occupants
+    def __init__(self, ledger: QuotaLedger, running: RunningJobs) -> None:
+        self._ledger, self._running = ledger, running
         self._of: dict[str, list[QuotaReservation]] = {}
         self._waiting: set[tuple[str, tuple[str, ...]]] = set()
 
     def reserve(self, project: int, owner: int | None, gpus: Mapping[str, int], at: float) -> None:
         """Somebody will have a place then, at the latest."""
-        for account in self._book.accounts(project, owner):
+        for account in self._ledger.accounts(project, owner):
             then = _copy(account)
             for one in self._holders(project, owner, account):
                 if one.ends <= at:
@@ -41,7 +41,7 @@ class QuotaReservations:
         """Somebody is over quota. Only the first of each kind that can be helped is kept for, and only by the
         account that is full.
         """
-        account = next((one for one in self._book.accounts(project, owner) if one.refusal(gpus)), None)
+        account = next((one for one in self._ledger.accounts(project, owner) if one.refusal(gpus)), None)
         key = (account.who, tuple(sorted(gpus))) if account else None
         if account is None or key is None or key in self._waiting:
             return
@@ -58,18 +58,18 @@ class QuotaReservations:
     def kept(self, project: int, owner: int | None, gpus: Mapping[str, int], ends: float) -> bool:
         """Would a job that may stay until `ends` take what is kept for one before it?"""
         return bool(self._of) and any(
-            pledge.then.refusal(gpus) for pledge in self._outlived(project, owner, ends)
+            reservation.then.refusal(gpus) for reservation in self._outlived(project, owner, ends)
         )
 
     def take(self, project: int, owner: int | None, gpus: Mapping[str, int], ends: float) -> None:
         """It was placed."""
-        for pledge in self._outlived(project, owner, ends):
-            pledge.then.change(gpus, 1)
+        for reservation in self._outlived(project, owner, ends):
+            reservation.then.change(gpus, 1)
 
     def _outlived(self, project: int, owner: int | None, ends: float) -> Iterable[QuotaReservation]:
         if not self._of:
             return ()
-        accounts = self._book.accounts(project, owner)
+        accounts = self._ledger.accounts(project, owner)
         return [one for account in accounts for one in self._of.get(account.who, ()) if ends > one.at]
 
     def _keep(self, account: QuotaAccount, then: QuotaAccount, gpus: Mapping[str, int], at: float) -> None:
@@ -81,8 +81,8 @@ class QuotaReservations:
 
     def _holders(self, project: int, owner: int | None, account: QuotaAccount) -> Iterable[RunningJob]:
         """Whose places count against this account."""
-        all_of_it = self._occupants.of(project)
-        if account is self._book.projects.get(project):
+        all_of_it = self._running.of(project)
+        if account is self._ledger.projects.get(project):
             return all_of_it
         return (one for one in all_of_it if one.owner == owner)
 

@@ -46,8 +46,8 @@ class JobRequest:
 
         self._gang: Gang | None = None
 
-    def each(self) -> tuple[ReplicaRequest, ...]:
-        return self.gang.asks
+    def replica_requests(self) -> tuple[ReplicaRequest, ...]:
+        return self.gang.requests
 
     @property
     def gang(self) -> Gang:

@@ -58,25 +58,29 @@ class ReplicaRequest:
 class Gang:
     """The replicas of a job, sorted for the search of their places. A job is searched for often, and never changes."""
 
-    __slots__ = ("asks", "by_cpus", "by_gpus", "counts", "mixed", "sizes", "whole")
+    __slots__ = ("by_cpus", "by_gpus", "counts", "mixed", "requests", "sizes", "whole")
 
-    def __init__(self, asks: Sequence[ReplicaRequest]) -> None:
-        self.asks = tuple(asks)
-        self.by_gpus = sorted(asks, key=lambda ask: (-ask.needs.gpus, -ask.needs.cpus, -ask.needs.memory_mb))
-        self.by_cpus = sorted(asks, key=lambda ask: (-ask.needs.cpus, -ask.needs.memory_mb, -ask.needs.gpus))
+    def __init__(self, requests: Sequence[ReplicaRequest]) -> None:
+        self.requests = tuple(requests)
+        self.by_gpus = sorted(
+            requests, key=lambda request: (-request.needs.gpus, -request.needs.cpus, -request.needs.memory_mb)
+        )
+        self.by_cpus = sorted(
+            requests, key=lambda request: (-request.needs.cpus, -request.needs.memory_mb, -request.needs.gpus)
+        )
         # How many replicas need the same, the largest first.
-        self.counts = tuple(Counter(ask.needs for ask in self.by_gpus).items())
+        self.counts = tuple(Counter(request.needs for request in self.by_gpus).items())
         self.sizes = tuple(needs for needs, _ in self.counts)
         self.mixed = len(self.sizes) > 1
         kinds = sorted({needs.accelerator_type for needs in self.sizes if needs.gpus})
         # All of them on one host; None where no host is looked for that has all.
         self.whole: Needs | None = None
-        if len(asks) > 1 and len(kinds) <= 1:
+        if len(requests) > 1 and len(kinds) <= 1:
             self.whole = Needs(
-                sum(ask.needs.cpus for ask in asks),
-                sum(ask.needs.memory_mb for ask in asks),
+                sum(request.needs.cpus for request in requests),
+                sum(request.needs.memory_mb for request in requests),
                 kinds[0] if kinds else "",
-                sum(ask.needs.gpus for ask in asks),
+                sum(request.needs.gpus for request in requests),
             )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from jobs.rules.list_text import list_text
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.json_fields import duration
 from jobs.rules.spec.machine_types import NO_TYPES, Types, needs
@@ -124,6 +125,4 @@ def _pool(spec: CustomJobSpec, number: int) -> Pool | None:
 
 
 def _names(hosts: Mapping[str, str]) -> str:
-    names = sorted(hosts)
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(names[:MAX_NAMED]) + more
+    return list_text(sorted(hosts), MAX_NAMED)

@@ -15,6 +15,8 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from jobs.rules.list_text import list_text
+
 # A hostile document must not make us build a hostile answer: nobody reads more than this.
 MAX_VIOLATIONS = 100
 
@@ -295,5 +297,4 @@ def _known(value: object, names: Mapping[int, str], here: Collection[str]) -> st
         return f"Did you mean {' or '.join(near)}?{there}"
     if there:
         return there.strip()
-    more = f" and {len(known) - FEW} more" if len(known) > FEW else ""
-    return f"Known are {', '.join(known[:FEW])}{more}."
+    return f"Known are {list_text(known, FEW)}."

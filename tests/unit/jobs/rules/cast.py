@@ -59,11 +59,11 @@ def ended(replica="workerpool0-0", *, phase=RunPhase.CLOSED, **facts):
 def job(*runs, state=JobState.RUNNING, of=None, replicas=None, **fields):
     """A placed job; its replicas are RUNNING unless said otherwise."""
     of = of or spec(*([1, 2] if any("workerpool1" in run.replica for run in runs) else [1]))
-    seats = {
+    replicas_by_name = {
         name: ReplicaView(name, pool, index, ReplicaState.RUNNING) for name, pool, index, _ in of.replicas()
     }
     for name, changes in (replicas or {}).items():
-        seats[name] = replace(seats[name], **changes)
+        replicas_by_name[name] = replace(replicas_by_name[name], **changes)
     defaults = {
         "id": "7",
         "state": state,
@@ -79,7 +79,7 @@ def job(*runs, state=JobState.RUNNING, of=None, replicas=None, **fields):
         "outcome": None,
         "location": "lab-a",
     }
-    return JobView(**{**defaults, **fields}, replicas=tuple(seats.values()), runs=tuple(runs))
+    return JobView(**{**defaults, **fields}, replicas=tuple(replicas_by_name.values()), runs=tuple(runs))
 
 
 def queued(of=None, **fields):
@@ -131,11 +131,11 @@ def _applied_to_runs(view, plan, now):
         for run in view.runs
     ]
     for take in plan.take:
-        seat, old = (next(run for run in runs if run.id == name) for name in (take.run, take.after))
-        assert seat.held and old.phase == RunPhase.CLOSED, (
+        held, old = (next(run for run in runs if run.id == name) for name in (take.run, take.after))
+        assert held.held and old.phase == RunPhase.CLOSED, (
             "a held run starts when the one it follows is closed"
         )
-        runs[runs.index(seat)] = replace(seat, held=False)
+        runs[runs.index(held)] = replace(held, held=False)
     for restart in plan.restart:
         old = next(run for run in runs if run.id == restart.after)
         assert old.phase == RunPhase.CLOSED, "a claim moves only from a run that is proved closed"
@@ -157,8 +157,8 @@ def placed(view):
     )
 
 
-def seat_for(view, replica, host="gpu-02", why="gpu-01 is being emptied by alice"):
+def hold_place(view, replica, host="gpu-02", why="gpu-01 is being emptied by alice"):
     """What moves.py does for a replica that must leave: a place on another host, held."""
     number = sum(run.replica == replica and run.attempt == view.attempt for run in view.runs)
-    seat = run_of(replica, RunPhase.CREATED, attempt=view.attempt, number=number, held=True, held_why=why)
-    return replace(view, runs=(*view.runs, replace(seat, host=host)))
+    held = run_of(replica, RunPhase.CREATED, attempt=view.attempt, number=number, held=True, held_why=why)
+    return replace(view, runs=(*view.runs, replace(held, host=host)))

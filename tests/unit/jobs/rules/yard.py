@@ -7,7 +7,7 @@ from itertools import product
 
 from hypothesis import strategies as st
 
-from jobs.rules.scheduling import resource_requests as asking
+from jobs.rules.scheduling import resource_requests
 from jobs.rules.scheduling.fairness import Share
 from jobs.rules.scheduling.order import WaitingJob
 from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S, ClusterView, decide_queue
@@ -43,7 +43,7 @@ def unlimited():
     return QuotaLedger()
 
 
-def book(limit):
+def ledger(limit):
     return QuotaLedger({1: QuotaAccount("project one", Limits({KIND: limit}))} if limit is not None else {})
 
 
@@ -55,21 +55,24 @@ class Yard:
 
     def __init__(self, hosts, shares=None, limit=None):
         self.hosts, self.shares, self.limit = hosts, shares or {}, limit
-        self.now, self.seated, self.waiting, self.started, self.preempted = NOW, {}, {}, {}, []
+        self.now, self.placed_jobs, self.waiting, self.started, self.preempted = NOW, {}, {}, {}, []
 
     def submit(self, each):
         self.waiting[each.job] = each
 
     @property
-    def book(self):
-        held = book(self.limit)
-        for each, _, _ in self.seated.values():
-            held.take(each.project, each.owner, asking.decode_request(each.asks).gpus)
+    def ledger(self):
+        held = ledger(self.limit)
+        for each, _, _ in self.placed_jobs.values():
+            held.take(each.project, each.owner, resource_requests.decode_request(each.request).gpus)
         return held
 
     def views(self):
         return [
-            occupied(view, [seat for _, seats, _ in self.seated.values() for seat in seats])
+            occupied(
+                view,
+                [placement for _, placements, _ in self.placed_jobs.values() for placement in placements],
+            )
             for view in self.hosts
         ]
 
@@ -78,67 +81,73 @@ class Yard:
             RunningJob(
                 each.job,
                 ends,
-                claims(each, seats),
+                claims(each, placements),
                 each.spot,
                 self.started[each.job],
                 project=each.project,
                 owner=each.owner,
             )
-            for each, seats, ends in self.seated.values()
+            for each, placements, ends in self.placed_jobs.values()
         ]
 
-    def ground(self):
+    def cluster(self):
         held = {}
-        for each, _, _ in self.seated.values():
-            held[each.project] = held.get(each.project, 0) + asking.decode_request(each.asks).weight
+        for each, _, _ in self.placed_jobs.values():
+            held[each.project] = (
+                held.get(each.project, 0) + resource_requests.decode_request(each.request).weight
+            )
         return ClusterView(self.views(), PORTS, self.running(), self.shares, held)
 
     def decide(self):
-        return decide_queue(self.ground(), list(self.waiting.values()), self.book, self.now)
+        return decide_queue(self.cluster(), list(self.waiting.values()), self.ledger, self.now)
 
     def step(self):
-        served = self.decide()
-        for each, seats in served.placed:
+        decision = self.decide()
+        for each, placements in decision.placed:
             self.started[each.job] = self.now
-            self.seated[each.job] = (
+            self.placed_jobs[each.job] = (
                 self.waiting.pop(each.job),
-                seats,
+                placements,
                 self.now + each.timeout_s + AFTER_TIMEOUT_S,
             )
-        for one in served.preempted:
-            each, _, _ = self.seated.pop(one.job)
+        for one in decision.preempted:
+            each, _, _ = self.placed_jobs.pop(one.job)
             self.preempted.append((one.job, one.by))
             self.waiting[each.job] = each
-        return served
+        return decision
 
     def next_end(self):
         """To the next moment at which a job is over. False when nobody runs."""
-        if not self.seated:
+        if not self.placed_jobs:
             return False
-        self.now = min(ends for _, _, ends in self.seated.values())
-        self.seated = {number: each for number, each in self.seated.items() if each[2] > self.now}
+        self.now = min(ends for _, _, ends in self.placed_jobs.values())
+        self.placed_jobs = {number: each for number, each in self.placed_jobs.items() if each[2] > self.now}
         return True
 
 
-def claims(each, seats):
-    needs = {ask.replica: ask.needs for ask in asking.decode_request(each.asks).each()}
-    found = ((seat, needs[seat.replica]) for seat in seats)
+def claims(each, placements):
+    needs = {
+        replica.replica: replica.needs
+        for replica in resource_requests.decode_request(each.request).replica_requests()
+    }
+    found = ((placement, needs[placement.replica]) for placement in placements)
     return tuple(
-        HostClaim(seat.host_id, of.cpus, of.memory_mb, of.accelerator_type, of.gpus) for seat, of in found
+        HostClaim(placement.host_id, of.cpus, of.memory_mb, of.accelerator_type, of.gpus)
+        for placement, of in found
     )
 
 
-def occupied(view, seats):
-    here = [seat for seat in seats if seat.host_id == view.id]
+def occupied(view, placements):
+    here = [placement for placement in placements if placement.host_id == view.id]
     return HostView(view.id, view.name, view.location, view.address, view.cpus, view.memory_mb, view.gpus,
-                    used_cpus=float(len(here)), used_gpus=frozenset(uuid for seat in here for uuid in seat.gpus),
-                    used_ports=frozenset(seat.port for seat in here))  # fmt: skip
+                    used_cpus=float(len(here)), used_gpus=frozenset(uuid for each in here for uuid in each.gpus),
+                    used_ports=frozenset(each.port for each in here))  # fmt: skip
 
 
 # -- slow and plain --
 
 
-def could_seat(free, groups):
+def could_place(free, groups):
     """Every way to spread (replicas, needs) over hosts, tried out. `free`: [cpus, GPUs] by host."""
     if not groups:
         return True
@@ -152,7 +161,7 @@ def could_seat(free, groups):
                 (cpus - n * needs.cpus, gpus - n * needs.gpus)
                 for (cpus, gpus), n in zip(free, spread, strict=True)
             ]
-            if could_seat(left, rest):
+            if could_place(left, rest):
                 return True
     return False
 
@@ -168,8 +177,8 @@ def free_of(hosts, claims):
 
 
 def fits_beside(hosts, claims, each):
-    groups = [(count, needs) for needs, count in asking.decode_request(each.asks).sizes]
-    return could_seat(free_of(hosts, claims), groups)
+    groups = [(count, needs) for needs, count in resource_requests.decode_request(each.request).sizes]
+    return could_place(free_of(hosts, claims), groups)
 
 
 def could_ever(hosts, each):
@@ -191,7 +200,9 @@ def slow_order(waiting, shares, held):
             first.setdefault(each.project, each)
         best = min(first.values(), key=lambda each: (charged[each.project], each.job))
         charged[best.project] += (
-            asking.decode_request(best.asks).weight * 3_600 / shares.get(best.project, Share()).weight
+            resource_requests.decode_request(best.request).weight
+            * 3_600
+            / shares.get(best.project, Share()).weight
         )
         left.remove(best)
         found.append(best)

@@ -17,7 +17,7 @@ from jobs.rules.lifecycle.decide import decide
 from jobs.rules.lifecycle.plan import NOTHING
 from jobs.rules.lifecycle.retry import MAX_RESTARTS, MAX_RETRIES
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase
-from tests.unit.jobs.rules.cast import GRACE_S, NOW, applied, examples, placed, queued, seat_for, spec
+from tests.unit.jobs.rules.cast import GRACE_S, NOW, applied, examples, hold_place, placed, queued, spec
 
 ENDS = [
     {"why": "exit", "exit_code": 0},
@@ -115,7 +115,7 @@ class Life(RuleBasedStateMachine):
             return
         for name in sorted({run.replica for run in here}):
             if data.draw(st.booleans()):
-                self.view = seat_for(self.view, name)
+                self.view = hold_place(self.view, name)
                 self.truth[self.view.runs[-1].id] = self.view.runs[-1]
                 self.moves += 1
 

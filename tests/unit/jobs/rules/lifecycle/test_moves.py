@@ -7,7 +7,7 @@ from dataclasses import replace
 from jobs.rules.lifecycle.decide import decide
 from jobs.rules.lifecycle.plan import NOTHING
 from jobs.rules.lifecycle.states import FlagName, JobState, ReplicaState, RunPhase
-from tests.unit.jobs.rules.cast import GRACE_S, NOW, after, applied, ended, job, run_of, seat_for, spec
+from tests.unit.jobs.rules.cast import GRACE_S, NOW, after, applied, ended, hold_place, job, run_of, spec
 
 P, W0, W1 = "workerpool0-0", "workerpool1-0", "workerpool1-1"
 LEAVE_S = 30.0
@@ -41,7 +41,7 @@ def gang():
 
 
 def test_one_moves_and_the_others_start_with_its_new_address():
-    plan, view = step(seat_for(gang(), W0))
+    plan, view = step(hold_place(gang(), W0))
     assert {stop.run for stop in plan.stop} == {f"7-{name}-a1-r0" for name in (P, W0, W1)}
     assert {stop.grace_s for stop in plan.stop} == {LEAVE_S}, "time for a checkpoint"
     assert view.state == JobState.RUNNING and not plan.restart and not plan.take
@@ -69,7 +69,7 @@ def test_a_job_that_is_still_starting_moves_as_well():
     view = job(
         run_of(P, RunPhase.CLAIMED), state=JobState.PENDING, replicas={P: {"state": ReplicaState.STARTING}}
     )
-    _, view = step(seat_for(view, P))
+    _, view = step(hold_place(view, P))
     plan, view = step(closed(view, P, why="tombstone", exit_signal=None))
     assert len(plan.take) == 1 and view.state == JobState.PENDING
 
@@ -80,14 +80,14 @@ def test_who_is_done_stays_done_and_its_peers_move_on():
         view,
         replicas=tuple(replace(r, state=ReplicaState.FINISHED) if r.name == W0 else r for r in view.replicas),
     )
-    _, view = step(seat_for(view, W1))
+    _, view = step(hold_place(view, W1))
     plan, view = step(closed(view, P, W1))
     assert [take.replica for take in plan.take] == [W1] and [again.replica for again in plan.restart] == [P]
     assert view.replicas[1].state == ReplicaState.FINISHED
 
 
 def test_who_finishes_before_it_could_move_gives_its_place_back_and_the_others_come_back_for_nothing():
-    _, view = step(seat_for(gang(), W0))
+    _, view = step(hold_place(gang(), W0))
     view = closed(view, P, W1)
     done = ended(W0, exit_code=0, stop_wanted_at=NOW)
     view = replace(view, runs=tuple(done if r.replica == W0 and not r.held else r for r in view.runs))
@@ -99,7 +99,7 @@ def test_who_finishes_before_it_could_move_gives_its_place_back_and_the_others_c
 
 
 def test_a_cancel_in_the_middle_of_a_move_closes_the_new_place_too_and_waits_no_longer_than_any_cancel():
-    _, view = step(seat_for(gang(), W0))
+    _, view = step(hold_place(gang(), W0))
     view = replace(view, cancel_requested_at=after(1), cancel_requested_by="bob")
     plan, view = step(view, after(1))
     assert len(plan.stop) == 4 and {stop.grace_s for stop in plan.stop} == {GRACE_S}
@@ -113,7 +113,7 @@ def test_a_cancel_in_the_middle_of_a_move_closes_the_new_place_too_and_waits_no_
 
 
 def test_the_primarys_success_wins_over_a_move():
-    _, view = step(seat_for(gang(), W0))
+    _, view = step(hold_place(gang(), W0))
     success = ended(P, exit_code=0, stop_wanted_at=NOW)
     view = replace(view, runs=tuple(success if r.replica == P else r for r in view.runs))
     plan, view = step(view)
@@ -126,7 +126,7 @@ def test_what_was_on_a_host_that_is_gone_never_comes_back_there():
     plan, view = step(view)
     assert not plan.restart and not plan.stop, "its peers go on until there is a place for it"
     assert view.replicas[1].state == ReplicaState.STARTING
-    _, view = step(seat_for(view, W0, why="alice declared gpu-01 gone"))
+    _, view = step(hold_place(view, W0, why="alice declared gpu-01 gone"))
     plan, view = step(closed(view, P, W1))
     assert [(take.replica, take.counts) for take in plan.take] == [(W0, True)]
     assert [replica.restarts for replica in view.replicas] == [0, 1, 0]

@@ -10,7 +10,7 @@ from jobs.rules.lifecycle import retry
 from jobs.rules.lifecycle.decide import decide
 from jobs.rules.lifecycle.retry import EndClass, classify
 from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
-from tests.unit.jobs.rules.cast import GRACE_S, NOW, ended, job, run_of, seat_for, spec
+from tests.unit.jobs.rules.cast import GRACE_S, NOW, ended, hold_place, job, run_of, spec
 
 ENDS = [
     # facts, class as the primary, class as another replica
@@ -144,7 +144,7 @@ def test_maintenance_leads_where_its_table_says_and_counts_against_nothing():
             replicas={name: {"restarts": restarts}, other: {"restarts": 5}},
             job_retries=retries,
         )
-        view = seat_for(view, name) if how else view
+        view = hold_place(view, name) if how else view
         plan = decide(view, NOW, GRACE_S)
         case = (end, primary, restarts, retries, disabled, together, how)
         if not how:
@@ -158,15 +158,15 @@ def test_maintenance_leads_where_its_table_says_and_counts_against_nothing():
             EndClass.TRANSIENT: JobState.QUEUED if retries < 3 and not disabled else JobState.FAILED,
             EndClass.INTERNAL: JobState.QUEUED if retries < 3 and not disabled else JobState.FAILED,
         }.get(end)
-        seat = view.runs[-1].id
+        held = view.runs[-1].id
         assert (plan.outcome.state if plan.outcome else None) == ending, case
         if ending is not None:
-            assert [stop.run for stop in plan.stop] == [seat] and not plan.take and not plan.restart, case
+            assert [stop.run for stop in plan.stop] == [held] and not plan.take and not plan.restart, case
         elif end == EndClass.FINISHED:
-            assert [stop.run for stop in plan.stop] == [seat] and not plan.take, case
+            assert [stop.run for stop in plan.stop] == [held] and not plan.take, case
         else:
             assert [(take.replica, take.run, take.counts) for take in plan.take] == [
-                (name, seat, how == "gone")
+                (name, held, how == "gone")
             ]
             assert [(again.replica, again.counts) for again in plan.restart] == [(other, False)], case
             assert plan.job_retries is None and not plan.stop and plan.state is None, case

@@ -26,7 +26,7 @@ def host(number, cpus=8, memory_mb=16_000, *, t4=0, a100=0, location="lab", **us
     )
 
 
-def asks(*needs):
+def requests(*needs):
     return [ReplicaRequest(f"workerpool0-{index}", each) for index, each in enumerate(needs)]
 
 
@@ -35,13 +35,13 @@ def gpus(count, kind=T4, cpus=1.0):
 
 
 def place(hosts, *needs, location="lab", **options):
-    return Placer(hosts, PORTS).place(asks(*needs), location, **options)
+    return Placer(hosts, PORTS).place(requests(*needs), location, **options)
 
 
-def test_a_seat_says_host_gpus_and_port():
+def test_a_placement_names_host_gpus_and_port():
     used = {"used_gpus": frozenset({"1-t4-0"}), "used_ports": frozenset({23_000})}
-    (seat,) = place([host(1, t4=4, **used)], gpus(2))
-    assert (seat.host_id, seat.gpus, seat.port) == (1, ("1-t4-1", "1-t4-2"), 23_001)
+    (placement,) = place([host(1, t4=4, **used)], gpus(2))
+    assert (placement.host_id, placement.gpus, placement.port) == (1, ("1-t4-1", "1-t4-2"), 23_001)
 
 
 def test_a_replicas_gpus_are_on_one_host():
@@ -60,27 +60,27 @@ def test_what_is_free_is_told_as_people_say_it():
 
 def test_all_or_none_leaves_no_trace():
     placer = Placer([host(1, cpus=3)], PORTS)
-    assert isinstance(placer.place(asks(*[Needs()] * 4), "lab"), NoCapacity)
-    assert len({seat.port for seat in placer.place(asks(*[Needs()] * 3), "lab")}) == 3
-    assert isinstance(placer.place(asks(Needs()), "lab"), NoCapacity)
+    assert isinstance(placer.place(requests(*[Needs()] * 4), "lab"), NoCapacity)
+    assert len({placement.port for placement in placer.place(requests(*[Needs()] * 3), "lab")}) == 3
+    assert isinstance(placer.place(requests(Needs()), "lab"), NoCapacity)
 
 
 def test_a_host_is_filled_before_the_next_is_opened():
     hosts = [host(1, t4=8), host(2, t4=8, used_gpus=frozenset(f"2-t4-{n}" for n in range(5)))]
     placer = Placer(hosts, PORTS)
-    assert [placer.place(asks(gpus(1)), "lab")[0].host_id for _ in range(4)] == [2, 2, 2, 1]
+    assert [placer.place(requests(gpus(1)), "lab")[0].host_id for _ in range(4)] == [2, 2, 2, 1]
 
 
 def test_replicas_of_a_job_are_on_one_host_or_on_few():
     hosts = [host(1, t4=8), host(2, t4=8, used_gpus=frozenset(f"2-t4-{n}" for n in range(5))), host(3, t4=6)]
-    assert [seat.host_id for seat in place(hosts, *[gpus(1)] * 4)] == [3] * 4
-    assert [seat.host_id for seat in place(hosts, *[gpus(1, cpus=0.5)] * 11)] == [1] * 8 + [2] * 3
-    assert len({seat.host_id for seat in place(hosts, *[gpus(2)] * 7)}) == 2
+    assert [placement.host_id for placement in place(hosts, *[gpus(1)] * 4)] == [3] * 4
+    assert [placement.host_id for placement in place(hosts, *[gpus(1, cpus=0.5)] * 11)] == [1] * 8 + [2] * 3
+    assert len({placement.host_id for placement in place(hosts, *[gpus(2)] * 7)}) == 2
 
 
 def test_work_without_gpus_keeps_off_gpu_hosts_while_it_can():
     hosts = [host(1, cpus=2, t4=8), host(2, cpus=2)]
-    assert [seat.host_id for seat in place(hosts, Needs(), Needs(), Needs())] == [2, 2, 1]
+    assert [placement.host_id for placement in place(hosts, Needs(), Needs(), Needs())] == [2, 2, 1]
 
 
 def test_only_hosts_of_the_location_count():
@@ -121,12 +121,12 @@ def test_an_intricate_gang_is_never_refused_for_good_because_a_search_was_given_
     triples = [(27 + n % 7, 31 + 3 * n % 5) for n in range(14)]
     needs = [Needs(cpus=float(cpus)) for a, b in triples for cpus in (a, b, 100 - a - b)]
     assert isinstance(place(hosts, *needs), NoCapacity)
-    assert never_fits(asks(*needs), hosts, "lab") is None
+    assert never_fits(requests(*needs), hosts, "lab") is None
 
 
 def test_room_that_one_job_took_is_not_there_for_the_next():
     placer = Placer([host(1, t4=2)], PORTS)
-    first, second = (placer.place(asks(gpus(1)), "lab")[0] for _ in range(2))
+    first, second = (placer.place(requests(gpus(1)), "lab")[0] for _ in range(2))
     assert {*first.gpus, *second.gpus} == {"1-t4-0", "1-t4-1"} and first.port != second.port
 
 
@@ -146,7 +146,7 @@ def test_what_could_never_fit_is_told_from_what_only_has_to_wait(needs, reason):
     used = {"used_cpus": 8.0, "used_memory_mb": 16_000, "used_ports": frozenset(PORTS)}
     hosts = [replace(host(n, t4=2, **used), used_gpus=frozenset({f"{n}-t4-0", f"{n}-t4-1"})) for n in (1, 2)]
     assert isinstance(place(hosts, *needs), NoCapacity)
-    answer = never_fits(asks(*needs), hosts, "lab")
+    answer = never_fits(requests(*needs), hosts, "lab")
     assert answer is None if reason is None else reason in answer
 
 
@@ -169,26 +169,26 @@ HOSTS = st.lists(
 
 
 def fits_slowly(hosts, needs):
-    """Every way to seat them, by brute force."""
+    """Every way to place them, by brute force."""
 
-    def seat(rest, room):
+    def placement(rest, free):
         if not rest:
             return True
         first, *others = rest
-        for number, (cpus, memory, kinds) in enumerate(room):
+        for number, (cpus, memory, kinds) in enumerate(free):
             left = kinds.get(first.accelerator_type, 0) - first.gpus
             if cpus >= first.cpus and memory >= first.memory_mb and (not first.gpus or left >= 0):
                 changed = {**kinds, first.accelerator_type: left} if first.gpus else kinds
                 after = [
-                    *room[:number],
+                    *free[:number],
                     (cpus - first.cpus, memory - first.memory_mb, changed),
-                    *room[number + 1 :],
+                    *free[number + 1 :],
                 ]
-                if seat(others, after):
+                if placement(others, after):
                     return True
         return False
 
-    return seat(
+    return placement(
         needs, [(h.cpus, h.memory_mb, Counter(gpu.accelerator_type for gpu in h.gpus)) for h in hosts]
     )
 
@@ -199,25 +199,35 @@ def test_it_places_whenever_and_only_when_it_can(hosts, jobs):
     placer, taken = Placer(hosts, PORTS), defaultdict(list)
     used_gpus, used_ports = set(), set()
     for needs in jobs:
-        room = [
+        free = [
             replace(
                 each,
-                cpus=each.cpus - sum(seat_needs.cpus for seat_needs, _ in taken[each.id]),
-                memory_mb=each.memory_mb - sum(seat_needs.memory_mb for seat_needs, _ in taken[each.id]),
+                cpus=each.cpus - sum(its_needs.cpus for its_needs, _ in taken[each.id]),
+                memory_mb=each.memory_mb - sum(its_needs.memory_mb for its_needs, _ in taken[each.id]),
                 gpus=tuple(gpu for gpu in each.gpus if gpu.uuid not in used_gpus),
             )
             for each in hosts
         ]
-        seats = placer.place(asks(*needs), "lab")
-        assert isinstance(seats, NoCapacity) == (not fits_slowly(room, needs))
-        assert placer.place(asks(*needs), "lab") == seats if isinstance(seats, NoCapacity) else True
-        for seat, each in zip(() if isinstance(seats, NoCapacity) else seats, needs, strict=False):
-            kinds = {gpu.uuid: gpu.accelerator_type for h in hosts if h.id == seat.host_id for gpu in h.gpus}
-            assert [kinds[uuid] for uuid in seat.gpus] == [each.accelerator_type] * each.gpus
-            assert not used_gpus & set(seat.gpus) and (seat.host_id, seat.port) not in used_ports
-            used_gpus.update(seat.gpus)
-            used_ports.add((seat.host_id, seat.port))
-            taken[seat.host_id].append((each, seat))
+        placements = placer.place(requests(*needs), "lab")
+        assert isinstance(placements, NoCapacity) == (not fits_slowly(free, needs))
+        assert (
+            placer.place(requests(*needs), "lab") == placements
+            if isinstance(placements, NoCapacity)
+            else True
+        )
+        for placement, each in zip(
+            () if isinstance(placements, NoCapacity) else placements, needs, strict=False
+        ):
+            kinds = {
+                gpu.uuid: gpu.accelerator_type for h in hosts if h.id == placement.host_id for gpu in h.gpus
+            }
+            assert [kinds[uuid] for uuid in placement.gpus] == [each.accelerator_type] * each.gpus
+            assert (
+                not used_gpus & set(placement.gpus) and (placement.host_id, placement.port) not in used_ports
+            )
+            used_gpus.update(placement.gpus)
+            used_ports.add((placement.host_id, placement.port))
+            taken[placement.host_id].append((each, placement))
     for each in hosts:
         assert sum(needs.cpus for needs, _ in taken[each.id]) <= each.cpus
         assert sum(needs.memory_mb for needs, _ in taken[each.id]) <= each.memory_mb
@@ -228,4 +238,4 @@ def test_it_places_whenever_and_only_when_it_can(hosts, jobs):
 def test_the_order_of_hosts_and_replicas_does_not_matter(hosts, needs):
     answers = {isinstance(place(order, *needs[::-1]), NoCapacity) for order in permutations(hosts)}
     assert answers == {isinstance(place(hosts, *needs), NoCapacity)}
-    assert answers == {never_fits(asks(*needs), hosts, "lab") is not None}
+    assert answers == {never_fits(requests(*needs), hosts, "lab") is not None}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.rules.scheduling import resource_requests as asking
+from jobs.rules.scheduling import resource_requests
 from jobs.rules.scheduling.order import in_order
 from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S, BEHIND, decide_queue
 from tests.unit.jobs.rules.cast import examples
@@ -50,36 +50,40 @@ def test_no_host_and_no_quota_is_ever_exceeded_and_nothing_is_placed_in_part(yar
     used = Counter(
         {
             KIND: sum(
-                asking.decode_request(each.asks).gpus.get(KIND, 0)
-                for each, _, _ in yard.seated.values()
+                resource_requests.decode_request(each.request).gpus.get(KIND, 0)
+                for each, _, _ in yard.placed_jobs.values()
                 if each.project == 1
             )
         }
     )
-    served = yard.decide()
-    placed = [claim for each, seats in served.placed for claim in claims(each, seats)]
+    decision = yard.decide()
+    placed = [claim for each, placements in decision.placed for claim in claims(each, placements)]
     for view in yard.hosts:
         here = [claim for claim in before + placed if claim.host == view.id]
         assert sum(claim.cpus for claim in here) <= view.cpus
         assert sum(claim.gpus for claim in here) <= len(view.gpus)
-    seats = [seat for _, seats in served.placed for seat in seats]
-    seats += [seat for _, seats, _ in yard.seated.values() for seat in seats]
-    gpus = [uuid for seat in seats for uuid in seat.gpus]
-    ports = [(seat.host_id, seat.port) for seat in seats]
+    placements = [placement for _, placements in decision.placed for placement in placements]
+    placements += [placement for _, placements, _ in yard.placed_jobs.values() for placement in placements]
+    gpus = [uuid for placement in placements for uuid in placement.gpus]
+    ports = [(placement.host_id, placement.port) for placement in placements]
     assert len(gpus) == len(set(gpus)) and len(ports) == len(set(ports))
-    for each, of in served.placed:
-        assert [seat.replica for seat in of] == [
-            ask.replica for ask in asking.decode_request(each.asks).each()
+    for each, of in decision.placed:
+        assert [placement.replica for placement in of] == [
+            replica.replica for replica in resource_requests.decode_request(each.request).replica_requests()
         ]
         assert all(
-            len(seat.gpus) == ask.needs.gpus
-            for seat, ask in zip(of, asking.decode_request(each.asks).each(), strict=True)
+            len(placement.gpus) == replica.needs.gpus
+            for placement, replica in zip(
+                of, resource_requests.decode_request(each.request).replica_requests(), strict=True
+            )
         )
     mine = sum(
-        asking.decode_request(each.asks).gpus.get(KIND, 0) for each, _ in served.placed if each.project == 1
+        resource_requests.decode_request(each.request).gpus.get(KIND, 0)
+        for each, _ in decision.placed
+        if each.project == 1
     )
     assert yard.limit is None or mine == 0 or used[KIND] + mine <= yard.limit
-    told = set(served.waits) | {each.job for each, _ in served.placed}
+    told = set(decision.waits) | {each.job for each, _ in decision.placed}
     assert told == set(yard.waiting), "everybody has a place or a reason"
 
 
@@ -91,11 +95,11 @@ def test_no_host_and_no_quota_is_ever_exceeded_and_nothing_is_placed_in_part(yar
 def test_the_order_of_rows_changes_nothing(yard, waiting, dice):
     submit_all(yard, waiting)
     once = yard.decide()
-    ground, rows = yard.ground(), list(yard.waiting.values())
-    views, running = list(ground.hosts), list(ground.running)
+    cluster, rows = yard.cluster(), list(yard.waiting.values())
+    views, running = list(cluster.hosts), list(cluster.running)
     for each in (views, running, rows):
         dice.shuffle(each)
-    again = decide_queue(replace(ground, hosts=views, running=running), rows, yard.book, yard.now)
+    again = decide_queue(replace(cluster, hosts=views, running=running), rows, yard.ledger, yard.now)
     assert (again.placed, again.waits, again.starts, again.preempted) == (
         once.placed,
         once.waits,
@@ -118,28 +122,30 @@ def test_the_order_is_that_of_the_slow_way(yard, waiting):
 @given(yards(), jobs(first=50, spot=st.just(False)))
 def test_backfill_never_delays_the_first_that_is_blocked(yard, waiting):
     """With those behind it or without them: the same start; and at that moment there really is room."""
-    for each in list(yard.seated.values()):
-        yard.seated[each[0].job] = (each[0]._replace(spot=False), *each[1:])
+    for each in list(yard.placed_jobs.values()):
+        yard.placed_jobs[each[0].job] = (each[0]._replace(spot=False), *each[1:])
     submit_all(yard, waiting)
-    served = yard.decide()
-    if not served.reserved:
+    decision = yard.decide()
+    if not decision.reserved:
         return
-    first = served.reserved[0]
-    line = in_order(waiting, yard.shares, yard.ground().held)
+    first = decision.reserved[0]
+    line = in_order(waiting, yard.shares, yard.cluster().held)
     ahead = line[: [each.job for each in line].index(first.job) + 1]
-    alone = decide_queue(yard.ground(), ahead, unlimited(), yard.now).reserved[0]
+    alone = decide_queue(yard.cluster(), ahead, unlimited(), yard.now).reserved[0]
     assert first.at == alone.at
     still = [claim for each in yard.running() if each.ends > first.at for claim in each.claims]
-    for each, seats in served.placed:
+    for each, placements in decision.placed:
         if yard.now + each.timeout_s + AFTER_TIMEOUT_S > first.at:
-            still += claims(each, seats)
+            still += claims(each, placements)
     assert fits_beside(yard.hosts, still, yard.waiting[first.job])
 
 
 @examples(120)
 @given(yards(), jobs(1, first=50, spot=st.just(False)))
 def test_a_reservation_is_for_the_first_moment_at_which_there_is_room(yard, waiting):
-    yard.seated = {number: (each[0]._replace(spot=False), *each[1:]) for number, each in yard.seated.items()}
+    yard.placed_jobs = {
+        number: (each[0]._replace(spot=False), *each[1:]) for number, each in yard.placed_jobs.items()
+    }
     submit_all(yard, waiting)
     (each,) = waiting
     moments = [yard.now, *sorted({running.ends for running in yard.running()})]
@@ -155,11 +161,11 @@ def test_a_reservation_is_for_the_first_moment_at_which_there_is_room(yard, wait
         ),
         None,
     )
-    served = yard.decide()
+    decision = yard.decide()
     if slow == yard.now:
-        assert [placed.job for placed, _ in served.placed] == [each.job]
+        assert [placed.job for placed, _ in decision.placed] == [each.job]
     else:
-        assert [kept.at for kept in served.reserved] == ([] if slow is None else [slow])
+        assert [kept.at for kept in decision.reserved] == ([] if slow is None else [slow])
 
 
 def test_a_short_job_passes_and_a_long_one_does_not():
@@ -173,12 +179,12 @@ def test_a_short_job_passes_and_a_long_one_does_not():
         job(5, (1, 0), timeout_s=9e5),
     ):
         yard.submit(each)
-    served = yard.step()
-    assert {each.job for each, _ in served.placed} == {4, 5}
-    assert "gpu1 frees by" in served.waits[2].text and "1 host has room now" in served.waits[2].text
-    assert "at the latest" not in served.waits[2].text, "the page says that beside it, from `starts`"
-    assert served.waits[3] == BEHIND
-    assert served.reserved[0].at == NOW + 3_600 + AFTER_TIMEOUT_S <= served.starts[2]
+    decision = yard.step()
+    assert {each.job for each, _ in decision.placed} == {4, 5}
+    assert "gpu1 frees by" in decision.waits[2].text and "1 host has room now" in decision.waits[2].text
+    assert "at the latest" not in decision.waits[2].text, "the page says that beside it, from `starts`"
+    assert decision.waits[3] == BEHIND
+    assert decision.reserved[0].at == NOW + 3_600 + AFTER_TIMEOUT_S <= decision.starts[2]
 
 
 def test_what_a_reservation_leaves_over_is_given_away_once():
@@ -210,7 +216,7 @@ def test_whoever_could_ever_run_is_started_in_time(yard, waiting):
     submit_all(yard, waiting)
     able = {each.job for each in waiting if could_ever(yard.hosts, each)}
     everything = sum(each.timeout_s + AFTER_TIMEOUT_S for each in waiting)
-    everything += max((ends - yard.now for _, _, ends in yard.seated.values()), default=0.0)
+    everything += max((ends - yard.now for _, _, ends in yard.placed_jobs.values()), default=0.0)
     began = yard.now
     for _ in range(200):
         yard.step()
@@ -229,8 +235,8 @@ def test_a_large_job_is_not_passed_for_ever_by_small_ones_that_keep_coming(wide,
         yard.submit(job(number + 1, (1, 1), timeout_s=timeouts[number]))
     yard.step()
     yard.submit(job(100, (wide + 1, 4)))
-    served = yard.step()
-    promised = served.starts.get(100, yard.now)
+    decision = yard.step()
+    promised = decision.starts.get(100, yard.now)
     for number, timeout_s in enumerate(timeouts * 3):
         yard.submit(job(200 + number, (1, 1), timeout_s=timeout_s))
         yard.step()
@@ -247,17 +253,17 @@ def test_a_large_job_is_not_passed_for_ever_by_small_ones_that_keep_coming(wide,
 def test_only_spot_jobs_are_stopped_and_only_where_it_helps(yard, waiting):
     submit_all(yard, waiting)
     running = {each.job: each for each in yard.running()}
-    served = yard.decide()
+    decision = yard.decide()
     by = {}
-    for one in served.preempted:
+    for one in decision.preempted:
         assert running[one.job].spot and not yard.waiting[one.by].spot
         by.setdefault(one.by, []).append(one.job)
-    assert len({one.job for one in served.preempted}) == len(served.preempted)
+    assert len({one.job for one in decision.preempted}) == len(decision.preempted)
     if not by:
         return
     first = next(iter(by))
     gone = set(by[first])
-    placed = [claim for each, seats in served.placed for claim in claims(each, seats)]
+    placed = [claim for each, placements in decision.placed for claim in claims(each, placements)]
 
     def fits(without):
         left = [claim for each in running.values() if each.job not in without for claim in each.claims]
@@ -293,9 +299,9 @@ def test_the_youngest_spot_job_makes_room_and_does_not_take_its_place_back():
     yard.step()
     yard.now += 60
     yard.submit(job(3, (1, 1)))
-    served = yard.step()
-    assert [(one.job, one.by) for one in served.preempted] == [(2, 3)]
-    assert "being made free" in served.waits[3].text
+    decision = yard.step()
+    assert [(one.job, one.by) for one in decision.preempted] == [(2, 3)]
+    assert "being made free" in decision.waits[3].text
     assert [each.job for each, _ in yard.step().placed] == [3] and set(yard.waiting) == {2}
 
 
@@ -328,7 +334,7 @@ def test_while_its_victims_are_being_stopped_nobody_else_is():
         yard.submit(job(number, (1, 1), spot=True))
     yard.step()
     yard.submit(job(3, (1, 1)))
-    ground = yard.ground()
-    stopping = [each._replace(stopping=each.job == 1, ends=NOW + 30) for each in ground.running]
-    served = decide_queue(replace(ground, running=stopping), list(yard.waiting.values()), unlimited(), NOW)
-    assert not served.preempted and served.reserved[0].at == NOW + 30
+    cluster = yard.cluster()
+    stopping = [each._replace(stopping=each.job == 1, ends=NOW + 30) for each in cluster.running]
+    decision = decide_queue(replace(cluster, running=stopping), list(yard.waiting.values()), unlimited(), NOW)
+    assert not decision.preempted and decision.reserved[0].at == NOW + 30

@@ -16,7 +16,7 @@ def holds(job, gpus, ends, owner=ADA, project=VISION, kind="H100"):
     return RunningJob(job, ends, (HostClaim(job, 1.0, 0, kind, gpus),), project=project, owner=owner)
 
 
-def yard(*running, members=(), **limits):
+def project_vision(*running, members=(), **limits):
     """Project vision with these limits, in which these run; so do those of `members` (owner → limits)."""
 
     def account(who, of_them, own):
@@ -40,90 +40,92 @@ def need(gpus, kind="H100"):
 
 
 def test_whoever_ends_at_the_very_moment_has_given_back_by_then():
-    pledges = yard(holds(1, 8, SOON), gpus={"H100": 16})
-    pledges.reserve(VISION, ADA, need(8), SOON)
-    assert not pledges.kept(VISION, ADA, need(8), FOR_EVER), "8 are left beside those that are kept"
-    assert pledges.kept(VISION, ADA, need(9), FOR_EVER)
+    reservations = project_vision(holds(1, 8, SOON), gpus={"H100": 16})
+    reservations.reserve(VISION, ADA, need(8), SOON)
+    assert not reservations.kept(VISION, ADA, need(8), FOR_EVER), "8 are left beside those that are kept"
+    assert reservations.kept(VISION, ADA, need(9), FOR_EVER)
 
 
 def test_whoever_ends_later_still_holds_what_he_has():
-    pledges = yard(holds(1, 8, LATER), gpus={"H100": 16})
-    pledges.reserve(VISION, ADA, need(8), SOON)
-    assert pledges.kept(VISION, ADA, need(1), FOR_EVER)
+    reservations = project_vision(holds(1, 8, LATER), gpus={"H100": 16})
+    reservations.reserve(VISION, ADA, need(8), SOON)
+    assert reservations.kept(VISION, ADA, need(1), FOR_EVER)
 
 
 def test_who_is_over_by_then_takes_nothing_and_one_moment_later_it_does():
-    pledges = yard(gpus={"H100": 8})
-    pledges.reserve(VISION, ADA, need(8), SOON)
-    assert not pledges.kept(VISION, ADA, need(8), SOON)
-    assert pledges.kept(VISION, ADA, need(1), SOON + 1)
-    assert not pledges.kept(SPEECH, BOB, need(8), FOR_EVER), "another project is not concerned"
+    reservations = project_vision(gpus={"H100": 8})
+    reservations.reserve(VISION, ADA, need(8), SOON)
+    assert not reservations.kept(VISION, ADA, need(8), SOON)
+    assert reservations.kept(VISION, ADA, need(1), SOON + 1)
+    assert not reservations.kept(SPEECH, BOB, need(8), FOR_EVER), "another project is not concerned"
 
 
 def test_what_is_left_over_is_given_away_once():
-    pledges = yard(gpus={"H100": 16})
-    pledges.reserve(VISION, ADA, need(8), SOON)
-    assert not pledges.kept(VISION, BOB, need(8), FOR_EVER)
-    pledges.take(VISION, BOB, need(8), FOR_EVER)
-    assert pledges.kept(VISION, BOB, need(1), FOR_EVER)
+    reservations = project_vision(gpus={"H100": 16})
+    reservations.reserve(VISION, ADA, need(8), SOON)
+    assert not reservations.kept(VISION, BOB, need(8), FOR_EVER)
+    reservations.take(VISION, BOB, need(8), FOR_EVER)
+    assert reservations.kept(VISION, BOB, need(1), FOR_EVER)
 
 
 def test_the_first_who_is_over_quota_is_kept_for_until_enough_comes_back():
     """Two end one after the other: the first alone does not make room, the second does."""
-    pledges = yard(holds(1, 4, SOON), holds(2, 4, LATER), gpus={"H100": 8})
-    pledges.wait(VISION, ADA, need(8))
-    assert not pledges.kept(VISION, ADA, need(4), LATER)
-    assert pledges.kept(VISION, ADA, need(1), LATER + 1)
+    reservations = project_vision(holds(1, 4, SOON), holds(2, 4, LATER), gpus={"H100": 8})
+    reservations.wait(VISION, ADA, need(8))
+    assert not reservations.kept(VISION, ADA, need(4), LATER)
+    assert reservations.kept(VISION, ADA, need(1), LATER + 1)
 
 
 def test_it_is_kept_from_the_first_moment_at_which_there_is_room_and_only_from_then():
-    pledges = yard(holds(1, 4, SOON), holds(2, 4, LATER), gpus={"H100": 8})
-    pledges.wait(VISION, ADA, need(2))
-    assert not pledges.kept(VISION, ADA, need(4), SOON)
-    assert not pledges.kept(VISION, ADA, need(2), FOR_EVER), "2 of the 4 that come back first are left"
-    assert pledges.kept(VISION, ADA, need(3), SOON + 1) and pledges.kept(VISION, ADA, need(3), FOR_EVER)
+    reservations = project_vision(holds(1, 4, SOON), holds(2, 4, LATER), gpus={"H100": 8})
+    reservations.wait(VISION, ADA, need(2))
+    assert not reservations.kept(VISION, ADA, need(4), SOON)
+    assert not reservations.kept(VISION, ADA, need(2), FOR_EVER), "2 of the 4 that come back first are left"
+    assert reservations.kept(VISION, ADA, need(3), SOON + 1) and reservations.kept(
+        VISION, ADA, need(3), FOR_EVER
+    )
 
 
 def test_only_the_first_of_a_kind_is_kept_for():
     """The second, a smaller one, must not pledge what the first has been promised: nothing comes of two promises."""
-    pledges = yard(holds(1, 8, SOON), gpus={"H100": 8})
-    pledges.wait(VISION, ADA, need(4))
-    pledges.wait(VISION, BOB, need(8))
-    assert not pledges.kept(VISION, ADA, need(4), FOR_EVER), "4 are left beside the first one's"
+    reservations = project_vision(holds(1, 8, SOON), gpus={"H100": 8})
+    reservations.wait(VISION, ADA, need(4))
+    reservations.wait(VISION, BOB, need(8))
+    assert not reservations.kept(VISION, ADA, need(4), FOR_EVER), "4 are left beside the first one's"
 
 
 def test_nothing_is_kept_for_whom_no_end_helps():
     """It is larger than the quota, or the month's hours are used up: it waits for an admin, and holds up nobody."""
-    pledges = yard(holds(1, 8, SOON), gpus={"H100": 8})
-    pledges.wait(VISION, ADA, need(9))
-    assert not pledges.kept(VISION, ADA, need(8), FOR_EVER)
-    pledges.wait(VISION, ADA, need(8))
-    assert pledges.kept(VISION, ADA, need(1), FOR_EVER), "the next one can be helped"
-    used_up = yard(holds(1, 8, SOON), gpu_hours=1.0)
-    used_up._book.projects[VISION].use.gpu_hours = 2.0
+    reservations = project_vision(holds(1, 8, SOON), gpus={"H100": 8})
+    reservations.wait(VISION, ADA, need(9))
+    assert not reservations.kept(VISION, ADA, need(8), FOR_EVER)
+    reservations.wait(VISION, ADA, need(8))
+    assert reservations.kept(VISION, ADA, need(1), FOR_EVER), "the next one can be helped"
+    used_up = project_vision(holds(1, 8, SOON), gpu_hours=1.0)
+    used_up._ledger.projects[VISION].use.gpu_hours = 2.0
     used_up.wait(VISION, ADA, need(1))
     assert not used_up._of
 
 
 def test_a_limit_of_jobs_is_kept_too_for_jobs_without_gpus_as_well():
-    pledges = yard(holds(1, 8, SOON), running=1)
-    pledges.wait(VISION, ADA, {})
-    assert pledges.kept(VISION, ADA, {}, FOR_EVER) and not pledges.kept(VISION, ADA, {}, SOON)
+    reservations = project_vision(holds(1, 8, SOON), running=1)
+    reservations.wait(VISION, ADA, {})
+    assert reservations.kept(VISION, ADA, {}, FOR_EVER) and not reservations.kept(VISION, ADA, {}, SOON)
 
 
 def test_where_no_limit_speaks_of_them_nothing_is_kept():
-    pledges = yard(gpus={"A100": 8})
-    pledges.reserve(VISION, ADA, need(8), SOON)
-    assert not pledges._of
+    reservations = project_vision(gpus={"A100": 8})
+    reservations.reserve(VISION, ADA, need(8), SOON)
+    assert not reservations._of
 
 
 @pytest.mark.parametrize(("whose", "kept"), [(ADA, True), (BOB, False)])
 def test_what_others_give_back_is_none_of_a_members_own(whose, kept):
     """Ada's own limit is 8. Eight that Bob gives back are no room for her, her own are."""
     running = holds(1, 8, LATER, owner=ADA), holds(2, 8, SOON, owner=BOB)
-    pledges = yard(*running, members={ADA: Limits(gpus={"H100": 8})}, gpus={"H100": 64})
-    pledges.wait(VISION, ADA, need(8))
-    assert not pledges.kept(VISION, ADA, need(8), LATER), (
+    reservations = project_vision(*running, members={ADA: Limits(gpus={"H100": 8})}, gpus={"H100": 64})
+    reservations.wait(VISION, ADA, need(8))
+    assert not reservations.kept(VISION, ADA, need(8), LATER), (
         "until Ada's own end there was no room for her anyway"
     )
-    assert pledges.kept(VISION, whose, need(1), LATER + 1) is kept
+    assert reservations.kept(VISION, whose, need(1), LATER + 1) is kept

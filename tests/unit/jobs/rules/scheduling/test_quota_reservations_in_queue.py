@@ -26,8 +26,8 @@ def of_kind(number, kind, taken):
 
 
 def one(number, kind, gpus, timeout_s=3_600.0, replicas=1, **more):
-    asks = wants((replicas, gpus)).replace(KIND, kind)
-    return WaitingJob(number, 1, 1, "lab", asks, timeout_s, **more)
+    request = wants((replicas, gpus)).replace(KIND, kind)
+    return WaitingJob(number, 1, 1, "lab", request, timeout_s, **more)
 
 
 def many_kinds(stopping=True):
@@ -50,12 +50,12 @@ def test_the_first_of_every_kind_is_kept_for_however_many_wait_before_it(work, m
     before = [one(100 + number, KINDS[0], 4, DAY, 2 + number) for number in range(20)]
     firsts = [one(200 + number, kind, 4, DAY) for number, kind in enumerate(KINDS[1:])]
     behind = [one(300 + number, kind, 1, 9 * DAY) for number, kind in enumerate(KINDS[1:])]
-    served = decide_queue(many_kinds(), [*before, *firsts, *behind], QuotaLedger(), NOW)
-    assert served.placed == [], "each would be there when the first of its kind could start"
-    assert len(served.reserved) == (29 if work else 0)
+    decision = decide_queue(many_kinds(), [*before, *firsts, *behind], QuotaLedger(), NOW)
+    assert decision.placed == [], "each would be there when the first of its kind could start"
+    assert len(decision.reserved) == (29 if work else 0)
     short = [each._replace(timeout_s=600.0) for each in behind]
-    served = decide_queue(many_kinds(), [*before, *firsts, *short], QuotaLedger(), NOW)
-    assert len(served.placed) == (29 if work else 0)
+    decision = decide_queue(many_kinds(), [*before, *firsts, *short], QuotaLedger(), NOW)
+    assert len(decision.placed) == (29 if work else 0)
 
 
 def test_whose_start_nobody_can_know_closes_nothing():
@@ -68,13 +68,13 @@ def test_whose_start_nobody_can_know_closes_nothing():
 
 
 def test_a_spot_job_makes_room_for_the_first_of_a_kind_behind_many_others():
-    ground = many_kinds()
-    spot = [each._replace(spot=each.job == 2) for each in ground.running]
+    cluster = many_kinds()
+    spot = [each._replace(spot=each.job == 2) for each in cluster.running]
     before = [one(100 + number, KINDS[0], 4, DAY, 2 + number) for number in range(20)]
-    served = decide_queue(
-        ClusterView(ground.hosts, PORTS, spot), [*before, one(200, KINDS[1], 4, DAY)], QuotaLedger(), NOW
+    decision = decide_queue(
+        ClusterView(cluster.hosts, PORTS, spot), [*before, one(200, KINDS[1], 4, DAY)], QuotaLedger(), NOW
     )
-    assert [(each.job, each.by) for each in served.preempted] == [(2, 200)]
+    assert [(each.job, each.by) for each in decision.preempted] == [(2, 200)]
 
 
 # -- quotas --
@@ -92,9 +92,9 @@ def test_the_quota_of_a_reserved_start_is_not_given_away_behind_it():
     # Three are held, and four more will be when job 2 is over: one is left for job 4, and none for job 5.
     for each in (job(3, (1, 4)), job(4, (1, 1), timeout_s=9 * DAY), job(5, (1, 1), timeout_s=9 * DAY)):
         yard.submit(each)
-    served = yard.decide()
-    assert [each.job for each, _ in served.placed] == [4] and served.waits[5] == KEPT
-    assert served.reserved[0].job == 3 and 5 in served.over_quota
+    decision = yard.decide()
+    assert [each.job for each, _ in decision.placed] == [4] and decision.waits[5] == KEPT
+    assert decision.reserved[0].job == 3 and 5 in decision.over_quota
 
 
 def test_whoever_is_over_quota_is_not_passed_for_ever_by_those_of_its_project():
@@ -103,7 +103,7 @@ def test_whoever_is_over_quota_is_not_passed_for_ever_by_those_of_its_project():
         yard.submit(job(number + 1, (1, 1), timeout_s=600 + 300 * number))
     yard.step()
     yard.submit(job(50, (1, 4), timeout_s=600))
-    last = max(ends for _, _, ends in yard.seated.values())
+    last = max(ends for _, _, ends in yard.placed_jobs.values())
     for number in range(60):
         yard.submit(job(100 + number, (1, 1), timeout_s=400 + 50 * (number % 7)))
         yard.step()
@@ -115,23 +115,26 @@ def test_whoever_is_over_quota_is_not_passed_for_ever_by_those_of_its_project():
 
 def test_a_full_person_keeps_nothing_from_the_others_of_the_project():
     accounts = {(1, 1): QuotaAccount("alice", Limits({KIND: 2}))}
-    book = QuotaLedger({1: QuotaAccount("project one", Limits({KIND: 8}))}, accounts)
-    book.take(1, 1, {KIND: 1})
+    ledger = QuotaLedger({1: QuotaAccount("project one", Limits({KIND: 8}))}, accounts)
+    ledger.take(1, 1, {KIND: 1})
     held = RunningJob(9, NOW + DAY, (HostClaim(1, 1.0, 0, KIND, 1),), project=1, owner=1)
-    ground = ClusterView([host(1, 4, used_gpus=frozenset({"GPU-1-0"})), host(2, 4)], PORTS, [held])
+    cluster = ClusterView([host(1, 4, used_gpus=frozenset({"GPU-1-0"})), host(2, 4)], PORTS, [held])
     mine, behind, short = job(20, (1, 2)), job(21, (1, 1), timeout_s=9 * DAY), job(22, (1, 1), timeout_s=60)
     bobs = job(23, (1, 4), timeout_s=9 * DAY, owner=2)
-    served = decide_queue(ground, [mine, behind, short, bobs], book, NOW)
-    assert [each.job for each, _ in served.placed] == [22, 23]
-    assert served.waits[20].text.startswith("Waits for quota: alice uses 1 of 2") and served.waits[21] == KEPT
+    decision = decide_queue(cluster, [mine, behind, short, bobs], ledger, NOW)
+    assert [each.job for each, _ in decision.placed] == [22, 23]
+    assert (
+        decision.waits[20].text.startswith("Waits for quota: alice uses 1 of 2")
+        and decision.waits[21] == KEPT
+    )
 
 
 @examples(20)
 @given(yards(limit=st.sampled_from([2, 4, 6])), jobs(6, first=50, spot=st.just(False)))
 def test_within_a_quota_nobody_starves_either(yard, waiting):
     """Small jobs of the project keep coming; every job that its quota and its hosts could ever hold starts."""
-    for each in list(yard.seated.values()):
-        yard.seated[each[0].job] = (each[0]._replace(spot=False), *each[1:])
+    for each in list(yard.placed_jobs.values()):
+        yard.placed_jobs[each[0].job] = (each[0]._replace(spot=False), *each[1:])
     able = set()
     for each in waiting:
         yard.submit(each._replace(project=1, priority=0))
