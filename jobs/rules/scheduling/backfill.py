@@ -68,7 +68,7 @@ def find_reservation(
     if claims is None:
         return None
     last = tuple(sorted(host for host in claims if since.get(host, now) == at > now))
-    spare = {host: without(future.free[host], claims) for host, claims in claims.items()}
+    spare = {host: without(future.free[host], held) for host, held in claims.items()}
     return Reservation(job, at, at + lasts_s, claims, spare, last, open_now)
 
 

@@ -233,7 +233,7 @@ class CapacityIndex:
                     return True
         return False
 
-    def at_most(self, needs: Needs, location: str) -> int:
+    def max_replicas(self, needs: Needs, location: str) -> int:
         """No more such replicas have room: by what counts most alone, whatever is guarded."""
         if not needs.gpus and needs.cpus < 1:
             return MANY

@@ -82,7 +82,7 @@ class Placer:
         self, gang: Gang, location: str, spread: int, ends: float, backfill: bool
     ) -> tuple[Placement, ...] | None:
         """The same, without words."""
-        if not all(self.capacity.at_most(needs, location) >= count for needs, count in gang.counts):
+        if not all(self.capacity.max_replicas(needs, location) >= count for needs, count in gang.counts):
             return None
         self._spread, self._ends, self._backfill = spread, ends, backfill
         return self._placements(gang, location, _STEPS_IN_A_PASS)[0]
@@ -177,8 +177,8 @@ class Placer:
         self, needs: Needs, location: str, fullest: bool = True, count: int = 1
     ) -> Iterator[HostCapacity]:
         """The rooms that fit, best fit first."""
-        rooms = self.capacity.candidates(needs, location, self._backfill, fullest)
-        return (host for host in rooms if host.fits(needs, self.ports, self._ends, count))
+        hosts = self.capacity.candidates(needs, location, self._backfill, fullest)
+        return (host for host in hosts if host.fits(needs, self.ports, self._ends, count))
 
     # -- taking and giving back --
 

@@ -95,23 +95,23 @@ class MessageReader:
             self.complain(name, f"is given twice, as {name} and as {camel(name)}.")
         return found[0] if found else None
 
-    def text(self, name: str, *, most: int = 2048, printable: bool = True) -> str:
+    def text(self, name: str, *, maximum: int = 2048, printable: bool = True) -> str:
         """A string of at most `most` characters; "" when absent."""
         value = self.take(name)
         if value is None:
             return ""
         problem = _text_problem(value, printable)
         if problem is None and isinstance(value, str):
-            if len(value) <= most:
+            if len(value) <= maximum:
                 return value
-            problem = f"has {len(value)} characters; at most {most} are possible."
+            problem = f"has {len(value)} characters; at most {maximum} are possible."
         self.complain(name, problem or "")
         return ""
 
-    def texts(self, name: str, *, most: int, printable: bool = False) -> tuple[str, ...]:
+    def texts(self, name: str, *, maximum: int, printable: bool = False) -> tuple[str, ...]:
         """A list of strings. Its items may hold anything that a program's argument can."""
         texts: list[str] = []
-        for index, value in enumerate(self._items(name, most)):
+        for index, value in enumerate(self._items(name, maximum)):
             problem = _text_problem(value, printable)
             if problem is not None:
                 self.complain(f"{name}[{index}]", problem)
@@ -119,7 +119,7 @@ class MessageReader:
                 texts.append(value)
         return tuple(texts)
 
-    def whole(self, name: str, *, default: int, least: int, most: int) -> int:
+    def whole(self, name: str, *, default: int, minimum: int, maximum: int) -> int:
         """An integer, however it was written; out of bounds is a violation."""
         value = self.take(name)
         if value is None:
@@ -128,8 +128,8 @@ class MessageReader:
         if number is None:
             self.complain(name, f"must be a whole number, not {shown(value)}.")
             return default
-        if not least <= number <= most:
-            self.complain(name, f"must be from {least} to {most}, not {shown(number)}.")
+        if not minimum <= number <= maximum:
+            self.complain(name, f"must be from {minimum} to {maximum}, not {shown(number)}.")
             return default
         return number
 
@@ -177,14 +177,14 @@ class MessageReader:
         """The fields of a nested message; no fields when it is absent."""
         return MessageReader(self.take(name), self.at(name), self._complaints)
 
-    def messages(self, name: str, *, most: int) -> list[MessageReader]:
-        items = self._items(name, most)
+    def messages(self, name: str, *, maximum: int) -> list[MessageReader]:
+        items = self._items(name, maximum)
         return [
             MessageReader(item, f"{self.at(name)}[{index}]", self._complaints)
             for index, item in enumerate(items)
         ]
 
-    def pairs(self, name: str, *, most: int) -> dict[str, object]:
+    def pairs(self, name: str, *, maximum: int) -> dict[str, object]:
         """A map with string keys, values unread."""
         value = self.take(name)
         if value is None:
@@ -192,8 +192,8 @@ class MessageReader:
         if not isinstance(value, Mapping):
             self.complain(name, f"must be an object, not {shown(value)}.")
             return {}
-        if len(value) > most:
-            self.complain(name, f"has {len(value)} entries; at most {most} are possible.")
+        if len(value) > maximum:
+            self.complain(name, f"has {len(value)} entries; at most {maximum} are possible.")
             return {}
         return {str(key): item for key, item in value.items()}
 
@@ -211,15 +211,15 @@ class MessageReader:
         for key in self._left:
             self.complain(_safe(str(key)) or '""', "is not a field of this message.")
 
-    def _items(self, name: str, most: int) -> list[object]:
+    def _items(self, name: str, maximum: int) -> list[object]:
         value = self.take(name)
         if value is None:
             return []
         if not isinstance(value, list | tuple):
             self.complain(name, f"must be a list, not {shown(value)}.")
             return []
-        if len(value) > most:
-            self.complain(name, f"has {len(value)} items; at most {most} are possible.")
+        if len(value) > maximum:
+            self.complain(name, f"has {len(value)} items; at most {maximum} are possible.")
             return []
         return list(value)
 

@@ -89,7 +89,7 @@ def parse_custom_job(document: object, types: Types = NO_TYPES, gpus_here: Colle
     complaints = Complaints()
     fields = MessageReader(document, "", complaints)
     fields.ignore(*_OUTPUT_ONLY)
-    display_name = fields.text("display_name", most=128)
+    display_name = fields.text("display_name", maximum=128)
     if not display_name.strip() and not fields.complained("display_name"):
         fields.complain("display_name", "is required.")
     labels = _labels(fields)
@@ -171,7 +171,7 @@ def _check_directory(prefix: str, complaints: Complaints) -> None:
 
 def _labels(fields: MessageReader) -> dict[str, str]:
     labels: dict[str, str] = {}
-    for key, value in fields.pairs("labels", most=MAX_LABELS).items():
+    for key, value in fields.pairs("labels", maximum=MAX_LABELS).items():
         if not key or not _is_label(key):
             fields.complain("labels", "a key must be 1 to 64 lowercase letters, digits, _ or -.")
         elif value is None or not isinstance(value, str) or not _is_label(value):
@@ -189,7 +189,7 @@ def _is_label(text: str) -> bool:
 
 def _pools(fields: MessageReader, types: Types, gpus_here: Collection[str]) -> tuple[Pool | None, ...]:
     name = "worker_pool_specs"
-    messages = fields.messages(name, most=MAX_POOLS)
+    messages = fields.messages(name, maximum=MAX_POOLS)
     if not messages and not fields.complained(name):
         fields.complain(name, "is required: 1 to 4 pools, of which the first is the primary's.")
         return ()
@@ -217,7 +217,7 @@ def _pool(fields: MessageReader, number: int, types: Types, gpus_here: Collectio
     )
     fields.unsupported("nfs_mounts", "is not supported: mount it on the hosts, and use its path.")
     fields.unsupported("lustre_mounts", "is not supported: mount it on the hosts, and use its path.")
-    count = fields.whole("replica_count", default=1, least=1, most=MAX_REPLICAS)
+    count = fields.whole("replica_count", default=1, minimum=1, maximum=MAX_REPLICAS)
     if number == 0 and count != 1:
         fields.complain("replica_count", "must be 1 in the first pool: it holds the primary alone.")
     disk = fields.message("disk_spec")
@@ -226,8 +226,8 @@ def _pool(fields: MessageReader, number: int, types: Types, gpus_here: Collectio
         replica_count=count,
         container=_container(fields),
         disk=Disk(
-            boot_disk_type=disk.text("boot_disk_type", most=64),
-            boot_disk_size_gb=disk.whole("boot_disk_size_gb", default=0, least=0, most=2**31 - 1),
+            boot_disk_type=disk.text("boot_disk_type", maximum=64),
+            boot_disk_size_gb=disk.whole("boot_disk_size_gb", default=0, minimum=0, maximum=2**31 - 1),
         ),
     )
     disk.close()
@@ -237,7 +237,7 @@ def _pool(fields: MessageReader, number: int, types: Types, gpus_here: Collectio
 
 def _machine(fields: MessageReader, types: Types, gpus_here: Collection[str]) -> Machine:
     accelerator = _accelerator(fields, gpus_here)
-    count = fields.whole("accelerator_count", default=0, least=0, most=64)
+    count = fields.whole("accelerator_count", default=0, minimum=0, maximum=64)
     if accelerator and not count and not fields.complained("accelerator_count"):
         fields.complain("accelerator_count", f"must be at least 1 when {accelerator} is asked for.")
     if count and not accelerator and not fields.complained("accelerator_type"):
@@ -250,7 +250,7 @@ def _machine(fields: MessageReader, types: Types, gpus_here: Collection[str]) ->
     affinity.unsupported("key", "reservations are not supported.")
     affinity.unsupported("values", "reservations are not supported.")
     affinity.close()
-    machine = Machine(fields.text("machine_type", most=64), accelerator, count)
+    machine = Machine(fields.text("machine_type", maximum=64), accelerator, count)
     try:
         needs(machine, types)
     except UnknownMachine as problem:
@@ -282,8 +282,8 @@ def _container(pool: MessageReader) -> Container:
             "image_uri",
             'must be "host" (the command runs on the host itself); container images are not supported yet.',
         )
-    command = fields.texts("command", most=10_000)
-    args = fields.texts("args", most=10_000)
+    command = fields.texts("command", maximum=10_000)
+    args = fields.texts("args", maximum=10_000)
     if not fields.complained("command") and not fields.complained("args"):
         if not command and not args:
             fields.complain("command", '"host" has no entrypoint: say what is to be run.')
@@ -297,9 +297,9 @@ def _container(pool: MessageReader) -> Container:
 
 def _env(fields: MessageReader) -> tuple[tuple[str, str], ...]:
     pairs: dict[str, str] = {}
-    for message in fields.messages("env", most=MAX_ENV):
-        name = message.text("name", most=256)
-        value = message.text("value", most=MAX_STRING_BYTES, printable=False)
+    for message in fields.messages("env", maximum=MAX_ENV):
+        name = message.text("name", maximum=256)
+        value = message.text("value", maximum=MAX_STRING_BYTES, printable=False)
         if not _ENV_NAME.fullmatch(name):
             if not message.complained("name"):
                 message.complain("name", "must be letters, digits, _, . and -, and not begin with a digit.")

@@ -11,7 +11,7 @@ from agents.infra.clock import Clock
 from agents.models import Host, HostStatus
 from jobs.lifecycle import job_history
 from jobs.lifecycle.advance import advance
-from jobs.models import Transition
+from jobs.models import HostMaintenance, Transition
 from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
 from tests.unit.jobs.conftest import gang, pool_of
 from tests.unit.jobs.paper import settle
@@ -97,8 +97,8 @@ def test_the_message_of_a_cordon_makes_no_quota_line(add_host, submit):
     """The job waits for capacity; that an admin wrote "quota" about a closed host changes nothing."""
     add_host(gpus=1)
     closed = add_host("h2", gpus=1)
-    Host.every.filter(pk=closed.row.pk).update(
-        cordoned=True, cordoned_by="root", cordon_message="no quota left in this rack"
+    HostMaintenance.objects.create(
+        host=closed.row, cordoned=True, cordoned_by="root", cordon_message="no quota left in this rack"
     )
     running, waiting = (submit(gang(pool_of(gpus=1))) for _ in range(2))
     assert (running.state, waiting.state) == ("PENDING", "QUEUED")
