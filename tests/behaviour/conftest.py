@@ -1,4 +1,7 @@
-"""The rows of the service's documents, through the whole product: each file plays its scenes once, its tests look."""
+"""Each statement of the service's documents, through the whole product.
+
+A file runs its jobs once, as fixtures; its tests look at what came of them.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ import pytest
 from tests.flows.conftest import pytest_runtest_setup, pytest_runtest_teardown
 from tests.flows.stage import THE_STAGE
 
-# A scene waits for conditions, each with its own deadline; this one is for a harness that hangs.
+# A fixture waits for conditions, each with its own deadline. This limit is for a harness that hangs.
 TIMEOUT_S = 1200
 TROUBLED = set()
 
-# What `make programs` runs.
+# Only `make programs` runs it.
 collect_ignore = [] if os.environ.get("PROGRAMS") else ["test_frameworks.py"]
 
 __all__ = ["pytest_runtest_setup", "pytest_runtest_teardown"]
@@ -24,7 +27,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         here = item.path.is_relative_to(item.config.rootpath / "tests" / "behaviour")
         if here and "yard" in item.fixturenames:
-            # Replicas of one job listen at the same port of several hosts, which are one machine on loopback ports.
+            # Replicas of one job listen at one port of several hosts; hosts on loopback ports are one machine.
             item.add_marker(pytest.mark.needs_namespaces)
         if here and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(TIMEOUT_S))
@@ -32,12 +35,12 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """A failure is told together with what the product said."""
+    """Add the last output of the product to the report of a failure."""
     report = yield
     if report.failed:
         TROUBLED.add(item.path)
         if THE_STAGE.product:
-            report.sections.append(("the product's last words", THE_STAGE.product.tail()))
+            report.sections.append(("the last output of the product", THE_STAGE.product.tail()))
     return report
 
 
@@ -49,7 +52,7 @@ def stage():
 
 @pytest.fixture(scope="module")
 def yard(stage, request):
-    """The product with three hosts. When all scenes of a file are played, the invariants hold."""
+    """The product with three hosts. When all jobs of a file are over, the invariants are checked."""
     product = stage.product_of("embedded")
     yield product
     try:
@@ -57,7 +60,7 @@ def yard(stage, request):
             product.check()
             return
     except BaseException:
-        stage.clear()  # the next file's scenes are judged without this one's
+        stage.clear()  # the next file is judged without the jobs of this one
         raise
     stage.clear()
 

@@ -1,8 +1,8 @@
-"""docs/behaviour.md: every row of the service's documents, the tests that show it, and what is missing.
+"""Write docs/behaviour.md: each statement of the service's documents, the tests that show it, and what is missing.
 
-`python -m tests.behaviour.page` writes it. Rows are in rows.txt: an id with its statement, and below it, where a row
-needs more words, one of `follows: WHAT` (a later part of the product), `as ID` (the same as another row), or tests
-elsewhere that show it. A test of this folder shows the rows whose ids are in its name.
+`make behaviour` runs it. Statements are rows of rows.txt: an id with its text, and below it, if needed, one of
+`follows: WHAT` (a later part of the product), `as ID` (the same as another row), or tests of other folders.
+A test of this folder shows the rows whose ids are in its name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FAMILIES = {
     "S4": "Distributed training",
 }
 HEAD = """\
-# What the service's documents say, and what shows it
+# Statements of the service's documents, and the tests that show them
 
 Trainyard behaves as a managed training service does. Each row is a statement of that service's documents, in the words
 of [jobs/README.md](../jobs/README.md); "container" means the replica, whatever it runs in. A row is *shown* by the
@@ -71,7 +71,7 @@ def rows() -> dict[str, Row]:
 
 
 def shown_here() -> dict[str, list[str]]:
-    """Row -> the tests of this folder that have its id in their name."""
+    """Map each row to the tests of this folder that have its id in their name."""
     found: dict[str, list[str]] = {}
     for path in sorted(HERE.glob("test_*.py")):
         for node in ast.parse(path.read_text()).body:

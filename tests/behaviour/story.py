@@ -1,4 +1,4 @@
-"""What is left of a job when it is over, read once: its resource, its runs, its history, its replicas, its logs."""
+"""A job, and what is left of it when it is over: its resource, runs, history, replicas and logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GRPC_INVALID, GRPC_EXHAUSTED, GRPC_INTERNAL, GRPC_CANCELLED = 3, 8, 13, 1
 
 
 class Story:
-    """A job that was submitted. `over()` waits for its end and reads everything."""
+    """A submitted job. `over()` waits for its end."""
 
     def __init__(self, yard, *pools, **options):
         self.yard = yard
@@ -42,7 +42,7 @@ class Story:
 
     @property
     def ours(self):
-        """The job in Trainyard's own words."""
+        """The job as /api/v1/ shows it."""
         return self.yard.client.call("GET", f"{self.yard.url}/api/v1/jobs/{self.id}").json()
 
     @property
@@ -59,7 +59,7 @@ class Story:
         return wait_for(lambda: self.runs(name)[number:][:1], f"a run of {name}")[0]
 
     def states(self, subject="job"):
-        """Through which states the job, or a replica, went."""
+        """Return the states that the job, or a replica, went through."""
         return [row["to_state"] for row in self.moves(subject)]
 
     def moves(self, subject="job"):
@@ -67,7 +67,7 @@ class Story:
         return self.yard.query(f"SELECT * FROM jobs_transition WHERE {wanted} ORDER BY id")
 
     def waited(self):
-        """Seconds between the job's first two states."""
+        """Return the seconds between the job's first two states."""
         first, second = next(pairwise(self.moves()))
         return second["at"] - first["at"]
 
@@ -79,21 +79,21 @@ class Story:
     def wait_for_line(self, text, name="workerpool0-0", run=None, times=1):
         def seen():
             if run and run not in [row["id"] for row in self.yard.runs(self.id)]:
-                return None  # the next run of a replica is a moment later than the end of the last
+                return None  # a replica's next run begins a moment after its last one ended
             log = self.log(name, run)
             return log if log.count(text) >= times else None
 
         return wait_for(seen, f"{text!r} in the log of {name}", dump=self.yard.tail)
 
     def told(self, name="workerpool0-0", run=None):
-        """The environment that a member printed."""
+        """Return the environment that programs/member.py printed."""
         log = self.wait_for_line("met ", name, run)
         line = next(line for line in log.splitlines() if line.startswith("told "))
         return json.loads(line.removeprefix("told "))
 
 
 def finish(yard, marker):
-    """Let go on who waits for the file ~/marker."""
+    """Make the file ~/marker on all hosts, for which replicas wait."""
     for host in yard.fleet:
         host.write(f"{host.home}/{marker}", "")
 
@@ -103,7 +103,7 @@ def host_of(yard, run):
 
 
 def kill_replica(yard, run, program, signal="KILL"):
-    """SIGKILL for the process itself, as anybody on the host could send it."""
+    """Send SIGKILL to the process of the replica, as anybody on the host could."""
     host = host_of(yard, run)
 
     def pid():

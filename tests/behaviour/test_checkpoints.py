@@ -1,6 +1,6 @@
-"""What a program saves is found wherever it comes back: after a restart, a retry, a move, and when it made room.
+"""A program finds its checkpoint wherever it runs again: after a restart, a retry, a move and a preemption.
 
-The hosts share a disk here. Beside these, a job that does nothing on its GPU is told of, and stopped if so chosen.
+The hosts share a disk here. Also: a job that does nothing on its GPU is flagged, and cancelled if the project wants it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.harness.shell import wait_for
 
 pytestmark = pytest.mark.needs_namespaces
 P, ALL = "workerpool0-0", ("workerpool0-0", "workerpool1-0", "workerpool1-1")
-# Longer than the grace that everybody else has (1 s in these tests).
+# Longer than the grace of a cancel (1 s in these tests).
 SAVING_S = 2
 
 
@@ -29,23 +29,23 @@ def browser(yard):
 
 
 def begun(story, run, name=P):
-    """At which step a run began."""
+    """Return the step at which a run began."""
     return int(re.search(r"begins at step (\d+)", story.wait_for_line("begins at", name, run["id"]))[1])
 
 
 def saved(story, run, name=P):
-    """The last step that it said to have saved."""
+    """Return the last step that the run has saved."""
     return max(int(step) for step in re.findall(r"saved step (\d+)", story.log(name, run["id"])))
 
 
 @pytest.fixture(scope="module")
 def still(yard):
-    """A job that holds a GPU, prints nothing and computes nothing. It is begun first, for stillness takes its time."""
+    """A job that holds a GPU, prints nothing and computes nothing. It starts first, because inactivity takes time."""
     return Story(yard, {"command": ["sleep", "1000"], "gpus": 1}, name="still").running()
 
 
 class Kept:
-    """Killed, aborted, and moved away from its host by an admin, one after the other."""
+    """A job that is killed, aborted, and moved to another host by an admin, one after the other."""
 
     def __init__(self, yard):
         self.base = f"{yard.fleet[0].shared}/kept"
@@ -77,7 +77,7 @@ class Kept:
         return self.story.run()
 
     def trains_on(self, number):
-        """Until the run of that number, of all, has saved something."""
+        """Wait until the run with this number, over all attempts, has saved something."""
         wait_for(lambda: len(self.story.runs()) > number, f"run {number}", dump=self.story.yard.tail)
         self.story.wait_for_line("saved step", run=self.story.runs()[number]["id"])
 
@@ -102,14 +102,14 @@ def test_S0_19_S0_20_a_checkpoint_on_shared_storage_outlives_restart_retry_and_m
 
 
 def test_S0_11_S0_20_whoever_is_moved_has_the_time_to_save(kept):
-    """Told to leave, it saved the very step at which the next run began."""
+    """After SIGTERM it saved exactly the step at which the next run began."""
     left, last = kept.runs[-2:]
     assert "is told to leave" in kept.story.log(run=left["id"])
     assert begun(kept.story, last) == saved(kept.story, left)
 
 
 def age(yard, story, minutes):
-    """So long ago is what the host told of its GPUs: nobody waits for minutes here."""
+    """Move the samples of its GPUs into the past, so that the test need not wait for minutes."""
     run = story.run()["id"]
     back = f"strftime('%Y-%m-%d %H:%M:%f', gpu_active_at, '-{minutes} minutes')"
     with sqlite3.connect(yard.database, timeout=30) as database:
@@ -129,7 +129,7 @@ def idle_rule(browser, **rule):
 
 
 class Watched:
-    """Flagged as stalled; then idle by a rule that only tells; then stopped by one that stops."""
+    """A job that is flagged as stalled, then as idle by a rule that only flags, then cancelled by a rule that stops."""
 
     def __init__(self, yard, still, browser):
         self.stalled = wait_for(lambda: flag(still, "STALLED"), "the stall to be told", dump=yard.tail)
@@ -168,7 +168,7 @@ def test_a_gpu_at_rest_is_told_and_its_job_stopped_only_where_that_was_chosen(wa
 
 
 class Spot:
-    """A SPOT job has all GPUs; somebody comes who wants one; it leaves, waits, and comes back."""
+    """A SPOT job has all GPUs; another job needs one; the SPOT job is preempted, waits, and comes back."""
 
     def __init__(self, yard, browser):
         command = ["trainer", "--until", "~/finish-spot", "--saving", str(SAVING_S)]
@@ -205,7 +205,7 @@ class Spot:
         self.events = yard.client.call("GET", events).json()["events"]
 
     def told_on_page(self, browser):
-        """The job, as soon as its page says the reason for which it waits."""
+        """Return the job as soon as its page says why it waits."""
         ours = self.story.ours
         return ours if ours["reason"] and ours["reason"] in browser.get(f"/jobs/{self.story.id}/") else None
 
@@ -232,7 +232,7 @@ def test_a_spot_job_makes_room_and_comes_back_at_its_own_cost(spot):
 
 
 def test_a_spot_job_saves_within_its_grace_and_goes_on_from_there(spot):
-    """Saving takes longer than the grace of a cancelled job; none is killed, and none repeats a step."""
+    """Saving takes longer than the grace of a cancelled job; no replica is killed, and none repeats a step."""
     for name in ALL:
         first, second = spot.runs[name]
         assert (first["exitCode"], first["exitSignal"]) == (0, None)

@@ -1,4 +1,4 @@
-"""What replicas are told about their cluster, and what a restart leaves as it was: a job of all four pools."""
+"""Cluster variables of a job with all four pools, and what stays the same after a restart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MARKER = "finish-cluster"
 
 
 class Four:
-    """Chief, two workers, a parameter server and an evaluator; then one of each pool is killed; then the chief ends."""
+    """A chief, two workers, a parameter server, an evaluator. One of each pool is killed, then the chief ends."""
 
     def __init__(self, yard):
         command = ["member", "--until", f"~/{MARKER}"]
@@ -52,7 +52,7 @@ class Four:
 
 @pytest.fixture(scope="module")
 def small(yard):
-    """A job of one replica, and one that leaves out its pool of workers."""
+    """A job of one replica, and one without the pool of workers."""
     alone = Story(yard, ["member"], name="alone")
     skipped = Story(yard, ["member"], {}, ["member"], {}, name="a pool skipped")
     return alone.over("SUCCEEDED"), skipped.over("SUCCEEDED")

@@ -30,7 +30,7 @@ def nonzero(replica, status, reason="Error"):
 
 @pytest.fixture(scope="module")
 def told(yard):
-    """name -> story, all over."""
+    """All stories by name, all over."""
     jobs = {
         "seven": [["sh", "-c", "exit 7"]],
         "one": [["sh", "-c", "exit 1"]],
@@ -70,7 +70,7 @@ def told(yard):
 
 
 def lost_worker(yard, story):
-    """Its worker is lost once and comes back; only then its primary fails."""
+    """A job whose worker is lost once and comes back; only then its primary fails."""
     story.wait_for_line("line 0", "workerpool1-0")
     kill_replica(yard, story.run("workerpool1-0"), "replica")
     wait_for(lambda: len(story.runs("workerpool1-0")) > 1, "the worker's second run")

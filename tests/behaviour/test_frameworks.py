@@ -1,4 +1,4 @@
-"""TensorFlow and JAX over several hosts. Large to install, slow to import: `make programs` runs this, nothing else."""
+"""TensorFlow and JAX over several hosts. Large to install, slow to import: only `make programs` runs this."""
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ from tests.behaviour.story import GRPC_INVALID, Story
 from tests.harness.hosts import memory
 
 pytestmark = [pytest.mark.needs_namespaces, pytest.mark.needs_cgroups]
-# Three times what it may have, and no more: where nothing is enforced it does no harm.
+# Three times its limit, and no more: where limits are not enforced it does no harm.
 EATS = "food = [bytearray(8 << 20) for _ in range(30)]"
 
 
 class Fed:
-    """One job that eats more than its machine type has, beside one that does not."""
+    """One job that needs more memory than its machine type has, beside one that does not."""
 
     def __init__(self, yard):
         small = f"{yard.client.url}/api/v1/machineTypes/small-memory"
@@ -53,6 +53,6 @@ def test_S0_32_out_of_memory_is_told_in_the_documents_words_and_for_certain(fed)
 
 
 def test_the_memory_of_a_machine_type_is_a_limit_where_the_host_allows_it(fed):
-    """Of 128 MB, what is left beside the share that is kept for the host."""
+    """The limit is the allocatable part of 128 MB, without the share that is kept for the host."""
     assert (fed.limit["memoryLimitMb"], fed.limit["memoryLimitEnforced"]) == (77, True)
     assert fed.beside.run()["outOfMemory"] is False

@@ -1,4 +1,4 @@
-"""What is refused, what is accepted with a word of advice, and where people read how jobs behave."""
+"""What is refused, what is accepted with advice, and where people read how jobs behave."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def browser(yard):
 
 @pytest.fixture(scope="module")
 def uneven(yard):
-    """The documents' own example: a chief with one GPU, two workers with two each, which wait for each other."""
+    """The example of the documents: a chief with one GPU, two workers with two each, which wait for each other."""
     command = ["replica", "--until", f"~/{DEADLOCK}"]
     story = Story(
         yard,
@@ -130,14 +130,14 @@ def quota(yard, uneven):
 
 
 def test_S0_04_S0_36_beyond_its_quota_a_job_waits_and_is_not_failed(quota):
-    """There are free GPUs: it is the quota, and the reason says so."""
+    """There are free GPUs; the job waits for quota, and the reason says so."""
     assert quota.state == "QUEUED"
     assert "default uses 1 of 1 NVIDIA_H100_80GB" in quota.reason
     assert quota.second.states() == ["QUEUED", "PENDING", "RUNNING", "SUCCEEDED"]
 
 
 def test_S3_36_what_hangs_is_charged_as_long_as_it_runs(quota):
-    """Use grows while the job prints and does nothing, and is final when it is over."""
+    """Usage grows while the job does nothing, and is final when it is over."""
     assert "NVIDIA_H100_80GB" in quota.usage
     assert quota.used() != quota.usage
 

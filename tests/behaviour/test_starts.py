@@ -1,4 +1,4 @@
-"""How jobs begin, wait and are ended from outside: parallel starts, the queue, timeouts, cancels, full locations."""
+"""How jobs start, wait and are ended from outside: parallel starts, the queue, timeouts, cancels, stockouts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ sys.stdin.read()
 
 
 class SlowStart:
-    """A job on three hosts, the primary's of which is slow; and a job for which there is no room meanwhile."""
+    """A job on three hosts, of which the primary's is slow; and a job for which there is no room meanwhile."""
 
     def __init__(self, yard):
         hosts = yard.fleet.hosts
@@ -84,7 +84,7 @@ def started(run):
 
 
 def test_S0_06_S0_07_replicas_start_although_another_is_slow(slow):
-    """They print while the job is still PENDING."""
+    """Replicas print while the job is still PENDING."""
     assert all("told {" in log for log in slow.waiting)
     assert slow.meanwhile["customJob"]["state"] == "JOB_STATE_PENDING"
     states = [replica["state"] for replica in slow.meanwhile["replicas"]]
@@ -104,7 +104,7 @@ def test_S0_08_running_is_when_the_last_replica_is_up(slow):
 
 
 def test_S0_01_S0_36_without_room_a_job_is_queued_and_says_why(slow):
-    """Capacity it is, not quota: what is needed, and how many there are."""
+    """The reason is capacity, not quota: what is needed, and how many there are."""
     told = slow.blocked_meanwhile
     assert told["customJob"]["state"] == "JOB_STATE_QUEUED" and "quota" not in told["reason"]
     assert "8" in told["reason"] and "H100" in told["reason"]
@@ -117,7 +117,7 @@ def test_S3_19_a_submitted_job_is_provisioned(slow):
 
 @pytest.fixture(scope="module")
 def wide(yard, slow):
-    """As many replicas as this machine's hosts have CPUs, on an idle floor."""
+    """A job with as many replicas as the hosts have CPUs, when nothing else runs."""
     [row] = yard.query("SELECT SUM(cpus) AS cpus FROM agents_host WHERE retired_at IS NULL")
     count = min(int(row["cpus"]), 8)
     pools = [["member"], {"command": ["member"], "replicas": count - 1}]
@@ -174,7 +174,7 @@ def test_S3_06_S3_11_a_job_that_hangs_goes_on_and_can_be_looked_into(ended):
 
 
 def test_S3_03_S3_39_S3_40_S3_41_a_shell_is_the_trainings_own_user_environment_disk_and_gpus(ended):
-    """What it said was waited for in the scene."""
+    """The fixture has waited for each answer of the shell."""
     assert ended.after_a_while["state"] == "JOB_STATE_RUNNING"
 
 
@@ -211,7 +211,7 @@ def test_S3_38_a_timeout_cancels_the_job_and_says_so(ended, yard):
 
 
 class Stockout:
-    """Every GPU is taken. One job may not wait for long; another may, and the room comes in time."""
+    """Every GPU is taken. One job may not wait for long; another may, and capacity is free in time."""
 
     def __init__(self, yard):
         command = ["replica", "--until", "~/finish-stockout", "--every", "0.5"]
@@ -254,7 +254,7 @@ def test_S0_37_room_that_comes_in_time_is_used(stockout):
 
 @pytest.fixture(scope="module")
 def broken(yard, stockout):
-    """Strangers have every port of every host, so that no replica can be started anywhere."""
+    """Foreign processes hold every port of every host, so that no replica can be started anywhere."""
     low, high = "23000", "23999"
     strangers = [_stranger(host, low, high) for host in yard.fleet]
     try:

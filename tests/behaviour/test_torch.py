@@ -8,14 +8,14 @@ import pytest
 
 from tests.behaviour.story import Story
 
-# torch 1.13 under Python 3.11 trips over its own default for redirects, so that one is given; tee brings it back here.
+# torch 1.13 under Python 3.11 fails with its own default for redirects, so one is given; tee shows the output here.
 DEBIAN = {"PET_REDIRECTS": "1", "PET_TEE": "1"}
 RANK = re.compile(r"rank (\d+) of (\d+) on (\w+): sum (\d+) weights (\w+)")
 
 
 @pytest.fixture(scope="module")
 def trained(yard):
-    """With 5 GPUs each, two replicas never share a host. torchrun would start 5 processes in each: 2 are enough."""
+    """With 5 GPUs each, two replicas never share a host. torchrun would start 5 processes in each; 2 are enough."""
     commands = {
         "python": ["torch-ddp"],
         "torchrun": ["torchrun", "/usr/local/bin/torch-ddp"],

@@ -1,4 +1,4 @@
-"""python -m tests.bench [PART ...] [--quick] [--json FILE]: every part in turn, then one table."""
+"""Run every part, then print one table: python -m tests.bench [PART ...] [--quick] [--json FILE]."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.bench import decide, first_start, giant, idle, jobs, lifecycle, logs,
 from tests.bench.figures import Figure, table
 
 PARTS = {
-    # Before all others: from the network of the hosts, which these enter, no package can be had.
+    # Before all others: these enter the network of the hosts, from which no package can be fetched.
     "first-start": first_start.first_start,
     "decide": decide.decide,
     "first-line": jobs.first_line,
@@ -53,7 +53,7 @@ def main():
 
 
 def measured(name, options):
-    """One part that breaks is told in the table; the others are measured all the same."""
+    """Measure one part. If it breaks, the table says so, and the others are measured all the same."""
     try:
         return list(PARTS[name](options))
     except Exception as error:

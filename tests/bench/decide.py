@@ -1,4 +1,4 @@
-"""How long one decision about the whole queue takes: 1,000 hosts with 8,000 GPUs, and more and more jobs that wait."""
+"""The time of one scheduling decision: 1,000 hosts with 8,000 GPUs, and more and more waiting jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOSTS, GPUS, PROJECTS, PEOPLE = 1_000, 8, 20, 100
 SIZES = (100, 1_000, 10_000)
 TIMEOUTS = (600.0, 3_600.0, 86_400.0, 604_800.0)
 MAX_MS = 100.0
-# How much is taken, and how many kinds of GPUs there are: each kind is a queue of its own.
+# How much is in use, and how many kinds of GPUs there are: each kind is a queue of its own.
 MIXES = (
     ("every GPU taken", 1.0, 1),
     ("one in eight GPUs free", 0.875, 1),
@@ -31,7 +31,7 @@ MIXES = (
 
 
 def decide(options):
-    """Processor time, so that what else the machine does is left out."""
+    """Measure processor time, so that other work of the machine does not count."""
     for words, busy, kinds in MIXES:
         p50 = {}
         for size in SIZES:
@@ -39,7 +39,7 @@ def decide(options):
             p50[size] = percentile([once(world) for _ in range(3 if options.quick else 9)], 0.5)
         told = ", ".join(f"{short(p50[size])} ms" for size in SIZES)
         last, before = SIZES[-1], SIZES[-2]
-        # What n log n would make of the time for a tenth of the jobs.
+        # The reference: the time for a tenth of the jobs, scaled by n log n.
         grown = p50[before] * (last * math.log(last)) / (before * math.log(before))
         yield Figure(
             f"one decision, {words}: {', '.join(f'{size:,}' for size in SIZES)} jobs wait",

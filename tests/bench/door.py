@@ -1,7 +1,7 @@
 """A WebSocket client in one thread, for what is measured in fractions of a millisecond.
 
-The library's own client hands each message from a thread that receives to the one that asks: 0.17 ms of its own. Its
-frames, made and read by Python that has slept since the last key, are some 0.05 ms more that no browser needs.
+The library's own client hands each message from a receiving thread to the caller, which costs 0.17 ms. Making and
+reading its frames in Python after an idle moment costs some 0.05 ms more, which no browser needs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from websockets.http11 import Response
 from websockets.uri import parse_uri
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
-# Masked with nothing: what a client's mask is there for (RFC 6455, 10.3) is no matter between us and our server.
+# A mask of zeros: the reason for masks (RFC 6455, 10.3) does not apply between a test and its server.
 MASK = bytes(4)
 
 
@@ -36,7 +36,7 @@ class Door:
         self.socket.sendall(b"".join(protocol.data_to_send()))
         answer = b""
         while not answer.endswith(b"\r\n\r\n"):
-            answer += self.socket.recv(1)  # what comes behind the answer is a frame
+            answer += self.socket.recv(1)  # bytes after the answer are a frame
         protocol.receive_data(answer)
         events = protocol.events_received()
         assert isinstance(events[0], Response) and events[0].status_code == 101, events
@@ -54,7 +54,7 @@ class Door:
         self.socket.sendall(head + (struct.pack("!H", size) if size > 125 else b"") + MASK + data)
 
     def recv(self, timeout=None):
-        """The next message, whole: our server sends no fragments."""
+        """Return the next whole message: our server sends no fragments."""
         while True:
             opcode, data = self.next(timeout)
             if opcode == BINARY:
@@ -84,7 +84,7 @@ class Door:
 
 
 def first_frame(came):
-    """(opcode, where its data begins, where it ends); None while it is not whole."""
+    """Return (opcode, begin of its data, its end), or None while the frame is not whole."""
     if len(came) < 2:
         return None
     size, begin = came[1], 2

@@ -1,4 +1,4 @@
-"""Figures, and the table in which they are told."""
+"""Figures, and the table that shows them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured value beside its reference and its aim; `met` None: only told."""
+    """One measured value beside its reference and its aim; `met` None: shown without an aim."""
 
     name: str
     ours: str

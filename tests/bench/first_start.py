@@ -1,4 +1,4 @@
-"""From `git clone` to "ready", and on to the first line of a job: what a newcomer waits for."""
+"""The time from `git clone` to "ready", and on to the first line of a job: what a new user waits for."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def in_clone(place):
     environment |= {"TRAINYARD_PORT": "0", "TRAINYARD_DATA": str(place / "data")}
     begin = time.perf_counter()
     subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
-    # Packages come over the machine's own network, so the private one is entered only for the hosts.
+    # Packages are fetched over the machine's own network, so the private one is entered only for the hosts.
     subprocess.run(
         ["make", "-s", "install-run"], cwd=clone, env=environment, check=True, stdout=subprocess.DEVNULL
     )

@@ -1,4 +1,4 @@
-"""A log of a gigabyte: how long until its end is read, what it costs web, and whether every byte comes back."""
+"""A log of a gigabyte: the time to read its end, the memory of the web process, and whether every byte comes back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.harness.browser import headless_chromium
 from tests.harness.product import job_spec
 from tests.harness.product.product import PASSWORD
 
-# One block is made, and printed again and again under a number: what a gigabyte costs to make is not measured.
+# One block is made once and printed again and again with a number, so that making the text is not measured.
 LINES = 200_000
 GIANT = (
     "import random,sys\n"
@@ -61,7 +61,7 @@ def log_url(product, job_id):
 
 
 def last_range(product, job_id):
-    """How long the log is, and what each answer to `bytes=-65536` took in ms."""
+    """Return the size of the log, and the ms of each answer to `bytes=-65536`."""
     times = []
     for _ in range(JUMPS):
         begin = time.perf_counter()
@@ -73,7 +73,7 @@ def last_range(product, job_id):
 
 
 def in_browser(product, job_id):
-    """ms until the page shows the end when it is opened, when End is pressed, and the beginning when Start is."""
+    """Measure the ms until the page shows the end after opening and after End, and the beginning after Start."""
     with headless_chromium() as browser:
         page = browser.new_page(viewport={"width": 1200, "height": 800})
         page.set_default_timeout(120_000)
@@ -106,7 +106,7 @@ def pressed(page, button, text):
 
 
 def download(product, job_id, size_mb, total):
-    """Seconds that all of it took, and whether it is what was printed: by the same program, run here."""
+    """Return the seconds of a whole download, and whether it is what the same program prints here."""
     wanted = wanted_digest(size_mb)
     digest, size, begin = hashlib.sha256(), 0, time.perf_counter()
     with product.client.session.get(log_url(product, job_id), stream=True, timeout=600) as answer:

@@ -1,4 +1,4 @@
-"""What it costs to do nothing: many links that are only held."""
+"""The cost of many links that are held and not used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How soon a job's first line is seen, and how many jobs a minute come to their end."""
+"""The time to a job's first line, and the number of jobs finished in a minute."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def first_line(options):
 
 
 def first_line_ms(product):
-    """From the answer to the POST until the first byte of the log is at the client."""
+    """Measure from the answer to the POST until the first byte of the log is at the client."""
     client = product.client
     job_id = client.submit(job_spec(HELLO, name="first line"))
     begin = time.perf_counter()
@@ -64,7 +64,7 @@ def throughput(options):
 
 
 def jobs_per_minute(product, count):
-    """All submitted as fast as one client can, until the last is SUCCEEDED."""
+    """Submit all as fast as one client can, and measure until the last is SUCCEEDED."""
     document = job_spec(["true"], name="many")
     begin = time.perf_counter()
     ids = [product.client.submit(document) for _ in range(count)]

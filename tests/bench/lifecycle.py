@@ -1,4 +1,4 @@
-"""How soon a crashed replica is back, a large gang has started, and a cancelled job is gone."""
+"""The time until a crashed replica is back, a large gang has started, and a cancelled job is gone."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def restart(options):
 
 
 def crash_ms(product, job_id):
-    """One clock: hosts and console are on one machine."""
+    """Measure with one clock: hosts and console are on one machine."""
     client = product.client
     client.wait_for_log(job_id, "line 0")
     run = product.runs(job_id)[-1]
@@ -69,7 +69,7 @@ def process_of(product, run):
 
 
 def host_pid(host, pid):
-    """Our own number for a host's process, so that nothing has to be started to signal it."""
+    """Return this machine's PID of a host's process, so that no program has to be started to signal it."""
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
@@ -84,8 +84,10 @@ def host_pid(host, pid):
 
 
 def start_spread(options):
-    """All hosts and the console share this machine's cores, so that what is started competes with what starts it. A
-    program that costs nothing shows what is ours of it; a Python program stands beside the same without us."""
+    """Measure the first to the last start of a large gang.
+
+    All hosts and the console share this machine's cores, so the started programs compete with the product. A program
+    that costs nothing shows the product's own part; a Python program is compared with the same without the product."""
     count = 3 if options.quick else 10
     with stage("apart", hosts=HOSTS) as product:
         client = product.client
@@ -116,7 +118,7 @@ def spread_ms(product, command):
 
 
 def bare_spread_ms(command):
-    """The same programs, started by nothing but fork and exec: Popen returns when a program was executed."""
+    """Measure the same programs, started by fork and exec alone: Popen returns when a program was executed."""
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as ends:
         environ, starts = {**os.environ, "LEDGER": place}, []
         for _ in range(REPLICAS):
@@ -145,7 +147,7 @@ def cancel(options):
 
 
 def cancel_ms(product):
-    """Two replicas that end at SIGTERM, as most programs do: no grace is waited for."""
+    """Measure a cancel of two replicas that end at SIGTERM, as most programs do, so that no grace period passes."""
     job_id = product.submit(job_spec(STAYS, STAYS, name="cancel"))
     product.client.wait(job_id, "RUNNING")
     for name in ("workerpool0-0", "workerpool1-0"):

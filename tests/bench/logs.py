@@ -1,4 +1,4 @@
-"""Log lines and log bytes on their way to a person."""
+"""The delay of log lines, and the throughput of log bytes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.bench.stage import Master, peak_mb, stage
 from tests.harness.product import job_spec
 from tests.harness.shell import wait_for
 
-# A line every 20 ms that says when it was printed; hosts share this machine's wall clock.
+# A line every 20 ms with the time at which it was printed; hosts share this machine's wall clock.
 PRINTER = (
     "import sys,time\n"
     "for n in range(int(sys.argv[1])):\n"
     "    print(repr(time.time()), flush=True)\n"
     "    time.sleep(0.02)\n"
 )
-# Like a training log: words that repeat, numbers that do not.
+# As in a training log, words repeat and numbers do not.
 WRITER = (
     "import random,sys\n"
     "left=int(sys.argv[1])<<20\n"
@@ -122,7 +122,7 @@ def gzip_seconds(host, copy):
 
 
 def stored_seconds(product, size_mb, written):
-    """A replica that copies what it had written before, so that the text's making is not measured."""
+    """Measure with a replica that copies a prepared file, so that making the text is not measured."""
     script = f"python3 ~/writer.py {size_mb} >made; cat made; rm made"
     job_id = product.submit(job_spec(["bash", "-c", script], name="bulk"))
     stored = f"SELECT log_stored, log_size FROM jobs_run WHERE job_id = {job_id}"

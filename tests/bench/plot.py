@@ -1,4 +1,4 @@
-"""Two panels as SVG: bars beside each other, and lines over days. By hand: no library for one picture."""
+"""Two panels as SVG, bars and lines over days. Written by hand: one picture needs no library."""
 
 from __future__ import annotations
 

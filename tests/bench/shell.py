@@ -21,12 +21,12 @@ BURST_MB = 20
 # As the page does (static/shell.js).
 ACK_STEP = 32 * 1024
 MARK = b"burst-is-over"
-# The mark is put together on the host, so that the echo of the typed line is not taken for it.
+# The mark is composed on the host, so that the echo of the typed line does not match.
 BURST = f"head -c {BURST_MB}000000 /dev/zero | tr '\\0' x | fold -w 100; echo burst-is-''over\n".encode()
 
 
 class Socket:
-    """Our shell, as the page's script speaks to it."""
+    """The product's shell, used as the page's script does."""
 
     def __init__(self, product, run):
         self.socket = Door(product.client, f"/ws/shell/{run}")
@@ -100,7 +100,7 @@ def shell(options):
 
 
 def measure(connect, keys):
-    """Echo times of single keys at a `cat`-less tty, and the speed of three bursts."""
+    """Measure echo times of single keys at a tty without `cat`, and the speed of three bursts."""
     door = connect()
     try:
         door.write(b"stty -echo; PS1=; stty echo; echo rea''dy\n")
@@ -146,7 +146,7 @@ def read_until(door, text):
 
 
 def quiet(door):
-    """Take what still comes, until nothing has come for a moment."""
+    """Read until nothing has come for a moment."""
     if isinstance(door, Terminal):
         while select.select([door.master], [], [], 0.15)[0]:
             os.read(door.master, 1 << 16)

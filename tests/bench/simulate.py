@@ -1,7 +1,7 @@
 """A month of a cluster of 64 hosts with 512 GPUs, by the rules of the product and by plain first come, first served.
 
-`python -m tests.bench.simulate [--days 30] [--seed 1] [--plot FILE]` prints a table and draws it. The same jobs come at
-the same moments in both; how long a job really runs is known to nobody but the simulation, only its timeout is.
+`python -m tests.bench.simulate [--days 30] [--seed 1] [--plot FILE]` prints a table and draws it. The same jobs are
+submitted at the same moments in both. The scheduler knows the timeout of a job, and not how long it will run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.bench.plot import drawing
 HOSTS, GPUS, KIND = 64, 8, "NVIDIA_H100_80GB"
 HOUR, DAY = 3_600.0, 86_400.0
 START = 1_900_022_400.0  # a midnight
-# Decisions are made on change, here at most once in so many seconds.
+# The scheduler decides when something changes, in the simulation at most once in so many seconds.
 STEP_S = 120.0
 GRACE_S, CHECKPOINT_S = 60.0, 1_800.0
 PORTS = range(20_000, 40_000)
@@ -36,7 +36,7 @@ PORTS = range(20_000, 40_000)
 
 @dataclass
 class Work:
-    """A job, and how long it really runs."""
+    """A job, with how long it really runs."""
 
     asked: WaitingJob
     came: float
@@ -50,7 +50,7 @@ class Work:
         self.left = self.lasts
 
 
-# Share of the jobs, replicas, GPUs each, median hours, what it is called.
+# Share of the jobs, replicas, GPUs each, median hours, name of the class.
 MIX = (
     (0.50, 1, 1, 0.5, "1 GPU"),
     (0.14, 1, 2, 1.5, "2 to 8 GPUs"),
@@ -62,12 +62,12 @@ MIX = (
     (0.005, 16, 8, 12.0, "16 to 128 GPUs"),
 )
 CLASSES = ("1 GPU", "2 to 8 GPUs", "16 to 128 GPUs", "SPOT")
-# Five projects: how many of the jobs are theirs. The first sends its jobs in heaps, on two mornings of the week.
+# Shares of the five projects. The first submits its jobs in batches, on two mornings of the week.
 PROJECTS = (0.35, 0.25, 0.2, 0.12, 0.08)
 
 
 def a_month(days, seed, load):
-    """The jobs in the order in which they come."""
+    """Return the jobs in the order of submission."""
     dice = random.Random(seed)
     mean = sum(share * replicas * gpus * median * 1.65 for share, replicas, gpus, median, _ in MIX)
     count = int(load * HOSTS * GPUS * 24 * days / mean)
@@ -82,7 +82,7 @@ def a_job(dice, days):
     came = moment(dice, days, heaps=project == 0)
     lasts = min(max(dice.lognormvariate(0, 1.0) * median * HOUR, 60.0), 6 * DAY)
     spot = gpus * replicas <= 8 and dice.random() < 0.15
-    # Two in five leave the timeout alone, which is a week.
+    # Two in five set no timeout, which means a week.
     timeout_s = 7 * DAY if dice.random() < 0.4 else min(max(lasts * dice.uniform(1.2, 4), 900.0), 7 * DAY)
     priority = dice.choices((0, 100, -100), (0.9, 0.03, 0.07))[0]
     asks = json.dumps([[0, replicas, 8.0 * gpus, 0, KIND, gpus]])
@@ -95,7 +95,7 @@ def a_job(dice, days):
 
 
 def moment(dice, days, heaps):
-    """Mostly by day and on weekdays."""
+    """Return a moment of submission, mostly by day and on weekdays."""
     while True:
         at = dice.random() * days
         weekday, hour = int(at) % 7, at % 1 * 24
@@ -173,7 +173,7 @@ class Cluster:
             self.decide()
 
     def stop(self, job):
-        """It begins again at its last checkpoint. (Its grace is left out: a minute.)"""
+        """Preempt a job; it begins again at its last checkpoint. (Its grace, a minute, is left out.)"""
         work, _, began = self.placed_jobs.pop(job)
         ran = self.now - began
         work.left -= ran // CHECKPOINT_S * CHECKPOINT_S
@@ -220,7 +220,7 @@ class Cluster:
         return decide_queue(cluster, [work.asked for work in self.waiting.values()], QuotaLedger(), self.now)
 
     def first_come(self):
-        """The oldest first; nobody passes anybody."""
+        """Decide first come, first served: the oldest first, without backfill."""
         decision, placer = QueueDecision(), Placer(self.views(), PORTS)
         for job in sorted(self.waiting):
             asked = self.waiting[job].asked
@@ -247,7 +247,7 @@ FLEET = [
 
 @dataclass(frozen=True)
 class Month:
-    """What came of it."""
+    """The results of a month."""
 
     name: str
     by_day: list[float]
@@ -262,7 +262,7 @@ class Month:
 
     @property
     def fairness(self):
-        """Of the projects' slowdowns: 1 when all wait alike, whoever fills the queue."""
+        """Return Jain's index of the projects' slowdowns: 1 when all wait alike."""
         return index(list(self.slowdowns.values()))
 
     def row(self):
@@ -286,7 +286,7 @@ def simulate(name, days, seed, load, fifo):
     cluster.run(until)
     waits, slow = defaultdict(list), defaultdict(list)
     for work in jobs:
-        # Who still waits at the end has waited until then.
+        # A job that still waits at the end has waited until then.
         waited = work.waited if work.waited is not None else until - work.came
         waits[work.kind].append(waited)
         slow[work.asked.project].append((waited + work.lasts) / max(work.lasts, 600.0))

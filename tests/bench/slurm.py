@@ -1,4 +1,4 @@
-"""A Slurm of Debian's packages on this machine, as reference. Where it cannot be set up, the figures say so."""
+"""Slurm from Debian's packages on this machine, as reference. Where it cannot be set up, the figures say so."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class NoSlurm(Exception):
 
 
 class Slurm:
-    """`tuned` is what its own guide says for many short jobs: no scheduling delay."""
+    """`tuned` is the setting of Slurm's guide for many short jobs: no scheduling delay."""
 
     def __init__(self, tuned=False):
         missing = [name for name in PROGRAMS if not find(name)]
@@ -111,7 +111,7 @@ class Slurm:
         return "".join(path.read_text(errors="replace")[-1500:] for path in self.dir.glob("*.out"))
 
     def first_line_ms(self):
-        """`srun` of a command until its first line is here."""
+        """Measure `srun` of a command until its first line arrives."""
         begin = time.perf_counter()
         process = subprocess.Popen(
             ["srun", "-Q", "echo", "first"], env=self.environment, stdout=subprocess.PIPE
@@ -123,7 +123,7 @@ class Slurm:
         return took
 
     def jobs_per_minute(self, count):
-        """`sbatch` of `count` jobs, until none is left in the queue."""
+        """Measure `sbatch` of `count` jobs until the queue is empty."""
         script = self.dir / "true.sh"
         script.write_text("#!/bin/sh\ntrue\n")
         begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What a measurement stands on: hosts, the product as shipped, and an OpenSSH client beside it."""
+"""What a measurement needs: hosts, the product as shipped, and an OpenSSH client as reference."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def stage(shape="embedded", hosts=2, disk_mb=256, **settings):
 
 
 class Master:
-    """An OpenSSH ControlMaster connection: what a person who types `ssh` at the same host would have."""
+    """An OpenSSH ControlMaster connection: what a person with `ssh` at the same host would have."""
 
     def __init__(self, host):
         self.host = host
@@ -71,7 +71,7 @@ class Master:
 
 
 def cpu_seconds(pids):
-    """User and system time of these processes so far."""
+    """Return the user and system time of these processes so far."""
     total = 0.0
     for pid in pids:
         with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as stat:

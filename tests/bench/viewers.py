@@ -1,4 +1,4 @@
-"""Many sockets on one log, read by a client that costs little itself: what is measured is the product."""
+"""Many sockets on one log, read by a client that costs little, so that the product is measured."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def viewers(options):
 
 
 def watch(product, job_id, count):
-    """Delays of every line at every viewer, and how much of a core the web process needed."""
+    """Measure the delay of every line at every viewer, and the part of a core that the web process needed."""
     sockets = [Viewer(product, f"/ws/jobs/{job_id}/log/workerpool0-0") for _ in range(count)]
     poll, by_number = select.epoll(), {}
     for viewer in sockets:
@@ -76,7 +76,7 @@ def watch(product, job_id, count):
 
 
 class Viewer:
-    """One WebSocket, as little of it as a viewer of a log needs."""
+    """One WebSocket, with only what a viewer of a log needs."""
 
     def __init__(self, product, path):
         url = urlsplit(product.url)
@@ -98,10 +98,10 @@ class Viewer:
 
     def send(self, kind, data):
         assert len(data) < 126
-        self.socket.send(bytes([0x80 | kind, 0x80 | len(data)]) + bytes(4) + data)  # masked with nothing
+        self.socket.send(bytes([0x80 | kind, 0x80 | len(data)]) + bytes(4) + data)  # a mask of zeros
 
     def delays(self):
-        """Of the lines that have come whole: how long ago each says that it was printed, in ms."""
+        """Return for each whole line how many ms ago it was printed, by its own time."""
         self.came += self.socket.recv(1 << 17)
         found = []
         while (frame := self.next_frame()) is not None:

@@ -15,7 +15,7 @@ def chromium():
 
 @pytest.fixture
 def page(chromium):
-    """A page that fails the test where a script of ours broke."""
+    """A page that fails the test when a script of the product raised an error."""
     context = chromium.new_context(viewport={"width": 1200, "height": 800})
     page = context.new_page()
     page.set_default_timeout(30_000)

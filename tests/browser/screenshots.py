@@ -1,6 +1,6 @@
 """The pictures of the README, taken of the real product with jobs on test hosts: `make screenshots`.
 
-They show what a person sees: nothing is drawn, and no page is opened that the README does not tell of.
+They show what a person sees: nothing is drawn, and only pages that the README mentions are opened.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Our static files and one page, without the product: the server is stood in for by the test."""
+"""The static files and one page, without the product: the test stands in for the server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def viewer_page():
 
 
 def shell_page():
-    """The real template without the frame of the site, which wants a person."""
+    """The real template without the frame of the site, which needs a user."""
     html = render_to_string("shells/shell.html", {"socket": "/ws/shell/r0", "job": {"id": 1}})
     box = html[html.index('<div class="shell"') : html.index("</main>")]
     return page_of("Shell", ["npm/xterm/css/xterm.css", "log.css"], "shell.js", box)

@@ -1,7 +1,7 @@
-"""The first five minutes as a person has them: a setup link, a host, a job, its log, a shell, a cancel.
+"""The first five minutes of a person: a setup link, a host, a job, its log, a shell, a cancel.
 
-Each page on the way is judged: no rule of WCAG 2.2 AA is broken in light or dark, nothing hangs over at 375 px, and the
-content security policy was never in the way.
+Each page on the way is judged: no rule of WCAG 2.2 AA is broken in light or dark, nothing is wider than 375 px, and the
+content security policy blocked nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
 COLOURS = ["color-contrast"]
 PASSWORD = "a fine long password"
 WIDE, NARROW = {"width": 1200, "height": 800}, {"width": 375, "height": 800}
-# A job that says so when it runs, and stays until it is stopped.
+# A job that prints a line when it runs, and stays until it is stopped.
 WAITING = "echo ready to wait\nsleep 3600"
 
 # Its shell needs an sshd of root, if only in a user namespace.
@@ -45,7 +45,7 @@ def yard(machine):
 
 @pytest.fixture
 def page(page):
-    """Patient, because the machine may be busy; and the browser tells what the policy refused."""
+    """A page with long timeouts, because the machine may be busy; it records what the policy refused."""
     page.set_default_timeout(120_000)
     expect.set_options(timeout=120_000)
     page.on(
@@ -56,7 +56,7 @@ def page(page):
 
 
 def judge(page, name):
-    """The page as it is now, in light and dark, wide and narrow."""
+    """Judge the page as it is now, in light and dark, wide and narrow."""
     # Dark differs from light in its colours alone.
     for scheme, rules in {"light": RULES, "dark": COLOURS}.items():
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
@@ -129,7 +129,7 @@ def add_host(page, machine):
     page.get_by_label("Login").first.fill(machine.user)
     page.get_by_label("Port").fill(str(machine.port))
     page.get_by_role("button", name="Add the host").click()
-    # Nobody reloads the page: the fingerprint, then the checklist, come by themselves.
+    # Without a reload, the fingerprint and then the checklist appear by themselves.
     expect(page.locator("#offered-fingerprint")).to_have_text(fingerprint(machine.host_key_line))
     judge(page, "a host whose key is offered")
     page.get_by_role("button", name="Accept").click()

@@ -1,4 +1,4 @@
-"""Fragments that replace themselves in an open page, without taking anything from the person in front of it."""
+"""Live fragments replace parts of an open page, and keep what the person does there."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_endless_lines_come_in_pieces(feed):
     assert max(len(row["text"]) for row in pieces) <= 16384 and len(pieces) > 20
     assert [row["continued"] for row in pieces] == [False] + [True] * (len(pieces) - 1)
     assert [row["cut"] for row in pieces] == [True] * (len(pieces) - 1) + [False]
-    # Each begins where it says, so that it can be dropped and fetched again.
+    # Each begins at its stated offset, so that it can be dropped and fetched again.
     for before, row in zip(pieces, pieces[1:], strict=False):
         assert row["offset"] - before["offset"] in range(
             len(before["text"]) * 2 - 1, len(before["text"]) * 2 + 2
@@ -122,7 +122,7 @@ def test_endless_lines_come_in_pieces(feed):
 
 
 def test_escape_soup_makes_no_markup(feed):
-    """Whatever comes: spans with our classes and two colours, and the same rows however it is cut."""
+    """Any input gives spans with our classes and two colours only, and the same rows however it is cut."""
     dice = random.Random(20261121)
     crumbs = [
         b"\x1b",

@@ -18,7 +18,7 @@ def site():
 
 
 class Product:
-    """The log of one replica as the product tells it: the socket, and the ranges by HTTP."""
+    """The log of one replica as the product serves it: the socket, and ranges by HTTP."""
 
     def __init__(self, page, data):
         self.page = page
@@ -189,7 +189,7 @@ def test_searching_in_what_is_loaded(page, viewer):
 
 
 def test_what_was_shown_is_acknowledged(page, viewer):
-    """In steps: a quiet log needs no message back, and what is not acknowledged stays far below the server's window."""
+    """In steps: a quiet log needs no message back, and unacknowledged bytes stay far below the server's window."""
     product = viewer(b"x" * 63 + b"\n")
     wait_for_text(page, "xxx")
     product.print(numbered(0, 12_000))

@@ -1,4 +1,4 @@
-"""The terminal page in a real browser: what is typed goes out in order, what comes is shown and acknowledged."""
+"""The terminal page in a real browser: input is sent in order, output is shown and acknowledged."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def focused(page):
 
 
 def test_a_keyboard_alone_gets_out_of_the_terminal(page, host):
-    """Tab is the program's; another key, that the page names, leads out, and nothing of it is typed."""
+    """Tab goes to the program; another key, which the page names, leaves the terminal and types nothing."""
     page.keyboard.press("Tab")
     host.until(lambda: host.typed == b"\t")
     assert focused(page) == "xterm-helper-textarea"

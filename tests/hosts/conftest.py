@@ -10,7 +10,7 @@ from tests.harness.fixtures import enter_network_of_hosts, fleet, host, leave_pr
 
 __all__ = ["fleet", "host"]
 
-# What `make runner-pythons` runs.
+# Only `make runner-pythons` runs it.
 collect_ignore = [] if os.environ.get("RUNNER_PYTHON") else ["test_old_python.py"]
 
 

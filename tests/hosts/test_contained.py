@@ -1,4 +1,4 @@
-"""PID namespaces on a real host: seen by its check, switched on, given to runs, and nothing of them stays."""
+"""PID namespaces on a real host: found by its check, switched on, used by runs, and gone afterwards."""
 
 from __future__ import annotations
 

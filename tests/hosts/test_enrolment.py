@@ -1,4 +1,4 @@
-"""A host's way into service, on real sshd: offered, accepted by a person, checked; and every way it can go wrong."""
+"""Enrolment of a host with a real sshd: added, its key accepted, checked; and every way in which that can fail."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_host_that_is_not_there_says_so_word_for_word(db):
 
 @pytest.mark.parametrize(("seen_s_ago", "status"), [(3, HostStatus.UP), (120, HostStatus.UNREACHABLE)])
 def test_a_check_that_gets_no_connection_says_nothing_against_a_link_that_lives(db, seen_s_ago, status):
-    """A host that is too busy for a second login is not silent; a job on it must not be taken for out of reach."""
+    """A host that is too busy for a second login is not unreachable, and neither are jobs on it."""
     busy = adding.add_host("busy", "127.0.0.1", 1, "gpu", "", "", "ada", timezone.now())
     good = [{"name": name, "ok": True, "text": "", "fix": ""} for name in checklist.NEEDED]
     now = timezone.now()

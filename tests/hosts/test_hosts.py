@@ -1,4 +1,4 @@
-"""The hosts that the other tests stand on are what they claim to be."""
+"""The test hosts of the harness behave as real hosts do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real host whose python3 is another one than this machine's: `make runner-pythons` runs this, nothing else."""
+"""A real host whose python3 is of another version than this machine's. Only `make runner-pythons` runs this."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def version():
 
 @pytest.fixture(scope="module")
 def yard():
-    """Two hosts, on which `python3` is that one."""
+    """A product with two hosts on which `python3` is that version."""
     prefix = pathlib.Path(PYTHON).resolve().parents[1]
     with Fleet(2, binds={HOME: prefix}) as fleet, Product() as product:
         for host in fleet:

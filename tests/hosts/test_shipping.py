@@ -1,4 +1,4 @@
-"""The runner on its way to a host: cut off, without room, killed while it writes. Never half of it under its name."""
+"""Copying the runner to a host: cut off, with a full disk, killed meanwhile. No partial copy has the runner's name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def connected(host):
 
 @pytest.fixture
 def place(host):
-    """Where the runner goes, empty before and after."""
+    """The directory of the runner, empty before and after the test."""
     directory = host.path(f"{host.home}/.trainyard/bin")
     empty(directory)
     yield directory
@@ -49,7 +49,7 @@ def found(place):
 
 
 def test_a_connection_that_is_cut_in_the_middle_leaves_nothing_and_the_next_ships_it_whole(host, place):
-    """Failure mode 6. The program only gets its name after all of it has been read and compared."""
+    """Failure mode 6. The file gets its name only after all of it has been read and compared."""
     with connected(host) as connection:
         channel = connection.open_session()
         channel.exec_command(install_runner.BOOT_COMMAND)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Adds up over all processes of a JAX cluster, one in each replica, and says what every process got."""
+"""Sum over all processes of a JAX cluster, one in each replica, and print the result of every process."""
 
 from __future__ import annotations
 

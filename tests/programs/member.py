@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""A member of a cluster: prints what it was told, listens at its own address, meets every peer, and stays.
+"""A member of a cluster: prints its environment, listens at its own address, connects to every peer, and stays.
 
-`told {json}` holds its environment, as far as the service set it. `waits for ADDRESS` is printed once for a peer that
-is not there yet; `met N` when it has spoken with all N members, itself included. The primary leaves when everybody has,
-or with --until when that file exists; the others stay until they are stopped.
+`told {json}` is its environment, as far as the service set it. `waits for ADDRESS` is printed once for a peer that
+does not answer yet; `met N` when it has spoken with all N members, itself included. The primary exits when all members
+have, or with --until when that file exists; the others stay until they are stopped.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def parts(address):
 
 
 def listen(address):
-    """Answers whoever knocks; gives the list of those who said that they have met everybody."""
+    """Answer connections; return the list of members that have met all others."""
     server = socket.create_server(("", parts(address)[1]), backlog=64)
     happy = []
 

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""A training program that keeps its own record: what it was given, when it lived, and every byte that it printed.
+"""A training program that keeps its own ledger: what it was given, when it lived, and every byte that it printed.
 
-The record (the ledger) is a file that Trainyard knows nothing of, one JSON object a line. Each process has its own, for
-who is killed as it writes leaves half a line, and nobody's next line is to follow upon that:
+The ledger is a file that Trainyard does not know, one JSON object a line. Each process has its own, because a process
+that is killed while it writes leaves half a line, to which no other process may append:
   {"event": "start"|"beat"|"end"|"child", "run", "boot_id", "pid", "ticks", "gpus", "mono", "wall", "out", "sha256"}
 "out" and "sha256" are the size and the digest of everything that went to stdout so far.
 """
@@ -53,7 +53,7 @@ class Ledger:
 
 
 class Printer:
-    """Counts and digests what the kernel really took: a full disk takes less than it is given."""
+    """Counts and hashes the bytes that the kernel accepted: a full disk accepts fewer than it is given."""
 
     def __init__(self):
         self.size = 0
@@ -76,7 +76,7 @@ def start_ticks():
 
 
 def daemonize(ledger, count):
-    """Children that leave the process group and the session and forget their environment, as daemons do."""
+    """Start children that leave the process group and the session and drop their environment, as daemons do."""
     for _ in range(count):
         if os.fork():
             continue

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Trains by MultiWorkerMirroredStrategy, which finds its cluster in TF_CONFIG by itself, and says how it ended."""
+"""Train by MultiWorkerMirroredStrategy, which finds its cluster in TF_CONFIG by itself, and print the result."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Trains a small model with torch's DistributedDataParallel, by gloo, and says what every rank ended with.
+"""Train a small model with torch's DistributedDataParallel, by gloo, and print the weights of every rank.
 
-How it finds its group: --by env (MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK, as the service or torchrun sets them) or
---by cluster-spec (from CLUSTER_SPEC alone, as a program does that knows nothing of those).
+It finds its group by --by env (MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK, as the service or torchrun sets them) or
+--by cluster-spec (from CLUSTER_SPEC alone, as a program does that does not know those).
 """
 
 from __future__ import annotations

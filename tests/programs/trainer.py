@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Trains in steps, as the documents advise: saves a checkpoint again and again, and goes on from the latest one.
+"""Train in steps, as the documents advise: save a checkpoint again and again, and go on from the latest one.
 
-Told to leave (SIGTERM), it finishes its step, takes its time to save, and exits with 0. It prints `begins at step N`,
+At SIGTERM it finishes its step, takes its time to save, and exits with 0. It prints `begins at step N`,
 `step N`, `saved step N` once that is on the disk, and `done at step N`.
 """
 
@@ -21,7 +21,7 @@ def say(*words):
 
 
 class Checkpoint:
-    """A file of this replica's own in the directory that the service names, replaced whole or not at all."""
+    """A file of this replica in the directory that the service names, replaced whole or not at all."""
 
     def __init__(self):
         directory = os.environ["AIP_CHECKPOINT_DIR"]
