@@ -56,7 +56,6 @@ PAGES = {
     "add-host": (("Host", "manage"),),
     "paste-hosts": (("Host", "manage"),),
     "host": (("host", "see"),),
-    "host-live": (("host", "see"),),
     **dict.fromkeys(
         (
             "accept-key",

@@ -17,6 +17,11 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJKRyEbnQY4yC8Vt2ql3J0kTqgk0gUeR1uvXW
 OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPVE5jZq0vTt3JzS2eKX5pXnNqjR7aVjAcx0gTyqyT0W"
 
 
+def one_line(text):
+    """A page's text with single spaces, as a browser shows it."""
+    return " ".join(text.split())
+
+
 def document(name="train", script="echo hi", replicas=1, **changes):
     pool = {"replicaCount": "1", "containerSpec": {"imageUri": "host", "command": ["bash", "-c", script]}}
     pools = [pool] if replicas == 1 else [pool, {**pool, "replicaCount": str(replicas - 1)}]

@@ -12,7 +12,7 @@ from agents.models import Host
 from console.presenters.hosts.gpu_day import day
 from jobs.host_sync.samples import floor
 from jobs.models import GpuClaim, HostMaintenance, Job, Proof, Run, RunSample, Stray, Usage
-from tests.unit.console.views.rows import a_host, a_job, a_run
+from tests.unit.console.views.rows import a_host, a_job, a_run, one_line
 
 STRANGER = {
     "pid": 4711,
@@ -75,7 +75,7 @@ def test_what_a_forgotten_run_holds_is_not_called_free(browser, house):
 
 @pytest.mark.parametrize(("who", "seen"), [("root", True), ("vera", True), ("charlie", False)])
 def test_names_are_for_those_who_may_see_the_job(browser, house, who, seen):
-    text = browser(who).get("/hosts/gpus").content.decode()
+    text = one_line(browser(who).get("/hosts/gpus").text)
     assert ("secret-project-x" in text) == seen
     assert ('2 × <span class="muted">a job of a project that is not yours' in text) != seen
     assert str(Job.objects.get().pk) in text or not seen

@@ -10,7 +10,7 @@ from agents.models import Host, HostStatus
 from agents.ssh import keys
 from agents.ssh.host_keys import fingerprint
 from console.presenters.hosts import host_list
-from tests.unit.console.views.rows import KEY, OTHER_KEY, a_host, a_job, a_run
+from tests.unit.console.views.rows import KEY, OTHER_KEY, a_host, a_job, a_run, one_line
 
 ONE = {
     "name": "gpu-01",
@@ -194,7 +194,7 @@ def test_a_stranger_to_the_project_sees_that_something_is_held_and_not_by_whom(b
     job = a_job(project, cast.bob, name="secret-bert")
     run = a_run(job, job.replicas.get(), host, gpus=[host.gpus.first()])
     page = browser("charlie").get(f"/hosts/{host.pk}/")
-    shown, text = page.context["host"], page.content.decode()
+    shown, text = page.context["host"], one_line(page.text)
     assert [(gpu.held, gpu.run) for gpu in shown.gpus] == [(True, ""), (False, "")] and shown.runs == ()
     assert "another project" in text
     assert not [word for word in ("secret-bert", run.pk, str(job.pk)) if word in text]

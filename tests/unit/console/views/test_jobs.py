@@ -16,7 +16,7 @@ from console.presenters.jobs import replicas
 from jobs import services
 from jobs.models import Job, Replica, Run, Transition
 from jobs.rules.lifecycle.states import JobState
-from tests.unit.console.views.rows import a_host, a_job, a_run, moved
+from tests.unit.console.views.rows import a_host, a_job, a_run, moved, one_line
 
 HOSTILE = "<script>alert('1')</script>\"'--></td>"
 
@@ -155,13 +155,13 @@ def test_a_job_being_cancelled_says_when_the_rest_is_killed(browser, project, ca
 def test_an_unreachable_host_is_not_a_failure(browser, project, cast):
     host = a_host(status=HostStatus.UNREACHABLE)
     job = a_job(project, cast.bob, host=host)
-    page = browser("bob").get(f"/jobs/{job.pk}/").content.decode()
+    page = one_line(browser("bob").get(f"/jobs/{job.pk}/").text)
     assert "Unreachable" in page and "may well be running." in page and "Running" in page
 
 
 def test_what_a_job_ended_beside_is_said_to_be_stopped_when_its_host_answers(browser, project, cast):
     job = a_job(project, cast.bob, state="CANCELLED", host=a_host(status=HostStatus.UNREACHABLE))
-    page = browser("bob").get(f"/jobs/{job.pk}/").content.decode()
+    page = one_line(browser("bob").get(f"/jobs/{job.pk}/").text)
     assert "may well be running, though its job is over: it is stopped as soon as the host answers." in page
 
 
@@ -383,8 +383,8 @@ def test_the_logs_of_earlier_runs_are_looked_through_where_there_are_any(browser
     run = job.runs.select_related("replica").get()
     a_run(job, run.replica, run.host, number=1)
     for address in (page, f"{page}log/workerpool0-0"):
-        shown = browser("vera").get(address).content.decode()
-        assert "All runs</button>" in shown and 'data-part="earlier" checked' in shown
+        shown = one_line(browser("vera").get(address).text)
+        assert "> All runs </button>" in shown and 'data-part="earlier" checked' in shown
     assert (
         "All replicas</button>"
         in browser("vera")

@@ -13,7 +13,7 @@ from console.presenters.jobs.charts import HEIGHT, POINTS, WIDTH, path, thin
 from console.presenters.jobs.timeline import TimelineFilter
 from console.presenters.live import job_stamp
 from jobs.models import LogPiece, LogSegment, Run, RunSample
-from tests.unit.console.views.rows import a_host, a_job
+from tests.unit.console.views.rows import a_host, a_job, one_line
 
 T0 = datetime(2026, 11, 21, 20, tzinfo=UTC)
 
@@ -36,9 +36,9 @@ def busy(project, cast):
 
 
 def test_a_stalled_replica_reads_nothing_beside_a_busy_one(browser, busy):
-    page = browser("vera").get(f"/jobs/{busy.pk}/?use=workerpool1-0&span=day").content.decode()
+    page = browser("vera").get(f"/jobs/{busy.pk}/?use=workerpool1-0&span=day").text
     part = page[page.index('<section id="job-use"') : page.index('<section id="job-events"')]
-    first, second = part.split('id="use-workerpool')[1:]
+    first, second = one_line(part).split('id="use-workerpool')[1:]
     assert "50 %" in first and "2.0 of 4 CPUs" in first and "3.0 GiB" in first
     assert " 0 %" in second and "0.0 of 4 CPUs" in second and "stalled" not in second
     chart = part[part.index("<svg viewBox") :]
