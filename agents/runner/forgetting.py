@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import time
-from typing import Any, Dict, List, Set
+from typing import Any, List, Set
 
 from agents.runner.containment import delegated_cgroup, old_probes, remove_cgroup
 from agents.runner.errands import Errands
@@ -72,11 +72,11 @@ def sweep_cgroups(closed: List[Facts]) -> None:
             remove_cgroup(path)
 
 
-def old_work(home: Home, left: Dict[str, bool]) -> List[str]:
+def old_work(home: Home, left: Set[str]) -> List[str]:
     """Note when these were left, then name those that nobody has used for a day. Drafts of runners go at once."""
-    for name, keep in left.items():
+    for name in left:
         with contextlib.suppress(OSError):
-            os.utime(os.path.join(home.work, name), None if keep else (0, 0))
+            os.utime(os.path.join(home.work, name))
     programs = os.path.join(home.root, "bin")
     for name in os.listdir(programs) if os.path.isdir(programs) else ():
         if name.startswith(".put-"):  # whoever was writing it died; one that is being written is younger
@@ -94,7 +94,7 @@ def old_work(home: Home, left: Dict[str, bool]) -> List[str]:
 class Forgetting:
     def __init__(self, runs: Runs, out: Outbox, errands: Errands) -> None:
         self.runs, self.out, self.errands = runs, out, errands
-        self.left_work: Dict[str, bool] = {}  # of forgotten runs: is it to be kept for a day?
+        self.left_work: Set[str] = set()  # of forgotten runs, not yet marked with the time
         self.untidy = False
         self.look_at = math.inf
 
@@ -112,10 +112,10 @@ class Forgetting:
             if not run.closed:
                 raise ValueError("the run is not closed")
             failpoint("before_delete")
-            self.drop(run, keep_work=message.get("work") is not True)
+            self.drop(run)
         self.out.say({"t": "forgotten", "run": name})
 
-    def drop(self, run: Run, keep_work: bool) -> None:
+    def drop(self, run: Run) -> None:
         """Remember the name, move the directory out of the way at once, delete it in a process of its own."""
         home = self.runs.at_home()
         remember(home, run.run)
@@ -127,7 +127,7 @@ class Forgetting:
         key = (run.facts or {}).get("work_key")
         throw_away(home, run.directory)
         if is_run_id(key):
-            self.left_work[str(key)] = keep_work
+            self.left_work.add(str(key))
         self.untidy = True
 
     def tidy(self, look: bool = False) -> None:
@@ -137,7 +137,7 @@ class Forgetting:
         A child looks at them, for they may hang; they are moved here, where it is known which run has come since. What
         is in the trash is deleted by another child, however much it is.
         """
-        home, left = self.runs.at_home(), dict(self.left_work)
+        home, left = self.runs.at_home(), set(self.left_work)
         self.untidy = False
         if look or left:
             closed = [run.facts for run in self.runs.by_name.values() if run.facts and run.closed]
@@ -147,7 +147,7 @@ class Forgetting:
                 return old_work(home, left)
 
             if self.errands.send("sweep", act, self.end_sweep):
-                self.left_work = {}
+                self.left_work = set()
                 self.look_at = time.monotonic() + LOOK_S if look else self.look_at
             else:
                 self.untidy = True

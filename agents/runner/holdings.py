@@ -7,7 +7,7 @@ import fcntl
 import os
 import re
 import socket
-from typing import Dict, List
+from typing import List
 
 from agents.runner.containment import (
     cgroup_path,
@@ -38,15 +38,6 @@ def check_port(port: int) -> None:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise Refused("port_taken", "port %d is in use on this host" % port) from None
-
-
-def write_files(work: str, files: Dict[str, str]) -> None:
-    for name, content in files.items():
-        path = os.path.join(work, name)
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(path, flags, 0o700), "wb") as file:
-            file.write(os.fsencode(content))
 
 
 CGROUP_S = 0.5  # how long a close waits for the kernel to let go of who has just died
@@ -105,7 +96,7 @@ class Holdings:
         check_gpus(order.gpus, facts)
         if order.port is not None:
             check_port(order.port)
-        self.make_work(order.work_key, order.files)
+        self.make_work(order.work_key)
         facts["work"] = self.work
         facts["cgroup"] = make_cgroup(cgroup_path(self.run, facts["mark"]))
         group, enforced = limit_memory(facts["cgroup"], self.run, facts["mark"], order.memory_mb)
@@ -122,14 +113,13 @@ class Holdings:
             os.set_inheritable(fd, True)  # the replica holds it too, should all keepers die
             self.gpu_locks.append(fd)
 
-    def make_work(self, work_key: str | None, files: Dict[str, str]) -> None:
+    def make_work(self, work_key: str | None) -> None:
         """What touches a user's path. Where that may be on a disk of its own, a child with a deadline does it."""
         if work_key is not None:
             self.work = os.path.join(self.home.work, work_key)
 
         def act() -> None:
             os.makedirs(self.work, mode=0o700, exist_ok=True)
-            write_files(self.work, files)
 
         # Nothing can be mounted below what was made for this claim.
         if work_key is None or not elsewhere(self.home.base, self.work):

@@ -23,7 +23,6 @@ class Refused(Exception):
 class Order(NamedTuple):
     command: List[str]
     env: Dict[str, str]
-    files: Dict[str, str]
     cpus: float | None
     gpus: List[str]
     port: int | None
@@ -97,17 +96,12 @@ def parse_order(found: Dict[str, Any]) -> Order:
     for name in env:
         if not name or "=" in name:
             raise bad("env", "%.80r cannot be the name of a variable" % name)
-    files = mapping("files")
-    for name in files:
-        if name.startswith("/") or any(part in ("", ".", "..") for part in name.split("/")):
-            raise bad("files", "%.80r must stay inside the work directory" % name)
     work_key = found.get("work_key")
     if work_key is not None and not is_run_id(work_key):
         raise bad("work_key", "%.80r is not a plain name" % (work_key,))
     return Order(
         command=[text("command", part) for part in command],
         env=env,
-        files=files,
         cpus=number("cpus", 0, 1e6, None),
         gpus=list(dict.fromkeys(gpus)),
         port=whole("port", 1, 65535, None),
@@ -145,7 +139,7 @@ def login_env() -> Dict[str, str]:
 def build_env(order: Order, run: str, work: str, mark: str) -> Dict[str, str]:
     """The replica's whole environment: the login's, then the order's, then what only the host knows."""
     env = dict(login_env())
-    env.update({name: value.replace("@WORK@", work) for name, value in order.env.items()})
+    env.update(order.env)
     env["CUDA_VISIBLE_DEVICES"] = ",".join(order.gpus)  # last: nobody widens this by an env of their own
     env.update(PWD=work, TRAINYARD_RUN=run, TRAINYARD_WORK=work, TRAINYARD_MARK=mark)
     return env

@@ -62,10 +62,8 @@ class Serve:
             "start": self.claims.on_start,
             "stop": self.claims.on_stop,
             "pull": self.on_pull,
-            "unpull": self.on_unpull,
             "ack": self.on_ack,
             "forget": self.forgetting.on_forget,
-            "runs": self.on_runs,
             "ping": self.on_ping,
             "watch": self.gpus.on_watch,
             "evict": self.gpus.on_evict,
@@ -250,9 +248,6 @@ class Serve:
             "seal": seal,
         }
 
-    def on_runs(self, message: Message, payload: bytes) -> None:
-        self.runs.tell_all()
-
     # -- logs --
 
     def on_pull(self, message: Message, payload: bytes) -> None:
@@ -262,11 +257,6 @@ class Serve:
             raise ValueError("from must be an offset")
         run.tail.pull(start)
         self.runs.look(run)
-
-    def on_unpull(self, message: Message, payload: bytes) -> None:
-        run = self.runs.known(message)
-        run.tail.pulled = False
-        run.tail.close()
 
     def on_ack(self, message: Message, payload: bytes) -> None:
         to = message["to"]

@@ -13,7 +13,6 @@ def order(*command, **changes):
     return {
         "command": list(command),
         "env": {},
-        "files": {},
         "gpus": [],
         "port": None,
         "work_key": None,

@@ -148,7 +148,7 @@ def test_the_runner_answers_while_the_work_directory_hangs(host, where):
     with HangingDisk(place) as disk:
         disk.hang()
         console.start("r1", TALKER, work_key="k1")
-        console.say("forget", run="r7", work=True)
+        console.say("forget", run="r7")
         console.drop()
         again = host.connect()
         again.hello()

@@ -249,7 +249,7 @@ def test_a_runner_whose_file_is_gone_has_all_that_it_needs(host, tmp_path):
     sha = console.hello()["sha"]
     program.unlink()
     assert sha == hashlib.sha256(RUNNER.read_bytes()).hexdigest()
-    console.start("r1", ["sh", "-c", "echo up; sleep 600"], work_key="w", timeout_s=3600, files={"a/b": "c"})
+    console.start("r1", ["sh", "-c", "echo up; sleep 600"], work_key="w", timeout_s=3600)
     console.start("r2", ["no-such-program"])
     assert console.closed("r2")["refusal"] == "exec_failed"
     console.text("r1", "up")
@@ -260,12 +260,15 @@ def test_a_runner_whose_file_is_gone_has_all_that_it_needs(host, tmp_path):
     assert console.ended_log("r1")[0] == b"up\n"
     console.say("watch", gpus=["GPU-none"])
     console.hear("gpus")
+    work = host.home / ".trainyard/dep/work/w"
+    os.utime(work, (0, 0))
     for run in ("r1", "r2"):
-        console.say("forget", run=run, work=True)
+        console.say("forget", run=run)
         console.hear("forgotten", lambda m, run=run: m["run"] == run)
     console.stop("never")
     assert console.closed("never")["why"] == "tombstone"
-    wait_for(lambda: not (host.home / ".trainyard/dep/work/w").exists(), "the work directory to be deleted")
+    wait_for(lambda: work.stat().st_mtime > 0, "the time of the work directory to be noted")
+    wait_for(lambda: not list(work.parent.parent.glob("trash/*")), "an empty trash")
     console.start("r3", ["sh", "-c", "trap 'exit 7' TERM; echo up; while :; do sleep 0.05; done"])
     console.text("r3", "up")
     console.stop("r3", 30)

@@ -175,7 +175,7 @@ def test_an_unknown_or_incomplete_frame_is_answered_and_the_stream_goes_on(conso
 
 frames = st.lists(
     st.tuples(
-        st.sampled_from(["start", "stop", "pull", "unpull", "ack", "forget", "runs", "ping", "hello", "x"]),
+        st.sampled_from(["start", "stop", "pull", "ack", "forget", "ping", "hello", "x"]),
         st.dictionaries(
             st.sampled_from(["run", "from", "to", "grace_s", "id", "z"]),
             json_values | st.just("r1"),
