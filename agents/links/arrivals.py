@@ -1,4 +1,7 @@
-"""What a host tells, from messages to arrivals. Pure. A host may be hostile: nothing of it is believed unmeasured."""
+"""Turn the messages of a host into arrivals. Pure.
+
+A host may be hostile: the type and the size of each value are checked before it is used.
+"""
 
 from __future__ import annotations
 
@@ -6,44 +9,45 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from agents.infra import untrusted
 from agents.infra.text import clean_text
 from agents.links.control_plane import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample
 from agents.runner.wire import Message, WireError
 
-RUN = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,80}")
+RUN_ID = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,80}")
 MAX_RAW = 1024 * 1024
 MAX_MARKS = 8192
-FARTHEST = 1 << 60
+MAX_OFFSET = 1 << 60
 MAX_PHASE = 16
 MAX_CORES = 100_000.0
 MAX_MB = (1 << 31) - 1
 MAX_GPUS = 64
 
-KINDS = frozenset({"fact", "inventory", "log", "gap", "log_end", "forgotten", "sample"})
+ARRIVAL_KINDS = frozenset({"fact", "inventory", "log", "gap", "log_end", "forgotten", "sample"})
 
 
 def arrivals(message: Message, payload: bytes) -> list[Arrival]:
-    """The arrivals in one message of a kind in `KINDS`. Raises WireError for what no runner of ours says."""
+    """The arrivals in one message of a type in `ARRIVAL_KINDS`. Raises WireError for what no runner of ours sends."""
     kind = message["t"]
     if kind == "inventory":
         return [_fact(document) for document in _list(message, "runs")]
     if kind == "fact":
         return [_fact({key: value for key, value in message.items() if key != "t"})]
-    run = _run(message)
+    run = _run_id(message)
     if kind == "log":
         return [Arrival(run, _frame(message, payload))]
     if kind == "gap":
         start, end = _range(message)
         return [Arrival(run, Gap(start, end, clean_text(message.get("reason", ""), 200)))]
     if kind == "log_end":
-        return [Arrival(run, LogEnd(_whole(message, "size"), clean_text(message.get("digest") or "", 100)))]
+        return [Arrival(run, LogEnd(_offset(message, "size"), clean_text(message.get("digest") or "", 100)))]
     if kind == "sample":
         return [Arrival(run, _sample(message))]
     return [Arrival(run, Forgotten())]
 
 
 def memory_size(arrival: Arrival) -> int:
-    """Roughly what it weighs in memory: a line of 64 KB can hold twenty thousand empty objects."""
+    """Roughly how many bytes an arrival takes in memory: a line of 64 KB can hold twenty thousand empty objects."""
     what = arrival.what
     weight = 500 + (len(what.data) if isinstance(what, Frame) else 0)
     left: list[Any] = [what.document] if isinstance(what, Fact) else []
@@ -64,7 +68,7 @@ def _fact(document: Any) -> Arrival:
     phase = document.get("phase") if isinstance(document, dict) else None
     if not isinstance(phase, str) or len(phase) > MAX_PHASE:
         raise WireError("a fact without a phase")
-    return Arrival(_run(document), Fact(document))
+    return Arrival(_run_id(document), Fact(document))
 
 
 def _frame(message: Message, payload: bytes) -> Frame:
@@ -80,32 +84,28 @@ def _frame(message: Message, payload: bytes) -> Frame:
     marks = _list(message, "at") if "at" in message else []
     if len(marks) > MAX_MARKS:
         raise WireError(f"a log frame with {len(marks)} time marks")
-    return Frame(start, end, z, payload, tuple(_mark(mark) for mark in marks))
+    return Frame(start, end, z, payload, tuple(_time_mark(mark) for mark in marks))
 
 
 def _sample(message: Message) -> Sample:
     cpu, gpus = message.get("cpu"), message.get("gpus")
     if not isinstance(cpu, int | float) or not isinstance(gpus, dict) or len(gpus) > MAX_GPUS:
-        raise WireError("a sample that is none")
+        raise WireError("a sample that is malformed")
     return Sample(
         cpu=min(max(float(cpu), 0.0), MAX_CORES),
-        memory_mb=_within(message.get("rss_mb"), MAX_MB),
-        gpus={clean_text(uuid, 80): _load(load) for uuid, load in gpus.items()},
-        disk_free_mb=_within(message.get("disk_free_mb"), FARTHEST),
+        memory_mb=untrusted.whole_number(message.get("rss_mb"), 0, MAX_MB),
+        gpus={clean_text(uuid, 80): _gpu_load(load) for uuid, load in gpus.items()},
+        disk_free_mb=untrusted.whole_number(message.get("disk_free_mb"), 0, MAX_OFFSET),
     )
 
 
-def _load(load: Any) -> tuple[int | None, int | None]:
+def _gpu_load(load: Any) -> tuple[int | None, int | None]:
     if not isinstance(load, list) or len(load) != 2:
-        raise WireError("a GPU's load that is none")
-    return _within(load[0], 100), _within(load[1], MAX_MB)
+        raise WireError("a GPU's load that is malformed")
+    return untrusted.whole_number(load[0], 0, 100), untrusted.whole_number(load[1], 0, MAX_MB)
 
 
-def _within(value: Any, most: int) -> int | None:
-    return value if type(value) is int and 0 <= value <= most else None
-
-
-def _mark(mark: Any) -> tuple[int, float]:
+def _time_mark(mark: Any) -> tuple[int, float]:
     if (
         not isinstance(mark, list)
         or len(mark) != 2
@@ -116,24 +116,24 @@ def _mark(mark: Any) -> tuple[int, float]:
     return mark[0], float(mark[1])
 
 
-def _run(message: Mapping[str, Any]) -> str:
+def _run_id(message: Mapping[str, Any]) -> str:
     run = message.get("run")
-    if not isinstance(run, str) or not RUN.fullmatch(run):
+    if not isinstance(run, str) or not RUN_ID.fullmatch(run):
         raise WireError(f"a run named {str(run)[:40]!r}")
     return run
 
 
 def _range(message: Message) -> tuple[int, int]:
-    start, end = _whole(message, "from"), _whole(message, "to")
+    start, end = _offset(message, "from"), _offset(message, "to")
     if not start < end:
         raise WireError(f"a range from {start} to {end}")
     return start, end
 
 
-def _whole(message: Message, name: str) -> int:
-    value = message.get(name)
-    if type(value) is not int or not 0 <= value <= FARTHEST:
-        raise WireError(f"{name} is {str(value)[:40]!r}")
+def _offset(message: Message, name: str) -> int:
+    value = untrusted.whole_number(message.get(name), 0, MAX_OFFSET)
+    if value is None:
+        raise WireError(f"{name} is {str(message.get(name))[:40]!r}")
     return value
 
 

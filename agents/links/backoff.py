@@ -1,7 +1,8 @@
-"""How long to wait before a host is dialled again. Pure: the dice are an argument.
+"""How long to wait before a host is dialled again. Pure: the source of random numbers is an argument.
 
-Newer sshd count failed and abandoned logins by source address and then refuse everybody behind it, so what cannot mend
-itself within seconds is not tried within seconds: a refused login needs a person, and so does a changed host key.
+Newer sshd counts failed and abandoned logins by source address and then refuses everybody at that address. So a failure
+that cannot end within seconds is not retried within seconds: a refused login needs a person, and so does a changed host
+key.
 """
 
 from __future__ import annotations
@@ -10,42 +11,45 @@ from collections.abc import Callable
 from enum import StrEnum
 
 
-class Trouble(StrEnum):
-    LOST = "lost"  # it was up and the stream ended: a cut cable or a restarted sshd, most likely back at once
-    AWAY = "away"  # nothing answers
-    BUSY = "busy"  # sshd answers but takes no more logins
-    BROKEN = "broken"  # logged in, but the runner cannot be put there or started
+class FailureKind(StrEnum):
+    LOST = "lost"  # the link was up and its stream ended: a cut cable or a restarted sshd, most likely back at once
+    UNREACHABLE = "unreachable"  # the host does not answer
+    BUSY = "busy"  # sshd answers but accepts no more logins
+    BROKEN = "broken"  # logged in, but the runner cannot be installed or started
     LOGIN = "login"
     KEY = "key"
 
 
-# First wait and longest wait in seconds; each further trouble of the same kind doubles it.
-WAITS: dict[Trouble, tuple[float, float]] = {
-    Trouble.LOST: (0.2, 5.0),
-    Trouble.AWAY: (1.0, 20.0),
-    Trouble.BUSY: (1.0, 20.0),
-    Trouble.BROKEN: (2.0, 60.0),
-    Trouble.LOGIN: (90.0, 600.0),
-    Trouble.KEY: (90.0, 600.0),
+# First and longest wait in seconds; each further failure of the same kind doubles the wait.
+WAITS: dict[FailureKind, tuple[float, float]] = {
+    FailureKind.LOST: (0.2, 5.0),
+    FailureKind.UNREACHABLE: (1.0, 20.0),
+    FailureKind.BUSY: (1.0, 20.0),
+    FailureKind.BROKEN: (2.0, 60.0),
+    FailureKind.LOGIN: (90.0, 600.0),
+    FailureKind.KEY: (90.0, 600.0),
 }
-SPREAD = 0.3
+JITTER = 0.3
 
 
 class Backoff:
-    """Counts troubles in a row. `dice` gives numbers in [0, 1): hosts that fell together must not return together."""
+    """Counts failures in a row of the same kind.
 
-    def __init__(self, dice: Callable[[], float]) -> None:
-        self._dice = dice
-        self._kind: Trouble | None = None
+    `random_unit` returns numbers in [0, 1) for the jitter: hosts that failed together must not be dialled together.
+    """
+
+    def __init__(self, random_unit: Callable[[], float]) -> None:
+        self._random_unit = random_unit
+        self._kind: FailureKind | None = None
         self._count = 0
 
-    def wait_s(self, kind: Trouble) -> float:
+    def wait_s(self, kind: FailureKind) -> float:
         self._count = self._count + 1 if kind == self._kind else 1
         self._kind = kind
         first, longest = WAITS[kind]
         wait = min(longest, first * float(1 << min(self._count - 1, 16)))
-        return wait * (1 - SPREAD / 2 + SPREAD * self._dice())
+        return wait * (1 - JITTER / 2 + JITTER * self._random_unit())
 
-    def well(self) -> None:
-        """The link has been up for a while: the next trouble is a new one."""
+    def reset(self) -> None:
+        """Call this when the link has been up for a while: the next failure counts as the first one."""
         self._kind, self._count = None, 0

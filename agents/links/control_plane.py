@@ -1,7 +1,8 @@
-"""The desk: where whoever sends orders to hosts meets whoever decides them.
+"""The port between the links and the control plane: what agents/ asks, and what it hands in.
 
-agents/ has never heard of a job. It asks a Desk what should be on a host (`wanted`), fetches the orders that are to be
-started, and hands in what hosts told (`take`). jobs/ implements it; tests have one in memory.
+agents/ has never heard of a job. It asks a `ControlPlane` what should be on a host (`wanted_runs`), fetches the orders
+to start (`start_orders`), and hands in what hosts reported (`store_reports`). jobs/host_sync/control_plane.py
+implements it; tests have one in memory.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Any, Protocol
 class Wanted:
     """What should be true of one process on a host.
 
-    Without `stop` it should run; with it, it should be over. `pull_from` is the offset from which its log is still
-    missing here (None: nothing more is wanted). `forget`: everything is safe here, the host may delete its directory.
+    Without `stop` the process should run; with it, it should be over. `pull_from` is the offset from which its log is
+    still missing in the control plane (None: no more of the log is wanted). `forget`: the control plane has stored
+    everything, and the host may delete the run's directory.
     """
 
     stop: bool = False
@@ -27,7 +29,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Bytes [start, end) of one process's log; `data` is as it came, zlib-compressed when `z`."""
+    """Bytes [start, end) of one process's log. `data` is as it came: zlib-compressed when `z` is true."""
 
     start: int
     end: int
@@ -38,6 +40,8 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
+    """Bytes [start, end) of a log that the host no longer has."""
+
     start: int
     end: int
     reason: str
@@ -45,25 +49,27 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
+    """The final size and the digest of a closed run's log."""
+
     size: int
     digest: str
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """The whole fact document of a process, as the host tells it (agents/README.md)."""
+    """The whole fact document of a process, as the host reports it (agents/README.md)."""
 
     document: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """The host holds nothing of this process (any more)."""
+    """The host holds nothing of this process, or nothing any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How busy a process is: cores in use, memory, and for each of its GPUs (utilisation in percent, memory in MiB)."""
+    """The load of a process: cores in use, memory, and for each of its GPUs (utilisation in percent, memory in MiB)."""
 
     cpu: float
     memory_mb: int | None
@@ -73,15 +79,18 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
+    """One report of a host about one run."""
+
     run: str
     what: Fact | Frame | Gap | LogEnd | Forgotten | Sample
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The answer to `take`: how far each log is safe here, and what is to be pulled (again) from where.
+    """The answer to `store_reports`: up to where each log is stored, and which logs to pull (again) from where.
 
-    `current` is False when the lease token was not the current one any more: nothing was written, stop speaking.
+    `current` is False when the lease token was no longer the current one: nothing was written, and the caller must stop
+    sending.
     """
 
     acks: Mapping[str, int] = field(default_factory=dict)
@@ -90,14 +99,17 @@ class Accepted:
 
 
 class ControlPlane(Protocol):
-    def wanted(self, host_id: int) -> Mapping[str, Wanted]:
-        """Every process of this host that is not yet done with, by run id, in one or two queries."""
+    """What jobs/ implements for the links."""
 
-    def orders(self, runs: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """The start orders of these runs (agents/README.md, frame `start`). What is missing is not to start."""
+    def wanted_runs(self, host_id: int) -> Mapping[str, Wanted]:
+        """Every process of this host that is not yet forgotten, by run id, in one or two queries."""
 
-    def take(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Accepted:
-        """Store what a host told, in one transaction that checks the token. What is doubled changes nothing."""
+    def start_orders(self, runs: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        """The start orders of these runs (agents/README.md, frame `start`). A run that is missing must not start."""
+
+    def store_reports(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Accepted:
+        """Store what a host reported, in one transaction that checks the token. A report that comes twice changes
+        nothing."""
 
     def host_changed(self, host_id: int) -> None:
-        """The host went up, away, or rebooted: whoever decides should look again."""
+        """The host came up, became unreachable or was rebooted: the control plane should decide again."""

@@ -1,4 +1,4 @@
-"""What a link found out about its host, written into the host's row by whoever holds the lease."""
+"""What a link found out about its host, written into the host's row by the dispatcher that holds the lease."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from agents.models import Host, HostStatus
 
 @transaction.atomic
 def record_greeting(host_id: int, token: int, hello: Hello, now: datetime) -> bool:
-    """The runner greeted. True if whoever decides should look: the host is back, or was rebooted."""
+    """Record the runner's greeting. True if the control plane should decide again: the host is back, or was
+    rebooted."""
     host = _host(host_id, token)
     if host is None:
         return False
@@ -34,6 +35,7 @@ def record_greeting(host_id: int, token: int, hello: Hello, now: datetime) -> bo
 
 @transaction.atomic
 def record_unreachable(host_id: int, token: int, status: HostStatus, error: str, now: datetime) -> bool:
+    """Record why the host cannot be used now. True if its status changed."""
     if _host(host_id, token) is None:
         return False
     return host_history.set_status(host_id, status, error, now)
@@ -44,9 +46,10 @@ def _host(host_id: int, token: int) -> Host | None:
 
 
 def _welcome(host: Host, now: datetime) -> bool:
-    """A usable host is up. One whose checklist is not known to be good gets a new look by the enrolment's check.
+    """Set a usable host to UP. A host whose checklist is not known to be good is checked anew (enrolment).
 
-    Where a check is due, for a refused start perhaps, its list is what was true before: only the check ends that.
+    While a check is due, after a refused start perhaps, the checklist in the row describes the past: only the check
+    ends the status CHECKING.
     """
     if host.status == HostStatus.CHECKING:
         return False

@@ -1,4 +1,7 @@
-"""What a host told and nobody has stored yet. Bounded: when it is full the host's own window fills, and it waits."""
+"""What a host reported and the control plane has not stored yet.
+
+The inbox is bounded: when it is full, the SSH window of the host fills too, and the host waits.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,18 @@ BATCH_BYTES = 1024 * 1024
 
 
 class Inbox:
-    """Filled by the one thread that reads the link, emptied by the one clerk whose turn it is."""
+    """Filled by the one thread that reads the link, emptied by the one worker thread that holds the host's work
+    item."""
 
     def __init__(self) -> None:
         self._arrivals: deque[Arrival] = deque()
         self._bytes = 0
         self._changed = threading.Condition()
         self._closed = False
-        self.full = False  # the reader waits here: that the host is not heard is not the host's fault
+        self.full = False  # the reader waits in `put`, so the host must not be taken for unreachable
 
     def put(self, arrival: Arrival) -> bool:
-        """Waits while the inbox is full. False when it was closed meanwhile."""
+        """Append an arrival; wait while the inbox is full. False when the inbox was closed meanwhile."""
         with self._changed:
             while not self._closed and (self._bytes >= MAX_BYTES or len(self._arrivals) >= MAX_COUNT):
                 self.full = True
@@ -39,7 +43,7 @@ class Inbox:
             return True
 
     def batch(self) -> list[Arrival]:
-        """The oldest few, left in place: only `done` takes them out, once they are stored."""
+        """The oldest few arrivals, left in place: only `done` removes them, once they are stored."""
         with self._changed:
             found: list[Arrival] = []
             weight = 0
@@ -51,6 +55,7 @@ class Inbox:
             return found
 
     def done(self, count: int) -> None:
+        """Remove the oldest `count` arrivals: they are stored."""
         with self._changed:
             for _ in range(min(count, len(self._arrivals))):
                 self._bytes -= memory_size(self._arrivals.popleft())
@@ -61,7 +66,7 @@ class Inbox:
         return self._bytes >= MAX_BYTES // 2 or len(self._arrivals) >= MAX_COUNT // 2
 
     def close(self) -> None:
-        """What is left is dropped: the host has it still and will tell it again."""
+        """Drop what is left: the host still has it and will report it again."""
         with self._changed:
             self._closed = True
             self._arrivals.clear()

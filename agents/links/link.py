@@ -18,7 +18,7 @@ from agents.hosts import seals
 from agents.hosts.seals import SealOwner
 from agents.infra.failpoints import RECEIVED, failpoint
 from agents.infra.text import clean_text
-from agents.links.arrivals import KINDS, arrivals
+from agents.links.arrivals import ARRIVAL_KINDS, arrivals
 from agents.links.control_plane import Fact, Forgotten
 from agents.links.inbox import Inbox
 from agents.links.orders import Forget, Order, Pull, SentOrders, Start, Stop
@@ -31,35 +31,35 @@ from agents.ssh.sockets import CONNECTION_ERRORS
 logger = logging.getLogger(__name__)
 
 HELLO_S = 60.0
-# A fact seldom comes alone: the next one, or the first bytes of a log, follow within milliseconds. Taken together they
-# are one transaction and one decision instead of three. Bytes never wait.
-COMPANY_S, CLAIM_COMPANY_S = 0.015, 0.1
+# A fact seldom comes alone: the next one, or the first bytes of a log, follow within milliseconds. Stored together they
+# are one transaction and one decision instead of three. Log bytes never wait.
+GATHER_FACT_S, GATHER_CLAIM_S = 0.015, 0.1
 PLAIN_ORDER_BYTES = 512
-# What one host may make us remember. A host keeps a run until it is forgotten; a tenth of this would be very many.
+# How many runs of one host are kept in memory. A host keeps a run until it is forgotten; a tenth would be very many.
 MAX_RUNS = 100_000
 MAX_FREE_MB = 1 << 40
 MAX_MARK = 1 << 40
 # The year 3000.
 MAX_WALL = 32_503_680_000
 MAX_SEAL = 100
-# What it complains of is written into our log, which is on our disk.
-MAX_COMPLAINTS = 100
-# About the host itself, no run of it. A newer one says it all again.
-SIDE_MESSAGES = frozenset({"gpus", "evicted"})
-MAX_ASIDES = 20
+# The errors that a host reports are written into our log, which is on our disk.
+MAX_LOGGED_ERRORS = 100
+# About the host itself, not about a run. A newer message repeats all of it.
+HOST_MESSAGES = frozenset({"gpus", "evicted"})
+MAX_HOST_MESSAGES = 20
 
 
 class LinkBroken(DialError):
-    """Logged in, but no runner speaks there, or not as it should."""
+    """The login worked, but no runner answers there, or it breaks the protocol."""
 
 
 class RunnerMissing(LinkBroken):
-    """The stream ended before a runner said its first word: its file is most likely not there yet."""
+    """The stream ended before the runner's first line: its file is most likely not there yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What the runner says about itself and its host."""
+    """What the runner reports about itself and its host."""
 
     boot_id: str
     sha: str
@@ -76,7 +76,7 @@ class Hello:
         return cls(
             boot_id=clean_text(message.get("boot_id", ""), 64),
             sha=clean_text(message.get("sha", ""), 64),
-            # Not a number is no time of day either, nor is one that no clock shows.
+            # NaN is no time of day, nor is a number that no clock shows.
             wall_offset_s=wall - now if isinstance(wall, int | float) and 0 <= wall <= MAX_WALL else 0.0,
             free_mb=int(free) if isinstance(free, int | float) and 0 <= free <= MAX_FREE_MB else None,
             mark=mark if type(mark) is int and 0 <= mark <= MAX_MARK else 0,
@@ -87,7 +87,8 @@ class Hello:
 class Link:
     """Reads in the thread that calls `listen`; everything else may be called from any thread and never waits.
 
-    `tell` is called whenever there is something for the desk: arrivals, or the end of the inventory.
+    `notify(seconds)` is called when there is something for the control plane: arrivals, or the end of the inventory.
+    The database work may wait that many seconds for more.
     """
 
     def __init__(
@@ -96,23 +97,23 @@ class Link:
         name: str,
         greeting: Mapping[str, Any],
         may_send: Callable[[], bool],
-        tell: Callable[[float], None],
-        bearer: SealOwner,
+        notify: Callable[[float], None],
+        seal_owner: SealOwner,
     ) -> None:
         self._transport = transport
-        self._bearer = bearer
-        self._tell = tell
+        self._seal_owner = seal_owner
+        self._notify = notify
         self._lock = threading.Lock()
         self._phases: dict[str, str] = {}
         self._refused: list[tuple[str, str]] = []
-        self._complaints = 0
+        self._errors_logged = 0
         self.inbox = Inbox()
-        self.said = SentOrders()  # touched in the host's turns only
-        self._asides: list[Message] = []
+        self.sent = SentOrders()  # used by the host's work item only
+        self._host_messages: list[Message] = []
         self.hello: Hello | None = None
-        self.mark = 0  # what may be told to the host (recovery.py); set by the steward
-        self.heard_all = False  # the inventory is with the desk, too
-        self.ready = False  # the whole inventory has been heard: what is not in it is not there
+        self.mark = 0  # the mark that may be sent to the host (recovery.py); set by the lease keeper
+        self.inventory_stored = False  # the control plane has stored the inventory
+        self.ready = False  # the whole inventory was received: a run that is not in it is not on the host
         self.ended = self.hung_up = False
         self.error = ""
         self.opened_at = self.heard_at = time.monotonic()
@@ -126,13 +127,13 @@ class Link:
         self.send({"t": "hello", "v": PROTOCOL, **greeting})
 
     def listen(self, greeted: Callable[[Hello], None]) -> None:
-        """Read until the end. Raises if no runner ever spoke, or one that must not be trusted."""
+        """Read until the end. Raises if no runner answered, or one that must not be trusted."""
         try:
             for batch in self._stream.frames():
                 self.heard_at = time.monotonic()
-                waits = [self._hear(message, payload, greeted) for message, payload in batch]
+                waits = [self._handle(message, payload, greeted) for message, payload in batch]
                 if (soonest := min(waits, default=math.inf)) < math.inf:
-                    self._tell(soonest)
+                    self._notify(soonest)
         except WireError as error:
             raise LinkBroken(f"the runner broke the protocol: {error}") from error
         finally:
@@ -142,9 +143,9 @@ class Link:
         if self.error:
             raise LinkBroken(f"the runner refused: {self.error}")
         if not self._stream.greeted:
-            raise RunnerMissing(self._last_words() or "the runner ended without a word")
+            raise RunnerMissing(self._stderr_text() or "the runner ended without any output")
         if self.hello is None:
-            raise LinkBroken(self._last_words() or "the runner ended before it had greeted")
+            raise LinkBroken(self._stderr_text() or "the runner ended before it had greeted")
 
     def phases(self) -> dict[str, str]:
         """Each run that the host has, and its phase."""
@@ -152,33 +153,33 @@ class Link:
             return dict(self._phases)
 
     def refusals(self) -> list[tuple[str, str]]:
-        """(kind of order, run) that the runner answered with an error since the last call."""
+        """(frame type, run) of each order that the runner answered with an error since the last call."""
         with self._lock:
             found, self._refused = self._refused, []
             return found
 
-    def asides(self) -> list[Message]:
-        """What the host told about itself since the last call."""
+    def host_messages(self) -> list[Message]:
+        """What the host reported about itself since the last call."""
         with self._lock:
-            found, self._asides = self._asides, []
+            found, self._host_messages = self._host_messages, []
             return found
 
     def send(self, message: Mapping[str, Any], payload: bytes = b"") -> None:
         self._stream.send(message, payload)
 
-    def say(self, order: Order, document: Mapping[str, Any] | None = None) -> None:
-        """One order. Of a start, `document` is the order itself."""
+    def send_order(self, order: Order, document: Mapping[str, Any] | None = None) -> None:
+        """Send one order. Of a start, `document` is the order document."""
         match order:
             case Start(run):
                 data = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
-                start = {"t": "start", "run": run, "seal": seals.seal_of_run(self._bearer, run)}
+                start = {"t": "start", "run": run, "seal": seals.seal_of_run(self._seal_owner, run)}
                 if len(data) > PLAIN_ORDER_BYTES:
                     self.send(start | {"z": 1}, zlib.compress(data, 1))
                 else:
                     self.send(start, data)
             case Stop(run, grace_s):
-                # A stop that comes first takes the start's place, and its seal.
-                seal = seals.seal_of_run(self._bearer, run)
+                # A stop that comes before its start takes the place of the start, and its seal.
+                seal = seals.seal_of_run(self._seal_owner, run)
                 self.send({"t": "stop", "run": run, "grace_s": grace_s, "seal": seal})
             case Pull(run, start):
                 self.send({"t": "pull", "run": run, "from": start})
@@ -190,7 +191,7 @@ class Link:
         return self._stream.waiting_bytes
 
     def check(self, now: float, ping_s: float, dead_s: float) -> bool:
-        """Ping when it is time. True if the link has to be given up: silent too long, or never greeted."""
+        """Ping when it is time. True if the link has to be given up: no answer for too long, or no greeting."""
         self._stream.keep_stderr()
         if self.hello is None and now - self.opened_at > HELLO_S:
             return True
@@ -201,22 +202,23 @@ class Link:
         if self.hello is not None and now - self.pinged_at >= ping_s:
             self.pinged_at = now
             mark = self.mark
-            seal = seals.seal_of_mark(self._bearer, mark)
+            seal = seals.seal_of_mark(self._seal_owner, mark)
             self.send({"t": "ping", "id": int(now * 1000), "mark": mark, "seal": seal})
         return False
 
     def excuse(self, gap: float, now: float) -> None:
-        """For so long nobody asked, or listened: that nothing was heard is not the host's fault."""
+        """For `gap` seconds nobody sent pings, or listened: that nothing was received is not the host's fault."""
         self.heard_at = min(now, self.heard_at + gap)
 
     def close(self) -> None:
-        """End it from outside. May wait a moment for paramiko's thread, so the pulse does not call it itself."""
+        """End the link from another thread. May wait a moment for paramiko, so the heartbeat thread does not call
+        it."""
         self.inbox.close()
         self._transport.close()
-        self._stream.close()  # after that: a goodbye to a host that takes nothing would wait for it
+        self._stream.close()  # after that: a goodbye would wait for a host that reads nothing
 
-    def _hear(self, message: Message, payload: bytes, greeted: Callable[[Hello], None]) -> float:
-        """How long the desk may wait before it looks: for ever, if there is nothing to see."""
+    def _handle(self, message: Message, payload: bytes, greeted: Callable[[Hello], None]) -> float:
+        """Handle a message. Returns how many seconds the database work may wait: infinity if there is none."""
         kind = message["t"]
         if kind in RECEIVED:
             failpoint(f"receive.{kind}")
@@ -224,18 +226,18 @@ class Link:
             self.hello = Hello.of(message, time.time())
             self.pinged_at = self.heard_at
             greeted(self.hello)
-        elif kind in KINDS:
-            self._keep(message, payload)
+        elif kind in ARRIVAL_KINDS:
+            self._put_arrivals(message, payload)
         elif kind == "error":
             self._note_error(message)
-        elif kind in SIDE_MESSAGES:
+        elif kind in HOST_MESSAGES:
             with self._lock:
-                self._asides = [*self._asides[-MAX_ASIDES:], message]
+                self._host_messages = [*self._host_messages[-MAX_HOST_MESSAGES:], message]
         if kind == "fact":
-            return CLAIM_COMPANY_S if message.get("phase") == "claimed" else COMPANY_S
-        return 0.0 if kind in KINDS or kind in SIDE_MESSAGES or kind == "error" else math.inf
+            return GATHER_CLAIM_S if message.get("phase") == "claimed" else GATHER_FACT_S
+        return 0.0 if kind in ARRIVAL_KINDS or kind in HOST_MESSAGES or kind == "error" else math.inf
 
-    def _keep(self, message: Message, payload: bytes) -> None:
+    def _put_arrivals(self, message: Message, payload: bytes) -> None:
         for arrival in arrivals(message, payload):
             with self._lock:
                 if isinstance(arrival.what, Fact):
@@ -247,15 +249,15 @@ class Link:
             if not self.inbox.put(arrival):
                 return
             if self.inbox.nearly_full:
-                self._tell(0.0)  # not only after the batch, for which there may be no room
+                self._notify(0.0)  # not only after the whole batch, for which there may be no room
         if message["t"] == "inventory" and message.get("last"):
             self.ready = True
 
     def _note_error(self, message: Message) -> None:
         about, run = clean_text(message.get("about", ""), 40), clean_text(message.get("run", ""), 80)
         words = clean_text(message.get("message", ""), 500)
-        self._complaints += 1
-        if self._complaints <= MAX_COMPLAINTS:
+        self._errors_logged += 1
+        if self._errors_logged <= MAX_LOGGED_ERRORS:
             logger.warning("runner error about %s %s: %s", about, run, words)
         if about in ("hello", "serve"):
             self.error = words or about
@@ -263,5 +265,5 @@ class Link:
             with self._lock:
                 self._refused = [*self._refused[-999:], (about, run)]
 
-    def _last_words(self) -> str:
+    def _stderr_text(self) -> str:
         return self._stream.stderr.decode("utf-8", "replace").strip()[-500:]

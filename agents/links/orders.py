@@ -1,8 +1,8 @@
-"""What to say to a host: the difference between what is wanted there and what it reports. Pure.
+"""Which orders to send to a host: the difference between the wanted runs and what the host reports. Pure.
 
-What a host reports and nobody here knows is left alone: it may belong to a newer truth than ours. What has been said
-once on a connection is not said again before `AGAIN_S`, and then only while the host's reports do not show it done; a
-new connection starts with nothing said, so everything is said again, and every order is safe to hear twice.
+A run that the host reports and nobody here knows is left alone: it may come from a newer database than ours. An order
+that was sent on a connection is not sent again before `REPEAT_S`, and then only while the host's reports do not show it
+done. A new connection starts with nothing sent, so all orders are sent again, and every order is safe to get twice.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from agents.links.control_plane import Wanted
 
-AGAIN_S = 15.0
+REPEAT_S = 15.0
 CLOSED = "closed"
 
 
@@ -43,58 +43,59 @@ Order = Start | Stop | Pull | Forget
 
 @dataclass(slots=True)
 class SentOrders:
-    """What has been said on this connection: order → when. `pulled` holds the runs whose log is on its way."""
+    """What was sent on this connection: order → when. `pulled` holds the runs whose log the host is sending."""
 
     at: dict[Order, float] = field(default_factory=dict)
     pulled: set[str] = field(default_factory=set)
 
-    def fresh(self, order: Order, now: float) -> bool:
-        """Whether this is to be said now; if so, it is noted as said."""
+    def should_send(self, order: Order, now: float) -> bool:
+        """Whether this order is to be sent now; if so, it is noted as sent."""
         before = self.at.get(order)
-        if before is not None and now - before < AGAIN_S:
+        if before is not None and now - before < REPEAT_S:
             return False
         self.at[order] = now
         return True
 
-    def unsay(self, run: str) -> None:
-        """The desk did not give it out after all: ask again next time."""
+    def retract(self, run: str) -> None:
+        """The start was not sent after all: try again next time."""
         self.at.pop(Start(run), None)
         self.pulled.discard(run)
 
-    def forget_all_but(self, runs: Mapping[str, object]) -> None:
+    def keep_only(self, runs: Mapping[str, object]) -> None:
+        """Drop the notes of all other runs."""
         self.at = {order: when for order, when in self.at.items() if order.run in runs}
         self.pulled &= runs.keys()
 
 
-def orders(
-    wanted: Mapping[str, Wanted], reported: Mapping[str, str], said: SentOrders, now: float
+def orders_to_send(
+    wanted: Mapping[str, Wanted], reported: Mapping[str, str], sent: SentOrders, now: float
 ) -> list[Order]:
-    """What is to be said, in the order of `wanted`. `reported` is each run's phase, `now` a monotonic time."""
-    said.forget_all_but(wanted)
+    """The orders to send, in the order of `wanted`. `reported` is each run's phase, `now` a monotonic time."""
+    sent.keep_only(wanted)
     found: list[Order] = []
     for run, want in wanted.items():
-        found += [order for order in _of(run, want, reported.get(run), said) if said.fresh(order, now)]
-    said.pulled |= {order.run for order in found if isinstance(order, Pull)}
+        found += [order for order in _of(run, want, reported.get(run), sent) if sent.should_send(order, now)]
+    sent.pulled |= {order.run for order in found if isinstance(order, Pull)}
     return found
 
 
 def is_changing(wanted: Mapping[str, Wanted], reported: Mapping[str, str]) -> bool:
-    """Whether something is under way here, so that it pays to look again soon without being told."""
+    """Whether an order is under way, so that it pays to compare again soon without a hint."""
     return any(want.stop or want.forget or run not in reported for run, want in wanted.items())
 
 
-def _of(run: str, want: Wanted, phase: str | None, said: SentOrders) -> list[Order]:
+def _of(run: str, want: Wanted, phase: str | None, sent: SentOrders) -> list[Order]:
     if want.forget and phase in (None, CLOSED):
         return [Forget(run)]
     found: list[Order] = []
     if want.stop and phase != CLOSED:
-        # Unknown there: the stop itself closes the run, by taking the place of its start.
+        # The host does not know the run: the stop itself closes it, as a tombstone that no later start gets past.
         found.append(Stop(run, want.grace_s))
     elif phase is None:
         found.append(Start(run))
     if (
         want.pull_from is not None
-        and run not in said.pulled
+        and run not in sent.pulled
         and (phase is not None or found[:1] == [Start(run)])
     ):
         found.append(Pull(run, want.pull_from))

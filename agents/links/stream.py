@@ -16,19 +16,19 @@ from agents.ssh.sockets import CONNECTION_ERRORS
 
 READ_BYTES = 256 * 1024
 # Messages that are ready together leave in one write, up to this size: a gang's start orders are one packet.
-JOIN_BYTES = 128 * 1024
-# How soon it is seen that a lease which had run out was renewed.
-LAPSE_LOOK_S = 0.1
-# A host that takes nothing for so long that this much waits for it is not spoken to any more.
-MAX_WAITING = 64 * 1024 * 1024
+MAX_BATCH_BYTES = 128 * 1024
+# How often the writer looks whether a lease that had run out was renewed.
+LEASE_POLL_S = 0.1
+# A link is given up when so many bytes wait for a host that reads nothing.
+MAX_UNSENT_BYTES = 64 * 1024 * 1024
 
 
 class Stream:
     """One runner's stdin and stdout as messages.
 
-    `may_send` is asked right before each write: a dispatcher that slept past its lease must not say another word. It
-    waits until it may again. A lease that is renewed late was nobody else's meanwhile, and to hang up for it would have
-    every host dialled anew just when there is too much to do.
+    The writer asks `may_send` right before each write: a dispatcher that was suspended past its lease must not send
+    another word. It waits until it may send again. A lease that was renewed late belonged to nobody else meanwhile, and
+    to hang up for it would have every host dialled anew just when there is too much to do.
     """
 
     def __init__(self, channel: paramiko.Channel, may_send: Callable[[], bool], name: str) -> None:
@@ -46,7 +46,7 @@ class Stream:
 
     @property
     def greeted(self) -> bool:
-        """Whether the other end has said that it is a runner."""
+        """Whether the other end has sent the runner's first line."""
         return self._decoder.greeted
 
     @property
@@ -54,20 +54,21 @@ class Stream:
         return self._waiting_bytes
 
     def send(self, message: Mapping[str, Any], payload: bytes = b"") -> None:
-        """Queue a message. Never waits; after the end of the stream it goes nowhere."""
+        """Queue a message. Never waits; after the end of the stream the message is dropped."""
         data = encode(dict(message), payload)
         with self._changed:
             self._waiting.append((str(message["t"]), data))
             self._waiting_bytes += len(data)
             self._changed.notify()
-            if self._waiting_bytes > MAX_WAITING:
-                # Closing the channel could wait for the very host that does not listen: the link's owner does that.
+            if self._waiting_bytes > MAX_UNSENT_BYTES:
+                # Closing the channel could wait for the host that does not read: the owner of the link does that.
                 self.overrun = True
 
     def frames(self) -> Iterator[list[tuple[Message, bytes]]]:
-        """Batches of messages as they arrive, until the stream ends. A WireError is the end too.
+        """Batches of messages as they arrive, until the stream ends. A WireError ends it too.
 
-        An empty one while a message is on its way: over a slow link that may take longer than a silence is borne.
+        Yields an empty batch while a message is incomplete: over a slow link one message may take longer than the
+        link's timeout.
         """
         try:
             while data := self._channel.recv(READ_BYTES):
@@ -80,7 +81,7 @@ class Stream:
             self.close()
 
     def keep_stderr(self) -> None:
-        """What the runner's stderr says shares a window with its stdout, so it has to be taken out."""
+        """Read the runner's stderr, for it shares an SSH window with stdout. The last 4 KiB are kept."""
         try:
             while self._channel.recv_stderr_ready():
                 data = self._channel.recv_stderr(65536)
@@ -111,15 +112,15 @@ class Stream:
                 for kind in kinds:
                     failpoint(f"send.{kind}.after")
         except CONNECTION_ERRORS:
-            pass  # the reader sees the same end and tells it
+            pass  # the reader sees the same end and reports it
         finally:
             self.close()
 
     def _allowed(self) -> bool:
-        """Wait until a word may be said. False if the stream ends before that."""
+        """Wait until sending is allowed. False if the stream ends before that."""
         with self._changed:
             while not self._closed and not self._may_send():
-                self._changed.wait(LAPSE_LOOK_S)
+                self._changed.wait(LEASE_POLL_S)
             return not self._closed
 
     def _next_batch(self) -> list[tuple[str, bytes]]:
@@ -128,7 +129,7 @@ class Stream:
                 self._changed.wait()
             batch: list[tuple[str, bytes]] = []
             size = 0
-            while self._waiting and (not batch or size + len(self._waiting[0][1]) <= JOIN_BYTES):
+            while self._waiting and (not batch or size + len(self._waiting[0][1]) <= MAX_BATCH_BYTES):
                 batch.append(self._waiting.popleft())
                 size += len(batch[-1][1])
             self._waiting_bytes -= size

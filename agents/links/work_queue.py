@@ -1,6 +1,6 @@
-"""A few threads that do the database work of many hosts: one turn at a time for each host, first come first served.
+"""A few worker threads that do the database work of many hosts: one work item of a host at a time, in order of arrival.
 
-They never touch a network connection to a host, so a slow host cannot hold one up.
+The worker threads never use a connection to a host, so a slow host cannot hold them up.
 """
 
 from __future__ import annotations
@@ -19,49 +19,50 @@ from agents.infra.database_errors import DATABASE_UNAVAILABLE
 logger = logging.getLogger(__name__)
 
 
-class Worker(Protocol):
-    def turn(self) -> bool:
+class WorkItem(Protocol):
+    def do_work(self) -> bool:
         """Do a bounded piece of work; True if there is more."""
 
 
 class WorkQueue:
-    def __init__(self, clerks: int) -> None:
-        self._queue: deque[Worker] = deque()
-        self._queued: set[Worker] = set()
-        self._at_work: set[Worker] = set()
-        self._again: set[Worker] = set()
-        self._later: dict[Worker, float] = {}
-        # Told of already: an outage is one line for each host, not one a second.
-        self._failing: WeakSet[Worker] = WeakSet()
+    def __init__(self, threads: int) -> None:
+        self._queue: deque[WorkItem] = deque()
+        self._queued: set[WorkItem] = set()
+        self._at_work: set[WorkItem] = set()
+        self._again: set[WorkItem] = set()
+        self._later: dict[WorkItem, float] = {}
+        # Already in the log: an outage is one line for each host, not one a second.
+        self._failing: WeakSet[WorkItem] = WeakSet()
         self._changed = threading.Condition()
         self._stopping = False
         self._threads = [
-            threading.Thread(target=self._clerk, name=f"clerk {number}", daemon=True)
-            for number in range(clerks)
+            threading.Thread(target=self._work, name=f"worker {number}", daemon=True)
+            for number in range(threads)
         ]
         for thread in self._threads:
             thread.start()
 
-    def ask(self, taker: Worker, within_s: float = 0.0) -> None:
-        """A turn soon. Asking twice before it comes is asking once; asking during it gives another one.
+    def enqueue(self, item: WorkItem, within_s: float = 0.0) -> None:
+        """Have the item's work done soon.
 
-        `within_s`: it may wait so long for more to come, so that all is done in one turn.
+        An item that is queued twice is worked on once; an item that is queued while it is worked on is worked on again.
+        `within_s`: the work may wait so long for more to come, so that all of it is done at once.
         """
         with self._changed:
             if within_s > 0:
-                if taker not in self._queued and taker not in self._later:
-                    self._later[taker] = time.monotonic() + within_s
+                if item not in self._queued and item not in self._later:
+                    self._later[item] = time.monotonic() + within_s
                     self._changed.notify()
             else:
-                self._enqueue(taker)
+                self._put(item)
 
-    def _enqueue(self, taker: Worker) -> None:
-        self._later.pop(taker, None)
-        if taker in self._at_work:
-            self._again.add(taker)
-        elif taker not in self._queued:
-            self._queued.add(taker)
-            self._queue.append(taker)
+    def _put(self, item: WorkItem) -> None:
+        self._later.pop(item, None)
+        if item in self._at_work:
+            self._again.add(item)
+        elif item not in self._queued:
+            self._queued.add(item)
+            self._queue.append(item)
             self._changed.notify()
 
     def stop(self, timeout_s: float = 10.0) -> None:
@@ -71,50 +72,52 @@ class WorkQueue:
         for thread in self._threads:
             thread.join(timeout_s)
 
-    def _clerk(self) -> None:
+    def _work(self) -> None:
         try:
-            while (taker := self._next()) is not None:
+            while (item := self._next()) is not None:
                 more = False
                 try:
-                    more = taker.turn()
-                    self._failing.discard(taker)
+                    more = item.do_work()
+                    self._failing.discard(item)
                 except Exception as problem:
-                    # The taker kept its work; its next tick asks again.
-                    if taker not in self._failing and isinstance(problem, DATABASE_UNAVAILABLE):
-                        logger.warning("a host's turn waits for the database: %s", problem)
-                    elif taker not in self._failing:
-                        logger.exception("a host's turn failed; it is tried again until it does not")
-                    self._failing.add(taker)
+                    # The item kept its work; its next tick queues it again.
+                    if item not in self._failing and isinstance(problem, DATABASE_UNAVAILABLE):
+                        logger.warning("the database work of a host waits for the database: %s", problem)
+                    elif item not in self._failing:
+                        logger.exception(
+                            "the database work of a host failed; it is retried until it succeeds"
+                        )
+                    self._failing.add(item)
                     connection.close()
                 finally:
-                    self._finished(taker, more)
+                    self._finished(item, more)
         finally:
             connection.close()
 
-    def _next(self) -> Worker | None:
+    def _next(self) -> WorkItem | None:
         with self._changed:
-            while not self._ripe() and not self._stopping:
+            while not self._any_due() and not self._stopping:
                 soonest = min(self._later.values(), default=None)
                 self._changed.wait(None if soonest is None else max(0.0, soonest - time.monotonic()))
             if self._stopping:
                 return None
-            taker = self._queue.popleft()
-            self._queued.discard(taker)
-            self._at_work.add(taker)
-            return taker
+            item = self._queue.popleft()
+            self._queued.discard(item)
+            self._at_work.add(item)
+            return item
 
-    def _ripe(self) -> bool:
-        """Whether somebody is to have a turn now."""
+    def _any_due(self) -> bool:
+        """Whether an item is to be worked on now."""
         now = time.monotonic()
-        for taker in [taker for taker, due in self._later.items() if due <= now]:
-            self._enqueue(taker)
+        for item in [item for item, due in self._later.items() if due <= now]:
+            self._put(item)
         return bool(self._queue)
 
-    def _finished(self, taker: Worker, more: bool) -> None:
+    def _finished(self, item: WorkItem, more: bool) -> None:
         with self._changed:
-            self._at_work.discard(taker)
-            if more or taker in self._again:
-                self._again.discard(taker)
-                self._queued.add(taker)
-                self._queue.append(taker)
+            self._at_work.discard(item)
+            if more or item in self._again:
+                self._again.discard(item)
+                self._queued.add(item)
+                self._queue.append(item)
                 self._changed.notify()

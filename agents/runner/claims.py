@@ -33,25 +33,27 @@ from agents.runner.wire import Message, seal_of
 class Claims:
     def __init__(self, runs: Runs, out: Outbox) -> None:
         self.runs, self.out = runs, out
-        self.spent = False  # what was set aside for a full disk: to be made good as soon as there is room
+        self.spares_spent = (
+            False  # what was set aside for a full disk: to be made good as soon as there is room
+        )
 
     def on_start(self, message: Message, payload: bytes) -> None:
         name = message["run"]
-        home = self.runs.at_home()
+        home = self.runs.require_home()
         directory = home.run(name)
         self.runs.check_owner()
         if name in self.runs.forgotten:
             facts = close_unstarted(
                 new_facts(name), "tombstone", "this run was here before and was forgotten"
             )
-            self.out.say(dict(facts, t="fact"))
+            self.out.send(dict(facts, t="fact"))
             return
         try:
             self.make_directory(directory)
         except FileExistsError:
             run = self.runs.find(name)
             run.refresh()
-            self.runs.tell(run)
+            self.runs.send_facts(run)
             return
         failpoint("after_mkdir")
         lock = take_lock(os.path.join(directory, "lock"))
@@ -65,8 +67,8 @@ class Claims:
             finally:
                 os.close(lock)
             return
-        if self.spent:
-            self.spent = False
+        if self.spares_spent:
+            self.spares_spent = False
             make_host_spares(home.base)
         document: Dict[str, Any] | Refused
         try:
@@ -85,7 +87,7 @@ class Claims:
         try:
             os.mkdir(directory, 0o700)
         except OSError as error:
-            if error.errno not in FULL or not self.spend():
+            if error.errno not in FULL or not self.spend_spare():
                 raise
             os.mkdir(directory, 0o700)
 
@@ -93,17 +95,17 @@ class Claims:
         try:
             save_facts(directory, facts, durable)
         except OSError as error:
-            if error.errno not in FULL or not self.spend(directory):
+            if error.errno not in FULL or not self.spend_spare(directory):
                 raise
             save_facts(directory, facts, durable)
 
-    def spend(self, directory: str = "") -> bool:
-        self.spent = True
-        return spend_host_spare(self.runs.at_home().base, directory)
+    def spend_spare(self, directory: str = "") -> bool:
+        self.spares_spent = True
+        return spend_host_spare(self.runs.require_home().base, directory)
 
     def refuse_full(self, run: Run, seal: str) -> None:
         """Not even the refusal may fit on the disk: then the claim is given back, and an error says why."""
-        message = "less than %d MB are free at %s" % (disk_floor() >> 20, self.runs.at_home().base)
+        message = "less than %d MB are free at %s" % (disk_floor() >> 20, self.runs.require_home().base)
         try:
             facts = close_unstarted(new_facts(run.run, seal), "refused", message, "disk_full")
             self.save(run.directory, facts)
@@ -112,26 +114,26 @@ class Claims:
             del self.runs.by_name[run.run]
             shutil.rmtree(run.directory, ignore_errors=True)
             raise
-        self.runs.look(run)
+        self.runs.check(run)
 
     def on_stop(self, message: Message, payload: bytes) -> None:
         grace = message["grace_s"]
         if isinstance(grace, bool) or not isinstance(grace, (int, float)):
             raise ValueError("grace_s must be a number")
         name = message["run"]
-        directory = self.runs.at_home().run(name)
+        directory = self.runs.require_home().run(name)
         self.runs.check_owner()
         try:
             self.make_directory(directory)
         except FileExistsError:
             pass
         else:
-            self.entomb(name, directory, seal_of(message))
+            self.make_tombstone(name, directory, seal_of(message))
             return
         run = self.runs.find(name)
         run.refresh()
         if run.closed:
-            self.runs.tell(run)
+            self.runs.send_facts(run)
             return
         deadline = time.monotonic() + min(max(0.0, grace), 1e7)
         run.stop = deadline if run.stop is None else min(run.stop, deadline)
@@ -143,9 +145,9 @@ class Claims:
             write_file(os.path.join(directory, "stop.json"), json.dumps(document).encode())
         except OSError:
             pass  # a full disk: the poke says it too, and is repeated
-        self.poke(run)
+        self.poke_keeper(run)
 
-    def entomb(self, name: str, directory: str, seal: str) -> None:
+    def make_tombstone(self, name: str, directory: str, seal: str) -> None:
         """A stop came before its start: the directory now stands in the way of that start, for ever."""
         failpoint("after_tombstone")
         lock = take_lock(os.path.join(directory, "lock"))
@@ -154,15 +156,15 @@ class Claims:
                 words = "stopped before it was started"
                 facts = close_unstarted(new_facts(name, seal), "tombstone", words)
                 self.save(directory, facts, durable=True)
-                fsync_directory(self.runs.at_home().runs)
+                fsync_directory(self.runs.require_home().runs)
         finally:
             if lock >= 0:
                 os.close(lock)
         run = self.runs.find(name)
         run.refresh()
-        self.runs.tell(run)
+        self.runs.send_facts(run)
 
-    def poke(self, run: Run) -> None:
+    def poke_keeper(self, run: Run) -> None:
         try:
             fd = os.open(os.path.join(run.directory, "control"), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:

@@ -54,7 +54,7 @@ def make_cgroup(path: str | None) -> str | None:
     try:
         if path is None:
             return None
-        hand_down(os.path.dirname(path), "memory")
+        delegate_controller(os.path.dirname(path), "memory")
         os.mkdir(path)
     except OSError:
         return None
@@ -64,7 +64,7 @@ def make_cgroup(path: str | None) -> str | None:
     return path
 
 
-def hand_down(parent: str, controller: str) -> bool:
+def delegate_controller(parent: str, controller: str) -> bool:
     """Let the children of a cgroup (v2) have the controller. A parent may say so only while it holds no process itself,
     so those that are in it, this login's, move into a child of their own, where nothing is different for them."""
     if try_write(os.path.join(parent, "cgroup.subtree_control"), "+" + controller):
@@ -209,7 +209,7 @@ class OomCounts(NamedTuple):
     """The kernel's count of all it has killed for memory: when the run began, and at the last look before it ended."""
 
     before: int | None
-    lately: int | None
+    recent: int | None
     after: int | None
 
 
@@ -222,10 +222,10 @@ def judge_oom(own: int | None, host: OomCounts, killed: bool, failed: bool) -> T
         return own > 0, "certain", words
     if not killed:
         return False, "likely", ""
-    if host.before is None or host.lately is None or host.after is None:
+    if host.before is None or host.recent is None or host.after is None:
         return None, "unknown", "this host does not tell whether SIGKILL came for want of memory"
-    if host.after > host.lately:
-        count = host.after - host.lately
+    if host.after > host.recent:
+        count = host.after - host.recent
         return (
             True,
             "likely",

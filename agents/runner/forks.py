@@ -68,7 +68,7 @@ def detach(keep: Set[int], title: str) -> None:
     retitle(title)
 
 
-def wake_at_ends(write: int) -> None:
+def wake_on_child_exit(write: int) -> None:
     """From now on each end of a child writes to this descriptor. Forks inherit the handler, but not where it writes."""
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     if not _heeded:
@@ -90,18 +90,18 @@ def fork_detached(act: Callable[[], None], directory: str, keep: Set[int], title
         act()
         status = 0
     except BaseException:
-        leave_trace(directory)
+        write_traceback(directory)
     finally:
         os._exit(status)
 
 
-def leave_trace(directory: str) -> None:
+def write_traceback(directory: str) -> None:
     with contextlib.suppress(OSError), open(os.path.join(directory, "keeper.err"), "a") as file:
         if file.tell() < 64 * 1024:
             traceback.print_exc(file=file)
 
 
-def in_time(act: Callable[[], None], patience_s: float) -> bool:
+def run_with_timeout(act: Callable[[], None], patience_s: float) -> bool:
     """Have a child do it. False if it failed, or hangs: then it is killed, and left behind if even that takes long."""
     pid = os.fork()
     if pid == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, List, Set
 
-from agents.runner.errands import Errands
+from agents.runner.background_tasks import BackgroundTasks
 from agents.runner.gpus import GPU_LOOK_S, evict, report_on_gpus
 from agents.runner.home import is_gpu
 from agents.runner.outbox import Outbox
@@ -20,11 +20,11 @@ def gpu_names(found: Any) -> List[str]:
 
 
 class GpuWatch:
-    def __init__(self, runs: Runs, out: Outbox, errands: Errands) -> None:
-        self.runs, self.out, self.errands = runs, out, errands
+    def __init__(self, runs: Runs, out: Outbox, background: BackgroundTasks) -> None:
+        self.runs, self.out, self.background = runs, out, background
         self.watched: List[str] = []
         self.seen_free: Set[str] = set()
-        self.told: Any = None
+        self.reported: Any = None
         self.look_at = 0.0
 
     def tick(self, now: float) -> None:
@@ -36,17 +36,17 @@ class GpuWatch:
         self.watched = gpu_names(message["gpus"])
         self.seen_free &= set(self.watched)
         self.seen_free |= set(gpu_names(message.get("soon") or []))
-        self.told = None
+        self.reported = None
         self.look()
 
     def look(self) -> None:
         gpus = list(self.watched)
         self.look_at = time.monotonic() + GPU_LOOK_S
         if gpus:
-            locks = {uuid: self.runs.at_home().gpu_lock(uuid) for uuid in gpus}
-            self.errands.send("gpus", lambda: report_on_gpus(locks), self.tell)
+            locks = {uuid: self.runs.require_home().gpu_lock(uuid) for uuid in gpus}
+            self.background.start("gpus", lambda: report_on_gpus(locks), self.report)
 
-    def tell(self, report: Any) -> None:
+    def report(self, report: Any) -> None:
         if report is None or set(report["gpus"]) != set(self.watched):
             return  # it hung, or is about others than those that are watched now: the next look is due anyway
         free = {u for u, held in report["gpus"].items() if not held and not report["error"]}
@@ -56,9 +56,9 @@ class GpuWatch:
             report["error"],
             sorted((u, sorted(h["pid"] for h in held)) for u, held in report["gpus"].items()),
         ]
-        if news != self.told or report["free"]:
-            self.told = news
-            self.out.say(dict(report, t="gpus"))
+        if news != self.reported or report["free"]:
+            self.reported = news
+            self.out.send(dict(report, t="gpus"))
 
     def on_evict(self, message: Message, payload: bytes) -> None:
         """A person said that these processes are to go: exactly these, and only if they are on that GPU now."""
@@ -69,8 +69,8 @@ class GpuWatch:
             return evict(gpu, pids)
 
         def done(words: Any) -> None:
-            self.out.say({"t": "evicted", "gpu": gpu, "words": words or ["it took too long"]})
+            self.out.send({"t": "evicted", "gpu": gpu, "words": words or ["it took too long"]})
             self.look_at = 0.0
 
-        if not self.errands.send("evict", act, done):
+        if not self.background.start("evict", act, done):
             raise ValueError("another eviction is going on")

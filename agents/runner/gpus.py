@@ -17,7 +17,7 @@ from typing import Any, Dict, List, NamedTuple, Set, Tuple
 
 from agents.runner.facts import load_facts
 from agents.runner.home import is_run_id
-from agents.runner.processes import read_process, send_exactly
+from agents.runner.processes import read_process, signal_process
 from agents.runner.programs import Program
 
 GPU_PATIENCE_S = 1.0  # a process that is just dying may still be listed
@@ -188,7 +188,7 @@ def state_of_mark(mark: str) -> str:
     return ""
 
 
-def words_of_holders(uuid: str, holders: List[Dict[str, Any]]) -> str:
+def describe_holders(uuid: str, holders: List[Dict[str, Any]]) -> str:
     """`GPU-1 is in use: PID 4711 (python3) of alice for 2 h`."""
     found = []
     for holder in holders:
@@ -207,7 +207,7 @@ def _span(seconds: int) -> str:
     return "%d s" % seconds
 
 
-def gpus_in_the_way(uuids: List[str], mark: str, quick: bool = False) -> Tuple[Dict[str, Any], str]:
+def blocking_processes(uuids: List[str], mark: str, quick: bool = False) -> Tuple[Dict[str, Any], str]:
     """Look until these GPUs are free or the patience is over: (who is left on which, what the driver complains of).
 
     What carries `mark`, or that of a run that is over, is killed: it should not have outlived its run.
@@ -218,7 +218,7 @@ def gpus_in_the_way(uuids: List[str], mark: str, quick: bool = False) -> Tuple[D
         busy = look.busy(mark)
         for row in [row for rows in busy.values() for row in rows]:
             if row["run"] == "left" or mark and row["mark"] == mark:
-                send_exactly(row["pid"], row["ticks"], signal.SIGKILL)
+                signal_process(row["pid"], row["ticks"], signal.SIGKILL)
         if not (busy or look.error) or time.monotonic() >= until:
             return busy, look.error
         time.sleep(0.1)
@@ -229,7 +229,7 @@ def report_on_gpus(locks: Dict[str, str]) -> Dict[str, Any]:
     look = look_at_gpus(list(locks))
     busy = look.busy()
     held = {uuid: busy.get(uuid, []) or lock_holders(path) for uuid, path in locks.items()}
-    return {"gpus": told_holders(held), "unseen": look.unseen, "error": look.error}
+    return {"gpus": holders_for_wire(held), "unseen": look.unseen, "error": look.error}
 
 
 def lock_holders(path: str) -> List[Dict[str, Any]]:
@@ -252,7 +252,7 @@ def evict(gpu: str, pids: Set[Tuple[int, int]]) -> List[str]:
     words = []
     for row in look_at_gpus([gpu]).busy().get(gpu, []):
         if (row["pid"], row["ticks"]) in pids:
-            answer = send_exactly(row["pid"], row["ticks"], signal.SIGKILL)
+            answer = signal_process(row["pid"], row["ticks"], signal.SIGKILL)
             told = {"sent": "was killed", "gone": "was gone already"}.get(
                 answer, "runs as another user: not permitted"
             )
@@ -260,7 +260,7 @@ def evict(gpu: str, pids: Set[Tuple[int, int]]) -> List[str]:
     return words or ["none of them is on it any more"]
 
 
-def told_holders(busy: Dict[str, Any]) -> Dict[str, Any]:
+def holders_for_wire(busy: Dict[str, Any]) -> Dict[str, Any]:
     """For the wire: the mark is for us alone."""
     return {
         uuid: [{key: value for key, value in row.items() if key != "mark"} for row in rows]

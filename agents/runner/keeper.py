@@ -11,19 +11,19 @@ import time
 from typing import Any, Dict, NoReturn
 
 from agents.runner.containment import cgroup_path, host_oom_kills
-from agents.runner.custody import Custody
 from agents.runner.facts import close_unstarted, load_facts, save_facts
 from agents.runner.failpoints import failpoint
 from agents.runner.files import clean_directory, fsync_directory, make_spares, read_deadline, write_file
-from agents.runner.forks import leave_trace
-from agents.runner.life import OOM_LOOK_S, Life
+from agents.runner.forks import write_traceback
 from agents.runner.linux import become_subreaper, booted_at, retitle
+from agents.runner.log_budget import LogBudget
 from agents.runner.orders import Refused, build_env, parse_order
 from agents.runner.processes import read_process
-from agents.runner.replica import Replica, Scene
+from agents.runner.replica import Replica, ReplicaSetup
+from agents.runner.run_lifecycle import OOM_LOOK_S, RunLifecycle
 
 
-class Keeper(Life):
+class Keeper(RunLifecycle):
     """One run's keeper. `outer` and `inner` are its two lives; `mend` is what is left to do when both were killed.
 
     Only one process works at a time; when it is killed, the other one goes on.
@@ -50,7 +50,7 @@ class Keeper(Life):
         inner = os.fork()
         if inner == 0:
             self.inner()
-        self.at_gate().leave()
+        self.gated_replica().release_gate()
         with contextlib.suppress(OSError):
             # Before anything is executed: the claim must survive a power loss. Here, while the other one prepares.
             fsync_directory(self.home.runs)
@@ -68,7 +68,7 @@ class Keeper(Life):
         make_spares(directory)
         save_facts(directory, facts)
         write_file(os.path.join(directory, "order.json"), json.dumps(document).encode())
-        self.holdings.take(order, facts)
+        self.held.acquire(order, facts)
         facts.update(
             cpus=order.cpus,
             grace_s=order.grace_s,
@@ -76,7 +76,7 @@ class Keeper(Life):
             port=order.port,
             web_access=order.web_access,
         )
-        self.oom_before = self.oom_lately = host_oom_kills()
+        self.oom_before = self.oom_recent = host_oom_kills()
         self.oom_look_at = time.monotonic() + OOM_LOOK_S
         self.open_channels()
 
@@ -92,17 +92,17 @@ class Keeper(Life):
 
     def spawn(self) -> None:
         assert self.order is not None
-        facts, work = self.facts, self.holdings.work
+        facts, work = self.facts, self.held.work
         env = build_env(self.order, self.run, work, facts["mark"])
-        scene = Scene(self.log, work, (facts["cgroup"], facts["memory_cgroup"]), self.umask, self.run)
+        setup = ReplicaSetup(self.log, work, (facts["cgroup"], facts["memory_cgroup"]), self.umask, self.run)
         if self.order.pid_namespace:
-            self.main, why = self.at_gate().spawn_in_namespace(self.order.command, env, scene)
-            if self.main:
+            self.replica_pid, why = self.gated_replica().spawn_in_namespace(self.order.command, env, setup)
+            if self.replica_pid:
                 self.enter_namespace()
                 self.save()  # before the gate: should all keepers be killed, this is who has to be ended
                 return
             facts["namespace_refused"] = why
-        self.main = self.at_gate().spawn(self.order.command, env, scene)
+        self.replica_pid = self.gated_replica().spawn(self.order.command, env, setup)
 
     def inner(self) -> NoReturn:
         status = 1
@@ -111,25 +111,25 @@ class Keeper(Life):
             self.parent = os.getppid()
             self.spawn()
             self.watch_children()
-            self.custody = self.take_custody(fresh=True)
+            self.log_budget = self.open_log_budget(fresh=True)
             stop = read_deadline(self.directory)
-            self.await_sync()
+            self.wait_for_sync()
             failpoint("before_gate")
             if stop is None:
-                self.at_gate().let_go()
+                self.gated_replica().open_gate()
                 failpoint("after_gate")
-            self.at_gate().close_gate()
-            self.attend()
+            self.gated_replica().close_gate()
+            self.supervise()
             status = 0
         except BaseException:
-            leave_trace(self.directory)
+            write_traceback(self.directory)
         finally:
             os._exit(status)
 
-    def take_custody(self, fresh: bool = False) -> Custody:
-        return Custody(self.directory, self.log, self.order.log_budget_mb if self.order else 1, fresh)
+    def open_log_budget(self, fresh: bool = False) -> LogBudget:
+        return LogBudget(self.directory, self.log, self.order.log_budget_mb if self.order else 1, fresh)
 
-    def await_sync(self) -> None:
+    def wait_for_sync(self) -> None:
         """The outer keeper makes the claim durable meanwhile. If it has not yet, this one does: it may have been killed
         or stopped, or not have got a core; and where it is at it, both wait for the same write."""
         os.close(self.synced_write)
@@ -138,7 +138,7 @@ class Keeper(Life):
         os.close(self.synced)
 
     def take_over(self) -> None:
-        """The inner keeper was killed. Its children are ours now; go on from what is written and pinned."""
+        """The inner keeper was killed. Its children are ours now; go on from what is written and progress."""
         found = load_facts(self.directory)
         # As long as only the claim is written, we know more than that: all that was prepared since.
         if found is not None and found["phase"] != "claimed":
@@ -148,28 +148,28 @@ class Keeper(Life):
             return
         retitle("trainyard-keeper %s (second)" % self.run)
         self.watch_children()
-        self.custody = self.take_custody()
-        self.await_birth()
-        self.main = self.pinned()[0]
-        if self.main and self.at_gate().first():
+        self.log_budget = self.open_log_budget()
+        self.wait_for_fork()
+        self.replica_pid = self.progress()[0]
+        if self.replica_pid and self.gated_replica().init_pid():
             self.enter_namespace()
-        self.wide = True
-        self.main_over = self.facts["phase"] == "ended" or self.main == 0
+        self.search_by_mark = True
+        self.replica_over = self.facts["phase"] == "ended" or self.replica_pid == 0
         self.stopping = self.facts.get("stopping")
         if self.stopping:
             self.deadline = time.monotonic() + self.facts.get("grace_s", 0)
-        self.attend()
+        self.supervise()
 
-    def await_birth(self) -> None:
+    def wait_for_fork(self) -> None:
         """The replica's process may be forked, but not yet have come to say so. Without reaping anything."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-                if self.pinned()[0] or dead is not None:
+                if self.progress()[0] or dead is not None:
                     return
                 time.sleep(0.001)
 
-    def mend(self) -> None:
+    def close_orphaned(self) -> None:
         """In a fresh fork that holds the lock of a run whose keepers are both dead: sweep what is left, and close."""
         found = load_facts(self.directory)
         if found is None:
@@ -179,7 +179,7 @@ class Keeper(Life):
             self.save(durable=True)
             clean_directory(self.directory)
             return
-        self.facts, self.wide = found, True
+        self.facts, self.search_by_mark = found, True
         if found["phase"] == "closed":
             return
         become_subreaper()

@@ -16,7 +16,7 @@ _NOSUID_NODEV_NOEXEC = 2 | 4 | 8
 _SLAVE_REC = 1 << 19 | 16384
 
 
-def leave_for_namespace() -> None:
+def unshare_pid_namespace() -> None:
     """The children of this process will live in a PID namespace of their own; the first one is its init."""
     uid, gid = os.getuid(), os.getgid()
     if libc.unshare(_NEWNS | _NEWPID) == 0:
@@ -39,7 +39,7 @@ def mount_proc() -> None:
             raise OSError(ctypes.get_errno(), "%s (mount of /proc)" % os.strerror(ctypes.get_errno()))
 
 
-def told(error: BaseException) -> bytes:
+def error_bytes(error: BaseException) -> bytes:
     """Few enough bytes for a pipe that somebody reads later."""
     words = error.strerror if isinstance(error, OSError) else repr(error)
     return (words or repr(error)).encode("utf-8", "replace")[:200]
@@ -51,7 +51,7 @@ def why_no_namespace() -> str:
     middle = os.fork()
     if middle == 0:
         try:
-            leave_for_namespace()
+            unshare_pid_namespace()
             first = os.fork()
             if first == 0:
                 mount_proc()
@@ -59,7 +59,7 @@ def why_no_namespace() -> str:
             else:
                 os.waitpid(first, 0)
         except BaseException as error:
-            os.write(write, told(error))
+            os.write(write, error_bytes(error))
         finally:
             os._exit(0)
     os.close(write)

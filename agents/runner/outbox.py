@@ -54,7 +54,7 @@ class Outbox:
             except OSError as error:
                 raise Hangup(str(error)) from None
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         try:
             data = encode(message)
         except (WireError, ValueError) as error:  # somebody has been at the facts by hand
@@ -62,7 +62,7 @@ class Outbox:
             data = encode({"t": "error", "about": message["t"], "message": words[:500]})
         self.control(data)
 
-    def last_words(self) -> None:
+    def drain(self) -> None:
         """Give what is still to be said a moment to leave."""
         until = time.monotonic() + 2
         try:

@@ -59,7 +59,7 @@ def children_of(pid: int) -> List[int]:
     return found
 
 
-def carries(pid: int, mark: str) -> bool:
+def has_mark(pid: int, mark: str) -> bool:
     """Was this process started with the run's mark in its environment? Only our own are readable."""
     try:
         with open("/proc/%d/environ" % pid, "rb") as file:
@@ -83,11 +83,11 @@ def marked(mark: str, everyone: Dict[int, Process]) -> Set[int]:
     while pid in everyone and pid not in above:
         above.add(pid)
         pid = everyone[pid].parent
-    roots = {pid for pid in everyone if pid not in above and _only_ours(pid) and carries(pid, mark)}
+    roots = {pid for pid in everyone if pid not in above and _only_ours(pid) and has_mark(pid, mark)}
     return (roots | descendants(roots, everyone)) - above
 
 
-def send_exactly(pid: int, ticks: int, signum: int) -> str:
+def signal_process(pid: int, ticks: int, signum: int) -> str:
     """Signal a process, never a stranger who got its number since. Answers "sent", "gone" or "denied".
 
     The pidfd pins the process down first; only then are its start ticks compared.
@@ -120,7 +120,7 @@ class Denied(NamedTuple):
 def signal_all(find: Callable[[], List[Process]], signums: Tuple[int, ...]) -> None:
     for process in find():
         for signum in signums:
-            send_exactly(process.pid, process.ticks, signum)
+            signal_process(process.pid, process.ticks, signum)
 
 
 def freeze_and_kill(find: Callable[[], List[Process]]) -> List[Denied]:
@@ -133,7 +133,7 @@ def freeze_and_kill(find: Callable[[], List[Process]]) -> List[Denied]:
     for _ in range(50):
         live = find()
         for process in live:
-            send_exactly(process.pid, process.ticks, signal.SIGSTOP)
+            signal_process(process.pid, process.ticks, signal.SIGSTOP)
         # Compare identities without the state, which freezing changes.
         now = {process._replace(state="", parent=0) for process in live}
         if now <= before:
@@ -141,6 +141,6 @@ def freeze_and_kill(find: Callable[[], List[Process]]) -> List[Denied]:
         before = now
     denied = []
     for process in live:
-        if send_exactly(process.pid, process.ticks, signal.SIGKILL) == "denied":
+        if signal_process(process.pid, process.ticks, signal.SIGKILL) == "denied":
             denied.append(Denied(process.pid, "not permitted: it runs as another user"))
     return denied

@@ -9,9 +9,9 @@ import time
 from typing import List, NoReturn, Tuple
 
 from agents.runner.forks import close_all_but, default_signals, execute
-from agents.runner.processes import read_process, send_exactly
+from agents.runner.processes import read_process, signal_process
 
-MAX_WORDS = 1 << 20
+MAX_OUTPUT = 1 << 20
 
 
 class Program:
@@ -21,10 +21,10 @@ class Program:
     all else in it.
     """
 
-    def __init__(self, command: List[str], complaints: bool = True) -> None:
+    def __init__(self, command: List[str], with_stderr: bool = True) -> None:
         self._name = command[0]
-        self._heard = b""
-        self._over = False
+        self._output = b""
+        self._ended = False
         self._failed = ""
         self._pid, self._ticks = 0, -1
         self._fd = write = -1
@@ -33,32 +33,32 @@ class Program:
             os.set_blocking(self._fd, False)
             self._pid = os.fork()
             if self._pid == 0:
-                _become(command, write, complaints)
+                _become(command, write, with_stderr)
             process = read_process(self._pid)
             self._ticks = process.ticks if process else -1
         except OSError as error:  # no process, no descriptor
-            self._failed, self._over = str(error), True
+            self._failed, self._ended = str(error), True
         finally:
             if write >= 0:
                 os.close(write)
 
-    def hear(self) -> bool:
+    def read(self) -> bool:
         """Take what it has said. True when it will say no more."""
         for _ in range(64):
-            if self._over:
+            if self._ended:
                 break
             try:
                 data = os.read(self._fd, 65536)
             except BlockingIOError:
                 break
-            if len(self._heard) < MAX_WORDS:
-                self._heard += data
-            self._over = not data
-        return self._over
+            if len(self._output) < MAX_OUTPUT:
+                self._output += data
+            self._ended = not data
+        return self._ended
 
     @property
-    def words(self) -> str:
-        return self._heard[:MAX_WORDS].decode("utf-8", "replace")
+    def output(self) -> str:
+        return self._output[:MAX_OUTPUT].decode("utf-8", "replace")
 
     def answer(self, timeout: float) -> Tuple[int, str]:
         """(status, what it printed). One that hangs, as nvidia-smi can, counts as failed."""
@@ -71,8 +71,8 @@ class Program:
                 self.kill()
                 self._wait(1.0)  # it may hang in the kernel, as drivers do
                 return 124, "%s did not answer within %g s" % (self._name, timeout)
-            self.hear()
-            return status, self.words
+            self.read()
+            return status, self.output
         finally:
             self.close()
 
@@ -81,7 +81,7 @@ class Program:
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
         while True:
-            over = self.hear()
+            over = self.read()
             try:
                 done, status = os.waitpid(self._pid, os.WNOHANG)
             except ChildProcessError:
@@ -97,20 +97,20 @@ class Program:
                 poll.poll(min(0.02, left) * 1000)
 
     def kill(self) -> None:
-        send_exactly(self._pid, self._ticks, signal.SIGKILL)
+        signal_process(self._pid, self._ticks, signal.SIGKILL)
 
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
 
 
-def _become(command: List[str], stdout: int, complaints: bool) -> NoReturn:
+def _become(command: List[str], stdout: int, with_stderr: bool) -> NoReturn:
     try:
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
         os.dup2(stdout, 1)
-        os.dup2(stdout if complaints else null, 2)
+        os.dup2(stdout if with_stderr else null, 2)
         close_all_but({0, 1, 2})
         default_signals()
         execute(command, dict(os.environ))

@@ -11,17 +11,17 @@ from typing import Dict, List, NamedTuple, NoReturn, Tuple
 from agents.runner.containment import join_cgroup
 from agents.runner.forks import close_all_but, default_signals, execute
 from agents.runner.linux import retitle
-from agents.runner.namespaces import leave_for_namespace, mount_proc, told
+from agents.runner.namespaces import error_bytes, mount_proc, unshare_pid_namespace
 
 # What the replica's process has got to before it became the command, in memory shared by keepers and replica.
-BORN, GO, NEVER, FAILED = 1, 2, 3, 4
-_BOARD = struct.Struct("<iii256s")  # pid, state, outside its cgroup, words
+BORN, GO, NOT_STARTED, FAILED = 1, 2, 3, 4
+_PROGRESS = struct.Struct("<iii256s")  # pid, state, outside its cgroup, words
 # Behind it, of a run in a PID namespace: that one's first process, which alone sees the replica end, and what it saw.
-_FIRST, _END = struct.Struct("<i"), struct.Struct("<iii")  # pid; told, code, status
-_FIRST_AT, _END_AT = 512, 768
+_INIT, _END = struct.Struct("<i"), struct.Struct("<iii")  # pid; told, code, status
+_INIT_AT, _END_AT = 512, 768
 
 
-class Scene(NamedTuple):
+class ReplicaSetup(NamedTuple):
     """Where a command is to find itself."""
 
     log: int
@@ -40,23 +40,25 @@ class Replica:
     def __init__(self) -> None:
         self.started, self._started_write = os.pipe()
         self._gate_read, self._gate = os.pipe()
-        self._board = mmap.mmap(-1, 4096)
+        self._shared = mmap.mmap(-1, 4096)
         self.pid = 0  # set where the process is known outside by another number than to itself
 
-    def leave(self) -> None:
+    def release_gate(self) -> None:
         """The outer keeper's part ends here: the gate is the inner one's, or its death would go unnoticed."""
         os.close(self._started_write)
         os.close(self._gate)
 
-    def spawn(self, command: List[str], env: Dict[str, str], scene: Scene) -> int:
+    def spawn(self, command: List[str], env: Dict[str, str], setup: ReplicaSetup) -> int:
         pid = os.fork()
         if pid == 0:
-            self._become(command, env, scene)
+            self._exec(command, env, setup)
         os.close(self._gate_read)
         os.close(self._started_write)
         return pid
 
-    def spawn_in_namespace(self, command: List[str], env: Dict[str, str], scene: Scene) -> Tuple[int, str]:
+    def spawn_in_namespace(
+        self, command: List[str], env: Dict[str, str], setup: ReplicaSetup
+    ) -> Tuple[int, str]:
         """As `spawn`, below the first process of a PID namespace, which becomes our child: (pid, "").
 
         (0, why) where the host does not let us: then nobody was born, and the board is as before.
@@ -66,11 +68,11 @@ class Replica:
         if middle == 0:
             try:
                 outer_proc = os.open("/proc", os.O_RDONLY | os.O_CLOEXEC)
-                leave_for_namespace()
+                unshare_pid_namespace()
                 if os.fork() == 0:
-                    self._be_first(command, env, scene, outer_proc, born_write)
+                    self._run_init(command, env, setup, outer_proc, born_write)
             except BaseException as error:
-                os.write(born_write, told(error))
+                os.write(born_write, error_bytes(error))
             finally:
                 os._exit(0)  # its child is the keeper's now, who is a subreaper
         os.close(born_write)
@@ -81,53 +83,53 @@ class Replica:
             with contextlib.suppress(ChildProcessError):
                 while True:
                     os.waitpid(-1, 0)
-            self._board[:] = bytes(len(self._board))
+            self._shared[:] = bytes(len(self._shared))
             return 0, words.decode("utf-8", "replace") or "it was killed"
         os.close(self._gate_read)
         os.close(self._started_write)
-        return self.pinned()[0], ""
+        return self.progress()[0], ""
 
-    def _be_first(
-        self, command: List[str], env: Dict[str, str], scene: Scene, outer_proc: int, born_write: int
+    def _run_init(
+        self, command: List[str], env: Dict[str, str], setup: ReplicaSetup, outer_proc: int, born_write: int
     ) -> NoReturn:
         """The first process of a PID namespace: buries orphans, tells how the replica ended, and ends with all others.
 
         Whoever else is left then is killed by the kernel, and this one is not over before they are.
         """
         try:
-            retitle("trainyard-init %s" % scene.run)
+            retitle("trainyard-init %s" % setup.run)
             os.close(self._gate)
             mount_proc()
-            _FIRST.pack_into(self._board, _FIRST_AT, int(os.readlink("self", dir_fd=outer_proc)))
+            _INIT.pack_into(self._shared, _INIT_AT, int(os.readlink("self", dir_fd=outer_proc)))
             pid = os.fork()
             if pid == 0:
-                self._become(command, env, scene, outer_proc, born_write)
+                self._exec(command, env, setup, outer_proc, born_write)
             close_all_but({fd for fd in map(int, os.listdir("/proc/self/fd")) if _is_inheritable(fd)})
             while True:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
                 if found is not None and found.si_pid == pid:
-                    _END.pack_into(self._board, _END_AT, 0, found.si_code, found.si_status)
-                    _END.pack_into(self._board, _END_AT, 1, found.si_code, found.si_status)
+                    _END.pack_into(self._shared, _END_AT, 0, found.si_code, found.si_status)
+                    _END.pack_into(self._shared, _END_AT, 1, found.si_code, found.si_status)
                     break
                 if found is not None:
                     os.waitpid(found.si_pid, 0)
         except BaseException as error:
             with contextlib.suppress(OSError):
-                os.write(born_write, told(error))
+                os.write(born_write, error_bytes(error))
         finally:
             os._exit(0)
 
-    def let_go(self) -> None:
+    def open_gate(self) -> None:
         os.write(self._gate, b"g")
 
     def close_gate(self) -> None:
         os.close(self._gate)
 
-    def _become(
+    def _exec(
         self,
         command: List[str],
         env: Dict[str, str],
-        scene: Scene,
+        setup: ReplicaSetup,
         outer_proc: int = -1,
         born_write: int = -1,
     ) -> NoReturn:
@@ -135,52 +137,52 @@ class Replica:
         try:
             os.setsid()
             if outer_proc < 0:
-                self.pin(BORN)
+                self.report(BORN)
                 os.close(self._gate)  # ours, or we would never see the keeper's end close
             else:
                 self.pid = int(os.readlink("self", dir_fd=outer_proc))  # as our keepers know us
-                self.pin(BORN)
+                self.report(BORN)
                 os.write(born_write, b"+")
                 os.close(born_write)
             outside = 0
-            for number, group in enumerate(scene.cgroups):
+            for number, group in enumerate(setup.cgroups):
                 outside |= 1 << number if group and not join_cgroup(group) else 0
             null = os.open(os.devnull, os.O_RDONLY)
             os.dup2(null, 0)
-            os.dup2(scene.log, 1)
-            os.dup2(scene.log, 2)
-            os.chdir(scene.work)
+            os.dup2(setup.log, 1)
+            os.dup2(setup.log, 2)
+            os.chdir(setup.work)
             default_signals()
             if os.read(self._gate_read, 1) != b"g":
-                self.pin(NEVER)  # the keeper died before it let us go: this command never was
+                self.report(NOT_STARTED)  # the keeper died before it let us go: this command never was
                 os._exit(0)
-            os.umask(scene.umask)
-            self.pin(GO, outside)
+            os.umask(setup.umask)
+            self.report(GO, outside)
             execute(command, env)
         except OSError as error:
-            self.pin(FAILED, words="%s: %s" % (error.strerror, command[0]))
+            self.report(FAILED, words="%s: %s" % (error.strerror, command[0]))
         except BaseException as error:
-            self.pin(FAILED, words=repr(error))
+            self.report(FAILED, words=repr(error))
         finally:
             os._exit(127)
 
-    def pin(self, state: int, outside: int = 0, words: str = "") -> None:
+    def report(self, state: int, outside: int = 0, words: str = "") -> None:
         data = words.encode("utf-8", "replace")[:255]
-        self._board[: _BOARD.size] = _BOARD.pack(self.pid or os.getpid(), state, outside, data)
+        self._shared[: _PROGRESS.size] = _PROGRESS.pack(self.pid or os.getpid(), state, outside, data)
 
-    def pinned(self) -> Tuple[int, int, int, str]:
+    def progress(self) -> Tuple[int, int, int, str]:
         """(pid, state, which cgroups it could not join, words) of the replica's process before exec."""
-        pid, state, outside, words = _BOARD.unpack(self._board[: _BOARD.size])
+        pid, state, outside, words = _PROGRESS.unpack(self._shared[: _PROGRESS.size])
         return pid, state, outside, words.rstrip(b"\0").decode("utf-8", "replace")
 
-    def first(self) -> int:
+    def init_pid(self) -> int:
         """The pid of its namespace's first process; 0 of a replica that has no namespace of its own."""
-        pid: int = _FIRST.unpack_from(self._board, _FIRST_AT)[0]
+        pid: int = _INIT.unpack_from(self._shared, _INIT_AT)[0]
         return pid
 
-    def told_end(self) -> Tuple[int, int] | None:
+    def reported_end(self) -> Tuple[int, int] | None:
         """(code, status) of the replica as its namespace's first process saw it end."""
-        told, code, status = _END.unpack_from(self._board, _END_AT)
+        told, code, status = _END.unpack_from(self._shared, _END_AT)
         return (code, status) if told else None
 
 

@@ -12,12 +12,12 @@ from agents.runner.facts import Facts, close_after_reboot, load_facts, new_facts
 from agents.runner.failpoints import failpoint
 from agents.runner.files import read_plain, take_lock, write_for_host
 from agents.runner.forks import fork_detached
-from agents.runner.holdings import leave_cgroups
+from agents.runner.held_resources import remove_cgroups
 from agents.runner.home import Home, is_run_id
 from agents.runner.keeper import Keeper
 from agents.runner.linux import IN_MODIFY, IN_MOVED_TO, IN_Q_OVERFLOW, Inotify, boot_id
+from agents.runner.log_shipper import LogShipper
 from agents.runner.outbox import Hangup, Outbox
-from agents.runner.tail import Tail
 from agents.runner.wire import MAX_HEADER, Message, WireError
 
 OUT_BYTES = 192 * 1024  # log frames waiting for the pipe: few, so that a fact never stands behind megabytes
@@ -30,8 +30,8 @@ class Run:
         self.run, self.directory = run, directory
         self.facts: Facts | None = None
         self.stamp: Tuple[int, int] = (0, 0)
-        self.told: Tuple[int, int] = (0, 0)  # the stamp of the facts that the console has heard
-        self.tail = Tail(run, directory, fresh)
+        self.sent_stamp: Tuple[int, int] = (0, 0)  # the stamp of the facts that the console has heard
+        self.shipper = LogShipper(run, directory, fresh)
         self.watch = -1
         self.stop: float | None = None
         self.work_key: Any = None  # from its order, until its facts tell it
@@ -46,14 +46,14 @@ class Run:
         facts = load_facts(self.directory) if stamp != self.stamp else None
         if facts is not None:
             self.facts, self.stamp = facts, stamp
-            self.tail.closed = self.closed
-            self.tail.final_size = facts["log"].get("size", 0)
+            self.shipper.closed = self.closed
+            self.shipper.final_size = facts["log"].get("size", 0)
 
-    def renew_tail(self) -> None:
-        self.tail.close()
-        closed, size = self.tail.closed, self.tail.final_size
-        self.tail = Tail(self.run, self.directory)
-        self.tail.closed, self.tail.final_size = closed, size
+    def renew_shipper(self) -> None:
+        self.shipper.close()
+        closed, size = self.shipper.closed, self.shipper.final_size
+        self.shipper = LogShipper(self.run, self.directory)
+        self.shipper.closed, self.shipper.final_size = closed, size
 
     @property
     def claimed(self) -> bool:
@@ -79,14 +79,14 @@ class Runs:
         self.token = ""
         self.boot_id = boot_id()
 
-    def settle(self, home: Home, forgotten: Set[str]) -> None:
+    def take_over(self, home: Home, forgotten: Set[str]) -> None:
         """This connection is the newest one from here on: older ones see its token and leave."""
         self.home, self.forgotten = home, forgotten
         self.token = "%d.%s" % (os.getpid(), os.urandom(8).hex())
         write_for_host(home.base, os.path.basename(home.owner), self.token.encode())
         self.base_watch = self.inotify.watch(home.base, IN_MOVED_TO)
 
-    def at_home(self) -> Home:
+    def require_home(self) -> Home:
         assert self.home is not None
         return self.home
 
@@ -97,15 +97,15 @@ class Runs:
             if self.out.bulk_bytes >= OUT_BYTES or now - began > 0.002:
                 return
             run = self.active.popleft()
-            if now >= run.tail.not_before:
+            if now >= run.shipper.not_before:
                 try:
-                    frame = run.tail.frame(now, alone=not self.active)
+                    frame = run.shipper.frame(now, alone=not self.active)
                 except (ArithmeticError, LookupError, OSError, TypeError, ValueError, WireError) as error:
                     # Its files may hold anything. Asked for again, it begins with what is left of them.
                     frame = None
                     if not isinstance(error, OSError):
-                        run.renew_tail()
-                    self.out.say(
+                        run.renew_shipper()
+                    self.out.send(
                         {
                             "t": "error",
                             "about": "log",
@@ -120,70 +120,70 @@ class Runs:
                 now = time.monotonic()
             self.active.append(run)
 
-    def stir(self, run: Run) -> None:
+    def queue_log(self, run: Run) -> None:
         """This run's log may have something to send."""
-        if run.tail.pulled and not run.tail.told_end and run not in self.active:
+        if run.shipper.pulled and not run.shipper.end_sent and run not in self.active:
             self.active.append(run)
 
-    def notice(self) -> None:
+    def read_events(self) -> None:
         """Something happened in a directory that we watch."""
         touched: Dict[int, int] = {}
         for watch, mask in self.inotify.read():
             touched[watch] = touched.get(watch, 0) | mask
             if mask & IN_Q_OVERFLOW:
                 for run in self.by_name.values():
-                    self.look(run)
+                    self.check(run)
         for watch, mask in touched.items():
             if watch == self.base_watch:
                 self.check_owner()
             elif watch in self.watches:
                 run = self.watches[watch]
                 if mask & IN_MOVED_TO:
-                    self.look(run)
+                    self.check(run)
                 else:
-                    self.stir(run)
+                    self.queue_log(run)
 
-    def look(self, run: Run, later: bool = False) -> None:
+    def check(self, run: Run, later: bool = False) -> None:
         """Tell this run's facts if they are news, and go on with its log. A mere claim is none yet: in milliseconds it
         will have started, and that says both; if not, the next tick comes by `later`."""
         run.refresh()
-        if run.stamp != run.told and (later or not run.claimed):
+        if run.stamp != run.sent_stamp and (later or not run.claimed):
             failpoint("before_reply")
-            self.tell(run)
-        self.stir(run)
+            self.send_facts(run)
+        self.queue_log(run)
 
-    def tell(self, run: Run) -> None:
+    def send_facts(self, run: Run) -> None:
         if run.facts is not None:
-            run.told = run.stamp
-            self.out.say(dict(run.facts, t="fact"))
+            run.sent_stamp = run.stamp
+            self.out.send(dict(run.facts, t="fact"))
             if run.closed:
                 self.unwatch(run)
 
-    def tell_all(self) -> None:
+    def send_inventory(self) -> None:
         """The inventory: every run that has a directory here, in pages."""
         page: List[Facts] = []
         size = 0
-        for name in sorted(os.listdir(self.at_home().runs)):
+        for name in sorted(os.listdir(self.require_home().runs)):
             if not is_run_id(name):
                 continue
             run = self.find(name)
             run.refresh()
             self.check_alive(run)
-            run.told = run.stamp
+            run.sent_stamp = run.stamp
             facts = run.facts or dict(new_facts(name), claimed_at=None, boot_id=None)
             length = len(json.dumps(facts)) + 1
             if size + length > MAX_HEADER - 1024:
-                self.out.say({"t": "inventory", "runs": page, "last": False})
+                self.out.send({"t": "inventory", "runs": page, "last": False})
                 page, size = [], 0
             page.append(facts)
             size += length
-        self.out.say({"t": "inventory", "runs": page, "last": False})
-        self.out.say({"t": "inventory", "runs": [], "last": True})
+        self.out.send({"t": "inventory", "runs": page, "last": False})
+        self.out.send({"t": "inventory", "runs": [], "last": True})
 
     def find(self, name: str, fresh: bool = False) -> Run:
         """The run of that name, watched while it is not closed. Does not ask whether its directory exists."""
         if name not in self.by_name:
-            run = self.by_name[name] = Run(name, self.at_home().run(name), fresh)
+            run = self.by_name[name] = Run(name, self.require_home().run(name), fresh)
             run.watch = self.inotify.watch(run.directory, IN_MODIFY | IN_MOVED_TO)
             if run.watch >= 0:
                 self.watches[run.watch] = run
@@ -200,19 +200,19 @@ class Runs:
 
     def known(self, message: Message) -> Run:
         """The run that a message names; ValueError if the name is not one or nothing of it is here."""
-        directory = self.at_home().run(message["run"])
+        directory = self.require_home().run(message["run"])
         if not os.path.isdir(directory):
             raise ValueError("there is no such run here")
         return self.find(message["run"])
 
     def check_owner(self) -> None:
         try:
-            current = read_plain(self.at_home().owner, 200)
+            current = read_plain(self.require_home().owner, 200)
         except OSError:
             current = b""
         if current != self.token.encode():
-            self.out.say({"t": "error", "about": "serve", "message": "a newer connection has taken over"})
-            self.out.last_words()
+            self.out.send({"t": "error", "about": "serve", "message": "a newer connection has taken over"})
+            self.out.drain()
             raise Hangup("superseded")
 
     def check_alive(self, run: Run) -> None:
@@ -228,15 +228,15 @@ class Runs:
         try:
             facts = load_facts(run.directory)
             if facts is not None and facts["phase"] != "closed" and facts["boot_id"] != self.boot_id:
-                leave_cgroups(facts, 0)  # a container that is started again may still have them
+                remove_cgroups(facts, 0)  # a container that is started again may still have them
                 close_after_reboot(run.directory, facts)
             elif facts is None or facts["phase"] != "closed":
-                keeper = Keeper(self.at_home(), run.run, self.umask)
+                keeper = Keeper(self.require_home(), run.run, self.umask)
                 title = "trainyard-mender %s" % run.run
-                fork_detached(keeper.mend, run.directory, {lock}, title)
+                fork_detached(keeper.close_orphaned, run.directory, {lock}, title)
                 return
         except OSError:
             return  # no process, no disk: the next tick tries again
         finally:
             os.close(lock)
-        self.look(run)
+        self.check(run)

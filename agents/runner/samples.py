@@ -27,7 +27,7 @@ SMI_PATIENCE_S = 8.0
 SMI = ["nvidia-smi", "--query-gpu=uuid,utilization.gpu,memory.used", "--format=csv,noheader,nounits"]
 
 
-class Use:
+class Usage:
     """What a run had used when it was looked at last."""
 
     def __init__(self, run: Run, now: float) -> None:
@@ -41,31 +41,31 @@ class Use:
 
 class Samples:
     def __init__(self) -> None:
-        self.uses: Dict[str, Use] = {}
+        self.usage: Dict[str, Usage] = {}
         self.load: Dict[str, List[int | None]] = {}
         self.smi: Program | None = None
-        self.smi_at = -SAMPLE_S
-        self.smi_heard = False
+        self.smi_started_at = -SAMPLE_S
+        self.smi_answered = False
 
     def take(self, runs: List[Run], free_mb: Callable[[], int]) -> Iterator[Message]:
         """The samples that are due now, as messages."""
         now = time.monotonic()
         living = [run for run in runs if run.facts is not None and run.facts["phase"] == "running"]
-        self.uses = {run.run: self.uses.get(run.run) or Use(run, now) for run in living}
+        self.usage = {run.run: self.usage.get(run.run) or Usage(run, now) for run in living}
         self.look_at_gpus(now)
-        for run in sorted(living, key=lambda run: self.uses[run.run].due):
-            use = self.uses[run.run]
+        for run in sorted(living, key=lambda run: self.usage[run.run].due):
+            use = self.usage[run.run]
             if use.due > now or time.monotonic() - now > SAMPLE_SLICE_S:
                 return
-            if use.gpus and self.smi is not None and not self.smi_heard:
+            if use.gpus and self.smi is not None and not self.smi_answered:
                 continue  # the GPUs of this host are being asked for the first time
             use.due = now + SAMPLE_S
             sample = self.sample(run, use)
             if sample is not None:
                 yield dict(sample, disk_free_mb=free_mb())
 
-    def sample(self, run: Run, use: Use) -> Message | None:
-        found = measured(run.facts or {})
+    def sample(self, run: Run, use: Usage) -> Message | None:
+        found = measure(run.facts or {})
         if found is None:
             return None
         (cpu_s, rss), now = found, time.monotonic()
@@ -86,20 +86,20 @@ class Samples:
     def look_at_gpus(self, now: float) -> None:
         """One nvidia-smi for all GPUs of all runs, begun now and read later: it is never waited for."""
         if self.smi is not None:
-            self.hear_smi(now)
-        elif now - self.smi_at >= SAMPLE_S and any(use.gpus for use in self.uses.values()):
-            self.smi_at = now
-            self.smi = Program(SMI, complaints=False)
+            self.read_smi(now)
+        elif now - self.smi_started_at >= SAMPLE_S and any(use.gpus for use in self.usage.values()):
+            self.smi_started_at = now
+            self.smi = Program(SMI, with_stderr=False)
 
-    def hear_smi(self, now: float) -> None:
+    def read_smi(self, now: float) -> None:
         assert self.smi is not None
-        if self.smi.hear():
-            self.load, self.smi_heard = read_load(self.smi.words), True
-        elif now - self.smi_at < SMI_PATIENCE_S:
+        if self.smi.read():
+            self.load, self.smi_answered = read_load(self.smi.output), True
+        elif now - self.smi_started_at < SMI_PATIENCE_S:
             return
         else:
             self.smi.kill()
-            self.load, self.smi_heard = {}, True
+            self.load, self.smi_answered = {}, True
         self.smi.close()
         self.smi = None
 
@@ -118,7 +118,7 @@ def read_load(text: str) -> Dict[str, List[int | None]]:
     return found
 
 
-def measured(facts: Facts) -> Tuple[float, int] | None:
+def measure(facts: Facts) -> Tuple[float, int] | None:
     """(CPU seconds used so far, bytes of memory) of all of a run."""
     cgroup, pid = facts.get("cgroup"), facts.get("pid")
     used = counter(os.path.join(cgroup, "cpu.stat"), "usage_usec") if cgroup else None
@@ -128,15 +128,15 @@ def measured(facts: Facts) -> Tuple[float, int] | None:
             return used / 1e6, sum(kind or 0 for kind in kinds)
     if not isinstance(pid, int) or pid <= 0:
         return None
-    pids = family(pid)
-    times = [found for found in map(read_use, pids) if found is not None]
+    pids = process_tree(pid)
+    times = [found for found in map(read_usage, pids) if found is not None]
     if not times:
         return None
     memory = sum(rss for _, rss in times)
     return (used / 1e6 if used is not None else sum(cpu for cpu, _ in times)), memory
 
 
-def family(pid: int) -> List[int]:
+def process_tree(pid: int) -> List[int]:
     """The replica, its keeper (which inherits orphans, and the CPU time of those it buried), and all below it."""
     process = read_process(pid)
     if process is None:
@@ -160,7 +160,7 @@ def _is_keeper(pid: int) -> bool:
         return False
 
 
-def read_use(pid: int) -> Tuple[float, int] | None:
+def read_usage(pid: int) -> Tuple[float, int] | None:
     """(CPU seconds of it and of its buried children, resident bytes)."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as file:

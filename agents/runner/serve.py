@@ -12,9 +12,10 @@ import sys
 import time
 from typing import Callable, Dict, NoReturn, Tuple
 
+from agents.runner.background_tasks import BackgroundTasks
 from agents.runner.claims import Claims
+from agents.runner.cleanup import Cleanup, read_forgotten
 from agents.runner.containment import containment_level, delegated_cgroup
-from agents.runner.errands import Errands
 from agents.runner.files import (
     free_bytes,
     make_host_spares,
@@ -23,8 +24,7 @@ from agents.runner.files import (
     write_file,
     write_for_host,
 )
-from agents.runner.forgetting import Forgetting, read_forgotten
-from agents.runner.forks import ignored_signals, wake_at_ends
+from agents.runner.forks import ignored_signals, wake_on_child_exit
 from agents.runner.gpu_watch import GpuWatch
 from agents.runner.home import Home, is_run_id
 from agents.runner.linux import boot_id, own_argv
@@ -49,10 +49,10 @@ class Serve:
         self.out = Outbox(out_fd)
         self.decoder = Decoder()
         self.runs = Runs(self.out, umask)
-        self.errands = Errands()
+        self.background = BackgroundTasks()
         self.claims = Claims(self.runs, self.out)
-        self.forgetting = Forgetting(self.runs, self.out, self.errands)
-        self.gpus = GpuWatch(self.runs, self.out, self.errands)
+        self.cleanup = Cleanup(self.runs, self.out, self.background)
+        self.gpus = GpuWatch(self.runs, self.out, self.background)
         self.samples = Samples()
         self.mark = 0  # what this connection was told and has written down
         self.next_tick = time.monotonic() + TICK_S
@@ -63,7 +63,7 @@ class Serve:
             "stop": self.claims.on_stop,
             "pull": self.on_pull,
             "ack": self.on_ack,
-            "forget": self.forgetting.on_forget,
+            "forget": self.cleanup.on_forget,
             "ping": self.on_ping,
             "watch": self.gpus.on_watch,
             "evict": self.gpus.on_evict,
@@ -75,21 +75,21 @@ class Serve:
         self.wake, write = os.pipe()
         for fd in (self.in_fd, self.out.fd, self.wake, write):
             os.set_blocking(fd, False)
-        wake_at_ends(write)
+        wake_on_child_exit(write)
         self.out.control(PREFACE)
         gc.freeze()  # forked keepers then share our pages instead of copying them at their first collection
         try:
             while True:
-                self.turn()
+                self.step()
         except Hangup:
             pass
         except WireError as error:
-            self.out.say({"t": "error", "about": "wire", "message": str(error)})
-            self.out.last_words()
+            self.out.send({"t": "error", "about": "wire", "message": str(error)})
+            self.out.drain()
         finally:
             self.samples.close()
 
-    def turn(self) -> None:
+    def step(self) -> None:
         self.runs.send_logs()
         self.out.flush()
         poll = select.poll()
@@ -99,15 +99,15 @@ class Serve:
         poll.register(self.wake, select.POLLIN)
         if self.runs.inotify.fd >= 0:
             poll.register(self.runs.inotify.fd, select.POLLIN)
-        for fd in self.errands.by_fd:
+        for fd in self.background.by_fd:
             poll.register(fd, select.POLLIN)
-        for fd, event in poll.poll(self.patience() * 1000):
+        for fd, event in poll.poll(self.poll_timeout_s() * 1000):
             if fd == self.in_fd:
-                self.listen()
-            elif fd in self.errands.by_fd:
-                self.errands.hear(fd)
+                self.read_input()
+            elif fd in self.background.by_fd:
+                self.background.read(fd)
             elif fd == self.runs.inotify.fd:
-                self.runs.notice()
+                self.runs.read_events()
             elif fd == self.wake:
                 os.read(fd, 4096)
                 self.reap()
@@ -116,15 +116,15 @@ class Serve:
         if time.monotonic() >= self.next_tick:
             self.tick()
 
-    def patience(self) -> float:
+    def poll_timeout_s(self) -> float:
         now = time.monotonic()
         until = self.next_tick
         if self.runs.active and self.out.bulk_bytes < OUT_BYTES:
-            until = min(until, min(run.tail.not_before for run in self.runs.active))
+            until = min(until, min(run.shipper.not_before for run in self.runs.active))
         # Rounded up to poll's millisecond: waking too early would spin until the time has come.
         return max(0.0, until - now + (0.0009 if until > now else 0.0))
 
-    def listen(self) -> None:
+    def read_input(self) -> None:
         try:
             data = os.read(self.in_fd, 256 * 1024)
         except (BlockingIOError, InterruptedError):
@@ -136,18 +136,18 @@ class Serve:
         found = self.decoder.feed(data)
         while found:
             for message, payload in found:
-                self.hear(message, payload)
+                self.handle(message, payload)
             found = self.decoder.feed(b"")  # raises now if what followed was broken
 
-    def hear(self, message: Message, payload: bytes) -> None:
+    def handle(self, message: Message, payload: bytes) -> None:
         kind = message["t"]
         handler = self.handlers.get(kind)
         try:
             if handler is None:
                 raise ValueError("this runner knows no %.40r" % kind)
             if self.runs.home is None and kind not in ("hello", "ping"):
-                self.out.say({"t": "error", "about": kind[:40], "message": "hello comes first"})
-                self.out.last_words()
+                self.out.send({"t": "error", "about": kind[:40], "message": "hello comes first"})
+                self.out.drain()
                 raise Hangup("no hello")
             handler(message, payload)
         except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
@@ -157,7 +157,7 @@ class Serve:
                 answer["message"] = "%s is missing" % error
             if is_run_id(run):
                 answer["run"] = run
-            self.out.say(answer)
+            self.out.send(answer)
 
     def reap(self) -> None:
         while True:
@@ -178,25 +178,25 @@ class Serve:
                 raise Hangup("no hello")
             return
         self.runs.check_owner()
-        self.errands.hurry()
-        self.forgetting.tick(time.monotonic())
+        self.background.kill_overdue()
+        self.cleanup.tick(time.monotonic())
         self.gpus.tick(time.monotonic())
         for run in list(self.runs.by_name.values()):
             if not run.closed:
-                self.runs.look(run, later=True)
+                self.runs.check(run, later=True)
                 if run.stop is not None:
-                    self.claims.poke(run)
+                    self.claims.poke_keeper(run)
                 self.runs.check_alive(run)
         self.sample()
 
     def sample(self) -> None:
         """Worth nothing a minute later: while the console does not listen, none is taken."""
         if self.out.control_bytes < MAX_HEADER:
-            base = self.runs.at_home().base
+            base = self.runs.require_home().base
             for message in self.samples.take(
                 list(self.runs.by_name.values()), lambda: free_bytes(base) >> 20
             ):
-                self.out.say(message)
+                self.out.send(message)
 
     # -- hello, inventory --
 
@@ -217,15 +217,15 @@ class Serve:
             )
         if epoch > stored:
             write_for_host(home.base, os.path.basename(home.epoch), b"%d" % epoch, durable=True)
-        self.errands.directory = home.base
-        self.runs.settle(home, read_forgotten(home))
-        self.out.say(self.greeting(home))
-        self.runs.tell_all()
-        self.forgetting.tidy(look=True)
+        self.background.directory = home.base
+        self.runs.take_over(home, read_forgotten(home))
+        self.out.send(self.greeting(home))
+        self.runs.send_inventory()
+        self.cleanup.run(sweep=True)
 
     def refuse(self, why: str) -> NoReturn:
-        self.out.say({"t": "error", "about": "hello", "message": why})
-        self.out.last_words()
+        self.out.send({"t": "error", "about": "hello", "message": why})
+        self.out.drain()
         raise Hangup(why)
 
     def greeting(self, home: Home) -> Message:
@@ -255,26 +255,26 @@ class Serve:
         run = self.runs.known(message)
         if type(start) is not int or start < 0:
             raise ValueError("from must be an offset")
-        run.tail.pull(start)
-        self.runs.look(run)
+        run.shipper.pull(start)
+        self.runs.check(run)
 
     def on_ack(self, message: Message, payload: bytes) -> None:
         to = message["to"]
         run = self.runs.known(message)
         if type(to) is not int or to < 0:
             raise ValueError("to must be an offset")
-        run.tail.ack(to)
-        self.runs.stir(run)
+        run.shipper.ack(to)
+        self.runs.queue_log(run)
 
     def on_ping(self, message: Message, payload: bytes) -> None:
-        self.out.say({"t": "pong", "id": message.get("id"), "wall": time.time(), "mono": time.monotonic()})
+        self.out.send({"t": "pong", "id": message.get("id"), "wall": time.time(), "mono": time.monotonic()})
         mark = message.get("mark")
         if self.runs.home is not None and type(mark) is int and mark >= self.mark + _MARKS_APART:
             # Over whatever stands there: the console has seen it, and gives out no lower one than what it believes.
             # A database that was restored from before this is known by it. A full disk may leave it out.
             with contextlib.suppress(OSError):
                 told = "%d %s" % (mark, seal_of(message))
-                write_file(self.runs.at_home().mark, told.encode("ascii"))
+                write_file(self.runs.require_home().mark, told.encode("ascii"))
                 self.mark = mark
 
 
@@ -287,7 +287,7 @@ def read_mark(path: str) -> Tuple[int, str]:
         return 0, ""
 
 
-def learn() -> None:
+def fill_caches() -> None:
     """What stays as it is for as long as this process lives: found out once, not again by each fork of it."""
     boot_id()
     login_env()
@@ -301,5 +301,5 @@ def main() -> None:
     with open(sys.argv[0], "rb") as file:  # now, while it is certain to be there
         sha = hashlib.sha256(file.read()).hexdigest()
     umask = os.umask(0o077)
-    learn()
+    fill_caches()
     Serve(0, 1, umask, sha).run_loop()

@@ -45,7 +45,7 @@ def fleet_settings() -> FleetSettings:
         lease_s=known.lease_s,
         tick_s=known.tick_s,
         dead_s=known.link_dead_s,
-        clerks=WORKER_THREADS.get(connection.vendor, 4),
+        worker_threads=WORKER_THREADS.get(connection.vendor, 4),
     )
 
 

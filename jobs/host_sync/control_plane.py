@@ -65,7 +65,7 @@ class JobsControlPlane:
         else:
             self._thinker.think((), anew=True)
 
-    def wanted(self, host_id: int) -> Mapping[str, Wanted]:
+    def wanted_runs(self, host_id: int) -> Mapping[str, Wanted]:
         with database_connection():
             found = wanted.wanted(host_id)
         self._appender.expect(
@@ -73,7 +73,7 @@ class JobsControlPlane:
         )
         return found
 
-    def orders(self, runs: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+    def start_orders(self, runs: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         with database_connection():
             if recovery.in_recovery_mode():
                 recovery_mode.mark_missing(runs, timezone.now())
@@ -84,7 +84,7 @@ class JobsControlPlane:
                 self._thinker.think(lost_hosts.close_lost_runs(missing, timezone.now()))
             return found
 
-    def take(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Accepted:
+    def store_reports(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Accepted:
         with database_connection():
             told = self._take(host_id, token, arrivals)
         announce.send_now(f"log:{run}" for run in told.logs)

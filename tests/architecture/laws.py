@@ -24,8 +24,8 @@ MAX_FILE, MAX_FUNCTION = 450, 70
 RUNNER = "agents/runner/"
 RUNNER_STOREYS = (
     *("__main__", "serve", "shell", "probe"),
-    *("claims", "forgetting", "gpu_watch", "samples", "runs"),
-    *("keeper", "life", "holdings", "gpus", "tail", "custody", "facts", "errands"),
+    *("claims", "cleanup", "gpu_watch", "samples", "runs"),
+    *("keeper", "run_lifecycle", "held_resources", "gpus", "log_shipper", "log_budget", "facts", "background_tasks"),
     *("replica", "orders", "outbox", "programs", "forks", "files", "processes"),
     *("namespaces", "containment", "home", "linux", "failpoints", "digest", "wire", "__init__"),
 )

@@ -14,7 +14,7 @@ from agents.models import Host, HostStatus, Location
 from agents.ssh.targets import Target
 from tests.harness.hosts import Fleet as Machines
 from tests.harness.shell import wait_for
-from tests.unit.agents.memory_control_plane import MemoryDesk
+from tests.unit.agents.memory_control_plane import MemoryControlPlane
 
 
 @pytest.fixture(scope="module")
@@ -79,18 +79,18 @@ def settings(**changes):
         "lease_s": 15.0,
         "tick_s": 0.2,
         "dead_s": 9.0,
-        "clerks": 2,
+        "worker_threads": 2,
     }
     return fleets.FleetSettings(**{**known, **changes})
 
 
 @pytest.fixture
 def start_fleet():
-    """start_fleet(key, desk, name=, **settings) → a running Fleet, stopped at the end."""
+    """start_fleet(key, control_plane, name=, **settings) → a running Fleet, stopped at the end."""
     started = []
 
-    def start(key, desk, name="one", **changes):
-        fleet = fleets.Fleet(desk, name, settings(**changes), lambda: key)
+    def start(key, control_plane, name="one", **changes):
+        fleet = fleets.Fleet(control_plane, name, settings(**changes), lambda: key)
         fleet.start()
         started.append(fleet)
         return fleet
@@ -101,10 +101,10 @@ def start_fleet():
 
 
 @pytest.fixture
-def desk():
-    desk = MemoryDesk()
-    yield desk
-    desk.gate.set()
+def control_plane():
+    control_plane = MemoryControlPlane()
+    yield control_plane
+    control_plane.gate.set()
 
 
 def ready(fleet, count=1):

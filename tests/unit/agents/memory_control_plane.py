@@ -1,4 +1,4 @@
-"""A desk in memory: what the tests want of a host, and what the host told."""
+"""A control_plane in memory: what the tests want of a host, and what the host told."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def order(*command, **changes):
     }
 
 
-class MemoryDesk:
+class MemoryControlPlane:
     def __init__(self):
         self.lock = threading.RLock()
         self.documents = {}
@@ -64,9 +64,9 @@ class MemoryDesk:
         """Closed, its log whole, and forgotten by the host."""
         return run in self.forgotten
 
-    # The Desk.
+    # The ControlPlane.
 
-    def wanted(self, host_id):
+    def wanted_runs(self, host_id):
         with self.lock:
             return {run: self._want(run) for run in self.documents if run not in self.forgotten}
 
@@ -80,11 +80,11 @@ class MemoryDesk:
             forget=closed and whole and run not in self.keep,
         )
 
-    def orders(self, runs):
+    def start_orders(self, runs):
         with self.lock:
             return {run: self.documents[run] for run in runs}
 
-    def take(self, host_id, token, arrivals):
+    def store_reports(self, host_id, token, arrivals):
         self.gate.wait()
         with self.lock:
             if not self.current:

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from agents.infra.clock import Clock
 from agents.links.control_plane import Arrival, Fact, Forgotten, Frame, LogEnd
-from agents.links.orders import Forget, Pull, SentOrders, Start, Stop, orders
+from agents.links.orders import Forget, Pull, SentOrders, Start, Stop, orders_to_send
 from jobs.host_sync.control_plane import JobsControlPlane
 from jobs.lifecycle.advance import advance_quietly
 from jobs.scheduling.scheduler import schedule_quietly
@@ -76,9 +76,9 @@ class PaperHost:
 
     def turn(self, desk):
         """Ask what is wanted, do it, tell about it. True if there was anything."""
-        wanted = desk.wanted(self.row.pk)
+        wanted = desk.wanted_runs(self.row.pk)
         phases = {run: paper.phase for run, paper in self.runs.items()}
-        found = orders(wanted, phases, SentOrders(), 0.0)
+        found = orders_to_send(wanted, phases, SentOrders(), 0.0)
         arrivals = [each for order in found for each in self.obey(order, desk)]
         if arrivals:
             self.tell(desk, arrivals)
@@ -88,7 +88,7 @@ class PaperHost:
         paper = self.runs.get(order.run)
         match order:
             case Start(run):
-                document = desk.orders([run]).get(run)
+                document = desk.start_orders([run]).get(run)
                 if document is None:
                     return []
                 assert paper is None
@@ -119,7 +119,7 @@ class PaperHost:
 
     def tell(self, desk, arrivals):
         self.row.refresh_from_db()
-        taken = desk.take(self.row.pk, self.row.lease_token, arrivals)
+        taken = desk.store_reports(self.row.pk, self.row.lease_token, arrivals)
         assert taken.current
         return taken
 

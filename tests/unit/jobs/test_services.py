@@ -146,7 +146,7 @@ def test_late_bytes_of_a_deleted_job_are_let_go(add_host, submit, desk):
     late = [Arrival(run, frame(Run.objects.get().log_stored, b"late")), Arrival(run, LogEnd(99, "sha256:x"))]
     taken = host.tell(desk, late)
     assert taken.current and run not in taken.acks and not LogPiece.objects.exists()
-    assert desk.wanted(host.row.pk)[run].forget
+    assert desk.wanted_runs(host.row.pk)[run].forget
 
 
 def test_cancelling_what_is_over_changes_nothing(add_host, submit, desk):

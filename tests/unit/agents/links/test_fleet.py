@@ -1,4 +1,5 @@
-"""The fleet against real sshd: orders reach hosts, what hosts tell reaches the desk, whatever comes between."""
+"""The fleet against real sshd: orders reach hosts, what hosts tell reaches the control plane, whatever comes
+between."""
 
 from __future__ import annotations
 
@@ -24,96 +25,104 @@ from agents.ssh.dial import dial
 from agents.ssh.host_keys import fingerprint
 from tests.harness.shell import wait_for
 from tests.unit.agents.conftest import key_of, ready, row, target
-from tests.unit.agents.memory_control_plane import MemoryDesk
+from tests.unit.agents.memory_control_plane import MemoryControlPlane
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_a_run_is_started_followed_proved_and_forgotten(machine, key, desk, start_fleet):
+def test_a_run_is_started_followed_proved_and_forgotten(machine, key, control_plane, start_fleet):
     host = row(machine, status=HostStatus.UNREACHABLE)
-    fleet = start_fleet(key, desk)
+    fleet = start_fleet(key, control_plane)
     ready(fleet)
-    desk.start("r-1", "sh", "-c", "echo first; echo second >&2; exit 3")
+    control_plane.start("r-1", "sh", "-c", "echo first; echo second >&2; exit 3")
     fleet.poke([host.pk])
-    wait_for(lambda: desk.done("r-1"), "the run to be done with", dump=lambda: repr(vars(desk)))
-    assert desk.logs["r-1"] == b"first\nsecond\n"
-    assert desk.facts["r-1"]["exit_code"] == 3
-    assert desk.ends["r-1"].size == 13
+    wait_for(
+        lambda: control_plane.done("r-1"), "the run to be done with", dump=lambda: repr(vars(control_plane))
+    )
+    assert control_plane.logs["r-1"] == b"first\nsecond\n"
+    assert control_plane.facts["r-1"]["exit_code"] == 3
+    assert control_plane.ends["r-1"].size == 13
     host.refresh_from_db()
     assert host.status == HostStatus.UP
     assert host.boot_id and host.runner_sha and host.seen_at
     assert [event.kind for event in HostEvent.objects.filter(host=host)] == ["up"]
-    assert desk.changes == 1
-    assert set(desk.tokens) == {host.lease_token}
+    assert control_plane.changes == 1
+    assert set(control_plane.tokens) == {host.lease_token}
     assert Host.objects.get().lease_owner == "one"
-    assert seals.is_seal_of_run(SealOwner.of(host), "r-1", desk.facts["r-1"]["seal"])
+    assert seals.is_seal_of_run(SealOwner.of(host), "r-1", control_plane.facts["r-1"]["seal"])
 
 
 def test_a_stop_that_comes_first_closes_the_run_and_one_that_comes_later_ends_it(
-    machine, key, desk, start_fleet
+    machine, key, control_plane, start_fleet
 ):
     host = row(machine)
-    desk.start("never", "touch", "started")
-    desk.stop("never")
-    desk.start("long", "sh", "-c", "echo up; exec sleep 600")
-    fleet = start_fleet(key, desk)
-    wait_for(lambda: desk.logs["long"] == b"up\n", "the long run to speak")
-    desk.stop("long")
+    control_plane.start("never", "touch", "started")
+    control_plane.stop("never")
+    control_plane.start("long", "sh", "-c", "echo up; exec sleep 600")
+    fleet = start_fleet(key, control_plane)
+    wait_for(lambda: control_plane.logs["long"] == b"up\n", "the long run to speak")
+    control_plane.stop("long")
     fleet.poke([host.pk])
-    wait_for(lambda: desk.done("never") and desk.done("long"), "both to be done with")
-    assert desk.facts["never"]["never_started"] is True
-    assert seals.is_seal_of_run(SealOwner.of(host), "never", desk.facts["never"]["seal"])
-    assert desk.facts["long"]["why"] == "stop"
+    wait_for(lambda: control_plane.done("never") and control_plane.done("long"), "both to be done with")
+    assert control_plane.facts["never"]["never_started"] is True
+    assert seals.is_seal_of_run(SealOwner.of(host), "never", control_plane.facts["never"]["seal"])
+    assert control_plane.facts["long"]["why"] == "stop"
 
 
-def test_a_gang_starts_at_once_and_every_log_is_whole(machine, key, desk, start_fleet):
+def test_a_gang_starts_at_once_and_every_log_is_whole(machine, key, control_plane, start_fleet):
     host = row(machine)
     runs = [f"gang-{number}" for number in range(20)]
     for run in runs:
-        desk.start(run, "sh", "-c", "seq 1 2000; echo $TRAINYARD_RUN")
-    start_fleet(key, desk)
-    wait_for(lambda: all(desk.done(run) for run in runs), "the gang to be done with")
+        control_plane.start(run, "sh", "-c", "seq 1 2000; echo $TRAINYARD_RUN")
+    start_fleet(key, control_plane)
+    wait_for(lambda: all(control_plane.done(run) for run in runs), "the gang to be done with")
     numbers = "".join(f"{number}\n" for number in range(1, 2001))
-    assert {run: desk.logs[run].decode() for run in runs} == {run: f"{numbers}{run}\n" for run in runs}
-    assert max(desk.takes) <= 64
+    assert {run: control_plane.logs[run].decode() for run in runs} == {
+        run: f"{numbers}{run}\n" for run in runs
+    }
+    assert max(control_plane.takes) <= 64
     assert host.pk
 
 
-def test_a_link_that_breaks_again_and_again_loses_and_repeats_no_byte(own_machine, desk, start_fleet):
+def test_a_link_that_breaks_again_and_again_loses_and_repeats_no_byte(
+    own_machine, control_plane, start_fleet
+):
     row(own_machine)
-    desk.start("r", "sh", "-c", "for i in $(seq 1 60); do seq $i 1000; sleep 0.05; done")
-    start_fleet(key_of(own_machine.fleet), desk)
+    control_plane.start("r", "sh", "-c", "for i in $(seq 1 60); do seq $i 1000; sleep 0.05; done")
+    start_fleet(key_of(own_machine.fleet), control_plane)
     for expected in (20_000, 60_000, 100_000):
-        wait_for(lambda at=expected: len(desk.logs["r"]) >= at, f"{expected} bytes of the log")
+        wait_for(lambda at=expected: len(control_plane.logs["r"]) >= at, f"{expected} bytes of the log")
         own_machine.tell("reset")
-    wait_for(lambda: desk.done("r"), "the run to be done with")
+    wait_for(lambda: control_plane.done("r"), "the run to be done with")
     whole = "".join(f"{n}\n" for i in range(1, 61) for n in range(i, 1001)).encode()
-    assert desk.logs["r"] == whole
-    assert not desk.gaps["r"]
+    assert control_plane.logs["r"] == whole
+    assert not control_plane.gaps["r"]
     assert HostEvent.objects.count() <= 6
 
 
-def test_a_silent_host_is_unreachable_with_its_run_untouched_until_it_answers(own_machine, desk, start_fleet):
+def test_a_silent_host_is_unreachable_with_its_run_untouched_until_it_answers(
+    own_machine, control_plane, start_fleet
+):
     host = row(own_machine)
-    fleet = start_fleet(key_of(own_machine.fleet), desk, dead_s=2.0)
-    desk.start("r", "sh", "-c", "echo before; sleep 4; echo after")
+    fleet = start_fleet(key_of(own_machine.fleet), control_plane, dead_s=2.0)
+    control_plane.start("r", "sh", "-c", "echo before; sleep 4; echo after")
     fleet.poke([host.pk])
-    wait_for(lambda: desk.logs["r"] == b"before\n", "the run to speak")
+    wait_for(lambda: control_plane.logs["r"] == b"before\n", "the run to speak")
     own_machine.cut()
     wait_for(lambda: status(host) == HostStatus.UNREACHABLE, "the silence to be noticed")
-    assert [phase for phase in desk.phases("r") if phase in ("ended", "closed")] == []
+    assert [phase for phase in control_plane.phases("r") if phase in ("ended", "closed")] == []
     own_machine.restore()
-    wait_for(lambda: desk.done("r"), "the run to be done with")
-    assert desk.logs["r"] == b"before\nafter\n"
-    assert desk.facts["r"]["exit_code"] == 0
+    wait_for(lambda: control_plane.done("r"), "the run to be done with")
+    assert control_plane.logs["r"] == b"before\nafter\n"
+    assert control_plane.facts["r"]["exit_code"] == 0
     assert status(host) == HostStatus.UP
 
 
-def test_a_changed_host_key_stops_everything_until_a_person_pins_it(own_machine, desk, start_fleet):
+def test_a_changed_host_key_stops_everything_until_a_person_pins_it(own_machine, control_plane, start_fleet):
     host = row(own_machine)
     old = fingerprint(own_machine.host_key_line)
     own_machine.new_host_key()
-    fleet = start_fleet(key_of(own_machine.fleet), desk)
+    fleet = start_fleet(key_of(own_machine.fleet), control_plane)
     wait_for(lambda: status(host) == HostStatus.BLOCKED, "the host to be blocked")
     host.refresh_from_db()
     assert old in host.last_error and fingerprint(own_machine.host_key_line) in host.last_error
@@ -124,12 +133,12 @@ def test_a_changed_host_key_stops_everything_until_a_person_pins_it(own_machine,
 
 
 def test_a_refused_login_is_tried_slowly_and_at_once_when_a_check_found_it_mended(
-    own_machine, desk, start_fleet
+    own_machine, control_plane, start_fleet
 ):
     host = row(own_machine)
     line = own_machine.fleet.public_key_line
     own_machine.revoke(line)
-    fleet = start_fleet(key_of(own_machine.fleet), desk)
+    fleet = start_fleet(key_of(own_machine.fleet), control_plane)
     wait_for(lambda: status(host) == HostStatus.AUTH_FAILED, "the refusal to be told")
     for _ in range(20):
         fleet.poke([host.pk])
@@ -139,45 +148,45 @@ def test_a_refused_login_is_tried_slowly_and_at_once_when_a_check_found_it_mende
     wait_for(lambda: (fleet.poke([host.pk]), fleet.ready())[1], "the link to be up")
 
 
-def test_a_desk_that_is_slow_or_fails_costs_neither_the_link_nor_a_byte(
-    machine, key, desk, start_fleet, monkeypatch
+def test_a_control_plane_that_is_slow_or_fails_costs_neither_the_link_nor_a_byte(
+    machine, key, control_plane, start_fleet, monkeypatch
 ):
     monkeypatch.setattr(inbox, "MAX_BYTES", 1024 * 1024)
     host = row(machine)
-    fleet = start_fleet(key, desk, dead_s=3.0)
+    fleet = start_fleet(key, control_plane, dead_s=3.0)
     ready(fleet)
     links = {thread._link for thread in fleet._hosts.values()}
-    desk.gate.clear()
-    desk.start("flood", "sh", "-c", "head -c 6000000 /dev/urandom | base64")
+    control_plane.gate.clear()
+    control_plane.start("flood", "sh", "-c", "head -c 6000000 /dev/urandom | base64")
     fleet.poke([host.pk])
     wait_for(lambda: next(iter(links)).inbox.full, "the inbox to be full")
     stuck = time.monotonic()
     wait_for(lambda: time.monotonic() - stuck > 4.5, "longer than until a silent link is dead")
-    failures, real = queue.Queue(), desk.take
+    failures, real = queue.Queue(), control_plane.store_reports
 
     def failing(*_):
         failures.put(1)
         raise RuntimeError("the database is away")
 
-    desk.take = failing
-    desk.gate.set()
+    control_plane.store_reports = failing
+    control_plane.gate.set()
     wait_for(lambda: not failures.empty(), "a failed take")
-    desk.take = real
-    wait_for(lambda: desk.done("flood"), "the flood to be stored")
-    assert len(desk.logs["flood"]) == desk.ends["flood"].size > 8_000_000
+    control_plane.store_reports = real
+    wait_for(lambda: control_plane.done("flood"), "the flood to be stored")
+    assert len(control_plane.logs["flood"]) == control_plane.ends["flood"].size > 8_000_000
     assert {thread._link for thread in fleet._hosts.values()} == links
 
 
-class FullDesk(MemoryDesk):
+class FullControlPlane(MemoryControlPlane):
     """Takes facts, and no bytes while its disk is full, as jobs.host_sync.intake does."""
 
     full = False
     dropped = 0
 
-    def take(self, host_id, token, arrivals):
+    def store_reports(self, host_id, token, arrivals):
         kept = [arrival for arrival in arrivals if not (self.full and isinstance(arrival.what, Frame))]
         self.dropped += len(arrivals) - len(kept)
-        return super().take(host_id, token, kept)
+        return super().store_reports(host_id, token, kept)
 
     def _want(self, run):
         want = super()._want(run)
@@ -185,46 +194,51 @@ class FullDesk(MemoryDesk):
 
 
 def test_bytes_that_came_while_the_disk_was_full_are_asked_for_again(machine, key, start_fleet):
-    desk = FullDesk()
+    control_plane = FullControlPlane()
     host = row(machine)
-    fleet = start_fleet(key, desk)
+    fleet = start_fleet(key, control_plane)
     ready(fleet)
-    desk.start("r", "sh", "-c", "echo first; sleep 1; echo last")
+    control_plane.start("r", "sh", "-c", "echo first; sleep 1; echo last")
     fleet.poke([host.pk])
-    wait_for(lambda: desk.logs["r"] == b"first\n", "the first line")
-    desk.full = True
-    wait_for(lambda: desk.dropped and "r" in desk.ends, "the last line to be left out, and the end")
-    desk.full = False
-    wait_for(lambda: desk.done("r"), "the rest of the log")
-    assert desk.logs["r"] == b"first\nlast\n"
+    wait_for(lambda: control_plane.logs["r"] == b"first\n", "the first line")
+    control_plane.full = True
+    wait_for(
+        lambda: control_plane.dropped and "r" in control_plane.ends,
+        "the last line to be left out, and the end",
+    )
+    control_plane.full = False
+    wait_for(lambda: control_plane.done("r"), "the rest of the log")
+    assert control_plane.logs["r"] == b"first\nlast\n"
 
 
-def test_runs_that_nobody_here_knows_are_left_alone_and_found_again(machine, key, desk, start_fleet):
+def test_runs_that_nobody_here_knows_are_left_alone_and_found_again(machine, key, control_plane, start_fleet):
     row(machine)
-    desk.start("r", "sh", "-c", "echo one >> $HOME/starts; until [ -e $HOME/go ]; do sleep 0.05; done")
-    first = start_fleet(key, desk, deployment="t-left-alone")
-    wait_for(lambda: "running" in desk.phases("r"), "the run to start")
+    control_plane.start(
+        "r", "sh", "-c", "echo one >> $HOME/starts; until [ -e $HOME/go ]; do sleep 0.05; done"
+    )
+    first = start_fleet(key, control_plane, deployment="t-left-alone")
+    wait_for(lambda: "running" in control_plane.phases("r"), "the run to start")
     first.stop()
-    stranger = MemoryDesk()
+    stranger = MemoryControlPlane()
     second = start_fleet(key, stranger, deployment="t-left-alone")
     wait_for(lambda: "running" in stranger.phases("r"), "the stranger to hear of it")
     second.stop()
     assert [phase for phase in stranger.phases("r") if phase != "running"] == []
-    start_fleet(key, desk, deployment="t-left-alone")
+    start_fleet(key, control_plane, deployment="t-left-alone")
     machine.write(f"{machine.home}/go", "")
-    wait_for(lambda: desk.done("r"), "the run to end by itself")
+    wait_for(lambda: control_plane.done("r"), "the run to end by itself")
     assert machine.read(f"{machine.home}/starts") == "one\n"
-    assert desk.facts["r"]["exit_code"] == 0
+    assert control_plane.facts["r"]["exit_code"] == 0
 
 
 def test_two_dispatchers_share_the_hosts_and_one_inherits_when_the_other_is_gone(
-    machines, key, desk, start_fleet
+    machines, key, control_plane, start_fleet
 ):
     hosts = [row(machine) for machine in machines]
     deployment = "t-shared"
-    first = start_fleet(key, desk, name="one", deployment=deployment, lease_s=4.0)
+    first = start_fleet(key, control_plane, name="one", deployment=deployment, lease_s=4.0)
     ready(first, 2)
-    second = start_fleet(key, desk, name="two", deployment=deployment, lease_s=4.0)
+    second = start_fleet(key, control_plane, name="two", deployment=deployment, lease_s=4.0)
     ready(second)
     shared = {host.pk for host in hosts}
     wait_for(lambda: len(first.held()) == 1 and {*first.held(), *second.held()} == shared, "one host each")
@@ -235,9 +249,11 @@ def test_two_dispatchers_share_the_hosts_and_one_inherits_when_the_other_is_gone
     assert sum(taken.values()) > sum(before.values()), "under a new token"
 
 
-def test_a_lease_that_was_lost_ends_the_talk_and_its_arrivals_are_refused(machine, key, desk, start_fleet):
+def test_a_lease_that_was_lost_ends_the_talk_and_its_arrivals_are_refused(
+    machine, key, control_plane, start_fleet
+):
     host = row(machine)
-    fleet = start_fleet(key, desk, name="stale", lease_s=3.0)
+    fleet = start_fleet(key, control_plane, name="stale", lease_s=3.0)
     ready(fleet)
     link = next(iter(fleet._hosts.values()))._link
     Host.objects.filter(pk=host.pk).update(
@@ -245,33 +261,35 @@ def test_a_lease_that_was_lost_ends_the_talk_and_its_arrivals_are_refused(machin
         lease_token=F("lease_token") + 5,
         lease_until=timezone.now() + timedelta(hours=1),
     )
-    desk.current = False
-    desk.start("r", "touch", "started")
+    control_plane.current = False
+    control_plane.start("r", "touch", "started")
     fleet.poke([host.pk])
     wait_for(lambda: link.ended, "the link to end")
     wait_for(lambda: fleet.held() == {}, "the stale owner to know")
-    assert desk.takes == [] or desk.facts == {}
+    assert control_plane.takes == [] or control_plane.facts == {}
     assert status(host) == HostStatus.UP, "a stale owner writes nothing about the host"
 
 
-def test_a_lease_that_is_renewed_too_late_costs_no_link(machine, key, desk, start_fleet, monkeypatch):
+def test_a_lease_that_is_renewed_too_late_costs_no_link(
+    machine, key, control_plane, start_fleet, monkeypatch
+):
     """The database was slow: meanwhile nothing is said, and afterwards nobody has to be dialled again."""
     quick, share_out = threading.Event(), leases.renew_and_take
     quick.set()
     monkeypatch.setattr(leases, "renew_and_take", lambda *asked: quick.wait(60) and share_out(*asked))
     host = row(machine)
-    fleet = start_fleet(key, desk, lease_s=3.0, dead_s=2.0)
+    fleet = start_fleet(key, control_plane, lease_s=3.0, dead_s=2.0)
     ready(fleet)
     [thread] = fleet._hosts.values()
     link = thread._link
     quick.clear()
     wait_for(lambda: not thread.lease.good(), "the lease to run out")
-    desk.start("r", "true")
+    control_plane.start("r", "true")
     fleet.poke([host.pk])
     time.sleep(3.0)  # longer than a host may be silent
-    assert not link.ended and not desk.phases("r")
+    assert not link.ended and not control_plane.phases("r")
     quick.set()
-    wait_for(lambda: desk.done("r"), "the run to be done with")
+    wait_for(lambda: control_plane.done("r"), "the run to be done with")
     assert thread._link is link and not HostEvent.objects.exists()
 
 
@@ -279,11 +297,15 @@ def status(host):
     return Host.objects.get(pk=host.pk).status
 
 
-def test_a_run_goes_on_under_the_next_version_of_the_runner(machine, key, desk, start_fleet, monkeypatch):
+def test_a_run_goes_on_under_the_next_version_of_the_runner(
+    machine, key, control_plane, start_fleet, monkeypatch
+):
     host = row(machine)
-    desk.start("r", "sh", "-c", "echo old; until [ -e $HOME/upgraded ]; do sleep 0.05; done; echo new")
-    first = start_fleet(key, desk, deployment="t-upgrade")
-    wait_for(lambda: desk.logs["r"] == b"old\n", "the run to speak")
+    control_plane.start(
+        "r", "sh", "-c", "echo old; until [ -e $HOME/upgraded ]; do sleep 0.05; done; echo new"
+    )
+    first = start_fleet(key, control_plane, deployment="t-upgrade")
+    wait_for(lambda: control_plane.logs["r"] == b"old\n", "the run to speak")
     first.stop()
     old, program = (
         Host.objects.get(pk=host.pk).runner_sha,
@@ -291,12 +313,12 @@ def test_a_run_goes_on_under_the_next_version_of_the_runner(machine, key, desk, 
     )
     monkeypatch.setattr(install_runner, "runner_bytes", lambda: program)
     monkeypatch.setattr(install_runner, "shipped_sha", lambda: hashlib.sha256(program).hexdigest())
-    second = start_fleet(key, desk, deployment="t-upgrade")
+    second = start_fleet(key, control_plane, deployment="t-upgrade")
     ready(second)
     machine.write(f"{machine.home}/upgraded", "")
-    wait_for(lambda: desk.done("r"), "the run to be done with")
-    assert desk.logs["r"] == b"old\nnew\n"
-    assert desk.facts["r"]["exit_code"] == 0
+    wait_for(lambda: control_plane.done("r"), "the run to be done with")
+    assert control_plane.logs["r"] == b"old\nnew\n"
+    assert control_plane.facts["r"]["exit_code"] == 0
     wait_for(lambda: Host.objects.get(pk=host.pk).runner_sha != old, "the new version to be told")
 
 
@@ -311,12 +333,12 @@ def test_a_run_goes_on_under_the_next_version_of_the_runner(machine, key, desk, 
     ],
 )
 def test_what_is_no_runner_of_ours_makes_the_host_unusable_in_its_own_words(
-    machine, key, desk, start_fleet, monkeypatch, command, words
+    machine, key, control_plane, start_fleet, monkeypatch, command, words
 ):
     host = row(machine)
     monkeypatch.setattr(install_runner, "command", lambda sha, mode: command)
     monkeypatch.setattr(install_runner, "BOOT_COMMAND", command)
-    start_fleet(key, desk)
+    start_fleet(key, control_plane)
     wait_for(lambda: status(host) == HostStatus.UNUSABLE, "the host to be unusable")
     assert words in Host.objects.get(pk=host.pk).last_error
 

@@ -16,7 +16,7 @@ from agents.links import host_thread, leases, link
 from agents.links.control_plane import Arrival, Fact
 from agents.links.host_thread import FleetSettings, HostThread
 from agents.links.inbox import Inbox
-from agents.links.stream import LAPSE_LOOK_S, Stream
+from agents.links.stream import LEASE_POLL_S, Stream
 from agents.runner.wire import encode
 from tests.unit.agents.memory_channel import MemoryChannel
 
@@ -32,7 +32,8 @@ def test_who_stood_still_does_not_take_that_for_the_silence_of_its_hosts(monkeyp
     monkeypatch.setattr(fleets.time, "monotonic", lambda: clock[0])
     host = HostThread.__new__(HostThread)
     host.lease, host._settings = types.SimpleNamespace(good=lambda: True), FleetSettings("d", tick_s=0.25)
-    host._news, host._look, host._busy, host._looked_at, host._ticked_at = deque(), False, False, 1e9, 100.0
+    host._status_updates, host._compare_due, host._changing = deque(), False, False
+    host._last_comparison_at, host._ticked_at = 1e9, 100.0
     host._link = types.SimpleNamespace(
         inbox=(),
         excuse=lambda gap, now: asked.append(f"excused {gap:g}"),
@@ -41,7 +42,7 @@ def test_who_stood_still_does_not_take_that_for_the_silence_of_its_hosts(monkeyp
     fleet = fleets.Fleet.__new__(fleets.Fleet)
     fleet._settings, fleet._hosts = host._settings, {1: host}
     fleet._stopping = types.SimpleNamespace(wait=wait)
-    fleet._beat()
+    fleet._heartbeat()
     assert asked == ["checked", "checked", "excused 20", "checked"]
 
 
@@ -58,7 +59,7 @@ def test_silence_adds_up_over_lapses_of_the_lease():
 
 def test_a_host_that_is_stopped_while_its_link_opens_leaves_nothing_behind(monkeypatch):
     thread, closed = HostThread.__new__(HostThread), []
-    thread._settings, thread._console, thread._bearer = FleetSettings("d"), "c", None
+    thread._settings, thread._console, thread._seal_owner = FleetSettings("d"), "c", None
     thread.lease, thread.target = types.SimpleNamespace(token=1), types.SimpleNamespace(name="gpu01")
     thread._link, thread._stopping = None, False
 
@@ -75,11 +76,11 @@ def test_a_host_that_is_stopped_while_its_link_opens_leaves_nothing_behind(monke
 def test_a_turn_without_the_lease_does_nothing_and_asks_for_no_other():
     """Between the end of a lease and the end of its link what has come stays where it is, and no clerk spins."""
     thread = HostThread.__new__(HostThread)
-    thread._news, thread._stopping, thread._look = deque(), False, True
+    thread._status_updates, thread._stopping, thread._compare_due = deque(), False, True
     thread._link = types.SimpleNamespace(inbox=Inbox(), ready=True)
     thread._link.inbox.put(Arrival("r1", Fact({"phase": "closed"})))
     thread.lease = types.SimpleNamespace(good=lambda: False)
-    assert thread.turn() is False and len(thread._link.inbox) == 1
+    assert thread.do_work() is False and len(thread._link.inbox) == 1
 
 
 def test_a_stream_says_no_word_while_it_may_not_and_goes_on_when_it_may():
@@ -92,7 +93,7 @@ def test_a_stream_says_no_word_while_it_may_not_and_goes_on_when_it_may():
     may.clear()
     stream.send({"t": "start", "run": "r"}, b"{}")
     with pytest.raises(queue.Empty):
-        channel.sent.get(timeout=5 * LAPSE_LOOK_S)
+        channel.sent.get(timeout=5 * LEASE_POLL_S)
     assert not channel.closed.is_set()
     may.set()
     assert channel.sent.get(timeout=30) == encode({"t": "start", "run": "r"}, b"{}")
@@ -102,7 +103,7 @@ def test_a_stream_that_ends_while_it_may_not_speak_says_no_word_more():
     channel = MemoryChannel()
     stream = Stream(channel, lambda: False, "test")
     stream.send({"t": "start", "run": "r"}, b"{}")
-    time.sleep(2 * LAPSE_LOOK_S)
+    time.sleep(2 * LEASE_POLL_S)
     stream.close()
     assert channel.closed.wait(30)
     stream._writer.join(30)

@@ -102,7 +102,7 @@ def test_hosts_without_an_accepted_key_or_out_of_service_are_nobodys():
 def test_a_dispatcher_that_leaves_frees_its_hosts_and_dead_ones_are_forgotten():
     hosts(2)
     share("a")
-    leases.leave("a", NOW)
+    leases.withdraw("a", NOW)
     assert len(share("b", at=0.1).held) == 2
     assert share("c", at=7200).held.keys() == set(hosts(0)) | {host.pk for host in Host.objects.all()}
     assert [found.name for found in Dispatcher.objects.all()] == ["c"]

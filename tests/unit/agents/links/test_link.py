@@ -12,8 +12,8 @@ import pytest
 
 from agents.hosts.seals import SealOwner
 from agents.links import inbox, link
-from agents.links.arrivals import KINDS, arrivals, memory_size
-from agents.links.backoff import SPREAD, WAITS, Backoff, Trouble
+from agents.links.arrivals import ARRIVAL_KINDS, arrivals, memory_size
+from agents.links.backoff import JITTER, WAITS, Backoff, FailureKind
 from agents.links.control_plane import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
 from agents.links.inbox import Inbox
 from agents.links.stream import Stream
@@ -51,14 +51,15 @@ def test_each_trouble_waits_longer_up_to_its_limit_and_a_new_kind_starts_anew():
         backoff = Backoff(lambda: 0.5)
         waits = [backoff.wait_s(kind) for _ in range(40)]
         assert waits[0] == first and waits[-1] == longest and waits == sorted(waits)
-        assert backoff.wait_s(next(k for k in Trouble if k != kind)) in [f for f, _ in WAITS.values()]
+        assert backoff.wait_s(next(k for k in FailureKind if k != kind)) in [f for f, _ in WAITS.values()]
 
 
 def test_a_refused_login_is_never_repeated_within_a_minute_whatever_the_dice_say():
-    assert Backoff(lambda: 0.0).wait_s(Trouble.LOGIN) > 60 < Backoff(lambda: 0.0).wait_s(Trouble.KEY)
+    assert Backoff(lambda: 0.0).wait_s(FailureKind.LOGIN) > 60 < Backoff(lambda: 0.0).wait_s(FailureKind.KEY)
     assert (
-        Backoff(lambda: 0.999).wait_s(Trouble.AWAY) / Backoff(lambda: 0.0).wait_s(Trouble.AWAY)
-        > 1 + SPREAD / 2
+        Backoff(lambda: 0.999).wait_s(FailureKind.UNREACHABLE)
+        / Backoff(lambda: 0.0).wait_s(FailureKind.UNREACHABLE)
+        > 1 + JITTER / 2
     )
 
 
@@ -93,8 +94,9 @@ NONSENSE = (None, -1, 1 << 70, 1.5, True, "", "../x", ".r", "r/s", "x" * 81, [],
 
 @pytest.mark.parametrize(("message", "payload", "expected"), GOOD)
 def test_no_field_of_a_hostile_host_gets_further_than_its_measure(message, payload, expected):
-    """Every field in turn is any nonsense: it is refused as a WireError, or fits the types that the desk relies on."""
-    assert message["t"] in KINDS
+    """Every field in turn is any nonsense: it is refused as a WireError, or fits the types that the control plane
+    relies on."""
+    assert message["t"] in ARRIVAL_KINDS
     for field in message.keys() - {"t"}:
         for value in NONSENSE:
             try:
@@ -159,12 +161,12 @@ def test_a_host_makes_us_remember_only_so_many_runs(monkeypatch):
     monkeypatch.setattr(link, "MAX_RUNS", 5)
     told = link.Link.__new__(link.Link)
     told._lock, told._phases, told.inbox = threading.Lock(), {}, Inbox()
-    told._tell = lambda: None
+    told._notify = lambda: None
     facts = [{"t": "fact", "run": f"r{n}", "phase": "running"} for n in range(6)]
     for fact in facts[:5]:
-        told._keep(fact, b"")
+        told._put_arrivals(fact, b"")
     with pytest.raises(WireError):
-        told._keep(facts[5], b"")
+        told._put_arrivals(facts[5], b"")
 
 
 def test_what_a_host_has_forgotten_is_not_said_to_be_there():
@@ -172,18 +174,20 @@ def test_what_a_host_has_forgotten_is_not_said_to_be_there():
     told = link.Link.__new__(link.Link)
     told._lock, told._phases, told.inbox = threading.Lock(), {}, Inbox()
     for run in ("r1", "r2"):
-        told._keep({"t": "fact", "run": run, "phase": "closed"}, b"")
-    told._keep({"t": "forgotten", "run": "r1"}, b"")
-    told._keep({"t": "forgotten", "run": "never-seen"}, b"")
+        told._put_arrivals({"t": "fact", "run": run, "phase": "closed"}, b"")
+    told._put_arrivals({"t": "forgotten", "run": "r1"}, b"")
+    told._put_arrivals({"t": "forgotten", "run": "never-seen"}, b"")
     assert told.phases() == {"r2": "closed"}
 
 
 def test_a_host_that_complains_without_end_does_not_fill_our_log(caplog):
     told = link.Link.__new__(link.Link)
-    told._lock, told._refused, told._complaints = threading.Lock(), [], 0
-    for n in range(3 * link.MAX_COMPLAINTS):
+    told._lock, told._refused, told._errors_logged = threading.Lock(), [], 0
+    for n in range(3 * link.MAX_LOGGED_ERRORS):
         told._note_error({"about": "pull", "run": f"r{n}", "message": "no"})
-    assert len(caplog.records) == link.MAX_COMPLAINTS and len(told.refusals()) == 3 * link.MAX_COMPLAINTS
+    assert (
+        len(caplog.records) == link.MAX_LOGGED_ERRORS and len(told.refusals()) == 3 * link.MAX_LOGGED_ERRORS
+    )
 
 
 @pytest.mark.parametrize(("free", "known"), [(7.9, 7), (-1, None), (1e300, None), ("7", None)])
@@ -223,11 +227,11 @@ def test_a_full_inbox_holds_its_reader_until_there_is_room_or_it_is_closed():
 # Turns
 
 
-class Taker:
+class Item:
     def __init__(self, work=lambda: False):
         self.work, self.inside, self.most, self.turns = work, 0, 0, 0
 
-    def turn(self):
+    def do_work(self):
         self.inside += 1
         self.most = max(self.most, self.inside)
         self.turns += 1
@@ -238,58 +242,58 @@ class Taker:
 
 
 @pytest.fixture
-def turns():
-    turns = WorkQueue(3)
-    yield turns
-    turns.stop()
+def work_queue():
+    work_queue = WorkQueue(3)
+    yield work_queue
+    work_queue.stop()
 
 
-def test_a_host_has_one_turn_at_a_time_and_none_is_lost(turns):
+def test_a_host_has_one_turn_at_a_time_and_none_is_lost(work_queue):
     left = iter(range(50))
 
     def work():
         time.sleep(0.002)  # long enough that two turns at once would meet
         return next(left, None) is not None
 
-    busy = Taker(work)
+    busy = Item(work)
     for _ in range(200):
-        turns.ask(busy)
+        work_queue.enqueue(busy)
         time.sleep(0.0005)
     wait_for(lambda: next(left, "over") == "over", "all the work to be done")
     assert busy.most == 1
     count = busy.turns
-    turns.ask(busy)
+    work_queue.enqueue(busy)
     wait_for(lambda: busy.turns > count, "another turn")
 
 
-def test_a_turn_that_hangs_or_fails_holds_up_nobody_else(turns):
+def test_a_turn_that_hangs_or_fails_holds_up_nobody_else(work_queue):
     gate = threading.Event()
-    stuck, other = Taker(gate.wait), Taker()
-    broken = Taker(lambda: 1 / 0)
-    for taker in (stuck, broken, other, broken, other):
-        turns.ask(taker)
+    stuck, other = Item(gate.wait), Item()
+    broken = Item(lambda: 1 / 0)
+    for item in (stuck, broken, other, broken, other):
+        work_queue.enqueue(item)
     wait_for(lambda: other.turns and broken.turns, "the others' turns")
     gate.set()
 
 
-def test_an_outage_is_told_once_and_the_next_one_again(turns, caplog):
+def test_an_outage_is_told_once_and_the_next_one_again(work_queue, caplog):
     away = threading.Event()
     away.set()
-    host = Taker(lambda: 1 / 0 if away.is_set() else False)
+    host = Item(lambda: 1 / 0 if away.is_set() else False)
 
     def look(times):
         until = host.turns + times
         while host.turns < until:
-            turns.ask(host)
+            work_queue.enqueue(host)
             time.sleep(0.001)
-        wait_for(lambda: not turns._at_work and not turns._queue, "the last of them to be over")
+        wait_for(lambda: not work_queue._at_work and not work_queue._queue, "the last of them to be over")
 
     look(5)
     away.clear()
     look(2)
     away.set()
     look(5)
-    assert caplog.text.count("turn failed") == 2
+    assert caplog.text.count("database work of a host failed") == 2
 
 
 # Messages on a stream
@@ -303,8 +307,8 @@ def test_a_long_message_over_a_slow_link_is_no_silence(monkeypatch):
     told._lock, told._phases, told.inbox = threading.Lock(), {}, Inbox()
     kept = []
     monkeypatch.setattr(told.inbox, "put", lambda arrival: kept.append(arrival) or True)
-    told.hello, told.error, told._tell, told.send = object(), "", lambda soon: None, lambda ping: None
-    told.mark, told._bearer, told.pinged_at, told.heard_at = 0, SealOwner(1, "u", KEY), clock[0], clock[0]
+    told.hello, told.error, told._notify, told.send = object(), "", lambda soon: None, lambda ping: None
+    told.mark, told._seal_owner, told.pinged_at, told.heard_at = 0, SealOwner(1, "u", KEY), clock[0], clock[0]
     channel = MemoryChannel()
     told._stream = Stream(channel, lambda: True, "test")
     noise = bytes(n * 7 % 256 for n in range(4000))

@@ -7,13 +7,13 @@ import itertools
 import pytest
 
 from agents.links.control_plane import Wanted
-from agents.links.orders import AGAIN_S, Forget, Pull, SentOrders, Start, Stop, is_changing, orders
+from agents.links.orders import REPEAT_S, Forget, Pull, SentOrders, Start, Stop, is_changing, orders_to_send
 
 RUN = Wanted(pull_from=0)
 
 
-def said(wants, phases, now=0.0, before=None):
-    return orders(wants, phases, before if before is not None else SentOrders(), now)
+def sent(wants, phases, now=0.0, before=None):
+    return orders_to_send(wants, phases, before if before is not None else SentOrders(), now)
 
 
 @pytest.mark.parametrize(
@@ -35,49 +35,49 @@ def said(wants, phases, now=0.0, before=None):
     ],
 )
 def test_each_want_against_each_phase(want, phase, expected):
-    assert said({"r": want}, {} if phase is None else {"r": phase}) == expected
+    assert sent({"r": want}, {} if phase is None else {"r": phase}) == expected
 
 
 def test_nothing_is_started_that_is_known_there_stopped_or_to_be_forgotten():
     flags = itertools.product((False, True), (False, True), (None, 0), (None, "claimed", "running", "closed"))
     for stop, forget, pull, phase in flags:
         want = Wanted(stop=stop, forget=forget, pull_from=pull)
-        found = said({"r": want}, {} if phase is None else {"r": phase})
+        found = sent({"r": want}, {} if phase is None else {"r": phase})
         assert (Start("r") in found) == (phase is None and not stop and not forget)
         assert not any(isinstance(order, Forget) for order in found) or phase in (None, "closed")
 
 
 def test_what_nobody_here_knows_is_left_alone():
-    assert said({}, {"stranger": "running", "other": "closed"}) == []
+    assert sent({}, {"stranger": "running", "other": "closed"}) == []
 
 
 def test_an_order_is_said_once_and_again_only_when_nothing_shows_for_it():
     before = SentOrders()
     wants = {"r": RUN, "s": Wanted(stop=True, grace_s=5)}
-    assert said(wants, {"s": "running"}, 0.0, before) == [Start("r"), Pull("r", 0), Stop("s", 5)]
-    assert said(wants, {"s": "running"}, AGAIN_S - 1, before) == []
-    assert said(wants, {"s": "running"}, AGAIN_S + 1, before) == [Start("r"), Stop("s", 5)]
-    assert said(wants, {"r": "running", "s": "closed"}, 3 * AGAIN_S, before) == []
+    assert sent(wants, {"s": "running"}, 0.0, before) == [Start("r"), Pull("r", 0), Stop("s", 5)]
+    assert sent(wants, {"s": "running"}, REPEAT_S - 1, before) == []
+    assert sent(wants, {"s": "running"}, REPEAT_S + 1, before) == [Start("r"), Stop("s", 5)]
+    assert sent(wants, {"r": "running", "s": "closed"}, 3 * REPEAT_S, before) == []
 
 
 def test_a_shorter_grace_is_said_at_once():
     before = SentOrders()
-    said({"r": Wanted(stop=True, grace_s=60)}, {"r": "running"}, 0.0, before)
-    assert said({"r": Wanted(stop=True, grace_s=0)}, {"r": "running"}, 0.1, before) == [Stop("r", 0)]
+    sent({"r": Wanted(stop=True, grace_s=60)}, {"r": "running"}, 0.0, before)
+    assert sent({"r": Wanted(stop=True, grace_s=0)}, {"r": "running"}, 0.1, before) == [Stop("r", 0)]
 
 
 def test_a_pull_is_left_to_run_however_far_it_got_and_said_anew_when_it_was_refused():
     before = SentOrders()
-    said({"r": RUN}, {"r": "running"}, 0.0, before)
-    assert said({"r": Wanted(pull_from=9000)}, {"r": "running"}, 99.0, before) == []
+    sent({"r": RUN}, {"r": "running"}, 0.0, before)
+    assert sent({"r": Wanted(pull_from=9000)}, {"r": "running"}, 99.0, before) == []
     before.pulled.discard("r")
-    assert said({"r": Wanted(pull_from=9000)}, {"r": "running"}, 99.0, before) == [Pull("r", 9000)]
+    assert sent({"r": Wanted(pull_from=9000)}, {"r": "running"}, 99.0, before) == [Pull("r", 9000)]
 
 
 def test_memory_ends_with_the_want():
     before = SentOrders()
-    said({"r": RUN}, {}, 0.0, before)
-    said({}, {}, 1.0, before)
+    sent({"r": RUN}, {}, 0.0, before)
+    sent({}, {}, 1.0, before)
     assert (before.at, before.pulled) == ({}, set())
 
 

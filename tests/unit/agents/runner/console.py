@@ -18,7 +18,7 @@ from pathlib import Path
 
 from agents.runner.facts import load_facts
 from agents.runner.failpoints import RUNNER_FAILPOINTS
-from agents.runner.holdings import leave_cgroups
+from agents.runner.held_resources import remove_cgroups
 from agents.runner.processes import all_processes, read_process
 from agents.runner.wire import Decoder, encode
 from agents.ssh.runner_archive import RUNNER as PACKAGE
@@ -130,7 +130,7 @@ class Host:
             time.sleep(0.02)
         for path in self.home.rglob("facts.json"):
             if facts := load_facts(str(path.parent)):
-                leave_cgroups(facts, 5)
+                remove_cgroups(facts, 5)
 
 
 class Console:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from agents.runner import forgetting
+from agents.runner import cleanup
 from agents.runner.containment import (
     LOGIN,
     PROBE_KEPT_S,
     cgroup_path,
+    delegate_controller,
     delegated_cgroup,
-    hand_down,
     remove_cgroup,
     try_write,
 )
@@ -52,7 +52,7 @@ def test_whoever_is_in_the_way_moves_into_a_child_of_the_same_cgroup(group):
         for sleeper in sleepers:
             assert try_write(group / "cgroup.procs", str(sleeper.pid))
         assert not try_write(group / "cgroup.subtree_control", "+" + controller), "they are in the way"
-        assert hand_down(group, controller) and hand_down(group, controller), (
+        assert delegate_controller(group, controller) and delegate_controller(group, controller), (
             "and again there is nothing to do"
         )
         assert (group / "cgroup.procs").read_text() == ""
@@ -61,7 +61,7 @@ def test_whoever_is_in_the_way_moves_into_a_child_of_the_same_cgroup(group):
         run = group / "run"
         run.mkdir()
         assert controller in (run / "cgroup.controllers").read_text().split()
-        assert not hand_down(group, "no-such-controller")
+        assert not delegate_controller(group, "no-such-controller")
     finally:
         for sleeper in sleepers:
             sleeper.kill()
@@ -72,7 +72,9 @@ def test_whoever_is_in_the_way_moves_into_a_child_of_the_same_cgroup(group):
 def test_a_login_that_has_moved_down_is_still_in_the_cgroup_above(group):
     group, controller = group
     program = f"import sys; sys.path[:0] = {[str(Path.cwd())]}; from agents.runner import containment as c\n"
-    program += "sys.stdin.readline(); print(c.hand_down(sys.argv[1], sys.argv[2]), c.delegated_cgroup())"
+    program += (
+        "sys.stdin.readline(); print(c.delegate_controller(sys.argv[1], sys.argv[2]), c.delegated_cgroup())"
+    )
     login = subprocess.Popen(
         ["python3", "-c", program, group, controller],
         stdin=subprocess.PIPE,
@@ -140,11 +142,11 @@ def test_a_killed_probe_leaves_its_cgroup_for_an_hour(monkeypatch):
     group = Path(str(cgroup_path(f"probe-{os.getpid()}", "")))
     group.mkdir()
     try:
-        forgetting.sweep_cgroups([])
+        cleanup.sweep_cgroups([])
         assert group.exists()
         now = time.time() + PROBE_KEPT_S + 1
         monkeypatch.setattr(time, "time", lambda: now)
-        forgetting.sweep_cgroups([])
+        cleanup.sweep_cgroups([])
         assert not group.exists()
     finally:
         remove_cgroup(str(group))

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from agents.runner.gpus import gpu_minors, words_of_holders
+from agents.runner.gpus import describe_holders, gpu_minors
 from agents.ssh.runner_archive import RUNNER as PACKAGE
 from tests.unit.agents.runner.console import Host, command
 from tests.unit.agents.runner.fake_gpus import FakeGpus
@@ -191,6 +191,6 @@ def test_holders_are_told_in_words():
         "run": "",
     }
     unknown = {**row, "user": "", "age_s": None, "name": "", "how": "open"}
-    assert words_of_holders("GPU-1", [row, unknown]) == (
+    assert describe_holders("GPU-1", [row, unknown]) == (
         "GPU GPU-1 is in use: PID 7 (python3) of alice for 2 h; PID 7 (not to be seen from here), by its open device"
     )

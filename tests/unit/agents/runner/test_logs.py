@@ -11,11 +11,11 @@ import time
 
 import pytest
 
-from agents.runner import custody
-from agents.runner.custody import Custody
+from agents.runner import log_budget
 from agents.runner.digest import LogDigest, log_digest
 from agents.runner.files import SPARES, make_spares
-from agents.runner.tail import Tail
+from agents.runner.log_budget import LogBudget
+from agents.runner.log_shipper import LogShipper
 from agents.runner.wire import Decoder
 from tests.unit.agents.runner.console import command, wait_for
 
@@ -162,11 +162,11 @@ def test_a_flood_that_is_punched_while_it_is_sent_never_shows_zeros(console, hos
 @pytest.mark.parametrize("can_punch", [True, False])
 def test_a_file_system_that_cannot_punch_loses_nothing(tmp_path, monkeypatch, can_punch):
     if not can_punch:
-        monkeypatch.setattr(custody, "punch_hole", lambda fd, start, length: False)
+        monkeypatch.setattr(log_budget, "punch_hole", lambda fd, start, length: False)
     (tmp_path / "log").write_bytes(random.Random(1).randbytes(4 * MIB))
     make_spares(str(tmp_path))
     fd = os.open(tmp_path / "log", os.O_RDWR)
-    Custody(str(tmp_path), fd, budget_mb=1).look()
+    LogBudget(str(tmp_path), fd, budget_mb=1).check()
     os.close(fd)
     holes = json.loads((tmp_path / "log.cut").read_bytes())["holes"]
     assert holes == ([[MIB // 4, 4 * MIB - MIB // 2]] if can_punch else [])
@@ -176,7 +176,7 @@ def test_a_file_system_that_cannot_punch_loses_nothing(tmp_path, monkeypatch, ca
 
 def test_what_is_punched_between_look_and_read_is_not_taken_for_text(tmp_path, monkeypatch):
     (tmp_path / "log").write_bytes(b"x" * 300_000)
-    tail = Tail("r1", str(tmp_path))
+    tail = LogShipper("r1", str(tmp_path))
     tail.pull(0)
     read = os.pread
 
@@ -200,7 +200,7 @@ def test_a_hole_beyond_the_end_of_its_file_is_none(tmp_path, hole):
     """Of a log that was cut since, or nonsense that the replica wrote there: it was told again and again."""
     (tmp_path / "log").write_bytes(b"x" * 300_000)
     (tmp_path / "log.cut").write_text(json.dumps({"generation": 0, "holes": [hole]}))
-    tail = Tail("r1", str(tmp_path))
+    tail = LogShipper("r1", str(tmp_path))
     tail.pull(0)
     decoder, found, now = Decoder(), [], 0.0
     while len(found) < 100 and (frame := tail.frame(now)) is not None:
@@ -212,7 +212,7 @@ def test_a_hole_beyond_the_end_of_its_file_is_none(tmp_path, hole):
 
 def test_who_cuts_the_log_again_and_again_is_told_about_ever_less_often(tmp_path):
     (tmp_path / "log").write_bytes(b"x" * 100)
-    tail = Tail("r1", str(tmp_path))
+    tail = LogShipper("r1", str(tmp_path))
     tail.pull(0)
     pauses = []
     for turn in range(300):

@@ -104,6 +104,6 @@ def test_without_a_descriptor_or_a_process_nothing_is_heard_and_nobody_falls(mon
     with monkeypatch.context() as patched:
         patched.setattr(os, missing, none)
         program = Program(["echo", "hello"])
-    assert program.hear() and program.words == ""
+    assert program.read() and program.output == ""
     status, words = program.answer(1.0)
     assert status == 127 and "Too many open files" in words

@@ -21,7 +21,7 @@ from agents.runner.containment import (
 from agents.runner.facts import load_facts, save_facts
 from agents.runner.home import Home
 from agents.runner.keeper import Keeper
-from agents.runner.processes import Process, freeze_and_kill, read_process, send_exactly
+from agents.runner.processes import Process, freeze_and_kill, read_process, signal_process
 from tests.unit.agents.runner.console import command, wait_for
 
 # Every hostile child leaves its trace by touching a file again and again: who still lives shows as a fresh file.
@@ -151,14 +151,14 @@ def test_a_stranger_with_a_reused_pid_is_never_signalled():
     stranger = subprocess.Popen(["sleep", "600"])
     try:
         ticks = read_process(stranger.pid).ticks
-        assert send_exactly(stranger.pid, ticks - 1, signal.SIGKILL) == "gone"
+        assert signal_process(stranger.pid, ticks - 1, signal.SIGKILL) == "gone"
         assert stranger.poll() is None
-        assert send_exactly(stranger.pid, ticks, signal.SIGTERM) == "sent"
+        assert signal_process(stranger.pid, ticks, signal.SIGTERM) == "sent"
         assert stranger.wait(30) == -signal.SIGTERM
     finally:
         stranger.kill()
         stranger.wait()
-    assert send_exactly(stranger.pid, ticks, signal.SIGKILL) == "gone"
+    assert signal_process(stranger.pid, ticks, signal.SIGKILL) == "gone"
 
 
 def test_a_lost_run_whose_pid_now_is_a_strangers_spares_the_stranger(console, host):
@@ -189,10 +189,10 @@ def test_an_unkillable_survivor_is_named_and_holds_the_run_open(monkeypatch, tmp
     (tmp_path / "r1").mkdir()
     keeper = Keeper(home, "r1")
     one = Process(os.getpid(), 1, "S", 0)
-    monkeypatch.setattr(keeper, "everybody", lambda: [one])
-    monkeypatch.setattr(processes, "send_exactly", lambda pid, ticks, signum: "denied")
-    denied = freeze_and_kill(keeper.everybody)
-    keeper.tell_survivors(denied)
+    monkeypatch.setattr(keeper, "living_processes", lambda: [one])
+    monkeypatch.setattr(processes, "signal_process", lambda pid, ticks, signum: "denied")
+    denied = freeze_and_kill(keeper.living_processes)
+    keeper.report_survivors(denied)
     saved = load_facts(str(tmp_path / "r1"))
     assert saved["survivors"] == [{"pid": os.getpid(), "why": "not permitted: it runs as another user"}]
     assert saved["phase"] != "closed"
@@ -203,7 +203,7 @@ def test_nobody_is_killed_before_everybody_stands_still(monkeypatch):
     chain = [Process(pid, 1, "S", 7) for pid in range(5)]
     passes = iter([chain[:1], chain[1:3], chain[1:4], chain[2:5], chain[2:5]])
     sent = []
-    monkeypatch.setattr(processes, "send_exactly", lambda *what: sent.append(what) or "sent")
+    monkeypatch.setattr(processes, "signal_process", lambda *what: sent.append(what) or "sent")
     assert freeze_and_kill(lambda: next(passes)) == []
     kinds = [signum for _, _, signum in sent]
     first_kill = kinds.index(signal.SIGKILL)

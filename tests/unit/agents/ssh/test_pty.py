@@ -31,19 +31,19 @@ NEEDS_A_TERMINAL = pytest.mark.needs_namespaces
 
 
 @pytest.fixture
-def running(machine, key, desk, start_fleet):
+def running(machine, key, control_plane, start_fleet):
     """A run that waits. Its name is new for each test: no host ever starts the same run twice."""
     host = row(machine)
     run = f"r-{secrets.token_hex(4)}"
-    desk.keep.add(run)
-    desk.start(run, "sh", "-c", "echo here > file; exec sleep 600", env={"COLOUR": "green"})
-    fleet = start_fleet(key, desk, deployment="t-shells")
+    control_plane.keep.add(run)
+    control_plane.start(run, "sh", "-c", "echo here > file; exec sleep 600", env={"COLOUR": "green"})
+    fleet = start_fleet(key, control_plane, deployment="t-shells")
     ready(fleet)
-    desk.hint = lambda: fleet.poke([host.pk])
-    wait_for(lambda: desk.facts.get(run, {}).get("phase") == "running", "the run to run")
+    control_plane.hint = lambda: fleet.poke([host.pk])
+    wait_for(lambda: control_plane.facts.get(run, {}).get("phase") == "running", "the run to run")
     yield run
-    desk.stop(run)
-    wait_for(lambda: desk.facts[run]["phase"] == "closed", "the run to be closed")
+    control_plane.stop(run)
+    wait_for(lambda: control_plane.facts[run]["phase"] == "closed", "the run to be closed")
 
 
 class Screen:
@@ -105,7 +105,9 @@ def look():
 
 
 @NEEDS_A_TERMINAL
-def test_a_shell_is_in_the_runs_directory_and_environment_and_ends_with_it(machine, key, desk, running, look):
+def test_a_shell_is_in_the_runs_directory_and_environment_and_ends_with_it(
+    machine, key, control_plane, running, look
+):
     shell = open_shell(target(machine), key, "t-shells", running, 100, 40)
     screen = look(shell)
     shell.write(b"cat file; echo $COLOUR-$((6*7)); stty size; tty -s && echo 'a t'ty\n")
@@ -114,7 +116,7 @@ def test_a_shell_is_in_the_runs_directory_and_environment_and_ends_with_it(machi
     shell.resize(120, 50)
     shell.write(b"stty size; echo on'e'\n")
     assert b"50 120" in screen.until(b"one")
-    desk.stop(running)
+    control_plane.stop(running)
     wait_for(lambda: screen.ended, "the shell to end")
     shell.close()
     assert not screen.do(shell.write_now, b"x")

@@ -53,7 +53,7 @@ def test_every_thread_that_asks_the_database_finds_a_connection():
     beside = 2  # a sweep timer, a steward, a thinker
     assert asgi_handler.THREADS + database_threads.THREADS + beside <= most
     assert processes.WORKER_THREADS + checks.THREADS + sender.THREADS + beside <= most
-    assert processes.DISPATCHER_THREADS + FleetSettings("x").clerks + beside <= most
+    assert processes.DISPATCHER_THREADS + FleetSettings("x").worker_threads + beside <= most
 
 
 def test_an_address_without_a_database_is_refused():

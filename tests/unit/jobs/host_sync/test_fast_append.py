@@ -40,7 +40,7 @@ def two(add_host, submit, desk):
     first, second = Run.objects.order_by("pk").values_list("pk", flat=True)
 
     def tell(*arrivals, token=7, host_id=host.row.pk):
-        return desk.take(host_id, token, [Arrival(run, what) for run, what in arrivals])
+        return desk.store_reports(host_id, token, [Arrival(run, what) for run, what in arrivals])
 
     tell(
         (first, Fact(RUNNING)), (second, Fact(RUNNING)), (first, frame(0, b"one ")), (second, frame(0, b"1 "))
@@ -132,7 +132,7 @@ def test_the_first_bytes_are_shown_before_the_facts_beside_them_are_understood(
     add_host, submit, desk, monkeypatch
 ):
     host, job = add_host(), submit()
-    (run,) = desk.wanted(host.row.pk)
+    (run,) = desk.wanted_runs(host.row.pk)
     rung, honest = [], intake.take
     monkeypatch.setattr(announce, "send_now", lambda topics: rung.extend(topics))
 
@@ -142,20 +142,20 @@ def test_the_first_bytes_are_shown_before_the_facts_beside_them_are_understood(
 
     monkeypatch.setattr(intake, "take", take)
     batch = [Arrival(run, Fact(RUNNING)), Arrival(run, frame(0, b"one "))]
-    assert desk.take(host.row.pk, 7, batch).acks == {run: 4}
+    assert desk.store_reports(host.row.pk, 7, batch).acks == {run: 4}
     job.refresh_from_db()
     assert job.state == "RUNNING" and rung.count(f"log:{run}") == 1
 
 
 def test_bytes_whose_facts_cannot_be_written_are_stored_once(add_host, submit, desk, monkeypatch):
     host, _ = add_host(), submit()
-    (run,) = desk.wanted(host.row.pk)
+    (run,) = desk.wanted_runs(host.row.pk)
     batch = [Arrival(run, Fact(RUNNING)), Arrival(run, frame(0, b"one "))]
     with monkeypatch.context() as broken:
         broken.setattr(intake, "take", lambda *args: 1 / 0)
-        desk.take(host.row.pk, 7, batch)
+        desk.store_reports(host.row.pk, 7, batch)
     assert (log(run), Run.objects.get(pk=run).phase) == (b"one ", "created")
-    desk.take(host.row.pk, 7, batch)  # the link asks again
+    desk.store_reports(host.row.pk, 7, batch)  # the link asks again
     assert (log(run), Run.objects.get(pk=run).phase) == (b"one ", "running")
 
 

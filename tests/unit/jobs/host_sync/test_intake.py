@@ -190,7 +190,7 @@ def test_a_database_that_is_away_is_told_to_the_link(paper, desk, monkeypatch):
 
 def test_from_a_claim_alone_nothing_is_decided(add_host, submit, desk):
     host, job = add_host(), submit()
-    (run,) = desk.wanted(host.row.pk)
+    (run,) = desk.wanted_runs(host.row.pk)
     due = Job.objects.get(pk=job.pk).due_at
     claimed = {"phase": "claimed", "boot_id": "b", "claimed_at": 1e9, "containment": "cgroup"}
     told = intake.take(host.row.pk, 7, [Arrival(run, Fact(claimed))], timezone.now(), UnreadableFrames())

@@ -27,7 +27,7 @@ class Refusing(PaperHost):
 
     def obey(self, order, desk):
         if isinstance(order, Start):
-            document = desk.orders([order.run]).get(order.run)
+            document = desk.start_orders([order.run]).get(order.run)
             if document and self.minds(document):
                 exit = {
                     "why": "refused",

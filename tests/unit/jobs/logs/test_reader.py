@@ -208,7 +208,7 @@ def test_below_the_floor_the_host_keeps_its_bytes(add_host, submit, desk, monkey
     monkeypatch.setattr(storage, "is_disk_low", lambda: True)
     settle(desk, host)
     (run,) = host.runs
-    assert desk.wanted(host.row.pk)[run].pull_from is None
+    assert desk.wanted_runs(host.row.pk)[run].pull_from is None
     taken = host.tell(desk, [Arrival(run, frame(0, b"abc"))])
     assert not taken.acks and not taken.pulls and not LogPiece.objects.exists()
     host.end(desk, run, exit_code=0)

@@ -12,10 +12,10 @@ import time
 import zlib
 from typing import List, Tuple
 
-from agents.runner.custody import MARK
 from agents.runner.digest import DIGEST_BLOCK, LogDigest
 from agents.runner.files import make_spares, read_cut, read_json, read_plain, whole, write_with_spares
 from agents.runner.linux import punch_hole
+from agents.runner.log_budget import MARK
 from agents.runner.wire import Message, encode
 
 FRAME_BYTES = 64 * 1024
@@ -30,7 +30,7 @@ QUIET_S = (
 )
 
 
-class Tail:
+class LogShipper:
     """One run's log on its way to the console."""
 
     def __init__(self, run: str, directory: str, fresh: bool = False) -> None:
@@ -39,7 +39,7 @@ class Tail:
         self.pulled = False
         self.closed = False
         self.final_size = 0
-        self.told_end = False
+        self.end_sent = False
         self.sent = self.acked = 0
         self._skipped: List[Tuple[int, int]] = []  # gaps above what is acknowledged: they fill no window
         self.not_before = 0.0
@@ -87,7 +87,7 @@ class Tail:
             self.fd = -1
 
     def pull(self, start: int) -> None:
-        self.pulled, self.told_end = True, False
+        self.pulled, self.end_sent = True, False
         self.sent = self.acked = start
         self._skipped = []
         self._read_marks()
@@ -97,7 +97,7 @@ class Tail:
         self.acked = max(self.acked, min(to, self.sent))
         self._skipped = [gap for gap in self._skipped if gap[1] > self.acked]
         self._give_back()
-        if self.told_end and self.acked >= self.sent:
+        if self.end_sent and self.acked >= self.sent:
             self.close()  # done with; thousands of closed runs must not keep a descriptor each
 
     def _give_back(self) -> None:
@@ -122,7 +122,7 @@ class Tail:
         Costs at most the reading, hashing and packing of FRAME_BYTES, so that nobody else waits long; where it is alone
         and far behind, of more at once, since each frame costs both ends something whatever its size.
         """
-        if not self.pulled or self.told_end:
+        if not self.pulled or self.end_sent:
             return None
         room = WINDOW_BYTES - (self.sent - self.acked) + sum(to - start for start, to in self._skipped)
         if room <= 0:
@@ -208,7 +208,7 @@ class Tail:
             return b""
         if not self.closed:
             return None
-        self.told_end = True
+        self.end_sent = True
         whole = not (self._holes or self._shift) and self._digest.size >= self.sent
         digest = self._digest.value() if whole else ""
         return encode({"t": "log_end", "run": self.run, "size": self.sent, "digest": digest})

@@ -17,7 +17,7 @@ from agents.runner.linux import IN_MODIFY, Inotify, punch_hole
 MARK = struct.Struct("<Qd")
 
 
-class Custody:
+class LogBudget:
     """Looks at a growing log now and then: seldom when it is quiet, often when it nears its budget."""
 
     def __init__(self, directory: str, fd: int, budget_mb: int, fresh: bool = False) -> None:
@@ -39,7 +39,7 @@ class Custody:
         for _ in self._inotify.read():
             pass
 
-    def look(self) -> float:
+    def check(self) -> float:
         """Do what is due; answers after how many seconds to look again."""
         now = time.monotonic()
         found = os.fstat(self._fd)

@@ -19,8 +19,8 @@ from agents.runner.containment import (
 from agents.runner.facts import Facts
 from agents.runner.failpoints import failpoint
 from agents.runner.files import take_lock
-from agents.runner.forks import in_time
-from agents.runner.gpus import gpus_in_the_way, told_holders, words_of_holders
+from agents.runner.forks import run_with_timeout
+from agents.runner.gpus import blocking_processes, describe_holders, holders_for_wire
 from agents.runner.home import Home
 from agents.runner.orders import Order, Refused
 
@@ -44,7 +44,7 @@ CGROUP_S = 0.5  # how long a close waits for the kernel to let go of who has jus
 STORAGE_S = float(os.environ.get("TRAINYARD_STORAGE_S") or 20)
 
 
-def elsewhere(base: str, path: str) -> bool:
+def may_be_another_mount(base: str, path: str) -> bool:
     """May `path`, below `base`, be on another file system than that? Told without touching what may hang."""
     with open("/proc/self/mountinfo", "rb") as file:
         # As names stand there: blanks, tabs, newlines and backslashes are octal numbers.
@@ -58,30 +58,30 @@ def check_gpus(gpus: List[str], facts: Facts) -> None:
     """Refused unless every one is proved free of strangers."""
     if not gpus:
         return
-    busy, error = gpus_in_the_way(gpus, "")
+    busy, error = blocking_processes(gpus, "")
     if busy:
-        facts["busy"] = told_holders(busy)
-        raise Refused("gpu_busy", "; ".join(words_of_holders(uuid, busy[uuid]) for uuid in sorted(busy)))
+        facts["busy"] = holders_for_wire(busy)
+        raise Refused("gpu_busy", "; ".join(describe_holders(uuid, busy[uuid]) for uuid in sorted(busy)))
     if error:
         facts["busy"] = {gpu: [] for gpu in gpus}
         raise Refused("gpu_busy", "it cannot be told whether its GPUs are free: %s" % error)
 
 
-def clean_gpus(facts: Facts) -> None:
+def kill_leftovers_on_gpus(facts: Facts) -> None:
     """Nobody of ours may stay on a GPU that is given back. Others are named; the console keeps it out of use."""
     gpus = [str(gpu) for gpu in facts.get("gpus") or []]
     if gpus and facts["started_at"]:
-        busy, _ = gpus_in_the_way(gpus, facts["mark"], quick=True)
-        facts["busy"] = told_holders(busy)
+        busy, _ = blocking_processes(gpus, facts["mark"], quick=True)
+        facts["busy"] = holders_for_wire(busy)
 
 
-def leave_cgroups(facts: Facts, patience_s: float = CGROUP_S) -> bool:
+def remove_cgroups(facts: Facts, patience_s: float = CGROUP_S) -> bool:
     """True when none is left. What will not go now is removed by serve (forgetting.py)."""
     gone = [remove_cgroup(group, patience_s) for group in cgroups_of(facts)]
     return all(gone)
 
 
-class Holdings:
+class HeldResources:
     """One run's. What of it others may need to know is said in the run's facts."""
 
     def __init__(self, home: Home, run: str) -> None:
@@ -89,7 +89,7 @@ class Holdings:
         self.gpu_locks: List[int] = []
         self.work = os.path.join(home.run(run), "work")
 
-    def take(self, order: Order, facts: Facts) -> None:
+    def acquire(self, order: Order, facts: Facts) -> None:
         """All that the order asks for, or Refused: then what was taken so far is still held."""
         self.lock_gpus(order.gpus, facts)
         failpoint("after_gpu_lock")
@@ -122,9 +122,9 @@ class Holdings:
             os.makedirs(self.work, mode=0o700, exist_ok=True)
 
         # Nothing can be mounted below what was made for this claim.
-        if work_key is None or not elsewhere(self.home.base, self.work):
+        if work_key is None or not may_be_another_mount(self.home.base, self.work):
             act()
-        elif not in_time(act, STORAGE_S):
+        elif not run_with_timeout(act, STORAGE_S):
             raise Refused("storage", "%s does not answer, or cannot be written" % self.work)
 
     def unlock_gpus(self) -> None:

@@ -9,12 +9,12 @@ import shutil
 import time
 from typing import Any, List, Set
 
+from agents.runner.background_tasks import BackgroundTasks
 from agents.runner.containment import delegated_cgroup, old_probes, remove_cgroup
-from agents.runner.errands import Errands
 from agents.runner.facts import Facts, load_facts
 from agents.runner.failpoints import failpoint
 from agents.runner.files import read_plain, write_file
-from agents.runner.holdings import leave_cgroups
+from agents.runner.held_resources import remove_cgroups
 from agents.runner.home import Home, is_run_id
 from agents.runner.outbox import Outbox
 from agents.runner.runs import Run, Runs
@@ -22,7 +22,7 @@ from agents.runner.wire import Message
 
 WORK_KEPT_S = 24 * 3600
 DRAFT_KEPT_S = 3600
-LOOK_S = 3600.0  # how often all is looked through, after the first look of a connection
+SWEEP_EVERY_S = 3600.0  # how often all is looked through, after the first sweep of a connection
 
 # Names of forgotten runs, so that a start frame that was long on its way starts nothing twice. Those of the last
 # months are enough; the file stays small.
@@ -40,7 +40,7 @@ def read_forgotten(home: Home) -> Set[str]:
     return set(names) - {""}
 
 
-def remember(home: Home, run: str) -> None:
+def remember_forgotten(home: Home, run: str) -> None:
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     fd = os.open(home.forgotten, flags, 0o600)
     try:
@@ -49,16 +49,16 @@ def remember(home: Home, run: str) -> None:
         os.close(fd)
 
 
-def throw_away(home: Home, path: str) -> None:
+def move_to_trash(home: Home, path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.rename(path, os.path.join(home.trash, os.urandom(8).hex()))
 
 
-def clear(trash: str) -> None:
+def empty_trash(trash: str) -> None:
     """A run's directory tells where its cgroups are, so it stays until they are gone."""
     for name in os.listdir(trash):
         facts = load_facts(os.path.join(trash, name))
-        if facts is None or leave_cgroups(facts):
+        if facts is None or remove_cgroups(facts):
             shutil.rmtree(os.path.join(trash, name), ignore_errors=True)
 
 
@@ -66,13 +66,13 @@ def sweep_cgroups(closed: List[Facts]) -> None:
     """What would not go when these runs were closed, or was left by older runners. Those of other deployments, and of
     runs that nobody here knows, are not ours to judge: each is known by its run's mark."""
     for facts in closed:
-        leave_cgroups(facts, 0)
+        remove_cgroups(facts, 0)
     for controller in ("", "memory"):
         for path in old_probes(delegated_cgroup(controller)):
             remove_cgroup(path)
 
 
-def old_work(home: Home, left: Set[str]) -> List[str]:
+def expired_work(home: Home, left: Set[str]) -> List[str]:
     """Note when these were left, then name those that nobody has used for a day. Drafts of runners go at once."""
     for name in left:
         with contextlib.suppress(OSError):
@@ -91,19 +91,19 @@ def old_work(home: Home, left: Set[str]) -> List[str]:
     return found
 
 
-class Forgetting:
-    def __init__(self, runs: Runs, out: Outbox, errands: Errands) -> None:
-        self.runs, self.out, self.errands = runs, out, errands
+class Cleanup:
+    def __init__(self, runs: Runs, out: Outbox, background: BackgroundTasks) -> None:
+        self.runs, self.out, self.background = runs, out, background
         self.left_work: Set[str] = set()  # of forgotten runs, not yet marked with the time
-        self.untidy = False
-        self.look_at = math.inf
+        self.pending = False
+        self.next_sweep_at = math.inf
 
     def tick(self, now: float) -> None:
-        if self.untidy or now >= self.look_at:
-            self.tidy(look=now >= self.look_at)
+        if self.pending or now >= self.next_sweep_at:
+            self.run(sweep=now >= self.next_sweep_at)
 
     def on_forget(self, message: Message, payload: bytes) -> None:
-        name, home = message["run"], self.runs.at_home()
+        name, home = message["run"], self.runs.require_home()
         directory = home.run(name)
         self.runs.check_owner()
         if os.path.isdir(directory):
@@ -112,56 +112,56 @@ class Forgetting:
             if not run.closed:
                 raise ValueError("the run is not closed")
             failpoint("before_delete")
-            self.drop(run)
-        self.out.say({"t": "forgotten", "run": name})
+            self.remove(run)
+        self.out.send({"t": "forgotten", "run": name})
 
-    def drop(self, run: Run) -> None:
+    def remove(self, run: Run) -> None:
         """Remember the name, move the directory out of the way at once, delete it in a process of its own."""
-        home = self.runs.at_home()
-        remember(home, run.run)
+        home = self.runs.require_home()
+        remember_forgotten(home, run.run)
         self.runs.forgotten.add(run.run)
         self.runs.unwatch(run)
-        run.tail.close()
-        run.tail.pulled = False
+        run.shipper.close()
+        run.shipper.pulled = False
         del self.runs.by_name[run.run]
         key = (run.facts or {}).get("work_key")
-        throw_away(home, run.directory)
+        move_to_trash(home, run.directory)
         if is_run_id(key):
             self.left_work.add(str(key))
-        self.untidy = True
+        self.pending = True
 
-    def tidy(self, look: bool = False) -> None:
+    def run(self, sweep: bool = False) -> None:
         """Delete shared work directories that no run here uses any more, a day after their last run was forgotten.
 
         A day, because the restart that wants to find its files there may be ordered after its predecessor is forgotten.
         A child looks at them, for they may hang; they are moved here, where it is known which run has come since. What
         is in the trash is deleted by another child, however much it is.
         """
-        home, left = self.runs.at_home(), set(self.left_work)
-        self.untidy = False
-        if look or left:
+        home, left = self.runs.require_home(), set(self.left_work)
+        self.pending = False
+        if sweep or left:
             closed = [run.facts for run in self.runs.by_name.values() if run.facts and run.closed]
 
             def act() -> List[str]:
-                sweep_cgroups(closed if look else [])
-                return old_work(home, left)
+                sweep_cgroups(closed if sweep else [])
+                return expired_work(home, left)
 
-            if self.errands.send("sweep", act, self.end_sweep):
+            if self.background.start("sweep", act, self.end_sweep):
                 self.left_work = set()
-                self.look_at = time.monotonic() + LOOK_S if look else self.look_at
+                self.next_sweep_at = time.monotonic() + SWEEP_EVERY_S if sweep else self.next_sweep_at
             else:
-                self.untidy = True
-                self.look_at = 0.0 if look else self.look_at
+                self.pending = True
+                self.next_sweep_at = 0.0 if sweep else self.next_sweep_at
         if os.listdir(home.trash):
-            self.untidy |= not self.errands.send(
-                "trash", lambda: clear(home.trash), lambda answer: None, math.inf
+            self.pending |= not self.background.start(
+                "trash", lambda: empty_trash(home.trash), lambda answer: None, math.inf
             )
 
     def end_sweep(self, names: Any) -> None:
-        home = self.runs.at_home()
+        home = self.runs.require_home()
         used = {run.work_key or (run.facts or {}).get("work_key") for run in self.runs.by_name.values()}
         for name in names if isinstance(names, list) else ():
             if name not in used:
                 with contextlib.suppress(OSError):  # a mount point cannot be moved
-                    throw_away(home, os.path.join(home.work, name))
-                    self.untidy = True
+                    move_to_trash(home, os.path.join(home.work, name))
+                    self.pending = True

@@ -13,82 +13,82 @@ from agents.runner.forks import fork_detached
 from agents.runner.wire import MAX_PAYLOAD
 
 
-class Errand:
+class BackgroundTask:
     """What may take long, or hang on a driver or a user's file system: done by a child, answered through a pipe."""
 
     def __init__(
         self,
         directory: str,
         kind: str,
-        act: Callable[[], Any],
+        work: Callable[[], Any],
         done: Callable[[Any], None],
-        patience_s: float,
+        timeout_s: float,
     ) -> None:
         self.kind, self.done = kind, done
-        self.deadline = time.monotonic() + patience_s
+        self.deadline = time.monotonic() + timeout_s
         self.fd, write = os.pipe()
         os.set_blocking(self.fd, False)
-        self._heard = b""
+        self._read = b""
 
-        def work() -> None:
-            data = memoryview(json.dumps(act()).encode())
+        def run() -> None:
+            data = memoryview(json.dumps(work()).encode())
             while data:
                 data = data[os.write(write, data) :]
 
         try:
-            self.pid = fork_detached(work, directory, {write}, "trainyard-errand %s" % kind)
+            self.pid = fork_detached(run, directory, {write}, "trainyard-errand %s" % kind)
         except OSError:
             os.close(self.fd)
             raise
         finally:
             os.close(write)
 
-    def hear(self) -> bool:
+    def read(self) -> bool:
         """True when all has been heard, or nothing more will be."""
         try:
             data = os.read(self.fd, 1 << 20)
         except (BlockingIOError, InterruptedError):
             return False
-        self._heard += data
-        return not data or len(self._heard) > MAX_PAYLOAD
+        self._read += data
+        return not data or len(self._read) > MAX_PAYLOAD
 
     def answer(self) -> Any:
         """What it found, None when it failed, was killed, or took too long."""
         os.close(self.fd)
         try:
-            return json.loads(self._heard.decode("utf-8"))
+            return json.loads(self._read.decode("utf-8"))
         except ValueError:
             return None
 
 
-class Errands:
+class BackgroundTasks:
     """Those that are on their way: one of a kind at a time."""
 
     def __init__(self) -> None:
         self.directory = "/"
-        self.by_fd: Dict[int, Errand] = {}
+        self.by_fd: Dict[int, BackgroundTask] = {}
 
-    def send(
-        self, kind: str, act: Callable[[], Any], done: Callable[[Any], None], patience_s: float = 60.0
+    def start(
+        self, kind: str, work: Callable[[], Any], done: Callable[[Any], None], timeout_s: float = 60.0
     ) -> bool:
-        """Have `act` done by a child and `done` called with its answer. False if one of its kind is on its way."""
-        if any(errand.kind == kind for errand in self.by_fd.values()):
+        """Have `work` done by a child and `done` called with its answer. False if one of its kind is on its way."""
+        if any(task.kind == kind for task in self.by_fd.values()):
             return False
         try:
-            errand = Errand(self.directory, kind, act, done, patience_s)
+            task = BackgroundTask(self.directory, kind, work, done, timeout_s)
         except OSError:
             return False  # no process, no descriptor: whoever wants it asks again
-        self.by_fd[errand.fd] = errand
+        self.by_fd[task.fd] = task
         return True
 
-    def hear(self, fd: int) -> None:
-        if self.by_fd[fd].hear():
-            errand = self.by_fd.pop(fd)
-            errand.done(errand.answer())
+    def read(self, fd: int) -> None:
+        if self.by_fd[fd].read():
+            task = self.by_fd.pop(fd)
+            task.done(task.answer())
 
-    def hurry(self) -> None:
+    def kill_overdue(self) -> None:
         """A child that hangs is killed. If even that does not end it, its pipe stays open and its kind stays out."""
-        for errand in self.by_fd.values():
-            if time.monotonic() >= errand.deadline:
+        for task in self.by_fd.values():
+            if time.monotonic() >= task.deadline:
                 with contextlib.suppress(OSError):
-                    os.kill(errand.pid, signal.SIGKILL)
+                    os.kill(task.pid, signal.SIGKILL)

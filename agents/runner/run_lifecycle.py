@@ -19,13 +19,13 @@ from agents.runner.containment import (
     remove_cgroup,
     try_write,
 )
-from agents.runner.custody import Custody
 from agents.runner.facts import Facts, close_unstarted, new_facts, save_facts
 from agents.runner.failpoints import failpoint
 from agents.runner.files import SECRETS, clean_directory, read_deadline, unlink
-from agents.runner.forks import wake_at_ends
-from agents.runner.holdings import Holdings, clean_gpus, leave_cgroups
+from agents.runner.forks import wake_on_child_exit
+from agents.runner.held_resources import HeldResources, kill_leftovers_on_gpus, remove_cgroups
 from agents.runner.home import Home
+from agents.runner.log_budget import LogBudget
 from agents.runner.orders import Order
 from agents.runner.processes import (
     Denied,
@@ -43,11 +43,11 @@ from agents.runner.wire import finite_float
 # How often a run notes what the kernel has counted: an older count says nothing about its end.
 OOM_LOOK_S = 20.0
 # How long a namespace's first process has to tell how the replica ended, before it is killed itself.
-FIRST_TELLS_S = 2.0
+INIT_REPORTS_S = 2.0
 CLD_KILLED = 2  # in `os` since Python 3.9 only
 
 
-class Life:
+class RunLifecycle:
     """One run's life. All that is known is on disk or on the replica's board, so that another process can go on from
     any point: an exit is written down before the zombie that proves it is reaped.
     """
@@ -57,85 +57,85 @@ class Life:
         self.directory = home.run(run)
         self.facts: Facts = new_facts(run, seal)
         self.order: Order | None = None
-        self.main = 0
-        self.first = (
+        self.replica_pid = 0
+        self.init_pid = (
             0  # of the replica's PID namespace, if it has one: then this is our child, not the replica
         )
-        self.main_over = False
-        self.childless = False
-        self.insist = False  # is a namespace's first process killed like everybody else?
-        self.wide = False  # must processes outside our own tree be looked for?
+        self.replica_over = False
+        self.no_children = False
+        self.kill_init = False  # is a namespace's first process killed like everybody else?
+        self.search_by_mark = False  # must processes outside our own tree be looked for?
         self.orphan: Process | None = None
         self.parent = 0
         self.stopping: str | None = None
         self.deadline = 0.0
-        self.holdings = Holdings(home, run)
+        self.held = HeldResources(home, run)
         self.log = self.control = -1
-        self.custody: Custody
+        self.log_budget: LogBudget
         self.replica: Replica | None = None
         self.oom_before: int | None = None
-        self.oom_lately: int | None = None
+        self.oom_recent: int | None = None
         self.oom_look_at = 0.0
 
-    def pinned(self) -> Tuple[int, int, int, str]:
+    def progress(self) -> Tuple[int, int, int, str]:
         """What the replica's process has got to. Where nobody can say: it may have been the command."""
-        return self.replica.pinned() if self.replica else (0, GO, 0, "")
+        return self.replica.progress() if self.replica else (0, GO, 0, "")
 
-    def at_gate(self) -> Replica:
+    def gated_replica(self) -> Replica:
         assert self.replica is not None
         return self.replica
 
     def enter_namespace(self) -> None:
         """The replica lives in a PID namespace of its own, and its end is told by that one's first process."""
-        self.first = self.at_gate().first()
-        process = read_process(self.first)
-        self.facts.update(containment="pid_namespace", first=[self.first, process.ticks if process else 0])
+        self.init_pid = self.gated_replica().init_pid()
+        process = read_process(self.init_pid)
+        self.facts.update(containment="pid_namespace", first=[self.init_pid, process.ticks if process else 0])
 
-    def thaw_first(self) -> None:
+    def continue_init(self) -> None:
         """Somebody may have stopped a namespace's first process, which then cannot tell how the replica ends."""
-        if self.first and not self.main_over:  # not reaped: the number is still its own
-            os.kill(self.first, signal.SIGCONT)
+        if self.init_pid and not self.replica_over:  # not reaped: the number is still its own
+            os.kill(self.init_pid, signal.SIGCONT)
 
     def watch_children(self) -> None:
         self.wake, write = os.pipe()
         for fd in (self.wake, write):
             os.set_blocking(fd, False)
-        wake_at_ends(write)
+        wake_on_child_exit(write)
 
-    def attend(self) -> None:
+    def supervise(self) -> None:
         """From the first moment to the closed fact."""
         poll = select.poll()
-        started = self.at_gate().started
-        for fd in (self.wake, self.control, started, self.custody.fd):
+        started = self.gated_replica().started
+        for fd in (self.wake, self.control, started, self.log_budget.fd):
             if fd >= 0:
                 poll.register(fd, select.POLLIN)
         look_at = 0.0
         while True:
             self.reap()
-            if self.childless and (self.main_over or self.main == 0):
+            if self.no_children and (self.replica_over or self.replica_pid == 0):
                 break
             now = time.monotonic()
             if (
                 now >= self.oom_look_at
             ):  # after reaping: what was counted just before belongs to an end just seen
-                self.oom_look_at, self.oom_lately = now + OOM_LOOK_S, host_oom_kills()
+                self.oom_look_at, self.oom_recent = now + OOM_LOOK_S, host_oom_kills()
             self.check_stop(now)
-            if self.stopping and now >= self.deadline or self.main_over and not self.stopping:
+            if self.stopping and now >= self.deadline or self.replica_over and not self.stopping:
                 break
             if now >= look_at:
-                look_at = now + self.custody.look()
-                if self.custody.quiet and self.custody.fd >= 0:
-                    poll.register(self.custody.fd, select.POLLIN)  # its next byte wakes us
+                look_at = now + self.log_budget.check()
+                if self.log_budget.quiet and self.log_budget.fd >= 0:
+                    poll.register(self.log_budget.fd, select.POLLIN)  # its next byte wakes us
             for fd, _ in poll.poll(max(0.0, min(look_at, self.next_deadline(now)) - now) * 1000 + 1):
                 if fd == started:
                     poll.unregister(fd)
                     self.note_started()
-                elif fd == self.custody.fd:
-                    self.custody.drain()
+                elif fd == self.log_budget.fd:
+                    self.log_budget.drain()
                     poll.unregister(fd)  # busy: from here on by the clock, not by every write
                     look_at = min(look_at, now + 0.01)
                 elif fd == self.control:
-                    self.obey(os.read(fd, 4096))
+                    self.read_control(os.read(fd, 4096))
                 else:
                     os.read(fd, 4096)
         self.finish()
@@ -149,20 +149,20 @@ class Life:
 
     def note_started(self) -> None:
         """The started pipe closed: the replica's process is the command now, or it never will be."""
-        if self.facts["started_at"] is not None or self.main_over or self.pinned()[1] != GO:
+        if self.facts["started_at"] is not None or self.replica_over or self.progress()[1] != GO:
             return
-        process = read_process(self.main)
+        process = read_process(self.replica_pid)
         self.facts.update(
             phase="running",
             started_at=time.time(),
             mono_started=time.monotonic(),
-            pid=self.main,
+            pid=self.replica_pid,
             ticks=process.ticks if process else None,
             never_started=False,
         )
-        if self.pinned()[2] & 1 and not self.first:
+        if self.progress()[2] & 1 and not self.init_pid:
             self.facts["containment"] = "subreaper"
-        if self.pinned()[2] & 2:
+        if self.progress()[2] & 2:
             remove_cgroup(
                 str(self.facts["memory_cgroup"])
             )  # nobody is in it, and from here on nobody knows of it
@@ -183,8 +183,8 @@ class Life:
                 time.sleep(0.2)
 
     def reap(self) -> None:
-        if self.first and not self.main_over:
-            end = self.at_gate().told_end()
+        if self.init_pid and not self.replica_over:
+            end = self.gated_replica().reported_end()
             if end is not None:
                 self.note_ended(
                     *end
@@ -193,20 +193,20 @@ class Life:
             try:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
-                self.childless = True
+                self.no_children = True
                 return
-            self.childless = False
+            self.no_children = False
             if found is None:
                 return
-            if found.si_pid == (self.first or self.main) and not self.main_over:
+            if found.si_pid == (self.init_pid or self.replica_pid) and not self.replica_over:
                 self.note_ended(*self.end_of(found.si_code, found.si_status))
             os.waitpid(found.si_pid, 0)
 
     def end_of(self, code: int, status: int) -> Tuple[int, int]:
         """How the replica ended, if this is how our child did."""
-        if not self.first:
+        if not self.init_pid:
             return code, status
-        end = self.at_gate().told_end()
+        end = self.gated_replica().reported_end()
         if end is None:
             # It was killed before it could tell, and the kernel killed the replica with it.
             end = CLD_KILLED, signal.SIGKILL
@@ -218,9 +218,9 @@ class Life:
 
     def note_ended(self, code: int, status: int) -> None:
         """Write how the replica ended, before the zombie that proves it is reaped."""
-        if self.pinned()[1] == GO:
+        if self.progress()[1] == GO:
             self.note_started()
-            self.main_over = True
+            self.replica_over = True
             facts = self.facts
             exited = code == os.CLD_EXITED
             facts.update(
@@ -233,7 +233,7 @@ class Life:
             )
             facts["log"] = dict(facts["log"], size=os.fstat(self.log).st_size)
             killed = status == signal.SIGKILL if not exited else status == 128 + signal.SIGKILL
-            counts = OomCounts(self.oom_before, self.oom_lately, host_oom_kills() if killed else None)
+            counts = OomCounts(self.oom_before, self.oom_recent, host_oom_kills() if killed else None)
             failed = not exited or status != 0
             own = own_oom_kills(facts["memory_cgroup"])
             facts["oom"], facts["oom_sure"], words = judge_oom(
@@ -243,11 +243,11 @@ class Life:
             failpoint("before_ended")
             self.save(durable=True)
             failpoint("before_reap")
-        self.main_over = True
+        self.replica_over = True
 
     # -- stopping --
 
-    def obey(self, words: bytes) -> None:
+    def read_control(self, words: bytes) -> None:
         """A poke from serve. It repeats the deadline, for the disk may be too full for stop.json."""
         for line in words.split(b"\n"):
             with contextlib.suppress(ValueError):  # half a line, or somebody else's words
@@ -268,65 +268,67 @@ class Life:
         if self.stopping:
             self.deadline = min(self.deadline, deadline)
             return
-        if self.main_over:
+        if self.replica_over:
             return
         self.stopping, self.deadline = cause, deadline
         self.facts.update(stopping=cause, stopping_at=time.time())
         if self.facts["phase"] == "running":
             self.save()
-        self.wide = self.wide or bool(self.facts.get("web_access"))
-        signal_all(self.everybody, (signal.SIGTERM, signal.SIGCONT))
-        self.thaw_first()
+        self.search_by_mark = self.search_by_mark or bool(self.facts.get("web_access"))
+        signal_all(self.living_processes, (signal.SIGTERM, signal.SIGCONT))
+        self.continue_init()
         failpoint("between_term_and_kill")
 
-    def everybody(self) -> List[Process]:
+    def living_processes(self) -> List[Process]:
         """All living processes of this run that can be found: our tree, its cgroup, and who carries its mark."""
         everyone = all_processes()
         pids = descendants({os.getpid()}, everyone) | cgroup_pids(self.facts["cgroup"])
-        if self.wide:
+        if self.search_by_mark:
             pids |= marked(self.facts["mark"], everyone)
         orphan = self.orphan
         if orphan and orphan.pid in everyone and everyone[orphan.pid].ticks == orphan.ticks:
             pids |= {orphan.pid} | descendants({orphan.pid}, everyone)
-        if self.first and not self.insist:
-            pids.discard(self.first)  # it ends by itself, once it has told how the replica did
+        if self.init_pid and not self.kill_init:
+            pids.discard(self.init_pid)  # it ends by itself, once it has told how the replica did
         return [everyone[pid] for pid in pids if pid in everyone and everyone[pid].state not in "ZX"]
 
     def finish(self) -> None:
         """Kill until nobody is left, prove it, and close."""
-        self.wide = self.wide or bool(self.facts.get("web_access")) or os.getppid() != self.parent
+        self.search_by_mark = (
+            self.search_by_mark or bool(self.facts.get("web_access")) or os.getppid() != self.parent
+        )
         began, pause = time.monotonic(), 0.002
         while True:
             self.reap()
-            if self.nobody_left():
+            if self.is_empty():
                 break
             if self.facts["cgroup"]:
                 try_write(os.path.join(self.facts["cgroup"], "cgroup.kill"), "1")
-            denied = freeze_and_kill(self.everybody)
-            self.thaw_first()
+            denied = freeze_and_kill(self.living_processes)
+            self.continue_init()
             self.reap()
             time.sleep(pause)
-            self.insist = self.main_over or time.monotonic() > began + FIRST_TELLS_S
+            self.kill_init = self.replica_over or time.monotonic() > began + INIT_REPORTS_S
             if time.monotonic() > began + 10:
                 pause = 2.0
-                self.tell_survivors(denied)
+                self.report_survivors(denied)
             else:
                 pause = min(0.05, pause * 1.2)
         self.close()
 
-    def nobody_left(self) -> bool:
+    def is_empty(self) -> bool:
         """The proof: the kernel knows no child of ours, the cgroup is empty, and nobody else carries the mark."""
-        if not self.childless or cgroup_pids(self.facts["cgroup"]):
+        if not self.no_children or cgroup_pids(self.facts["cgroup"]):
             return False
         # All of /proc is read only where somebody could be elsewhere.
-        return not self.wide or not self.everybody()
+        return not self.search_by_mark or not self.living_processes()
 
-    def tell_survivors(self, denied: List[Denied]) -> None:
+    def report_survivors(self, denied: List[Denied]) -> None:
         """Somebody cannot be killed. Say who; the run stays open and holds its GPUs until they are gone."""
         words = {one.pid: one.why for one in denied}
         rows = [
             {"pid": p.pid, "why": words.get(p.pid, "does not die (state %s)" % p.state)}
-            for p in self.everybody()
+            for p in self.living_processes()
         ]
         if rows[:20] != self.facts["survivors"]:
             self.facts["survivors"] = rows[:20]
@@ -337,9 +339,9 @@ class Life:
     def close(self) -> None:
         """Nobody is left: release what the run held, then say so. In this order, or the next run meets a busy GPU."""
         facts = self.facts
-        leave_cgroups(facts)
-        clean_gpus(facts)
-        self.holdings.unlock_gpus()
+        remove_cgroups(facts)
+        kill_leftovers_on_gpus(facts)
+        self.held.unlock_gpus()
         facts["survivors"] = []
         if facts["phase"] in ("claimed", "running"):
             self.explain_no_exit()
@@ -356,7 +358,7 @@ class Life:
     def explain_no_exit(self) -> None:
         """The replica is over without an exit status: it never was the command, or nobody saw it end."""
         facts = self.facts
-        _, state, _, words = self.pinned()
+        _, state, _, words = self.progress()
         if state == FAILED:
             facts.update(why="refused", refusal="exec_failed", message=words, never_started=True)
         elif state != GO:
@@ -368,8 +370,8 @@ class Life:
             facts["message"] = facts["message"] or "its keepers were killed; how it ended is not known"
 
     def close_unstarted(self, why: str, message: str, refusal: str | None = None) -> None:
-        self.holdings.unlock_gpus()
-        leave_cgroups(self.facts)
+        self.held.unlock_gpus()
+        remove_cgroups(self.facts)
         close_unstarted(self.facts, why, message, refusal)
         for name in SECRETS:
             unlink(os.path.join(self.directory, name))
