@@ -1,4 +1,4 @@
-"""What is asked of this program: serve, shell or probe. Each imports what it needs, all of it before it begins."""
+"""The entry point: serve, shell or probe. Each mode imports what it needs, all of it before it begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errands: what may take long, or hang on a driver or a user's file system."""
+"""Background tasks: work that may take long, or hang on a driver or a user's file system."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agents.runner.wire import MAX_PAYLOAD
 
 
 class BackgroundTask:
-    """What may take long, or hang on a driver or a user's file system: done by a child, answered through a pipe."""
+    """One task: a child process does it and answers through a pipe."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class BackgroundTask:
             os.close(write)
 
     def read(self) -> bool:
-        """True when all has been heard, or nothing more will be."""
+        """Read from the pipe. True when all was read, or nothing more will come."""
         try:
             data = os.read(self.fd, 1 << 20)
         except (BlockingIOError, InterruptedError):
@@ -53,7 +53,7 @@ class BackgroundTask:
         return not data or len(self._read) > MAX_PAYLOAD
 
     def answer(self) -> Any:
-        """What it found, None when it failed, was killed, or took too long."""
+        """The child's answer; None when it failed, was killed, or took too long."""
         os.close(self.fd)
         try:
             return json.loads(self._read.decode("utf-8"))
@@ -62,7 +62,7 @@ class BackgroundTask:
 
 
 class BackgroundTasks:
-    """Those that are on their way: one of a kind at a time."""
+    """The tasks that are under way: one of a kind at a time."""
 
     def __init__(self) -> None:
         self.directory = "/"
@@ -71,13 +71,13 @@ class BackgroundTasks:
     def start(
         self, kind: str, work: Callable[[], Any], done: Callable[[Any], None], timeout_s: float = 60.0
     ) -> bool:
-        """Have `work` done by a child and `done` called with its answer. False if one of its kind is on its way."""
+        """Have a child do `work`, and call `done` with its answer. False if a task of this kind is under way."""
         if any(task.kind == kind for task in self.by_fd.values()):
             return False
         try:
             task = BackgroundTask(self.directory, kind, work, done, timeout_s)
         except OSError:
-            return False  # no process, no descriptor: whoever wants it asks again
+            return False  # no process, no descriptor: the caller tries again
         self.by_fd[task.fd] = task
         return True
 
@@ -87,7 +87,8 @@ class BackgroundTasks:
             task.done(task.answer())
 
     def kill_overdue(self) -> None:
-        """A child that hangs is killed. If even that does not end it, its pipe stays open and its kind stays out."""
+        """Kill a child that hangs. If even that does not end it, its pipe stays open and no other task of its kind
+        starts."""
         for task in self.by_fd.values():
             if time.monotonic() >= task.deadline:
                 with contextlib.suppress(OSError):

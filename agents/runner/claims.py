@@ -1,4 +1,4 @@
-"""Claims: a run's directory is made once, by a start or by a stop that came before it."""
+"""Claims: a run's directory is made once, by its start or by a stop that came before it."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ from agents.runner.wire import Message, seal_of
 
 
 class Claims:
+    """Handles the frames `start` and `stop`."""
+
     def __init__(self, runs: Runs, out: Outbox) -> None:
         self.runs, self.out = runs, out
         self.spares_spent = (
@@ -59,7 +61,7 @@ class Claims:
         lock = take_lock(os.path.join(directory, "lock"))
         failpoint("after_lock")
         if lock < 0:
-            return  # a newer serve came by just now and is closing this claim
+            return  # a newer serve has found this claim just now and is closing it
         run = self.runs.find(name, fresh=True)
         if free_bytes(directory) < disk_floor():
             try:
@@ -83,7 +85,8 @@ class Claims:
             os.close(lock)
 
     def make_directory(self, directory: str) -> None:
-        """The claim. That it is refused, or that it is never to be, is said on a full disk, too."""
+        """Make the claim. On a full disk a spare is given up for it, so that a refusal or tombstone can still be
+        written."""
         try:
             os.mkdir(directory, 0o700)
         except OSError as error:
@@ -104,7 +107,7 @@ class Claims:
         return spend_host_spare(self.runs.require_home().base, directory)
 
     def refuse_full(self, run: Run, seal: str) -> None:
-        """Not even the refusal may fit on the disk: then the claim is given back, and an error says why."""
+        """Refuse a start on a full disk. If not even the refusal fits, remove the claim and answer with an error."""
         message = "less than %d MB are free at %s" % (disk_floor() >> 20, self.runs.require_home().base)
         try:
             facts = close_unstarted(new_facts(run.run, seal), "refused", message, "disk_full")
@@ -144,11 +147,11 @@ class Claims:
             document = {"deadline": run.stop, "boot_id": self.runs.boot_id}
             write_file(os.path.join(directory, "stop.json"), json.dumps(document).encode())
         except OSError:
-            pass  # a full disk: the poke says it too, and is repeated
+            pass  # a full disk: the poke carries the deadline too, and is repeated
         self.poke_keeper(run)
 
     def make_tombstone(self, name: str, directory: str, seal: str) -> None:
-        """A stop came before its start: the directory now stands in the way of that start, for ever."""
+        """A stop came before its start: the directory now blocks that start for ever."""
         failpoint("after_tombstone")
         lock = take_lock(os.path.join(directory, "lock"))
         try:
@@ -168,7 +171,7 @@ class Claims:
         try:
             fd = os.open(os.path.join(run.directory, "control"), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
-            return  # no keeper listens (yet): stop.json waits for it, the next tick pokes again
+            return  # no keeper listens (yet): it will read stop.json, and the next tick pokes again
         try:
             os.write(fd, ("stop %r\n" % run.stop).encode())
         except OSError:

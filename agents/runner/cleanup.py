@@ -1,4 +1,4 @@
-"""Forgetting: what is left of runs that nobody asks for any more."""
+"""Cleanup: deletes forgotten runs, work directories that no run uses, left cgroups and drafts of the runner."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from agents.runner.wire import Message
 
 WORK_KEPT_S = 24 * 3600
 DRAFT_KEPT_S = 3600
-SWEEP_EVERY_S = 3600.0  # how often all is looked through, after the first sweep of a connection
+SWEEP_EVERY_S = 3600.0  # how often everything is swept, after the first sweep of a connection
 
-# Names of forgotten runs, so that a start frame that was long on its way starts nothing twice. Those of the last
-# months are enough; the file stays small.
+# How many ids of forgotten runs are kept, so that a start frame that was long on its way starts nothing twice. The ids
+# of the last months are enough; the file stays small.
 _REMEMBERED = 20000
 
 
 def read_forgotten(home: Home) -> Set[str]:
+    """The ids that never start again; the file is shortened when it has grown too long."""
     try:
         names = read_plain(home.forgotten, 1 << 24).decode("utf-8", "replace").split("\n")
     except OSError:
@@ -55,7 +56,7 @@ def move_to_trash(home: Home, path: str) -> None:
 
 
 def empty_trash(trash: str) -> None:
-    """A run's directory tells where its cgroups are, so it stays until they are gone."""
+    """Delete what is in the trash. A run's directory names its cgroups, so it stays until they are gone."""
     for name in os.listdir(trash):
         facts = load_facts(os.path.join(trash, name))
         if facts is None or remove_cgroups(facts):
@@ -63,8 +64,10 @@ def empty_trash(trash: str) -> None:
 
 
 def sweep_cgroups(closed: List[Facts]) -> None:
-    """What would not go when these runs were closed, or was left by older runners. Those of other deployments, and of
-    runs that nobody here knows, are not ours to judge: each is known by its run's mark."""
+    """Remove the cgroups that these closed runs, or older runners, left.
+
+    Cgroups of other deployments, and of runs that nobody here knows, stay: each is known by its run's mark.
+    """
     for facts in closed:
         remove_cgroups(facts, 0)
     for controller in ("", "memory"):
@@ -73,13 +76,16 @@ def sweep_cgroups(closed: List[Facts]) -> None:
 
 
 def expired_work(home: Home, left: Set[str]) -> List[str]:
-    """Note when these were left, then name those that nobody has used for a day. Drafts of runners go at once."""
+    """Mark the work directories of `left` as used now, then name those that no run has used for a day.
+
+    Drafts of runners in bin/ are deleted at once when they are old.
+    """
     for name in left:
         with contextlib.suppress(OSError):
             os.utime(os.path.join(home.work, name))
     programs = os.path.join(home.root, "bin")
     for name in os.listdir(programs) if os.path.isdir(programs) else ():
-        if name.startswith(".put-"):  # whoever was writing it died; one that is being written is younger
+        if name.startswith(".put-"):  # its writer died: a file that is still being written is younger
             with contextlib.suppress(OSError):
                 if os.lstat(os.path.join(programs, name)).st_mtime < time.time() - DRAFT_KEPT_S:
                     os.unlink(os.path.join(programs, name))
@@ -92,6 +98,8 @@ def expired_work(home: Home, left: Set[str]) -> List[str]:
 
 
 class Cleanup:
+    """Handles the frame `forget`, and deletes in the background."""
+
     def __init__(self, runs: Runs, out: Outbox, background: BackgroundTasks) -> None:
         self.runs, self.out, self.background = runs, out, background
         self.left_work: Set[str] = set()  # of forgotten runs, not yet marked with the time
@@ -116,7 +124,7 @@ class Cleanup:
         self.out.send({"t": "forgotten", "run": name})
 
     def remove(self, run: Run) -> None:
-        """Remember the name, move the directory out of the way at once, delete it in a process of its own."""
+        """Remember the id, move the directory to the trash at once, and have a child process delete it."""
         home = self.runs.require_home()
         remember_forgotten(home, run.run)
         self.runs.forgotten.add(run.run)
@@ -133,9 +141,9 @@ class Cleanup:
     def run(self, sweep: bool = False) -> None:
         """Delete shared work directories that no run here uses any more, a day after their last run was forgotten.
 
-        A day, because the restart that wants to find its files there may be ordered after its predecessor is forgotten.
-        A child looks at them, for they may hang; they are moved here, where it is known which run has come since. What
-        is in the trash is deleted by another child, however much it is.
+        A day, because the restart that wants to find its files there may be ordered after its predecessor was
+        forgotten. A child process looks at the directories, for they may hang; this process moves them to the trash,
+        for it knows which run has come since. Another child deletes what is in the trash, however much it is.
         """
         home, left = self.runs.require_home(), set(self.left_work)
         self.pending = False

@@ -1,4 +1,4 @@
-"""GPUs that the console keeps out of use until they are proved free."""
+"""Watches the GPUs that the console keeps out of use until they are proved free."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ def gpu_names(found: Any) -> List[str]:
 
 
 class GpuWatch:
+    """Handles the frames `watch` and `evict`."""
+
     def __init__(self, runs: Runs, out: Outbox, background: BackgroundTasks) -> None:
         self.runs, self.out, self.background = runs, out, background
         self.watched: List[str] = []
@@ -32,7 +34,7 @@ class GpuWatch:
             self.look()
 
     def on_watch(self, message: Message, payload: bytes) -> None:
-        """Look at these now and then. Free is who was free in two looks, or in one if the console says `soon`."""
+        """Look at these GPUs every few seconds. A GPU is free after two free looks, or after one if it is in `soon`."""
         self.watched = gpu_names(message["gpus"])
         self.seen_free &= set(self.watched)
         self.seen_free |= set(gpu_names(message.get("soon") or []))
@@ -48,10 +50,10 @@ class GpuWatch:
 
     def report(self, report: Any) -> None:
         if report is None or set(report["gpus"]) != set(self.watched):
-            return  # it hung, or is about others than those that are watched now: the next look is due anyway
+            return  # it hung, or is about GPUs that are no longer watched: the next look is due anyway
         free = {u for u, held in report["gpus"].items() if not held and not report["error"]}
         report["free"], self.seen_free = sorted(free & self.seen_free), free
-        # Told again only when somebody came or went: that ages grow is no news.
+        # Sent again only when a process came or went: that ages grow is no news.
         news = [
             report["error"],
             sorted((u, sorted(h["pid"] for h in held)) for u, held in report["gpus"].items()),
@@ -61,7 +63,7 @@ class GpuWatch:
             self.out.send(dict(report, t="gpus"))
 
     def on_evict(self, message: Message, payload: bytes) -> None:
-        """A person said that these processes are to go: exactly these, and only if they are on that GPU now."""
+        """A person wants these processes ended: exactly these, and only if they are on that GPU now."""
         [gpu] = gpu_names([message["gpu"]])
         pids = {(int(pid), int(ticks)) for pid, ticks in message["pids"]}
 

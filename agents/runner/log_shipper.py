@@ -1,6 +1,6 @@
-"""Log shipping, serve's half: from the file to frames.
+"""Log shipping, serve's half: from the log file to frames.
 
-The wire's offsets are the file's, plus `shift` once the program has cut its own log.
+Offsets on the wire are the file's, plus `shift` once the program has cut its own log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ QUIET_S = (
 
 
 class LogShipper:
-    """One run's log on its way to the console."""
+    """Sends one run's log to the console."""
 
     def __init__(self, run: str, directory: str, fresh: bool = False) -> None:
         self.run, self.directory = run, directory
@@ -41,18 +41,20 @@ class LogShipper:
         self.final_size = 0
         self.end_sent = False
         self.sent = self.acked = 0
-        self._skipped: List[Tuple[int, int]] = []  # gaps above what is acknowledged: they fill no window
+        self._skipped: List[
+            Tuple[int, int]
+        ] = []  # gaps above what is acknowledged: they do not count for the window
         self.not_before = 0.0
         self._seen = 0
         self._shift, self._generation, self._shipped = 0, 0, 0
-        self._noted = 0  # blocks whose digest is on disk
+        self._noted = 0  # how many blocks have their digest on disk
         self._can_punch = True
         self._cut_stamp: Tuple[int, int] | None = None
         self._cuts = 0
         self._holes: List[List[int]] = []
         self._digest = LogDigest()
         self._marks: List[Tuple[int, float]] = []
-        if not fresh:  # or an earlier serve may have sent some of it
+        if not fresh:  # an earlier serve may have sent some of it
             self._load()
 
     def _path(self, name: str) -> str:
@@ -66,7 +68,7 @@ class LogShipper:
         try:
             size = os.stat(self._path("log"), follow_symlinks=False).st_size
             if self._shipped > size:
-                self._shipped = 0  # nonsense: nothing beyond its end was ever sent
+                self._shipped = 0  # nonsense: nothing beyond the end was ever sent
             data = read_plain(self._path("log.blocks"), size // DIGEST_BLOCK * 32)
             self._digest = LogDigest([data[i : i + 32] for i in range(0, len(data) - 31, 32)])
             self._noted = len(self._digest.blocks)
@@ -87,21 +89,22 @@ class LogShipper:
             self.fd = -1
 
     def pull(self, start: int) -> None:
+        """Send the log from this offset on."""
         self.pulled, self.end_sent = True, False
         self.sent = self.acked = start
         self._skipped = []
         self._read_marks()
 
     def ack(self, to: int) -> None:
-        """Bytes below `to` are safe at the console: the window moves on, and disk may be given back."""
+        """The console has stored the bytes below `to`: the window moves on, and disk space may be freed."""
         self.acked = max(self.acked, min(to, self.sent))
         self._skipped = [gap for gap in self._skipped if gap[1] > self.acked]
         self._give_back()
         if self.end_sent and self.acked >= self.sent:
-            self.close()  # done with; thousands of closed runs must not keep a descriptor each
+            self.close()  # complete; thousands of closed runs must not keep a descriptor each
 
     def _give_back(self) -> None:
-        # Only whole blocks that are hashed and noted: the digest must come out right in any later process too.
+        # Only whole blocks whose digest is on disk: a later process must be able to compute the digest too.
         safe = min(self.acked - self._shift, self._noted * DIGEST_BLOCK) - KEEP_BYTES
         end = safe // 65536 * 65536
         if end - self._shipped < PUNCH_STEP or self.fd < 0 or not self._can_punch:
@@ -110,17 +113,17 @@ class LogShipper:
         if self._save() and punch_hole(self.fd, start, end - start):
             with contextlib.suppress(OSError):
                 if not self.closed:
-                    make_spares(self.directory)  # on a full disk the note may have taken one
+                    make_spares(self.directory)  # on a full disk the note may have used one
             return
-        self._shipped = start  # not on this file system, or not even a note fits: it is all still there
+        self._shipped = start  # not on this file system, or not even a note fits: all bytes are still there
         self._can_punch = False
         self._save()
 
     def frame(self, now: float, alone: bool = False) -> bytes | None:
         """The next frame of this run; b"" for "ask again soon", None for "nothing until something happens".
 
-        Costs at most the reading, hashing and packing of FRAME_BYTES, so that nobody else waits long; where it is alone
-        and far behind, of more at once, since each frame costs both ends something whatever its size.
+        One call reads, hashes and packs at most FRAME_BYTES, so that nobody else waits long. If this log is the only
+        one and far behind, one call takes more, since each frame costs both ends something whatever its size.
         """
         if not self.pulled or self.end_sent:
             return None
@@ -135,7 +138,7 @@ class LogShipper:
         self._watch_cuts(size)
         lost = self._lost_at(self.sent, size)
         if lost is not None:
-            # Who cuts his log again and again is told about ever less often: each cut is a row at the console.
+            # A program that cuts its log again and again is reported ever less often: each cut is a row at the console.
             self.not_before = now + min(CUT_PAUSE_S * self._cuts, MAX_CUT_PAUSE_S)
             return self._gap(*lost)
         start = self.sent - self._shift
@@ -148,7 +151,7 @@ class LogShipper:
         stamp = self._cut_stamp
         self._watch_cuts(os.fstat(self.fd).st_size)
         if stamp != self._cut_stamp or not data:
-            return b""  # cut while we read: what came may be zeros. Look again.
+            return b""  # cut while we read: the data may be zeros. Look again.
         self.not_before = now + (QUIET_S if len(data) < FRAME_BYTES else 0)
         return self._data_frame(start, data, now)
 
@@ -216,7 +219,7 @@ class LogShipper:
     # -- what the host no longer has --
 
     def _watch_cuts(self, size: int) -> None:
-        """Take in what the keeper punched, and notice that the program cut its own log."""
+        """Read what the keeper punched out, and notice that the program cut its own log."""
         try:
             found = os.stat(self._path("log.cut"))
             stamp = (found.st_mtime_ns, found.st_ino)
@@ -228,7 +231,7 @@ class LogShipper:
             self._cut_stamp = stamp
         shrunk = size + self._shift < max(self._seen, 0 if self.closed else self.sent)
         if shrunk or generation > self._generation:
-            # One byte more than we know of: how much was written and cut unseen, nobody can say.
+            # One byte more than is known: nobody can tell how much was written and cut unseen.
             self._shift = max(self._seen, self.sent) + 1
             self._seen, self._shipped = self._shift, 0
             self._generation = max(generation, self._generation + 1)
@@ -237,8 +240,11 @@ class LogShipper:
             self._save()
 
     def _lost_at(self, offset: int, size: int) -> Tuple[int, str] | None:
-        """(to, reason) when the byte at this wire offset is gone. A hole is never punched up to the end of the file:
-        one that reaches beyond it is of a log that the program has cut since, or nonsense."""
+        """(to, reason) when the byte at this wire offset is gone.
+
+        The keeper never punches a hole up to the end of the file. A hole that reaches beyond it belongs to a log that
+        the program has cut since, or is nonsense.
+        """
         if offset < self._shift:
             return self._shift, "truncated"
         place = offset - self._shift
@@ -255,7 +261,7 @@ class LogShipper:
     # -- when it was written --
 
     def _read_marks(self) -> None:
-        """Times for what was written before anybody looked: the keeper noted (size, time) now and then."""
+        """Read the times of what was written while no serve was there: the keeper noted (size, time) now and then."""
         try:
             data = read_plain(self._path("log.marks"), MAX_MARKS * MARK.size)
         except OSError:

@@ -12,11 +12,11 @@ from agents.runner.wire import Message, WireError, encode
 
 
 class Hangup(Exception):
-    """The connection is over, or this serve should be. Runs go on."""
+    """The connection is over, or this serve must end. Runs go on."""
 
 
 class Outbox:
-    """What waits to be written: control messages before log frames, never into the middle of one."""
+    """The output queue: control messages before log frames, never into the middle of one."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -57,13 +57,13 @@ class Outbox:
     def send(self, message: Message) -> None:
         try:
             data = encode(message)
-        except (WireError, ValueError) as error:  # somebody has been at the facts by hand
+        except (WireError, ValueError) as error:  # somebody has edited the facts by hand
             words = "%s of %s cannot be told: %s" % (message["t"], message.get("run"), error)
             data = encode({"t": "error", "about": message["t"], "message": words[:500]})
         self.control(data)
 
     def drain(self) -> None:
-        """Give what is still to be said a moment to leave."""
+        """Give what is queued up to two seconds to leave."""
         until = time.monotonic() + 2
         try:
             while self.waiting() and time.monotonic() < until:

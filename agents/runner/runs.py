@@ -20,7 +20,7 @@ from agents.runner.log_shipper import LogShipper
 from agents.runner.outbox import Hangup, Outbox
 from agents.runner.wire import MAX_HEADER, Message, WireError
 
-OUT_BYTES = 192 * 1024  # log frames waiting for the pipe: few, so that a fact never stands behind megabytes
+OUT_BYTES = 192 * 1024  # log frames waiting for the pipe: few, so that a fact never waits behind megabytes
 
 
 class Run:
@@ -30,14 +30,14 @@ class Run:
         self.run, self.directory = run, directory
         self.facts: Facts | None = None
         self.stamp: Tuple[int, int] = (0, 0)
-        self.sent_stamp: Tuple[int, int] = (0, 0)  # the stamp of the facts that the console has heard
+        self.sent_stamp: Tuple[int, int] = (0, 0)  # the stamp of the facts that were sent last
         self.shipper = LogShipper(run, directory, fresh)
         self.watch = -1
         self.stop: float | None = None
-        self.work_key: Any = None  # from its order, until its facts tell it
+        self.work_key: Any = None  # from its order, until it is in the facts
 
     def refresh(self) -> None:
-        """Read the facts again if they are another file now."""
+        """Read the facts again if the file was replaced."""
         try:
             found = os.stat(os.path.join(self.directory, "facts.json"))
         except OSError:
@@ -50,6 +50,7 @@ class Run:
             self.shipper.final_size = facts["log"].get("size", 0)
 
     def renew_shipper(self) -> None:
+        """Begin anew with this run's log: its files hold something unexpected."""
         self.shipper.close()
         closed, size = self.shipper.closed, self.shipper.final_size
         self.shipper = LogShipper(self.run, self.directory)
@@ -65,7 +66,7 @@ class Run:
 
 
 class Runs:
-    """All of them: watched, told, and their logs sent in turn."""
+    """All runs of this host: watched, reported, and their logs sent in turn."""
 
     def __init__(self, out: Outbox, umask: int) -> None:
         self.out, self.umask = out, umask
@@ -80,7 +81,7 @@ class Runs:
         self.boot_id = boot_id()
 
     def take_over(self, home: Home, forgotten: Set[str]) -> None:
-        """This connection is the newest one from here on: older ones see its token and leave."""
+        """Make this connection the newest one: older ones see its token and end."""
         self.home, self.forgotten = home, forgotten
         self.token = "%d.%s" % (os.getpid(), os.urandom(8).hex())
         write_for_host(home.base, os.path.basename(home.owner), self.token.encode())
@@ -91,7 +92,7 @@ class Runs:
         return self.home
 
     def send_logs(self) -> None:
-        """Log frames, each run in turn, for as long as the pipe takes them, but not for long."""
+        """Send log frames of each run in turn, for as long as the pipe takes them, but not for long."""
         now = began = time.monotonic()
         for _ in range(len(self.active)):
             if self.out.bulk_bytes >= OUT_BYTES or now - began > 0.002:
@@ -101,7 +102,7 @@ class Runs:
                 try:
                     frame = run.shipper.frame(now, alone=not self.active)
                 except (ArithmeticError, LookupError, OSError, TypeError, ValueError, WireError) as error:
-                    # Its files may hold anything. Asked for again, it begins with what is left of them.
+                    # Its files may hold anything. When it is pulled again, it begins with what is left of them.
                     frame = None
                     if not isinstance(error, OSError):
                         run.renew_shipper()
@@ -126,7 +127,7 @@ class Runs:
             self.active.append(run)
 
     def read_events(self) -> None:
-        """Something happened in a directory that we watch."""
+        """Handle the inotify events of the watched directories."""
         touched: Dict[int, int] = {}
         for watch, mask in self.inotify.read():
             touched[watch] = touched.get(watch, 0) | mask
@@ -144,8 +145,11 @@ class Runs:
                     self.queue_log(run)
 
     def check(self, run: Run, later: bool = False) -> None:
-        """Tell this run's facts if they are news, and go on with its log. A mere claim is none yet: in milliseconds it
-        will have started, and that says both; if not, the next tick comes by `later`."""
+        """Report this run's facts if they changed, and go on with its log.
+
+        A run that is only claimed is not reported at once: in milliseconds it will have started, and that report says
+        both. If it has not, the next tick calls this with `later`.
+        """
         run.refresh()
         if run.stamp != run.sent_stamp and (later or not run.claimed):
             failpoint("before_reply")
@@ -160,7 +164,7 @@ class Runs:
                 self.unwatch(run)
 
     def send_inventory(self) -> None:
-        """The inventory: every run that has a directory here, in pages."""
+        """Send the inventory: every run that has a directory here, in pages."""
         page: List[Facts] = []
         size = 0
         for name in sorted(os.listdir(self.require_home().runs)):
@@ -181,13 +185,13 @@ class Runs:
         self.out.send({"t": "inventory", "runs": [], "last": True})
 
     def find(self, name: str, fresh: bool = False) -> Run:
-        """The run of that name, watched while it is not closed. Does not ask whether its directory exists."""
+        """The run of that name, watched while it is not closed. Does not check that its directory exists."""
         if name not in self.by_name:
             run = self.by_name[name] = Run(name, self.require_home().run(name), fresh)
             run.watch = self.inotify.watch(run.directory, IN_MODIFY | IN_MOVED_TO)
             if run.watch >= 0:
                 self.watches[run.watch] = run
-            run.refresh()  # after the watch was set, so that no change falls between
+            run.refresh()  # after the watch was set, so that no change is missed in between
             if run.closed:
                 self.unwatch(run)
         return self.by_name[name]
@@ -199,13 +203,14 @@ class Runs:
             run.watch = -1
 
     def known(self, message: Message) -> Run:
-        """The run that a message names; ValueError if the name is not one or nothing of it is here."""
+        """The run that a message names; ValueError if the name is not a run id or no directory is here."""
         directory = self.require_home().run(message["run"])
         if not os.path.isdir(directory):
             raise ValueError("there is no such run here")
         return self.find(message["run"])
 
     def check_owner(self) -> None:
+        """End this connection if a newer one has taken over."""
         try:
             current = read_plain(self.require_home().owner, 200)
         except OSError:
@@ -216,7 +221,7 @@ class Runs:
             raise Hangup("superseded")
 
     def check_alive(self, run: Run) -> None:
-        """Nobody holds the lock of a run that is not closed: its keepers are dead. Close it, once and for all."""
+        """Close a run whose lock is free although it is not closed: its keepers are dead."""
         if run.closed:
             return
         try:
@@ -228,7 +233,7 @@ class Runs:
         try:
             facts = load_facts(run.directory)
             if facts is not None and facts["phase"] != "closed" and facts["boot_id"] != self.boot_id:
-                remove_cgroups(facts, 0)  # a container that is started again may still have them
+                remove_cgroups(facts, 0)  # in a container that was started again they may still exist
                 close_after_reboot(run.directory, facts)
             elif facts is None or facts["phase"] != "closed":
                 keeper = Keeper(self.require_home(), run.run, self.umask)

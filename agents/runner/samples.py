@@ -1,7 +1,7 @@
-"""Samples: how busy living runs are.
+"""Samples: the load of living runs.
 
-Read by serve while a console listens; nothing is kept here, and nothing is read while nothing runs. A few milliseconds
-at a time, so that no log waits for it.
+Serve takes them while a console reads. Nothing is stored here, and nothing is read while no run is alive. It takes a
+few milliseconds at a time, so that no log waits for it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from agents.runner.wire import Message
 
 SAMPLE_S = 10.0
 SAMPLE_SLICE_S = 0.02
-# nvidia-smi takes a second where it is slow, and for ever where the driver hangs.
+# nvidia-smi takes a second on a slow host, and never ends where the driver hangs.
 SMI_PATIENCE_S = 8.0
 SMI = ["nvidia-smi", "--query-gpu=uuid,utilization.gpu,memory.used", "--format=csv,noheader,nounits"]
 
 
 class Usage:
-    """What a run had used when it was looked at last."""
+    """What a run had used at its last sample."""
 
     def __init__(self, run: Run, now: float) -> None:
         self.due = now
@@ -40,6 +40,8 @@ class Usage:
 
 
 class Samples:
+    """The samples of all living runs of this host."""
+
     def __init__(self) -> None:
         self.usage: Dict[str, Usage] = {}
         self.load: Dict[str, List[int | None]] = {}
@@ -58,7 +60,7 @@ class Samples:
             if use.due > now or time.monotonic() - now > SAMPLE_SLICE_S:
                 return
             if use.gpus and self.smi is not None and not self.smi_answered:
-                continue  # the GPUs of this host are being asked for the first time
+                continue  # the first nvidia-smi has not answered yet
             use.due = now + SAMPLE_S
             sample = self.sample(run, use)
             if sample is not None:
@@ -72,7 +74,7 @@ class Samples:
         before, since = use.cpu_s, use.at
         use.cpu_s, use.at = cpu_s, now
         if before is None or now - since < 0.5:
-            use.due = now + 1.0  # a share needs two looks; the first one comes soon
+            use.due = now + 1.0  # a rate needs two samples; the second one follows soon
             return None
         return {
             "t": "sample",
@@ -84,7 +86,7 @@ class Samples:
         }
 
     def look_at_gpus(self, now: float) -> None:
-        """One nvidia-smi for all GPUs of all runs, begun now and read later: it is never waited for."""
+        """One nvidia-smi for all GPUs of all runs, begun now and read later: nothing ever waits for it."""
         if self.smi is not None:
             self.read_smi(now)
         elif now - self.smi_started_at >= SAMPLE_S and any(use.gpus for use in self.usage.values()):
@@ -109,7 +111,7 @@ class Samples:
 
 
 def read_load(text: str) -> Dict[str, List[int | None]]:
-    """UUID → [utilisation in percent, memory in MiB]; None for what the card does not tell."""
+    """UUID → [utilisation in percent, memory in MiB]; None for what the card does not report."""
     found: Dict[str, List[int | None]] = {}
     for line in text.splitlines():
         parts = [part.strip() for part in line.split(",")]
@@ -119,7 +121,7 @@ def read_load(text: str) -> Dict[str, List[int | None]]:
 
 
 def measure(facts: Facts) -> Tuple[float, int] | None:
-    """(CPU seconds used so far, bytes of memory) of all of a run."""
+    """(CPU seconds used so far, bytes of memory) of all processes of a run."""
     cgroup, pid = facts.get("cgroup"), facts.get("pid")
     used = counter(os.path.join(cgroup, "cpu.stat"), "usage_usec") if cgroup else None
     if cgroup and used is not None:
@@ -137,12 +139,12 @@ def measure(facts: Facts) -> Tuple[float, int] | None:
 
 
 def process_tree(pid: int) -> List[int]:
-    """The replica, its keeper (which inherits orphans, and the CPU time of those it buried), and all below it."""
+    """The replica, its keeper (which inherits orphans, and the CPU time of those it reaped), and all below it."""
     process = read_process(pid)
     if process is None:
         return []
     root = process.parent if _is_keeper(process.parent) else pid
-    if not os.path.exists("/proc/self/task/%d/children" % os.getpid()):  # as the kernel was built
+    if not os.path.exists("/proc/self/task/%d/children" % os.getpid()):  # depends on how the kernel was built
         return [root, *descendants({root}, all_processes())]
     found, todo = [root], [root]
     while todo:
@@ -161,7 +163,7 @@ def _is_keeper(pid: int) -> bool:
 
 
 def read_usage(pid: int) -> Tuple[float, int] | None:
-    """(CPU seconds of it and of its buried children, resident bytes)."""
+    """(CPU seconds of a process and of its reaped children, resident bytes)."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as file:
             fields = file.read().rsplit(b")", 1)[1].split()

@@ -1,4 +1,4 @@
-"""Serve: one connection's loop. It never waits for anything but its descriptors, and never works long on one thing."""
+"""Serve: the loop of one connection. It waits only for its descriptors, and never works long on one thing."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from agents.runner.wire import MAX_HEADER, PREFACE, PROTOCOL, Decoder, Message, 
 TICK_S = 1.0
 CONTROL_BYTES = 4 * 1024 * 1024
 HELLO_S = 60.0
-# The console's mark grows by one a second; so often it is written down.
+# The console's mark grows by one a second; it is written down when it has grown by this much.
 _MARKS_APART = 10
 
 
 class Serve:
-    """The stream on stdin and stdout."""
+    """One connection: frames in on `in_fd`, frames out on `out_fd`."""
 
     def __init__(self, in_fd: int, out_fd: int, umask: int, sha: str) -> None:
         self.in_fd, self.sha = in_fd, sha
@@ -54,7 +54,7 @@ class Serve:
         self.cleanup = Cleanup(self.runs, self.out, self.background)
         self.gpus = GpuWatch(self.runs, self.out, self.background)
         self.samples = Samples()
-        self.mark = 0  # what this connection was told and has written down
+        self.mark = 0  # the last mark of this connection that is on disk
         self.next_tick = time.monotonic() + TICK_S
         self.deadline = time.monotonic() + HELLO_S
         self.handlers: Dict[str, Callable[[Message, bytes], None]] = {
@@ -93,7 +93,7 @@ class Serve:
         self.runs.send_logs()
         self.out.flush()
         poll = select.poll()
-        if self.out.control_bytes < CONTROL_BYTES:  # a console that does not listen is not listened to
+        if self.out.control_bytes < CONTROL_BYTES:  # while the console does not read, its orders are not read
             poll.register(self.in_fd, select.POLLIN)
         poll.register(self.out.fd, select.POLLOUT if self.out.waiting() else 0)
         poll.register(self.wake, select.POLLIN)
@@ -121,7 +121,7 @@ class Serve:
         until = self.next_tick
         if self.runs.active and self.out.bulk_bytes < OUT_BYTES:
             until = min(until, min(run.shipper.not_before for run in self.runs.active))
-        # Rounded up to poll's millisecond: waking too early would spin until the time has come.
+        # Rounded up to poll's millisecond: to wake too early would be a busy loop until the time has come.
         return max(0.0, until - now + (0.0009 if until > now else 0.0))
 
     def read_input(self) -> None:
@@ -137,7 +137,7 @@ class Serve:
         while found:
             for message, payload in found:
                 self.handle(message, payload)
-            found = self.decoder.feed(b"")  # raises now if what followed was broken
+            found = self.decoder.feed(b"")  # raises now if the rest was broken
 
     def handle(self, message: Message, payload: bytes) -> None:
         kind = message["t"]
@@ -190,7 +190,8 @@ class Serve:
         self.sample()
 
     def sample(self) -> None:
-        """Worth nothing a minute later: while the console does not listen, none is taken."""
+        """Send the samples that are due. A sample is worthless a minute later: while the console does not read, take
+        none."""
         if self.out.control_bytes < MAX_HEADER:
             base = self.runs.require_home().base
             for message in self.samples.take(
@@ -270,8 +271,8 @@ class Serve:
         self.out.send({"t": "pong", "id": message.get("id"), "wall": time.time(), "mono": time.monotonic()})
         mark = message.get("mark")
         if self.runs.home is not None and type(mark) is int and mark >= self.mark + _MARKS_APART:
-            # Over whatever stands there: the console has seen it, and gives out no lower one than what it believes.
-            # A database that was restored from before this is known by it. A full disk may leave it out.
+            # Overwrite whatever is there: the console has seen it, and sends no lower mark than the one it believes.
+            # A database that was restored from an older backup is recognised by it. A full disk may prevent the write.
             with contextlib.suppress(OSError):
                 told = "%d %s" % (mark, seal_of(message))
                 write_file(self.runs.require_home().mark, told.encode("ascii"))
@@ -279,7 +280,7 @@ class Serve:
 
 
 def read_mark(path: str) -> Tuple[int, str]:
-    """What a console has told, with its seal; or what somebody else has written there."""
+    """The mark that a console has sent and its seal; or what somebody else has written there."""
     try:
         mark, _, seal = read_plain(path, 200).decode("ascii").partition(" ")
         return int(mark), seal.strip()
@@ -288,7 +289,7 @@ def read_mark(path: str) -> Tuple[int, str]:
 
 
 def fill_caches() -> None:
-    """What stays as it is for as long as this process lives: found out once, not again by each fork of it."""
+    """Find out what never changes while this process lives: once, not again in each fork of it."""
     boot_id()
     login_env()
     own_argv()
