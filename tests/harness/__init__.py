@@ -1,1 +1,1 @@
-"""What the tests stand on: real hosts, real services, the real product, and the invariants that judge them."""
+"""Real hosts, real services and the real product for tests, and the invariants that judge a run."""

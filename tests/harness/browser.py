@@ -1,4 +1,4 @@
-"""A headless Chromium: the machine's own."""
+"""A headless Chromium: the one that is installed on the machine."""
 
 from __future__ import annotations
 

@@ -23,9 +23,9 @@ def host(fleet):
 
 
 def enter_network_of_hosts(item):
-    """For pytest_runtest_setup: this test, its fixtures and what it starts live in the network of the hosts.
+    """Enter the network of the hosts, for this test, its fixtures and what it starts (from pytest_runtest_setup).
 
-    Other tests of this process keep the machine's own network; pytest_runtest_teardown goes back to it.
+    Other tests of this process keep the machine's own network: pytest_runtest_teardown goes back to it.
     """
     if namespaces_work():
         private_network()

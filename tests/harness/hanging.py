@@ -1,4 +1,4 @@
-"""A file system that hangs: mounted, and nobody answers for it any more, as an NFS server that is gone."""
+"""A file system that hangs: mounted, but not served any more, as of an NFS server that is gone. For unit tests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class HangingDisk:
         _libc.umount2(os.fsencode(self.path), MNT_DETACH)
         self.over.set()
         self.thread.join(10)
-        os.close(self.fd)  # the last descriptor: whoever still waits gets an error
+        os.close(self.fd)  # the last descriptor: processes that still wait get an error
 
     def hang(self):
         self.hangs.set()

@@ -1,8 +1,8 @@
-"""The invariants of Trainyard, checked from evidence. Each checker gives the violations it saw, in words.
+"""The invariants of Trainyard, checked from evidence. Each checker yields its violations as text.
 
 I1 a run is started at most once          I2 a GPU has one user at a time      I3 one terminal state, legal edges only
-I4 nothing of a terminal job lives        I5 every byte printed is stored      I6 what was accepted exists and moves on
-I8 when all is quiet, nothing is held     I9 what a run held is accounted once, from its claim to its release
+I4 nothing of a terminal job lives        I5 every byte printed is stored      I6 an accepted job exists and ends
+I8 when all is over, nothing is held      I9 what a run held is accounted once, from its claim to its release
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 
 from jobs.rules.lifecycle.states import TERMINAL, JobState, legal
-from tests.harness.ledger import lives
+from tests.harness.evidence import lives
 
-SILENT = ("unreachable", "auth_failed", "blocked")
-STATUSES = ("new", "checking", "up", "unusable", *SILENT)
-# Lines of a host's book: a job ended beside its silence; a person gave it up.
-JOB_ENDED, GIVEN_UP = "job_ended", "declared_gone"
-BOOKED = (*STATUSES, JOB_ENDED, GIVEN_UP)
+UNREACHABLE = ("unreachable", "auth_failed", "blocked")
+STATUSES = ("new", "checking", "up", "unusable", *UNREACHABLE)
+# Lines of a host's history: a job ended while the host was unreachable; a person declared the host gone.
+JOB_ENDED, DECLARED_GONE = "job_ended", "declared_gone"
+HISTORY_KINDS = (*STATUSES, JOB_ENDED, DECLARED_GONE)
 
 
 def started_once(evidence):
@@ -33,7 +33,7 @@ def started_once(evidence):
 
 
 def gpus_not_shared(evidence):
-    """I2. A life lasts from its start to its last beat; the clock is the host's monotonic one, within one boot."""
+    """I2. A process lives from its start to its last beat, by the host's monotonic clock, within one boot."""
     users = {}
     for (host, boot_id, _, _), lines in lives(evidence.ledger).items():
         for gpu in lines[0]["gpus"]:
@@ -69,35 +69,35 @@ def one_terminal_state(evidence):
                 yield f"I3: job {job['id']} went from {source} to {target}, which is not legal"
 
 
-def untrue(evidence, run, job):
-    """What is wrong with the product's word that this run's host was silent when its job ended; None if it is true.
+def why_untrue(evidence, run, job):
+    """Return why the claim that this run's host was unreachable at the end of its job is false; None if it is true.
 
-    A host's book is written in the order in which things became true, whatever the clocks of those who wrote it.
+    A host's history has the order in which things became true, whatever the clocks of the processes that wrote it.
     """
-    book = [row for row in evidence.books if row["host"] == run["host"]]
+    history = [row for row in evidence.host_histories if row["host"] == run["host"]]
     said = [
         place
-        for place, row in enumerate(book)
+        for place, row in enumerate(history)
         if row["kind"] == JOB_ENDED and job and row["at"] == job["ended_at"]
     ]
     if not said:
-        return f"the book of {run['host']} has no end of a job then"
-    before = [row for row in book[: said[0]] if row["kind"] in STATUSES]
-    if not before or before[-1]["kind"] not in SILENT:
+        return f"the history of {run['host']} has no end of a job at that time"
+    before = [row for row in history[: said[0]] if row["kind"] in STATUSES]
+    if not before or before[-1]["kind"] not in UNREACHABLE:
         return f"{run['host']} was {before[-1]['kind'] if before else 'new'}"
     if before[-1]["at"] != run["silent_since"]:
-        return f"{run['host']} was silent since another moment ({before[-1]['at']})"
+        return f"{run['host']} was unreachable since another time ({before[-1]['at']})"
     return None
 
 
-def given_up(evidence, run):
-    """A person said that its host is gone, and then."""
-    said = {"host": run["host"], "kind": GIVEN_UP, "at": run["declared_lost_at"]}
-    return any(said.items() <= row.items() for row in evidence.books)
+def declared_gone(evidence, run):
+    """Whether a person declared the run's host gone at the time that the run says."""
+    said = {"host": run["host"], "kind": DECLARED_GONE, "at": run["declared_lost_at"]}
+    return any(said.items() <= row.items() for row in evidence.host_histories)
 
 
 def nothing_lives_after_the_end(evidence):
-    """I4. What a job was said to end beside, on a host that did not answer, may close later; the word is verified."""
+    """I4. A run on a host that was unreachable at the end of its job may close later; that claim is verified."""
     terminal = {str(state) for state in TERMINAL}
     over = {job["id"]: job for job in evidence.jobs if job["state"] in terminal}
     dead_runs = {run["id"]: over[run["job_id"]] for run in evidence.runs if run["job_id"] in over}
@@ -106,15 +106,15 @@ def nothing_lives_after_the_end(evidence):
             if run in dead_runs:
                 yield f"I4: job {dead_runs[run]['id']} is over, but {host} has pid {pid} of {run}: {command}"
     left = {run["id"] for run in evidence.runs if run["silent_since"] is not None}
-    excused = left | {run["id"] for run in evidence.runs if given_up(evidence, run)}
+    excused = left | {run["id"] for run in evidence.runs if declared_gone(evidence, run)}
     for run in evidence.runs:
         job = dead_runs.get(run["id"])
         if run["id"] in left:
-            wrong = untrue(evidence, run, job)
+            wrong = why_untrue(evidence, run, job)
             if wrong:
-                yield f"I4: {run['id']} is said to be left on a host silent since {run['silent_since']}: {wrong}"
+                yield f"I4: {run['id']} is said to be left on a host unreachable since {run['silent_since']}: {wrong}"
         elif job and (run["released_at"] is None or run["released_at"] > job["ended_at"]):
-            yield f"I4: {run['id']} was not proved over when job {job['id']} ended, and nobody said so"
+            yield f"I4: {run['id']} was not proved over when job {job['id']} ended, and its history does not say so"
     for line in evidence.ledger:
         job = dead_runs.get(line["run"])
         if job and line["run"] not in excused and line["wall"] > job["ended_at"]:
@@ -123,7 +123,7 @@ def nothing_lives_after_the_end(evidence):
 
 
 def every_byte_is_stored(evidence):
-    """I5. The replica's own digest of what it printed, against what is stored; gaps must cover what is missing."""
+    """I5. Compares the replica's own digest of its output with what is stored; gaps must cover missing bytes."""
     last = {}
     for line in evidence.ledger:
         if line["event"] != "child" and line["out"] >= last.get(line["run"], line)["out"]:
@@ -134,7 +134,7 @@ def every_byte_is_stored(evidence):
         stored = evidence.logs.get(run_id)
         missing = sum(gap["end"] - gap["start"] for gap in evidence.gaps if gap["run_id"] == run_id)
         if stored is None and not line["out"] and not missing:
-            continue  # it was stopped before it printed anything, and an empty log is no log
+            continue  # it was stopped before it printed anything: there is no log
         if stored is None:
             yield f"I5: {run_id} printed {line['out']} bytes, and there is no log of it"
         elif len(stored) + missing < line["out"]:
@@ -150,7 +150,7 @@ def every_byte_is_stored(evidence):
 
 
 def what_was_accepted_exists(evidence):
-    """I6, after everything is quiet: every job is over."""
+    """I6, when all is over: every accepted job exists, and every job is over."""
     terminal = {str(state) for state in TERMINAL}
     for job_id in evidence.accepted:
         if evidence.job(job_id) is None:
@@ -161,10 +161,10 @@ def what_was_accepted_exists(evidence):
 
 
 def nothing_is_held(evidence):
-    """I8, after everything is quiet."""
+    """I8, when all is over."""
     for run in evidence.runs:
         if run["released_at"] is None:
-            yield f"I8: {run['id']} ({run['phase']}) still holds its place and port on {run['host']}"
+            yield f"I8: {run['id']} ({run['phase']}) still holds its claims on {run['host']}"
     for claim in evidence.gpu_claims:
         if claim["released_at"] is None:
             yield f"I8: {claim['run_id']} still holds {claim['gpu']}"
@@ -190,7 +190,7 @@ def use_is_accounted(evidence):
         held = (run["created_at"], run["released_at"])
         expected = [] if held[1] is None else [held]
         if rows.get(run["id"], []) != expected:
-            yield f"I9: {run['id']} held its place {held}, and {rows.get(run['id'])} is accounted"
+            yield f"I9: {run['id']} held its claims {held}, and {rows.get(run['id'])} is accounted"
 
 
 ALWAYS = (started_once, gpus_not_shared, one_terminal_state, nothing_lives_after_the_end)

@@ -1,4 +1,4 @@
-"""All that a harness starts carries its owner's identity, so that a later run can clear what a killed one left."""
+"""Clear what killed test runs left: all that a harness starts carries the identity of its owner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PREFIX = "trainyard-harness-"
 
 
 def start_ticks(pid):
-    """When a process started, in clock ticks: with the pid it names the process for good."""
+    """Return when a process started, in clock ticks: together with the PID that identifies it for good."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[19]
@@ -29,24 +29,24 @@ def identity():
 
 
 def owned_environment(extra=None):
-    """The environment for a process that belongs to this harness."""
+    """Return the environment for a process that belongs to this harness."""
     return {**os.environ, **(extra or {}), OWNER: identity()}
 
 
 def scratch(name):
-    """A directory of ours that others (postgres, sshd) may pass through, cleared by the next run if we cannot."""
+    """Make a directory that other users (postgres, sshd) may traverse; the next run clears it if this one cannot."""
     path = pathlib.Path(tempfile.mkdtemp(prefix=f"{PREFIX}{identity()}-{name}-", dir=scratch_root()))
     path.chmod(0o755)
     return path
 
 
 def scratch_root():
-    """Short on purpose: Unix socket paths end at 107 bytes."""
+    """Return a short path on purpose: Unix socket paths have at most 107 bytes."""
     return tempfile.gettempdir()
 
 
 def clear():
-    """Kill the processes and delete the directories of harnesses that are no more."""
+    """Kill the processes and delete the directories of harnesses that have ended."""
     for pid in pids():
         owner = owner_of(environment_of(pid))
         if owner and not is_alive(owner):

@@ -28,7 +28,7 @@ class Daemon:
     """One server process that can be killed, stopped and started again on the same data."""
 
     name = "daemon"
-    account = ()  # setpriv's words for another user; in the same call, for a change of user unsets PDEATHSIG
+    account = ()  # setpriv's options for another user; in the same call, because a change of user unsets PDEATHSIG
 
     def __init__(self):
         self.dir = leftovers.scratch(self.name)
@@ -66,7 +66,7 @@ class Daemon:
         self.process.send_signal(number)
 
     def kill(self):
-        """SIGKILL, as when the machine's memory ran out."""
+        """Send SIGKILL, as the kernel does when memory runs out."""
         if self.process and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -139,7 +139,7 @@ class Postgres(Daemon):
         return succeeds(str(self.programs / "pg_isready"), "-q", "-h", str(self.dir), "-U", "postgres")
 
     def kill(self):
-        """SIGKILL for the whole server: its children notice by themselves, but later than a restart can bear."""
+        """Send SIGKILL to the whole server: its children would notice by themselves, but too late for a restart."""
         if self.process and self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
@@ -153,7 +153,7 @@ class Postgres(Daemon):
         return f"postgresql://postgres@{quote(str(self.dir), safe='')}/{name}"
 
     def sql(self, statement, database="postgres"):
-        """Run one statement and return its rows as lists of text."""
+        """Run one statement and return its rows as lists of strings."""
         options = [
             "-X",
             "-q",
@@ -173,7 +173,7 @@ class Postgres(Daemon):
 
 
 def redis_program(name):
-    """The machine's own, else the one that the Python wheel brought into this environment."""
+    """Return the path of the machine's program, else of the one in the Python wheel."""
     beside = pathlib.Path(sys.prefix, "bin", name)
     found = shutil.which(name) or (str(beside) if beside.exists() else None)
     if found is None:
@@ -182,7 +182,7 @@ def redis_program(name):
 
 
 def postgres_programs():
-    """The directory of initdb, postgres and psql: the newest that is installed."""
+    """Return the directory of initdb, postgres and psql: the newest that is installed."""
     on_path = shutil.which("initdb")
     installed = [path.parent for path in pathlib.Path("/usr/lib/postgresql").glob("*/bin/initdb")]
     if on_path:

@@ -1,4 +1,4 @@
-"""Run small commands and wait for conditions: the two things every part of the harness does."""
+"""Run small commands, wait for conditions, and read /proc."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import subprocess
 import time
 
-# For what hangs, not to measure: a machine that is busy with other things may be many times slower than a quiet one.
+# A limit for what hangs, not a measurement: a busy machine may be many times slower than an idle one.
 PATIENCE_S = 120.0
 MAX_PAUSE_S = 0.2
 
@@ -22,7 +22,7 @@ def run(*command, stdin=None, check=True, timeout=PATIENCE_S):
 
 
 def succeeds(*command):
-    """Whether this machine can do that: used to probe for features."""
+    """Whether the command exits with 0: used to probe the machine for features."""
     try:
         return run(*command, check=False).returncode == 0
     except OSError:
@@ -32,7 +32,7 @@ def succeeds(*command):
 def wait_for(condition, what, timeout=PATIENCE_S, every=0.03, dump=None):
     """Poll until condition() is true and return its value; the failure names what was waited for.
 
-    What takes long is looked at less often: looking costs the product's own processor time.
+    Polls less and less often, because polling takes processor time from the product.
     """
     deadline, pause = time.monotonic() + timeout, every
     while True:
@@ -56,7 +56,7 @@ def process_alive(pid):
 
 
 def environment_of(pid, proc="/proc"):
-    """The environment a process was started with, as bytes; empty when it is gone or not ours to see."""
+    """Return the environment that a process was started with, as bytes; empty if it is gone or may not be read."""
     try:
         with open(f"{proc}/{pid}/environ", "rb") as environ:
             return environ.read()
@@ -65,7 +65,7 @@ def environment_of(pid, proc="/proc"):
 
 
 def command_of(pid, proc="/proc"):
-    """A process's argv, joined by spaces."""
+    """Return a process's argv, joined by spaces."""
     try:
         with open(f"{proc}/{pid}/cmdline", "rb") as cmdline:
             return cmdline.read().replace(b"\0", b" ").decode(errors="replace").strip()

@@ -1,4 +1,4 @@
-"""What a harness starts ends with it, however it ends, and the next one clears what is left on the disk."""
+"""Processes of a harness end with it, however it ends, and the next harness clears its directories."""
 
 from __future__ import annotations
 

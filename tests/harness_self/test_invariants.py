@@ -1,4 +1,4 @@
-"""Each invariant is seen to catch a violation that was planted for it, and to be content without."""
+"""Each invariant catches a violation that is planted for it, and accepts good evidence."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import hashlib
 
 import pytest
 
+from tests.harness.evidence import Evidence
 from tests.harness.invariants import WHEN_QUIET, check, violations
-from tests.harness.ledger import Evidence
 from tests.harness.product.logs import StoredLogs
 
 OUTPUT = b"line 0\nline 1\n"
@@ -29,7 +29,7 @@ def line(event, run, mono, pid, out=0, **changes):
 
 
 def good():
-    """Two jobs, one after the other on the same GPU, both done."""
+    """Evidence of two jobs, one after the other on the same GPU, both done."""
     evidence = Evidence()
     for job, run, begin, pid in ((77, EARLY, 0, 10), (78, LATE, 20, 11)):
         evidence.ledger += [
@@ -198,90 +198,90 @@ def test_a_planted_violation_is_caught(name, plant):
 
 
 def left_beside(evidence):
-    """The first job ended while the host of its run did not answer: there it went on for a while, and was stopped."""
+    """Let the first job end while the host of its run is unreachable; the run goes on for a while and is stopped."""
     late_beat(evidence)
     evidence.runs[0].update(silent_since=1004, released_at=1012)
     evidence.usage[0]["ended_at"] = 1012
     told = ((0, "up"), (1001, "unreachable"), (1004, "auth_failed"), (1010, "job_ended"), (1007, "up"))
-    evidence.books = [{"host": "gpu00", "at": at, "kind": kind} for at, kind in told]
-    evidence.books.insert(3, {"host": "gpu01", "at": 1005, "kind": "up"})
+    evidence.host_histories = [{"host": "gpu00", "at": at, "kind": kind} for at, kind in told]
+    evidence.host_histories.insert(3, {"host": "gpu01", "at": 1005, "kind": "up"})
     return evidence
 
 
-def test_what_a_job_was_truly_said_to_end_beside_may_close_later():
-    """The order of the book counts, not its dates: whoever wrote "up" may have looked at the clock long before."""
+def test_a_run_on_a_host_that_was_unreachable_at_the_end_may_close_later():
+    """The order of the history counts, not its times: the writer of "up" may have read the clock long before."""
     assert violations(left_beside(good())) == []
 
 
-def nobody_said_it(evidence):
+def unclaimed(evidence):
     evidence.runs[0]["silent_since"] = None
 
 
-def nobody_said_it_and_nothing_was_printed(evidence):
-    nobody_said_it(evidence)
+def unclaimed_without_output(evidence):
+    unclaimed(evidence)
     evidence.ledger.pop()
 
 
-def said_of_another_moment(evidence):
+def claimed_of_another_time(evidence):
     evidence.runs[0]["silent_since"] = 1001
 
 
-def not_in_the_book(evidence):
-    del evidence.books[4]
+def not_in_the_history(evidence):
+    del evidence.host_histories[4]
 
 
-def in_the_book_of_another_moment(evidence):
-    evidence.books[4]["at"] = 1009
+def in_the_history_at_another_time(evidence):
+    evidence.host_histories[4]["at"] = 1009
 
 
-def in_the_book_of_another_host(evidence):
-    evidence.books[4]["host"] = "gpu01"
+def in_the_history_of_another_host(evidence):
+    evidence.host_histories[4]["host"] = "gpu01"
 
 
 def answered_before(evidence):
-    evidence.books.insert(4, evidence.books.pop())
+    evidence.host_histories.insert(4, evidence.host_histories.pop())
 
 
-def never_silent(evidence):
-    del evidence.books[1:3]
+def never_unreachable(evidence):
+    del evidence.host_histories[1:3]
 
 
 def job_goes_on(evidence):
     evidence.jobs[0]["state"] = "RUNNING"
 
 
-FALSE_WORDS = {
-    nobody_said_it: "after job 77 was over",
-    nobody_said_it_and_nothing_was_printed: "nobody said so",
-    said_of_another_moment: "silent since another moment (1004)",
-    not_in_the_book: "no end of a job then",
-    in_the_book_of_another_moment: "no end of a job then",
-    in_the_book_of_another_host: "the book of gpu00 has no end",
+FALSE_CLAIMS = {
+    unclaimed: "after job 77 was over",
+    unclaimed_without_output: "its history does not say so",
+    claimed_of_another_time: "unreachable since another time (1004)",
+    not_in_the_history: "no end of a job at that time",
+    in_the_history_at_another_time: "no end of a job at that time",
+    in_the_history_of_another_host: "the history of gpu00 has no end",
     answered_before: "gpu00 was up",
-    never_silent: "gpu00 was up",
-    job_goes_on: "no end of a job then",
+    never_unreachable: "gpu00 was up",
+    job_goes_on: "no end of a job at that time",
 }
 
 
 @pytest.mark.parametrize(
-    ("plant", "words"), FALSE_WORDS.items(), ids=lambda each: getattr(each, "__name__", "")
+    ("plant", "text"), FALSE_CLAIMS.items(), ids=lambda each: getattr(each, "__name__", "")
 )
-def test_a_false_word_about_silence_is_caught(plant, words):
+def test_a_false_claim_about_an_unreachable_host_is_caught(plant, text):
     evidence = left_beside(good())
     plant(evidence)
-    assert [text for text in violations(evidence) if text.startswith("I4") and words in text]
+    assert [found for found in violations(evidence) if found.startswith("I4") and text in found]
 
 
 @pytest.mark.parametrize(("gone_at", "caught"), [(1009, False), (1008, True), (None, True)])
-def test_what_a_person_gave_up_may_live_on(gone_at, caught):
+def test_a_run_on_a_host_that_was_declared_gone_may_live_on(gone_at, caught):
     evidence = good()
     late_beat(evidence)
     evidence.runs[0]["declared_lost_at"] = gone_at
-    evidence.books = [{"host": "gpu00", "at": 1009, "kind": "declared_gone"}]
+    evidence.host_histories = [{"host": "gpu00", "at": 1009, "kind": "declared_gone"}]
     assert [text[:2] for text in violations(evidence)] == (["I4"] if caught else [])
 
 
-def test_who_printed_nothing_has_no_log():
+def test_a_replica_that_printed_nothing_has_no_log():
     evidence = good()
     evidence.ledger = [row | {"out": 0} for row in evidence.ledger if row["event"] != "end"]
     evidence.logs.clear()
@@ -298,7 +298,7 @@ def test_a_gap_explains_missing_bytes_and_no_more():
 
 
 class FakeProduct:
-    """One log of one run, which is asked for by its reader."""
+    """A product with one log of one run, which counts how often the log is read."""
 
     def __init__(self):
         self.row = {"id": EARLY, "job_id": 77, "replica": "workerpool0-0", "pieces": 2, "segments": 0}
@@ -318,7 +318,7 @@ def test_a_log_is_compared_once_and_again_when_it_was_stored_otherwise():
     logs = StoredLogs(product)
     assert logs.read() == ({EARLY: OUTPUT}, set())
     assert logs.read() == ({EARLY: OUTPUT}, set()), "nobody said that it was right"
-    logs.were_right()
+    logs.mark_compared()
     assert logs.read() == ({}, {EARLY}) and product.asked == 2
     product.row.update(pieces=0, segments=1)
     assert logs.read() == ({EARLY: OUTPUT}, set())

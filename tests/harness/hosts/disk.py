@@ -1,4 +1,4 @@
-"""The root disk of a host in namespaces: a tmpfs of a set size, so that it can be full, and survives reboots."""
+"""The root disk of a host in namespaces: a tmpfs of a fixed size, which can be full and survives reboots."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ FROM_ETC = [
 MERGED = ("bin", "sbin", "lib", "lib64", "lib32", "libx32")
 
 
-# Only what is called `python3` sees the skewed clock: the runner, not the replicas, whose ledger has to be true.
+# Only the runner (started as `python3`) sees the skewed clock, not the replicas, whose ledgers have to be true.
 PYTHON = """\
 #!/bin/sh
 [ -e /var/skew/seconds ] && export PYTHONPATH=/var/skew
@@ -78,7 +78,7 @@ with open("/proc/self/cmdline") as own:
 
 
 def lay_out(disk, name, size_mb, user, hosts_file, programs):
-    """Mount the tmpfs at `disk` and put a small system on it; /usr itself is bound in at boot."""
+    """Mount the tmpfs at `disk` and put a small system on it; /usr is bind-mounted at boot."""
     run("mount", "-t", "tmpfs", "-o", f"size={size_mb}m,mode=755", name, disk)
     for directory in DIRECTORIES:
         (disk / directory).mkdir(parents=True)
@@ -104,7 +104,7 @@ def lay_out(disk, name, size_mb, user, hosts_file, programs):
 
 
 def fill(directory, leave_kb):
-    """Take all free space but leave_kb. Whoever writes meanwhile makes it less than it was a moment ago."""
+    """Take all free space but leave_kb. Tries again when another process writes meanwhile."""
     for tries_left in reversed(range(100)):
         space = os.statvfs(directory)
         size = space.f_bavail * space.f_bsize - leave_kb * 1024
@@ -119,7 +119,7 @@ def fill(directory, leave_kb):
 
 
 def accounts(disk, user):
-    """The login user and root, both by key only. sshd takes a user without a shadow entry for locked."""
+    """Make the login user and root, both by key only. For sshd a user without a shadow entry is locked."""
     passwd = pathlib.Path("/etc/passwd").read_text()
     (disk / "etc/passwd").write_text(f"{passwd}{user}:*:{UID}:{UID}::/home/{user}:/bin/bash\n")
     (disk / "etc/group").write_text(pathlib.Path("/etc/group").read_text() + f"{user}:x:{UID}:\n")

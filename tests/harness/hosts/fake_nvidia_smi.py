@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A stand-in for nvidia-smi, as far as Trainyard asks it. State: $FAKE_GPUS or /etc/fake-gpus.json.
+"""A fake nvidia-smi, with the queries that Trainyard uses. Its state: $FAKE_GPUS or /etc/fake-gpus.json.
 
 {"count": 8, "host": "gpu00", "name": "...", "memory_mb": 81559, "util": 0, "apps": [{"gpu", "pid", "memory_mb"}],
  "fail": null | "driver" | "hang" | "lost"}

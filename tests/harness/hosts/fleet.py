@@ -12,7 +12,8 @@ from tests.harness.hosts.namespaced import NamespacedHost
 from tests.harness.hosts.network import namespaces_work, private_network, time_namespaces_work
 from tests.harness.shell import run, succeeds
 
-NUMBERS = itertools.count()  # so that several fleets of one process never share a name or an address
+# Several fleets of one process never share a name or an address.
+NUMBERS = itertools.count()
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAMS = HERE.parents[1] / "programs"
 TOOLS = {
@@ -26,7 +27,7 @@ TOOLS = {
 class Fleet:
     """`with Fleet(3) as fleet: fleet[0].ssh("nvidia-smi -L")`.
 
-    tier "namespaces" (root) gives each host its own IP, processes, boots and disk; "ports" is what remains elsewhere.
+    The tier "namespaces" (root) gives each host its own IP, processes, boots and disk; "ports" is for everywhere else.
     """
 
     def __init__(self, size, gpus=8, disk_mb=256, tier=None, own_boot_id=True, binds=None):
@@ -36,15 +37,14 @@ class Fleet:
         self.numbers = [next(NUMBERS) for _ in range(size)]
         self.gpus = gpus
         self.disk_mb = disk_mb
-        # Without `own_boot_id`, nothing is mounted over a host's /proc: there a login may mount one of its own.
+        # Without `own_boot_id`, nothing is mounted over a host's /proc, so that a login may mount a /proc of its own.
         self.binds = binds or {}  # directory on each host -> directory of this machine, read-only
         self.tier = tier or ("namespaces" if namespaces_work() else "ports")
         self.dir = leftovers.scratch("fleet")
         self.key = self.dir / "key"
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "tests", "-f", self.key)
-        self.shared_dir = (
-            self.dir / "shared"
-        )  # each host has it at `host.shared`, as all have a file server's disk
+        # Each host has it at `host.shared`, as the disk of a file server.
+        self.shared_dir = self.dir / "shared"
         self.shared_dir.mkdir()
         self.shared_dir.chmod(0o1777)
         self.programs = {"nvidia-smi": HERE / "fake_nvidia_smi.py"}

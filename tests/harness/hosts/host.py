@@ -1,4 +1,4 @@
-"""A host as tests see it, whichever way it is made."""
+"""The interface of test hosts, whichever way they are made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ USER = "gpu"
 
 
 class NeedsNamespaces(AssertionError):
-    """A fault that only hosts in namespaces can have was asked of one that is not."""
+    """A test needs a fault that only hosts in namespaces can have."""
 
     def __init__(self, fault):
         super().__init__(
@@ -26,9 +26,9 @@ class NeedsNamespaces(AssertionError):
 
 
 class Host:
-    """What both kinds of host have: keys, ssh, GPUs, files, processes.
+    """What both kinds of hosts have: keys, ssh, GPUs, files, processes.
 
-    Subclasses give: address, port, user, home, path(), start(), finish(), power_off(), cut(), restore(), ...
+    Subclasses provide: address, port, user, home, path(), start(), finish(), power_off(), cut(), restore(), ...
     """
 
     def __init__(self, fleet, number):
@@ -59,7 +59,7 @@ class Host:
         return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
 
     def ssh_command(self, *command, user=None, options=()):
-        """The argv of an OpenSSH client for this host, with the fleet's own key."""
+        """Return the argv of an OpenSSH client for this host, with the fleet's own key."""
         fixed = {
             "IdentitiesOnly": "yes",
             "UserKnownHostsFile": self.fleet.write_known_hosts(),
@@ -107,7 +107,7 @@ class Host:
     # GPUs
 
     def gpus(self, count=None, **changes):
-        """Set what nvidia-smi says: name, memory_mb, util, apps=[{gpu, pid, ...}], fail='driver'|'hang'|'lost'."""
+        """Set the answers of nvidia-smi: name, memory_mb, util, apps=[{gpu, pid, ...}], fail='driver'|'hang'|'lost'."""
         state = {"count": 8, "host": self.name, **self.gpu_state, **changes}
         if count is not None:
             state["count"] = count
@@ -121,7 +121,7 @@ class Host:
     # processes
 
     def processes(self, mark):
-        """(pid, command line) of each live process whose environment or command line holds the mark."""
+        """Return (pid, command line) of each live process whose environment or command line has the mark."""
         found = []
         for pid in self.pids():
             command = command_of(pid, self.proc)
@@ -137,12 +137,12 @@ class Host:
         return run(*self.inside(*command), **options)
 
     def arm(self, point, how=""):
-        """The runner's next process that comes to the point kills itself there; how="stop": it stops."""
+        """Arm a failpoint: the next process of the runner there kills itself; how="stop": suspends itself."""
         self.write(f"{self.failpoints}/{point}", how)
         self.path(f"{self.failpoints}/{point}").chmod(0o666)
 
     def armed(self):
-        """The points that nobody came to yet."""
+        """Return the failpoints that no process has reached yet."""
         return sorted(path.name for path in self.path(self.failpoints).iterdir())
 
     def disarm(self):
@@ -150,7 +150,7 @@ class Host:
             path.unlink(missing_ok=True)
 
     def ledger_lines(self):
-        """What replicas wrote about themselves on this host; a torn last line is left out."""
+        """Return the lines of the replicas' ledgers on this host; an incomplete last line is left out."""
         lines = []
         for path in sorted(self.ledger_dir.glob("*.jsonl")):
             for line in path.read_text(errors="replace").split("\n")[:-1]:
@@ -168,7 +168,7 @@ class Host:
         self.restart_sshd()
 
     def sshd_config(self, extra):
-        """Put lines above the usual ones (sshd takes the first of each) and start sshd anew."""
+        """Put lines above the usual ones (sshd takes the first of each) and restart sshd."""
         self.extra_sshd_config = extra.rstrip("\n") + "\n" if extra else ""
         self.write_sshd_config()
         self.restart_sshd()

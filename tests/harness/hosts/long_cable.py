@@ -1,7 +1,7 @@
-"""A long cable: carries every frame between two interfaces of this network, each way so many milliseconds later.
+"""A cable with latency: carries every frame between two interfaces of this network, with a delay each way.
 
-Usage: long_cable.py INTERFACE INTERFACE DELAY_MS. Says "ready"; ends when its stdin does. What a kernel calls netem,
-for kernels that have none.
+Usage: long_cable.py INTERFACE INTERFACE DELAY_MS. Prints "ready"; ends when its stdin does. It does what netem does,
+for kernels without it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ import sys
 import time
 
 ALL_PROTOCOLS = 0x0003
-SOL_PACKET, WITH_OFFLOADS, NOT_OUR_OWN = (
-    263,
-    15,
-    23,
-)  # linux/if_packet.h: PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING
-LARGEST = 1 << 17  # the kernel hands over what it would only cut into packets at a real card
+# linux/if_packet.h: PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING
+SOL_PACKET, WITH_OFFLOADS, NOT_OUR_OWN = 263, 15, 23
+# The kernel hands over large frames, which only a real card would cut into packets.
+LARGEST = 1 << 17
 WAITING = 8 << 20
 
 
 def plug(interface):
-    """Both ends of a veth leave checksums and cutting to the other side, so frames go on with what is left to do."""
+    """Open an interface. A veth leaves checksums and segmentation to the other side; frames keep these notes."""
     end = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     for option in (WITH_OFFLOADS, NOT_OUR_OWN):
         end.setsockopt(SOL_PACKET, option, 1)
@@ -47,7 +45,7 @@ def take_in(source, target, queue, delay):
 def send_on(queue):
     while queue and queue[0][0] <= time.monotonic():
         _, target, frame = queue.popleft()
-        with contextlib.suppress(OSError):  # full, or nobody is there: lost, as on any cable
+        with contextlib.suppress(OSError):  # full, or no receiver: lost, as on any cable
             target.send(frame)
 
 

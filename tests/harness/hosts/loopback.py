@@ -1,4 +1,4 @@
-"""A host on a loopback port, for those who may not make namespaces: real sshd, the machine's user and processes."""
+"""A host on a loopback port, where namespaces are not allowed: a real sshd, the machine's user and processes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class LoopbackHost(Host):
         }
 
     def path(self, path):
-        """Paths below the home are taken as they are; anything else lies in the host's own directory."""
+        """Return a path below the host's directory as it is; place any other in that directory."""
         return pathlib.Path(path) if path.startswith(str(self.dir)) else self.dir / path.lstrip("/")
 
     def pids(self):
@@ -97,10 +97,10 @@ class LoopbackHost(Host):
         (self.dir / "sshd_config").write_text(self.extra_sshd_config + usual)
 
     def install_host_key(self):
-        """sshd reads it for each connection: nothing to do."""
+        """Do nothing: sshd reads the key for each connection."""
 
     def restart_sshd(self):
-        """Each connection has an sshd of its own: nothing to do."""
+        """Do nothing: each connection has an sshd of its own."""
 
     def sshd_log(self):
         return (self.dir / "sshd_config.log").read_text()
@@ -110,7 +110,7 @@ class LoopbackHost(Host):
         return ["env", *settings, *[str(word) for word in command]]
 
     def as_user(self, *command):
-        """argv that runs a command as the login user, in the home directory, without SSH."""
+        """Return an argv that runs a command as the login user, in the home directory, without SSH."""
         return self.inside("sh", "-c", 'cd && exec "$@"', "sh", *command)
 
     def start(self):
@@ -160,7 +160,7 @@ class LoopbackHost(Host):
         raise NeedsNamespaces("a full disk")
 
     def free_disk(self):
-        """Nothing was filled."""
+        """Do nothing: such a host's disk cannot be filled."""
 
     def skew(self, seconds):
         raise NeedsNamespaces("a clock that is wrong")

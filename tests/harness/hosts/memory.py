@@ -1,6 +1,6 @@
-"""A memory cgroup of the login's own, as the administrator of a host may give one: limits are then enforced there.
+"""A memory cgroup for the login of a host, as its administrator may give one, so that limits are enforced.
 
-Of version 1, below the cgroup of the tests themselves, so that whatever bounds these bounds the hosts as well.
+It is of version 1, below the cgroup of the tests, so that a limit of the tests is a limit of the hosts as well.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ exit 1
 
 
 def own():
-    """Where in the hierarchy these tests are."""
+    """Return the cgroup of these tests."""
     for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(","):
@@ -43,7 +43,7 @@ def group(host):
 
 
 def give(host):
-    """From the next login on."""
+    """Give the host's login a memory cgroup, from the next login on."""
     host.run_inside("sh", "-c", GIVE, "sh", MOUNTED, group(host), host.user)
     end_logins(host)
 
@@ -54,7 +54,7 @@ def take_back(host):
 
 
 def end_logins(host):
-    """What was logged in before is where it was."""
+    """End all logins: they would stay in their old cgroup."""
     for pid, command in host.processes(f"sshd: {host.user}"):
         if command.startswith("sshd"):
             host.run_inside("kill", "-9", str(pid), check=False)

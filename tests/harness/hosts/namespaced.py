@@ -1,4 +1,4 @@
-"""A host with its own network, processes, boots, disk and users: as near to a machine as one kernel allows."""
+"""A host in namespaces, with its own network, processes, boots, disk and users: nearly a machine."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ class NamespacedHost(Host):
     # running things inside
 
     def inside(self, *command):
-        """argv that runs a command as the host's root, in all its namespaces."""
+        """Return an argv that runs a command as the host's root, in all its namespaces."""
         spaces = (
             ["-m", "-u", "-i", "-n", "-p", "-T"] if self.fleet.own_time else ["-m", "-u", "-i", "-n", "-p"]
         )
         return ["nsenter", "-t", str(self.pid), *spaces, "-r", "-w", "--", "env", PATH, *map(str, command)]
 
     def as_user(self, *command):
-        """argv that runs a command as the login user, in the home directory, without SSH."""
+        """Return an argv that runs a command as the login user, in the home directory, without SSH."""
         lines = f'cd && exec env HOME={self.home} USER={USER} "$@"'
         drop = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
         return self.inside(*drop, "env", f"HOME={self.home}", "sh", "-c", lines, "sh", *command)
@@ -124,7 +124,7 @@ class NamespacedHost(Host):
     # power
 
     def start(self):
-        """Begin a boot and return at once. From the main thread: the host dies with the thread that started it."""
+        """Begin a boot and return at once. In the main thread only: the host dies with the thread that started it."""
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("start hosts from the main thread: PR_SET_PDEATHSIG goes by thread")
         (self.dir / "pid").unlink(missing_ok=True)
@@ -156,14 +156,14 @@ class NamespacedHost(Host):
     def finish(self):
         """Plug in the network cable and wait until sshd answers."""
         self.pid = int(self.wait_in_boot(self.written_pid))
-        # a fixed MAC, else stale ARP hides the host for 30 s after a reboot
+        # a fixed MAC: a stale ARP entry would hide the host for 30 s after a reboot
         mac = f"02:77:00:00:{self.number // 256:02x}:{self.number % 256:02x}"
         plug = f"link add {self.cable} type veth peer name eth0 address {mac} netns {self.pid}\n"
         run("ip", "-batch", "-", stdin=f"{plug}link set {self.cable} master {BRIDGE} up\n")
         self.boot.stdin.write(b"go\n")
         self.boot.stdin.close()
         self.up = True
-        # not the port: a SYN that is lost while the interface comes up costs a second
+        # not by connecting: a SYN that is lost while the interface comes up costs a second
         self.wait_in_boot(self.path("/run/host/up").exists)
         self.wait_for_sshd()
 
@@ -183,35 +183,34 @@ class NamespacedHost(Host):
         return value
 
     def power_off(self, hard=True):
-        """hard: as when the plug is pulled, peers hear nothing. Else connections are closed as the processes end."""
+        """Power off. hard: peers get no packet any more. Else connections are closed as the processes end."""
         if hard:
             run("ip", "link", "del", self.cable)
         os.kill(self.pid, signal.SIGKILL)
         self.boot.wait()
         self.up = False
         if not hard:
-            run(
-                "ip", "link", "del", self.cable, check=False
-            )  # it may have gone with the host's network already
+            # It may be gone with the host's network.
+            run("ip", "link", "del", self.cable, check=False)
 
     # faults
 
     def cut(self):
-        """The cable is out: carrier gone."""
+        """Unplug the cable: the carrier is lost."""
         run("ip", "link", "set", self.cable, "down")
 
     def restore(self):
         run("ip", "link", "set", self.cable, "up")
 
     def blackhole(self):
-        """The switch forwards nothing, and nobody is told: carrier stays."""
+        """Let the switch drop all packets, without a sign: the carrier stays."""
         run("bridge", "link", "set", "dev", self.cable, "state", "0")
 
     def heal(self):
         run("bridge", "link", "set", "dev", self.cable, "state", "3")
 
     def shape(self, rate=None, loss_percent=0, delay_ms=0):
-        """Bandwidth both ways ('256kbit'), packets lost in and out, each way made longer. shape() undoes all."""
+        """Limit the bandwidth both ways ('256kbit'), lose packets in and out, delay each way. shape() undoes all."""
         enter = ["nsenter", "-t", str(self.pid), "-n", "--"]
         for prefix, device in (([], self.cable), (enter, "eth0")):
             run(*prefix, "tc", "qdisc", "del", "dev", device, "root", check=False)
@@ -226,7 +225,7 @@ class NamespacedHost(Host):
             self.plug_long_cable(delay_ms)
 
     def plug_long_cable(self, delay_ms):
-        """Between the host's cable and the switch, until it is unplugged; meanwhile nothing else befalls the cable."""
+        """Put a delay between the host's cable and the switch. No other fault may be made until it is unplugged."""
         near, far = f"n{self.name}", f"f{self.name}"
         pair = f"link add {near} type veth peer name {far}\nlink set {near} master {BRIDGE} up\nlink set {far} up\n"
         run("ip", "-batch", "-", stdin=f"{pair}link set {self.cable} nomaster\n")
@@ -249,7 +248,7 @@ class NamespacedHost(Host):
         (self.disk / "filler").unlink(missing_ok=True)
 
     def skew(self, seconds):
-        """Put the wall clock of runners that start from now on off by so much; further calls move it under them."""
+        """Skew the wall clock of runners that start from now on; further calls change the skew while they run."""
         self.write("/var/skew/seconds", str(seconds))
 
     def unskew(self):

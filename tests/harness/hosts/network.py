@@ -1,7 +1,7 @@
-"""A network and a mount table of our own, for the calling thread and everything that it starts.
+"""A private network and mount table, for the calling thread and everything that it starts.
 
-The mount table is entered once and kept: it is a private copy, so nobody notices. The network is entered around each
-test that needs hosts and left afterwards, so that other tests in the same process keep the machine's loopback.
+The mount table is entered once and kept: it is a private copy, so it affects no other process. The network is entered
+for each test that needs hosts and left afterwards, so that other tests in the same process keep the machine's loopback.
 Both end with the process; nothing has to be cleaned up.
 """
 
@@ -21,14 +21,14 @@ BRIDGE = "yard0"
 
 
 def call(name, *arguments):
-    """A libc call that raises instead of returning -1."""
+    """Call libc, and raise instead of returning -1."""
     if getattr(LIBC, name)(*arguments):
         code = ctypes.get_errno()
         raise OSError(code, f"{name}: {os.strerror(code)}")
 
 
 class PrivateNetwork:
-    """A fresh network namespace with a bridge, to which hosts are plugged."""
+    """A new network namespace with a bridge, to which hosts are connected."""
 
     def __init__(self):
         self.outside = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
@@ -50,7 +50,7 @@ _the_network = None
 
 
 def private_network():
-    """This process's private network; made at the first call, which enters it."""
+    """Enter this process's private network; the first call makes it."""
     global _the_network
     if _the_network is None:
         _the_network = PrivateNetwork()
@@ -65,7 +65,7 @@ def leave_private_network():
 
 
 def namespaces_work():
-    """Whether hosts with their own network, processes and boots can be made here; tools/with-hosts makes it so."""
+    """Whether hosts in namespaces can be made here; `tools/with-hosts` provides that."""
     if os.geteuid() != 0 or os.environ.get("TRAINYARD_TEST_HOSTS") == "ports":
         return False
     return succeeds(

@@ -1,4 +1,4 @@
-"""The cable of a host on a loopback port: starts an `sshd -i` for each connection, and has a network's faults.
+"""The network of a host on a loopback port: starts an `sshd -i` for each connection, and can be cut.
 
 Usage: relay.py ADDRESS PORT SSHD_CONFIG. Reads one word a line: up | cut | reset; answers each with "ok".
 cut holds all bytes and lets no new connection through; reset breaks every connection. Ends when its stdin does.

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""A file system that hangs: `stuck_disk.py DIRECTORY` mounts it there, and answers nothing that looks into it.
+"""A file system that hangs: `stuck_disk.py DIRECTORY` mounts it there and does not answer lookups. For test hosts.
 
-Who looks up a name in it sleeps uninterruptibly and cannot be killed, as on a dead NFS server, until this program ends:
-then the kernel fails what waits. Run as root.
+A process that looks up a name in it sleeps uninterruptibly and cannot be killed, as on a dead NFS server, until this
+program ends: then the kernel fails the waiting calls. Run as root.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def main():
                 reply(device, unique, version)
             elif what == GETATTR:
                 reply(device, unique, attributes())
-            elif what != LOOKUP:  # who asked that waits for ever
+            elif what != LOOKUP:  # a lookup waits for ever
                 reply(device, unique, b"", -ENOSYS)
     finally:
         libc.umount2(where.encode(), MNT_DETACH)
 
 
 def reply(device, unique, body, error=0):
-    with contextlib.suppress(OSError):  # nobody waits for it any more
+    with contextlib.suppress(OSError):  # the caller waits no more
         os.write(device, ANSWER.pack(ANSWER.size + len(body), error, unique) + body)
 
 

@@ -1,4 +1,4 @@
-"""The real product, started as a person starts it, with its processes within reach of signals; see product.py."""
+"""The real product, started as a person starts it, with access to its processes; see product.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a script sees of the product: REST with a bearer token, and WebSockets."""
+"""A client of the product as a script is one: REST with a bearer token, and WebSockets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 
 
 class Refused(Exception):
-    """The product answered with an error; it does not count as a failure of the test by itself."""
+    """The product answered with an error. That alone is no failure of the test."""
 
     def __init__(self, answer):
         super().__init__(f"{answer.status_code}: {answer.text[:500]}")
@@ -24,7 +24,7 @@ class Refused(Exception):
 
 
 def job_spec(*pools, name="test", web_access=False, timeout_s=None, **changes):
-    """A CustomJob document. A pool is a command (list), a dict of command, replicas, gpus, env, machine, or empty."""
+    """Return a CustomJob. A pool is a command (list), a dict of command, replicas, gpus, env, machine, or empty."""
     job = {"workerPoolSpecs": [pool_spec(pool) for pool in pools]}
     if web_access:
         job["enableWebAccess"] = True
@@ -55,7 +55,7 @@ class Client:
         self.session.headers["Authorization"] = f"Bearer {token}"
 
     def call(self, method, url, patience=0.0, **options):
-        """One request. With patience, it is repeated while the door is closed or says 503: as a real script does."""
+        """Send one request. With patience, repeat it while web is down or answers 503, as a real script does."""
         deadline = time.monotonic() + patience
         while True:
             try:
@@ -73,7 +73,7 @@ class Client:
     # jobs
 
     def submit(self, document, key=None, patience=0.0):
-        """The new job's id. With a key the request may be repeated without making a second job."""
+        """Submit a job and return its id. With a key the request may be repeated without making a second job."""
         headers = {"Idempotency-Key": key} if key else {}
         answer = self.call("POST", self.jobs_url, patience, json=document, headers=headers)
         return int(answer.json()["name"].rsplit("/", 1)[1])
@@ -88,7 +88,7 @@ class Client:
         self.call("POST", f"{self.jobs_url}/{job_id}:cancel", patience)
 
     def wait(self, job_id, *states, timeout=PATIENCE_S):
-        """Until the job is in one of the states; a job that ended otherwise fails at once, with its whole document."""
+        """Wait until the job is in one of the states. If it ends in another one, fail at once, with its document."""
         wanted = states or TERMINAL
 
         def arrived():
@@ -102,7 +102,7 @@ class Client:
     # logs
 
     def log(self, job_id, replica="workerpool0-0", run=None, patience=0.0, **headers):
-        """The raw bytes that are stored of a replica's log."""
+        """Return the stored bytes of a replica's log."""
         url = f"{self.url}/api/v1/jobs/{job_id}/replicas/{replica}/log"
         return self.call("GET", url, patience, params={"run": run} if run else {}, headers=headers).content
 
@@ -116,7 +116,7 @@ class Client:
     # sockets
 
     def socket(self, path, **options):
-        """A WebSocket to the product, `with client.socket("/ws/jobs/1") as socket: ...`."""
+        """Open a WebSocket to the product: `with client.socket("/ws/jobs/1") as socket: ...`."""
         address = self.url.replace("http", "ws", 1) + path
         headers = {"Authorization": f"Bearer {self.token}"}
         options = {
@@ -124,7 +124,7 @@ class Client:
             "close_timeout": 2,
             "max_size": 2**24,
             "proxy": None,
-            "legacy": True,  # readers keep their socket beyond any one block
+            "legacy": True,  # readers keep their socket beyond one block
             **options,
         }
         return connect(address, additional_headers=headers, **options)

@@ -1,4 +1,4 @@
-"""A look into the product's database from outside, without Django: for evidence."""
+"""Read the product's database from outside, without Django: for evidence."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from psycopg.rows import dict_row
 JSON_COLUMNS = ("flags", "spec", "order", "survivors", "gpu_uuids", "facts", "checklist")
 
 
-class Look:
-    """One connection for all looks: a new one costs PostgreSQL a process. SQLite's file may be replaced."""
+class DatabaseReader:
+    """One connection for all queries to PostgreSQL, where each costs a process. SQLite's file may be replaced."""
 
     def __init__(self, url):
         self.url = url
@@ -23,7 +23,7 @@ class Look:
         self.lock = threading.Lock()
 
     def query(self, statement):
-        """Rows as dicts, the same for both databases: datetimes as seconds, JSON decoded."""
+        """Return rows as dicts, the same for both databases: datetimes as seconds, JSON decoded."""
         rows = self.postgres(statement) if self.url.startswith("postgres") else self.sqlite(statement)
         return [{name: plain(name, value) for name, value in row.items()} for row in rows]
 

@@ -1,8 +1,8 @@
-"""What is stored of each run's log, for evidence: every log is compared once, and again when it lies otherwise."""
+"""The stored logs of all runs, for evidence. A log is compared once, and again when it is stored in another way."""
 
 from __future__ import annotations
 
-# A log that is rolled, joined or shortened changes one of these.
+# When a log is rolled, joined or shortened, one of these values changes.
 PLACES = """
 SELECT r.id, r.job_id, m.name AS replica, r.log_stored, r.log_rolled, r.log_digest_here,
   (SELECT count(*) FROM jobs_logpiece p WHERE p.run_id = r.id) AS pieces,
@@ -14,11 +14,11 @@ FROM jobs_run r JOIN jobs_replica m ON m.id = r.replica_id WHERE r.log_stored > 
 class StoredLogs:
     def __init__(self, product):
         self.product = product
-        self.compared = {}  # run -> how it lay when it was compared and found to be right
+        self.compared = {}  # run -> how it was stored when it was compared and right
         self.last_read = {}
 
     def read(self):
-        """(run -> its bytes, of those that are to be compared now; the others)"""
+        """Return the bytes of each run that is to be compared now, and the set of the others."""
         lies = {row["id"]: row for row in self.product.query(PLACES)}
         unchanged = {run for run, row in lies.items() if self.compared.get(run) == row}
         self.last_read = {run: row for run, row in lies.items() if run not in unchanged}
@@ -27,5 +27,5 @@ class StoredLogs:
     def bytes_of(self, row):
         return self.product.client.log(row["job_id"], row["replica"], row["id"], patience=60)
 
-    def were_right(self):
+    def mark_compared(self):
         self.compared.update(self.last_read)

@@ -15,14 +15,14 @@ ROLES = {
     "web": r"-m console\.runtime\.web",
     "worker": r"celery .*-A console\.runtime\.worker",
     "dispatcher": r"celery .*-A console\.runtime\.dispatcher",
-    "extra": r"product\.nursery",
+    "extra": r"product\.fork_server",
     "beat": r"-A console\.runtime\.celery_app beat",
     "broker": r"redis-server",
 }
 
 
 class Processes:
-    """Those whose environment names this product's data directory."""
+    """The processes whose environment names this product's data directory."""
 
     def __init__(self, data):
         self.data = str(data)
@@ -32,13 +32,13 @@ class Processes:
         return [pid for pid in pids() if self.is_ours(pid) and process_alive(pid)]
 
     def is_ours(self, pid):
-        """By its environment; redis-server writes its title over that, but the title has the path of its socket."""
+        """Decide by the environment; redis-server overwrites it with its title, which has the path of its socket."""
         return self.mark in environment_of(
             pid
         ) + b"\0" or f"redis-server unixsocket:{self.data}/" in command_of(pid)
 
     def of(self, role):
-        """Pids of one role, the oldest first; the tether that is about to become one does not count."""
+        """Return the PIDs of one role, the oldest first, without a tether process that has not become one yet."""
         pattern = re.compile(ROLES[role])
         found = []
         for pid in self.all():
@@ -55,7 +55,7 @@ class Processes:
         return hit
 
     def kill(self, role):
-        """SIGKILL to every process of the role, whose pids are returned, once they are gone."""
+        """Send SIGKILL to every process of the role, wait until they are gone, and return their PIDs."""
         hit = self.signal(role, signal.SIGKILL)
         assert hit, f"no process of role {role} to kill"
         wait_for(lambda: not any(process_alive(pid) for pid in hit), f"the {role} to die")
@@ -79,11 +79,11 @@ class Processes:
                 os.kill(pid, signal.SIGCONT)
 
     def stopped(self):
-        """Those that stand still by SIGSTOP."""
+        """Return the processes that are suspended by SIGSTOP."""
         return [pid for pid in self.all() if state_of(pid) == "T"]
 
     def wait_for_new(self, role, old):
-        """Until the role is filled by a process that is none of the old ones."""
+        """Wait until a process has the role that is none of the old ones."""
         return wait_for(lambda: [pid for pid in self.of(role) if pid not in old], f"a new {role}")
 
     def kill_all(self):

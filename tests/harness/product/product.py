@@ -1,4 +1,4 @@
-"""Start `trainyard up` on a directory of its own, add people and hosts through the command line, and judge the end."""
+"""Start `trainyard up` on its own data directory, add people and hosts by command line, and check the invariants."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import sys
 import uuid
 
 from tests.harness import leftovers
+from tests.harness.evidence import HOST_STATE, Evidence
 from tests.harness.hosts.disk import fill
-from tests.harness.invariants import ALWAYS, BOOKED, WHEN_QUIET, check
-from tests.harness.ledger import HOST_STATE, Evidence
+from tests.harness.invariants import ALWAYS, HISTORY_KINDS, WHEN_QUIET, check
 from tests.harness.product.client import TERMINAL, Client
-from tests.harness.product.database import Look
+from tests.harness.product.database import DatabaseReader
 from tests.harness.product.logs import StoredLogs
 from tests.harness.product.processes import Processes
 from tests.harness.services import Postgres, Redis
@@ -38,15 +38,15 @@ for words in json.loads(sys.argv[1]):
     if code:
         sys.exit(code)
 """
-HOSTS_BOOKS = f"""
+HOST_HISTORIES = f"""
 SELECT h.name AS host, e.at, e.kind FROM agents_hostevent e JOIN agents_host h ON h.id = e.host_id
-WHERE e.kind IN {BOOKED} ORDER BY e.id
+WHERE e.kind IN {HISTORY_KINDS} ORDER BY e.id
 """
 SHAPES = ("embedded", "apart")
 
 
 class Product:
-    """shape "embedded": SQLite and its own broker. "apart": PostgreSQL, Redis, a second dispatcher and worker."""
+    """Shape "embedded": SQLite, private Redis. Shape "apart": PostgreSQL, Redis, a second dispatcher and worker."""
 
     def __init__(self, shape="embedded", data_mb=None, **settings):
         self.shape = shape
@@ -60,7 +60,7 @@ class Product:
         self.processes = Processes(self.data)
         self.accepted = []
         self.extras = []
-        self.nursery = None
+        self.fork_server = None
         self.fleet = None
         self.root = ROOT
         self.up = None
@@ -72,7 +72,7 @@ class Product:
         self.database = (
             self.postgres.create_database("yard") if self.postgres else str(self.data / "trainyard.sqlite3")
         )
-        self.look = Look(self.database)
+        self.database_reader = DatabaseReader(self.database)
         self.logs = StoredLogs(self)
 
     # life
@@ -80,14 +80,13 @@ class Product:
     def environment(self):
         services = {"DATABASE_URL": self.database, "REDIS_URL": self.redis.url} if self.redis else {}
         named = {f"TRAINYARD_{name}": str(value) for name, value in self.settings.items()}
-        port = (
-            self.url.rsplit(":", 1)[1] if self.url else "0"
-        )  # the same one after a restart, so that pages find it
+        # The same port after a restart, so that pages find it.
+        port = self.url.rsplit(":", 1)[1] if self.url else "0"
         clean = {name: value for name, value in leftovers.owned_environment().items() if not foreign(name)}
         return {**clean, **named, **services, "TRAINYARD_DATA": str(self.data), "TRAINYARD_PORT": port}
 
     def start(self):
-        """Until it says that it is ready."""
+        """Start, and wait until it says that it is ready."""
         begin = self.output.stat().st_size if self.output.exists() else 0
         self.up = self.spawn("-m", "console.cli", "up")
         ready = re.compile(r"Trainyard is ready at (http://\S+)")
@@ -116,11 +115,11 @@ class Product:
             )
 
     def start_extra(self, role):
-        """One more dispatcher or worker, beside those that `up` keeps; nobody starts it again when it dies."""
-        if self.nursery is None:
-            command = [sys.executable, "-m", "tests.harness.product.nursery"]
+        """Start one more dispatcher or worker, beside those of `up`. It is not restarted when it dies."""
+        if self.fork_server is None:
+            command = [sys.executable, "-m", "tests.harness.product.fork_server"]
             with open(self.output, "ab") as output:
-                self.nursery = subprocess.Popen(
+                self.fork_server = subprocess.Popen(
                     ["setpriv", "--pdeathsig", "KILL", *command],
                     cwd=self.root,
                     env={**self.environment(), "PYTHONPATH": str(ROOT)},
@@ -129,15 +128,15 @@ class Product:
                     stderr=output,
                     text=True,
                 )
-            assert self.nursery.stdout.readline() == "ready\n", self.tail()
-        self.nursery.stdin.write(role + "\n")
-        self.nursery.stdin.flush()
-        pid = int(self.nursery.stdout.readline())
+            assert self.fork_server.stdout.readline() == "ready\n", self.tail()
+        self.fork_server.stdin.write(role + "\n")
+        self.fork_server.stdin.flush()
+        pid = int(self.fork_server.stdout.readline())
         self.extras.append((role, pid))
         return pid
 
     def start_beat(self):
-        """One more beat than there should be."""
+        """Start one more beat than there should be."""
         words = [
             "-m",
             "celery",
@@ -152,14 +151,14 @@ class Product:
         return self.spawn(*words)
 
     def replace_dead_extras(self):
-        """Somebody has to do for the extra processes what `up` does for its own."""
+        """Restart extra processes that have died, as `up` does with its own."""
         for role, pid in list(self.extras):
             if not process_alive(pid):
                 self.extras.remove((role, pid))
                 self.start_extra(role)
 
     def keep_extras(self, **wanted):
-        """So many of each role, beside those of `up`: more are started, the newest too many are killed."""
+        """Have so many extra processes of each role: start more, or kill the newest that are too many."""
         self.replace_dead_extras()
         for role, number in wanted.items():
             pids = [pid for kind, pid in self.extras if kind == role]
@@ -173,15 +172,15 @@ class Product:
         for _, pid in self.extras:
             leftovers.kill(pid)
         self.extras.clear()
-        if self.nursery:
-            self.nursery.kill()
-            self.nursery.wait()
-            self.nursery.stdin.close()
-            self.nursery.stdout.close()
-            self.nursery = None
+        if self.fork_server:
+            self.fork_server.kill()
+            self.fork_server.wait()
+            self.fork_server.stdin.close()
+            self.fork_server.stdout.close()
+            self.fork_server = None
 
     def stop(self):
-        """As Ctrl-C does."""
+        """Stop the product as Ctrl-C does."""
         if self.up and self.up.poll() is None:
             self.processes.resume()
             self.up.send_signal(signal.SIGINT)
@@ -189,7 +188,7 @@ class Product:
         self.end_extras()
 
     def kill(self):
-        """SIGKILL for everything at once, as when the machine's power fails."""
+        """Send SIGKILL to all processes at once, as when the machine's power fails."""
         self.processes.kill_all()
         self.up.wait()
         self.end_extras()
@@ -199,7 +198,7 @@ class Product:
         if self.up:
             self.up.wait()
         self.end_extras()
-        self.look.close()
+        self.database_reader.close()
         for service in filter(None, (self.redis, self.postgres)):
             service.close()
         run("umount", "--lazy", self.data, check=False)
@@ -237,7 +236,7 @@ class Product:
         return done
 
     def commands(self, *commands, stdin=None):
-        """Several commands in one process, for each costs a second or two to start. Gives what each printed."""
+        """Run several commands in one process, because each start takes a second or two. Return what each printed."""
         words = [sys.executable, "-c", SEVERAL, json.dumps(commands)]
         environment = self.environment()
         done = subprocess.run(
@@ -254,7 +253,7 @@ class Product:
         return self
 
     def with_hosts(self, fleet):
-        """Let the product in on every host of the fleet, and wait until it holds a link to each."""
+        """Add every host of the fleet to the product, and wait until each is up."""
         self.fleet = fleet
         fleet.authorize(self.key.strip())
         self.commands(*[("host", "add", *where_is(host), "--accept-first-key") for host in fleet])
@@ -271,7 +270,7 @@ class Product:
         wait_for(all_so, f"{', '.join(wanted)} to be {status}", timeout, dump=self.tail)
 
     def query(self, statement):
-        return self.look.query(statement)
+        return self.database_reader.query(statement)
 
     # jobs
 
@@ -298,11 +297,11 @@ class Product:
     # failpoints
 
     def arm(self, point, how=""):
-        """The next process that comes to the point kills itself there; how="stop": it stops."""
+        """Arm a failpoint: the next process that reaches it kills itself there; how="stop": suspends itself."""
         (self.failpoints / point).write_text(how)
 
     def armed(self):
-        """The points that nobody came to yet."""
+        """Return the failpoints that no process has reached yet."""
         return {path.name for path in self.failpoints.iterdir()}
 
     def disarm(self):
@@ -312,7 +311,7 @@ class Product:
     # the end
 
     def settle(self, timeout=300):
-        """Until every job is over, every run is closed and released, and its log is complete and proved."""
+        """Wait until every job is over, every run is closed and released, and its log is complete and verified."""
         self.disarm()
         self.processes.resume()
         states = ", ".join(f"'{state}'" for state in TERMINAL)
@@ -356,13 +355,13 @@ class Product:
         evidence.usage = self.query("SELECT run_id, began_at, ended_at FROM jobs_usage")
         gaps = 'SELECT run_id, start, "end", reason FROM jobs_loggap'
         evidence.gaps = self.query(gaps)
-        evidence.books = self.query(HOSTS_BOOKS)
+        evidence.host_histories = self.query(HOST_HISTORIES)
         if logs:
             evidence.logs, evidence.compared = self.logs.read()
         return evidence
 
     def processes_on(self, host):
-        """(pid, command, run) of what carries a run's name, in its environment or in its command line."""
+        """Return (pid, command, run) of each process with a run's id in its environment or command line."""
         found = []
         for pid in host.pids():
             command = command_of(pid, host.proc)
@@ -380,16 +379,16 @@ class Product:
         return json.loads(done.stdout)
 
     def check(self, context=""):
-        """All invariants, after everything has become quiet."""
+        """Wait until all is over, and check all invariants."""
         self.settle()
         wait_for(
             lambda: not any(self.processes_on(host) for host in self.fleet), "runs' processes to be gone"
         )
         check(self.evidence(), WHEN_QUIET, context)
-        self.logs.were_right()
+        self.logs.mark_compared()
 
     def check_always(self, context=""):
-        """Those invariants that hold at every moment."""
+        """Check the invariants that hold at every moment."""
         check(self.evidence(logs=False), ALWAYS, context)
 
     def alive(self):
@@ -397,12 +396,12 @@ class Product:
 
 
 def where_is(host):
-    """The words of `trainyard host add` for a host."""
+    """Return the arguments of `trainyard host add` for a host."""
     return [host.name, host.address, "--user", host.user, "--port", str(host.port)]
 
 
 def foreign(name):
-    """Settings of the machine that must not reach the product under test."""
+    """Whether a variable is a setting of the machine that must not reach the product under test."""
     return name in ("DATABASE_URL", "REDIS_URL", "BROKER_URL", "DJANGO_SETTINGS_MODULE") or (
         name.startswith("TRAINYARD_") and name != leftovers.OWNER
     )

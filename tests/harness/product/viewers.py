@@ -1,4 +1,4 @@
-"""The other ends of the product's sockets: a viewer of a log, and a terminal."""
+"""Clients of the product's sockets: a viewer of a log, and a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.harness.shell import PATIENCE_S
 
 
 class LogReader:
-    """A viewer of one log: keeps what came, by run, acknowledges it, and comes back at its cursor after a cut."""
+    """A viewer of one log: keeps what it got, by run, acknowledges it, and reconnects at its cursor after a cut."""
 
     def __init__(self, client, job_id, replica, where):
         self.client = client
@@ -32,7 +32,7 @@ class LogReader:
         self.socket.send(json.dumps(place))
 
     def receive(self, timeout=1.0):
-        """Take one message, reconnecting where needed. False when none came in time."""
+        """Take one message, reconnecting if needed. Return False when none came in time."""
         try:
             if self.socket is None:
                 self.connect()
@@ -40,10 +40,8 @@ class LogReader:
             return True
         except TimeoutError:
             return False
-        except (
-            OSError,
-            WebSocketException,
-        ):  # refused, reset or closed: the web process is away for a moment
+        except (OSError, WebSocketException):
+            # Refused, reset or closed: the web process is down for a moment.
             self.close()
             time.sleep(0.1)
             return False
@@ -74,7 +72,7 @@ class LogReader:
         return self
 
     def read_on(self, what):
-        """Take what comes until there is more than there was."""
+        """Take messages until there is more text than before."""
         size = len(self.text())
         return self.read_until(lambda seen: len(seen.text()) > size, what)
 
@@ -95,7 +93,7 @@ class LogReader:
 
 
 class Shell:
-    """A terminal that acknowledges what it takes, unless it is told to be lazy."""
+    """A terminal that acknowledges what it takes, unless it is told not to."""
 
     def __init__(self, socket, cols, rows):
         self.socket = socket
@@ -104,13 +102,13 @@ class Shell:
         socket.send(json.dumps({"resize": [cols, rows]}))
 
     def wait_until_open(self):
-        """The socket takes keys when it has said so."""
+        """Wait for "ready": from then on the socket takes keys."""
         while '"ready"' not in self.receive(PATIENCE_S):
             pass
         return self
 
     def receive(self, timeout, acknowledge=True):
-        """The text message that came, or an empty one for bytes, which go to the screen."""
+        """Return a text message, or "" for bytes, which go to the screen."""
         message = self.socket.recv(timeout=timeout)
         if isinstance(message, str):
             return message
@@ -124,7 +122,7 @@ class Shell:
         self.socket.send(text.encode())
 
     def read_until(self, text):
-        """Lines are broken by the terminal's width, so breaks do not count."""
+        """Read until the text is on the screen. The terminal breaks lines, so line breaks do not count."""
         while text.encode() not in self.screen.replace(b"\r\n", b""):
             self.receive(PATIENCE_S)
         self.seen, self.screen = self.screen.replace(b"\r\n", b"\n"), b""
@@ -134,7 +132,7 @@ class Shell:
         self.read_until(expected)
 
     def take_lazily(self):
-        """How many bytes come when none are acknowledged, until it has been quiet for a second; then they are."""
+        """Count the bytes that come without acknowledgement, until a second has none; then acknowledge them."""
         before = self.taken
         with contextlib.suppress(TimeoutError):
             while True:

@@ -1,7 +1,7 @@
-"""Has imported the product once, and forks dispatchers and workers from there in a tenth of a second each.
+"""A fork server: it has imported the product once, and forks dispatchers and workers in a tenth of a second each.
 
-Run by product.py as `python -m tests.harness.product.nursery`; it reads a role a line and answers with the child's pid.
-A child differs from what `trainyard up` starts in how it came to be, and in nothing else.
+product.py runs it as `python -m tests.harness.product.fork_server`. It reads a role a line and answers with the child's
+PID. A child differs from a process of `trainyard up` in nothing but its start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jobs import sweep, tasks
 from jobs.host_sync import control_plane
 
 PR_SET_PDEATHSIG = 1
-# What they read besides when they start.
+# What both roles import besides when they start.
 MORE = (
     "agents.links.fleet",
     "celery.apps.worker",
@@ -31,15 +31,12 @@ MORE = (
     "kombu.transport.redis",
 )
 QUEUES = {"dispatcher": "dispatch", "worker": "default"}
-IMPORTED = (
-    control_plane,
-    sweep,
-    tasks,
-)  # what both roles need, so that a child does not have to read it again
+# What both roles need, so that a child does not have to import it again.
+IMPORTED = (control_plane, sweep, tasks)
 
 
 def main():
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead are not kept as zombies
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended children leave no zombies
     for name in MORE:
         importlib.import_module(name)
     print("ready", flush=True)
@@ -54,7 +51,7 @@ def main():
 def become(role):
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.dup2(2, 1)  # the pipe of answers is not ours
+    os.dup2(2, 1)  # the pipe of answers belongs to the parent
     importlib.import_module(f"console.runtime.{role}")
     name = f"{role}-{os.getpid()}"
     options = ["-P", "threads", "-c", "4", "-Q", QUEUES[role], "-n", f"{name}@%h", "-l", "WARNING"]

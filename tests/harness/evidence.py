@@ -1,4 +1,4 @@
-"""What replicas wrote about themselves, and what the database and the hosts say: the evidence for the invariants."""
+"""The evidence for the invariants: the replicas' ledgers, the rows of the database, and what is on the hosts."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ print(json.dumps({"runs": runs, "gpu_locks": gpus, "strays": strays}))
 class Evidence:
     """Plain rows, so that a test can plant a violation by changing one value."""
 
-    ledger: list = field(
-        default_factory=list
-    )  # lines of tests/programs/replica.py, each with its host's name
+    # Lines of tests/programs/replica.py, each with its host's name.
+    ledger: list = field(default_factory=list)
     jobs: list = field(default_factory=list)  # dicts: id, state, reason, due_at, ended_at (seconds)
     runs: list = field(default_factory=list)  # dicts: id, job_id, host, phase, released_at, log_size, ...
     transitions: list = field(default_factory=list)  # dicts: job_id, subject, from_state, to_state, in order
@@ -40,8 +39,8 @@ class Evidence:
     usage: list = field(default_factory=list)  # dicts: run_id, began_at, ended_at
     gaps: list = field(default_factory=list)  # dicts: run_id, start, end, reason
     logs: dict = field(default_factory=dict)  # run id -> stored bytes
-    compared: set = field(default_factory=set)  # runs whose logs were found right before, and lie as they lay
-    books: list = field(default_factory=list)  # dicts: host, at, kind: each status, each end without proof
+    compared: set = field(default_factory=set)  # runs whose logs were compared before and have not changed
+    host_histories: list = field(default_factory=list)  # dicts: host, at, kind, of the hosts' history
     accepted: list = field(default_factory=list)  # ids of the jobs that were answered 201
     processes: dict = field(default_factory=dict)  # host name -> [(pid, command)] that carry a run's mark
     hosts: dict = field(default_factory=dict)  # host name -> what HOST_STATE prints
@@ -54,7 +53,7 @@ class Evidence:
 
 
 def lives(ledger):
-    """(host, boot, pid, ticks) -> the lines of that process, in order."""
+    """Group the lines by process: (host, boot, pid, ticks) -> its lines, in order."""
     found = {}
     for line in ledger:
         found.setdefault((line["host"], line["boot_id"], line["pid"], line["ticks"]), []).append(line)
