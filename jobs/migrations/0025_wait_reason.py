@@ -3,6 +3,12 @@
 from django.db import migrations, models
 
 import jobs.rules.lifecycle.history_kinds
+from jobs.models.guards import make_guards
+
+
+def guard(apps, schema_editor):
+    """SQLite makes the table anew for the new column, and loses the triggers of the old one."""
+    make_guards(schema_editor.connection)
 
 
 class Migration(migrations.Migration):
@@ -32,4 +38,5 @@ class Migration(migrations.Migration):
                 max_length=16,
             ),
         ),
+        migrations.RunPython(guard, migrations.RunPython.noop),
     ]

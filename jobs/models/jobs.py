@@ -38,9 +38,12 @@ class Job(models.Model):
     )
     replica_count = models.PositiveIntegerField()
 
-    # What the scheduler asks, read off the spec when the job is submitted.
-    asks = models.TextField(
-        default="", db_default="", blank=True, help_text="rules.asks.text; empty: not read yet"
+    # What the scheduler needs of the spec, read when the job is submitted.
+    resource_request = models.TextField(
+        default="",
+        db_default="",
+        blank=True,
+        help_text="resource_requests.encode_request; empty: not read yet",
     )
     timeout_s = models.FloatField(default=DEFAULT_TIMEOUT_S, db_default=DEFAULT_TIMEOUT_S)
     wait_limit_s = models.FloatField(

@@ -134,7 +134,7 @@ def ports() -> range:
     return range(low, high + 1)
 
 
-def asks_of(spec: CustomJobSpec, types: Types = NO_TYPES) -> tuple[ReplicaRequest, ...]:
+def replica_requests(spec: CustomJobSpec, types: Types = NO_TYPES) -> tuple[ReplicaRequest, ...]:
     return tuple(ReplicaRequest(name, needs(pool.machine, types)) for name, _, _, pool in spec.replicas())
 
 
@@ -143,7 +143,7 @@ def columns_of(
 ) -> dict[str, Any]:
     """What the scheduler asks of a job, as its row keeps it."""
     return {
-        "asks": resource_requests.encode_request(spec, types),
+        "resource_request": resource_requests.encode_request(spec, types),
         "timeout_s": spec.timeout_s,
         "wait_limit_s": spec.wait_limit_s,
         "priority": priority_of(labels, highest),
@@ -212,7 +212,7 @@ def refusal(spec: CustomJobSpec, named: str, types: Types = NO_TYPES) -> NeverFi
             about = "machine_type" if named else "accelerator_type"
             text = f"No host of {location} can ever hold one replica: {asked}. {what_exists(views)}"
             return NeverFits(f"{where}.{about}", text)
-    never = never_fits(asks_of(spec, types), views, location)
+    never = never_fits(replica_requests(spec, types), views, location)
     return NeverFits("job_spec.worker_pool_specs", never) if never else None
 
 

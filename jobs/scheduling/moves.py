@@ -145,10 +145,11 @@ def _seats(
 ) -> tuple[Placement, ...] | NoCapacity:
     job = rows.job
     needs = {
-        ask.replica: ask.needs for ask in capacity.asks_of(snapshot.spec_of(job), snapshot.types_of(job))
+        request.replica: request.needs
+        for request in capacity.replica_requests(snapshot.spec_of(job), snapshot.types_of(job))
     }
-    asks = tuple(ReplicaRequest(each.replica.name, needs[each.replica.name]) for each in leavers)
-    return placer.place(asks, ground.location(job.location_name), spread=job.pk)
+    requests = tuple(ReplicaRequest(each.replica.name, needs[each.replica.name]) for each in leavers)
+    return placer.place(requests, ground.location(job.location_name), spread=job.pk)
 
 
 def _no_room(job: Job, leavers: list[LeavingReplica], lacking: str, done: MoveResult, now: datetime) -> None:

@@ -32,7 +32,7 @@ _WAITING = (
     "project",
     "owner",
     "location_name",
-    "asks",
+    "resource_request",
     "timeout_s",
     "priority",
     "spot",

@@ -15,6 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from jobs.rules.scheduling import resource_requests
 from jobs.rules.scheduling.fairness import Share, decayed, index
 from jobs.rules.scheduling.order import WaitingJob
 from jobs.rules.scheduling.placement import Placer
@@ -85,10 +86,10 @@ def a_job(dice, days):
     # Two in five set no timeout, which means a week.
     timeout_s = 7 * DAY if dice.random() < 0.4 else min(max(lasts * dice.uniform(1.2, 4), 900.0), 7 * DAY)
     priority = dice.choices((0, 100, -100), (0.9, 0.03, 0.07))[0]
-    asks = json.dumps([[0, replicas, 8.0 * gpus, 0, KIND, gpus]])
+    request = json.dumps([[0, replicas, 8.0 * gpus, 0, KIND, gpus]])
 
     def work(came, number):
-        asked = WaitingJob(number, project, project, "lab", asks, timeout_s, priority, spot)
+        asked = WaitingJob(number, project, project, "lab", request, timeout_s, priority, spot)
         return Work(asked, came, lasts, gpus * replicas, "SPOT" if spot else kind)
 
     return came, work
@@ -224,7 +225,9 @@ class Cluster:
         decision, placer = QueueDecision(), Placer(self.views(), PORTS)
         for job in sorted(self.waiting):
             asked = self.waiting[job].asked
-            placements = placer.find(asked.read.gang, "lab", job, float("inf"), False)
+            placements = placer.find(
+                resource_requests.decode_request(asked.request).gang, "lab", job, float("inf"), False
+            )
             if placements is None:
                 break
             decision.placed.append((asked, placements))

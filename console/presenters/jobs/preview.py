@@ -61,7 +61,7 @@ def of(spec: CustomJobSpec, location: str, types: Types, project: Project, user:
 
 
 def _over_quota(spec: CustomJobSpec, types: Types, project: Project, user: User) -> Preview | None:
-    gpus = gpus_of(ask.needs for ask in capacity.asks_of(spec, types))
+    gpus = gpus_of(request.needs for request in capacity.replica_requests(spec, types))
     over = quotas.refusal(project, user, gpus, timezone.now())
     return (
         Preview("wait", "hourglass", "It would wait for quota.", f"{over[0].upper()}{over[1:]}.")
@@ -74,9 +74,9 @@ def _start(spec: CustomJobSpec, location: str, types: Types) -> Preview:
     never = capacity.refusal(spec, location, types)
     if never:
         return Preview("bad", "cross", "It can never start here.", never.text)
-    asks = capacity.asks_of(spec, types)
+    requests = capacity.replica_requests(spec, types)
     here = capacity.read_capacity()
-    placed = Placer(here.views, capacity.ports()).place(asks, here.location(location))
+    placed = Placer(here.views, capacity.ports()).place(requests, here.location(location))
     if isinstance(placed, NoCapacity):
         return Preview(
             "wait",

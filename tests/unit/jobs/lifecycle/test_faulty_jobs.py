@@ -101,12 +101,12 @@ def test_a_rest_that_does_not_take_hold_ends_the_passes_too(add_host, submit, po
     assert state_of(other) == "PENDING" and state_of(job) == "QUEUED" and 0 < len(offered) <= 3
 
 
-@pytest.mark.parametrize("asks", [None, ""])
-def test_a_job_that_cannot_be_read_stands_in_nobodys_way(add_host, submit, caplog, asks):
+@pytest.mark.parametrize("resource_request", [None, ""])
+def test_a_job_that_cannot_be_read_stands_in_nobodys_way(add_host, submit, caplog, resource_request):
     add_host(cpus=2)
     broken = submit(place=False)
     Job.objects.filter(pk=broken.pk).update(spec={"workerPoolSpecs": "none"})
-    if asks is not None:
-        Job.objects.filter(pk=broken.pk).update(asks=asks)
+    if resource_request is not None:
+        Job.objects.filter(pk=broken.pk).update(resource_request=resource_request)
     assert [submit().state for _ in range(2)] == ["PENDING"] * 2 and state_of(broken) == "QUEUED"
     assert len([each for each in caplog.records if "cannot be read" in each.message]) == 1

@@ -160,12 +160,12 @@ def test_gpus_that_are_near_to_each_other_go_to_one_replica(add_host, submit):
 
 def test_a_job_of_before_is_read_when_it_is_first_looked_at(add_host, submit):
     job = submit(labelled(spec(gpus=1), "low"), place=False)
-    asks = Job.objects.get(pk=job.pk).asks
-    Job.objects.filter(pk=job.pk).update(asks="", priority=0)
+    resource_request = Job.objects.get(pk=job.pk).resource_request
+    Job.objects.filter(pk=job.pk).update(resource_request="", priority=0)
     add_host(gpus=1)
     pass_now()
     job.refresh_from_db()
-    assert (job.state, job.asks, job.priority) == ("PENDING", asks, -100)
+    assert (job.state, job.resource_request, job.priority) == ("PENDING", resource_request, -100)
 
 
 def test_many_who_wait_cost_few_statements(add_host, submit, django_assert_max_num_queries):
