@@ -39,7 +39,7 @@ def run(command: object, args: argparse.Namespace) -> int:
     refusal: type[Exception] = import_string("console.commands.CommandRefused")
     try:
         return int(command(args) or 0)
-    except refusal as problem:
+    except (refusal, ImproperlyConfigured) as problem:
         print(f"trainyard: {problem}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

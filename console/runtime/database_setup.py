@@ -8,9 +8,12 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
 
 from agents.models import Location
 from console.auth.accounts import default_project
@@ -19,14 +22,38 @@ from console.auth.accounts import default_project
 ADVISORY_LOCK = 0x7472_7964
 
 
+# The apps whose tables are ours.
+OURS = frozenset({"agents", "console", "jobs"})
+
+
+class ForeignDatabase(ImproperlyConfigured):
+    """The database was made by another version of Trainyard, and this one cannot work on it."""
+
+
 def prepare(now: datetime) -> None:
     """Migrate where that is due. Safe to call from several processes at once, and quick when there is nothing to do."""
+    refuse_foreign()
     if unapplied():
         with migration_lock():
             call_command("migrate", verbosity=0, interactive=False)
     # Outside a transaction: on SQLite that would wait for the writer, and usually there is nothing to write.
     default_project(now)
     Location.objects.get_or_create(name="default", defaults={"title": "Default"})
+
+
+def refuse_foreign() -> None:
+    """Raise ForeignDatabase if the database has been through migrations that this version does not have."""
+    loader = MigrationLoader(connection, load=False)
+    loader.load_disk()
+    applied = MigrationRecorder(connection).applied_migrations()
+    unknown = sorted(key for key in applied if key[0] in OURS and key not in loader.disk_migrations)
+    if unknown:
+        raise ForeignDatabase(
+            f"The database of {settings.TRAINYARD.data} was made by another version of Trainyard (it has"
+            f" {'.'.join(unknown[0])}): by a later one, or by one from before 0.1, whose databases are not upgraded."
+            " Nothing was changed. Go back to the version that made it, or start with an empty data directory"
+            " (--data, TRAINYARD_DATA) and, with PostgreSQL, an empty database (DATABASE_URL)."
+        )
 
 
 def unapplied() -> bool:

@@ -1,4 +1,4 @@
-"""A new database begins with one step for each app; one of before has come by all of them. Both end as the same."""
+"""A new database comes by one migration for each app, and one of another version is refused."""
 
 from __future__ import annotations
 
@@ -6,32 +6,26 @@ import json
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from tests.harness.services import Postgres
 
+ROOT = Path(__file__).resolve().parents[4]
+OURS = ("agents", "console", "jobs")
 MIGRATE = """
-import json, sys
+import json
 import django
 django.setup()
 from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
-from django.db.migrations.loader import MigrationLoader
 from django.utils import timezone
 from console.runtime import database_setup
 
-if sys.argv[1] == "by steps":
-    executor = MigrationExecutor(connection)
-    executor.loader = MigrationLoader(connection, replace_migrations=False)
-    graph = executor.loader.graph
-    executor.migrate([node for node in graph.leaf_nodes() if not graph.nodes[node].replaces])
-    by_steps = MigrationLoader(connection).applied_migrations
-    assert ("jobs", "0002_guards") in by_steps
-assert database_setup.unapplied() is (sys.argv[1] != "by steps")
+assert database_setup.unapplied()
 database_setup.prepare(timezone.now())
 assert not database_setup.unapplied()
+database_setup.prepare(timezone.now())
 
 
 def ask(sql):
@@ -40,61 +34,84 @@ def ask(sql):
         return [[str(value) for value in row] for row in cursor.fetchall()]
 
 
-def elements(sql):
-    # What stands between the outermost brackets of a CREATE TABLE, cut at its commas: columns in any order.
-    body, found, depth = sql[sql.index("(") + 1 : sql.rindex(")")], [""], 0
-    for letter in body:
-        depth += {"(": 1, ")": -1}.get(letter, 0)
-        if letter == "," and not depth:
-            found.append("")
-        else:
-            found[-1] += letter
-    return sorted(element.strip() for element in found)
-
-
+guards = "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal"
 if connection.vendor == "sqlite":
-    rows = ask("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")
-    shape = [[kind, name, elements(sql) if kind == "table" else sql] for kind, name, sql in rows]
-else:
-    shape = [
-        *ask("SELECT table_name, column_name, data_type, character_maximum_length, is_nullable, column_default,"
-             " is_identity FROM information_schema.columns WHERE table_schema = 'public'"),
-        *ask("SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'"),
-        *ask("SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint"
-             " WHERE connamespace = 'public'::regnamespace"),
-        *ask("SELECT tgrelid::regclass::text, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal"),
-    ]
-first = [ask("SELECT name, title FROM jobs_project"), ask("SELECT name, title FROM agents_location")]
-print(json.dumps({"shape": sorted(shape), "first rows": first}))
+    guards = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+print(json.dumps({
+    "guards": sorted(name for [name] in ask(guards)),
+    "migrations": ask("SELECT app, name FROM django_migrations ORDER BY app, name"),
+    "first rows": [ask("SELECT name, title FROM jobs_project"), ask("SELECT name, title FROM agents_location")],
+}))
 """
 
 
-def migrated(way, data, url=""):
-    """What a database is like that was made in this way."""
+def environment(data, url=""):
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TRAINYARD_")}
-    environment = {**clean, "DJANGO_SETTINGS_MODULE": "console.settings", "TRAINYARD_DATA": str(data)}
-    if url:
-        environment.update(DATABASE_URL=url, REDIS_URL="redis://127.0.0.1:1/0")
-    words = [sys.executable, "-c", MIGRATE, way]
-    done = subprocess.run(words, env=environment, text=True, capture_output=True, timeout=240)
+    own = {"DJANGO_SETTINGS_MODULE": "console.settings", "TRAINYARD_DATA": str(data)}
+    services = {"DATABASE_URL": url, "REDIS_URL": "redis://127.0.0.1:1/0"} if url else {}
+    return {**clean, **own, **services}
+
+
+def migrated(data, url=""):
+    """What a database is like that was made just now."""
+    done = subprocess.run(
+        [sys.executable, "-c", MIGRATE],
+        cwd=ROOT,
+        env=environment(data, url),
+        text=True,
+        capture_output=True,
+        timeout=240,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 @pytest.fixture
-def two_urls():
+def url():
     postgres = Postgres().start()
-    yield [postgres.create_database(name) for name in ("one", "other")]
+    yield postgres.create_database("one")
     postgres.close()
 
 
-def test_a_new_database_is_as_one_that_came_by_every_step(tmp_path, two_urls):
-    """Tables, columns, indexes, constraints, guards and first rows, on both databases."""
-    ways = ("by steps", "at once")
-    places = [(way, tmp_path / str(number)) for number, way in enumerate(ways * 2)]
-    with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(migrated, *zip(*places, strict=True), ["", "", *two_urls]))
-    for by_steps, at_once in (found[:2], found[2:]):
-        assert by_steps == at_once
-        guards = [line for line in by_steps["shape"] if "jobs_job_final" in str(line)]
-        assert guards and by_steps["first rows"] == [[["default", "Default"]]] * 2
+def is_as_it_should_be(found):
+    ours = [name for app, name in found["migrations"] if app in OURS]
+    assert ours == ["0001_initial"] * len(OURS)
+    guarded = {name.removesuffix("_final") for name in found["guards"] if name.endswith("_final")}
+    assert "jobs_job" in guarded and len(found["guards"]) >= 3
+    assert found["first rows"] == [[["default", "Default"]]] * 2
+
+
+def test_one_migration_an_app_makes_tables_guards_and_first_rows_on_sqlite(tmp_path):
+    is_as_it_should_be(migrated(tmp_path))
+
+
+def test_one_migration_an_app_makes_tables_guards_and_first_rows_on_postgresql(tmp_path, url):
+    is_as_it_should_be(migrated(tmp_path, url))
+
+
+def test_a_database_of_another_version_is_refused_with_the_cure_and_left_alone(tmp_path):
+    """Databases from before 0.1 had been through migrations that are not here any more."""
+    migrated(tmp_path)
+    database = tmp_path / "trainyard.sqlite3"
+    subprocess.run(
+        [sys.executable, "-c", "import sqlite3, sys; base = sqlite3.connect(sys.argv[1]);"
+         " base.execute(\"INSERT INTO django_migrations (app, name, applied)"
+         " VALUES ('jobs', '0002_guards', '2026-01-01')\"); base.commit()", str(database)],
+        check=True,
+    )  # fmt: skip
+    before = database.read_bytes()
+    for command in (("host", "list"), ("up", "--only", "worker")):
+        done = subprocess.run(
+            [sys.executable, "-m", "console.cli", *command],
+            cwd=ROOT,
+            env=environment(tmp_path),
+            text=True,
+            capture_output=True,
+            timeout=120,
+        )
+        assert done.returncode == 1 and "Traceback" not in done.stderr
+        assert (
+            "jobs.0002_guards" in done.stderr
+            and "empty data directory (--data, TRAINYARD_DATA)" in done.stderr
+        )
+    assert database.read_bytes() == before

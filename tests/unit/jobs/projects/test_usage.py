@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
-from importlib import import_module
 
 import pytest
-from django.db import IntegrityError, connection, transaction
-from django.db.migrations.executor import MigrationExecutor
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from jobs import sweep
@@ -209,18 +207,3 @@ def test_the_sweep_folds_what_is_new(rows):
     for seconds in (0, 61):
         sweep.sweep(timezone.now() + timedelta(seconds=seconds))
     assert MonthlyUse.objects.exists() and not Usage.objects.filter(folded=False).exists()
-
-
-@pytest.mark.django_db(transaction=True)
-def test_what_was_released_before_there_was_usage_is_accounted_by_the_migration(add_host, submit, desk):
-    host = add_host(gpus=2)
-    submit(spec(gpus=2))
-    settle(desk, host)
-    host.end(desk, Run.objects.get().pk, exit_code=0)
-    before = Usage.objects.values().get()
-    Usage.objects.all().delete()
-    apps = MigrationExecutor(connection).loader.project_state().apps
-    migration = import_module("jobs.migrations.0005_usage_of_before")
-    for _ in range(2):
-        migration.account(apps, None)
-    assert Usage.objects.values().get() == before | {"id": Usage.objects.get().pk}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from importlib import import_module
 
 import pytest
-from django.apps import apps
 from django.contrib.auth.models import User
 from django.utils import timezone
 
@@ -238,13 +236,3 @@ def test_nobody_makes_room_for_a_spot_job_or_in_vain(add_host, submit, desk):
     submit(timed(spec(gpus=1), 3_600, strategy="SPOT")), submit(spec(gpus=2))
     assert (state_of(spot), state_of(firm)) == ("RUNNING", "RUNNING")
     assert not Run.objects.exclude(stop_wanted_at=None).exists()
-
-
-def test_projects_that_have_said_high_go_on_saying_so(submit, bob, project):
-    """The migration, on rows of before."""
-    submit(spec(), place=False)
-    theirs = bob(spec())
-    Job.objects.filter(pk=theirs.pk).update(priority=100)
-    import_module("jobs.migrations.0020_highest_priority").keep_what_is_used(apps, None)
-    found = dict(Project.objects.values_list("name", "highest_priority"))
-    assert found == {"default": "normal", "vision": "high"}
