@@ -3,7 +3,7 @@
 
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
-// The same words as console/templatetags/yard.py, so that nothing jumps when the page counts on.
+// The same words as console/templatetags/display.py, so that nothing jumps when the page counts on.
 function length(seconds) {
   seconds = Math.max(Math.floor(seconds), 0);
   for (let i = 0; i < UNITS.length; i++) {

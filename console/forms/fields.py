@@ -1,4 +1,4 @@
-"""Fields that Django has not: durations as people write them, labels, rows of environment variables."""
+"""Form fields that Django does not have: durations as people write them, labels, rows of environment variables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.utils.datastructures import MultiValueDict
 from django.utils.safestring import SafeString
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-# What can still be added to a date.
+# A longer duration could overflow when it is added to a date.
 MAX_S = 100 * 365 * 86400
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])", re.IGNORECASE)
 
@@ -23,7 +23,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 class DurationText(forms.CharField):
-    """`90m`, `12h`, `1d 12h`; cleaned to seconds, or None when empty."""
+    """A duration such as `90m`, `12h` or `1d 12h`. The cleaned value is in seconds, or None when the field is empty."""
 
     def to_python(self, value: Any) -> Any:
         text = str(super().to_python(value) or "").strip()
@@ -34,13 +34,13 @@ class DurationText(forms.CharField):
         seconds = sum(float(number) * UNITS_S[unit.lower()] for number, unit in _PART.findall(text))
         if seconds > MAX_S:
             raise ValidationError(
-                "That is longer than a hundred years. Write a duration such as 90m, 12h or 7d."
+                "A duration cannot be longer than a hundred years. Write one such as 90m, 12h or 7d."
             )
         return seconds
 
 
 def duration_text(seconds: float) -> str:
-    """The shortest spelling that DurationText reads back as the same."""
+    """Return the shortest spelling that DurationText reads back as the same duration."""
     for unit in ("d", "h", "m"):
         if seconds and seconds % UNITS_S[unit] == 0:
             return f"{seconds / UNITS_S[unit]:.0f}{unit}"
@@ -48,7 +48,7 @@ def duration_text(seconds: float) -> str:
 
 
 class PlainText(forms.CharField):
-    """Text as it was typed: nothing stripped, and line ends as programs on the host expect them."""
+    """Text as it was typed: nothing is stripped, and every line ends with LF, as programs on the host expect."""
 
     widget = forms.Textarea
 
@@ -60,20 +60,20 @@ class PlainText(forms.CharField):
 
 
 class LabelLines(PlainText):
-    """`key=value`, one a line; cleaned to a dict."""
+    """Lines of `key=value`. The cleaned value is a dict."""
 
     def clean(self, value: Any) -> Any:
         labels: dict[str, str] = {}
         for line in filter(None, map(str.strip, str(super().clean(value)).split("\n"))):
             key, equals, text = line.partition("=")
             if not equals:
-                raise ValidationError(f"Write key=value, one a line; this line has no “=”: {line[:60]}")
+                raise ValidationError(f"Write one key=value per line. This line has no “=”: {line[:60]}")
             labels[key.strip()] = text.strip()
         return labels
 
 
 class EnvRows(forms.Widget):
-    """Repeated inputs NAME-name and NAME-value, one pair a row, with empty rows to go on in, which do not count."""
+    """Repeated inputs NAME-name and NAME-value, one pair per row. Empty rows at the end do not count."""
 
     spare = 2
 
@@ -90,7 +90,7 @@ class EnvRows(forms.Widget):
     def render(
         self, name: str, value: Any, attrs: dict[str, Any] | None = None, renderer: BaseRenderer | None = None
     ) -> SafeString:
-        """By the product's own templates; Django's form renderer looks at those of its widgets only."""
+        """Render with a template of ours. Django's form renderer finds only the templates of its own widgets."""
         rows = [*(value or ()), *[("", "")] * self.spare]
         return render_to_string(
             "forms/env_rows.html", {"name": name, "id": (attrs or {}).get("id"), "rows": rows}
@@ -98,7 +98,7 @@ class EnvRows(forms.Widget):
 
 
 class EnvField(forms.Field):
-    """A value without a name is kept, so that it can be complained about."""
+    """Name and value pairs. A value without a name is kept, so that the parser of the document can refuse it."""
 
     widget = EnvRows
 
@@ -106,7 +106,8 @@ class EnvField(forms.Field):
         return tuple((name.strip(), text) for name, text in value or ())
 
 
-# An argument vector as text: one argument a line; a line in double quotes is JSON, for what a line cannot hold.
+# An argument vector as text, one argument per line. A line in double quotes is a JSON string: it can hold what a plain
+# line cannot, such as a line break.
 _PLAIN_ARGUMENT = re.compile(r'[^\s"](?:[^\n\r]*\S)?')
 
 
@@ -129,7 +130,7 @@ def _argument(line: str) -> str:
 
 
 def line_of_text(**attrs: object) -> forms.TextInput:
-    """For names and the like, which no browser should mend."""
+    """Return a one-line input for names and the like. The browser must not correct or complete them."""
     return forms.TextInput(attrs={"autocapitalize": "none", "autocomplete": "off", **attrs})
 
 
@@ -139,8 +140,8 @@ def area_of_text(kind: str, rows: int) -> forms.Textarea:
     )
 
 
-def carried(text: str) -> dict[str, Any]:
-    """What a hidden field brings back of a document. It is the browser's to change: anything may stand in it."""
+def read_carried(text: str) -> dict[str, Any]:
+    """Read the part of a document that a hidden field carries. The browser can change it, so it may hold anything."""
     try:
         value = json.loads(text or "{}")
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Forms about hosts. What a host may be called and where it may be is decided by agents.hosts.adding."""
+"""Forms about hosts. agents.hosts.adding decides which names and addresses are valid."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class AddHost(forms.Form):
 class PasteHosts(forms.Form):
     hosts = PlainText(
         label="Hosts",
-        help_text="One a line: name user@address:port, then a jump host where one is needed.",
+        help_text="One host per line: name user@address:port, then a jump host if one is needed.",
         widget=forms.Textarea(
             attrs={"rows": 6, "placeholder": "gpu-01 train@10.0.0.11\ngpu-02 train@10.0.0.12:2222"}
         ),
     )
     user = forms.CharField(
-        max_length=64, label="Login", help_text="For the lines that do not name one.", required=False
+        max_length=64, label="Login", help_text="For lines that name no user.", required=False
     )
     location = forms.CharField(max_length=63, initial="default", help_text="A new name makes a new location.")
 
@@ -49,7 +49,10 @@ class AcceptKey(forms.Form):
 
 class Cordon(forms.Form):
     message = forms.CharField(
-        max_length=500, required=False, label="Why", help_text="Whoever waits for this host reads it."
+        max_length=500,
+        required=False,
+        label="Reason",
+        help_text="Shown to people whose jobs wait for this host.",
     )
 
 
@@ -57,10 +60,10 @@ class Drain(Cordon):
     deadline = DurationText(
         required=False,
         label="Deadline",
-        help_text="From now: 30m, 2h, 1d. Until then replicas move as soon as there is room elsewhere.",
+        help_text="From now, for example 30m, 2h or 1d. Until then a replica moves when another host has capacity.",
     )
     force = forms.BooleanField(
-        required=False, label="At the deadline, put the jobs that are left back into the queue"
+        required=False, label="At the deadline, put the remaining jobs back into the queue"
     )
 
 
@@ -76,5 +79,5 @@ class BeginRecovery(forms.Form):
     why = forms.CharField(
         max_length=recovery_mode.MAX_WHY,
         label="Why",
-        help_text="Everybody reads it. For example: restored from the backup of Friday.",
+        help_text="Shown to everybody. For example: restored from the backup of Friday.",
     )

@@ -1,4 +1,4 @@
-"""The job's own fields of the new-job form, to and from their parts of the CustomJob document."""
+"""The fields of the new-job form that are about the job as a whole, and their parts of the CustomJob document."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 
 from django import forms
 
-from console.forms.fields import DurationText, LabelLines, carried, duration_text, line_of_text
+from console.forms.fields import DurationText, LabelLines, duration_text, line_of_text, read_carried
 from jobs.rules.scheduling.order import LABEL, PRIORITIES
 
 NORMAL = "normal"
 SHOWN_IN_SPEC = ("workerPoolSpecs", "scheduling", "baseOutputDirectory", "enableWebAccess")
 SHOWN_IN_SCHEDULING = ("timeout", "maxWaitDuration", "disableRetries", "restartJobOnWorkerRestart")
-# ON_DEMAND, LOW_COST and STANDARD are all the same here; which of them a document says is carried along.
+# ON_DEMAND, LOW_COST and STANDARD mean the same here. The form keeps the one that the document names.
 STRATEGIES = (
-    ("", "Standard: once it runs, nobody may stop it"),
-    ("SPOT", "SPOT: runs where nobody else wants to, and makes room for others"),
-    ("FLEX_START", "Flex start: gives up when it has waited for too long"),
+    ("", "Standard: once the job runs, no other job can stop it"),
+    ("SPOT", "SPOT: runs on capacity that no other job needs, and makes room for others"),
+    ("FLEX_START", "Flex start: fails when it has waited for too long"),
 )
 CHOSEN_STRATEGIES = frozenset(value for value, _ in STRATEGIES if value)
 RESTARTS = ("disable_retries", "restart_job_on_worker_restart")
-# What a field counts for while what is typed in it cannot be read.
+# The value of a field whose text cannot be read.
 NO_JOB: dict[str, Any] = {
     "display_name": "",
     "timeout": None,
@@ -47,18 +47,19 @@ class JobFields(forms.Form):
     timeout = DurationText(
         label="Time limit",
         required=False,
-        help_text="Counted from when all replicas are up; after it the job is cancelled. 90m, 12h; empty: 7d.",
+        help_text="Counted from the moment when all replicas run. The job is cancelled when it is over. "
+        "For example 90m or 12h. Empty: 7d.",
     )
     max_wait_duration = DurationText(
-        label="Longest wait for room",
+        label="Longest wait for capacity",
         required=False,
-        help_text="Of one try; after 3 more it fails. Waiting for quota does not count. "
-        "Empty: for ever, or 24h with flex start.",
+        help_text="For one try. After three more tries the job fails. Waiting for quota does not count. "
+        "Empty: no limit, or 24h with flex start.",
     )
     labels = LabelLines(
         label="Labels",
         required=False,
-        help_text="key=value, one a line",
+        help_text="One key=value per line.",
         widget=forms.Textarea(attrs={"rows": 2}),
     )
     priority = forms.ChoiceField(
@@ -66,14 +67,15 @@ class JobFields(forms.Form):
         required=False,
         choices=[(word, word.capitalize()) for word in PRIORITIES],
         initial=NORMAL,
-        help_text="Who is served first. High is for admins of a project that may.",
+        help_text="Jobs of a higher priority are placed first. High needs an admin of a project that allows it.",
     )
     strategy = forms.ChoiceField(label="Strategy", required=False, choices=STRATEGIES)
-    web_access = forms.BooleanField(label="Allow shells in its running replicas", required=False)
+    web_access = forms.BooleanField(label="Allow shells in running replicas", required=False)
     disable_retries = forms.BooleanField(
         label="Never run the whole job again",
         required=False,
-        help_text="Otherwise a crash (SIGSEGV, SIGABRT) and what is no fault of the code are tried again.",
+        help_text="Otherwise the job runs again after a crash (SIGSEGV, SIGABRT) and after a failure that is not the "
+        "fault of its code.",
     )
     restart_job_on_worker_restart = forms.BooleanField(
         label="Restart all replicas when one restarts",
@@ -83,24 +85,27 @@ class JobFields(forms.Form):
     base_output_directory = forms.CharField(
         label="Output directory",
         required=False,
-        help_text="The training code finds it in AIP_MODEL_DIR and the like.",
+        help_text="The training code finds it in AIP_MODEL_DIR and similar variables.",
     )
     base = forms.CharField(required=False, widget=forms.HiddenInput)
     request_id = forms.CharField(required=False, widget=forms.HiddenInput, max_length=200)
 
     def clean_base(self) -> dict[str, Any]:
-        return carried(self.cleaned_data["base"])
+        return read_carried(self.cleaned_data["base"])
 
     def clean(self) -> dict[str, Any]:
-        """The priority is a label: it may be written as one too, but not as two."""
+        """Refuse two different priorities. The priority is a label, so it can be chosen or written as a label."""
         typed = super().clean() or {}
         labels, chosen = typed.get("labels") or {}, typed.get("priority") or NORMAL
         if LABEL in labels and chosen not in (NORMAL, labels[LABEL]):
-            self.add_error("priority", f"Labels say {LABEL}={labels[LABEL][:64]}. Say it in one place.")
+            self.add_error(
+                "priority",
+                f"The labels say {LABEL}={labels[LABEL][:64]}. Set it in one place only.",
+            )
         return typed
 
     def changed(self, *names: str) -> bool:
-        """Is anything but the default, or wrong, in one of these fields? Then they are not folded away."""
+        """Return whether a field has an error or is not at its default. Then the page does not fold the fields away."""
         return any(self[name].errors or self[name].value() not in ("", None, False, NORMAL) for name in names)
 
     @property
@@ -112,7 +117,7 @@ class JobFields(forms.Form):
         return self.changed("labels", "base_output_directory")
 
     def document(self, pools: list[dict[str, Any]]) -> dict[str, Any]:
-        """What is typed; where that is wrong, as if nothing were."""
+        """Return the document that the fields describe. A field with an error counts as empty."""
         typed = {**NO_JOB, **self.cleaned_data}
         base = typed["base"]
         priority = typed["priority"] or NORMAL
@@ -131,7 +136,7 @@ class JobFields(forms.Form):
 
 
 def initial(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a document that spec.parse has read and written."""
+    """Return the initial values of the fields from a document that spec.parse has read and written."""
     job_spec = document.get("jobSpec", {})
     scheduling = job_spec.get("scheduling", {})
     strategy = scheduling.get("strategy", "")

@@ -1,4 +1,4 @@
-"""The form of a machine type. What may be defined is decided by jobs.scheduling.machine_types."""
+"""The form of a machine type. jobs.scheduling.machine_types decides what is valid."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ class DefineType(forms.Form):
     location = forms.CharField(
         max_length=63,
         required=False,
-        help_text="Where it can be asked for; empty: everywhere.",
+        help_text="Where jobs can request it. Empty: everywhere.",
         widget=forms.TextInput(attrs={"list": "locations"}),
     )
     cpus = forms.FloatField(label="CPUs", min_value=MIN_CPUS, max_value=MAX_CPUS)
     memory_mb = forms.IntegerField(
-        label="Memory in MiB", min_value=0, max_value=MAX_MEMORY_MB, help_text="Nominal."
+        label="Memory in MiB",
+        min_value=0,
+        max_value=MAX_MEMORY_MB,
+        help_text="The nominal memory of the machine.",
     )
     accelerator_type = forms.CharField(
         max_length=63,

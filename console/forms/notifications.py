@@ -1,4 +1,4 @@
-"""Forms about who is told what, and about the idle rule."""
+"""Forms about who is notified of what, and about the idle rule of a project."""
 
 from __future__ import annotations
 
@@ -17,19 +17,23 @@ from jobs.rules.notifications import EVENTS, USUAL
 CHOICES = [(event, words[0].upper() + words[1:]) for event, words in EVENTS.items()]
 HELP = {
     Way.MAIL: "An e-mail address.",
-    Way.SLACK: "The address of an incoming webhook of Slack, Mattermost or whatever takes the same.",
-    Way.HOOK: "Gets each event as JSON, signed with a secret that is shown once.",
+    Way.SLACK: "The address of an incoming webhook of Slack, Mattermost or a compatible service.",
+    Way.HOOK: "Receives each event as JSON, signed with a secret that is shown once.",
 }
 
 
 class Events(forms.Form):
-    """What a target is told of."""
+    """The events that a target is notified of."""
 
     events = forms.MultipleChoiceField(
         choices=CHOICES, initial=list(USUAL), label="When", widget=forms.CheckboxSelectMultiple
     )
     wait_hours = forms.FloatField(
-        min_value=0.02, max_value=10_000, initial=4, label="Waiting for long is, in hours", required=False
+        min_value=0.02,
+        max_value=10_000,
+        initial=4,
+        label="A job waits for too long after, in hours",
+        required=False,
     )
 
     def clean_wait_hours(self) -> float:
@@ -61,7 +65,10 @@ class NewTarget(Events):
         except forms.ValidationError as problem:
             self.add_error("address", problem)
         except OSError as problem:
-            self.add_error("address", f"The name cannot be resolved: {problem.strerror or problem}.")
+            self.add_error(
+                "address",
+                f"The host name cannot be resolved: {problem.strerror or problem}.",
+            )
         if way == Way.MAIL and not settings.EMAIL_HOST:
             self.add_error("way", NO_MAIL)
         return {**typed, "address": address}
@@ -72,11 +79,11 @@ class IdleRule(forms.Form):
         required=False,
         min_value=idle_rule.LEAST,
         max_value=idle_rule.MAX_COUNT,
-        label="All GPUs of a job at 0 % for, in minutes",
-        help_text="Empty: there is no rule.",
+        label="Minutes for which all GPUs of a job are at 0 %",
+        help_text="Empty: no rule.",
     )
     stops = forms.TypedChoiceField(
-        choices=[("", "Tell those who want to know"), ("1", "Tell, and cancel the job")],
+        choices=[("", "Notify"), ("1", "Notify, and cancel the job")],
         coerce=bool,
         required=False,
         label="Then",

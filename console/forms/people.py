@@ -1,4 +1,4 @@
-"""Forms about the people who use Trainyard: who they are, and what their scripts may use."""
+"""Forms about people: logging in, accounts, passwords, and tokens for scripts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Setup(forms.Form):
     )
     password = forms.CharField(
         strip=False,
-        help_text="At least 10 characters, not a common one.",
+        help_text="At least 10 characters, and not a common password.",
         widget=forms.PasswordInput(attrs=NEW),
     )
     again = forms.CharField(strip=False, label="Password again", widget=forms.PasswordInput(attrs=NEW))
@@ -28,7 +28,7 @@ class Setup(forms.Form):
     def clean(self) -> dict[str, Any]:
         typed = super().clean() or {}
         if typed.get("password") and typed.get("again") and typed["password"] != typed["again"]:
-            self.add_error("again", "The two passwords are not the same.")
+            self.add_error("again", "The two passwords differ. Type the same password twice.")
         return typed
 
 
@@ -62,19 +62,17 @@ class NewPerson(forms.Form):
     password = forms.CharField(
         required=False,
         strip=False,
-        help_text="Empty: you get a link with which they set one themselves.",
+        help_text="Empty: you get a link, and the person sets a password with it.",
         widget=forms.PasswordInput(attrs=NEW),
     )
-    member = forms.BooleanField(
-        required=False, initial=True, label="Submitter of the project default, and sees its jobs"
-    )
+    member = forms.BooleanField(required=False, initial=True, label="Submitter in the project default")
     admin = forms.BooleanField(required=False, label="Admin of this Trainyard: may do everything")
 
 
 class NewPassword(forms.Form):
     password = forms.CharField(
         strip=False,
-        help_text="At least 10 characters, not a common one.",
+        help_text="At least 10 characters, and not a common password.",
         widget=forms.PasswordInput(attrs={**NEW, "autofocus": True}),
     )
     again = forms.CharField(strip=False, label="Password again", widget=forms.PasswordInput(attrs=NEW))
@@ -82,5 +80,5 @@ class NewPassword(forms.Form):
     def clean(self) -> dict[str, Any]:
         typed = super().clean() or {}
         if typed.get("password") and typed.get("again") and typed["password"] != typed["again"]:
-            self.add_error("again", "The two passwords are not the same.")
+            self.add_error("again", "The two passwords differ. Type the same password twice.")
         return typed

@@ -1,4 +1,4 @@
-"""The fields of one pool of the new-job form, to and from its part of the CustomJob document."""
+"""The fields of one pool of the new-job form, and the pool's part of the CustomJob document."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from console.forms.fields import (
     EnvField,
     PlainText,
     area_of_text,
-    carried,
     line_of_text,
     read_arguments,
+    read_carried,
     write_arguments,
 )
 from jobs.rules.spec import parse
 from jobs.rules.spec.custom_job import HOST_IMAGE
 
 ROLES = ("Primary", "Workers", "Parameter servers", "Evaluators")
-KINDS = (("bash", "Bash script"), ("python3", "Python script"), ("argv", "Command, one argument a line"))
-# What a field counts for while what is typed in it cannot be read.
+KINDS = (("bash", "Bash script"), ("python3", "Python script"), ("argv", "Command, one argument per line"))
+# The value of a field whose text cannot be read.
 NO_POOL: dict[str, Any] = {
     "replica_count": None,
     "accelerator_type": "",
@@ -41,14 +41,14 @@ class PoolFields(forms.Form):
     accelerator_type = forms.CharField(
         label="GPU type",
         required=False,
-        help_text="Of one host; the list says what is free.",
+        help_text="All GPUs of a replica are on one host. The list says how many are free.",
         widget=line_of_text(list="gpu-types"),
     )
     accelerator_count = forms.IntegerField(label="GPUs for each replica", required=False)
     machine_type = forms.CharField(
         label="Machine type",
         required=False,
-        help_text="Empty: one CPU, and the GPUs.",
+        help_text="Empty: one CPU and the requested GPUs.",
         widget=line_of_text(list="machine-types", placeholder="any host"),
     )
     kind = forms.ChoiceField(label="What runs", choices=KINDS, widget=forms.RadioSelect, initial="bash")
@@ -64,11 +64,11 @@ class PoolFields(forms.Form):
 
     @property
     def used(self) -> bool:
-        """Whether the pool is part of the job: the first always is."""
+        """Whether the pool is part of the job. The first pool always is."""
         return self.number == 0 or bool(self["on"].value())
 
     def clean_base(self) -> dict[str, Any]:
-        return carried(self.cleaned_data["base"])
+        return read_carried(self.cleaned_data["base"])
 
     def document(self) -> dict[str, Any]:
         typed = {**NO_POOL, **self.cleaned_data}
@@ -93,7 +93,7 @@ class PoolFields(forms.Form):
 
 
 def initial(pool: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a pool of a document that spec.parse has read and written."""
+    """Return the initial values of the fields from a pool of a document that spec.parse has read and written."""
     if not pool:
         return {"on": False, "replica_count": 1, "kind": "bash", "base": "{}"}
     machine, container = pool.get("machineSpec", {}), pool.get("containerSpec", {})

@@ -1,4 +1,4 @@
-"""Forms about projects. What a name, a role or a limit may be is decided in jobs/."""
+"""Forms about projects. jobs/ decides which names, roles and limits are valid."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from jobs.projects.quotas import WORDS
 from jobs.rules.scheduling.order import PRIORITIES
 from jobs.rules.scheduling.quota import Metric
 
-# Neither can be the name of a person.
+# Choices of LimitForm.whose beside the names of people. Neither can be the name of a person.
 WHOLE, EACH = ":project", "*"
 
 
 class NewProject(forms.Form):
     name = forms.CharField(
         max_length=63,
-        help_text="Stands in addresses and in the names of jobs: a-z, 0-9 and dashes.",
+        help_text="Used in addresses and in the resource names of jobs. Lower-case letters, digits and dashes.",
         widget=forms.TextInput(attrs={"autocapitalize": "none", "autocomplete": "off"}),
     )
-    title = forms.CharField(max_length=100, required=False, help_text="How people call it.")
+    title = forms.CharField(max_length=100, required=False, help_text="A title for people.")
 
 
 class Settings(NewProject):
     weight = forms.FloatField(
-        help_text="Its part of the machines against other projects: 2 gets twice as much as 1 when both wait.",
+        help_text="The share of the capacity: when jobs of both wait, weight 2 gets twice as much as weight 1.",
         widget=forms.NumberInput(attrs={"step": "any", "min": "0.01"}),
     )
 
@@ -36,13 +36,13 @@ class Settings(NewProject):
         required=False,
         label="Highest priority of its jobs",
         choices=[(word, word) for word in PRIORITIES],
-        help_text="What its admins may ask for. Jobs that are there keep theirs.",
+        help_text="The highest priority that its admins may choose. Existing jobs keep theirs.",
     )
 
     field_order = ("name", "title", "weight", "highest_priority")
 
     def changes(self) -> dict[str, Any]:
-        """What is not sent stays as it is."""
+        """Return the changed settings. The highest priority stays as it is if the browser did not send it."""
         return {
             name: value for name, value in self.cleaned_data.items() if name != "highest_priority" or value
         }
@@ -58,13 +58,13 @@ class Member(forms.Form):
 
 
 class LimitForm(forms.Form):
-    whose = forms.ChoiceField(label="Whose")
-    metric = forms.ChoiceField(label="Of what", choices=[(str(metric), WORDS[metric]) for metric in Metric])
+    whose = forms.ChoiceField(label="For whom")
+    metric = forms.ChoiceField(label="Limit of", choices=[(str(metric), WORDS[metric]) for metric in Metric])
     accelerator_type = forms.CharField(
         max_length=63,
         required=False,
         label="GPU type",
-        help_text="For GPUs at once.",
+        help_text="Only for the limit of GPUs at once.",
         widget=forms.TextInput(attrs={"list": "gpu-types", "autocapitalize": "none", "autocomplete": "off"}),
     )
     limit = forms.FloatField(
@@ -74,13 +74,13 @@ class LimitForm(forms.Form):
         widget=forms.NumberInput(attrs={"step": "any", "min": "0"}),
     )
 
-    def offer(self, whole: bool, people: Iterable[str]) -> None:
-        """Whose limits this person may change."""
+    def set_choices(self, whole: bool, people: Iterable[str]) -> None:
+        """Set for whom this person may change limits."""
         field = self.fields["whose"]
         assert isinstance(field, forms.ChoiceField)
         first = [(WHOLE, "The whole project")] if whole else []
         field.choices = [*first, (EACH, "Each member"), *((name, name) for name in people)]
 
 
-def complain(form: forms.Form, refused: Refused) -> None:
+def add_refusal(form: forms.Form, refused: Refused) -> None:
     form.add_error(refused.field if refused.field in form.fields else None, refused.message)

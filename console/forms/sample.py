@@ -1,4 +1,4 @@
-"""The job that a new person starts with one click."""
+"""The sample job, which a new person starts with one click."""
 
 from __future__ import annotations
 

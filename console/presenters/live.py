@@ -33,8 +33,12 @@ def job_stamp(job_id: int) -> str:
 def job_live(user: User, job_id: int, query: Mapping[str, str]) -> str:
     """The two parts of the page that change: what it is, above the logs, and what happened, below them."""
     job = access.visible(user, Job.objects.filter(pk=job_id)).first()
-    chosen = TimelineFilter.asked(query)
-    return render_to_string("jobs/_live.html", {"job": job_page.live(job, user, chosen)}) if job else ""
+    requested_filter = TimelineFilter.from_query(query)
+    return (
+        render_to_string("jobs/_live.html", {"job": job_page.live(job, user, requested_filter)})
+        if job
+        else ""
+    )
 
 
 def list_stamp(user: User) -> str:

@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 
 GRPC = {400: "INVALID_ARGUMENT", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 500: "INTERNAL"}
-WORDS = {400: "Bad request.", 403: "Not allowed.", 404: "Not found.", 500: "Internal error."}
+MESSAGES = {400: "Bad request.", 403: "Not allowed.", 404: "Not found.", 500: "Internal error."}
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -32,7 +32,7 @@ def csrf(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 def _answer(request: HttpRequest, status: int) -> HttpResponse:
     if request.path.startswith(("/v1/", "/v1beta1/", "/api/")):
-        error = {"code": status, "status": GRPC[status], "message": WORDS[status]}
+        error = {"code": status, "status": GRPC[status], "message": MESSAGES[status]}
         return JsonResponse({"error": error}, status=status)
     theme = request.COOKIES.get("theme", "")
     return HttpResponse(render_to_string(f"errors/{status}.html", {"theme": theme}), status=status)

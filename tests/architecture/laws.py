@@ -25,7 +25,16 @@ RUNNER = "agents/runner/"
 RUNNER_STOREYS = (
     *("__main__", "serve", "shell", "probe"),
     *("claims", "cleanup", "gpu_watch", "samples", "runs"),
-    *("keeper", "run_lifecycle", "held_resources", "gpus", "log_shipper", "log_budget", "facts", "background_tasks"),
+    *(
+        "keeper",
+        "run_lifecycle",
+        "held_resources",
+        "gpus",
+        "log_shipper",
+        "log_budget",
+        "facts",
+        "background_tasks",
+    ),
     *("replica", "orders", "outbox", "programs", "forks", "files", "processes"),
     *("namespaces", "containment", "home", "linux", "failpoints", "digest", "wire", "__init__"),
 )

@@ -21,7 +21,7 @@ from console.api.errors import BadRequest
 from console.api.jobs.log_bytes import number, run_of
 from console.api.views import TrainyardView
 from console.auth import access
-from console.presenters.jobs.last_words import plain
+from console.presenters.jobs.last_lines import plain
 from jobs.logs import job_search, run_search
 from jobs.logs.job_search import START, Place
 from jobs.logs.search_pattern import SearchPattern

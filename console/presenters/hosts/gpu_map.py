@@ -15,7 +15,7 @@ from agents.models import Gpu, GpuState, Host, HostStatus
 from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
-from console.presenters.hosts.gpu_day import Day, day
+from console.presenters.hosts.gpu_last_day import LastDay, last_day
 from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.models import GpuClaim, Run
 from jobs.projects import claim_holders
@@ -70,7 +70,7 @@ class GpuMap:
     types: tuple[str, ...]
     type: str
     at: datetime
-    day: Day | None
+    day: LastDay | None
 
 
 def gpu_map(user: User, kind: str) -> GpuMap:
@@ -99,7 +99,7 @@ def gpu_map(user: User, kind: str) -> GpuMap:
         types=tuple(types),
         type=kind,
         at=now,
-        day=day({gpu.uuid: gpu.pk for gpu in shown}, kind, now),
+        day=last_day({gpu.uuid: gpu.pk for gpu in shown}, kind, now),
     )
 
 

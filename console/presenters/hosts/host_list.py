@@ -67,7 +67,7 @@ def host_list(user: User) -> HostList:
     )
 
 
-def closed_words(host: Host, runs: int) -> str:
+def closed_text(host: Host, runs: int) -> str:
     """What it means that this host takes no new jobs."""
     if maintenance_of(host).drain_at is None:
         return "takes no new jobs"
@@ -83,7 +83,7 @@ def _row(host: Host, gpus: list[tuple[int, int, str, str]], held: set[int], runs
         badge=badges.HOST[host.status],
         since=host.status_since,
         cordoned=maintenance_of(host).cordoned,
-        closed=closed_words(host, runs[host.pk]),
+        closed=closed_text(host, runs[host.pk]),
         cordon_message=maintenance_of(host).cordon_message,
         location=host.location.name,
         address=f"{host.user}@{host.address}" + (f":{host.port}" if host.port != 22 else ""),

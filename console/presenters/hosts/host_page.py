@@ -18,7 +18,7 @@ from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.hosts import host_gpus
-from console.presenters.hosts.host_list import closed_words
+from console.presenters.hosts.host_list import closed_text
 from jobs.host_sync import strays
 from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.models import Proof, Run
@@ -140,7 +140,7 @@ def live(host: Host, user: User) -> HostLive:
         retired=host.retired_at is not None,
         cordoned=maintenance.cordoned,
         pid_namespaces=host.pid_namespaces,
-        closed_title=closed_words(host, running).capitalize(),
+        closed_title=closed_text(host, running).capitalize(),
         cordon_message=maintenance.cordon_message,
         cordoned_by=maintenance.cordoned_by,
         cordoned_at=maintenance.cordoned_at,

@@ -14,7 +14,7 @@ from django.urls import reverse
 from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
-from console.presenters.jobs.job_page import error_words
+from console.presenters.jobs.job_page import error_text
 from jobs.models import Job, Project
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 
@@ -39,7 +39,7 @@ COLUMNS = (
 )
 
 
-def number(text: str) -> int | None:
+def cursor_number(text: str) -> int | None:
     """An id or a cursor out of an address; None for whatever the database could not hold."""
     value = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
     return value if value is not None and value < 2**63 else None
@@ -64,7 +64,7 @@ class Filters:
             text=query.get("text", "").strip()[:128],
             owner=query.get("owner", "").strip()[:150],
             project=query.get("project", "").strip()[:63],
-            before=number(before),
+            before=cursor_number(before),
         )
 
     @property
@@ -131,8 +131,8 @@ def _found(user: User, filters: Filters) -> QuerySet[Job]:
         rows = rows.filter(owner_name=filters.owner)
     if filters.text:
         match = Q(display_name__icontains=filters.text)
-        if number(filters.text) is not None:
-            match |= Q(pk=number(filters.text))
+        if cursor_number(filters.text) is not None:
+            match |= Q(pk=cursor_number(filters.text))
         rows = rows.filter(match)
     return rows.filter(id__lt=filters.before) if filters.before else rows
 
@@ -146,7 +146,7 @@ def _row(job: Job) -> JobRow:
         url=reverse("job", args=[job.pk]),
         name=job.display_name,
         badge=badges.JOB[job.state],
-        note=" ".join(filter(None, [error_words(job), reason, *flags])),
+        note=" ".join(filter(None, [error_text(job), reason, *flags])),
         owner=job.owner_name,
         project=job.project.name,
         replicas=job.replica_count,

@@ -16,7 +16,7 @@ from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.jobs import requested
-from console.presenters.jobs.last_words import LastWords, last_words
+from console.presenters.jobs.last_lines import LastLines, last_lines
 from console.presenters.jobs.replicas import ReplicaLine, replica_lines, tally
 from console.presenters.jobs.timeline import LastRestart, Timeline, TimelineFilter, last_restart, timeline
 from console.presenters.jobs.utilization import UtilizationPanel, utilization
@@ -67,7 +67,7 @@ class JobLive:
     replicas: tuple[ReplicaLine, ...]
     tally: tuple[tuple[Badge, int], ...]
     timeline: Timeline
-    last_words: LastWords | None
+    last_lines: LastLines | None
     use: UtilizationPanel
 
     @property
@@ -91,7 +91,7 @@ class JobPage:
     live: JobLive
 
 
-def live(job: Job, user: User, chosen: TimelineFilter = EVERYTHING) -> JobLive:
+def live(job: Job, user: User, requested_filter: TimelineFilter = EVERYTHING) -> JobLive:
     """So many queries for one replica as for a thousand; of a failed job, three more for its last words."""
     allowed = access.verbs(user, job)
     shells = "shell" in allowed and _web_access(job) and job.state not in TERMINAL
@@ -112,7 +112,7 @@ def live(job: Job, user: User, chosen: TimelineFilter = EVERYTHING) -> JobLive:
         reason=job.reason,
         starts_by=job.earliest_start_at,
         again=last_restart(job),
-        error=error_words(job),
+        error=error_text(job),
         flags=tuple(_flag(flag) for flag in job.flags),
         cancelled=job.state == JobState.CANCELLED and job.cancel_requested_at is not None,
         cancel_by=job.cancel_requested_by,
@@ -124,13 +124,13 @@ def live(job: Job, user: User, chosen: TimelineFilter = EVERYTHING) -> JobLive:
         web_access=_web_access(job),
         replicas=replicas,
         tally=tally(replicas),
-        timeline=timeline(job, (line.name for line in replicas), chosen),
-        last_words=last_words(job) if "see_log" in allowed else None,
-        use=utilization(job, replicas, chosen.use, chosen.span, chosen.sort),
+        timeline=timeline(job, (line.name for line in replicas), requested_filter),
+        last_lines=last_lines(job) if "see_log" in allowed else None,
+        use=utilization(job, replicas, requested_filter.use, requested_filter.span, requested_filter.sort),
     )
 
 
-def page(job: Job, user: User, chosen: TimelineFilter = EVERYTHING) -> JobPage:
+def page(job: Job, user: User, requested_filter: TimelineFilter = EVERYTHING) -> JobPage:
     spec: Mapping[str, object] = job.spec
     document = {"displayName": job.display_name, "jobSpec": spec}
     if job.labels:
@@ -144,7 +144,7 @@ def page(job: Job, user: User, chosen: TimelineFilter = EVERYTHING) -> JobPage:
         pools=tuple(requested.pools(job)),
         advice=output_directories.advice_of(job),
         document=json.dumps(document, indent=2, ensure_ascii=False),
-        live=live(job, user, chosen),
+        live=live(job, user, requested_filter),
     )
 
 
@@ -160,7 +160,7 @@ def _since(job: Job) -> datetime:
     return at or job.created_at
 
 
-def error_words(job: Job) -> str:
+def error_text(job: Job) -> str:
     """Vertex's one-word message of a cancelled job says what the state says already; that a job is to be run again is
     no error, and why is said by its flag."""
     said = job.state == JobState.CANCELLED and job.error_message == CANCELLED_TEXT

@@ -17,7 +17,7 @@ from console.presenters.jobs.charts import gib
 from jobs.models import Job, Replica, Run
 from jobs.rules.lifecycle.states import RunPhase
 
-SILENT = frozenset({HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED})
+UNREACHABLE_STATUSES = frozenset({HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED})
 LOST = {
     "lost": "lost: the host no longer had the process",
     "reboot": "lost: the host was restarted",
@@ -30,7 +30,7 @@ REFUSALS = {
     "exec_failed": "not started: the command could not be executed",
     "bad_order": "not started: the host did not understand the order",
 }
-OOM_SURE = {
+OOM_EVIDENCE = {
     "certain": " (certain: its own cgroup counted it)",
     "likely": " (likely: its host counted a kill just then)",
 }
@@ -84,7 +84,7 @@ def ending(run: Run) -> str:
     if run.refusal:
         return REFUSALS.get(run.refusal, f"not started: {run.refusal.replace('_', ' ')}")
     if run.oom:
-        return f"ran out of memory{OOM_SURE.get(run.oom_sure, '')}"
+        return f"ran out of memory{OOM_EVIDENCE.get(run.oom_sure, '')}"
     if run.exit_code is not None:
         return f"exit code {run.exit_code}"
     if run.exit_signal is not None:
@@ -108,7 +108,11 @@ def _replica_line(job: Job, replica: Replica, runs: list[Run], shells: bool) -> 
     run = runs[0] if runs else None
     # A replica that waits for its next attempt still has the run of the last one; its host and end belong to that.
     current = run if run is not None and run.attempt == job.attempt else None
-    silent = current is not None and current.phase != RunPhase.CLOSED and current.host.status in SILENT
+    silent = (
+        current is not None
+        and current.phase != RunPhase.CLOSED
+        and current.host.status in UNREACHABLE_STATUSES
+    )
     running = current is not None and current.phase == RunPhase.RUNNING
     return ReplicaLine(
         name=replica.name,

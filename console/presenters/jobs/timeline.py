@@ -48,7 +48,7 @@ class TimelineFilter:
     sort: str = ""
 
     @classmethod
-    def asked(cls, query: Mapping[str, str]) -> TimelineFilter:
+    def from_query(cls, query: Mapping[str, str]) -> TimelineFilter:
         kind = query.get("kind", "")
         of, use, span, sort = (query.get(name, "")[:80] for name in ("of", "use", "span", "sort"))
         return cls(of, kind if kind in WORDS else "", use, span, sort)
@@ -56,14 +56,14 @@ class TimelineFilter:
     @property
     def query(self) -> str:
         """As it stands in an address."""
-        return self.but()
+        return self.query_with()
 
     @property
     def filtered(self) -> bool:
         return bool(self.of or self.kind)
 
-    def but(self, **changes: str) -> str:
-        """The same with something else chosen."""
+    def query_with(self, **changes: str) -> str:
+        """The same with something else filter."""
         names = ("of", "kind", "use", "span", "sort")
         pairs = {**{name: getattr(self, name) for name in names}, **changes}
         return urlencode({name: value for name, value in pairs.items() if value})
@@ -99,30 +99,30 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    chosen: TimelineFilter
+    filter: TimelineFilter
     attempts: tuple[Attempt, ...]
     kinds: tuple[tuple[str, str], ...]
     subjects: tuple[str, ...]
     rest_url: str
 
 
-def timeline(job: Job, replicas: Iterable[str], chosen: TimelineFilter) -> Timeline:
+def timeline(job: Job, replicas: Iterable[str], filter: TimelineFilter) -> Timeline:
     """The newest lines, by one query."""
-    lines, following = page(job, chosen, None, SHOWN)
+    lines, following = page(job, filter, None, SHOWN)
     return Timeline(
-        chosen=chosen,
+        filter=filter,
         attempts=by_attempt(lines),
         kinds=tuple((kind.value, WORDS[kind][0]) for kind in HistoryKind),
         subjects=(JOB, *replicas),
-        rest_url=older(job, chosen, following) if following else "",
+        rest_url=older(job, filter, following) if following else "",
     )
 
 
 def page(
-    job: Job, chosen: TimelineFilter, before: int | None, size: int
+    job: Job, filter: TimelineFilter, before: int | None, size: int
 ) -> tuple[tuple[Line, ...], int | None]:
     """So many lines, newest first, and the cursor of the next page."""
-    rows = select(job, chosen).order_by("-id")
+    rows = select(job, filter).order_by("-id")
     if before is not None:
         rows = rows.filter(id__lt=before)
     found = list(rows[: size + 1])
@@ -130,19 +130,19 @@ def page(
     return tuple(_line(row) for row in found[:size]), following
 
 
-def select(job: Job, chosen: TimelineFilter) -> QuerySet[Transition]:
+def select(job: Job, filter: TimelineFilter) -> QuerySet[Transition]:
     rows = job.transitions.all()
-    if chosen.of:
-        rows = rows.filter(subject__in=ABOUT_THE_JOB if chosen.of == JOB else [chosen.of])
-    return rows.filter(kind=chosen.kind) if chosen.kind else rows
+    if filter.of:
+        rows = rows.filter(subject__in=ABOUT_THE_JOB if filter.of == JOB else [filter.of])
+    return rows.filter(kind=filter.kind) if filter.kind else rows
 
 
 def by_attempt(lines: Iterable[Line]) -> tuple[Attempt, ...]:
     return tuple(Attempt(number, tuple(of)) for number, of in groupby(lines, key=lambda line: line.attempt))
 
 
-def older(job: Job, chosen: TimelineFilter, before: int) -> str:
-    query = "&".join(part for part in (chosen.query, f"before={before}") if part)
+def older(job: Job, filter: TimelineFilter, before: int) -> str:
+    query = "&".join(part for part in (filter.query, f"before={before}") if part)
     return f"{reverse('job-history', args=[job.pk])}?{query}"
 
 

@@ -17,8 +17,8 @@ from jobs.models import Job, Run, RunSample
 from jobs.rules.lifecycle import quiet_replicas
 from jobs.rules.lifecycle.states import RunPhase
 
-NOW = timedelta(seconds=45)
-SILENT = "silent"
+FRESH = timedelta(seconds=45)
+QUIETEST_FIRST = "silent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class CurrentUse:
 
     replica: str
     badge: Badge
-    chosen: bool
+    selected: bool
     printed_at: datetime | None
     quiet_since: datetime | None
     odd: bool = False
@@ -65,18 +65,18 @@ def utilization(
     at = timezone.now()
     names = [line.name for line in replicas]
     chosen = replica if replica in names else names[0] if names else ""
-    lines = _now(replicas, chosen, at)
-    if sort == SILENT:
+    lines = _current_use(replicas, chosen, at)
+    if sort == QUIETEST_FIRST:
         lines.sort(key=lambda line: (line.quiet_since is None, line.quiet_since or at))
     odd = tuple(line for line in lines if line.odd)
-    return UtilizationPanel(tuple(lines), odd, sort == SILENT, charts(job, chosen, span, at))
+    return UtilizationPanel(tuple(lines), odd, sort == QUIETEST_FIRST, charts(job, chosen, span, at))
 
 
-def _now(replicas: Sequence[ReplicaLine], chosen: str, at: datetime) -> list[CurrentUse]:
+def _current_use(replicas: Sequence[ReplicaLine], chosen: str, at: datetime) -> list[CurrentUse]:
     ids = [line.run for line in replicas if line.run]
     runs = Run.objects.only("cpus", "phase", "started_at").in_bulk(ids)
     printed = last_printed.last_printed(ids, at)
-    fresh = RunSample.objects.filter(run__in=ids, step=10, at__gte=at - NOW).order_by("at")
+    fresh = RunSample.objects.filter(run__in=ids, step=10, at__gte=at - FRESH).order_by("at")
     latest = {row.run_id: row for row in fresh}
     quiet = {
         line.name: printed.get(line.run) or runs[line.run].started_at
@@ -90,17 +90,17 @@ def _now(replicas: Sequence[ReplicaLine], chosen: str, at: datetime) -> list[Cur
         CurrentUse(
             replica=line.name,
             badge=line.badge,
-            chosen=line.name == chosen,
+            selected=line.name == chosen,
             printed_at=printed.get(line.run),
             quiet_since=quiet.get(line.name),
             odd=line.name in odd,
-            **_load(runs.get(line.run), latest.get(line.run)),
+            **_sample_fields(runs.get(line.run), latest.get(line.run)),
         )
         for line in replicas
     ]
 
 
-def _load(run: Run | None, row: RunSample | None) -> dict[str, Any]:
+def _sample_fields(run: Run | None, row: RunSample | None) -> dict[str, Any]:
     if run is None or row is None:
         return {"unknown": _unknown(run)}
     percents = [load[0] for load in row.gpus if load[0] is not None]

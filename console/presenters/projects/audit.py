@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 from django.urls import reverse
 
 from console.auth import access
-from console.presenters.jobs.job_list import number
+from console.presenters.jobs.job_list import cursor_number
 from jobs.models import AuditEntry
 
 SIZE = 100
@@ -70,27 +70,27 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class AuditPage:
     entries: tuple[Entry, ...]
-    asked: Mapping[str, str]
+    filters: Mapping[str, str]
     older: str
     newest: str
     slugs: tuple[tuple[str, str], ...]
     projects: tuple[str, ...]
 
 
-def found(user: access.type_of_user, asked: Mapping[str, str]) -> QuerySet[AuditEntry]:
-    """The newest first. Anything unknown in what is asked counts as not asked."""
+def found(user: access.type_of_user, query: Mapping[str, str]) -> QuerySet[AuditEntry]:
+    """The newest first. Anything unknown in what is query counts as not query."""
     rows = access.visible(user, AuditEntry.objects.select_related("project").order_by("-id"))
     for name, path in FILTERS.items():
-        text = asked.get(name, "").strip().replace("\0", "")[:200]
+        text = query.get(name, "").strip().replace("\0", "")[:200]
         if text:
             rows = rows.filter(**{path: text})
-    before = number(asked.get("before", ""))
+    before = cursor_number(query.get("before", ""))
     return rows.filter(pk__lt=before) if before is not None else rows
 
 
-def page(user: User, asked: Mapping[str, str]) -> AuditPage:
-    rows = list(found(user, asked)[: SIZE + 1])
-    kept = {name: asked[name] for name in FILTERS if asked.get(name)}
+def page(user: User, query: Mapping[str, str]) -> AuditPage:
+    rows = list(found(user, query)[: SIZE + 1])
+    kept = {name: query[name] for name in FILTERS if query.get(name)}
     here = reverse("audit")
     older = {**kept, "before": rows[SIZE - 1].pk} if len(rows) > SIZE else {}
     seen = access.visible(user, AuditEntry.objects.order_by())
@@ -98,9 +98,9 @@ def page(user: User, asked: Mapping[str, str]) -> AuditPage:
     projects = seen.exclude(project=None).values_list("project__name", flat=True).distinct()
     return AuditPage(
         entries=tuple(_entry(row) for row in rows[:SIZE]),
-        asked=kept,
+        filters=kept,
         older=f"{here}?{urlencode(older)}" if older else "",
-        newest=f"{here}?{urlencode(kept)}" if asked.get("before") else "",
+        newest=f"{here}?{urlencode(kept)}" if query.get("before") else "",
         slugs=tuple((slug, WORDS.get(slug, slug)) for slug in slugs),
         projects=tuple(sorted(projects)),
     )

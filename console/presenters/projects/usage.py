@@ -41,7 +41,7 @@ class Report:
     month: date
     now: datetime
     current: bool
-    chosen: str
+    project: str
     projects: tuple[str, ...]
     gpu_hours: float
     cpu_hours: float
@@ -51,28 +51,28 @@ class Report:
     csv: str
 
 
-def names_of(user: User, chosen: Project | None) -> dict[int, str]:
-    rows = [chosen] if chosen else access.visible(user, Project.objects.order_by("name"))
+def names_of(user: User, only: Project | None) -> dict[int, str]:
+    rows = [only] if only else access.visible(user, Project.objects.order_by("name"))
     return {row.pk: row.name for row in rows}
 
 
-def report(user: User, chosen: Project | None, month: date, now: datetime) -> Report:
-    names = names_of(user, chosen)
+def report(user: User, only: Project | None, month: date, now: datetime) -> Report:
+    names = names_of(user, only)
     lines = usage.report(month, names, now)
     by_person = Table("By person", "Person", sums(lines, lambda line: line.owner_name))
     by_type = Table("By GPU type", "GPU type", sums(lines, lambda line: line.accelerator_type or "CPUs only"))
     by_project = Table("By project", "Project", sums(lines, lambda line: names[line.project]))
-    named = chosen.name if chosen else ""
+    named = only.name if only else ""
     later = following(month)
     return Report(
         month=month,
         now=now,
         current=month == month_of(now),
-        chosen=named,
+        project=named,
         projects=tuple(names_of(user, None).values()),
         gpu_hours=sum(line.gpu_seconds for line in lines) / 3600,
         cpu_hours=sum(line.cpu_seconds for line in lines) / 3600,
-        tables=(*(() if chosen else (by_project,)), by_person, by_type),
+        tables=(*(() if only else (by_project,)), by_person, by_type),
         earlier=address("usage", previous(month), named),
         later=address("usage", later, named) if begin(later) <= now else "",
         csv=address("usage-csv", month, named),

@@ -35,12 +35,12 @@ def jobs(request: HttpRequest) -> HttpResponse:
 @login_required
 def job(request: HttpRequest, job_id: int) -> HttpResponse:
     row = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=job_id)
-    requested = TimelineFilter.asked(request.GET.dict())
+    requested_filter = TimelineFilter.from_query(request.GET.dict())
     if asks_for_fragment(request):
         # The same fragment as the page's socket sends: it carries the socket's new address.
-        context: dict[str, object] = {"job": presenter.live(row, person(request), requested)}
+        context: dict[str, object] = {"job": presenter.live(row, person(request), requested_filter)}
     else:
-        page = presenter.page(row, person(request), requested)
+        page = presenter.page(row, person(request), requested_filter)
         replica = request.GET.get("log", "")
         shown = next((line for line in page.live.replicas if line.name == replica), page.live.replicas[0])
         context = {"page": page, "job": page.live, "shown": shown}
@@ -51,10 +51,10 @@ def job(request: HttpRequest, job_id: int) -> HttpResponse:
 @login_required
 def history(request: HttpRequest, job_id: int) -> HttpResponse:
     row = access.get_or_404(request.user, "see", Job.objects.all(), pk=job_id)
-    chosen = TimelineFilter.asked(request.GET.dict())
-    before = job_list.number(request.GET.get("before", ""))
-    lines, following = timeline.page(row, chosen, before, HISTORY_SIZE)
-    rest = timeline.older(row, chosen, following) if following else ""
+    requested_filter = TimelineFilter.from_query(request.GET.dict())
+    before = job_list.cursor_number(request.GET.get("before", ""))
+    lines, following = timeline.page(row, requested_filter, before, HISTORY_SIZE)
+    rest = timeline.older(row, requested_filter, following) if following else ""
     context = {"row": row, "lines": lines, "attempts": timeline.by_attempt(lines), "rest_url": rest}
     return page_or_fragment(request, "jobs/history.html", "jobs/_history.html", context)
 

@@ -52,11 +52,11 @@ def new(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         document = SAMPLE if "sample" in request.GET else EMPTY
         kind = JsonDraft if request.GET.get("as") == "json" else Draft
-        return _show(request, kind.of(document, _fresh(request.GET.get("project", ""))))
-    draft = (JsonDraft if request.POST.get("mode") == "json" else Draft).sent(request.POST)
-    _offer(request, draft)
+        return _show(request, kind.from_document(document, _new_destination(request.GET.get("project", ""))))
+    draft = (JsonDraft if request.POST.get("mode") == "json" else Draft).from_post(request.POST)
+    _set_choices(request, draft)
     if not draft.is_valid():
-        return _show(request, draft, violations=_further(draft))
+        return _show(request, draft, violations=_more_violations(draft))
     return ACTIONS.get(request.POST.get("action", ""), _submit)(request, draft)
 
 
@@ -66,12 +66,12 @@ def clone(request: HttpRequest, job_id: int) -> HttpResponse:
     _only_submitters(request)
     job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=job_id)
     document = {"displayName": job.display_name, "labels": job.labels, "jobSpec": job.spec}
-    chosen = JobDestination(job.project.name, job.location_name, _fresh().request_id)
+    destination = JobDestination(job.project.name, job.location_name, _new_destination().request_id)
     projects = _projects(request)
-    if chosen.project not in projects:
+    if destination.project not in projects:
         why = "is archived" if job.project.archived_at else "takes no jobs from you"
-        messages.warning(request, f"Project {chosen.project} {why}: this is a job of {projects[0]} now.")
-    return _show(request, Draft.of(document, chosen), cloned=job)
+        messages.warning(request, f"Project {destination.project} {why}: this is a job of {projects[0]} now.")
+    return _show(request, Draft.from_document(document, destination), cloned=job)
 
 
 @require_POST
@@ -79,18 +79,18 @@ def clone(request: HttpRequest, job_id: int) -> HttpResponse:
 def sample(request: HttpRequest) -> HttpResponse:
     """One click to the first log line."""
     _only_submitters(request)
-    chosen = JobDestination(_projects(request)[0], _locations()[0], _fresh().request_id)
-    return _submit_document(request, JsonDraft.of(SAMPLE, chosen), SAMPLE, chosen)
+    destination = JobDestination(_projects(request)[0], _locations()[0], _new_destination().request_id)
+    return _submit_document(request, JsonDraft.from_document(SAMPLE, destination), SAMPLE, destination)
 
 
 def _submit(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
-    return _submit_document(request, draft, draft.document(), draft.chosen)
+    return _submit_document(request, draft, draft.document(), draft.destination)
 
 
 def _submit_document(
-    request: HttpRequest, draft: AnyDraft, document: dict[str, Any], chosen: JobDestination
+    request: HttpRequest, draft: AnyDraft, document: dict[str, Any], destination: JobDestination
 ) -> HttpResponse:
-    project = access.project_or_404(request.user, "submit", chosen.project)
+    project = access.project_or_404(request.user, "submit", destination.project)
     who, now = person(request), timezone.now()
     try:
         with transaction.atomic():
@@ -98,8 +98,8 @@ def _submit_document(
                 project,
                 who,
                 document,
-                chosen.location,
-                chosen.request_id or None,
+                destination.location,
+                destination.request_id or None,
                 now,
                 may_prioritize=access.can(who, "prioritize", project),
             )
@@ -108,8 +108,9 @@ def _submit_document(
     except services.Exhausted as full:
         return _show(request, draft, unavailable=full.message, status=429)
     except services.Conflict:
-        # Sent before, and changed since by way of the browser's Back: another job is meant, so it gets another name.
-        return _submit_document(request, draft, document, replace(chosen, request_id=_fresh().request_id))
+        # The person changed a sent form after the browser's Back, and means another job: give it another request id.
+        fresh = replace(destination, request_id=_new_destination().request_id)
+        return _submit_document(request, draft, document, fresh)
     except services.Refused as refused:
         return _show(request, draft, violations=[parse.Violation(refused.field, refused.message)])
     except services.Unavailable as unavailable:
@@ -117,7 +118,7 @@ def _submit_document(
     return redirect("job", job_id=job.pk)
 
 
-def _further(draft: AnyDraft) -> Iterable[Violation]:
+def _more_violations(draft: AnyDraft) -> Iterable[Violation]:
     """What else is wrong with a form that Django's own looks have refused: all is told in one round."""
     if isinstance(draft, Draft):
         try:
@@ -129,14 +130,14 @@ def _further(draft: AnyDraft) -> Iterable[Violation]:
 
 def _check(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     try:
-        job, types = machine_types.read(draft.document(), draft.chosen.location)
-        project = access.project_or_404(request.user, "submit", draft.chosen.project)
+        job, types = machine_types.read(draft.document(), draft.destination.location)
+        project = access.project_or_404(request.user, "submit", draft.destination.project)
         services.check_priority(job, project, access.can(request.user, "prioritize", project))
     except parse.InvalidDocument as refused:
         return _show(request, draft, violations=refused.violations)
     except services.Refused as refused:
         return _show(request, draft, violations=[parse.Violation(refused.field, refused.message)])
-    seen = preview.of(job.job_spec, draft.chosen.location, types, project, person(request))
+    seen = preview.of(job.job_spec, draft.destination.location, types, project, person(request))
     return _show(request, draft, preview=seen)
 
 
@@ -144,19 +145,21 @@ def _to_json(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     """What is typed, as JSON, right or wrong: the canonical spelling where it is right."""
     document = draft.document()
     try:
-        document = parse.to_document(machine_types.read(document, draft.chosen.location)[0])
+        document = parse.to_document(machine_types.read(document, draft.destination.location)[0])
     except parse.InvalidDocument as refused:
-        return _show(request, JsonDraft.of(document, draft.chosen), violations=refused.violations)
-    return _show(request, JsonDraft.of(document, draft.chosen))
+        return _show(
+            request, JsonDraft.from_document(document, draft.destination), violations=refused.violations
+        )
+    return _show(request, JsonDraft.from_document(document, draft.destination))
 
 
 def _to_form(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     """Only a right document can be shown as a form without losing some of it."""
     try:
-        document = parse.to_document(machine_types.read(draft.document(), draft.chosen.location)[0])
+        document = parse.to_document(machine_types.read(draft.document(), draft.destination.location)[0])
     except parse.InvalidDocument as refused:
         return _show(request, draft, violations=refused.violations)
-    return _show(request, Draft.of(document, draft.chosen))
+    return _show(request, Draft.from_document(document, draft.destination))
 
 
 ACTIONS: dict[str, Callable[[HttpRequest, AnyDraft], HttpResponse]] = {
@@ -175,8 +178,8 @@ def _show(
     status: int = 200,
     **context: object,
 ) -> HttpResponse:
-    _offer(request, draft)
-    draft.complain(violations)
+    _set_choices(request, draft)
+    draft.add_violations(violations)
     offers = {
         "gpus": preview.gpu_offers(),
         "machines": _machines(draft),
@@ -187,18 +190,18 @@ def _show(
 
 
 def _machines(draft: AnyDraft) -> list[preview.MachineOffer]:
-    """Those that some host of the chosen location could hold."""
+    """Those that some host of the destination location could hold."""
     if isinstance(draft, JsonDraft):
         return []
     location = str(draft.job["location"].value() or adding.DEFAULT_LOCATION)
     return [offer for offer in preview.machine_offers(location) if offer.ever]
 
 
-def _offer(request: HttpRequest, draft: AnyDraft) -> None:
-    draft.offer(_projects(request), _locations())
+def _set_choices(request: HttpRequest, draft: AnyDraft) -> None:
+    draft.set_choices(_projects(request), _locations())
 
 
-def _fresh(project: str = "") -> JobDestination:
+def _new_destination(project: str = "") -> JobDestination:
     """A new form has a name of its own, so that sending it twice makes one job."""
     return JobDestination(project, "", f"form-{uuid.uuid4()}")
 

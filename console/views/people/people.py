@@ -57,7 +57,7 @@ def add(request: HttpRequest) -> HttpResponse:
             if not typed["password"]:
                 token = accounts.invite(user, who, now)
     except ValidationError as refused:
-        complain(form, refused)
+        add_validation_error(form, refused)
         return _page(request, form=form)
     return _invited(request, user, token) if token else _done(request, f"{user.username} is added.")
 
@@ -132,7 +132,7 @@ def invited(request: HttpRequest, token: str) -> HttpResponse:
             with transaction.atomic():
                 accounts.accept(user, token, form.cleaned_data["password"], timezone.now())
         except ValidationError as refused:
-            complain(form, refused)
+            add_validation_error(form, refused)
         except Refused:
             return redirect(request.path)
         else:
@@ -141,7 +141,7 @@ def invited(request: HttpRequest, token: str) -> HttpResponse:
     return render(request, "people/invited.html", {"form": form, "invited": user})
 
 
-def complain(form: NewPerson | NewPassword, refused: ValidationError) -> None:
+def add_validation_error(form: NewPerson | NewPassword, refused: ValidationError) -> None:
     """Complaints about the name carry their field; those about a password come without one."""
     by_field = refused.error_dict if hasattr(refused, "error_dict") else {"password": refused.error_list}
     for field, errors in by_field.items():

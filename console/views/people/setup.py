@@ -29,7 +29,7 @@ def setup(request: HttpRequest, token: str) -> HttpResponse:
             with transaction.atomic():
                 user = first_admin.redeem(token, typed["username"], typed["password"], timezone.now())
         except ValidationError as refused:
-            _complain(form, refused)
+            _add_validation_error(form, refused)
         except first_admin.SetupClosed:
             return redirect(request.path)
         else:
@@ -38,7 +38,7 @@ def setup(request: HttpRequest, token: str) -> HttpResponse:
     return render(request, "people/setup.html", {"form": form})
 
 
-def _complain(form: Setup, refused: ValidationError) -> None:
+def _add_validation_error(form: Setup, refused: ValidationError) -> None:
     """Complaints about the name carry their field; those about a password come without one."""
     by_field = getattr(
         refused, "error_dict", {"password": refused.error_list if hasattr(refused, "error_list") else []}

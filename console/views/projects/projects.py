@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from agents.infra.refusals import Refused
 from console.auth import access
 from console.auth.person import person
-from console.forms.projects import EACH, WHOLE, LimitForm, Member, NewProject, Settings, complain
+from console.forms.projects import EACH, WHOLE, LimitForm, Member, NewProject, Settings, add_refusal
 from console.presenters.projects import projects as presenter
 from jobs.models import Membership, Project
 from jobs.projects import members, quotas
@@ -43,7 +43,7 @@ def new(request: HttpRequest) -> HttpResponse:
             with transaction.atomic():
                 row = service.create(form.cleaned_data["name"], form.cleaned_data["title"], who, now)
         except Refused as refused:
-            complain(form, refused)
+            add_refusal(form, refused)
         else:
             messages.success(request, f"Project {row.name} is made. Name its members below.")
             return redirect("project", project=row.name)
@@ -67,7 +67,7 @@ def settings(request: HttpRequest, project: str) -> HttpResponse:
         with transaction.atomic():
             changed = service.change(row, person(request).username, timezone.now(), **form.changes())
     except Refused as refused:
-        complain(form, refused)
+        add_refusal(form, refused)
         return _page(request, row, settings=form)
     messages.success(request, "Saved.")
     return redirect("project", project=changed.name)
@@ -98,7 +98,7 @@ def set_member(request: HttpRequest, project: str) -> HttpResponse:
             user, role = members.person_named(form.cleaned_data["user"]), form.cleaned_data["role"]
             members.set_role(row, user, role, person(request).username, timezone.now())
     except Refused as refused:
-        complain(form, refused)
+        add_refusal(form, refused)
         return _page(request, row, member=form)
     messages.success(request, f"{user.username} is {role} of {row.name}.")
     return _back(request, row)
@@ -133,7 +133,7 @@ def set_quota(request: HttpRequest, project: str) -> HttpResponse:
 def default_quotas(request: HttpRequest) -> HttpResponse:
     access.require(request.user, "set_quotas", Project)
     form = LimitForm(request.POST or None, initial=request.GET.dict())
-    form.offer(True, ())
+    form.set_choices(True, ())
     if request.method == "POST" and form.is_valid():
         target = QuotaTarget(None, each=form.cleaned_data["whose"] == EACH)
         if _set(request, form, target):
@@ -151,7 +151,7 @@ def _set(request: HttpRequest, form: LimitForm, target: QuotaTarget) -> bool:
         with transaction.atomic():
             quotas.set_limit(target, metric, kind, typed["limit"], person(request).username, timezone.now())
     except Refused as refused:
-        complain(form, refused)
+        add_refusal(form, refused)
         return False
     limit = "no limit any more" if typed["limit"] is None else f"at most {typed['limit']:g}"
     messages.success(request, f"{target.words}, {kind or quotas.WORDS[metric]}: {limit}.")
@@ -169,7 +169,7 @@ def _limit_form(request: HttpRequest, project: Project, data: object = None) -> 
     form = LimitForm(data, initial=request.GET.dict())  # type: ignore[arg-type]
     names = Membership.objects.filter(project=project).order_by("user__username")
     may_set = access.can(request.user, "set_quotas", project)
-    form.offer(may_set, names.values_list("user__username", flat=True))
+    form.set_choices(may_set, names.values_list("user__username", flat=True))
     return form
 
 

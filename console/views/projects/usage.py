@@ -22,16 +22,16 @@ from jobs.rules.scheduling.usage_months import month_named, month_of
 @require_safe
 @login_required
 def usage(request: HttpRequest) -> HttpResponse:
-    month, chosen = _month(request), _chosen(request)
-    report = presenter.report(person(request), chosen, month, timezone.now())
+    month, only = _month(request), _only_project(request)
+    report = presenter.report(person(request), only, month, timezone.now())
     return render(request, "usage/report.html", {"report": report})
 
 
 @require_safe
 @login_required
 def as_csv(request: HttpRequest) -> HttpResponse:
-    month, chosen = _month(request), _chosen(request)
-    names = presenter.names_of(person(request), chosen)
+    month, only = _month(request), _only_project(request)
+    names = presenter.names_of(person(request), only)
     response = HttpResponse(content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="usage-{month:%Y-%m}.csv"'
     usage_csv.write(response, month, accounts.report_by_job(month, names, timezone.now()), names)
@@ -46,7 +46,7 @@ def _month(request: HttpRequest) -> date:
     return month
 
 
-def _chosen(request: HttpRequest) -> Project | None:
+def _only_project(request: HttpRequest) -> Project | None:
     """The project that the address names; none: all that the person may see."""
     named = request.GET.get("project", "")
     return access.project_or_404(request.user, "see_usage", named) if named else None

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from agents.hosts import gpu_quarantine
 from agents.models import Host
-from console.presenters.hosts.gpu_day import day
+from console.presenters.hosts.gpu_last_day import last_day
 from jobs.host_sync.samples import floor
 from jobs.models import GpuClaim, HostMaintenance, Job, Proof, Run, RunSample, Stray, Usage
 from tests.unit.console.views.rows import a_host, a_job, a_run, one_line
@@ -119,7 +119,7 @@ def test_the_day_counts_what_was_held_and_how_busy_it_was(house, project, cast):
                 run=run, step=step, at=at, cpu=1.0, gpus=[[80 if minute != 30 else 20, 10]]
             )
     uuids = {gpu.uuid: gpu.pk for host in Host.objects.all() for gpu in host.gpus.all()}
-    hours = day(uuids, "NVIDIA_L4", now).hours
+    hours = last_day(uuids, "NVIDIA_L4", now).hours
     assert [(hour.held, hour.busy) for hour in hours[-4:]] == [(0, None), (20, None), (30, 12), (20, 12)]
-    assert [hour.held for hour in day(uuids, "NVIDIA_T4", now).hours[-3:]] == [20, 20, 20]
-    assert len(hours) == 24 and day({}, "", now) is None
+    assert [hour.held for hour in last_day(uuids, "NVIDIA_T4", now).hours[-3:]] == [20, 20, 20]
+    assert len(hours) == 24 and last_day({}, "", now) is None

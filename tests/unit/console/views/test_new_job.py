@@ -100,15 +100,15 @@ def posted(draft):
 @pytest.mark.parametrize("wanted", DOCUMENTS, ids=lambda wanted: wanted["displayName"].strip())
 def test_a_document_shown_as_a_form_and_sent_back_is_the_same(wanted):
     job = parse.parse_custom_job(wanted)
-    shown = Draft.of(parse.to_document(job), CHOSEN)
-    shown.offer(["default"], ["default"])
-    back = Draft.sent(posted(shown))
-    back.offer(["default"], ["default"])
+    shown = Draft.from_document(parse.to_document(job), CHOSEN)
+    shown.set_choices(["default"], ["default"])
+    back = Draft.from_post(posted(shown))
+    back.set_choices(["default"], ["default"])
     assert back.is_valid(), [form.errors for form in (back.job, *back.pools)]
     again = parse.parse_custom_job(back.document())
     # A form has one command; where it was cut into command and args is the one thing that it does not keep.
     assert whole(again) == whole(job)
-    assert back.chosen == CHOSEN
+    assert back.destination == CHOSEN
 
 
 def whole(job):
@@ -278,9 +278,9 @@ def test_json_of_a_wrong_form_is_shown_with_what_is_wrong(browser):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "This is not JSON"),
+        ("{", "The text is not JSON"),
         ("[1]", "A CustomJob is a JSON object"),
-        ("[" * 100_000, "This is"),
+        ("[" * 100_000, "The text is"),
         (
             '{"displayName": "x", "jobSpec": {"workerPoolSpecs": [{"replicaCount": "x"}]}}',
             "job_spec.worker_pool_specs[0]",
@@ -395,7 +395,7 @@ def test_all_of_scheduling_is_set_in_the_form_and_kept_by_a_clone(browser):
     shown = posted(cloned)
     assert bob.post("/jobs/new", {**shown.dict(), "mode": "form", "request_id": "2"}).status_code == 302
     assert Job.objects.latest("pk").spec["scheduling"] == scheduling
-    assert not Draft.of(document(), CHOSEN).job.scheduling_shown
+    assert not Draft.from_document(document(), CHOSEN).job.scheduling_shown
 
 
 def test_a_clone_that_cannot_be_a_job_of_the_same_project_says_of_which_it_is(browser, cast, project):

@@ -171,7 +171,7 @@ def test_a_link_lets_a_person_in_once(browser, cast):
     visitor = Client()
     assert "Welcome, zoe" in text(visitor.get(link))
     assert "too short" in text(visitor.post(link, {"password": "short", "again": "short"}))
-    assert "not the same" in text(visitor.post(link, {"password": NEW, "again": NEW + "x"}))
+    assert "two passwords differ" in text(visitor.post(link, {"password": NEW, "again": NEW + "x"}))
     assert visitor.post(link, {"password": NEW, "again": NEW}).status_code == 302
     assert visitor.get("/jobs/").status_code == 200 and Membership.objects.get(user__username="zoe")
     for again in (visitor.get(link), Client().post(link, {"password": NEW, "again": NEW})):

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from console.presenters.jobs.last_words import tail
+from console.presenters.jobs.last_lines import tail
 from jobs.models import Job, LogPiece, Replica, Run, Transition
 from tests.unit.console.rows_of_logs import lose, write
 from tests.unit.console.views.rows import a_host, a_job, a_run, moved
@@ -59,7 +59,7 @@ def test_the_page_shows_what_is_chosen_and_stays_with_it(browser, story, query, 
     attempts = answer.context["job"].timeline.attempts
     assert sorted(line.cause for attempt in attempts for line in attempt.lines) == sorted(shown)
     page = answer.content.decode()
-    chosen = answer.context["job"].timeline.chosen.query.replace("&", "&amp;")
+    chosen = answer.context["job"].timeline.filter.query.replace("&", "&amp;")
     assert f'data-live="/ws/jobs/{story.pk}{"?" if chosen else ""}{chosen}"' in page
     assert ("its clock is 95 s ahead" in page) is ("Started there." in shown)
     assert page.index('id="job-logs"') < page.index('id="job-events"') < page.index('id="job-spec"')
@@ -105,7 +105,7 @@ def test_a_failure_shows_the_last_words_of_who_failed_first(browser, project, ca
     LogPiece.objects.create(run=run, start=0, end=len(printed), z=False, data=printed)
     Run.objects.filter(pk=run.pk).update(log_stored=len(printed), ended_at=timezone.now())
     page = browser("vera").get(f"/jobs/{job.pk}/").content.decode()
-    shown = page[page.index('class="last-words"') : page.index("</pre>")]
+    shown = page[page.index('class="last-lines"') : page.index("</pre>")]
     assert "epoch 2\n&lt;script&gt;alert(1)&lt;/script&gt;\nKeyError: &#x27;x&#x27;" in shown
     assert "epoch 1" not in shown and "\x1b" not in shown and "xxx" not in shown
 
@@ -135,7 +135,7 @@ def test_the_last_words_are_those_behind_a_gap(browser, project, cast):
     # A place that was held for it and given back is no start of it.
     a_run(job, run.replica, run.host, number=1, phase="closed", held=True)
     page = browser("vera").get(f"/jobs/{job.pk}/").content.decode()
-    shown = page[page.index('class="last-words"') : page.index("</pre>")]
+    shown = page[page.index('class="last-lines"') : page.index("</pre>")]
     assert "OSError: disk" in shown and "long ago" not in shown and "of a line" not in shown
 
 

@@ -41,7 +41,9 @@ class LogStore(RuleBasedStateMachine):
     def take(self, *whats):
         """By the one dispatcher or the other: what they remember of the log may be old."""
         self.desks.reverse()
-        return self.desks[0].store_reports(self.host.row.pk, 7, [Arrival(self.run.pk, what) for what in whats])
+        return self.desks[0].store_reports(
+            self.host.row.pk, 7, [Arrival(self.run.pk, what) for what in whats]
+        )
 
     def stores_to(self, end):
         """The model's compare-and-set."""

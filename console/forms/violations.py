@@ -1,4 +1,4 @@
-"""Where in the form the path of a violation is, and how the violation reads there."""
+"""Find the form field that a violation of the CustomJob document is about, and word the violation for that field."""
 
 from __future__ import annotations
 
@@ -36,20 +36,21 @@ _ENV = re.compile(r"container_spec\.env\[(\d+)\](?:\.(\w+))?")
 
 
 def field_of(path: str, fields: Mapping[str, str]) -> str | None:
-    """The field of the longest prefix of the path that the form has."""
+    """Return the field for the longest prefix of the path that the form knows, or None."""
     for prefix in sorted(fields, key=len, reverse=True):
         if path == prefix or path.startswith((f"{prefix}.", f"{prefix}[")):
             return fields[prefix]
     return None
 
 
-def sentence(violation: Violation) -> str:
-    """For what the form has no field for: with its path, unless it is about the job as a whole."""
+def form_message(violation: Violation) -> str:
+    """Word a violation for which the form has no field: with its path, unless it is about the job as a whole."""
     whole = violation.field == "job_spec.worker_pool_specs"
     return violation.description if whole else f"{violation.field}: {violation.description}"
 
 
-def words(field: forms.BoundField, violation: Violation) -> str:
+def field_message(field: forms.BoundField, violation: Violation) -> str:
+    """Word a violation for the field that it is shown at."""
     row = _ENV.search(violation.field)
     if row:
         return f"Row {int(row[1]) + 1}: the {row[2] or 'variable'} {violation.description}"

@@ -19,7 +19,7 @@ from jobs.models import GpuClaim, RunSample, Usage
 
 HOURS = 24
 HOUR = timedelta(hours=1)
-LOOKED_AT = (10, 30, 50)  # minutes of each hour
+SAMPLED_MINUTES = (10, 30, 50)  # minutes of each hour
 MINUTE_S, HOUR_S = 60, 3600
 
 
@@ -33,7 +33,7 @@ class Hour:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DayLine:
     """Drawn as the charts of a job are; `words` for whoever does not see it."""
 
     title: str
@@ -42,12 +42,12 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
+class LastDay:
     hours: tuple[Hour, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[DayLine, ...]
 
 
-def day(gpus: Mapping[str, int], kind: str, now: datetime) -> Day | None:
+def last_day(gpus: Mapping[str, int], kind: str, now: datetime) -> LastDay | None:
     """Of these GPUs, by UUID: all, or those of one type. Three queries; None where there is no GPU."""
     if not gpus:
         return None
@@ -62,17 +62,17 @@ def day(gpus: Mapping[str, int], kind: str, now: datetime) -> Day | None:
     )
     of_held = _line("Held by jobs", [(hour.start, hour.held) for hour in hours])
     of_busy = _line("Busy", [(hour.start, hour.busy) for hour in hours if hour.busy is not None])
-    return Day(hours, tuple(line for line in (of_held, of_busy) if line))
+    return LastDay(hours, tuple(line for line in (of_held, of_busy) if line))
 
 
-def _line(title: str, points: Sequence[tuple[datetime, int]]) -> Line | None:
+def _line(title: str, points: Sequence[tuple[datetime, int]]) -> DayLine | None:
     if not points:
         return None
     values = [value for _, value in points]
     words = f"{title}: {round(sum(values) / len(values))} % on average, {values[-1]} % in this hour"
     drawn = [(at, float(value)) for at, value in points]
     start = points[-1][0] - HOUR * (HOURS - 1)
-    return Line(title, words, path(drawn, start, points[-1][0], 100.0, 1.5 * HOUR))
+    return DayLine(title, words, path(drawn, start, points[-1][0], 100.0, 1.5 * HOUR))
 
 
 def _held_s(gpus: set[int], kind: str, starts: list[datetime], now: datetime) -> dict[datetime, float]:
@@ -93,7 +93,7 @@ def _held_s(gpus: set[int], kind: str, starts: list[datetime], now: datetime) ->
 
 
 def _busy(gpus: set[str], starts: list[datetime], now: datetime) -> dict[datetime, int]:
-    moments = [start + timedelta(minutes=minute) for start in starts for minute in LOOKED_AT]
+    moments = [start + timedelta(minutes=minute) for start in starts for minute in SAMPLED_MINUTES]
     moments = [moment for moment in moments if moment < now]
     sums: defaultdict[datetime, float] = defaultdict(float)
     for at, percent in _percents(gpus, moments):
@@ -109,7 +109,8 @@ def _busy(gpus: set[str], starts: list[datetime], now: datetime) -> dict[datetim
 def _percents(gpus: set[str], moments: list[datetime]) -> Iterable[tuple[datetime, float]]:
     """What was sampled at these moments: a minute's mean, or, of the last hour, the ten seconds that begin there."""
     fine = [
-        Q(step=STEP, at__gte=at, at__lt=at + timedelta(seconds=STEP)) for at in moments[-len(LOOKED_AT) * 2 :]
+        Q(step=STEP, at__gte=at, at__lt=at + timedelta(seconds=STEP))
+        for at in moments[-len(SAMPLED_MINUTES) * 2 :]
     ]
     asked = Q(step=MINUTE_S, at__in=moments)
     for one in fine:

@@ -147,6 +147,6 @@ def length(value: timedelta) -> str:
 
 
 @register.simple_tag
-def chosen(what: TimelineFilter, **changes: str) -> str:
+def query_with(filter: TimelineFilter, **changes: str) -> str:
     """The query of an address in which something else is chosen."""
-    return what.but(**changes)
+    return filter.query_with(**changes)

@@ -19,12 +19,12 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 
 @dataclass(frozen=True, slots=True)
-class LastWords:
+class LastLines:
     replica: str
     text: str
 
 
-def last_words(job: Job) -> LastWords | None:
+def last_lines(job: Job) -> LastLines | None:
     """Of the replica that failed first. None where nothing failed or nothing was printed."""
     if job.state != JobState.FAILED:
         return None
@@ -35,7 +35,7 @@ def last_words(job: Job) -> LastWords | None:
     # A replica that was restarted failed with its latest run.
     run = failed.select_related("replica").defer("order").filter(replica=run.replica).latest("number")
     text = tail(*_end(run))
-    return LastWords(run.replica.name, text) if text else None
+    return LastLines(run.replica.name, text) if text else None
 
 
 def _end(run: Run) -> tuple[bytes, bool]:
