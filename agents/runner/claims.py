@@ -35,9 +35,8 @@ class Claims:
 
     def __init__(self, runs: Runs, out: Outbox) -> None:
         self.runs, self.out = runs, out
-        self.spares_spent = (
-            False  # what was set aside for a full disk: to be made good as soon as there is room
-        )
+        # Whether disk set aside for a full disk was used: it is set aside again as soon as there is room.
+        self.spares_spent = False
 
     def on_start(self, message: Message, payload: bytes) -> None:
         name = message["run"]

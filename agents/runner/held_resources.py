@@ -1,4 +1,4 @@
-"""What a run holds on its host: GPUs, a work directory, cgroups. Taken before its command, released after it."""
+"""What a run holds on its host: GPUs, a work directory, cgroups. Acquired before its command, released after it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from agents.runner.orders import Order, Refused
 
 
 def check_port(port: int) -> None:
-    """Refused if somebody on this host listens there. Connections in TIME_WAIT are no obstacle."""
+    """Refuse the start if a process of this host listens on the port. Connections in TIME_WAIT are no obstacle."""
     for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -40,14 +40,14 @@ def check_port(port: int) -> None:
                 raise Refused("port_taken", "port %d is in use on this host" % port) from None
 
 
-CGROUP_S = 0.5  # how long a close waits for the kernel to let go of who has just died
+CGROUP_S = 0.5  # how long a close waits until the kernel releases processes that have just died
 STORAGE_S = float(os.environ.get("TRAINYARD_STORAGE_S") or 20)
 
 
 def may_be_another_mount(base: str, path: str) -> bool:
-    """May `path`, below `base`, be on another file system than that? Told without touching what may hang."""
+    """May `path`, below `base`, be on another file system? Found out without touching what may hang."""
     with open("/proc/self/mountinfo", "rb") as file:
-        # As names stand there: blanks, tabs, newlines and backslashes are octal numbers.
+        # In that file blanks, tabs, newlines and backslashes of names are octal numbers.
         name = re.sub(rb"[ \t\n\\]", lambda found: b"\\%03o" % ord(found.group(0)), os.fsencode(base))
         if b" " + name + b"/" in file.read():
             return True
@@ -55,7 +55,7 @@ def may_be_another_mount(base: str, path: str) -> bool:
 
 
 def check_gpus(gpus: List[str], facts: Facts) -> None:
-    """Refused unless every one is proved free of strangers."""
+    """Refuse the start unless every GPU is proved free of other processes."""
     if not gpus:
         return
     busy, error = blocking_processes(gpus, "")
@@ -68,7 +68,10 @@ def check_gpus(gpus: List[str], facts: Facts) -> None:
 
 
 def kill_leftovers_on_gpus(facts: Facts) -> None:
-    """Nobody of ours may stay on a GPU that is given back. Others are named; the console keeps it out of use."""
+    """Kill the run's own processes on GPUs that are given back.
+
+    Others are named in the facts; the console keeps the GPU out of use.
+    """
     gpus = [str(gpu) for gpu in facts.get("gpus") or []]
     if gpus and facts["started_at"]:
         busy, _ = blocking_processes(gpus, facts["mark"], quick=True)
@@ -76,13 +79,13 @@ def kill_leftovers_on_gpus(facts: Facts) -> None:
 
 
 def remove_cgroups(facts: Facts, patience_s: float = CGROUP_S) -> bool:
-    """True when none is left. What will not go now is removed by serve (forgetting.py)."""
+    """True when none is left. A cgroup that cannot be removed now is removed by serve (cleanup.py)."""
     gone = [remove_cgroup(group, patience_s) for group in cgroups_of(facts)]
     return all(gone)
 
 
 class HeldResources:
-    """One run's. What of it others may need to know is said in the run's facts."""
+    """The resources of one run. What others may need to know of them is in the run's facts."""
 
     def __init__(self, home: Home, run: str) -> None:
         self.home, self.run = home, run
@@ -90,7 +93,7 @@ class HeldResources:
         self.work = os.path.join(home.run(run), "work")
 
     def acquire(self, order: Order, facts: Facts) -> None:
-        """All that the order asks for, or Refused: then what was taken so far is still held."""
+        """Acquire all that the order asks for, or raise Refused: then what was acquired so far is still held."""
         self.lock_gpus(order.gpus, facts)
         failpoint("after_gpu_lock")
         check_gpus(order.gpus, facts)
@@ -110,18 +113,21 @@ class HeldResources:
             if fd < 0:
                 facts["busy"] = {gpu: []}
                 raise Refused("gpu_busy", "GPU %s is held by another run on this host" % gpu)
-            os.set_inheritable(fd, True)  # the replica holds it too, should all keepers die
+            os.set_inheritable(fd, True)  # the replica holds the lock too, should all keepers die
             self.gpu_locks.append(fd)
 
     def make_work(self, work_key: str | None) -> None:
-        """What touches a user's path. Where that may be on a disk of its own, a child with a deadline does it."""
+        """Make the work directory: the only step that touches a user's path.
+
+        Where that path may be on a disk of its own, a child with a deadline does it.
+        """
         if work_key is not None:
             self.work = os.path.join(self.home.work, work_key)
 
         def act() -> None:
             os.makedirs(self.work, mode=0o700, exist_ok=True)
 
-        # Nothing can be mounted below what was made for this claim.
+        # Nothing can be mounted below a directory that was made for this claim.
         if work_key is None or not may_be_another_mount(self.home.base, self.work):
             act()
         elif not run_with_timeout(act, STORAGE_S):

@@ -1,4 +1,4 @@
-"""The keeper: everything that happens to one run on its host, with no console needed."""
+"""The keeper: everything that happens to one run on its host, without the console."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from agents.runner.run_lifecycle import OOM_LOOK_S, RunLifecycle
 
 
 class Keeper(RunLifecycle):
-    """One run's keeper. `outer` and `inner` are its two lives; `mend` is what is left to do when both were killed.
+    """The keeper of one run: `outer` and `inner` are its two processes.
 
-    Only one process works at a time; when it is killed, the other one goes on.
+    Only one of them works at a time; when it is killed, the other one goes on. `close_orphaned` closes a run whose
+    keepers were both killed.
     """
 
     def outer(self, document: Dict[str, Any] | Refused) -> None:
-        """The outer keeper's life, in a fresh fork of serve that holds the run's lock."""
+        """The outer keeper: a fresh fork of serve that holds the run's lock."""
         failpoint("keeper_born")
         if os.path.exists(os.path.join(self.directory, "facts.json")):
-            return  # somebody found the claim without a keeper and closed it: never start it now
+            return  # another serve found the claim without a keeper and closed it: never start it now
         become_subreaper()
         try:
             if isinstance(document, Refused):
@@ -52,7 +53,7 @@ class Keeper(RunLifecycle):
             self.inner()
         self.gated_replica().release_gate()
         with contextlib.suppress(OSError):
-            # Before anything is executed: the claim must survive a power loss. Here, while the other one prepares.
+            # The claim must survive a power loss before anything is executed. Done while the inner keeper prepares.
             fsync_directory(self.home.runs)
             os.write(self.synced_write, b"s")
         os.close(self.synced_write)
@@ -61,6 +62,7 @@ class Keeper(RunLifecycle):
             self.take_over()
 
     def prepare(self, document: Dict[str, Any]) -> None:
+        """Do all that can be refused or can fail before the replica's process is forked."""
         order = self.order = parse_order(document)
         directory, facts = self.directory, self.facts
         facts["mark"] = "%s:%s" % (os.urandom(8).hex(), order.mark)
@@ -99,12 +101,13 @@ class Keeper(RunLifecycle):
             self.replica_pid, why = self.gated_replica().spawn_in_namespace(self.order.command, env, setup)
             if self.replica_pid:
                 self.enter_namespace()
-                self.save()  # before the gate: should all keepers be killed, this is who has to be ended
+                self.save()  # before the gate: should all keepers be killed, this process has to be ended
                 return
             facts["namespace_refused"] = why
         self.replica_pid = self.gated_replica().spawn(self.order.command, env, setup)
 
     def inner(self) -> NoReturn:
+        """The inner keeper: forks the replica's process, opens the gate, and supervises until the run is closed."""
         status = 1
         try:
             become_subreaper()
@@ -130,17 +133,21 @@ class Keeper(RunLifecycle):
         return LogBudget(self.directory, self.log, self.order.log_budget_mb if self.order else 1, fresh)
 
     def wait_for_sync(self) -> None:
-        """The outer keeper makes the claim durable meanwhile. If it has not yet, this one does: it may have been killed
-        or stopped, or not have got a core; and where it is at it, both wait for the same write."""
+        """Make sure that the claim is durable.
+
+        The outer keeper makes it durable meanwhile. If it has not yet, this one does: the outer keeper may have been
+        killed or stopped, or not have got a core. If both do it at once, they wait for the same write.
+        """
         os.close(self.synced_write)
         if not select.select([self.synced], [], [], 0)[0] or os.read(self.synced, 1) != b"s":
             fsync_directory(self.home.runs)
         os.close(self.synced)
 
     def take_over(self) -> None:
-        """The inner keeper was killed. Its children are ours now; go on from what is written and progress."""
+        """The inner keeper was killed, and its children are ours now: go on from the facts and the recorded
+        progress."""
         found = load_facts(self.directory)
-        # As long as only the claim is written, we know more than that: all that was prepared since.
+        # As long as only the claim is on disk, this process knows more: all that it has prepared since.
         if found is not None and found["phase"] != "claimed":
             self.facts = found
         if self.facts["phase"] == "closed" or not os.path.isdir(self.directory):
@@ -161,7 +168,7 @@ class Keeper(RunLifecycle):
         self.supervise()
 
     def wait_for_fork(self) -> None:
-        """The replica's process may be forked, but not yet have come to say so. Without reaping anything."""
+        """The replica's process may be forked but not have recorded itself yet: wait for that, without reaping."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -170,7 +177,8 @@ class Keeper(RunLifecycle):
                 time.sleep(0.001)
 
     def close_orphaned(self) -> None:
-        """In a fresh fork that holds the lock of a run whose keepers are both dead: sweep what is left, and close."""
+        """In a fresh fork that holds the lock of a run whose keepers are both dead: kill what is left, and close the
+        run."""
         found = load_facts(self.directory)
         if found is None:
             known = os.stat(self.directory).st_mtime > booted_at()
@@ -185,13 +193,13 @@ class Keeper(RunLifecycle):
         become_subreaper()
         path = cgroup_path(self.run, found["mark"])
         if found["cgroup"] is None and path and os.path.isdir(path):
-            found["cgroup"] = path  # made, but its keeper had not come to write so
+            found["cgroup"] = path  # it was made, but its keeper was killed before it wrote so
         path = cgroup_path(self.run, found["mark"], "memory")
         if found["memory_cgroup"] is None and path and os.path.isdir(path):
             found["memory_cgroup"] = path
         log = os.path.join(self.directory, "log")
         found["log"] = dict(found["log"], size=os.path.getsize(log) if os.path.exists(log) else 0)
-        first = found["first"]  # of its namespace: with it everybody else there ends
+        first = found["first"]  # the first process of its namespace: with it all others there end
         pid, ticks = first if first else (found["pid"] or 0, found["ticks"])
         orphan = read_process(pid)
         if orphan is not None and orphan.ticks == ticks:

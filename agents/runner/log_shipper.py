@@ -25,9 +25,8 @@ KEEP_BYTES = 64 * 1024
 MAX_MARKS = 100_000
 PUNCH_STEP = 1024 * 1024
 CUT_PAUSE_S, MAX_CUT_PAUSE_S = 0.02, 5.0
-QUIET_S = (
-    0.004  # a small frame goes at once, but not more often than this: a busy writer's lines are gathered
-)
+# A small frame goes at once, but not more often than this: the lines of a busy writer are gathered.
+QUIET_S = 0.004
 
 
 class LogShipper:

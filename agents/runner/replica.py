@@ -1,4 +1,4 @@
-"""The replica's process on its way to its command, and what it is known to have got to."""
+"""The replica's process on its way to its command, and the record of what it has reached."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from agents.runner.forks import close_all_but, default_signals, execute
 from agents.runner.linux import retitle
 from agents.runner.namespaces import error_bytes, mount_proc, unshare_pid_namespace
 
-# What the replica's process has got to before it became the command, in memory shared by keepers and replica.
+# What the replica's process has reached before exec, on a page of memory that keepers and replica share.
 BORN, GO, NOT_STARTED, FAILED = 1, 2, 3, 4
-_PROGRESS = struct.Struct("<iii256s")  # pid, state, outside its cgroup, words
-# Behind it, of a run in a PID namespace: that one's first process, which alone sees the replica end, and what it saw.
-_INIT, _END = struct.Struct("<i"), struct.Struct("<iii")  # pid; told, code, status
+_PROGRESS = struct.Struct("<iii256s")  # pid, state, which cgroups it could not join, error text
+# Behind it, for a run in a PID namespace: the first process there, which alone sees the replica end, and what it saw.
+_INIT, _END = struct.Struct("<i"), struct.Struct("<iii")  # pid; reported, code, status
 _INIT_AT, _END_AT = 512, 768
 
 
 class ReplicaSetup(NamedTuple):
-    """Where a command is to find itself."""
+    """The log, work directory, cgroups and umask that a command starts with."""
 
     log: int
     work: str
@@ -32,7 +32,7 @@ class ReplicaSetup(NamedTuple):
 
 
 class Replica:
-    """One process that waits at a gate before it becomes the command, as its keepers know it.
+    """One process that waits at a gate before it executes the command, as its keepers know it.
 
     Until a byte comes through the gate, the command was never executed, whoever dies. `started` closes when it was.
     """
@@ -41,14 +41,15 @@ class Replica:
         self.started, self._started_write = os.pipe()
         self._gate_read, self._gate = os.pipe()
         self._shared = mmap.mmap(-1, 4096)
-        self.pid = 0  # set where the process is known outside by another number than to itself
+        self.pid = 0  # set where the process has another pid outside its namespace
 
     def release_gate(self) -> None:
-        """The outer keeper's part ends here: the gate is the inner one's, or its death would go unnoticed."""
+        """In the outer keeper: close its ends of the pipes, or the death of the inner keeper would go unnoticed."""
         os.close(self._started_write)
         os.close(self._gate)
 
     def spawn(self, command: List[str], env: Dict[str, str], setup: ReplicaSetup) -> int:
+        """Fork the replica's process. Returns its pid."""
         pid = os.fork()
         if pid == 0:
             self._exec(command, env, setup)
@@ -61,7 +62,7 @@ class Replica:
     ) -> Tuple[int, str]:
         """As `spawn`, below the first process of a PID namespace, which becomes our child: (pid, "").
 
-        (0, why) where the host does not let us: then nobody was born, and the board is as before.
+        (0, why) where the host does not allow it: then no process exists, and the shared page is as before.
         """
         born, born_write = os.pipe()
         middle = os.fork()
@@ -74,7 +75,7 @@ class Replica:
             except BaseException as error:
                 os.write(born_write, error_bytes(error))
             finally:
-                os._exit(0)  # its child is the keeper's now, who is a subreaper
+                os._exit(0)  # its child is now a child of the keeper, which is a subreaper
         os.close(born_write)
         with open(born, "rb") as file:
             words = file.read()
@@ -92,9 +93,10 @@ class Replica:
     def _run_init(
         self, command: List[str], env: Dict[str, str], setup: ReplicaSetup, outer_proc: int, born_write: int
     ) -> NoReturn:
-        """The first process of a PID namespace: buries orphans, tells how the replica ended, and ends with all others.
+        """The first process of a PID namespace: reaps orphans, reports how the replica ended, and ends together with
+        all others.
 
-        Whoever else is left then is killed by the kernel, and this one is not over before they are.
+        The kernel kills every process that is left in the namespace then, and this process is not over before they are.
         """
         try:
             retitle("trainyard-init %s" % setup.run)
@@ -120,9 +122,11 @@ class Replica:
             os._exit(0)
 
     def open_gate(self) -> None:
+        """Let the replica's process execute the command."""
         os.write(self._gate, b"g")
 
     def close_gate(self) -> None:
+        """Close the gate: a replica that has not passed it never executes the command."""
         os.close(self._gate)
 
     def _exec(
@@ -133,14 +137,14 @@ class Replica:
         outer_proc: int = -1,
         born_write: int = -1,
     ) -> NoReturn:
-        """In the replica's process: everything up to exec. What fails is told on the board."""
+        """In the replica's process: everything up to exec. A failure is recorded on the shared page."""
         try:
             os.setsid()
             if outer_proc < 0:
                 self.report(BORN)
-                os.close(self._gate)  # ours, or we would never see the keeper's end close
+                os.close(self._gate)  # our copy, or we would never see the keeper's end close
             else:
-                self.pid = int(os.readlink("self", dir_fd=outer_proc))  # as our keepers know us
+                self.pid = int(os.readlink("self", dir_fd=outer_proc))  # the pid by which the keepers know us
                 self.report(BORN)
                 os.write(born_write, b"+")
                 os.close(born_write)
@@ -154,7 +158,9 @@ class Replica:
             os.chdir(setup.work)
             default_signals()
             if os.read(self._gate_read, 1) != b"g":
-                self.report(NOT_STARTED)  # the keeper died before it let us go: this command never was
+                self.report(
+                    NOT_STARTED
+                )  # the keeper died before it opened the gate: the command was never executed
                 os._exit(0)
             os.umask(setup.umask)
             self.report(GO, outside)
@@ -167,16 +173,17 @@ class Replica:
             os._exit(127)
 
     def report(self, state: int, outside: int = 0, words: str = "") -> None:
+        """Record on the shared page what the replica's process has reached."""
         data = words.encode("utf-8", "replace")[:255]
         self._shared[: _PROGRESS.size] = _PROGRESS.pack(self.pid or os.getpid(), state, outside, data)
 
     def progress(self) -> Tuple[int, int, int, str]:
-        """(pid, state, which cgroups it could not join, words) of the replica's process before exec."""
+        """(pid, state, which cgroups it could not join, error text) of the replica's process before exec."""
         pid, state, outside, words = _PROGRESS.unpack(self._shared[: _PROGRESS.size])
         return pid, state, outside, words.rstrip(b"\0").decode("utf-8", "replace")
 
     def init_pid(self) -> int:
-        """The pid of its namespace's first process; 0 of a replica that has no namespace of its own."""
+        """The pid of its namespace's first process; 0 for a replica that has no namespace of its own."""
         pid: int = _INIT.unpack_from(self._shared, _INIT_AT)[0]
         return pid
 
@@ -187,7 +194,8 @@ class Replica:
 
 
 def _is_inheritable(fd: int) -> bool:
-    """The GPUs' locks are: held for as long as anybody of the run may live."""
+    """Whether a descriptor survives exec. The locks of the GPUs do: they are held while any process of the run may
+    live."""
     try:
         return os.get_inheritable(fd)
     except OSError:

@@ -1,4 +1,4 @@
-"""A run's life as whoever keeps it sees it: from a process at its gate to the proof that nobody is left."""
+"""The life of a run as its keeper sees it: from a process at its gate to the proof that no process is left."""
 
 from __future__ import annotations
 
@@ -40,15 +40,17 @@ from agents.runner.processes import (
 from agents.runner.replica import FAILED, GO, Replica
 from agents.runner.wire import finite_float
 
-# How often a run notes what the kernel has counted: an older count says nothing about its end.
+# How often a run notes the kernel's count of OOM kills: an older count says nothing about its end.
 OOM_LOOK_S = 20.0
-# How long a namespace's first process has to tell how the replica ended, before it is killed itself.
+# How long a namespace's first process has to report how the replica ended, before it is killed itself.
 INIT_REPORTS_S = 2.0
 CLD_KILLED = 2  # in `os` since Python 3.9 only
 
 
 class RunLifecycle:
-    """One run's life. All that is known is on disk or on the replica's board, so that another process can go on from
+    """One run's life.
+
+    All that is known is on disk or on the page that keepers and replica share, so that another process can go on from
     any point: an exit is written down before the zombie that proves it is reaped.
     """
 
@@ -58,13 +60,12 @@ class RunLifecycle:
         self.facts: Facts = new_facts(run, seal)
         self.order: Order | None = None
         self.replica_pid = 0
-        self.init_pid = (
-            0  # of the replica's PID namespace, if it has one: then this is our child, not the replica
-        )
+        # The first process of the replica's PID namespace, if it has one: then that is our child, not the replica.
+        self.init_pid = 0
         self.replica_over = False
         self.no_children = False
-        self.kill_init = False  # is a namespace's first process killed like everybody else?
-        self.search_by_mark = False  # must processes outside our own tree be looked for?
+        self.kill_init = False  # is a namespace's first process killed like the others?
+        self.search_by_mark = False  # may processes of this run be outside our own tree?
         self.orphan: Process | None = None
         self.parent = 0
         self.stopping: str | None = None
@@ -78,7 +79,7 @@ class RunLifecycle:
         self.oom_look_at = 0.0
 
     def progress(self) -> Tuple[int, int, int, str]:
-        """What the replica's process has got to. Where nobody can say: it may have been the command."""
+        """What the replica's process has reached. Without the shared page: it may have executed the command."""
         return self.replica.progress() if self.replica else (0, GO, 0, "")
 
     def gated_replica(self) -> Replica:
@@ -86,14 +87,14 @@ class RunLifecycle:
         return self.replica
 
     def enter_namespace(self) -> None:
-        """The replica lives in a PID namespace of its own, and its end is told by that one's first process."""
+        """The replica lives in a PID namespace of its own, and the first process there reports its end."""
         self.init_pid = self.gated_replica().init_pid()
         process = read_process(self.init_pid)
         self.facts.update(containment="pid_namespace", first=[self.init_pid, process.ticks if process else 0])
 
     def continue_init(self) -> None:
-        """Somebody may have stopped a namespace's first process, which then cannot tell how the replica ends."""
-        if self.init_pid and not self.replica_over:  # not reaped: the number is still its own
+        """Continue a namespace's first process: if it was stopped, it could not report how the replica ends."""
+        if self.init_pid and not self.replica_over:  # not reaped yet: the pid is still its own
             os.kill(self.init_pid, signal.SIGCONT)
 
     def watch_children(self) -> None:
@@ -103,7 +104,7 @@ class RunLifecycle:
         wake_on_child_exit(write)
 
     def supervise(self) -> None:
-        """From the first moment to the closed fact."""
+        """Watch the run from its first moment until it is closed."""
         poll = select.poll()
         started = self.gated_replica().started
         for fd in (self.wake, self.control, started, self.log_budget.fd):
@@ -115,9 +116,8 @@ class RunLifecycle:
             if self.no_children and (self.replica_over or self.replica_pid == 0):
                 break
             now = time.monotonic()
-            if (
-                now >= self.oom_look_at
-            ):  # after reaping: what was counted just before belongs to an end just seen
+            # After reaping: what was counted just before belongs to an end that was just seen.
+            if now >= self.oom_look_at:
                 self.oom_look_at, self.oom_recent = now + OOM_LOOK_S, host_oom_kills()
             self.check_stop(now)
             if self.stopping and now >= self.deadline or self.replica_over and not self.stopping:
@@ -132,7 +132,7 @@ class RunLifecycle:
                     self.note_started()
                 elif fd == self.log_budget.fd:
                     self.log_budget.drain()
-                    poll.unregister(fd)  # busy: from here on by the clock, not by every write
+                    poll.unregister(fd)  # it grows fast: from here on check by the clock, not at every write
                     look_at = min(look_at, now + 0.01)
                 elif fd == self.control:
                     self.read_control(os.read(fd, 4096))
@@ -148,7 +148,7 @@ class RunLifecycle:
         return min(started + timeout if timeout and started else math.inf, now + OOM_LOOK_S)
 
     def note_started(self) -> None:
-        """The started pipe closed: the replica's process is the command now, or it never will be."""
+        """The started pipe closed: the replica's process has executed the command, or never will."""
         if self.facts["started_at"] is not None or self.replica_over or self.progress()[1] != GO:
             return
         process = read_process(self.replica_pid)
@@ -163,32 +163,31 @@ class RunLifecycle:
         if self.progress()[2] & 1 and not self.init_pid:
             self.facts["containment"] = "subreaper"
         if self.progress()[2] & 2:
-            remove_cgroup(
-                str(self.facts["memory_cgroup"])
-            )  # nobody is in it, and from here on nobody knows of it
+            # No process is in it, and from here on the facts do not name it.
+            remove_cgroup(str(self.facts["memory_cgroup"]))
             self.facts.update(memory_enforced=False, memory_cgroup=None)
         failpoint("before_started")
         self.save()
         failpoint("after_started")
 
     def save(self, durable: bool = False) -> None:
-        """A fact that cannot be written is tried again for ever: as long as this process lives, it is not lost."""
+        """Save the facts. A save that fails is repeated until it succeeds: while this process lives, no fact is
+        lost."""
         while True:
             try:
                 save_facts(self.directory, self.facts, durable)
                 return
             except OSError:
                 if not os.path.isdir(self.directory):
-                    return  # somebody deleted the whole run: there is no place left to tell it
+                    return  # the directory of the run was deleted: there is no place left to write to
                 time.sleep(0.2)
 
     def reap(self) -> None:
         if self.init_pid and not self.replica_over:
             end = self.gated_replica().reported_end()
             if end is not None:
-                self.note_ended(
-                    *end
-                )  # others there may take longer to die, and their first process with them
+                # Others in the namespace may take longer to die, and its first process with them.
+                self.note_ended(*end)
         while True:
             try:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -203,12 +202,12 @@ class RunLifecycle:
             os.waitpid(found.si_pid, 0)
 
     def end_of(self, code: int, status: int) -> Tuple[int, int]:
-        """How the replica ended, if this is how our child did."""
+        """How the replica ended, if our child ended like this."""
         if not self.init_pid:
             return code, status
         end = self.gated_replica().reported_end()
         if end is None:
-            # It was killed before it could tell, and the kernel killed the replica with it.
+            # It was killed before it could report, and the kernel killed the replica with it.
             end = CLD_KILLED, signal.SIGKILL
             if not self.stopping:
                 self.facts["message"] = (
@@ -248,13 +247,14 @@ class RunLifecycle:
     # -- stopping --
 
     def read_control(self, words: bytes) -> None:
-        """A poke from serve. It repeats the deadline, for the disk may be too full for stop.json."""
+        """Read a poke from serve. It repeats the deadline, for the disk may be too full for stop.json."""
         for line in words.split(b"\n"):
-            with contextlib.suppress(ValueError):  # half a line, or somebody else's words
+            with contextlib.suppress(ValueError):  # half a line, or not written by serve
                 if line.startswith(b"stop "):
                     self.begin_stop("stop", finite_float(line[5:].decode("ascii")))
 
     def check_stop(self, now: float) -> None:
+        """Begin a stop if one was ordered, or if the timeout has passed."""
         deadline = read_deadline(self.directory)
         if deadline is not None:
             self.begin_stop("stop", deadline)
@@ -265,6 +265,7 @@ class RunLifecycle:
             self.begin_stop("timeout", now + self.facts.get("grace_s", 0))
 
     def begin_stop(self, cause: str, deadline: float) -> None:
+        """Send SIGTERM to all processes of the run; SIGKILL follows at the deadline."""
         if self.stopping:
             self.deadline = min(self.deadline, deadline)
             return
@@ -280,7 +281,7 @@ class RunLifecycle:
         failpoint("between_term_and_kill")
 
     def living_processes(self) -> List[Process]:
-        """All living processes of this run that can be found: our tree, its cgroup, and who carries its mark."""
+        """All living processes of this run that can be found: our descendants, its cgroup, and those with its mark."""
         everyone = all_processes()
         pids = descendants({os.getpid()}, everyone) | cgroup_pids(self.facts["cgroup"])
         if self.search_by_mark:
@@ -289,11 +290,11 @@ class RunLifecycle:
         if orphan and orphan.pid in everyone and everyone[orphan.pid].ticks == orphan.ticks:
             pids |= {orphan.pid} | descendants({orphan.pid}, everyone)
         if self.init_pid and not self.kill_init:
-            pids.discard(self.init_pid)  # it ends by itself, once it has told how the replica did
+            pids.discard(self.init_pid)  # it ends by itself, once it has reported how the replica ended
         return [everyone[pid] for pid in pids if pid in everyone and everyone[pid].state not in "ZX"]
 
     def finish(self) -> None:
-        """Kill until nobody is left, prove it, and close."""
+        """Kill until no process is left, prove it, and close the run."""
         self.search_by_mark = (
             self.search_by_mark or bool(self.facts.get("web_access")) or os.getppid() != self.parent
         )
@@ -317,14 +318,14 @@ class RunLifecycle:
         self.close()
 
     def is_empty(self) -> bool:
-        """The proof: the kernel knows no child of ours, the cgroup is empty, and nobody else carries the mark."""
+        """The proof: the kernel knows no child of ours, the cgroup is empty, and no other process carries the mark."""
         if not self.no_children or cgroup_pids(self.facts["cgroup"]):
             return False
-        # All of /proc is read only where somebody could be elsewhere.
+        # All of /proc is read only where a process could be outside our tree.
         return not self.search_by_mark or not self.living_processes()
 
     def report_survivors(self, denied: List[Denied]) -> None:
-        """Somebody cannot be killed. Say who; the run stays open and holds its GPUs until they are gone."""
+        """Some processes cannot be killed. Name them; the run stays open and holds its GPUs until they are gone."""
         words = {one.pid: one.why for one in denied}
         rows = [
             {"pid": p.pid, "why": words.get(p.pid, "does not die (state %s)" % p.state)}
@@ -337,7 +338,8 @@ class RunLifecycle:
     # -- closing --
 
     def close(self) -> None:
-        """Nobody is left: release what the run held, then say so. In this order, or the next run meets a busy GPU."""
+        """No process is left: release what the run held, then write so. In this order, or the next run meets a busy
+        GPU."""
         facts = self.facts
         remove_cgroups(facts)
         kill_leftovers_on_gpus(facts)
@@ -356,7 +358,7 @@ class RunLifecycle:
         clean_directory(self.directory)
 
     def explain_no_exit(self) -> None:
-        """The replica is over without an exit status: it never was the command, or nobody saw it end."""
+        """The replica ended without an exit status: it never executed the command, or nobody saw it end."""
         facts = self.facts
         _, state, _, words = self.progress()
         if state == FAILED:
@@ -370,6 +372,7 @@ class RunLifecycle:
             facts["message"] = facts["message"] or "its keepers were killed; how it ended is not known"
 
     def close_unstarted(self, why: str, message: str, refusal: str | None = None) -> None:
+        """Close a run whose command was never executed."""
         self.held.unlock_gpus()
         remove_cgroups(self.facts)
         close_unstarted(self.facts, why, message, refusal)
