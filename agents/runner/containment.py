@@ -1,4 +1,5 @@
-"""Containment: a cgroup of its own where the host has delegated one to us; and who was killed for memory."""
+"""Containment: a cgroup for each run where the host has delegated one to the login; and whether a run was
+OOM-killed."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import os
 import time
 from typing import Any, List, Mapping, NamedTuple, Set, Tuple
 
-# Beside the cgroups of runs: what else is in this login's, the runners themselves too.
+# Beside the cgroups of runs: the other processes of this login, the runners too.
 LOGIN = "trainyard.login"
 MOVES = 5
 PROBE_KEPT_S = 3600
@@ -45,12 +46,13 @@ def delegated_cgroup(controller: str = "") -> str | None:
 
 
 def cgroup_path(run: str, mark: str, controller: str = "") -> str | None:
-    """Where a run's cgroup is. The mark's random part makes it unique: nobody joins what another run left there."""
+    """Where a run's cgroup is. The mark's random part makes it unique: no run joins what another one left there."""
     parent = delegated_cgroup(controller)
     return os.path.join(parent, "trainyard.%s.%s" % (run, mark[:16])) if parent else None
 
 
 def make_cgroup(path: str | None) -> str | None:
+    """Make a run's cgroup (v2). None where that is not possible, or where cgroup.kill is missing."""
     try:
         if path is None:
             return None
@@ -65,8 +67,11 @@ def make_cgroup(path: str | None) -> str | None:
 
 
 def delegate_controller(parent: str, controller: str) -> bool:
-    """Let the children of a cgroup (v2) have the controller. A parent may say so only while it holds no process itself,
-    so those that are in it, this login's, move into a child of their own, where nothing is different for them."""
+    """Let the children of a cgroup (v2) have the controller.
+
+    A cgroup may delegate only while it holds no process itself. So the processes that are in it, those of this login,
+    move into a child of their own, where nothing is different for them.
+    """
     if try_write(os.path.join(parent, "cgroup.subtree_control"), "+" + controller):
         return True
     try:
@@ -76,7 +81,7 @@ def delegate_controller(parent: str, controller: str) -> bool:
         login = os.path.join(parent, LOGIN)
         with contextlib.suppress(FileExistsError):
             os.mkdir(login)
-        for _ in range(MOVES):  # one that forks meanwhile leaves a child behind
+        for _ in range(MOVES):  # a process that forks meanwhile leaves a child behind
             with open(os.path.join(parent, "cgroup.procs")) as file:
                 for pid in file.read().split():
                     try_write(os.path.join(login, "cgroup.procs"), pid)
@@ -91,9 +96,11 @@ def limit_memory(own: str | None, run: str, mark: str, memory_mb: int | None) ->
     """(the cgroup that counts this run's memory, is the limit enforced?): its own of v2, or one of v1 beside it."""
     limit = str((memory_mb or 0) << 20)
     if own and os.path.exists(os.path.join(own, "memory.events")):
-        try_write(os.path.join(own, "memory.oom.group"), "1")  # a half-killed program only hangs
+        try_write(
+            os.path.join(own, "memory.oom.group"), "1"
+        )  # a program of which a part was killed only hangs
         return own, memory_mb is not None and try_write(os.path.join(own, "memory.max"), limit)
-    # To join one of v1 costs a start milliseconds, so it is for limits only.
+    # To join a cgroup of v1 costs a start milliseconds, so it is done for limits only.
     path = cgroup_path(run, mark, "memory") if memory_mb is not None else None
     try:
         if path is None:
@@ -134,7 +141,7 @@ def join_cgroup(path: str) -> bool:
 
 
 def cgroup_pids(path: str | None) -> Set[int]:
-    """Everybody in the cgroup and those below it."""
+    """All processes in the cgroup and in those below it."""
     found: Set[int] = set()
     for directory, _, _ in os.walk(path) if path else ():
         try:
@@ -146,7 +153,7 @@ def cgroup_pids(path: str | None) -> Set[int]:
 
 
 def remove_cgroup(path: str, patience_s: float = 0.0) -> bool:
-    """True when it is gone. One whose last process is just dying says that it is busy, though it lists nobody."""
+    """Remove a cgroup; True when it is gone. The kernel may call one busy whose last process is just dying."""
     until = time.monotonic() + patience_s
     while os.path.isdir(path):
         for directory, _, _ in os.walk(path, topdown=False):
@@ -160,7 +167,7 @@ def remove_cgroup(path: str, patience_s: float = 0.0) -> bool:
 
 
 def cgroups_of(facts: Mapping[str, Any]) -> List[str]:
-    """Where a run's cgroups are, or would be if whoever made them was killed before it could write so."""
+    """Where a run's cgroups are, or would be if their maker was killed before it could write so."""
     found = {facts["cgroup"], facts["memory_cgroup"]}
     if facts["mark"]:
         found |= {cgroup_path(facts["run"], facts["mark"], controller) for controller in ("", "memory")}
@@ -168,7 +175,7 @@ def cgroups_of(facts: Mapping[str, Any]) -> List[str]:
 
 
 def old_probes(parent: str | None) -> List[str]:
-    """Cgroups of probes that were killed while they tried out a limit. One that is at it is younger."""
+    """Cgroups of probes that were killed while they tried a limit. A probe that is still at it is younger."""
     found = []
     for name in os.listdir(parent) if parent else ():
         if name.startswith("trainyard.probe-"):
@@ -179,6 +186,7 @@ def old_probes(parent: str | None) -> List[str]:
 
 
 def counter(path: str, word: str) -> int | None:
+    """The number behind a word in a file of counters."""
     try:
         with open(path) as file:
             rows = [line.split() for line in file]
@@ -188,7 +196,7 @@ def counter(path: str, word: str) -> int | None:
 
 
 def host_oom_kills() -> int | None:
-    """As `counter` would find it, but each start asks: no line is looked at that is not meant."""
+    """As `counter` would find it, but faster, for each start calls it: no other line is parsed."""
     try:
         with open("/proc/vmstat", "rb") as file:
             after = file.read().partition(b"\noom_kill ")[2]
@@ -198,7 +206,7 @@ def host_oom_kills() -> int | None:
 
 
 def own_oom_kills(group: str | None) -> int | None:
-    """How many of this cgroup the kernel has killed for want of memory; None where nobody counts."""
+    """How many processes of this cgroup the kernel has killed for memory; None where it does not count."""
     if group is None:
         return None
     found = counter(os.path.join(group, "memory.events"), "oom_kill")
@@ -206,7 +214,7 @@ def own_oom_kills(group: str | None) -> int | None:
 
 
 class OomCounts(NamedTuple):
-    """The kernel's count of all it has killed for memory: when the run began, and at the last look before it ended."""
+    """The kernel's count of all OOM kills of the host: when the run began, at the last note, and after its end."""
 
     before: int | None
     recent: int | None
@@ -214,7 +222,7 @@ class OomCounts(NamedTuple):
 
 
 def judge_oom(own: int | None, host: OomCounts, killed: bool, failed: bool) -> Tuple[bool | None, str, str]:
-    """(out of memory?, how sure: certain, likely or unknown, in words). None: this host cannot tell."""
+    """(out of memory?, how sure: certain, likely or unknown, a text). None: this host cannot tell."""
     if not failed:
         return False, "certain", ""
     if own is not None:

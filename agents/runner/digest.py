@@ -1,4 +1,4 @@
-"""The digest of a log, over blocks: SHA-256 cannot be stopped and gone on with in another process."""
+"""The digest of a log, over blocks: the state of a SHA-256 cannot be handed to another process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DIGEST_BLOCK = 8 * 1024 * 1024
 def digest_of_blocks(blocks: List[bytes]) -> str:
     """The digest of a log from the SHA-256 of each of its 8 MiB blocks (the last one may be shorter).
 
-    Blocks, because SHA-256 cannot be stopped and gone on with in another process, but a list of finished blocks can.
+    Blocks, because the state of a SHA-256 cannot be handed to another process, but a list of finished blocks can.
     """
     if not blocks:
         return "sha256:" + hashlib.sha256().hexdigest()
@@ -21,7 +21,7 @@ def digest_of_blocks(blocks: List[bytes]) -> str:
 
 
 class LogDigest:
-    """The digest of a log whose bytes come in order, in pieces of any size. `blocks` are those finished before."""
+    """The digest of a log whose bytes come in order, in pieces of any size. `blocks` are those finished earlier."""
 
     def __init__(self, blocks: List[bytes] | None = None) -> None:
         self.blocks = list(blocks or [])

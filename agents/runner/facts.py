@@ -18,6 +18,7 @@ Facts = Dict[str, Any]
 
 
 def new_facts(run: str, seal: str = "") -> Facts:
+    """The facts of a run that was just claimed."""
     return {
         "schema": SCHEMA,
         "run": run,
@@ -67,7 +68,7 @@ def _size_of(path: str) -> int:
 
 
 _NONE, _NUMBER = type(None), (int, float, type(None))
-# Of what kind a fact must be for us to go on with it.
+# Which type a fact must have to be used.
 _KINDS: Dict[str, Any] = dict(
     dict.fromkeys(("claimed_at", "started_at", "ended_at", "closed_at", "seconds", "mono_started"), _NUMBER),
     **dict.fromkeys(("exit_code", "exit_signal", "pid", "ticks"), (int, _NONE)),
@@ -86,7 +87,7 @@ def load_facts(directory: str) -> Facts | None:
         return None
     facts = new_facts(os.path.basename(directory))
     facts.update({"boot_id": "", "claimed_at": None})
-    # Escaped, a text may be six times as long. Somebody has been at it by hand then: keep what we know, short.
+    # Escaped, a text may be six times as long. It was edited by hand then: keep the known keys that are short.
     if _size_of(path) > MAX_FACTS // 6 and len(json.dumps(found)) > MAX_FACTS:
         found = {key: found[key] for key in found.keys() & facts.keys() if len(json.dumps(found[key])) < 4096}
         found.setdefault("phase", "claimed")
@@ -115,7 +116,7 @@ def close_unstarted(facts: Facts, why: str, message: str, refusal: str | None = 
 
 
 def close_after_reboot(directory: str, facts: Facts) -> None:
-    """The host has booted since: whatever ran is over, that needs no look."""
+    """Close a run after the host was booted: its processes are over without a look."""
     log = os.path.join(directory, "log")
     size = os.path.getsize(log) if os.path.exists(log) else 0
     if facts["phase"] != "ended":

@@ -1,4 +1,4 @@
-"""Failpoints: named places where a test may kill or freeze the process that comes by. Nothing in production."""
+"""Failpoints: named places where a test may kill or freeze the process. They do nothing in production."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import signal
 _ARMED = os.environ.get("TRAINYARD_FAILPOINT", "")
 
 RUNNER_FAILPOINTS = (
-    "after_mkdir",  # serve: the claim stands, nobody holds its lock yet
+    "after_mkdir",  # serve: the claim exists, no process holds its lock yet
     "after_lock",  # serve: before the keeper is forked
     "before_reply",  # serve: before a fact is sent
     "after_tombstone",  # serve: directory made, no fact in it yet
-    "before_delete",  # serve: forget was asked, nothing deleted yet
+    "before_delete",  # serve: forget was ordered, nothing deleted yet
     "keeper_born",  # outer keeper: nothing written yet
     "after_gpu_lock",  # outer keeper
     "after_order",  # outer keeper: all is prepared, the inner keeper not forked yet
     "before_gate",  # inner keeper: the replica's process exists but may not exec yet
-    "after_gate",  # inner keeper: the replica may run, nobody has written so
+    "after_gate",  # inner keeper: the replica may run, the facts do not say so yet
     "before_started",  # inner keeper: it runs, the fact is not written yet
     "after_started",
     "between_term_and_kill",
-    "before_ended",  # whichever keeper works: the replica is over, nothing is written
+    "before_ended",  # the working keeper: the replica is over, nothing is written
     "before_reap",  # its exit is written, the zombie still there
     "before_closed",  # the tree is empty, GPUs are free, the last fact not written
     "after_closed",
@@ -31,7 +31,7 @@ RUNNER_FAILPOINTS = (
 def failpoint(name: str) -> None:
     """Die (or stop) here if TRAINYARD_FAILPOINT says so: "name[:stop]", or a directory that holds a file `name`.
 
-    A file is removed before it fires, so that whoever takes over comes through.
+    The file is removed before it fires, so that the process that takes over passes.
     """
     if not _ARMED:
         return

@@ -1,4 +1,4 @@
-"""Files: documents that are whole or absent, also when the disk is full, and never more than their reader expects."""
+"""Files: documents that are whole or absent, also on a full disk, and never larger than the reader expects."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from typing import Any, Dict, List, Tuple
 
 from agents.runner.wire import refuse_constant
 
-SPARES = 4  # one for each fact that may still have to be told: running, stopping, ended, closed
+SPARES = 4  # one for each fact that may still have to be written: running, stopping, ended, closed
 SPARE_BYTES = 16 * 1024
-HOST_SPARES = 16  # for what is written before there is a run: who is connected, that a start was refused
+HOST_SPARES = 16  # for what is written before there is a run: the owner, a refused start
 HOST_SPARE_BYTES = 4 * 1024
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def read_plain(path: str, most: int) -> bytes:
-    """A plain file's bytes. A pipe or a link that a replica put in its place is an OSError, and never waited for."""
+    """The bytes of a plain file. A pipe or a link that a replica put in its place is an OSError; nothing waits for
+    it."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(fd, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -32,7 +33,7 @@ _STRICT = json.JSONDecoder(parse_constant=refuse_constant)
 
 
 def read_json(path: str) -> Dict[str, Any] | None:
-    """The document, or None when there is none, or none that is whole and could be told again."""
+    """The document; None when there is none, or none that is whole and could be sent on."""
     try:
         value = _STRICT.decode(read_plain(path, 1 << 24).decode("utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -41,7 +42,7 @@ def read_json(path: str) -> Dict[str, Any] | None:
 
 
 def whole(value: Any, most: int = 1 << 53) -> int:
-    """An offset or a count that was read back. A replica may write into its run's directory: nonsense is lost state."""
+    """An offset or a count that was read back. A replica may write into its run's directory: nonsense becomes 0."""
     return value if type(value) is int and 0 <= value <= most else 0
 
 
@@ -55,7 +56,7 @@ def read_cut(directory: str) -> Tuple[int, List[List[int]]]:
 
 
 def read_deadline(directory: str) -> float | None:
-    """When a stop that was asked for is to be over, on this boot's monotonic clock. None: none was asked for."""
+    """When an ordered stop is to be over, on this boot's monotonic clock. None: no stop was ordered."""
     found = read_json(os.path.join(directory, "stop.json"))
     if found is None:
         return None
@@ -72,7 +73,7 @@ def fsync_directory(path: str) -> None:
 
 
 def write_file(path: str, data: bytes, durable: bool = False) -> None:
-    """Replace a file as a whole: a reader, or a crash, meets the old content or the new one, never a part."""
+    """Replace a file as a whole: a reader, or a crash, finds the old content or the new one, never a part."""
     temporary = "%s.new.%d" % (path, os.getpid())
     try:
         _fill(temporary, os.O_CREAT | os.O_TRUNC, data, durable)
@@ -102,7 +103,7 @@ def unlink(path: str) -> None:
 
 
 def make_spares(directory: str, count: int = SPARES, size: int = SPARE_BYTES) -> None:
-    """Disk space set aside for a run's last words: files that exist already and only have to be overwritten."""
+    """Set disk space aside for a run's last facts: files that exist already and only have to be overwritten."""
     for number in range(count):
         path = os.path.join(directory, "spare.%d" % number)
         if not os.path.exists(path):
@@ -110,14 +111,14 @@ def make_spares(directory: str, count: int = SPARES, size: int = SPARE_BYTES) ->
 
 
 def make_host_spares(base: str) -> None:
-    """The same for what belongs to no run yet, while there is room for them."""
+    """Set disk space aside for what belongs to no run yet, while there is enough."""
     with contextlib.suppress(OSError):
         if free_bytes(base) >= disk_floor():
             make_spares(base, HOST_SPARES, HOST_SPARE_BYTES)
 
 
 def spend_host_spare(base: str, directory: str = "") -> bool:
-    """Give one to a run's directory, or back to the disk."""
+    """Move a spare into a run's directory, or delete one to free its space."""
     for number in range(HOST_SPARES):
         spare = os.path.join(base, "spare.%d" % number)
         try:
@@ -132,11 +133,12 @@ def spend_host_spare(base: str, directory: str = "") -> bool:
 
 
 def write_for_host(base: str, name: str, data: bytes, durable: bool = False) -> None:
+    """write_with_spares with the spares of the host."""
     write_with_spares(base, name, data, durable, HOST_SPARES)
 
 
 def write_with_spares(directory: str, name: str, data: bytes, durable: bool, spares: int = SPARES) -> None:
-    """write_file, but on a full disk into one of the spares. Raises OSError when not even that helps."""
+    """write_file, but on a full disk into one of the spares. Raises OSError when even that fails."""
     path = os.path.join(directory, name)
     try:
         write_file(path, data, durable)
@@ -155,11 +157,12 @@ def write_with_spares(directory: str, name: str, data: bytes, durable: bool, spa
             continue
         except OSError as error:
             problem = error
-            unlink(spare)  # a copy-on-write file system wants new blocks: this gives some back
+            unlink(spare)  # a copy-on-write file system needs new blocks: this frees some
     raise problem
 
 
 def stored_number(path: str) -> int:
+    """The number in a file; 0 if there is none."""
     try:
         return int(read_plain(path, 64))
     except (OSError, ValueError):
@@ -167,7 +170,7 @@ def stored_number(path: str) -> int:
 
 
 def take_lock(path: str) -> int:
-    """The lock as an open descriptor, or -1 when somebody living holds it."""
+    """The lock as an open descriptor, or -1 when a living process holds it."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -178,7 +181,7 @@ def take_lock(path: str) -> int:
 
 
 def disk_floor() -> int:
-    """A host with less than this free starts nothing: it could not even say how it ended."""
+    """A host with fewer bytes free than this starts nothing: it could not even record how a run ended."""
     return int(os.environ.get("TRAINYARD_FLOOR_MB") or 16) << 20
 
 
@@ -191,11 +194,11 @@ SECRETS = ("order.json", "stop.json", "control")
 
 
 def clean_directory(directory: str) -> None:
-    """What a closed run needs no more. Its order goes first of all: the environment in it may hold secrets."""
+    """Delete what a closed run no longer needs. The order goes first: the environment in it may hold secrets."""
     try:
         names = os.listdir(directory)
     except OSError:
-        return  # already forgotten
+        return  # already deleted
     for name in names:
         if name in SECRETS or name.startswith("spare.") or ".new." in name:
             unlink(os.path.join(directory, name))

@@ -1,8 +1,8 @@
-"""Forks of this program: on their own, and never for longer than they may take."""
+"""Forks of this program: detached, or with a deadline."""
 
 from __future__ import annotations
 
-# `signal` is made of this, and makes a name of each number. In a fresh fork that takes longer than all else does.
+# `signal` wraps this and makes an enum of each number. In a fresh fork that takes longer than everything else.
 import _signal  # type: ignore[import-not-found]
 import contextlib
 import functools
@@ -22,12 +22,12 @@ _POLITE = [
 
 @functools.lru_cache(maxsize=None)
 def ignored_signals() -> Tuple[int, ...]:
-    """Those that this program ignores because Python does (SIGPIPE), or whoever started it."""
+    """The signals that this program ignores because Python does (SIGPIPE), or because its parent did."""
     return tuple(s for s in range(1, signal.NSIG) if signal.getsignal(s) is signal.SIG_IGN)
 
 
 def default_signals() -> None:
-    """Before another program is executed here: none is ignored and none is blocked. Handlers do not survive anyway."""
+    """Call before another program is executed: no signal is ignored or blocked. Handlers do not survive exec anyway."""
     for signum in ignored_signals():
         _signal.signal(signum, _signal.SIG_DFL)
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
@@ -37,11 +37,11 @@ def close_all_but(keep: Set[int]) -> None:
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
         if fd not in keep:
-            os.closerange(fd, fd + 1)  # which minds nothing: one was that of the list itself
+            os.closerange(fd, fd + 1)  # which ignores errors: one descriptor was that of the listing itself
 
 
 def execute(command: List[str], env: Dict[str, str]) -> NoReturn:
-    """Become `command`, looked for in the PATH of its own environment. What os.execvpe does, but for its detours."""
+    """Execute `command`, looked for in the PATH of its own environment. As os.execvpe, but faster."""
     if "/" in command[0]:
         os.execve(command[0], command, env)
     problem: OSError | None = None
@@ -69,7 +69,7 @@ def detach(keep: Set[int], title: str) -> None:
 
 
 def wake_on_child_exit(write: int) -> None:
-    """From now on each end of a child writes to this descriptor. Forks inherit the handler, but not where it writes."""
+    """From now on each exit of a child writes to this descriptor. Forks inherit the handler, but not the descriptor."""
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     if not _heeded:
         signal.signal(signal.SIGCHLD, lambda signum, frame: None)
@@ -80,7 +80,7 @@ _heeded: List[bool] = []
 
 
 def fork_detached(act: Callable[[], None], directory: str, keep: Set[int], title: str) -> int:
-    """Run `act` in a process of its own that outlives this one. What goes wrong there is left in keeper.err."""
+    """Run `act` in a process of its own that outlives this one. An exception there is written to keeper.err."""
     pid = os.fork()
     if pid:
         return pid
@@ -96,13 +96,14 @@ def fork_detached(act: Callable[[], None], directory: str, keep: Set[int], title
 
 
 def write_traceback(directory: str) -> None:
+    """Append the current exception to keeper.err."""
     with contextlib.suppress(OSError), open(os.path.join(directory, "keeper.err"), "a") as file:
         if file.tell() < 64 * 1024:
             traceback.print_exc(file=file)
 
 
 def run_with_timeout(act: Callable[[], None], patience_s: float) -> bool:
-    """Have a child do it. False if it failed, or hangs: then it is killed, and left behind if even that takes long."""
+    """Have a child do it. False if it failed or hangs: then it is killed, and left behind if even that takes long."""
     pid = os.fork()
     if pid == 0:
         try:

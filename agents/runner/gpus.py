@@ -1,7 +1,8 @@
-"""GPUs: who uses one.
+"""Which processes use a GPU.
 
-Two witnesses, because each misses somebody: the driver's list of compute processes, and who has /dev/nvidia<minor>
-open. Without root the second one sees this login's processes only; it tells how many it could not look into.
+Two sources, because each misses some: the driver's list of compute processes, and the processes that have
+/dev/nvidia<minor> open. Without root the second source sees this login's processes only; it counts the processes that
+it could not inspect.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from agents.runner.processes import read_process, signal_process
 from agents.runner.programs import Program
 
 GPU_PATIENCE_S = 1.0  # a process that is just dying may still be listed
-# How long nvidia-smi may take, and how often GPUs that are kept out of use are looked at again.
+# How long nvidia-smi may take, and how often GPUs that are kept out of use are checked again.
 GPU_LOOK_S = float(os.environ.get("TRAINYARD_GPU_LOOK_S") or 10)
-MAX_HOLDERS = 8  # of one GPU: more would not be read by anybody
-# Who opens every device without computing on it: the driver's own services, monitors, and screens.
+MAX_HOLDERS = 8  # of one GPU: nobody would read more
+# Programs that open every device without computing on it: the driver's own services, monitors, and screens.
 _ONLOOKERS = {
     "nvidia-smi", "nvidia-persiste", "nvidia-powerd", "nv-hostengine", "nv-fabricmanage", "dcgm-exporter",
     "nvidia-device-p", "nvtop", "nvitop", "gpustat", "btop", "Xorg", "Xwayland", "gnome-shell", "kwin_wayland",
@@ -32,14 +33,14 @@ _ONLOOKERS = {
 
 
 class GpuLook(NamedTuple):
-    """Who was on which GPU. `error`: the driver could not be asked, so nothing is proved."""
+    """Which processes were on which GPU. `error`: the driver could not be asked, so nothing is proved."""
 
     holders: Dict[str, List[Dict[str, Any]]]
-    unseen: int  # processes of others whose open files only root may see
+    unseen: int  # processes of other users, whose open files only root may see
     error: str
 
     def busy(self, mark: str = "") -> Dict[str, List[Dict[str, Any]]]:
-        """Those in the way of the run with that mark. Another living run may look at every device."""
+        """The processes in the way of the run with that mark. Another living run may have every device open."""
         rows = {
             uuid: [h for h in held if h["how"] == "compute" or h["run"] != "live" or h["mark"] == mark]
             for uuid, held in self.holders.items()
@@ -48,12 +49,13 @@ class GpuLook(NamedTuple):
 
 
 def _gpu_root() -> str:
-    """Where /dev and /proc/driver are: elsewhere in tests only."""
+    """The directory that holds /dev and /proc/driver: another one in tests only."""
     return os.environ.get("TRAINYARD_GPU_ROOT", "")
 
 
 def gpu_minors() -> Dict[str, int]:
-    """UUID to the N of /dev/nvidiaN, which is not the index of nvidia-smi. Empty where the driver does not tell."""
+    """UUID to the N of /dev/nvidiaN, which is not the index of nvidia-smi. Empty where the driver does not report
+    it."""
     base = _gpu_root() + "/proc/driver/nvidia/gpus"
     found = {}
     try:
@@ -70,7 +72,7 @@ def gpu_minors() -> Dict[str, int]:
 
 
 def open_devices() -> Tuple[Dict[int, Set[int]], int]:
-    """(minor to the pids that have it open, how many processes could not be looked into)."""
+    """(minor to the pids that have it open, how many processes could not be inspected)."""
     own, loose = _gpu_root() + "/dev/nvidia", not _gpu_root()
     found: Dict[int, Set[int]] = {}
     unseen = 0
@@ -89,7 +91,7 @@ def open_devices() -> Tuple[Dict[int, Set[int]], int]:
                 target = os.readlink("/proc/%s/fd/%s" % (name, fd))
             except OSError:
                 continue
-            # The link is compared as text, for a stat could hang. In another mount namespace it has a longer name.
+            # The link is compared as text, for a stat could hang. In another mount namespace the path is longer.
             head, _, tail = target.rpartition("nvidia")
             if tail.isdigit() and (head + "nvidia" == own or loose and head.endswith("/dev/")):
                 found.setdefault(int(tail), set()).add(int(name))
@@ -97,7 +99,7 @@ def open_devices() -> Tuple[Dict[int, Set[int]], int]:
 
 
 def _has_command(pid: str) -> bool:
-    """Threads of the kernel have none, and hold no device."""
+    """Threads of the kernel have no command line, and hold no device."""
     try:
         with open("/proc/%s/cmdline" % pid, "rb") as file:
             return bool(file.read(1))
@@ -106,7 +108,7 @@ def _has_command(pid: str) -> bool:
 
 
 def look_at_gpus(uuids: List[str], quick: bool = False) -> GpuLook:
-    """Who uses these GPUs now. Takes as long as nvidia-smi does, so serve itself never calls it.
+    """Which processes use these GPUs now. Takes as long as nvidia-smi does, so serve itself never calls it.
 
     A quick look does not ask the driver where it need not: our own processes have a device open, or do not use it.
     """
@@ -137,7 +139,7 @@ def look_at_gpus(uuids: List[str], quick: bool = False) -> GpuLook:
 
 
 def describe_holder(pid: int, how: str) -> Dict[str, Any]:
-    """A process for a person to recognise, and to be found again exactly. `run` tells whether it is one of ours."""
+    """A process for a person to recognise, and to be found again exactly. `run` shows whether it is one of ours."""
     process = read_process(pid)
     found: Dict[str, Any] = {"pid": pid, "ticks": 0, "user": "", "age_s": None, "name": "", "how": how}
     found.update(run="", mark="")
@@ -176,7 +178,7 @@ def mark_of(pid: int) -> str:
 
 
 def state_of_mark(mark: str) -> str:
-    """ "live" or "left" for a process of a run that this host knows, of any deployment; "" for everybody else's."""
+    """Whether a mark belongs to a run that this host knows, of any deployment: "live", "left", or empty."""
     run = mark.partition(":")[2]
     if not is_run_id(run):
         return ""
@@ -208,9 +210,9 @@ def _span(seconds: int) -> str:
 
 
 def blocking_processes(uuids: List[str], mark: str, quick: bool = False) -> Tuple[Dict[str, Any], str]:
-    """Look until these GPUs are free or the patience is over: (who is left on which, what the driver complains of).
+    """Look until these GPUs are free or the time is over: (processes left on each, the driver's error).
 
-    What carries `mark`, or that of a run that is over, is killed: it should not have outlived its run.
+    A process that carries `mark`, or the mark of a run that is over, is killed: it should not have outlived its run.
     """
     until = time.monotonic() + GPU_PATIENCE_S
     while True:
@@ -225,7 +227,8 @@ def blocking_processes(uuids: List[str], mark: str, quick: bool = False) -> Tupl
 
 
 def report_on_gpus(locks: Dict[str, str]) -> Dict[str, Any]:
-    """For the console: who is on each of these GPUs, or holds its lock: a run of ours that should be over, say."""
+    """For the console: the processes on each of these GPUs, or the holder of its lock, such as a run that should be
+    over."""
     look = look_at_gpus(list(locks))
     busy = look.busy()
     held = {uuid: busy.get(uuid, []) or lock_holders(path) for uuid, path in locks.items()}
@@ -233,14 +236,14 @@ def report_on_gpus(locks: Dict[str, str]) -> Dict[str, Any]:
 
 
 def lock_holders(path: str) -> List[Dict[str, Any]]:
-    """Who took the flock of this file, without trying to take it: a start that comes just now must not be refused."""
+    """Which processes hold the flock of this file, without trying to take it: that could refuse a start."""
     try:
         inode = os.stat(path).st_ino
         with open("/proc/locks") as file:
             rows = [line.split() for line in file]
     except OSError:
         return []
-    # 1: FLOCK ADVISORY WRITE <pid> <device>:<inode> 0 EOF; a waiting one has an arrow behind its number.
+    # 1: FLOCK ADVISORY WRITE <pid> <device>:<inode> 0 EOF; a waiting lock has an arrow behind its number.
     pids = [
         int(r[4]) for r in rows if len(r) > 5 and r[1] == "FLOCK" and r[5].rpartition(":")[2] == str(inode)
     ]
@@ -248,7 +251,7 @@ def lock_holders(path: str) -> List[Dict[str, Any]]:
 
 
 def evict(gpu: str, pids: Set[Tuple[int, int]]) -> List[str]:
-    """Kill those of `pids` that are on the GPU now; says in words what became of each."""
+    """Kill those of `pids` that are on the GPU now; returns a text on what became of each."""
     words = []
     for row in look_at_gpus([gpu]).busy().get(gpu, []):
         if (row["pid"], row["ticks"]) in pids:
@@ -261,7 +264,7 @@ def evict(gpu: str, pids: Set[Tuple[int, int]]) -> List[str]:
 
 
 def holders_for_wire(busy: Dict[str, Any]) -> Dict[str, Any]:
-    """For the wire: the mark is for us alone."""
+    """The holders as they are sent: without their marks, which only the runner uses."""
     return {
         uuid: [{key: value for key, value in row.items() if key != "mark"} for row in rows]
         for uuid, rows in busy.items()

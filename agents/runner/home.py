@@ -1,4 +1,4 @@
-"""Names that are safe as names, and where things are on this host."""
+"""Names that are safe in paths, and where things are on this host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GPU = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._:/-]{0,119}\Z")
 
 
 class Home:
-    """Where things are on this host: everything below ~/.trainyard."""
+    """The paths of one deployment on this host, all below ~/.trainyard."""
 
     def __init__(self, deployment: str) -> None:
         if not _DEPLOYMENT.match(deployment):
@@ -31,7 +31,8 @@ class Home:
         self.mark = os.path.join(self.base, "mark")
 
     def make(self) -> None:
-        """Without a look into what exists already: the work directories may be on a disk that does not answer."""
+        """Make the directories, without looking into existing ones: a work directory may be on a disk that does not
+        answer."""
         for path in (self.root, self.base, self.runs, self.work, self.trash, self.gpus):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(path, 0o700)
@@ -40,7 +41,7 @@ class Home:
         return os.path.join(self.gpus, re.sub("[/:]", "_", gpu) + ".lock")
 
     def run(self, run: str) -> str:
-        """A run's directory. The check stands here, where the name becomes a path."""
+        """A run's directory. The run id is checked here, where it becomes a path."""
         if not is_run_id(run):
             raise ValueError("not a run id: %.100r" % (run,))
         return os.path.join(self.runs, run)

@@ -23,13 +23,13 @@ def become_subreaper() -> None:
 
 
 def punch_hole(fd: int, start: int, length: int) -> bool:
-    """Give a range's disk blocks back; offsets and size stay. False where the file system cannot."""
+    """Free a range's disk blocks; offsets and size stay. False where the file system cannot."""
     done: int = libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_long(start), ctypes.c_long(length))
     return done == 0
 
 
 def retitle(title: str) -> None:
-    """Show `title` in ps. Keepers are forked, and would else all look like the serve that they came from."""
+    """Show `title` in ps. Keepers are forked, and would otherwise look like the serve that they came from."""
     libc.prctl(_PR_SET_NAME, ctypes.c_char_p(title.encode()[:15]), 0, 0, 0)
     start, room = own_argv()
     if room:
@@ -38,7 +38,7 @@ def retitle(title: str) -> None:
 
 @functools.lru_cache(maxsize=None)
 def own_argv() -> Tuple[int, int]:
-    """Where our own command line is in our own memory, which a fork has in the same place: (address, length)."""
+    """Where our own command line is in memory, which is the same place in a fork: (address, length)."""
     try:
         with open("/proc/self/stat", "rb") as file:
             fields = file.read().rsplit(b")", 1)[1].split()
@@ -49,7 +49,7 @@ def own_argv() -> Tuple[int, int]:
 
 
 class Inotify:
-    """Directory watches as numbered events, or nothing at all where the kernel gives no more of them."""
+    """Directory watches as numbered events, or nothing at all where the kernel grants no more of them."""
 
     def __init__(self) -> None:
         self.fd = -1
@@ -82,11 +82,11 @@ class Inotify:
 
 @functools.lru_cache(maxsize=None)
 def boot_id() -> str:
-    """No process sees two of them."""
+    """The id of this boot: it cannot change while a process lives."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         return file.read().strip()
 
 
 def booted_at() -> float:
-    """Wall time of the boot, as the clock stands now."""
+    """The wall time of the boot, by the clock as it is set now."""
     return time.time() - time.clock_gettime(7)  # CLOCK_BOOTTIME

@@ -1,7 +1,7 @@
-"""PID namespaces: where the host allows one and an admin has switched it on, a run has one of its own.
+"""PID namespaces: a run has one of its own where the host allows it and an admin has switched it on.
 
-The kernel ends everybody in a namespace with its first process, and lets nobody out. Without root it can be had inside
-a user namespace only, in which this login is itself and everybody else is nobody.
+The kernel ends all processes of a namespace with its first one, and lets none out. Without root a PID namespace can be
+had inside a user namespace only, in which this login is itself and every other user is nobody.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def unshare_pid_namespace() -> None:
 
 
 def mount_proc() -> None:
-    """In the namespace's first process: a /proc of those who live in it. What the host mounts later is seen, too."""
+    """In the namespace's first process: mount a /proc of this namespace. Later mounts of the host are still seen."""
     for arguments in (
         (b"none", b"/", None, ctypes.c_ulong(_SLAVE_REC), None),
         (b"proc", b"/proc", b"proc", ctypes.c_ulong(_NOSUID_NODEV_NOEXEC), None),
@@ -40,13 +40,13 @@ def mount_proc() -> None:
 
 
 def error_bytes(error: BaseException) -> bytes:
-    """Few enough bytes for a pipe that somebody reads later."""
+    """The text of an error, short enough for a pipe that is read later."""
     words = error.strerror if isinstance(error, OSError) else repr(error)
     return (words or repr(error)).encode("utf-8", "replace")[:200]
 
 
 def why_no_namespace() -> str:
-    """Why this login cannot have one here; empty where it can. Tried, for no file tells it for certain."""
+    """Why this login cannot have a PID namespace here; empty where it can. Tried, for no file says it for certain."""
     read, write = os.pipe()
     middle = os.fork()
     if middle == 0:

@@ -1,4 +1,4 @@
-"""Orders: what is to be run, checked to the last character before anything is made of it."""
+"""Start orders: what is to be run, checked completely before anything is done with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agents.runner.wire import MAX_PAYLOAD, WireError, decode_object
 
 
 class Refused(Exception):
-    """This run cannot be started here; `refusal` is the wire's word for it."""
+    """This run cannot be started here; `refusal` is the word for it on the wire."""
 
     def __init__(self, refusal: str, message: str) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class Order(NamedTuple):
 
 
 def unpack_order(payload: bytes, packed: bool) -> Dict[str, Any]:
-    """The order's document. A small packed payload that unpacks to something huge is refused, not unpacked."""
+    """The order document. A small packed payload that unpacks to something huge is refused, not unpacked."""
     if packed:
         unpacker = zlib.decompressobj()
         try:
@@ -53,7 +53,7 @@ def unpack_order(payload: bytes, packed: bool) -> Dict[str, Any]:
 
 
 def parse_order(found: Dict[str, Any]) -> Order:
-    """An Order, or Refused naming the field. Unknown keys are a newer console's, and ignored."""
+    """An Order, or Refused with the field named. Unknown keys come from a newer console and are ignored."""
 
     def bad(field: str, why: str) -> Refused:
         return Refused("bad_order", "%s: %s" % (field, why))
@@ -116,7 +116,7 @@ def parse_order(found: Dict[str, Any]) -> Order:
     )
 
 
-# A login's leftovers that would tell a replica lies about itself.
+# Variables of the login that would mislead a replica.
 _NOT_FOR_REPLICAS = {"SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "SSH_ORIGINAL_COMMAND"} | {
     "OLDPWD", "SHLVL", "_", "TRAINYARD_FAILPOINT", "TRAINYARD_NO_INOTIFY", "TRAINYARD_NO_CGROUP", "TRAINYARD_FLOOR_MB",
     "TRAINYARD_GPU_ROOT", "TRAINYARD_GPU_LOOK_S", "TRAINYARD_STORAGE_S",
@@ -125,6 +125,7 @@ _NOT_FOR_REPLICAS = {"SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK",
 
 @functools.lru_cache(maxsize=None)
 def login_env() -> Dict[str, str]:
+    """The environment of the login, without what would mislead a replica."""
     env = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_REPLICAS}
     user = pwd.getpwuid(os.getuid())
     env.setdefault("HOME", user.pw_dir)
@@ -140,6 +141,6 @@ def build_env(order: Order, run: str, work: str, mark: str) -> Dict[str, str]:
     """The replica's whole environment: the login's, then the order's, then what only the host knows."""
     env = dict(login_env())
     env.update(order.env)
-    env["CUDA_VISIBLE_DEVICES"] = ",".join(order.gpus)  # last: nobody widens this by an env of their own
+    env["CUDA_VISIBLE_DEVICES"] = ",".join(order.gpus)  # last: an order cannot widen this by its own env
     env.update(PWD=work, TRAINYARD_RUN=run, TRAINYARD_WORK=work, TRAINYARD_MARK=mark)
     return env

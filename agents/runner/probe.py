@@ -1,4 +1,4 @@
-"""Probe: what this host is, in one line. Anything that cannot be found out is null, never an error."""
+"""Probe: what this host is, in one line of JSON. A value that cannot be found out is null, never an error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NETWORK_DISKS = {
     "fuse.glusterfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.juicefs", "fuse.s3fs", "fuse.gcsfuse", "fuse.goofys",
     "fuse.rclone", "fuse.mfs", "fuse.quobyte", "fuse.seaweedfs", "fuse.mount-s3", "fuse.blobfuse", "fuse.blobfuse2",
 }  # fmt: skip
-# Of these a root that is not / says nothing about other hosts.
+# For these a root that is not / says nothing about other hosts.
 _NO_DISKS = {
     "btrfs",
     "proc",
@@ -95,13 +95,12 @@ def _limit(which: int) -> int:
 
 
 _CARD = "index,uuid,name,memory.total"
-_HEALTH = (
-    "utilization.gpu,mig.mode.current"  # where a card that is not well says so; drivers of 2019 know no MIG
-)
+# The fields in which a damaged card shows it; drivers of 2019 know no MIG.
+_HEALTH = "utilization.gpu,mig.mode.current"
 
 
 class Cards(NamedTuple):
-    """`out`: those that nothing can be started on, and why: mig, reset or lost."""
+    """The GPUs of the host. `out`: those on which nothing can be started, and why: mig, reset or lost."""
 
     gpus: List[Dict[str, Any]]
     out: List[Dict[str, Any]]
@@ -133,7 +132,7 @@ def probe_gpus() -> Cards:
 
 
 def trouble_of(parts: List[str]) -> str:
-    """ "" for a card that can be used. `N/A` and `Not Supported` are no trouble: many have no such value."""
+    """Why a card cannot be used; empty if it can. `N/A` and `Not Supported` are no trouble: many lack such a value."""
     said = " ".join(parts[3:]).lower()
     if "requires reset" in said:
         return "reset"
@@ -143,7 +142,7 @@ def trouble_of(parts: List[str]) -> str:
 
 
 def probe_topology() -> str:
-    """How near the GPUs are to each other, as nvidia-smi draws it; the console reads the drawing."""
+    """How near the GPUs are to each other, as nvidia-smi prints it; the console parses the text."""
     status, text = output_of(["nvidia-smi", "topo", "-m"])
     return text[:65536] if status == 0 else ""
 
@@ -181,7 +180,8 @@ def filesystem_type(path: str) -> str:
 
 
 def holder(path: str, every: List[Mount]) -> Mount | None:
-    """Where a path leads, as the kernel goes: down from the root, and into what was mounted last at each place."""
+    """The mount that a path leads to, found as the kernel does: down from the root, into what was mounted last at
+    each place."""
     numbers = {mount.number for mount in every}
     roots = [mount for mount in every if mount.point == "/" and mount.parent not in numbers - {mount.number}]
     at = roots[-1] if roots else None
@@ -203,7 +203,7 @@ def _above(point: str, path: str) -> bool:
 
 
 def mounts() -> List[Mount]:
-    """Nothing is touched, so one that hangs holds nobody up."""
+    """The mounts of this host. No mount is touched, so one that hangs holds nothing up."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             return read_mounts(file.readlines())
@@ -215,7 +215,7 @@ def read_mounts(lines: List[str]) -> List[Mount]:
     found = []
     for line in lines:
         before, _, after = line.partition(" - ")
-        # Blanks and newlines in names stand there as octal numbers.
+        # Blanks and newlines in names are octal numbers there.
         words = [
             re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), word)
             for word in before.split()[:5] + after.split()[:2]
@@ -226,8 +226,11 @@ def read_mounts(lines: List[str]) -> List[Mount]:
 
 
 def probe_shared(every: List[Mount] | None = None) -> List[Dict[str, Any]]:
-    """Storage that other hosts may see too: from the network, directories that are mounted from elsewhere, and what is
-    mounted below either. What another mount hides is not there."""
+    """Storage that other hosts may see too.
+
+    That is: network file systems, directories that are mounted from elsewhere, and what is mounted below either. A
+    mount that is hidden by another one is left out.
+    """
     every = mounts() if every is None else every
     every = [mount for mount in every if holder(mount.point, every) is mount]
     told = [mount for mount in every if _from_network(mount) or _from_elsewhere(mount)]
@@ -253,7 +256,7 @@ def _from_network(mount: Mount) -> bool:
 
 
 def _from_elsewhere(mount: Mount) -> bool:
-    """A part of a disk. Subvolumes of btrfs look the same, and are none."""
+    """Whether a part of a disk is mounted. Subvolumes of btrfs look the same, but are not such a part."""
     return mount.root != "/" and mount.fstype not in _NO_DISKS
 
 
@@ -283,7 +286,7 @@ def probe_logout(user: str) -> Dict[str, bool | None]:
 
 
 def probe_sshd(directory: str) -> Dict[str, int | str | None]:
-    """sshd's limits as far as its files may be read: the first setting of a keyword counts, as sshd does it."""
+    """sshd's limits, as far as its files may be read: the first setting of a keyword counts, as in sshd."""
     main = os.path.join(directory, "sshd_config")
     more = os.path.join(directory, "sshd_config.d")
     try:

@@ -1,4 +1,4 @@
-"""Processes: who is below whom, who carries a run's mark, and how to end them all without missing one."""
+"""Processes: descendants, processes with a run's mark, and how to kill all of them without missing one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def all_processes() -> Dict[int, Process]:
 
 
 def descendants(roots: Set[int], everyone: Dict[int, Process]) -> Set[int]:
-    """All below `roots`, without them."""
+    """All processes below `roots`, without the roots."""
     children: Dict[int, List[int]] = {}
     for process in everyone.values():
         children.setdefault(process.parent, []).append(process.pid)
@@ -50,7 +50,7 @@ def descendants(roots: Set[int], everyone: Dict[int, Process]) -> Set[int]:
 
 
 def children_of(pid: int) -> List[int]:
-    """Each thread has children of its own. Whoever ends while we look has none any more."""
+    """The children of a process: each of its threads has its own. A process that ends meanwhile has none."""
     found: List[int] = []
     with contextlib.suppress(OSError):
         for task in os.listdir("/proc/%d/task" % pid):
@@ -60,7 +60,7 @@ def children_of(pid: int) -> List[int]:
 
 
 def has_mark(pid: int, mark: str) -> bool:
-    """Was this process started with the run's mark in its environment? Only our own are readable."""
+    """Whether a process was started with the run's mark in its environment. Only our own processes are readable."""
     try:
         with open("/proc/%d/environ" % pid, "rb") as file:
             return b"TRAINYARD_MARK=" + mark.encode() in file.read().split(b"\0")
@@ -88,7 +88,7 @@ def marked(mark: str, everyone: Dict[int, Process]) -> Set[int]:
 
 
 def signal_process(pid: int, ticks: int, signum: int) -> str:
-    """Signal a process, never a stranger who got its number since. Answers "sent", "gone" or "denied".
+    """Signal a process, never another one that got its pid since. Returns "sent", "gone" or "denied".
 
     The pidfd pins the process down first; only then are its start ticks compared.
     """
@@ -100,7 +100,9 @@ def signal_process(pid: int, ticks: int, signum: int) -> str:
         if found is None or found.ticks != ticks:
             return "gone"
         try:
-            if fd < 0:  # a kernel before 5.3, or a filter that forbids it: the window is microseconds wide
+            if (
+                fd < 0
+            ):  # a kernel before 5.3, or a filter that forbids pidfds: the window is microseconds wide
                 os.kill(pid, signum)
             elif libc.syscall(SYS_PIDFD_SEND_SIGNAL, fd, signum, None, 0) != 0:
                 raise OSError(ctypes.get_errno(), "pidfd_send_signal")
@@ -113,6 +115,8 @@ def signal_process(pid: int, ticks: int, signum: int) -> str:
 
 
 class Denied(NamedTuple):
+    """A process that may not be signalled, and why."""
+
     pid: int
     why: str
 
@@ -124,9 +128,10 @@ def signal_all(find: Callable[[], List[Process]], signums: Tuple[int, ...]) -> N
 
 
 def freeze_and_kill(find: Callable[[], List[Process]]) -> List[Denied]:
-    """One round: stop everybody until a whole pass meets nobody new, then kill. Answers who may not be killed.
+    """One round: stop all processes until a pass finds no new one, then kill them. Returns those that may not be
+    killed.
 
-    Frozen first, because a chain of processes that fork and exit outruns a killer, but not a frozen self.
+    They are frozen first, because a chain of processes that fork and exit outruns a killer, but not a SIGSTOP.
     """
     live: List[Process] = []
     before: Set[Process] = set()

@@ -1,4 +1,4 @@
-"""Programs of this host that are asked something, and may hang."""
+"""Programs of this host that the runner asks something, and that may hang."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MAX_OUTPUT = 1 << 20
 
 
 class Program:
-    """A program of this host that is asked something: begun now, heard later, left behind if it hangs.
+    """A program of this host: started now, read later, left behind if it hangs.
 
-    By fork and exec alone: `subprocess` brings threads along, and looking after those costs each fork of ours more than
-    all else in it.
+    By fork and exec alone: `subprocess` imports threads, and to look after those costs each fork of ours more than all
+    else in it.
     """
 
     def __init__(self, command: List[str], with_stderr: bool = True) -> None:
@@ -43,7 +43,7 @@ class Program:
                 os.close(write)
 
     def read(self) -> bool:
-        """Take what it has said. True when it will say no more."""
+        """Read its output. True when there will be no more."""
         for _ in range(64):
             if self._ended:
                 break
@@ -61,7 +61,7 @@ class Program:
         return self._output[:MAX_OUTPUT].decode("utf-8", "replace")
 
     def answer(self, timeout: float) -> Tuple[int, str]:
-        """(status, what it printed). One that hangs, as nvidia-smi can, counts as failed."""
+        """(status, output). A program that hangs, as nvidia-smi can, counts as failed."""
         if self._failed:
             self.close()
             return 127, self._failed
@@ -69,7 +69,7 @@ class Program:
             status = self._wait(timeout)
             if status is None:
                 self.kill()
-                self._wait(1.0)  # it may hang in the kernel, as drivers do
+                self._wait(1.0)  # it may hang in the kernel, in a driver
                 return 124, "%s did not answer within %g s" % (self._name, timeout)
             self.read()
             return status, self.output
@@ -85,7 +85,7 @@ class Program:
             try:
                 done, status = os.waitpid(self._pid, os.WNOHANG)
             except ChildProcessError:
-                return 0  # buried by somebody else: what it said is here
+                return 0  # reaped elsewhere: its output is here
             if done:
                 return os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
             left = until - time.monotonic()
@@ -121,4 +121,5 @@ def _become(command: List[str], stdout: int, with_stderr: bool) -> NoReturn:
 
 
 def output_of(command: List[str], timeout: float = 10.0) -> Tuple[int, str]:
+    """(status, output) of a program."""
     return Program(command).answer(timeout)

@@ -1,4 +1,4 @@
-"""Shell: a login's terminal, put into the place and environment of a run. It execs, so that nothing relays keys."""
+"""Shell: a login's terminal, moved into the directory and environment of a run. It execs, so nothing relays keys."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from agents.runner.wire import MAX_HEADER, SHELL_PREFACE, Message, WireError, de
 
 
 def main() -> NoReturn:
-    """On a terminal from sshd: one line of JSON in, one out, then bash. Ends with a status of 1 when refused."""
+    """On a terminal from sshd: one line of JSON in, one line out, then bash. Exits with status 1 when refused."""
     saved = None
     if os.isatty(0):
         saved = termios.tcgetattr(0)
-        tty.setraw(0)  # or the terminal would echo the request, and turn our newlines into two characters
+        tty.setraw(0)  # else the terminal would echo the request and turn our newlines into two characters
     os.write(1, SHELL_PREFACE)
     try:
         request = decode_object(_read_line(0))
@@ -51,7 +51,7 @@ def main() -> NoReturn:
 
 
 def _read_line(fd: int) -> bytes:
-    """One line, byte by byte: what is typed behind it belongs to the shell."""
+    """Read one line, byte by byte: what is typed after it belongs to the shell."""
     line = b""
     while len(line) < MAX_HEADER:
         byte = os.read(fd, 1)
@@ -64,7 +64,7 @@ def _read_line(fd: int) -> bytes:
 
 
 def open_shell(request: Message) -> Tuple[List[str], Dict[str, str], str]:
-    """(argv, environment, directory) of a shell in a running run, this process already in its cgroup."""
+    """(argv, environment, directory) of a shell in a running run, with this process already in the run's cgroup."""
     home = Home(request["deployment"])
     directory = home.run(request["run"])
     facts = load_facts(directory)

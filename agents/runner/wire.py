@@ -1,6 +1,6 @@
 """The wire: one line of JSON, then as many raw bytes as its "n" says. Both directions, both ends.
 
-The console imports this too, so that both ends always speak the same language.
+The console imports this module too, so that both ends use the same framing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Tuple
 PROTOCOL = 1
 MAX_HEADER = 64 * 1024
 MAX_PAYLOAD = 8 * 1024 * 1024
-# Login shells may print before us (motd, rc files). More junk than this is not a greeting but another program.
+# Login shells may print before us (motd, rc files). More junk than this comes from another program.
 MAX_JUNK = 64 * 1024
 PREFACE = b"TRAINYARD-RUNNER 1\n"
 SHELL_PREFACE = b"TRAINYARD-SHELL 1\n"
@@ -43,7 +43,7 @@ def refuse_constant(text: str) -> Any:
 
 
 def _bounded_int(text: str) -> int:
-    # int() of a digit string takes quadratic time: a line full of digits must not buy a second of our time.
+    # int() of a digit string takes quadratic time: a line full of digits must not cost a second.
     if len(text) > 20:
         raise ValueError("a number of %d digits" % len(text))
     return int(text)
@@ -73,9 +73,9 @@ def decode_object(line: bytes) -> Message:
 
 
 class Decoder:
-    """Bytes in, whole messages out. Holds at most one unfinished message; never blocks, never guesses.
+    """Bytes in, whole messages out. Holds at most one unfinished message, never blocks, never guesses.
 
-    With `preface=True` it first skips whatever a login shell printed, up to the runner's first line.
+    With `preface=True` it first skips what a login shell printed, up to the runner's first line.
     """
 
     def __init__(self, preface: bool = False) -> None:
@@ -90,8 +90,8 @@ class Decoder:
     def feed(self, data: bytes) -> List[Tuple[Message, bytes]]:
         """All messages completed by `data`.
 
-        What came whole before the framing broke is still handed out; a WireError is raised when there is nothing
-        (more) to hand out, and then for ever.
+        Messages that were complete before the framing broke are still returned. A WireError is raised when none is left
+        to return, and at every later call.
         """
         if self._broken is not None:
             raise WireError(self._broken)
@@ -158,6 +158,7 @@ class Decoder:
 
 
 def seal_of(message: Message) -> str:
-    """The console's proof that this came from it. Runners cannot read it: they keep it, and show it again."""
+    """The seal of a message, by which the console recognises it later. Runners cannot read it: they keep it and show
+    it."""
     seal = message.get("seal")
     return seal if isinstance(seal, str) and _SEAL.match(seal) else ""
