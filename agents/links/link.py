@@ -255,12 +255,12 @@ class Link:
 
     def _note_error(self, message: Message) -> None:
         about, run = clean_text(message.get("about", ""), 40), clean_text(message.get("run", ""), 80)
-        words = clean_text(message.get("message", ""), 500)
+        text = clean_text(message.get("message", ""), 500)
         self._errors_logged += 1
         if self._errors_logged <= MAX_LOGGED_ERRORS:
-            logger.warning("runner error about %s %s: %s", about, run, words)
+            logger.warning("runner error about %s %s: %s", about, run, text)
         if about in ("hello", "serve"):
-            self.error = words or about
+            self.error = text or about
         elif run:
             with self._lock:
                 self._refused = [*self._refused[-999:], (about, run)]

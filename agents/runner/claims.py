@@ -155,8 +155,8 @@ class Claims:
         lock = take_lock(os.path.join(directory, "lock"))
         try:
             if lock >= 0:
-                words = "stopped before it was started"
-                facts = close_unstarted(new_facts(name, seal), "tombstone", words)
+                text = "stopped before it was started"
+                facts = close_unstarted(new_facts(name, seal), "tombstone", text)
                 self.save(directory, facts, durable=True)
                 fsync_directory(self.runs.require_home().runs)
         finally:

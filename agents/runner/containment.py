@@ -226,12 +226,12 @@ def judge_oom(own: int | None, host: OomCounts, killed: bool, failed: bool) -> T
     if not failed:
         return False, "certain", ""
     if own is not None:
-        words = "the kernel killed it for memory (its own cgroup counted %d)" % own if own else ""
-        return own > 0, "certain", words
+        text = "the kernel killed it for memory (its own cgroup counted %d)" % own if own else ""
+        return own > 0, "certain", text
     if not killed:
         return False, "likely", ""
     if host.before is None or host.recent is None or host.after is None:
-        return None, "unknown", "this host does not tell whether SIGKILL came for want of memory"
+        return None, "unknown", "this host does not report whether SIGKILL came from lack of memory"
     if host.after > host.recent:
         count = host.after - host.recent
         return (

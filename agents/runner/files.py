@@ -19,14 +19,14 @@ HOST_SPARE_BYTES = 4 * 1024
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def read_plain(path: str, most: int) -> bytes:
+def read_plain(path: str, maximum: int) -> bytes:
     """The bytes of a plain file. A pipe or a link that a replica put in its place is an OSError; nothing waits for
     it."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(fd, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise OSError(errno.EINVAL, "not a plain file", path)
-        return file.read(most) or b""
+        return file.read(maximum) or b""
 
 
 _STRICT = json.JSONDecoder(parse_constant=refuse_constant)
@@ -41,9 +41,9 @@ def read_json(path: str) -> Dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def whole(value: Any, most: int = 1 << 53) -> int:
+def whole(value: Any, maximum: int = 1 << 53) -> int:
     """An offset or a count that was read back. A replica may write into its run's directory: nonsense becomes 0."""
-    return value if type(value) is int and 0 <= value <= most else 0
+    return value if type(value) is int and 0 <= value <= maximum else 0
 
 
 def read_cut(directory: str) -> Tuple[int, List[List[int]]]:

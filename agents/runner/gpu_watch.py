@@ -70,8 +70,8 @@ class GpuWatch:
         def act() -> List[str]:
             return evict(gpu, pids)
 
-        def done(words: Any) -> None:
-            self.out.send({"t": "evicted", "gpu": gpu, "words": words or ["it took too long"]})
+        def done(texts: Any) -> None:
+            self.out.send({"t": "evicted", "gpu": gpu, "words": texts or ["it took too long"]})
             self.look_at = 0.0
 
         if not self.background.start("evict", act, done):

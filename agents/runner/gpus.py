@@ -252,15 +252,15 @@ def lock_holders(path: str) -> List[Dict[str, Any]]:
 
 def evict(gpu: str, pids: Set[Tuple[int, int]]) -> List[str]:
     """Kill those of `pids` that are on the GPU now; returns a text on what became of each."""
-    words = []
+    outcomes = []
     for row in look_at_gpus([gpu]).busy().get(gpu, []):
         if (row["pid"], row["ticks"]) in pids:
             answer = signal_process(row["pid"], row["ticks"], signal.SIGKILL)
-            told = {"sent": "was killed", "gone": "was gone already"}.get(
+            outcome = {"sent": "was killed", "gone": "was gone already"}.get(
                 answer, "runs as another user: not permitted"
             )
-            words.append("PID %d %s" % (row["pid"], told))
-    return words or ["none of them is on it any more"]
+            outcomes.append("PID %d %s" % (row["pid"], outcome))
+    return outcomes or ["none of them is on it any more"]
 
 
 def holders_for_wire(busy: Dict[str, Any]) -> Dict[str, Any]:

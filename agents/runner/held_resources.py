@@ -64,7 +64,7 @@ def check_gpus(gpus: List[str], facts: Facts) -> None:
         raise Refused("gpu_busy", "; ".join(describe_holders(uuid, busy[uuid]) for uuid in sorted(busy)))
     if error:
         facts["busy"] = {gpu: [] for gpu in gpus}
-        raise Refused("gpu_busy", "it cannot be told whether its GPUs are free: %s" % error)
+        raise Refused("gpu_busy", "whether its GPUs are free is not known: %s" % error)
 
 
 def kill_leftovers_on_gpus(facts: Facts) -> None:

@@ -144,8 +144,8 @@ class LogShipper:
         self._seen = max(self._seen, size + self._shift)
         if size <= start:
             return self._end()
-        most = BULK_BYTES if alone and size - start >= 4 * BULK_BYTES else FRAME_BYTES
-        length = min(most, size - start, room)
+        limit = BULK_BYTES if alone and size - start >= 4 * BULK_BYTES else FRAME_BYTES
+        length = min(limit, size - start, room)
         data = os.pread(self.fd, self._up_to_hole(start, length), start)
         stamp = self._cut_stamp
         self._watch_cuts(os.fstat(self.fd).st_size)

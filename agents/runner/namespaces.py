@@ -23,10 +23,10 @@ def unshare_pid_namespace() -> None:
         return  # root needs nothing more
     if libc.unshare(_NEWUSER | _NEWNS | _NEWPID) != 0:
         raise OSError(ctypes.get_errno(), "%s (unshare)" % os.strerror(ctypes.get_errno()))
-    for name, words in (("setgroups", "deny"), ("uid_map", "%d %d 1"), ("gid_map", "%d %d 1")):
+    for name, text in (("setgroups", "deny"), ("uid_map", "%d %d 1"), ("gid_map", "%d %d 1")):
         own = {"uid_map": uid, "gid_map": gid}.get(name)
         with open("/proc/self/" + name, "w") as file:
-            file.write(words if own is None else words % (own, own))
+            file.write(text if own is None else text % (own, own))
 
 
 def mount_proc() -> None:
@@ -41,8 +41,8 @@ def mount_proc() -> None:
 
 def error_bytes(error: BaseException) -> bytes:
     """The text of an error, short enough for a pipe that is read later."""
-    words = error.strerror if isinstance(error, OSError) else repr(error)
-    return (words or repr(error)).encode("utf-8", "replace")[:200]
+    text = error.strerror if isinstance(error, OSError) else repr(error)
+    return (text or repr(error)).encode("utf-8", "replace")[:200]
 
 
 def why_no_namespace() -> str:
@@ -64,6 +64,6 @@ def why_no_namespace() -> str:
             os._exit(0)
     os.close(write)
     with open(read, "rb") as file:
-        words = file.read().decode("utf-8", "replace")
+        text = file.read().decode("utf-8", "replace")
     os.waitpid(middle, 0)
-    return "" if words == "+" else words or "it was killed"
+    return "" if text == "+" else text or "it was killed"

@@ -58,8 +58,8 @@ class Outbox:
         try:
             data = encode(message)
         except (WireError, ValueError) as error:  # somebody has edited the facts by hand
-            words = "%s of %s cannot be told: %s" % (message["t"], message.get("run"), error)
-            data = encode({"t": "error", "about": message["t"], "message": words[:500]})
+            text = "%s of %s cannot be sent: %s" % (message["t"], message.get("run"), error)
+            data = encode({"t": "error", "about": message["t"], "message": text[:500]})
         self.control(data)
 
     def drain(self) -> None:

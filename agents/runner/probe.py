@@ -133,10 +133,10 @@ def probe_gpus() -> Cards:
 
 def trouble_of(parts: List[str]) -> str:
     """Why a card cannot be used; empty if it can. `N/A` and `Not Supported` are no trouble: many lack such a value."""
-    said = " ".join(parts[3:]).lower()
-    if "requires reset" in said:
+    values = " ".join(parts[3:]).lower()
+    if "requires reset" in values:
         return "reset"
-    if not is_gpu(parts[1]) or any(word in said for word in ("is lost", "unknown error", "err!")):
+    if not is_gpu(parts[1]) or any(word in values for word in ("is lost", "unknown error", "err!")):
         return "lost"
     return "mig" if parts[5:] == ["Enabled"] else ""
 
@@ -233,10 +233,12 @@ def probe_shared(every: List[Mount] | None = None) -> List[Dict[str, Any]]:
     """
     every = mounts() if every is None else every
     every = [mount for mount in every if holder(mount.point, every) is mount]
-    told = [mount for mount in every if _from_network(mount) or _from_elsewhere(mount)]
-    told.sort(key=lambda mount: not _from_network(mount))
+    shared = [mount for mount in every if _from_network(mount) or _from_elsewhere(mount)]
+    shared.sort(key=lambda mount: not _from_network(mount))
     below = [
-        m for m in every if m not in told and any(_above(t.point, m.point) for t in told if t.point != "/")
+        m
+        for m in every
+        if m not in shared and any(_above(t.point, m.point) for t in shared if t.point != "/")
     ]
     return [
         {
@@ -247,7 +249,7 @@ def probe_shared(every: List[Mount] | None = None) -> List[Dict[str, Any]]:
             "root": mount.root,
             "device": mount.device,
         }
-        for mount in told + below
+        for mount in shared + below
     ][:_MAX_MOUNTS]
 
 

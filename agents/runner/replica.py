@@ -78,14 +78,14 @@ class Replica:
                 os._exit(0)  # its child is now a child of the keeper, which is a subreaper
         os.close(born_write)
         with open(born, "rb") as file:
-            words = file.read()
+            text = file.read()
         os.waitpid(middle, 0)
-        if words != b"+":
+        if text != b"+":
             with contextlib.suppress(ChildProcessError):
                 while True:
                     os.waitpid(-1, 0)
             self._shared[:] = bytes(len(self._shared))
-            return 0, words.decode("utf-8", "replace") or "it was killed"
+            return 0, text.decode("utf-8", "replace") or "it was killed"
         os.close(self._gate_read)
         os.close(self._started_write)
         return self.progress()[0], ""
@@ -166,21 +166,21 @@ class Replica:
             self.report(GO, outside)
             execute(command, env)
         except OSError as error:
-            self.report(FAILED, words="%s: %s" % (error.strerror, command[0]))
+            self.report(FAILED, text="%s: %s" % (error.strerror, command[0]))
         except BaseException as error:
-            self.report(FAILED, words=repr(error))
+            self.report(FAILED, text=repr(error))
         finally:
             os._exit(127)
 
-    def report(self, state: int, outside: int = 0, words: str = "") -> None:
+    def report(self, state: int, outside: int = 0, text: str = "") -> None:
         """Record on the shared page what the replica's process has reached."""
-        data = words.encode("utf-8", "replace")[:255]
+        data = text.encode("utf-8", "replace")[:255]
         self._shared[: _PROGRESS.size] = _PROGRESS.pack(self.pid or os.getpid(), state, outside, data)
 
     def progress(self) -> Tuple[int, int, int, str]:
         """(pid, state, which cgroups it could not join, error text) of the replica's process before exec."""
-        pid, state, outside, words = _PROGRESS.unpack(self._shared[: _PROGRESS.size])
-        return pid, state, outside, words.rstrip(b"\0").decode("utf-8", "replace")
+        pid, state, outside, text = _PROGRESS.unpack(self._shared[: _PROGRESS.size])
+        return pid, state, outside, text.rstrip(b"\0").decode("utf-8", "replace")
 
     def init_pid(self) -> int:
         """The pid of its namespace's first process; 0 for a replica that has no namespace of its own."""
@@ -189,8 +189,8 @@ class Replica:
 
     def reported_end(self) -> Tuple[int, int] | None:
         """(code, status) of the replica as its namespace's first process saw it end."""
-        told, code, status = _END.unpack_from(self._shared, _END_AT)
-        return (code, status) if told else None
+        reported, code, status = _END.unpack_from(self._shared, _END_AT)
+        return (code, status) if reported else None
 
 
 def _is_inheritable(fd: int) -> bool:

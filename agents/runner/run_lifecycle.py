@@ -235,10 +235,10 @@ class RunLifecycle:
             counts = OomCounts(self.oom_before, self.oom_recent, host_oom_kills() if killed else None)
             failed = not exited or status != 0
             own = own_oom_kills(facts["memory_cgroup"])
-            facts["oom"], facts["oom_sure"], words = judge_oom(
+            facts["oom"], facts["oom_sure"], text = judge_oom(
                 own, counts, killed and not self.stopping, failed
             )
-            facts["message"] = facts["message"] or words
+            facts["message"] = facts["message"] or text
             failpoint("before_ended")
             self.save(durable=True)
             failpoint("before_reap")
@@ -246,9 +246,9 @@ class RunLifecycle:
 
     # -- stopping --
 
-    def read_control(self, words: bytes) -> None:
+    def read_control(self, data: bytes) -> None:
         """Read a poke from serve. It repeats the deadline, for the disk may be too full for stop.json."""
-        for line in words.split(b"\n"):
+        for line in data.split(b"\n"):
             with contextlib.suppress(ValueError):  # half a line, or not written by serve
                 if line.startswith(b"stop "):
                     self.begin_stop("stop", finite_float(line[5:].decode("ascii")))
@@ -326,9 +326,9 @@ class RunLifecycle:
 
     def report_survivors(self, denied: List[Denied]) -> None:
         """Some processes cannot be killed. Name them; the run stays open and holds its GPUs until they are gone."""
-        words = {one.pid: one.why for one in denied}
+        reasons = {one.pid: one.why for one in denied}
         rows = [
-            {"pid": p.pid, "why": words.get(p.pid, "does not die (state %s)" % p.state)}
+            {"pid": p.pid, "why": reasons.get(p.pid, "does not die (state %s)" % p.state)}
             for p in self.living_processes()
         ]
         if rows[:20] != self.facts["survivors"]:
@@ -360,9 +360,9 @@ class RunLifecycle:
     def explain_no_exit(self) -> None:
         """The replica ended without an exit status: it never executed the command, or nobody saw it end."""
         facts = self.facts
-        _, state, _, words = self.progress()
+        _, state, _, text = self.progress()
         if state == FAILED:
-            facts.update(why="refused", refusal="exec_failed", message=words, never_started=True)
+            facts.update(why="refused", refusal="exec_failed", message=text, never_started=True)
         elif state != GO:
             why = "stop" if self.stopping or read_deadline(self.directory) is not None else "lost"
             facts.update(why=why, message=facts["message"] or "it was not started", never_started=True)

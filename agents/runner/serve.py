@@ -112,7 +112,7 @@ class Serve:
                 os.read(fd, 4096)
                 self.reap()
             elif event & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
-                raise Hangup("nobody reads any more")
+                raise Hangup("the console no longer reads")
         if time.monotonic() >= self.next_tick:
             self.tick()
 
@@ -274,8 +274,8 @@ class Serve:
             # Overwrite whatever is there: the console has seen it, and sends no lower mark than the one it believes.
             # A database that was restored from an older backup is recognised by it. A full disk may prevent the write.
             with contextlib.suppress(OSError):
-                told = "%d %s" % (mark, seal_of(message))
-                write_file(self.runs.require_home().mark, told.encode("ascii"))
+                line = "%d %s" % (mark, seal_of(message))
+                write_file(self.runs.require_home().mark, line.encode("ascii"))
                 self.mark = mark
 
 
