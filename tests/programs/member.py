@@ -80,7 +80,7 @@ def main():
     parser.add_argument("--until", default="", help="the primary stays until this file exists")
     until = os.path.expanduser(parser.parse_args().until)
     say("told", json.dumps(told()))
-    with open("starts", "a") as starts:  # in the work directory, which a restart finds as it was
+    with open("starts", "a") as starts:  # in the work directory, which a restart finds unchanged
         starts.write(os.environ["TRAINYARD_RUN"] + "\n")
     with open("starts") as starts:
         say("starts here:", len(starts.readlines()))

@@ -65,7 +65,7 @@ def main():
     print(
         f"rank {rank} of {size} on {socket.gethostname()}: sum {total.item():g} weights {digest}", flush=True
     )
-    dist.barrier()  # nobody leaves before everybody is done
+    dist.barrier()  # no rank exits before all are done
     dist.destroy_process_group()
 
 

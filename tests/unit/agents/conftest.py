@@ -57,7 +57,7 @@ def target(machine, **changes):
 
 
 def row(machine, **changes):
-    """The machine as a host that has been checked and found well."""
+    """The machine as a host that has passed its checks."""
     known = {
         "name": machine.name,
         "location": Location.objects.get_or_create(name="default")[0],

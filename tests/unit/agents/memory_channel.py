@@ -1,4 +1,4 @@
-"""A channel of an SSH connection that is none: what is sent lies in a queue."""
+"""A fake channel of an SSH connection: what is sent lies in a queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A control_plane in memory: what the tests want of a host, and what the host told."""
+"""A control plane in memory: what the tests want of a host, and what the host reported."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class MemoryControlPlane:
         self.gate = threading.Event()
         self.gate.set()
 
-    # What tests say.
+    # Called by tests.
 
     def start(self, run, *command, **changes):
         with self.lock:
@@ -64,7 +64,7 @@ class MemoryControlPlane:
         """Closed, its log whole, and forgotten by the host."""
         return run in self.forgotten
 
-    # The ControlPlane.
+    # The methods of ControlPlane.
 
     def wanted_runs(self, host_id):
         with self.lock:

@@ -1,5 +1,4 @@
-"""The fleet against real sshd: orders reach hosts, what hosts tell reaches the control plane, whatever comes
-between."""
+"""The fleet against real sshd: orders reach hosts, and what hosts report reaches the control plane, whatever fails."""
 
 from __future__ import annotations
 
@@ -107,9 +106,9 @@ def test_a_silent_host_is_unreachable_with_its_run_untouched_until_it_answers(
     fleet = start_fleet(key_of(own_machine.fleet), control_plane, dead_s=2.0)
     control_plane.start("r", "sh", "-c", "echo before; sleep 4; echo after")
     fleet.poke([host.pk])
-    wait_for(lambda: control_plane.logs["r"] == b"before\n", "the run to speak")
+    wait_for(lambda: control_plane.logs["r"] == b"before\n", "the run to print")
     own_machine.cut()
-    wait_for(lambda: status(host) == HostStatus.UNREACHABLE, "the silence to be noticed")
+    wait_for(lambda: status(host) == HostStatus.UNREACHABLE, "the host to be unreachable")
     assert [phase for phase in control_plane.phases("r") if phase in ("ended", "closed")] == []
     own_machine.restore()
     wait_for(lambda: control_plane.done("r"), "the run to be done with")
@@ -139,7 +138,7 @@ def test_a_refused_login_is_tried_slowly_and_at_once_when_a_check_found_it_mende
     line = own_machine.fleet.public_key_line
     own_machine.revoke(line)
     fleet = start_fleet(key_of(own_machine.fleet), control_plane)
-    wait_for(lambda: status(host) == HostStatus.AUTH_FAILED, "the refusal to be told")
+    wait_for(lambda: status(host) == HostStatus.AUTH_FAILED, "the refusal to be recorded")
     for _ in range(20):
         fleet.poke([host.pk])
     assert own_machine.sshd_log().count("Connection closed by authenticating user") <= 1
@@ -170,7 +169,7 @@ def test_a_control_plane_that_is_slow_or_fails_costs_neither_the_link_nor_a_byte
 
     control_plane.store_reports = failing
     control_plane.gate.set()
-    wait_for(lambda: not failures.empty(), "a failed take")
+    wait_for(lambda: not failures.empty(), "a failed store_reports")
     control_plane.store_reports = real
     wait_for(lambda: control_plane.done("flood"), "the flood to be stored")
     assert len(control_plane.logs["flood"]) == control_plane.ends["flood"].size > 8_000_000
@@ -178,7 +177,7 @@ def test_a_control_plane_that_is_slow_or_fails_costs_neither_the_link_nor_a_byte
 
 
 class FullControlPlane(MemoryControlPlane):
-    """Takes facts, and no bytes while its disk is full, as jobs.host_sync.intake does."""
+    """Stores facts, but no bytes while its disk is full, as jobs.host_sync does."""
 
     full = False
     dropped = 0
@@ -221,7 +220,7 @@ def test_runs_that_nobody_here_knows_are_left_alone_and_found_again(machine, key
     first.stop()
     stranger = MemoryControlPlane()
     second = start_fleet(key, stranger, deployment="t-left-alone")
-    wait_for(lambda: "running" in stranger.phases("r"), "the stranger to hear of it")
+    wait_for(lambda: "running" in stranger.phases("r"), "the other control plane to know it")
     second.stop()
     assert [phase for phase in stranger.phases("r") if phase != "running"] == []
     start_fleet(key, control_plane, deployment="t-left-alone")
@@ -273,7 +272,7 @@ def test_a_lease_that_was_lost_ends_the_talk_and_its_arrivals_are_refused(
 def test_a_lease_that_is_renewed_too_late_costs_no_link(
     machine, key, control_plane, start_fleet, monkeypatch
 ):
-    """The database was slow: meanwhile nothing is said, and afterwards nobody has to be dialled again."""
+    """The database was slow: meanwhile nothing is sent, and afterwards no host has to be dialled again."""
     quick, share_out = threading.Event(), leases.renew_and_take
     quick.set()
     monkeypatch.setattr(leases, "renew_and_take", lambda *asked: quick.wait(60) and share_out(*asked))
@@ -286,7 +285,7 @@ def test_a_lease_that_is_renewed_too_late_costs_no_link(
     wait_for(lambda: not thread.lease.good(), "the lease to run out")
     control_plane.start("r", "true")
     fleet.poke([host.pk])
-    time.sleep(3.0)  # longer than a host may be silent
+    time.sleep(3.0)  # longer than a host may leave pings unanswered
     assert not link.ended and not control_plane.phases("r")
     quick.set()
     wait_for(lambda: control_plane.done("r"), "the run to be done with")
@@ -305,7 +304,7 @@ def test_a_run_goes_on_under_the_next_version_of_the_runner(
         "r", "sh", "-c", "echo old; until [ -e $HOME/upgraded ]; do sleep 0.05; done; echo new"
     )
     first = start_fleet(key, control_plane, deployment="t-upgrade")
-    wait_for(lambda: control_plane.logs["r"] == b"old\n", "the run to speak")
+    wait_for(lambda: control_plane.logs["r"] == b"old\n", "the run to print")
     first.stop()
     old, program = (
         Host.objects.get(pk=host.pk).runner_sha,
@@ -319,7 +318,7 @@ def test_a_run_goes_on_under_the_next_version_of_the_runner(
     wait_for(lambda: control_plane.done("r"), "the run to be done with")
     assert control_plane.logs["r"] == b"old\nnew\n"
     assert control_plane.facts["r"]["exit_code"] == 0
-    wait_for(lambda: Host.objects.get(pk=host.pk).runner_sha != old, "the new version to be told")
+    wait_for(lambda: Host.objects.get(pk=host.pk).runner_sha != old, "the new version to be recorded")
 
 
 @pytest.mark.parametrize(

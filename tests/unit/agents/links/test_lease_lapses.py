@@ -1,4 +1,4 @@
-"""A dispatcher that may not speak for a while, or stood still itself: nothing is said, and no host is blamed for it."""
+"""A dispatcher that must not send for a while, or was suspended: it sends nothing, and blames no host for it."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def test_who_stood_still_does_not_take_that_for_the_silence_of_its_hosts(monkeyp
 
 
 def test_silence_adds_up_over_lapses_of_the_lease():
-    """Else a host that is gone would be up for as long as a slow database makes leases flicker."""
+    """Else a host that is gone would stay up for as long as a slow database makes leases lapse."""
     told = link.Link.__new__(link.Link)
     told.heard_at = 100.0
-    for now in (101.0, 103.0, 105.0):  # of each two seconds, one could be listened
+    for now in (101.0, 103.0, 105.0):  # the lease was valid for one of each two seconds
         told.excuse(1.0, now)
     assert told.heard_at == 103.0
     told.excuse(60.0, 106.0)
@@ -74,7 +74,7 @@ def test_a_host_that_is_stopped_while_its_link_opens_leaves_nothing_behind(monke
 
 
 def test_a_turn_without_the_lease_does_nothing_and_asks_for_no_other():
-    """Between the end of a lease and the end of its link what has come stays where it is, and no clerk spins."""
+    """Between the end of a lease and the end of its link the inbox is kept, and no worker thread spins."""
     thread = HostThread.__new__(HostThread)
     thread._status_updates, thread._stopping, thread._compare_due = deque(), False, True
     thread._link = types.SimpleNamespace(inbox=Inbox(), ready=True)
@@ -84,7 +84,7 @@ def test_a_turn_without_the_lease_does_nothing_and_asks_for_no_other():
 
 
 def test_a_stream_says_no_word_while_it_may_not_and_goes_on_when_it_may():
-    """A lease that was renewed late was nobody else's: what waits is still true, and the link need not be dialled."""
+    """A lease that was renewed late belonged to nobody else: queued messages are still true, and the link stays."""
     may, channel = threading.Event(), MemoryChannel()
     may.set()
     stream = Stream(channel, may.is_set, "test")

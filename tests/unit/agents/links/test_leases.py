@@ -1,4 +1,4 @@
-"""Leases: who may speak to which host, shared out over the dispatchers that are alive."""
+"""Leases: which dispatcher may speak to which host, shared out over the dispatchers that are alive."""
 
 from __future__ import annotations
 
@@ -210,7 +210,9 @@ def test_a_mark_of_before_there_were_seals_is_no_news():
     token = share("one", fresh=True).held[pk]
     told = leases.record_answers("one", [pk], NOW)[pk]
     host_status.record_greeting(pk, token, hello(told), NOW)
-    host_status.record_greeting(pk, token, hello(told + 20), NOW)  # told, and not yet written
+    host_status.record_greeting(
+        pk, token, hello(told + 20), NOW
+    )  # sent to the host, and not yet written there
     assert (
         not recovery.in_recovery_mode() and not HostEvent.objects.filter(host=pk, kind="forged_mark").exists()
     )

@@ -1,4 +1,4 @@
-"""The parts of a link that need no host: key lines, waiting times, arrivals, inbox, turns, the stream's writer."""
+"""The parts of a link that need no host: key lines, back-off, arrivals, inbox, work queue, the stream's writer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_what_is_no_key_line_is_refused(line):
         host_keys.fingerprint(line)
 
 
-# Waiting times
+# Back-off
 
 
 def test_each_trouble_waits_longer_up_to_its_limit_and_a_new_kind_starts_anew():
@@ -94,8 +94,8 @@ NONSENSE = (None, -1, 1 << 70, 1.5, True, "", "../x", ".r", "r/s", "x" * 81, [],
 
 @pytest.mark.parametrize(("message", "payload", "expected"), GOOD)
 def test_no_field_of_a_hostile_host_gets_further_than_its_measure(message, payload, expected):
-    """Every field in turn is any nonsense: it is refused as a WireError, or fits the types that the control plane
-    relies on."""
+    """Each field is set to nonsense: the message is refused with WireError, or fits the types that the control plane
+    expects."""
     assert message["t"] in ARRIVAL_KINDS
     for field in message.keys() - {"t"}:
         for value in NONSENSE:
@@ -146,7 +146,7 @@ def test_a_batch_is_bounded_in_number_and_weight_and_stays_until_it_is_done():
 
 @pytest.mark.parametrize("junk", [[{}] * 20_000, {str(n): n for n in range(4_000)}, [[[]]] * 7_000])
 def test_a_fact_is_weighed_as_what_it_becomes_in_memory(junk):
-    """At least a third of what Python takes for it, so that a full inbox is not a full memory."""
+    """At least a third of what Python uses for it, so that a full inbox is not a full memory."""
     tracemalloc.start()
     try:
         found = arrivals(json.loads(json.dumps({"t": "fact", **FACT, "junk": junk})), b"")
@@ -170,7 +170,7 @@ def test_a_host_makes_us_remember_only_so_many_runs(monkeypatch):
 
 
 def test_what_a_host_has_forgotten_is_not_said_to_be_there():
-    """Else a run whose id is wanted again, or a stop of it, would never be said to the host that holds nothing."""
+    """Else a run whose id is wanted again, or a stop of it, would never be sent to the host that has nothing of it."""
     told = link.Link.__new__(link.Link)
     told._lock, told._phases, told.inbox = threading.Lock(), {}, Inbox()
     for run in ("r1", "r2"):
@@ -224,7 +224,7 @@ def test_a_full_inbox_holds_its_reader_until_there_is_room_or_it_is_closed():
     reader.join(30)
 
 
-# Turns
+# The work queue
 
 
 class Item:
@@ -252,7 +252,7 @@ def test_a_host_has_one_turn_at_a_time_and_none_is_lost(work_queue):
     left = iter(range(50))
 
     def work():
-        time.sleep(0.002)  # long enough that two turns at once would meet
+        time.sleep(0.002)  # long enough that two worker threads at once would meet
         return next(left, None) is not None
 
     busy = Item(work)
@@ -263,7 +263,7 @@ def test_a_host_has_one_turn_at_a_time_and_none_is_lost(work_queue):
     assert busy.most == 1
     count = busy.turns
     work_queue.enqueue(busy)
-    wait_for(lambda: busy.turns > count, "another turn")
+    wait_for(lambda: busy.turns > count, "one more piece of work")
 
 
 def test_a_turn_that_hangs_or_fails_holds_up_nobody_else(work_queue):
@@ -272,7 +272,7 @@ def test_a_turn_that_hangs_or_fails_holds_up_nobody_else(work_queue):
     broken = Item(lambda: 1 / 0)
     for item in (stuck, broken, other, broken, other):
         work_queue.enqueue(item)
-    wait_for(lambda: other.turns and broken.turns, "the others' turns")
+    wait_for(lambda: other.turns and broken.turns, "the work of the others")
     gate.set()
 
 
@@ -300,7 +300,8 @@ def test_an_outage_is_told_once_and_the_next_one_again(work_queue, caplog):
 
 
 def test_a_long_message_over_a_slow_link_is_no_silence(monkeypatch):
-    """Its pieces are heard, each for itself: else the link would be given up, and begin the same message for ever."""
+    """Each piece counts as an answer: else the link would be given up, and the same message would begin anew for
+    ever."""
     clock = [1000.0]
     monkeypatch.setattr(link.time, "monotonic", lambda: clock[0])
     told = link.Link.__new__(link.Link)

@@ -1,4 +1,4 @@
-"""The worker_threads' turns: at once, or a moment later together with what comes meanwhile."""
+"""The work queue: work is done at once, or a moment later together with what comes meanwhile."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def test_asking_for_later_is_overtaken_by_asking_for_now_and_is_then_done(work_q
     patient, other = Item(), Item()
     work_queue.enqueue(patient, 3600)
     work_queue.enqueue(other)
-    wait_for(lambda: other.turns == 1, "the other's turn")
+    wait_for(lambda: other.turns == 1, "the work of the other")
     assert patient.turns == 0
     work_queue.enqueue(patient)
-    wait_for(lambda: patient.turns == 1, "its turn now")
+    wait_for(lambda: patient.turns == 1, "its work now")
     work_queue.enqueue(other, 0.02)
     work_queue.enqueue(other, 0.02)
-    wait_for(lambda: other.turns == 2, "its turn a moment later")
+    wait_for(lambda: other.turns == 2, "its work a moment later")
     assert not work_queue._later and patient.turns == 1
 
 
@@ -51,6 +51,6 @@ def test_what_is_asked_for_during_a_turn_gives_another_one(work_queue):
     assert item.at_work.wait(30)
     work_queue.enqueue(item, 0.01)
     wait_for(lambda: not work_queue._later, "the moment to be over")
-    assert item.turns == 1  # never two turns of one item at a time
+    assert item.turns == 1  # an item is never worked on twice at a time
     item.go_on.set()
-    wait_for(lambda: item.turns == 2, "the other turn")
+    wait_for(lambda: item.turns == 2, "its second work")

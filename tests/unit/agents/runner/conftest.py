@@ -13,7 +13,7 @@ from tests.unit.agents.runner.console import Host
 
 @pytest.fixture
 def host(tmp_path):
-    """A home with an awkward name: every path of the runner goes through it."""
+    """A home with an awkward name, which is in every path of the runner."""
     home = tmp_path / 'it\'s; $(a) "home"\n é'
     home.mkdir()
     host = Host(home)
@@ -30,7 +30,7 @@ def console(host):
 
 @pytest.fixture
 def smi(host, tmp_path):
-    """The harness's nvidia-smi on this host's PATH; the answer is a function that changes what it says."""
+    """The harness's nvidia-smi on this host's PATH. Returns a function that changes its output."""
     programs = tmp_path / "bin"
     programs.mkdir()
     program = programs / "nvidia-smi"

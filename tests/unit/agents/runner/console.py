@@ -1,4 +1,4 @@
-"""A console of one test: it starts a runner as sshd would, speaks the wire, and waits for conditions."""
+"""The console of one test: it starts a runner as sshd would, speaks the protocol, and waits for conditions."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def put_runner() -> Path:
 
 
 RUNNER = put_runner()
-# Of the runners. The tests themselves, and what they let run as replicas, are of this one.
+# The Python of the runners. The tests themselves, and their replicas, use the Python of this process.
 PYTHON = os.environ.get("RUNNER_PYTHON") or sys.executable
 PATIENCE_S = 90.0
 
 
 def wait_for(condition, what="a condition", patience=PATIENCE_S):
-    """The condition's first true answer; looked at every 20 ms."""
+    """The first true value of the condition, which is checked every 20 ms."""
     until = time.monotonic() + patience
     while time.monotonic() < until:
         found = condition()
@@ -107,7 +107,7 @@ class Host:
         return sorted(parents, key=lambda pid: parents[pid] in parents)
 
     def processes(self):
-        """Everybody who carries this home in the environment: serves, keepers, replicas, children."""
+        """All processes with this home in their environment: serves, keepers, replicas, children."""
         found = []
         for pid in all_processes():
             with contextlib.suppress(OSError):
@@ -152,7 +152,7 @@ class Console:
         self.acks = True
 
     def peak_mb(self):
-        """The most memory that serve ever had."""
+        """The peak memory of serve."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
@@ -186,7 +186,7 @@ class Console:
         payload = json.dumps(order).encode()
         start = {"t": "start", "run": run, "z": int(pack)}
         pull_it = encode({"t": "pull", "run": run, "from": 0}) if pull else b""
-        # At once: a serve that is killed by the one would leave nobody to write the other to.
+        # Both at once: a serve that is killed by the first could not take the second.
         self.write(encode(start, zlib.compress(payload) if pack else payload) + pull_it)
 
     def read(self, timeout):
@@ -226,7 +226,7 @@ class Console:
             self.say("ack", run=run, to=message["to"])
 
     def hear(self, kind, fits=lambda message: True, patience=PATIENCE_S):
-        """The first message of this kind that fits, and forget it; others stay."""
+        """Remove and return the first message of this kind that fits; others stay."""
         until = time.monotonic() + patience
         while True:
             for index, message in enumerate(self.heard):
@@ -257,7 +257,7 @@ class Console:
         return bytes(self.logs.get(run, b"")), end["digest"]
 
     def text(self, run, wanted):
-        """Wait until the run has printed `wanted`; answers all that it printed."""
+        """Wait until the run has printed `wanted`; returns all that it printed."""
         until = time.monotonic() + PATIENCE_S
         while wanted.encode() not in self.logs.get(run, b""):
             assert time.monotonic() < until, f"{run} never printed {wanted!r}: {self.logs.get(run)}"

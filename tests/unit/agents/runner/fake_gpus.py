@@ -1,4 +1,4 @@
-"""GPUs that are not there: device files, the driver's notes about them, an nvidia-smi, and strangers who use them."""
+"""Fake GPUs: device files, the driver's notes about them, an nvidia-smi, and foreign processes that use them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ time.sleep(600)
 
 
 class FakeGpus:
-    """`root` stands for / below TRAINYARD_GPU_ROOT. Minors run against the indexes, as they may on real machines."""
+    """`root` stands for / below TRAINYARD_GPU_ROOT. Minors are in the reverse order of indexes, as they may be on
+    real machines."""
 
     def __init__(self, root: Path, count: int):
         self.root = root
@@ -63,7 +64,7 @@ class FakeGpus:
         self.set(apps=[*self.state["apps"], {"gpu": index, "pid": pid}])
 
     def stranger(self, index, how, name="", **env):
-        """A process on a GPU: seen by its open device, or only by the driver's list."""
+        """A process on a GPU: seen by its open device, or only in the driver's list."""
         device = str(self.devices[index]) if how == "open" else ""
         process = subprocess.Popen(
             [sys.executable, "-c", HOLDS, name, device],

@@ -1,4 +1,5 @@
-"""Whoever dies, the run goes on or is closed truthfully: a true exit, or "unknown", and never a second start."""
+"""Whichever process is killed, the run goes on or is closed truthfully: its true exit, or "unknown", never a second
+start."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from agents.runner.facts import load_facts, save_facts
 from agents.runner.processes import all_processes, descendants, read_process
 from tests.unit.agents.runner.console import command, wait_for
 
-# Writes a line per start, then ends with 7 once it is told to.
+# Writes a line at each start, then exits with 7 once a file tells it to.
 PATIENT = command(
     "import os, time, signal, sys",
     "open('ledger', 'a').write('start\\n')",
@@ -68,7 +69,7 @@ def test_a_surviving_keeper_still_stops_and_times_out(console, host):
 
 
 def test_both_keepers_killed_is_lost_with_nothing_left(console, host):
-    # The child drops the run's mark, so only the kinship with its marked parent finds it.
+    # The child drops the run's mark, so it is found only by its marked parent.
     console.start("r1", command("import os, subprocess, time", "subprocess.Popen(['sleep', '600'], env={})",
                                 "print('up')", "time.sleep(600)"), gpus=["GPU-a"])  # fmt: skip
     console.text("r1", "up")
@@ -102,7 +103,7 @@ POINTS = {
     "after_lock": LOST,
     "before_reply": DONE,
     "keeper_born": LOST,
-    # The claim is written, but from here on nobody alive can tell how far it had come.
+    # The claim is written, but from here on no living process knows how far it had come.
     "after_gpu_lock": ("lost", None, None, 0),
     "after_order": ("lost", None, None, 0),
     "before_gate": LOST,
@@ -132,7 +133,7 @@ def test_a_kill_at_any_point_of_a_start_is_told_truthfully(console, host, point)
             except EOFError:
                 alive = False
     assert host.fired(point)
-    # The console does what it does after every silence: connect again, ask for what it wants again.
+    # The console does what it does after every lost connection: connect again, send its orders again.
     again = host.connect()
     again.hello()
     again.start("r1", PATIENT, **order)
@@ -190,7 +191,7 @@ def test_a_reboot_closes_what_ran_and_kills_nothing(console, host):
         facts = host.facts(run)
         facts.update(boot_id="another-boot", phase=phase, from_a_newer_version={"kept": [1]})
         save_facts(str(host.run_dir(run)), facts)
-    # A process that carries the old run's pid, and even its mark, is not of that boot's run.
+    # A process with the old run's pid, and even its mark, does not belong to the run of the earlier boot.
     pid, ticks = facts["pid"], read_process(host.facts("r1")["pid"]).ticks
     again = host.connect()
     again.hello()

@@ -1,4 +1,5 @@
-"""Cgroups of v2: controllers are handed down although this login itself is in the way, and none stays behind."""
+"""Cgroups of v2: controllers are delegated although this login's processes are in the way, and no cgroup stays
+behind."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from tests.unit.agents.runner.console import command, wait_for
 
 @pytest.fixture
 def group():
-    """A cgroup such as an administrator may give to a login, and a controller that it may hand down."""
+    """A cgroup such as an administrator may give to a login, and a controller that it may delegate."""
     above = Path(delegated_cgroup() or "/nowhere")
     assert above.exists(), "this test makes a cgroup (v2), which this machine must allow"
     before = (above / "cgroup.subtree_control").read_text().split()
@@ -88,7 +89,7 @@ def test_a_login_that_has_moved_down_is_still_in_the_cgroup_above(group):
 
 @pytest.mark.needs_cgroups
 def test_what_stayed_behind_of_a_closed_run_goes_and_nothing_of_others(console, host):
-    """Left by a kernel that said busy, or by an older runner: at the next connection, or when the run is forgotten."""
+    """Left by a kernel that called it busy, or by an older runner: removed at the next connection, or by forget."""
     for run in ("r1", "r2"):
         console.start(run, ["true"])
         console.closed(run)
@@ -99,7 +100,7 @@ def test_what_stayed_behind_of_a_closed_run_goes_and_nothing_of_others(console, 
     other.start("r1", ["sleep", "600"])
     kept.append(Path(other.running("r1")["cgroup"]))
     left = [Path(str(cgroup_path(run, host.facts(run)["mark"]))) for run in ("r1", "r2")]
-    # Somebody's who is between making his cgroup and entering it; and a probe that is at it.
+    # A run between making its cgroup and joining it; and a probe that is still running.
     kept += [Path(str(cgroup_path("r1", "0" * 16))), Path(str(cgroup_path(f"probe-{os.getpid()}", "")))]
     try:
         for group in (*left, *kept[2:]):
@@ -118,7 +119,7 @@ def test_what_stayed_behind_of_a_closed_run_goes_and_nothing_of_others(console, 
 @pytest.mark.needs_cgroups
 @pytest.mark.parametrize("reboot", [False, True])
 def test_a_run_whose_keepers_were_killed_leaves_no_cgroup(console, host, reboot):
-    """By whoever closes it: the mender, or serve when the host has booted since (a container that keeps them)."""
+    """Removed by the process that closes it: the mender, or serve after a boot (a container that keeps cgroups)."""
     console.start("r1", command("import os, time", "os.fork()", "print('up')", "time.sleep(600)"))
     console.text("r1", "up")
     facts = console.running("r1")

@@ -1,4 +1,4 @@
-"""What a runner meets on a host that is not well: files that a replica has spoilt, disks that do not answer."""
+"""What a runner meets on a damaged host: files that a replica has spoilt, disks that do not answer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TALKER = command(
 
 
 def facts_only(console):
-    """A console that keeps what it hears, but does not check that logs fit together: here they cannot."""
+    """A console that keeps all messages, but does not check that logs are gapless: here they cannot be."""
 
     def take(message, payload):
         for fact in (
@@ -135,10 +135,10 @@ def test_drafts_of_runners_that_nobody_writes_any_more_are_removed(host):
     assert sorted(path.name for path in programs.iterdir()) == [".put-new", "kept.py"]
 
 
-@pytest.mark.needs_namespaces  # only root mounts what hangs
+@pytest.mark.needs_namespaces  # only root can mount a disk that hangs
 @pytest.mark.parametrize("where", ["work", "work/k1"])
 def test_the_runner_answers_while_the_work_directory_hangs(host, where):
-    """As it does over a dead NFS server. Other runs start and stop; one that needs it says what is wrong."""
+    """As over a dead NFS server: other runs start and stop, and a run that needs the directory says what is wrong."""
     console = host.connect(TRAINYARD_STORAGE_S="2")
     console.hello()
     console.start("r0", TALKER)

@@ -1,4 +1,5 @@
-"""A host whose disk is small, or full: what was begun is told to its end, and what is not begun is refused in words."""
+"""A host whose disk is small, or full: a run that began is reported to its end, and a start is refused with the
+reason."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class SmallHost(Host):
             stdout=subprocess.PIPE,
         )  # fmt: skip
         assert self.keeper.stdout.readline() == b"ready\n"
-        # Through the namespace's root its files are ours to look at, and serve starts inside.
+        # Its files are readable through the namespace's root, and serve starts inside.
         self.inside = Path(f"/proc/{self.keeper.pid}/root")
         enter = home / "python-inside"
         user = "" if os.getuid() == 0 else "-U --preserve-credentials"
@@ -81,7 +82,8 @@ def test_a_full_disk_still_records_the_end(small):
 
 
 def test_a_full_disk_still_refuses_and_lets_a_console_in(small):
-    """Not a byte is free: another console takes over, starts are refused by fact, and stops leave their tombstones."""
+    """Not a byte is free: another console takes over, starts are refused by a fact, and stops leave their
+    tombstones."""
     host = small(4)
     host.connect().hello()
     base = host.run_dir("r1").parents[1]
@@ -123,7 +125,7 @@ def test_a_log_larger_than_the_disk_passes_through_whole(small):
     host = small(32)
     console = host.connect()
     console.hello()
-    # The writer waits for room, as a program that must not lose a line would.
+    # The writer waits for free space, as a program that must not lose a line would.
     console.start("r1", command(
         "import os, time", "block = b''.join(b'%015d\\n' % i for i in range(4096))",
         "for n in range(800):",

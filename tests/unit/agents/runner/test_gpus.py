@@ -1,4 +1,4 @@
-"""A GPU is given to one run at a time, also when a stranger is on it. Real processes, devices that are not there."""
+"""A GPU is given to one run at a time, also when a foreign process is on it. Real processes, fake devices."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def console(host):
 
 @pytest.fixture
 def hurried(host):
-    """A runner that has less patience with its driver, and looks more often."""
+    """A runner with a shorter timeout for its driver, which also looks more often."""
     console = host.connect(TRAINYARD_GPU_LOOK_S="3")
     console.hello()
     return console
@@ -56,7 +56,7 @@ def report(console, fits=lambda report: True):
 
 @pytest.mark.parametrize("how", ["open", "compute"])
 def test_a_gpu_that_a_stranger_uses_is_refused_with_his_name(console, gpus, how):
-    """nvidia-smi alone can miss him, and so can the look at open devices."""
+    """nvidia-smi alone can miss the process, and so can the look at open devices."""
     stranger = gpus.stranger(0, how)
     console.start("r1", SLEEPER, gpus=gpus.uuids[:1])
     facts = console.closed("r1")
@@ -85,7 +85,7 @@ def test_who_only_watches_and_who_is_another_run_of_ours_is_not_in_the_way(conso
 
 
 def test_what_a_run_left_on_its_gpu_is_killed_before_its_gpu_is_given_back(console, gpus):
-    """No kinship leads to it (a service of the login started it, say); its mark does."""
+    """No ancestry leads to it (a service of the login started it, say); its mark does."""
     console.start("r1", SLEEPER, gpus=gpus.uuids[:1], mark="r1")
     console.text("r1", "up")
     left = gpus.stranger(0, "open", TRAINYARD_MARK=console.facts["r1"]["mark"])

@@ -1,4 +1,4 @@
-"""The host's side of things: shells, the probe, and every Python that a host may have."""
+"""Shells, the probe, and every Python that a host may have."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.agents.runner.console import PYTHON, RUNNER, Host, wait_for
 
 
 def shell(host, request, typed=b""):
-    """Everything that comes back from shell mode on a terminal of its own."""
+    """All output of shell mode on a terminal of its own."""
     pid, fd = pty.fork()
     if pid == 0:
         env = {**host.env, "TERM": "dumb", "PS1": "$ "}
@@ -71,10 +71,10 @@ def test_a_shell_opens_in_the_runs_place_and_environment(console, host):
     assert "s3cr3t-r1-more-2\r\n" in text
     assert str(host.run_dir("r1") / "work").split("\n")[0] in text
     # Python ignores SIGPIPE; a program here must not, or `yes | head` complains.
-    # Above 31 are the C library's own, which it lets nobody set.
+    # Signals above 31 are the C library's own, which no program may set.
     ignored = re.search(r"SigIgn:\s+([0-9a-f]+)\r\n", text)
     assert ignored and int(ignored[1], 16) & 0x7FFFFFFF == 0
-    # Sane again: the terminal echoes, edits lines, and turns ^C into a signal.
+    # The terminal is restored: it echoes, edits lines, and turns ^C into a signal.
     settings = text[text.index("speed") :]
     assert not set(re.findall(r"(?<!\S)-(\w+)", settings)) & {
         "echo",
@@ -118,7 +118,7 @@ ASKED = """#!/bin/sh
 test "$2" = "--format=csv,noheader,nounits" || exit 2
 test "$1" = "--query-gpu=index,uuid,name,memory.total,utilization.gpu,mig.mode.current" || exit 2
 """
-# As some drivers do it: the card that is lost is complained of, the others are listed.
+# As some drivers do it: an error line for the lost card, and the others are listed.
 LOST = (
     ASKED
     + """
@@ -232,7 +232,7 @@ nonsense
 
 
 def test_what_other_hosts_may_see_is_told_and_what_is_hidden_is_not():
-    """A bind mount is told with what it is a part of; a mount below a later one, or under it, is not to be reached."""
+    """A bind mount is reported with the disk it is a part of; a mount that a later one hides is not reachable."""
     told = {each["path"]: each for each in probe_shared(read_mounts(MOUNTS.splitlines()))}
     assert set(told) == {"/mnt/nfs", "/data set", "/out", "/mnt/nfs/scratch"}
     assert [each["network"] for each in told.values()] == [True, True, False, False]
@@ -241,7 +241,7 @@ def test_what_other_hosts_may_see_is_told_and_what_is_hidden_is_not():
 
 
 def test_a_runner_whose_file_is_gone_has_all_that_it_needs(host, tmp_path):
-    """It is deleted, or replaced on a damaged disk, while a serve still works from it for months."""
+    """The file is deleted, or replaced on a damaged disk, while a serve still works from it for months."""
     program = tmp_path / "runner.pyz"
     shutil.copy(RUNNER, program)
     host.runner = program
@@ -277,7 +277,7 @@ def test_a_runner_whose_file_is_gone_has_all_that_it_needs(host, tmp_path):
 
 
 def other_pythons():
-    """Interpreters of other versions on this machine, the oldest and the newest of them; always this one."""
+    """The oldest and the newest other Python on this machine; always this one too."""
     found = {}
     for path in [*Path.home().glob(".pyenv/versions/*/bin/python3"), Path("/usr/bin/python3")]:
         if not path.exists():

@@ -1,4 +1,4 @@
-"""Logs: every byte once and in order, whatever the connection does; a bounded disk; gaps that are exact."""
+"""Logs: every byte once and in order, whatever the connection does; a bounded disk; exact gaps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def numbers(count):
 
 
 def digest_of(data):
-    """The wire's digest, worked out in another way than the runner does."""
+    """The digest as on the wire, computed in another way than the runner does."""
     if len(data) <= 8 * MIB:
         return "sha256:" + hashlib.sha256(data).hexdigest()
     parts = [hashlib.sha256(data[at : at + 8 * MIB]).digest() for at in range(0, len(data), 8 * MIB)]
@@ -69,7 +69,7 @@ def test_a_line_is_sent_at_once(host, inotify):
         (host.run_dir("r1") / "work" / f"go{number}").touch()
         console.text("r1", f"line {number}\n")
     assert console.closed("r1")["exit_code"] == 0
-    # Each line has its own mark, and the marks rise.
+    # Each line has its own time mark, and the times rise.
     marks = console.marks["r1"]
     assert {offset for offset, _ in marks} >= {0, 7, 14, 21, 28}
     assert marks == sorted(marks)
@@ -121,7 +121,7 @@ def test_disk_is_given_back_behind_what_is_acknowledged(console, host):
     log = host.run_dir("r1") / "log"
     assert log.stat().st_size == len(data)
     wait_for(lambda: console.read(0.01) or log.stat().st_blocks * 512 < 10 * MIB, "holes behind the acks")
-    # What was acknowledged and given back is not told as zeros, should anybody ask again.
+    # Bytes that were acknowledged and freed are not sent as zeros if the log is pulled again.
     again = host.connect()
     again.hello()
     again.say("pull", run="r1", **{"from": 0})
@@ -197,7 +197,8 @@ def test_what_is_punched_between_look_and_read_is_not_taken_for_text(tmp_path, m
 
 @pytest.mark.parametrize("hole", [[0, 400_000], [0, 2**53], [250_000, 300_001]])
 def test_a_hole_beyond_the_end_of_its_file_is_none(tmp_path, hole):
-    """Of a log that was cut since, or nonsense that the replica wrote there: it was told again and again."""
+    """Such a hole is of a log that was cut since, or nonsense that the replica wrote: it was reported again and
+    again."""
     (tmp_path / "log").write_bytes(b"x" * 300_000)
     (tmp_path / "log.cut").write_text(json.dumps({"generation": 0, "holes": [hole]}))
     tail = LogShipper("r1", str(tmp_path))
@@ -270,7 +271,7 @@ def test_every_run_is_served_while_one_floods_and_facts_come_first(console):
     for number in range(5):
         assert console.closed(f"r{number}")["exit_code"] == 0
         assert console.ended_log(f"r{number}")[0] == b"%d\n" % number
-    assert len(console.logs["flood"]) < 64 * MIB  # all that happened while the flood still flowed
+    assert len(console.logs["flood"]) < 64 * MIB  # all of this happened while the flood went on
 
 
 def test_a_new_pull_starts_there(console):

@@ -1,4 +1,4 @@
-"""A run in a PID namespace of its own: told as truly as any other, and with nobody who could stay behind."""
+"""A run in a PID namespace of its own: its end is reported as truly as any other, and no process stays behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.agents.runner.console import command, wait_for
 from tests.unit.agents.runner.test_host import shell
 from tests.unit.agents.runner.test_samples import SPIN, first_gpu
 
-# Twenty daemons that nothing could be known by: no mark, no parents, deaf to polite signals.
+# Twenty daemons that cannot be found: no mark, no parents, and they ignore SIGTERM.
 SLEEP_S = f"600.{os.getpid()}"
 DAEMONS = f"""
 signal.signal(15, signal.SIG_IGN)
@@ -39,7 +39,7 @@ def python(*lines):
 
 @pytest.fixture
 def console(host):
-    """On the subreaper's level, so that only the namespace is left to hold what hides."""
+    """Without a cgroup, so that only the namespace can hold hidden processes."""
     assert not why_no_namespace(), "this machine must allow PID namespaces"
     console = host.connect(TRAINYARD_NO_CGROUP="1")
     console.hello()
@@ -133,7 +133,7 @@ def test_whoever_is_killed_the_truth_is_told_and_nobody_is_left(console, host, v
     pid = console.running("r1")["pid"]
     tree, keepers = everybody(host), host.keepers("r1")
     assert len(tree) == 22 and len(keepers) == 2
-    if victim == "first at a stop":  # it is frozen: it cannot tell how the replica ends
+    if victim == "first at a stop":  # it is frozen: it cannot report how the replica ends
         os.kill(first_of(host), signal.SIGSTOP)
         console.stop("r1", 60)
     elif victim.startswith("both"):
@@ -230,7 +230,7 @@ def test_a_limit_of_memory_holds_in_a_namespace_and_its_kill_is_told_for_certain
 
 @pytest.mark.parametrize("beside", ["subreaper", pytest.param("cgroup", marks=pytest.mark.needs_cgroups)])
 def test_its_shell_and_its_samples(host, smi, beside):
-    """What works, an orphan of its own session, is counted; the shell is outside of the namespace and goes with it."""
+    """A busy orphan in a session of its own is counted; the shell is outside the namespace and ends with the run."""
     console = host.connect(**{"TRAINYARD_NO_CGROUP": "1"} if beside == "subreaper" else {})
     console.hello()
     gpu = first_gpu(host)

@@ -1,4 +1,4 @@
-"""The kernel gives the number of a dead replica to a stranger, for certain: the stranger lives on."""
+"""The kernel gives the pid of a dead replica to another process, for certain: that process lives on."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.unit.agents.runner.console import PYTHON, Host, command, wait_for
 
 SPACES = ["unshare", "--pid", "--mount-proc", "--fork", "--kill-child"]
 AS_ROOT = os.getuid() == 0
-# Children that it ignores leave no zombies, whose numbers would not be free.
+# Children that it ignores leave no zombies, whose pids would not be free.
 INIT = (
     "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); print('ready', flush=True); signal.pause()"
 )
-# Whoever starts next in this PID namespace gets the number after the last one.
+# The next process in this PID namespace gets the pid after the last one.
 STRANGER = "echo $(($1 - 1)) > /proc/sys/kernel/ns_last_pid; sleep 600 & echo $!; wait"
 
 
@@ -43,7 +43,7 @@ class NumberedHost(Host):
         return ["nsenter", "-t", str(self.pid1), *user, "-p", "-m", *words]
 
     def stranger(self, pid):
-        """A process of somebody else with this very number."""
+        """A process of another login with this very pid."""
         words = self.inside("sh", "-c", STRANGER, "sh", str(pid))
         self.strangers.append(
             subprocess.Popen(words, stdout=subprocess.PIPE, env={"PATH": os.environ["PATH"]})
@@ -73,18 +73,18 @@ def numbered(tmp_path):
 
 
 def test_a_stranger_with_the_number_of_a_dead_replica_survives_its_cancel(numbered):
-    """Failure mode 23. The same number on the same boot: only the start time, pinned by a pidfd, tells them apart."""
+    """Failure mode 23. The same pid on the same boot: only the start time, pinned by a pidfd, distinguishes them."""
     console = numbered.connect()
     console.hello()
     console.start("r1", command("print('up')", "import time", "time.sleep(600)"))
     console.text("r1", "up")
     number = console.running("r1")["pid"]
     console.drop()
-    for pid in [*numbered.keepers("r1"), *numbered.processes()]:  # keepers first, or they tell the end
+    for pid in [*numbered.keepers("r1"), *numbered.processes()]:  # keepers first, or they report the end
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not numbered.processes(), "everybody of the run to be dead")
-    wait_for(lambda: numbered.stranger(number) == number, "a stranger with that number")
+    wait_for(lambda: not numbered.processes(), "all processes of the run to be dead")
+    wait_for(lambda: numbered.stranger(number) == number, "another process with that pid")
     again = numbered.connect()
     again.hello()
     again.stop("r1", 0)

@@ -1,4 +1,4 @@
-"""Samples: what a run and all that came of it use, whoever its parent is by now, and what its GPUs do."""
+"""Samples: the load of a run and all its processes, whatever their parent is by now, and the load of its GPUs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agents.runner.programs import Program, output_of
 from agents.runner.samples import SMI, read_load
 from tests.unit.agents.runner.console import command, wait_for
 
-# The child that works is an orphan: its parent is gone, and it is in a session of its own.
+# The busy child is an orphan: its parent is gone, and it is in a session of its own.
 SPIN = command(
     "import os, time",
     "if os.fork():",
@@ -41,7 +41,7 @@ def test_the_idle_read_zero_and_orphans_are_counted(host, smi):
     console.start("idle", ["sleep", "600"])
     console.text("busy", "at work")
     samples = {run: console.hear("sample", lambda m, run=run: m["run"] == run) for run in ("busy", "idle")}
-    while samples["busy"]["cpu"] < 0.2:  # the first look may have come before it worked
+    while samples["busy"]["cpu"] < 0.2:  # the first sample may have come before it was busy
         samples["busy"] = console.hear("sample", lambda m: m["run"] == "busy")
     assert samples["idle"]["cpu"] < 0.02 and samples["idle"]["gpus"] == {}
     assert samples["busy"]["rss_mb"] >= 64 > samples["idle"]["rss_mb"]
@@ -96,7 +96,7 @@ def test_what_nvidia_smi_says_is_read_with_care(text, load):
 
 @pytest.mark.parametrize("missing", ["pipe", "fork"])
 def test_without_a_descriptor_or_a_process_nothing_is_heard_and_nobody_falls(monkeypatch, missing):
-    """serve asks nvidia-smi itself, each ten seconds: its connection must not end because it could not."""
+    """serve starts nvidia-smi itself every ten seconds: its connection must not end when it cannot."""
 
     def none():
         raise OSError(errno.EMFILE, "Too many open files")

@@ -1,4 +1,5 @@
-"""What an order's environment holds is the replica's: no command line, no other file, and nothing once it is over."""
+"""The environment of an order is for the replica: in no command line, in no other file, and nowhere once the run is
+over."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ def holding(host):
     """Names of the host's files that hold the canary."""
     found = []
     for path in host.home.rglob("*"):
-        with contextlib.suppress(OSError):  # it is gone already, or no file
+        with contextlib.suppress(OSError):  # it is gone already, or is not a file
             if path.is_file() and CANARY.encode() in path.read_bytes():
                 found.append(path.name)
     return found

@@ -1,4 +1,4 @@
-"""Starting: one claim, one process, the environment it was promised; and everything that is refused."""
+"""Starting: one claim, one process, the promised environment; and everything that is refused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_run_prints_exits_and_is_reported_whole(console, host):
     assert (facts["exit_code"], facts["exit_signal"], facts["why"], facts["oom"]) == (7, None, "exit", False)
     assert facts["claimed_at"] <= facts["started_at"] <= facts["ended_at"] <= facts["closed_at"]
     assert facts["log"]["size"] == 11 and facts["log"]["final"]
-    # The order holds the environment: it goes when the run closes.
+    # The order holds the environment: it is deleted when the run closes.
     assert not (host.run_dir("r1") / "order.json").exists()
     left = {"facts.json", "lock", "log", "log.marks", "work"}
     wait_for(lambda: {path.name for path in host.run_dir("r1").iterdir()} <= left, "a clean directory")
@@ -55,7 +55,7 @@ def test_exit_codes_and_signals_are_told_apart(console, script, code, signal):
 
 
 def nobody_works_on(console, host, run):
-    """All that was said to this console is done with: a keeper has the run's lock from its birth to its end."""
+    """Wait until the keepers of this run are gone: a keeper holds the run's lock from its fork to its end."""
     console.say("ping", id=1)
     console.hear("pong")
     with open(host.run_dir(run) / "lock") as lock:
@@ -71,7 +71,7 @@ def is_free(lock):
 
 
 def test_a_start_sent_again_starts_nothing(console, host):
-    """While it runs; when it is over and nobody holds its lock any more; and by another connection."""
+    """While the run lives; when it is over and no process holds its lock; and over another connection."""
     order = ["sh", "-c", 'echo start >> "$HOME/ledger"; echo up; while [ ! -e go ]; do sleep 0.02; done']
     for _ in range(3):
         console.start("r1", order)
@@ -227,7 +227,7 @@ def test_the_environment_is_the_logins_the_orders_and_the_hosts(host):
     assert seen["DATA"] == env["DATA"]
     assert (seen["LANG"], seen["HOME"], seen["USER"]) == ("de_DE.UTF-8", str(host.home), "gpu")
     assert (seen["SUB"], seen["TRAINYARD_RUN"]) == ("$HOME", "r1")
-    # GPUs are given by us: a program's own wish cannot widen them.
+    # We give the GPUs: the order's own env cannot widen them.
     assert seen["CUDA_VISIBLE_DEVICES"] == "GPU-b,GPU-a"
     ours = {"TRAINYARD_RUN", "TRAINYARD_WORK", "TRAINYARD_MARK"}
     assert {name for name in seen if name.startswith("TRAINYARD_")} == ours
@@ -264,7 +264,7 @@ print(json.dumps([fds, ignored, masked, os.getsid(0) == os.getpid(), os.umask(0)
 def test_everything_written_is_for_its_owner_only(console, host):
     console.start("r1", ["true"], env={"TOKEN": "secret"})
     console.closed("r1")
-    wait_for(lambda: not host.keepers("r1"), "the keepers' end")  # they still tidy up
+    wait_for(lambda: not host.keepers("r1"), "the keepers' end")  # they still clean up
     for path in host.home.rglob("*"):
         if ".trainyard" in str(path) and not path.is_symlink():
             assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
@@ -306,7 +306,7 @@ def test_a_taken_port_is_refused(console):
 
 
 def test_what_is_under_the_consoles_seal_is_shown_again_with_it(host):
-    """Of a start, of a stop that came first, of a refused order, and of the mark: whatever is asked later."""
+    """Of a start, of a stop that came first, of a refused order, and of the mark: whichever is asked for later."""
     console = host.connect()
     console.hello()
     for run, order in (("r1", b'{"command": ["true"]}'), ("r2", b"{}")):
@@ -326,7 +326,7 @@ def test_what_is_under_the_consoles_seal_is_shown_again_with_it(host):
 
 
 def test_a_mark_that_somebody_wrote_is_written_over(host):
-    """By the first one that a console gives out: it has seen what stood there, and did not believe it."""
+    """By the first mark that a console sends: it has seen what was there, and did not believe it."""
     console = host.connect()
     console.hello()
     mark = host.run_dir("r1").parents[1] / "mark"
@@ -366,7 +366,7 @@ def test_sixty_starts_at_once_are_sixty_runs(console):
 
 
 def test_a_mere_claim_is_told_only_if_nothing_follows_soon(tmp_path, monkeypatch):
-    """A start is one message then, and not two; but a console is not left to guess where one hangs."""
+    """A start is then one message, and not two; but if a start hangs, the console learns of the claim."""
     monkeypatch.setenv("HOME", str(tmp_path))
     home, reader = Home("dep"), os.pipe()
     home.make()

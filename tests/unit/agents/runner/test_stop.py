@@ -1,4 +1,4 @@
-"""Stopping: nobody of a run survives, whatever it does; and no stranger is ever hurt."""
+"""Stopping: no process of a run survives, whatever it does; and no other process is ever hurt."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from agents.runner.keeper import Keeper
 from agents.runner.processes import Process, freeze_and_kill, read_process, signal_process
 from tests.unit.agents.runner.console import command, wait_for
 
-# Every hostile child leaves its trace by touching a file again and again: who still lives shows as a fresh file.
+# Every hostile child touches a file again and again: a fresh file means that it still lives.
 BEAT = """
 def beat(name):
     while True:
@@ -170,7 +170,7 @@ def test_a_lost_run_whose_pid_now_is_a_strangers_spares_the_stranger(console, ho
     wait_for(lambda: not host.keepers("r1"), "dead keepers")
     stranger = subprocess.Popen(["sleep", "600"])
     try:
-        # The same pid on the same boot, only started at another time: what a wrapped pid counter gives.
+        # The same pid on the same boot, but another start time: as after a wrap of the pid counter.
         facts = host.facts("r1")
         save_facts(str(host.run_dir("r1")), dict(facts, pid=stranger.pid))
         again = host.connect()
@@ -183,7 +183,7 @@ def test_a_lost_run_whose_pid_now_is_a_strangers_spares_the_stranger(console, ho
 
 
 def test_an_unkillable_survivor_is_named_and_holds_the_run_open(monkeypatch, tmp_path):
-    """The keeper asks the kernel; here the kernel denies, as it does for a child that became another user."""
+    """The keeper signals it; here the kernel denies, as it does for a child that became another user."""
     home = Home("dep")
     monkeypatch.setattr(home, "runs", str(tmp_path))
     (tmp_path / "r1").mkdir()
@@ -199,7 +199,8 @@ def test_an_unkillable_survivor_is_named_and_holds_the_run_open(monkeypatch, tmp
 
 
 def test_nobody_is_killed_before_everybody_stands_still(monkeypatch):
-    """A chain that forks and exits shows one new self after the other: it is frozen first, however long that takes."""
+    """A chain that forks and exits shows one new process after the other: it is frozen first, however long that
+    takes."""
     chain = [Process(pid, 1, "S", 7) for pid in range(5)]
     passes = iter([chain[:1], chain[1:3], chain[1:4], chain[2:5], chain[2:5]])
     sent = []
@@ -214,7 +215,7 @@ def test_nobody_is_killed_before_everybody_stands_still(monkeypatch):
 @pytest.mark.parametrize(
     ("own", "host", "killed", "failed", "answer"),
     [
-        (0, (5, 5, 6), True, True, (False, "certain")),  # its own cgroup knows better than the host's count
+        (0, (5, 5, 6), True, True, (False, "certain")),  # the count of its own cgroup beats the host's count
         (
             2,
             (5, 5, 5),
@@ -222,10 +223,10 @@ def test_nobody_is_killed_before_everybody_stands_still(monkeypatch):
             True,
             (True, "certain"),
         ),  # a child was killed, and the program gave up by itself
-        (2, (5, 5, 6), True, False, (False, "certain")),  # it succeeded all the same
+        (2, (5, 5, 6), True, False, (False, "certain")),  # it succeeded nevertheless
         (None, (5, 5, 6), True, True, (True, "likely")),
         (None, (5, 5, 5), True, True, (False, "certain")),
-        (None, (4, 5, 5), True, True, (None, "unknown")),  # somebody was killed for memory, days ago perhaps
+        (None, (4, 5, 5), True, True, (None, "unknown")),  # another process was OOM-killed, days ago perhaps
         (None, (None, None, None), True, True, (None, "unknown")),
         (None, (5, 5, None), True, True, (None, "unknown")),
         (None, (5, 5, 6), False, True, (False, "likely")),
@@ -264,7 +265,7 @@ def test_the_memory_limit_is_enforced_where_the_host_allows_and_said_where_it_do
 
 @pytest.mark.needs_cgroups
 def test_without_a_cgroup_the_hosts_count_tells_and_says_that_it_is_likely(host, memory_group):
-    """The replica goes into a small cgroup that the runner knows nothing of, as under another's limit."""
+    """The replica is in a small cgroup that the runner does not know of, as under a limit that somebody else set."""
     console = host.connect(TRAINYARD_NO_CGROUP="1")
     console.hello()
     script = (f"open({str(memory_group / 'cgroup.procs')!r}, 'w').write('0')", "food = bytearray(200 << 20)")

@@ -1,4 +1,4 @@
-"""The framing: whole messages whatever the pieces, an error of ours for everything else, and bounded memory."""
+"""The framing: whole messages whatever the pieces, WireError for everything else, and bounded memory."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_a_console_that_never_reads_costs_bounded_memory(host):
     pipe = console.process.stdin.fileno()
     os.set_blocking(pipe, False)
     sent = 0
-    while select.select([], [pipe], [], 2.0)[1]:  # until it does not listen any more: that is the bound
+    while select.select([], [pipe], [], 2.0)[1]:  # until it reads no more: that is the bound
         sent += os.write(pipe, pings[sent % len(pings) :])
         assert sent < 64 << 20
     assert console.peak_mb() < 80
