@@ -29,7 +29,7 @@ from tests.unit.agents.memory_control_plane import MemoryControlPlane
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_a_run_is_started_followed_proved_and_forgotten(machine, key, control_plane, start_fleet):
+def test_a_run_is_started_followed_verified_and_forgotten(machine, key, control_plane, start_fleet):
     host = row(machine, status=HostStatus.UNREACHABLE)
     fleet = start_fleet(key, control_plane)
     ready(fleet)
@@ -210,7 +210,7 @@ def test_bytes_that_came_while_the_disk_was_full_are_asked_for_again(machine, ke
     assert control_plane.logs["r"] == b"first\nlast\n"
 
 
-def test_runs_that_nobody_here_knows_are_left_alone_and_found_again(machine, key, control_plane, start_fleet):
+def test_unknown_runs_are_left_alone_and_found_again(machine, key, control_plane, start_fleet):
     row(machine)
     control_plane.start(
         "r", "sh", "-c", "echo one >> $HOME/starts; until [ -e $HOME/go ]; do sleep 0.05; done"
@@ -248,7 +248,7 @@ def test_two_dispatchers_share_the_hosts_and_one_inherits_when_the_other_is_gone
     assert sum(taken.values()) > sum(before.values()), "under a new token"
 
 
-def test_a_lease_that_was_lost_ends_the_talk_and_its_arrivals_are_refused(
+def test_a_lease_that_was_lost_ends_the_link_and_its_arrivals_are_refused(
     machine, key, control_plane, start_fleet
 ):
     host = row(machine)
@@ -331,7 +331,7 @@ def test_a_run_goes_on_under_the_next_version_of_the_runner(
         ("head -c 200000 /dev/zero | tr '\\0' '\\n'", "no runner"),
     ],
 )
-def test_what_is_no_runner_of_ours_makes_the_host_unusable_in_its_own_words(
+def test_another_program_makes_the_host_unusable_with_its_own_output(
     machine, key, control_plane, start_fleet, monkeypatch, command, words
 ):
     host = row(machine)
@@ -342,7 +342,7 @@ def test_what_is_no_runner_of_ours_makes_the_host_unusable_in_its_own_words(
     assert words in Host.objects.get(pk=host.pk).last_error
 
 
-def test_words_before_the_greeting_are_skipped_and_a_stale_epoch_is_refused(machine, key, monkeypatch):
+def test_output_before_the_greeting_is_skipped_and_a_stale_epoch_is_refused(machine, key, monkeypatch):
     real = install_runner.command
     monkeypatch.setattr(
         install_runner, "command", lambda sha, mode: "echo Welcome; echo -n '$ '; " + real(sha, mode)

@@ -21,7 +21,7 @@ from agents.runner.wire import encode
 from tests.unit.agents.memory_channel import MemoryChannel
 
 
-def test_who_stood_still_does_not_take_that_for_the_silence_of_its_hosts(monkeypatch):
+def test_a_suspended_dispatcher_does_not_blame_its_hosts(monkeypatch):
     clock, pauses, asked = [100.0], iter([0.25, 0.3, 20.0, 0.25]), []
 
     def wait(every):
@@ -46,7 +46,7 @@ def test_who_stood_still_does_not_take_that_for_the_silence_of_its_hosts(monkeyp
     assert asked == ["checked", "checked", "excused 20", "checked"]
 
 
-def test_silence_adds_up_over_lapses_of_the_lease():
+def test_unanswered_time_adds_up_over_lapses_of_the_lease():
     """Else a host that is gone would stay up for as long as a slow database makes leases lapse."""
     told = link.Link.__new__(link.Link)
     told.heard_at = 100.0
@@ -73,7 +73,7 @@ def test_a_host_that_is_stopped_while_its_link_opens_leaves_nothing_behind(monke
     assert closed == ["link"]
 
 
-def test_a_turn_without_the_lease_does_nothing_and_asks_for_no_other():
+def test_database_work_without_the_lease_does_nothing_and_is_not_repeated():
     """Between the end of a lease and the end of its link the inbox is kept, and no worker thread spins."""
     thread = HostThread.__new__(HostThread)
     thread._status_updates, thread._stopping, thread._compare_due = deque(), False, True
@@ -83,7 +83,7 @@ def test_a_turn_without_the_lease_does_nothing_and_asks_for_no_other():
     assert thread.do_work() is False and len(thread._link.inbox) == 1
 
 
-def test_a_stream_says_no_word_while_it_may_not_and_goes_on_when_it_may():
+def test_a_stream_sends_nothing_while_the_lease_has_lapsed_and_goes_on_after():
     """A lease that was renewed late belonged to nobody else: queued messages are still true, and the link stays."""
     may, channel = threading.Event(), MemoryChannel()
     may.set()
@@ -99,7 +99,7 @@ def test_a_stream_says_no_word_while_it_may_not_and_goes_on_when_it_may():
     assert channel.sent.get(timeout=30) == encode({"t": "start", "run": "r"}, b"{}")
 
 
-def test_a_stream_that_ends_while_it_may_not_speak_says_no_word_more():
+def test_a_stream_that_ends_during_a_lapse_sends_nothing_more():
     channel = MemoryChannel()
     stream = Stream(channel, lambda: False, "test")
     stream.send({"t": "start", "run": "r"}, b"{}")

@@ -92,7 +92,7 @@ def test_one_of_two_that_grab_at_the_same_time_gets_the_host(monkeypatch):
     assert share("a").held == {}
 
 
-def test_hosts_without_an_accepted_key_or_out_of_service_are_nobodys():
+def test_hosts_without_an_accepted_key_or_out_of_service_are_not_leased():
     location = Location.objects.get_or_create(name="default")[0]
     for number, changes in enumerate(({"pinned_key": ""}, {"retired_at": NOW})):
         row(Machine(number), location=location, **changes)
@@ -134,7 +134,7 @@ def test_a_host_that_greets_is_up_if_its_checklist_is_good_and_checked_if_not(be
     assert (host.due_at == NOW) == (after == HostStatus.CHECKING != before)
 
 
-def test_a_reboot_is_told_and_noted():
+def test_a_reboot_is_reported_and_recorded():
     host = row(Machine(0), boot_id="boot-1", lease_token=4)
     assert host_status.record_greeting(host.pk, 4, HELLO, NOW)
     assert [event.kind for event in HostEvent.objects.all()] == ["rebooted"]
@@ -157,7 +157,7 @@ def sealed(pk, mark, **other):
     return hello(mark, seals.seal_of_mark(replace(SealOwner.of(Host.objects.get(pk=pk)), **other), mark))
 
 
-def test_a_host_that_remembers_a_later_mark_than_the_database_tells_of_a_restored_backup():
+def test_a_host_with_a_later_mark_than_the_database_shows_a_restored_backup():
     [pk] = hosts(1)
     token = share("one", fresh=True).held[pk]
     host_status.record_greeting(pk, token, sealed(pk, 10**9), NOW)
@@ -194,7 +194,7 @@ def test_a_host_that_remembers_a_later_mark_than_the_database_tells_of_a_restore
         "absurd",
     ],
 )
-def test_a_mark_without_its_seal_stops_nobody_and_is_told_once_a_day(forge):
+def test_a_mark_without_its_seal_stops_nothing_and_is_recorded_once_a_day(forge):
     [pk] = hosts(1)
     token = share("one", fresh=True).held[pk]
     told = leases.record_answers("one", [pk], NOW)[pk]
@@ -205,7 +205,7 @@ def test_a_mark_without_its_seal_stops_nobody_and_is_told_once_a_day(forge):
     assert HostEvent.objects.filter(host=pk, kind="forged_mark").count() == 2
 
 
-def test_a_mark_of_before_there_were_seals_is_no_news():
+def test_a_mark_from_before_there_were_seals_is_not_recorded():
     [pk] = hosts(1)
     token = share("one", fresh=True).held[pk]
     told = leases.record_answers("one", [pk], NOW)[pk]
@@ -218,7 +218,7 @@ def test_a_mark_of_before_there_were_seals_is_no_news():
     )
 
 
-def test_marks_are_told_to_hosts_that_this_dispatcher_holds():
+def test_marks_are_sent_to_hosts_that_this_dispatcher_holds():
     [pk] = hosts(1)
     share("one", fresh=True)
     assert leases.record_answers("two", [pk], NOW) == {} and leases.record_answers("one", [], NOW) == {}

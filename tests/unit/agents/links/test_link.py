@@ -46,7 +46,7 @@ def test_what_is_no_key_line_is_refused(line):
 # Back-off
 
 
-def test_each_trouble_waits_longer_up_to_its_limit_and_a_new_kind_starts_anew():
+def test_each_failure_waits_longer_up_to_its_limit_and_a_new_kind_starts_anew():
     for kind, (first, longest) in WAITS.items():
         backoff = Backoff(lambda: 0.5)
         waits = [backoff.wait_s(kind) for _ in range(40)]
@@ -54,7 +54,7 @@ def test_each_trouble_waits_longer_up_to_its_limit_and_a_new_kind_starts_anew():
         assert backoff.wait_s(next(k for k in FailureKind if k != kind)) in [f for f, _ in WAITS.values()]
 
 
-def test_a_refused_login_is_never_repeated_within_a_minute_whatever_the_dice_say():
+def test_a_refused_login_is_never_repeated_within_a_minute_whatever_the_jitter():
     assert Backoff(lambda: 0.0).wait_s(FailureKind.LOGIN) > 60 < Backoff(lambda: 0.0).wait_s(FailureKind.KEY)
     assert (
         Backoff(lambda: 0.999).wait_s(FailureKind.UNREACHABLE)
@@ -93,7 +93,7 @@ NONSENSE = (None, -1, 1 << 70, 1.5, True, "", "../x", ".r", "r/s", "x" * 81, [],
 
 
 @pytest.mark.parametrize(("message", "payload", "expected"), GOOD)
-def test_no_field_of_a_hostile_host_gets_further_than_its_measure(message, payload, expected):
+def test_every_field_of_a_hostile_host_is_checked(message, payload, expected):
     """Each field is set to nonsense: the message is refused with WireError, or fits the types that the control plane
     expects."""
     assert message["t"] in ARRIVAL_KINDS
@@ -145,7 +145,7 @@ def test_a_batch_is_bounded_in_number_and_weight_and_stays_until_it_is_done():
 
 
 @pytest.mark.parametrize("junk", [[{}] * 20_000, {str(n): n for n in range(4_000)}, [[[]]] * 7_000])
-def test_a_fact_is_weighed_as_what_it_becomes_in_memory(junk):
+def test_the_weight_of_a_fact_is_its_size_in_memory(junk):
     """At least a third of what Python uses for it, so that a full inbox is not a full memory."""
     tracemalloc.start()
     try:
@@ -169,7 +169,7 @@ def test_a_host_makes_us_remember_only_so_many_runs(monkeypatch):
         told._put_arrivals(facts[5], b"")
 
 
-def test_what_a_host_has_forgotten_is_not_said_to_be_there():
+def test_a_forgotten_run_is_no_longer_listed():
     """Else a run whose id is wanted again, or a stop of it, would never be sent to the host that has nothing of it."""
     told = link.Link.__new__(link.Link)
     told._lock, told._phases, told.inbox = threading.Lock(), {}, Inbox()
@@ -180,7 +180,7 @@ def test_what_a_host_has_forgotten_is_not_said_to_be_there():
     assert told.phases() == {"r2": "closed"}
 
 
-def test_a_host_that_complains_without_end_does_not_fill_our_log(caplog):
+def test_a_host_that_reports_errors_without_end_does_not_fill_our_log(caplog):
     told = link.Link.__new__(link.Link)
     told._lock, told._refused, told._errors_logged = threading.Lock(), [], 0
     for n in range(3 * link.MAX_LOGGED_ERRORS):
@@ -191,7 +191,7 @@ def test_a_host_that_complains_without_end_does_not_fill_our_log(caplog):
 
 
 @pytest.mark.parametrize(("free", "known"), [(7.9, 7), (-1, None), (1e300, None), ("7", None)])
-def test_what_a_greeting_says_of_the_disk_can_be_kept_in_a_row(free, known):
+def test_the_free_disk_of_a_greeting_fits_a_row(free, known):
     said = {"v": PROTOCOL, "wall": 1.0, "free_mb": free}
     assert link.Hello.of(said, 0.0).free_mb == known
 
@@ -203,7 +203,7 @@ NAN, INFINITE = float("nan"), float("inf")
     ("wall", "offset"),
     [(7.5, 5.5), (NAN, 0), (INFINITE, 0), (-INFINITE, 0), (1e300, 0), (10**400, 0), ("7", 0)],
 )
-def test_what_a_greeting_says_of_the_time_can_be_kept_in_a_row(wall, offset):
+def test_the_clock_of_a_greeting_fits_a_row(wall, offset):
     assert link.Hello.of({"v": PROTOCOL, "wall": wall}, 2.0).wall_offset_s == offset
 
 
@@ -248,7 +248,7 @@ def work_queue():
     work_queue.stop()
 
 
-def test_a_host_has_one_turn_at_a_time_and_none_is_lost(work_queue):
+def test_a_host_is_worked_on_once_at_a_time_and_no_work_is_lost(work_queue):
     left = iter(range(50))
 
     def work():
@@ -266,7 +266,7 @@ def test_a_host_has_one_turn_at_a_time_and_none_is_lost(work_queue):
     wait_for(lambda: busy.turns > count, "one more piece of work")
 
 
-def test_a_turn_that_hangs_or_fails_holds_up_nobody_else(work_queue):
+def test_work_that_hangs_or_fails_holds_up_no_other_host(work_queue):
     gate = threading.Event()
     stuck, other = Item(gate.wait), Item()
     broken = Item(lambda: 1 / 0)
@@ -276,7 +276,7 @@ def test_a_turn_that_hangs_or_fails_holds_up_nobody_else(work_queue):
     gate.set()
 
 
-def test_an_outage_is_told_once_and_the_next_one_again(work_queue, caplog):
+def test_an_outage_is_logged_once_and_the_next_one_again(work_queue, caplog):
     away = threading.Event()
     away.set()
     host = Item(lambda: 1 / 0 if away.is_set() else False)
@@ -299,7 +299,7 @@ def test_an_outage_is_told_once_and_the_next_one_again(work_queue, caplog):
 # Messages on a stream
 
 
-def test_a_long_message_over_a_slow_link_is_no_silence(monkeypatch):
+def test_a_long_message_over_a_slow_link_does_not_end_it(monkeypatch):
     """Each piece counts as an answer: else the link would be given up, and the same message would begin anew for
     ever."""
     clock = [1000.0]
@@ -333,6 +333,6 @@ def test_a_long_message_over_a_slow_link_is_no_silence(monkeypatch):
 
 
 @pytest.mark.parametrize(("sha", "mode"), [("a" * 64, "serve; id"), ("a" * 63 + ";", "serve"), ("", "serve")])
-def test_no_word_but_a_digest_and_a_known_mode_gets_into_a_command(sha, mode):
+def test_only_a_digest_and_a_known_mode_get_into_a_command(sha, mode):
     with pytest.raises(ValueError):
         command(sha, mode)

@@ -47,11 +47,11 @@ def test_nothing_is_started_that_is_known_there_stopped_or_to_be_forgotten():
         assert not any(isinstance(order, Forget) for order in found) or phase in (None, "closed")
 
 
-def test_what_nobody_here_knows_is_left_alone():
+def test_an_unknown_run_is_left_alone():
     assert sent({}, {"stranger": "running", "other": "closed"}) == []
 
 
-def test_an_order_is_said_once_and_again_only_when_nothing_shows_for_it():
+def test_an_order_is_repeated_only_when_no_report_shows_it_done():
     before = SentOrders()
     wants = {"r": RUN, "s": Wanted(stop=True, grace_s=5)}
     assert sent(wants, {"s": "running"}, 0.0, before) == [Start("r"), Pull("r", 0), Stop("s", 5)]
@@ -60,13 +60,13 @@ def test_an_order_is_said_once_and_again_only_when_nothing_shows_for_it():
     assert sent(wants, {"r": "running", "s": "closed"}, 3 * REPEAT_S, before) == []
 
 
-def test_a_shorter_grace_is_said_at_once():
+def test_a_shorter_grace_is_sent_at_once():
     before = SentOrders()
     sent({"r": Wanted(stop=True, grace_s=60)}, {"r": "running"}, 0.0, before)
     assert sent({"r": Wanted(stop=True, grace_s=0)}, {"r": "running"}, 0.1, before) == [Stop("r", 0)]
 
 
-def test_a_pull_is_left_to_run_however_far_it_got_and_said_anew_when_it_was_refused():
+def test_a_pull_is_repeated_only_when_it_was_refused():
     before = SentOrders()
     sent({"r": RUN}, {"r": "running"}, 0.0, before)
     assert sent({"r": Wanted(pull_from=9000)}, {"r": "running"}, 99.0, before) == []
@@ -74,14 +74,14 @@ def test_a_pull_is_left_to_run_however_far_it_got_and_said_anew_when_it_was_refu
     assert sent({"r": Wanted(pull_from=9000)}, {"r": "running"}, 99.0, before) == [Pull("r", 9000)]
 
 
-def test_memory_ends_with_the_want():
+def test_sent_orders_are_dropped_with_their_run():
     before = SentOrders()
     sent({"r": RUN}, {}, 0.0, before)
     sent({}, {}, 1.0, before)
     assert (before.at, before.pulled) == ({}, set())
 
 
-def test_only_what_is_under_way_keeps_a_host_busy():
+def test_a_host_is_changing_only_while_orders_are_under_way():
     assert not is_changing({"r": RUN}, {"r": "running"})
     assert is_changing({"r": RUN}, {})
     assert is_changing({"r": Wanted(stop=True)}, {"r": "running"})

@@ -30,7 +30,7 @@ def work_queue():
     work_queue.stop()
 
 
-def test_asking_for_later_is_overtaken_by_asking_for_now_and_is_then_done(work_queue):
+def test_work_for_later_is_done_at_once_when_it_is_queued_again(work_queue):
     patient, other = Item(), Item()
     work_queue.enqueue(patient, 3600)
     work_queue.enqueue(other)
@@ -44,7 +44,7 @@ def test_asking_for_later_is_overtaken_by_asking_for_now_and_is_then_done(work_q
     assert not work_queue._later and patient.turns == 1
 
 
-def test_what_is_asked_for_during_a_turn_gives_another_one(work_queue):
+def test_work_that_is_queued_while_it_is_done_is_done_again(work_queue):
     item = Item()
     item.go_on.clear()
     work_queue.enqueue(item)

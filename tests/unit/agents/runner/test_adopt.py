@@ -118,7 +118,7 @@ POINTS = {
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_kill_at_any_point_of_a_start_is_told_truthfully(console, host, point):
+def test_a_kill_at_any_point_of_a_start_is_reported_truthfully(console, host, point):
     host.arm(point)
     order = {"gpus": ["GPU-a"], "env": {"TOKEN": "secret"}}
     console.start("r1", PATIENT, **order)

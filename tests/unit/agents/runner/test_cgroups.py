@@ -46,7 +46,7 @@ def group():
 
 
 @pytest.mark.needs_cgroups
-def test_whoever_is_in_the_way_moves_into_a_child_of_the_same_cgroup(group):
+def test_processes_in_the_way_move_into_a_child_of_the_same_cgroup(group):
     group, controller = group
     sleepers = [subprocess.Popen(["sleep", "600"]) for _ in range(3)]
     try:
@@ -88,7 +88,7 @@ def test_a_login_that_has_moved_down_is_still_in_the_cgroup_above(group):
 
 
 @pytest.mark.needs_cgroups
-def test_what_stayed_behind_of_a_closed_run_goes_and_nothing_of_others(console, host):
+def test_cgroups_left_by_a_closed_run_are_removed_and_no_others(console, host):
     """Left by a kernel that called it busy, or by an older runner: removed at the next connection, or by forget."""
     for run in ("r1", "r2"):
         console.start(run, ["true"])

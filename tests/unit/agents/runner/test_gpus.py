@@ -55,7 +55,7 @@ def report(console, fits=lambda report: True):
 
 
 @pytest.mark.parametrize("how", ["open", "compute"])
-def test_a_gpu_that_a_stranger_uses_is_refused_with_his_name(console, gpus, how):
+def test_a_gpu_that_a_foreign_process_uses_is_refused_and_names_it(console, gpus, how):
     """nvidia-smi alone can miss the process, and so can the look at open devices."""
     stranger = gpus.stranger(0, how)
     console.start("r1", SLEEPER, gpus=gpus.uuids[:1])
@@ -71,7 +71,7 @@ def test_a_gpu_that_a_stranger_uses_is_refused_with_his_name(console, gpus, how)
     assert console.running("r2"), "the others are free"
 
 
-def test_who_only_watches_and_who_is_another_run_of_ours_is_not_in_the_way(console, gpus):
+def test_monitors_and_other_runs_of_ours_are_not_in_the_way(console, gpus):
     gpus.stranger(0, "open", name="nvtop")
     looks = f"import time; files = [open(path) for path in {[str(d) for d in gpus.devices]}]"
     console.start("r1", command(looks, "print('up')", "time.sleep(600)"), gpus=gpus.uuids[:1], mark="r1")
@@ -84,7 +84,7 @@ def test_who_only_watches_and_who_is_another_run_of_ours_is_not_in_the_way(conso
     assert facts["busy"][gpus.uuids[2]][0]["run"] == "live", "it computes where it has no business"
 
 
-def test_what_a_run_left_on_its_gpu_is_killed_before_its_gpu_is_given_back(console, gpus):
+def test_what_a_run_left_on_its_gpu_is_killed_before_the_gpu_is_released(console, gpus):
     """No ancestry leads to it (a service of the login started it, say); its mark does."""
     console.start("r1", SLEEPER, gpus=gpus.uuids[:1], mark="r1")
     console.text("r1", "up")
@@ -93,7 +93,7 @@ def test_what_a_run_left_on_its_gpu_is_killed_before_its_gpu_is_given_back(conso
     assert console.closed("r1")["busy"] == {} and left.wait(30) == -9
 
 
-def test_whom_we_may_not_kill_on_a_gpu_that_is_given_back_is_named(console, gpus):
+def test_a_process_on_a_released_gpu_that_may_not_be_killed_is_named(console, gpus):
     console.start("r1", SLEEPER, gpus=gpus.uuids[:1])
     console.text("r1", "up")
     stranger = gpus.stranger(0, "open")
@@ -145,7 +145,7 @@ def test_a_lock_that_a_run_still_holds_is_seen_without_touching_it(console, gpus
     assert (holder["how"], holder["run"]) == ("lock", "") and holder["name"].startswith("trainyard"), keeper
 
 
-def test_only_whom_a_person_named_is_evicted(console, gpus):
+def test_only_the_processes_that_a_person_named_are_evicted(console, gpus):
     first, second = gpus.stranger(0, "open"), gpus.stranger(0, "compute")
     console.say("watch", gpus=gpus.uuids[:1])
     rows = {row["pid"]: row for row in report(console)["gpus"][gpus.uuids[0]]}
@@ -180,7 +180,7 @@ def test_processes_of_others_are_counted_where_their_files_cannot_be_seen(gpus):
     assert json.loads(done.stdout) >= 1, "at least this test itself, or process 1"
 
 
-def test_holders_are_told_in_words():
+def test_holders_are_described_for_a_person():
     row = {
         "pid": 7,
         "ticks": 1,

@@ -173,7 +173,7 @@ echo "0, GPU-aaaa-1, Tesla P100-PCIE-16GB, 16280"
         (None, [], [], None),
     ],
 )
-def test_the_probe_tells_what_the_host_is(host, tmp_path, script, gpus, out, error):
+def test_the_probe_reports_what_the_host_is(host, tmp_path, script, gpus, out, error):
     tools = tmp_path / "tools"
     tools.mkdir()
     if script:
@@ -204,7 +204,7 @@ def test_a_program_that_hangs_does_not_hang_the_probe():
     assert status == 124 and "did not answer" in words and time.monotonic() - began < 60
 
 
-def test_file_systems_and_sshd_limits_are_told(tmp_path):
+def test_file_systems_and_sshd_limits_are_reported(tmp_path):
     assert filesystem_type("/proc") == "proc"
     assert filesystem_type("/proc/self/../1/..") == "proc"
     assert probe_sshd(str(tmp_path)) == {"max_sessions": None, "max_startups": None}
@@ -231,7 +231,7 @@ nonsense
 """
 
 
-def test_what_other_hosts_may_see_is_told_and_what_is_hidden_is_not():
+def test_shared_storage_is_reported_and_hidden_mounts_are_not():
     """A bind mount is reported with the disk it is a part of; a mount that a later one hides is not reachable."""
     told = {each["path"]: each for each in probe_shared(read_mounts(MOUNTS.splitlines()))}
     assert set(told) == {"/mnt/nfs", "/data set", "/out", "/mnt/nfs/scratch"}

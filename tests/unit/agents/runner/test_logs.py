@@ -112,7 +112,7 @@ def test_the_window_bounds_what_is_in_flight_and_never_stops_a_fact(console):
     assert console.ended_log("r1")[0] == data
 
 
-def test_disk_is_given_back_behind_what_is_acknowledged(console, host):
+def test_disk_is_freed_behind_what_is_acknowledged(console, host):
     argv, data = noisy(40 * MIB)
     console.start("r1", argv)
     console.closed("r1")
@@ -174,7 +174,7 @@ def test_a_file_system_that_cannot_punch_loses_nothing(tmp_path, monkeypatch, ca
     assert len(list(tmp_path.glob("spare.*"))) == SPARES
 
 
-def test_what_is_punched_between_look_and_read_is_not_taken_for_text(tmp_path, monkeypatch):
+def test_a_hole_punched_during_a_read_is_not_taken_for_text(tmp_path, monkeypatch):
     (tmp_path / "log").write_bytes(b"x" * 300_000)
     tail = LogShipper("r1", str(tmp_path))
     tail.pull(0)
@@ -211,7 +211,7 @@ def test_a_hole_beyond_the_end_of_its_file_is_none(tmp_path, hole):
     assert {message["t"] for message, _ in found} == {"log"} and found[-1][0]["to"] == 300_000
 
 
-def test_who_cuts_the_log_again_and_again_is_told_about_ever_less_often(tmp_path):
+def test_a_log_that_is_cut_again_and_again_is_reported_ever_less_often(tmp_path):
     (tmp_path / "log").write_bytes(b"x" * 100)
     tail = LogShipper("r1", str(tmp_path))
     tail.pull(0)
@@ -248,7 +248,7 @@ def test_a_log_that_was_deleted_is_a_gap_over_all_of_it(console, host):
     assert console.gaps["r1"] == [(2, 6, "vanished")]
 
 
-def test_times_of_what_nobody_watched_come_from_the_keeper(console, host):
+def test_times_of_unwatched_output_come_from_the_keeper(console, host):
     began = time.time()
     console.start("r1", command("import time", "print('one')", "time.sleep(1.3)", "print('two')"), pull=False)
     console.closed("r1")
@@ -288,7 +288,7 @@ def test_a_new_pull_starts_there(console):
         assert console.hear("error")["about"] == "pull"
 
 
-def test_a_log_digest_can_be_gone_on_with():
+def test_a_log_digest_can_be_continued():
     data = random.Random(3).randbytes(17 * MIB)
     whole = log_digest(data)
     half = LogDigest()

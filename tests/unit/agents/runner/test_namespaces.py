@@ -84,7 +84,7 @@ def daemons():
         (["sh", "-c", "kill -TERM $$"], None, signal.SIGTERM),
     ],
 )
-def test_its_true_end_is_told(console, argv, code, signum):
+def test_its_true_end_is_reported(console, argv, code, signum):
     start(console, argv)
     assert ending(console.closed("r1")) == (code, signum, "exit", "pid_namespace")
 
@@ -108,7 +108,7 @@ def test_a_command_that_is_not_there_is_refused(console):
 
 
 @pytest.mark.parametrize("source", [PATIENT, "print('up')\ntime.sleep(600)", None])
-def test_a_stop_asks_first_and_leaves_nobody(console, host, source):
+def test_a_stop_sends_sigterm_first_and_leaves_no_process(console, host, source):
     start(console, python(source or DAEMONS + "print('up')\ntime.sleep(600)"))
     console.text("r1", "up\n")
     assert source or wait_for(lambda: len(daemons()) == 20, "twenty daemons")
@@ -126,7 +126,7 @@ def test_daemons_end_with_their_replica(console, host):
 
 
 @pytest.mark.parametrize("victim", ["outer", "inner", "first", "first at a stop", "both", "both and replica"])
-def test_whoever_is_killed_the_truth_is_told_and_nobody_is_left(console, host, victim):
+def test_after_any_kill_the_true_end_is_reported_and_no_process_is_left(console, host, victim):
     start(console, python(DAEMONS + PATIENT), gpus=["GPU-a"])
     console.text("r1", "up\n")
     wait_for(lambda: len(daemons()) == 20, "twenty daemons")
@@ -162,7 +162,7 @@ def test_whoever_is_killed_the_truth_is_told_and_nobody_is_left(console, host, v
 @pytest.mark.parametrize(
     "point", ["after_order", "before_gate", "after_gate", "before_started", "before_reap"]
 )
-def test_a_keeper_killed_on_the_way_is_told_as_ever(console, host, point):
+def test_a_keeper_killed_at_any_point_is_reported_as_without_a_namespace(console, host, point):
     host.arm(point)
     start(console, ["sh", "-c", "echo start >> ledger; exit 7"])
     facts = console.closed("r1")
@@ -173,7 +173,7 @@ def test_a_keeper_killed_on_the_way_is_told_as_ever(console, host, point):
     wait_for(lambda: not host.keepers("r1"), "no keeper left")
 
 
-def test_a_stop_before_the_gate_means_never(console, host):
+def test_a_stop_before_the_gate_means_never_started(console, host):
     host.arm("before_gate", "stop")
     start(console, ["sh", "-c", "echo start >> ledger"])
     wait_for(lambda: host.fired("before_gate"), "the gate")
@@ -199,7 +199,7 @@ def test_the_next_runner_takes_it_over(console, host):
 
 @pytest.mark.needs_cgroups
 @pytest.mark.parametrize("end", ["stop", "both keepers killed"])
-def test_together_with_a_cgroup_nobody_is_left_and_neither_is_the_cgroup(host, end):
+def test_together_with_a_cgroup_no_process_and_no_cgroup_is_left(host, end):
     console = host.connect()
     console.hello()
     start(console, python(DAEMONS + PATIENT))
@@ -218,7 +218,7 @@ def test_together_with_a_cgroup_nobody_is_left_and_neither_is_the_cgroup(host, e
 
 
 @pytest.mark.needs_cgroups
-def test_a_limit_of_memory_holds_in_a_namespace_and_its_kill_is_told_for_certain(host):
+def test_a_memory_limit_holds_in_a_namespace_and_its_kill_is_certain(host):
     console = host.connect()
     console.hello()
     start(console, python("food = [bytearray(8 << 20) for _ in range(30)]"), memory_mb=64)

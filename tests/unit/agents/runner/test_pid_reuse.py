@@ -72,7 +72,7 @@ def numbered(tmp_path):
     host.clean()
 
 
-def test_a_stranger_with_the_number_of_a_dead_replica_survives_its_cancel(numbered):
+def test_a_process_with_the_pid_of_a_dead_replica_survives_its_cancel(numbered):
     """Failure mode 23. The same pid on the same boot: only the start time, pinned by a pidfd, distinguishes them."""
     console = numbered.connect()
     console.hello()

@@ -33,7 +33,7 @@ def first_gpu(host):
     return output_of(["env", *(f"{k}={v}" for k, v in host.env.items()), *SMI])[1].split(",")[0]
 
 
-def test_the_idle_read_zero_and_orphans_are_counted(host, smi):
+def test_inactive_runs_read_zero_and_orphans_are_counted(host, smi):
     console = host.connect()
     console.hello()
     uuid = first_gpu(host)
@@ -90,12 +90,12 @@ def cmdline(pid):
         ("NVIDIA-SMI has failed, because, it did\n\ufffd\nGPU-a, 5\n", {}),
     ],
 )
-def test_what_nvidia_smi_says_is_read_with_care(text, load):
+def test_the_output_of_nvidia_smi_is_parsed_strictly(text, load):
     assert read_load(text) == load
 
 
 @pytest.mark.parametrize("missing", ["pipe", "fork"])
-def test_without_a_descriptor_or_a_process_nothing_is_heard_and_nobody_falls(monkeypatch, missing):
+def test_without_a_descriptor_or_a_process_there_is_no_load_and_serve_goes_on(monkeypatch, missing):
     """serve starts nvidia-smi itself every ten seconds: its connection must not end when it cannot."""
 
     def none():

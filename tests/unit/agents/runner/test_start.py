@@ -48,7 +48,7 @@ def test_a_run_prints_exits_and_is_reported_whole(console, host):
 
 
 @pytest.mark.parametrize(("script", "code", "signal"), [("exit 0", 0, None), ("kill -SEGV $$", None, 11)])
-def test_exit_codes_and_signals_are_told_apart(console, script, code, signal):
+def test_exit_codes_and_signals_are_distinguished(console, script, code, signal):
     console.start("r1", ["sh", "-c", script])
     facts = console.closed("r1")
     assert (facts["exit_code"], facts["exit_signal"]) == (code, signal)
@@ -305,7 +305,7 @@ def test_a_taken_port_is_refused(console):
     assert console.closed("r2")["exit_code"] == 0
 
 
-def test_what_is_under_the_consoles_seal_is_shown_again_with_it(host):
+def test_the_seal_is_kept_and_shown_again(host):
     """Of a start, of a stop that came first, of a refused order, and of the mark: whichever is asked for later."""
     console = host.connect()
     console.hello()
@@ -325,7 +325,7 @@ def test_what_is_under_the_consoles_seal_is_shown_again_with_it(host):
     assert again.facts["r2"]["refusal"] == "bad_order"
 
 
-def test_a_mark_that_somebody_wrote_is_written_over(host):
+def test_a_forged_mark_is_overwritten(host):
     """By the first mark that a console sends: it has seen what was there, and did not believe it."""
     console = host.connect()
     console.hello()
@@ -341,7 +341,7 @@ def test_a_mark_that_somebody_wrote_is_written_over(host):
     wait_for(lambda: mark.read_text() == "2000 abc", "the true mark")
 
 
-def test_an_older_epoch_is_turned_away(host):
+def test_an_older_epoch_is_refused(host):
     host.connect().hello(epoch=5)
     late = host.connect()
     late.say("hello", v=1, deployment="dep", epoch=4, console="restored")
@@ -351,7 +351,7 @@ def test_an_older_epoch_is_turned_away(host):
 
 
 @pytest.mark.parametrize("deployment", ["", "../x", "A", "x" * 41, "a/b", 7, None])
-def test_a_hostile_deployment_is_turned_away(host, deployment):
+def test_a_hostile_deployment_is_refused(host, deployment):
     console = host.connect()
     console.say("hello", v=1, deployment=deployment, epoch=1, console="x")
     assert console.hear("error")["about"] == "hello"
@@ -365,7 +365,7 @@ def test_sixty_starts_at_once_are_sixty_runs(console):
         assert console.closed(f"r{number}")["exit_code"] == 0
 
 
-def test_a_mere_claim_is_told_only_if_nothing_follows_soon(tmp_path, monkeypatch):
+def test_a_claim_is_reported_only_if_nothing_follows_soon(tmp_path, monkeypatch):
     """A start is then one message, and not two; but if a start hangs, the console learns of the claim."""
     monkeypatch.setenv("HOME", str(tmp_path))
     home, reader = Home("dep"), os.pipe()

@@ -117,7 +117,7 @@ def test_a_repeated_stop_shortens_the_grace_and_never_lengthens_it(console):
     assert console.closed("r1")["exit_signal"] == signal.SIGKILL
 
 
-def test_a_timeout_is_kept_with_the_console_away(host):
+def test_a_timeout_is_kept_with_the_console_disconnected(host):
     console = host.connect()
     console.hello()
     console.start(
@@ -198,7 +198,7 @@ def test_an_unkillable_survivor_is_named_and_holds_the_run_open(monkeypatch, tmp
     assert saved["phase"] != "closed"
 
 
-def test_nobody_is_killed_before_everybody_stands_still(monkeypatch):
+def test_no_process_is_killed_before_all_are_frozen(monkeypatch):
     """A chain that forks and exits shows one new process after the other: it is frozen first, however long that
     takes."""
     chain = [Process(pid, 1, "S", 7) for pid in range(5)]
@@ -233,7 +233,7 @@ def test_nobody_is_killed_before_everybody_stands_still(monkeypatch):
         (None, (5, 5, 6), False, False, (False, "certain")),
     ],
 )
-def test_out_of_memory_is_told_from_a_plain_kill_and_how_sure(own, host, killed, failed, answer):
+def test_out_of_memory_is_distinguished_from_a_plain_kill(own, host, killed, failed, answer):
     found = judge_oom(own, OomCounts(*host), killed, failed)
     assert found[:2] == answer and bool(found[2]) == (found[0] is not False)
 
@@ -249,7 +249,7 @@ def test_a_cgroup_of_either_version_counts_its_own(tmp_path):
 EATER = command("import time", "food = bytearray(200 << 20)", "print('ate', len(food), flush=True)")
 
 
-def test_the_memory_limit_is_enforced_where_the_host_allows_and_said_where_it_does_not(console):
+def test_the_memory_limit_is_enforced_where_the_host_allows_and_reported_where_not(console):
     console.start("r1", EATER, memory_mb=60)
     console.start("r2", EATER, memory_mb=4000)
     facts, fed = console.closed("r1"), console.closed("r2")
@@ -264,7 +264,7 @@ def test_the_memory_limit_is_enforced_where_the_host_allows_and_said_where_it_do
 
 
 @pytest.mark.needs_cgroups
-def test_without_a_cgroup_the_hosts_count_tells_and_says_that_it_is_likely(host, memory_group):
+def test_without_a_cgroup_the_hosts_count_makes_out_of_memory_likely(host, memory_group):
     """The replica is in a small cgroup that the runner does not know of, as under a limit that somebody else set."""
     console = host.connect(TRAINYARD_NO_CGROUP="1")
     console.hello()

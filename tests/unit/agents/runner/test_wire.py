@@ -35,7 +35,7 @@ messages = st.tuples(
 
 @given(st.lists(messages, max_size=6), st.data())
 @settings(max_examples=80, deadline=None)
-def test_whatever_is_encoded_comes_out_whole_in_any_pieces(found, data):
+def test_encoded_messages_come_out_whole_in_any_pieces(found, data):
     sent = [({**fields, "t": kind}, payload) for fields, kind, payload in found]
     stream = b"".join(encode(message, payload) for message, payload in sent)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
@@ -152,7 +152,7 @@ def hello(**change):
         (hello() + hello(), "hello"),
     ],
 )
-def test_a_serve_says_what_is_wrong_and_ends(host, data, about):
+def test_a_serve_reports_what_is_wrong_and_ends(host, data, about):
     answers, status = answer_of(host, data)
     assert answers[-1][0]["t"] == "error" and answers[-1][0]["about"] == about
     assert status == 0
@@ -240,7 +240,7 @@ def test_control_messages_go_first_but_never_into_the_middle_of_a_frame():
     os.close(writer)
 
 
-def test_a_host_remembers_the_highest_mark_that_it_was_told(host):
+def test_a_host_remembers_the_highest_mark_that_it_received(host):
     first = host.connect()
     assert first.hello()["mark"] == 0
     for mark in (1_000, 1_005, 1_011, 500, "2000", True):
