@@ -1,10 +1,10 @@
-"""The one decision about a job: what is now true goes in, what should be comes out.
+"""The one decision about a job: from what is true now to what should be changed.
 
-`decide` may be called at any time and any number of times. It looks at nothing but its arguments, so it does not matter
-which fact arrived first, twice or late, nor who calls; and since a plan holds differences only, deciding again after a
-plan was applied gives the empty plan until something new is known.
+`decide` may be called at any time and any number of times. It uses nothing but its arguments, so it does not matter
+which fact arrived first, twice or late, nor which process calls it. A plan holds differences only: after a plan was
+applied, deciding again gives the empty plan until a new fact is known.
 
-It never places anything: a job that is QUEUED belongs to the scheduler, until `PENDING` is written with its first runs.
+It never places a job: a QUEUED job belongs to the scheduler until the scheduler writes `PENDING` with its first runs.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from jobs.rules.lifecycle.verdict import NOT_YET, JobCase, Verdict, deadline, ve
 from jobs.rules.lifecycle.views import JobView, Outcome, ReplicaView, RunView
 from jobs.rules.spec.custom_job import CustomJobSpec
 
-# A job that is starting or stopping is looked at this often even if every hint about it was lost; a running one less.
+# A job that starts or stops is decided about this often even if all hints about it were lost; a running one less often.
 LOOK_AGAIN_S = 60.0
 LOOK_AGAIN_RUNNING_S = 600.0
-# The host ends a run by itself so much after the console would have ended the job: with the console alive, the end is
-# decided in one place, before one replica's timeout looks like an error to its peers.
+# The host itself ends a run this long after the console would have ended the job. So while the console is alive, the
+# end is decided in one place, before the timeout of one replica looks like an error to its peers.
 HOST_TIMEOUT_MARGIN_S = 5.0
 
 
 def decide(view: JobView, now: datetime, grace_s: float, leave_grace_s: float | None = None) -> Plan:
     """What should be changed now, given what is now true.
 
-    `leave_grace_s` is the grace of replicas that must leave through no fault of theirs, so that they save what they
-    have; `grace_s` is that of all others.
+    `leave_grace_s`: the grace of replicas that must leave their host through no fault of theirs, so that they can save
+    their work. `grace_s`: the grace of all others.
     """
     case = JobCase(view, now)
     if view.state in TERMINAL:
@@ -55,14 +55,14 @@ def decide(view: JobView, now: datetime, grace_s: float, leave_grace_s: float | 
 
 
 def timeout_left_s(spec: CustomJobSpec, started_at: datetime | None, now: datetime) -> float:
-    """The timeout for a run that is created now, for its host to enforce when the console is away."""
+    """The timeout of a run that is created now. Its host enforces it when the console is unreachable."""
     ran_s = 0.0 if started_at is None else (now - started_at).total_seconds()
     return max(spec.timeout_s - ran_s, 0.0) + HOST_TIMEOUT_MARGIN_S
 
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """A new state of the job, and the line of history about it."""
+    """A new state of the job, and its line of history."""
 
     state: JobState
     kind: HistoryKind
@@ -72,7 +72,7 @@ class StateChange:
 
 @dataclass
 class _PlanBuilder:
-    """A plan in the making."""
+    """What the plan will hold, collected while deciding."""
 
     case: JobCase
     grace_s: float
@@ -94,7 +94,7 @@ class _PlanBuilder:
 
     @property
     def started_at(self) -> datetime | None:
-        """When the job ran first, this moment included."""
+        """When the job first ran; this may be now."""
         starts = any(each.state == JobState.RUNNING for each in self.moves)
         return self.view.started_at or (self.case.now if starts else None)
 
@@ -103,9 +103,9 @@ class _PlanBuilder:
         self.moves.append(StateChange(state, kind, cause, actor))
 
     def stop_open(self, reason: str) -> None:
-        """Stop what may still live. A run whose main process is over is being cleaned up by its host already.
+        """Stop every run that may still live, but none whose main process has ended: its host cleans up already.
 
-        Whoever is to be stopped at an end has no more time than `grace_s`, whatever was granted for a move.
+        A run that was stopped for a move with a longer grace gets only `grace_s` when the job ends.
         """
         for run in self.case.open:
             if run.phase == RunPhase.ENDED or (run.held and self.outcome is None):
@@ -127,7 +127,7 @@ def _go_on(builder: _PlanBuilder) -> None:
     if case.held_runs:
         _move(builder)
     elif any(run.gone for _, run in lost):
-        pass  # nothing comes back there: the scheduler finds places elsewhere, or sends the job back to the queue
+        pass  # nothing starts there again: the scheduler places it elsewhere, or sends the job back to the queue
     elif retry.restarts_together(view.spec) and any(
         case.ends[replica.name] == EndClass.NOT_PERMANENT for replica, _ in lost
     ):
@@ -144,10 +144,11 @@ def _go_on(builder: _PlanBuilder) -> None:
 
 
 def _move(builder: _PlanBuilder) -> None:
-    """Replicas have places elsewhere. All are stopped, and when all are closed all start with the new addresses.
+    """Some replicas have held runs on other hosts. Stop all replicas; when all are closed, start all of them with the
+    new addresses.
 
-    There is no network of its own around a job: a replica on another host has another address, and its peers learn
-    that from the CLUSTER_SPEC that they are started with.
+    A job has no network of its own: a replica on another host has another address, and its peers learn it only from the
+    CLUSTER_SPEC with which they are started.
     """
     case = builder.case
     why = moves(case)
@@ -177,7 +178,7 @@ def _restart(builder: _PlanBuilder, replica: ReplicaView, run: RunView, why: str
 
 
 def _restart_together(builder: _PlanBuilder, lost: list[tuple[ReplicaView, RunView]]) -> None:
-    """One replica was lost and the job wants all restarted: stop the others, and start all when all are closed."""
+    """A replica was lost, and the job asks for a restart of all: stop the others; when all are closed, start all."""
     case = builder.case
     causes = [(replica, run) for replica, run in lost if case.ends[replica.name] == EndClass.NOT_PERMANENT]
     replica, run = (causes or lost)[0]
@@ -189,7 +190,7 @@ def _restart_together(builder: _PlanBuilder, lost: list[tuple[ReplicaView, RunVi
             _restart(builder, each, case.latest[each.name], f"All replicas are restarted together: {why}")
 
 
-# -- the job ends, or begins again -----------------------------------------------------------------------------------
+# -- the job ends, or is run again -----------------------------------------------------------------------------------
 
 
 def _end(builder: _PlanBuilder, outcome: Outcome, new: Verdict | None) -> None:
@@ -200,11 +201,12 @@ def _end(builder: _PlanBuilder, outcome: Outcome, new: Verdict | None) -> None:
         and view.state == JobState.PENDING
         and all(builder.case.was_up(replica) for replica in view.replicas)
     ):
-        # It was over before anybody looked; it has run all the same.
+        # The job was over before we saw it run; it has run all the same.
         builder.move(JobState.RUNNING, HistoryKind.STATE, _all_up(view))
     builder.stop_open(cause)
     if outcome.state == JobState.QUEUED:
-        # Silence proves nothing: beside a run that may live, no other attempt begins. Its other places are free again.
+        # A host that is unreachable proves nothing: no new attempt begins beside a run that may live. The claims of its
+        # closed runs are free again.
         if not builder.case.open:
             again = HistoryKind.PREEMPT if view.preempted else HistoryKind.RETRY
             builder.move(JobState.QUEUED, again, cause)
@@ -224,7 +226,7 @@ def _end(builder: _PlanBuilder, outcome: Outcome, new: Verdict | None) -> None:
 
 
 def _beside(builder: _PlanBuilder, cause: str) -> str:
-    """The cause of an end, and what could not be proved over: it is named, so that nobody takes silence for peace."""
+    """The cause of an end, with the runs that may still live on hosts that do not answer."""
     if not builder.left:
         return cause
     silent = unreachable(builder.case)
@@ -232,7 +234,8 @@ def _beside(builder: _PlanBuilder, cause: str) -> str:
 
 
 def _cause(builder: _PlanBuilder, outcome: Outcome) -> str:
-    """Why it ended, told again when the end is reached. What hosts said goes along with a text that says little."""
+    """Why the job ended, for the line that is written when the end is reached. Where the message of the error says
+    little, what the hosts reported is added."""
     if outcome.state == JobState.SUCCEEDED:
         rest = "all that could be reached" if builder.case.open else "every other replica"
         return f"The primary exited with status 0, and {rest} is stopped."
@@ -253,7 +256,7 @@ def _actor(view: JobView, outcome: Outcome) -> str:
 
 
 def _beside_a_terminal_job(case: JobCase, grace_s: float) -> Plan:
-    """The job's row never changes again. Runs on hosts that did not answer may still close, beside it."""
+    """The row of a terminal job never changes again. Its runs on hosts that did not answer may still close."""
     builder = _PlanBuilder(case, grace_s, case.view.outcome or Outcome(case.view.state))
     builder.stop_open("The job is over.")
     changes, events = _replicas(builder)
@@ -303,14 +306,14 @@ def _job_events(builder: _PlanBuilder) -> list[HistoryEvent]:
 
 
 def _replicas(builder: _PlanBuilder) -> tuple[Mapping[str, ReplicaState], tuple[HistoryEvent, ...]]:
-    """The replicas whose state changes, and the lines of history about replicas."""
+    """The new states of replicas, and the lines of history about replicas."""
     changes: dict[str, ReplicaState] = {}
     events: list[HistoryEvent] = []
     for replica in builder.view.replicas:
         state = _replica_state(builder, replica)
         restart = builder.restarts.get(replica.name)
         if not legal(replica.state, state) or (state == replica.state and restart is None):
-            continue  # nothing new, or an old fact: what is over stays over
+            continue  # nothing new, or an old fact: a replica that is over stays so
         if state != replica.state:
             changes[replica.name] = state
         events.append(_replica_event(builder, replica, state))
@@ -331,7 +334,7 @@ def _replica_state(builder: _PlanBuilder, replica: ReplicaView) -> ReplicaState:
     if end in retry.WELL:
         return ReplicaState.FINISHED
     if end == EndClass.NOT_PERMANENT and run.stop_wanted_at is not None:
-        return ReplicaState.STOPPED  # a reboot did what we had asked for
+        return ReplicaState.STOPPED  # the reboot did what our stop was to do
     return ReplicaState.STOPPED if end in (EndClass.STOPPED, EndClass.TIMEOUT) else ReplicaState.FAILED
 
 
@@ -359,7 +362,7 @@ def _replica_event(builder: _PlanBuilder, replica: ReplicaView, state: ReplicaSt
 
 
 def _due(builder: _PlanBuilder) -> tuple[datetime | None, bool]:
-    """When to look again, and whether that is another time than the row holds."""
+    """When to decide again, and whether the row holds another time."""
     kept, now = builder.view.due_at, builder.case.now
     wanted = _look_again(builder)
     if kept is not None and wanted is not None and now < kept <= wanted:
@@ -387,7 +390,7 @@ def _look_again(builder: _PlanBuilder) -> datetime | None:
 
 
 def _starts_until(builder: _PlanBuilder) -> datetime | None:
-    """When the first run that its host has not started yet is late."""
+    """When the oldest run that its host has not started yet will be late."""
     limit_s = builder.view.start_limit_s
     if limit_s is None or builder.state != JobState.PENDING or builder.outcome is not None:
         return None

@@ -1,4 +1,5 @@
-"""What is true beside a job's state: since when, and in words. Made new from the facts at each decision."""
+"""The flags of a job: what is true beside its state, since when, and as text. Every decision makes them anew from the
+facts."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _IN_OTHER_LINES = frozenset({FlagName.STOPPING, FlagName.RESTARTING})
 def flags(
     case: JobCase, outcome: Outcome | None, states: Mapping[str, ReplicaState], moved: bool
 ) -> tuple[Flag, ...]:
-    """The flags that hold now. One that held before keeps its since-when. `moved`: its moves are over with this."""
+    """The flags that hold now. A flag that held before keeps its `since`. `moved`: this plan ends the job's moves."""
     old = {flag.name: flag.since for flag in case.view.flags}
     texts = {
         FlagName.UNREACHABLE: unreachable(case),
@@ -53,7 +54,7 @@ def flag_events(before: Sequence[Flag], after: Sequence[Flag]) -> Iterator[Histo
 
 
 def unreachable(case: JobCase) -> str:
-    """Which hosts of its open runs do not answer, and since when."""
+    """Which hosts with open runs do not answer, and since when."""
     runs = [run for run in case.open if run.unreachable_since]
     hosts = {run.host: run.unreachable_since for run in runs}
     silent = [f"{host} since {since:%Y-%m-%d %H:%M:%S %Z}" for host, since in sorted(hosts.items()) if since]
@@ -82,7 +83,7 @@ def _began_before(case: JobCase, replica: ReplicaView) -> bool:
 
 
 def _maintenance(case: JobCase) -> str:
-    """Who moves where, or which host it is to leave."""
+    """Which replicas move where; or, without a placement for them, which hosts they are to leave."""
     if case.held_runs:
         return f"{moves(case)}."
     leaving = {run.host: run for run in case.latest.values() if run.drain and run.phase != RunPhase.CLOSED}

@@ -1,6 +1,7 @@
-"""Who does nothing: a replica that has stalled, and a job whose GPUs are all idle. Only told; nothing is stopped here.
+"""Inactive runs: replicas that have stalled, and jobs whose GPUs are all idle. They get flags; nothing is stopped here.
 
-Silence of a host says nothing about its runs, so neither is said of one that does not answer or is not looked at.
+A host that is unreachable says nothing about its runs, so neither flag is raised for a run whose host does not answer,
+or which is not sampled.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from jobs.rules.list_text import list_text
 
 
 def stalled(case: JobCase) -> str:
-    """Replicas that run, print nothing and use nothing for as long as the deployment says."""
+    """Replicas that run, but print nothing and use nothing for as long as the deployment's setting says."""
     after = case.view.stall_after_s
     if not after:
         return ""
@@ -39,7 +40,7 @@ def idle(case: JobCase) -> str:
 
 
 def next_look(case: JobCase) -> datetime | None:
-    """When one of these may begin to hold, if nothing happens until then."""
+    """When one of these flags may begin to hold, if nothing happens until then."""
     return min((at for at in _moments(case) if at > case.now), default=None)
 
 

@@ -1,6 +1,7 @@
-"""What should be, as a value. `decide` returns it; advance.py applies it in one transaction, if the version still fits.
+"""A plan: what should be changed about a job, as a value. `decide` returns it; advance.py applies it in one
+transaction, if the job's version is still the same.
 
-Whatever is None is to stay as it is. Applying a plan and deciding again, with nothing new known, gives an empty plan.
+What is None stays as it is. After a plan was applied, deciding again without new facts gives an empty plan.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ TRAINYARD = "trainyard"
 class Restart:
     """A new run of a replica: same host, same claims (they move from run `after` to the new one), next number.
 
-    `counts`: against the replica's restarts. One that only makes room for a move of another replica does not.
+    `counts`: whether it counts as one of the replica's restarts. A restart because another replica moves does not.
     """
 
     replica: str
@@ -31,7 +32,7 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class StartHeldRun:
-    """The held run of a replica may start now: the run `after` that it follows is closed. Its claims are there."""
+    """Start the held run of a replica: the run `after`, which it follows, is closed. The held run has its claims."""
 
     replica: str
     run: str
@@ -42,7 +43,7 @@ class StartHeldRun:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A run that should be over: TERM, then after the grace everything of it is killed."""
+    """Stop a run: TERM, and after the grace all its processes are killed."""
 
     run: str
     grace_s: float
@@ -51,7 +52,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class UnprovedRun:
-    """A run beside which its job ends without proof: its host has been silent `since` then."""
+    """A run that may still live when its job ends: its host has been unreachable since `since`."""
 
     run: str
     since: datetime
@@ -75,9 +76,10 @@ class HistoryEvent:
 class Plan:
     """The difference between what is and what should be.
 
-    `next_attempt`: the attempt is over; attempt + 1, every replica WAITING with 0 restarts, `outcome` cleared, and the
-    job is the scheduler's again. `flags`, when not None, replaces all flags. `due_at` is when to look again even if
-    nothing happens; it replaces the old one when `reschedule` is set, and None then means never.
+    `take`: held runs that start. `left`: runs that may still live although the job ends. `next_attempt`: the attempt is
+    over: attempt + 1, every replica WAITING with 0 restarts, `outcome` cleared, and the job belongs to the scheduler
+    again. `flags`, when not None, replaces all flags. `due_at` is when to decide again even if nothing happens; it
+    replaces the old one when `reschedule` is set, and None then means never.
     """
 
     state: JobState | None = None

@@ -1,7 +1,8 @@
-"""Which replica of a job has been silent for conspicuously longer than the others: the first to be asked when all hang.
+"""Which replicas of a job have been quiet for much longer than the others: the first to look at when the job hangs.
 
-Replicas of one pool print at much the same pace. So whoever is silent for ten times as long as most, and for a minute
-at least, is odd. Where most are silent none is: then the order by silence tells who was the first.
+Replicas of one pool print at much the same pace. So a replica that has been quiet ten times as long as most others, and
+for at least a minute, is unusual. Where most are quiet, none is unusual: sort them by their last output to see which
+became quiet first.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ TIMES = 10.0
 
 
 def unusually_quiet(silent_s: Mapping[str, float]) -> frozenset[str]:
-    """Of replicas that run, and for how long each has printed nothing."""
+    """The unusually quiet ones. `silent_s`: for each running replica, how long it has printed nothing."""
     if len(silent_s) < 2:
         return frozenset()
     bound = max(MIN_S, TIMES * median_low(silent_s.values()))

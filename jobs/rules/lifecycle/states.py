@@ -1,27 +1,27 @@
 """The states of jobs, replicas and runs, and every legal move between them.
 
-Everything about which state may follow which lives in this file; what *makes* a state follow is in `decide.py`.
+This file says which state may follow which; `decide.py` says *when* a state follows.
 
-There are three machines here, and they are of two kinds.
+There are three state machines of two kinds.
 
-A **run** is a thing of the host. Its phases are facts: the host tells them, in one order, and the console may miss
-some (CREATED, then CLOSED, when a program was quicker than a frame). A phase only ever grows.
+A **run** belongs to its host. Its phases are facts: the host reports them, in one order, and the console may miss some
+(CREATED, then CLOSED, when a program was quicker than a frame). A phase only ever grows.
 
-A **replica** and a **job** are things of ours. Their states follow from the joint configuration of the runs, and it
-does not matter by which path that configuration was reached: facts may come late, doubled or all at once. That is why
-the tables below have edges that skip (`PENDING` to `SUCCEEDED`: the primary was done before a slow peer was up).
+A **replica** and a **job** belong to the console. Their states follow from the phases of all runs together, and it does
+not matter by which path these were reached: facts may come late, doubled or all at once. That is why the tables below
+have edges that skip states (`PENDING` to `SUCCEEDED`: the primary was done before a slow peer was up).
 
 A job has three kinds of state. Waiting: `QUEUED`. Placed: `PENDING` until all replicas are up, then `RUNNING` for as
 long as they are not all over, restarts included. Terminal: `SUCCEEDED`, `FAILED`, `CANCELLED`, of which a job reaches
-exactly one and never leaves it. `CANCELLING` is the promise that it will be `CANCELLED`; nothing leads back from it.
+exactly one and never leaves it. `CANCELLING` promises that the job will be `CANCELLED`; nothing leads back from it.
 
 The end of a job is *decided* before it is *reached*: the outcome is written as soon as it is known, and the state
 becomes terminal when every run on a host that answers is proved closed. "Run the whole job again" is decided in the
 same way, and reached by going back to `QUEUED` once all runs are closed, without exception: a replica that may still
-live on a host that does not answer must not meet its successor.
+live on a host that does not answer must not run beside its successor.
 
-What is true *beside* a state is a flag, never a state: a host that does not answer makes its runs unreachable, which
-says nothing about how they are.
+What is true *beside* a state is a flag, never a state: when a host does not answer, its runs are unreachable, which
+says nothing about whether they still run.
 
 Google's `EXPIRED`, `PAUSED`, `UPDATING` and `PARTIALLY_SUCCEEDED` are not used: clients poll some of them for ever.
 """
@@ -54,7 +54,7 @@ class ReplicaState(StrEnum):
 
 
 class RunPhase(StrEnum):
-    """As on the wire, plus `created`: the row is there, the host has said nothing yet."""
+    """As on the wire, plus `created`: the row exists, the host has reported nothing yet."""
 
     CREATED = "created"
     CLAIMED = "claimed"
@@ -64,26 +64,28 @@ class RunPhase(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Phases only grow: a fact of a lower rank than what is known is an old one."""
+        """Phases only grow: a fact with a lower rank than the known phase is an old fact."""
         return _PHASES.index(self)
 
     @property
     def over(self) -> bool:
-        """The main process is gone; its tree may still be dying."""
+        """The main process has ended; other processes of the run may still be ending."""
         return self in (RunPhase.ENDED, RunPhase.CLOSED)
 
 
 class FlagName(StrEnum):
     """What may be true beside the state of a job."""
 
-    UNREACHABLE = "UNREACHABLE"  # a host of it does not answer: nothing is known, nothing is freed
-    STOPPING = "STOPPING"  # its end, or another attempt, is decided; runs are being stopped
-    CLEANING = "CLEANING"  # a main process is over, its tree or its GPUs are not yet proved clean
-    STUCK = "STUCK"  # processes survived the kill (uninterruptible sleep, another user's)
-    RESTARTING = "RESTARTING"  # a replica was lost and comes back under its name
-    MAINTENANCE = "MAINTENANCE"  # a host of it is being emptied: replicas move, or wait for room elsewhere
-    STALLED = "STALLED"  # a replica runs, prints nothing and uses nothing for long
-    IDLE = "IDLE"  # all its GPUs are at 0 % for as long as its project's rule says
+    UNREACHABLE = "UNREACHABLE"  # a host of the job does not answer: nothing is known, nothing is freed
+    STOPPING = "STOPPING"  # the end, or another attempt, is decided; runs are being stopped
+    CLEANING = (
+        "CLEANING"  # a main process has ended, its other processes or its GPUs are not yet proved clean
+    )
+    STUCK = "STUCK"  # processes survived the kill (in uninterruptible sleep, or of another user)
+    RESTARTING = "RESTARTING"  # a replica was lost and is started again under its name
+    MAINTENANCE = "MAINTENANCE"  # a host of the job is drained: replicas move, or wait for capacity elsewhere
+    STALLED = "STALLED"  # a replica runs, but has printed nothing and used nothing for long
+    IDLE = "IDLE"  # all GPUs of the job have been at 0 % for as long as the project's rule says
 
 
 _PHASES = tuple(RunPhase)
@@ -125,13 +127,13 @@ JOB_MOVES: Mapping[JobState, Mapping[JobState, str]] = MappingProxyType(
 _W, _ST, _RU, _FI, _SG, _SD, _FA = ReplicaState
 REPLICA_MOVES: Mapping[ReplicaState, frozenset[ReplicaState]] = MappingProxyType(
     {
-        # Facts may be seen all at once, so a replica that was starting can be seen next in any later state.
+        # Facts may arrive all at once, so any later state may follow STARTING.
         _W: frozenset({_ST, _RU, _FI, _SG, _SD, _FA}),
         _ST: frozenset({_ST, _RU, _FI, _SG, _SD, _FA, _W}),
-        # To STARTING (also from STARTING) is a restart: the replica is the same, its run is a new one.
+        # A change to STARTING (also from STARTING) is a restart: the same replica, a new run.
         _RU: frozenset({_ST, _FI, _SG, _SD, _FA, _W}),
         _SG: frozenset({_SD, _FI, _FA, _ST, _W}),
-        # What is over starts again only when all replicas are restarted together; WAITING is the next attempt.
+        # A replica that is over starts again only when all are restarted together; WAITING is the next attempt.
         _FI: frozenset({_ST, _W}),
         _SD: frozenset({_ST, _W}),
         _FA: frozenset({_ST, _W}),
@@ -140,7 +142,7 @@ REPLICA_MOVES: Mapping[ReplicaState, frozenset[ReplicaState]] = MappingProxyType
 
 
 class IllegalMove(Exception):
-    """A state was to follow another one that it never follows. This is a bug of ours; nothing was changed."""
+    """A state change that is not in the tables. This is a bug of Trainyard; nothing was changed."""
 
 
 def legal(before: JobState | ReplicaState, after: JobState | ReplicaState) -> bool:
@@ -163,7 +165,7 @@ def wire_name(state: JobState) -> str:
 
 
 def drawing() -> str:
-    """The life of a job as a Mermaid diagram, made from the table; jobs/README.md holds it, a test keeps it fresh."""
+    """The life of a job as a Mermaid diagram, made from the table. jobs/README.md shows it; a test keeps it current."""
     lines = ["stateDiagram-v2", "    [*] --> QUEUED: submitted"]
     for before, moves in JOB_MOVES.items():
         lines += [f"    {before} --> {after}: {why}" for after, why in moves.items()]

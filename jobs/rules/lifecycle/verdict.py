@@ -1,20 +1,20 @@
-"""What the ends of a job's runs, its cancel and its clocks say together: is the outcome known, and which is it?
+"""The outcome of a job: is it known now, from the ends of its runs, its cancel and its deadlines, and which is it?
 
-Only the latest run of each replica counts: earlier ones were answered by a restart. An outcome once written stays,
-except that a cancel wins over "the whole job again", and that the message of a failure comes to name all who failed. Of
-several things known at once, the first of this list holds:
+Only the latest run of each replica counts: earlier runs were followed by a restart. An outcome once written stays, with
+two exceptions: a cancel wins over "the whole job again", and the message of a failure may be completed with more failed
+replicas. Of several things known at once, the first of this list holds:
 
-1. a cancel that was asked for,
-2. the primary's success: what its peers did when it left them is no error of the job,
+1. a requested cancel,
+2. the success of the primary: what its peers do when it leaves them is not an error of the job,
 3. a timeout that a host enforced: peers that fail because of it are its consequence,
 4. a permanent error of any replica,
 5. a transient error, an internal error, a replica lost too often: the whole job again if there is a try left;
-   a GPU that somebody else is on: the whole job again, for it has not begun there,
-6. the job's timeout by the console's clock, which comes last so that an error that the console only hears of late is
-   not hidden by it,
-7. a start that takes too long: a gang starts whole, or gives its places back and says who kept it,
+   a GPU that another process uses: the whole job again, because it has not begun there,
+6. the job's timeout by the console's clock; it comes after the errors so that it does not hide an error of which the
+   console hears late,
+7. a start that takes too long: a gang starts whole, or gives its claims back and names the hosts that did not start it,
 8. waiting too long for capacity,
-9. that it must leave its hosts: a host is emptied by force, or a job goes first.
+9. that the job must leave its hosts: a host is drained by force, or the job makes room for another one.
 
 Where the whole job would be run again but its timeout is over, it is the timeout that counts.
 """
@@ -33,19 +33,19 @@ from jobs.rules.list_text import list_text, more_text
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.json_fields import duration
 
-# As far as its host has told, its command was not executed yet.
+# Phases in which, as far as its host has reported, the command was not executed yet.
 NOT_YET = frozenset({RunPhase.CREATED, RunPhase.CLAIMED})
 PLACED = frozenset({JobState.PENDING, JobState.RUNNING})
 
 
 @dataclass(frozen=True)
 class JobCase:
-    """A view with what is read out of it again and again."""
+    """The view of a job, with what decisions derive from it several times."""
 
     view: JobView
     now: datetime
     latest: dict[str, RunView] = field(init=False)
-    # Places to which replicas move, by replica; and those that are not needed any more, to be given back.
+    # Held runs, to which replicas move, by replica; and held runs that are not needed any more, to be given back.
     held_runs: dict[str, RunView] = field(init=False)
     unneeded_held_runs: tuple[RunView, ...] = field(init=False)
     ends: dict[str, EndClass] = field(init=False)
@@ -81,7 +81,7 @@ class JobCase:
         return [run for run in self.view.runs if run.phase != RunPhase.CLOSED]
 
     def ended(self, *classes: EndClass) -> list[tuple[RunView, EndClass]]:
-        """The latest runs that ended so, in the order of the replicas."""
+        """The latest runs whose ends have these classes, in the order of the replicas."""
         return [
             (self.latest[replica.name], self.ends[replica.name])
             for replica in self.view.replicas
@@ -90,7 +90,7 @@ class JobCase:
 
     @property
     def late(self) -> list[RunView]:
-        """Runs that their hosts should have started by now, of a job that was never up."""
+        """Runs of a PENDING job that their hosts should have started by now."""
         limit_s = self.view.start_limit_s
         if limit_s is None or self.view.state != JobState.PENDING:
             return []
@@ -99,7 +99,7 @@ class JobCase:
         return [run for run in runs if run and run.phase in NOT_YET and run.created_at <= since]
 
     def lost(self) -> Iterator[tuple[ReplicaView, RunView]]:
-        """Replicas whose latest run is over and that should come back. A stop without an outcome is a loss, too."""
+        """Replicas whose latest run is over and that should start again. A stop without an outcome is a loss, too."""
         for replica in self.view.replicas:
             if self.ends.get(replica.name) in (EndClass.NOT_PERMANENT, EndClass.STOPPED):
                 yield replica, self.latest[replica.name]
@@ -117,7 +117,7 @@ class JobCase:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome that is now decided, the counters with it, and why, in words for history."""
+    """An outcome that is decided now, the counters that change with it, and its cause for history."""
 
     outcome: Outcome
     cause: str
@@ -126,7 +126,7 @@ class Verdict:
 
 
 def verdict(case: JobCase) -> Verdict | None:
-    """What is newly decided now; None when nothing is, or when it was decided before."""
+    """The outcome that is new; None when none is known, or when it was decided before."""
     view = case.view
     if view.state in TERMINAL:
         return None
@@ -142,7 +142,7 @@ def verdict(case: JobCase) -> Verdict | None:
 
 
 def _failed_too(case: JobCase) -> Verdict | None:
-    """Replicas that failed by themselves before our stop reached them are named, too, until the end is reached."""
+    """Until the end is reached, the message is completed with replicas that failed before our stop reached them."""
     outcome, ends = case.view.outcome, case.ended(*retry.PERMANENT)
     if outcome is None or outcome.state != JobState.FAILED:
         return None
@@ -153,13 +153,13 @@ def _failed_too(case: JobCase) -> Verdict | None:
 
 
 def _no_time_left(case: JobCase) -> Verdict | None:
-    """A job whose timeout is over is not run again."""
+    """The timeout, if it is over: the job is then not run again."""
     runs_until = deadline(case.view.spec, case.view.started_at)
     return _over_time(case) if runs_until is not None and case.now >= runs_until else None
 
 
 def _preempted(case: JobCase) -> Verdict | None:
-    """It leaves its hosts because somebody wants it, and waits for others: that counts against nothing."""
+    """The job leaves its hosts for maintenance or for another job, and waits for others. It counts against nothing."""
     why = case.view.preempted
     return Verdict(retry.whole_job_again(why), why) if why and case.view.state in PLACED else None
 
@@ -185,16 +185,16 @@ def _transient(case: JobCase) -> Verdict | None:
 
 def _lost_too_often(case: JobCase) -> Verdict | None:
     if case.held_runs:
-        return None  # what is lost meanwhile is started again with the move
+        return None  # a replica that is lost meanwhile starts again with the move
     together = retry.restarts_together(case.view.spec)
     lost = list(case.lost())
     if EndClass.NOT_PERMANENT not in {case.ends[replica.name] for replica, _ in lost}:
-        return None  # what we stopped, and still want, costs nothing
+        return None  # a replica that we stopped and still want costs no restart
     if not together:
         lost = [each for each in lost if case.ends[each[0].name] == EndClass.NOT_PERMANENT]
     ends = [(run, EndClass.NOT_PERMANENT) for replica, run in lost if not retry.may_restart(replica)]
     if not ends and together and case.ended(EndClass.FINISHED):
-        # All are to be restarted, but one is done and holds its place no more: they need new places together.
+        # All are to be restarted, but one has finished and holds no claims any more: all need new placements together.
         ends = [(run, EndClass.NOT_PERMANENT) for _, run in lost]
     return _again_or(case, ends, retry.failed(ends)) if ends else None
 
@@ -216,7 +216,7 @@ def _internal(case: JobCase) -> Verdict | None:
 
 
 def _started_too_late(case: JobCase) -> Verdict | None:
-    """The places are given back, those of silent hosts when these have answered. Somewhere else it may start."""
+    """Give the claims back (on a host that does not answer, when it has answered): elsewhere the job may start."""
     late, limit_s = case.late, case.view.start_limit_s
     if not late or limit_s is None:
         return None
@@ -239,7 +239,8 @@ def _tried_again(view: JobView, what: str) -> Verdict:
 
 
 def _busy(case: JobCase) -> Verdict | None:
-    """Those GPUs are out of use by now, so another place is taken, or waited for: the job is not to blame."""
+    """Other processes were on its GPUs, which are in quarantine by now. The job is placed elsewhere, or waits; it is
+    not to blame."""
     ends = case.ended(EndClass.BUSY)
     if not ends:
         return None
@@ -281,16 +282,16 @@ def _by_clock(case: JobCase) -> Verdict | None:
 
 
 def deadline(spec: CustomJobSpec, started_at: datetime | None) -> datetime | None:
-    """When the job's timeout is over. It counts from the first time it ran, whatever is run again since."""
+    """When the job's timeout is over. It counts from the first time the job ran, across all attempts."""
     return None if started_at is None else started_at + timedelta(seconds=spec.timeout_s)
 
 
 def wait_deadline(view: JobView) -> datetime | None:
-    """When this attempt has waited for capacity as long as it may; None when it may for ever.
+    """When this attempt has waited for capacity as long as it may; None when it may wait for ever.
 
-    While it waits for quota it does not wait for capacity: over quota a job is never failed, and the clock stands.
-    Where nobody noted when the attempt began to wait, only a job that never ran can be judged: it has done nothing but
-    wait since it was created.
+    A job that waits for quota does not wait for capacity: it never fails for being over quota, and that time is not
+    counted. Where it is not known when the attempt began to wait, only a job that never ran has a deadline: it has done
+    nothing but wait since it was created.
     """
     limit_s = view.spec.wait_limit_s
     if view.state != JobState.QUEUED or limit_s is None or view.quota_since is not None:

@@ -1,4 +1,4 @@
-"""What is now true about a job, frozen: everything that `decide` may look at, and nothing else.
+"""What is true about a job now, frozen: everything that `decide` may use, and nothing else.
 
 snapshot.py makes these from rows. Times are aware datetimes of the console's clock unless a field says otherwise.
 """
@@ -14,7 +14,7 @@ from jobs.rules.spec.custom_job import CustomJobSpec
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was decided about the job, or about this attempt when `state` is QUEUED: the whole job again.
+    """What was decided about the job; or about this attempt, when `state` is QUEUED: the whole job is run again.
 
     `code` is a gRPC code (0 for none), `message` the text of the job's error; for another attempt, why there is one.
     """
@@ -26,7 +26,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """Something true beside the state, since when, and in words."""
+    """Something that is true beside the state, since when, and as text."""
 
     name: FlagName
     since: datetime
@@ -35,7 +35,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """One start of one replica, as far as its host has told. `host` is the host's name, for words."""
+    """One start of one replica, as far as its host has reported. `host` is the name of the host, for texts."""
 
     id: str
     replica: str
@@ -57,16 +57,16 @@ class RunView:
     stop_grace_s: float = 0.0
     unreachable_since: datetime | None = None
     survivors: int = 0
-    # A place on another host, claimed and not yet to be started: its replica moves there when the run that it follows
-    # is closed. `held_why` says why it moves.
+    # A held run has its claims on another host, but is not to be started yet: its replica moves there when the run that
+    # it follows is closed. `held_why` says why the replica moves.
     held: bool = False
     held_why: str = ""
-    # Its host was declared gone by a person: nothing comes back there.
+    # A person declared its host gone: nothing starts there again.
     gone: bool = False
-    # Why and until when its host is being emptied; empty when it is not.
+    # Why and until when its host is drained; empty when it is not.
     drain: str = ""
     gpus: bool = False
-    # By our clock: when it was looked at, did anything, used a GPU.
+    # By our clock: when it was last sampled, when it last did anything, when it last used a GPU.
     sampled_at: datetime | None = None
     active_at: datetime | None = None
     gpu_active_at: datetime | None = None
@@ -89,7 +89,7 @@ class ReplicaView:
 class JobView:
     """A job with its replicas and the runs of its current attempt, and older runs that are not yet closed.
 
-    `flags` and `due_at` are what the row holds now, so that a plan can say only what changes. `queued_at` is when the
+    `flags` and `due_at` are what the row holds now, so that a plan holds only what changes. `queued_at` is when the
     current attempt began to wait, where that is known.
     """
 
@@ -110,15 +110,15 @@ class JobView:
     flags: tuple[Flag, ...] = ()
     due_at: datetime | None = None
     queued_at: datetime | None = None
-    # Since when it waits for quota, if it does, and how long this attempt has done so before.
+    # Since when the job waits for quota, if it does, and how long this attempt has waited for quota before.
     quota_since: datetime | None = None
     quota_s: float = 0.0
     location: str = ""
-    # How long hosts have to start what was placed on them; None for ever.
+    # How long hosts may take to start what was placed on them; None means for ever.
     start_limit_s: float | None = None
-    # Why the job must leave its hosts and wait for others, as a whole sentence; empty when it need not. It counts
+    # Why the job must leave its hosts and wait for others, as a whole sentence; empty when it need not. Leaving counts
     # against nothing.
     preempted: str = ""
     cancel_reason: str = ""
-    stall_after_s: float = 0.0  # 0: nobody asked; so below
+    stall_after_s: float = 0.0  # 0: not asked for; likewise below
     idle_after_s: float = 0.0

@@ -1,8 +1,8 @@
-"""When a job that is blocked will have its place at the latest, and on which hosts: its reservation.
+"""The reservation of a blocked job: when it can start at the latest, and on which hosts.
 
-Every job is over when its timeout is. So what runs is taken away in that order, until the blocked job fits; who comes
-behind it may use what is free now only if it is over before that moment, or leaves enough at that moment. Programs
-mostly end before their timeouts: then the next pass finds an earlier moment, and never a later one.
+Every job ends when its timeout is over, at the latest. So running jobs are taken away in that order until the blocked
+job fits. A job behind it may use what is free now only if it ends before that moment, or leaves enough at that moment.
+Most programs end before their timeouts: then the next pass finds an earlier moment, and never a later one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ends: Callable[[RunningJob], float] = attrgetter("ends")
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """The start that a blocked job can count on, and what is kept for it there."""
+    """The start that a blocked job can count on, and what is kept for it on each host."""
 
     job: int
     at: float
@@ -31,9 +31,9 @@ class Reservation:
     claims: dict[int, list[HostClaim]]
     spare: dict[int, Amounts]
     last: tuple[int, ...]
-    """The hosts that are the last to have room."""
+    """The hosts that are the last to get capacity for it."""
     open_now: int
-    """How many hosts have room now."""
+    """How many hosts can hold one of its largest replicas now."""
 
     def as_running(self) -> RunningJob:
         claims = tuple(claim for each in self.claims.values() for claim in each)
@@ -50,9 +50,10 @@ def find_reservation(
     now: float,
     lasts_s: float,
 ) -> Reservation | None:
-    """`running`: those on the hosts in question, by their ends. What was promised before counts as taken from now on.
+    """The first moment at which the job fits; None if that cannot be known.
 
-    None: nobody can know.
+    `running`: the jobs on the hosts in question, by their ends. `promised`: earlier reservations; what they keep counts
+    as taken from now on.
     """
     future = FutureCapacity(capacity, request, location)
     for other in promised:
@@ -78,7 +79,7 @@ def _released(
     promised: Sequence[Reservation],
     since: dict[int, float],
 ) -> float:
-    """Let everything end in its order until the job fits; when that is, or -1."""
+    """Let running jobs and reservations end in their order until the job fits. Returns that moment, or -1."""
     reserved = sorted((each.as_running() for each in promised), key=_ends)
     for at, ending in groupby(merge(running, reserved, key=_ends) if reserved else running, key=_ends):
         more = False

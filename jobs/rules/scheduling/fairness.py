@@ -1,7 +1,7 @@
-"""What a project has used lately, and what that is against its weight.
+"""Fair share: what a project has used lately, compared with its weight.
 
-Use is counted in GPU-seconds and forgotten by half in `HALF_LIFE_S`. Whoever has used less of its share comes first.
-All amounts are as of one moment: to bring an amount forward, decay it by the seconds that have passed.
+Use is counted in GPU-seconds and decays by half in `HALF_LIFE_S`. The project that has used less of its share comes
+first. Every amount is valid for one moment: to bring it forward, decay it by the seconds that have passed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Share:
 
     @property
     def standing(self) -> float:
-        """Use over weight. The lower, the sooner its jobs are served; without a weight, after everybody else."""
+        """Use divided by weight: the lower, the sooner its jobs are placed. A project without weight comes last."""
         return self.used_gpu_seconds / self.weight if self.weight > 0 else math.inf
 
 
@@ -30,7 +30,7 @@ EQUAL = Share()
 
 
 def decayed(amount: float, seconds: float, half_life_s: float = HALF_LIFE_S) -> float:
-    """What is left of an amount after so many seconds. A clock that was set back forgets nothing."""
+    """What is left of an amount after so many seconds. If the clock was set back, nothing decays."""
     return amount * math.pow(0.5, max(seconds, 0.0) / half_life_s)
 
 
@@ -44,6 +44,6 @@ def used(gpus: float, from_s_ago: float, to_s_ago: float = 0.0, half_life_s: flo
 
 
 def index(amounts: Sequence[float]) -> float:
-    """Jain's index of what several got: 1 when all got the same, 1/n when one got everything."""
+    """Jain's fairness index: 1 when all got the same, 1/n when one of n got everything."""
     squares = sum(amount * amount for amount in amounts)
     return 1.0 if not squares else sum(amounts) ** 2 / (len(amounts) * squares)

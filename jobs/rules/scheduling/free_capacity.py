@@ -1,8 +1,8 @@
 """What is free on each host, and where to find it without looking at every host.
 
-A room is what is still free on one host. A guard on it says how much of that is spoken for at some later moment: who
-would still be there then may take no more than the guard has to spare. Buckets hold rooms by how much of one thing is
-free in them, those with guards apart.
+`HostCapacity` is what is still free on one host. A reservation that starts later puts a guard on the host: a job that
+would still run at that moment may take no more than the guard has to spare. Buckets hold hosts by how much of one
+resource is free on them; hosts with guards are kept in buckets of their own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MANY = 1_000_000_000
 
 @dataclass(slots=True)
 class Amounts:
-    """CPUs, memory, and GPUs by type. What is owed may make them negative."""
+    """CPUs, memory, and GPUs by type. They may become negative where more is promised than there is."""
 
     cpus: float
     memory_mb: int
@@ -45,7 +45,7 @@ class Amounts:
 
 
 def _slots(needs: Needs, cpus: float, memory_mb: int, gpus: int) -> int:
-    """How many such replicas fit into so much, the GPUs being of their kind. Searches ask little else."""
+    """How many such replicas these amounts hold; `gpus` are of their kind. Searches spend most of their time here."""
     most = (cpus + EPSILON) // needs.cpus if needs.cpus else MANY
     if needs.gpus:
         most = min(most, gpus // needs.gpus)
@@ -56,7 +56,7 @@ def _slots(needs: Needs, cpus: float, memory_mb: int, gpus: int) -> int:
 
 @dataclass(slots=True)
 class ReservationGuard:
-    """Of this host's things, what is not spoken for at `at`: the start of a reservation."""
+    """What a reservation that starts at `at` leaves of one host."""
 
     at: float
     spare: Amounts
@@ -84,7 +84,7 @@ class HostCapacity:
             free.sort()
 
     def fits(self, needs: Needs, ports: range, ends: float = NEVER, count: int = 1) -> bool:
-        """Is there room for a replica that may stay until `ends`?"""
+        """Does the host have capacity for a replica that may run until `ends`, and ports for `count` replicas?"""
         return (
             self.cpus + EPSILON >= needs.cpus
             and self.memory_mb >= needs.memory_mb
@@ -97,7 +97,7 @@ class HostCapacity:
         return all(ends <= guard.at or guard.spare.slots(needs) for guard in self.guards)
 
     def slots(self, needs: Needs, ports: range, ends: float = NEVER) -> int:
-        """How many such replicas have room."""
+        """How many such replicas the host can hold now."""
         gpus = len(self.gpus.get(needs.accelerator_type, ())) if needs.gpus else 0
         most = min(_slots(needs, self.cpus, self.memory_mb, gpus), len(ports) - len(self.ports))
         return min([most, *(guard.spare.slots(needs) for guard in self.guards if ends > guard.at)])
@@ -106,7 +106,7 @@ class HostCapacity:
         return Amounts(self.cpus, self.memory_mb, {kind: len(free) for kind, free in self.gpus.items()})
 
     def take(self, needs: Needs, port: int, ends: float) -> tuple[str, ...]:
-        """The GPUs that the replica gets."""
+        """Take what the replica needs. Returns the GPUs that it gets."""
         self.cpus -= needs.cpus
         self.memory_mb -= needs.memory_mb
         self.ports.add(port)
@@ -119,7 +119,7 @@ class HostCapacity:
         return chosen
 
     def give(self, needs: Needs, placement: Placement, ends: float) -> None:
-        """As if it had never been taken."""
+        """Undo `take`."""
         self.cpus += needs.cpus
         self.memory_mb += needs.memory_mb
         self.ports.discard(placement.port)
@@ -137,14 +137,15 @@ class HostCapacity:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """Rooms of one shape are interchangeable for a search."""
+        """Hosts of the same shape are interchangeable for a search."""
         free = tuple(sorted((name, len(free)) for name, free in self.gpus.items()))
         return (self.cpus, self.memory_mb, free, id(self) if self.guards else 0)
 
 
 # The buckets of free CPUs are kept apart for hosts without and with GPUs.
 CPUS, CPUS_BESIDE_GPUS = "cpus", "cpus of GPU hosts"
-# Where a room is found: by location, by what is counted, by whether it is guarded; and how much of that is free in it.
+# In which bucket a host is: by location, by the resource that is counted, by whether it is guarded; and its level: how
+# much of the resource is free.
 Where = tuple[tuple[str, str, bool], int]
 
 
@@ -152,7 +153,7 @@ _by_id = attrgetter("id")
 
 
 class CapacityBuckets:
-    """The rooms of one location by how much of one thing is free in them, and then by their ids."""
+    """The hosts of one location by how much of one resource is free on them, and then by their ids."""
 
     def __init__(self) -> None:
         self._levels: dict[int, list[HostCapacity]] = {}
@@ -176,7 +177,7 @@ class CapacityBuckets:
         return self._levels.get(level, ())
 
     def fit(self, each: int) -> int:
-        """How many times so much of it is free, room by room."""
+        """How often `each` is free, counted host by host."""
         return sum(level // each * len(hosts) for level, hosts in self._levels.items() if level >= each)
 
     @property
@@ -189,16 +190,16 @@ class CapacityBuckets:
 
 
 class CapacityIndex:
-    """All rooms, filed by location, by what they have, and by whether they are guarded."""
+    """All hosts, in buckets by location, by resource, and by whether they are guarded."""
 
     def __init__(self, hosts: Iterable[HostView]) -> None:
-        # In the order of their names' numbers, so that the order in which rows came changes nothing.
+        # In the order of their ids, so that the order in which rows came changes nothing.
         self.hosts = {view.id: HostCapacity(view) for view in sorted(hosts, key=lambda view: view.id)}
         self.unfit = any(host.view.unfit for host in self.hosts.values())
         self.locations = sorted({host.view.location for host in self.hosts.values()})
         self._buckets: dict[tuple[str, str, bool], CapacityBuckets] = {}
         self._hosts_with: dict[tuple[str, tuple[str, ...]], frozenset[int]] = {}
-        # By location and kind of GPU; by the empty kind, all of a location.
+        # Host ids by location and kind of GPU; under the empty kind, all hosts of the location.
         self._by_kind: dict[tuple[str, str], set[int]] = {}
         for host in self.hosts.values():
             for kind in ("", *host.gpus):
@@ -209,9 +210,9 @@ class CapacityIndex:
     def candidates(
         self, needs: Needs, location: str, backfill: bool, fullest: bool = True
     ) -> Iterator[HostCapacity]:
-        """Rooms with enough of what counts most, the fullest first (or the emptiest).
+        """The hosts with enough of the scarcest resource (GPUs, or else CPUs), the fullest first (or the emptiest).
 
-        Who is gone before any reservation begins (`backfill`) goes to guarded rooms first: others cannot.
+        A job that ends before any reservation starts (`backfill`) goes to guarded hosts first: other jobs cannot.
         """
         kinds = (needs.accelerator_type,) if needs.gpus else (CPUS, CPUS_BESIDE_GPUS)
         at_least = needs.gpus or int(needs.cpus)
@@ -224,7 +225,7 @@ class CapacityIndex:
                         yield from group.at(level)
 
     def might_hold(self, needs: Needs, location: str) -> bool:
-        """Is there a host with enough free of what counts most? If not, no search for a place finds one."""
+        """Is enough of the scarcest resource free on any host? If not, no search finds a placement."""
         kinds = (needs.accelerator_type,) if needs.gpus else (CPUS, CPUS_BESIDE_GPUS)
         at_least = needs.gpus or int(needs.cpus)
         for kind in kinds:
@@ -234,7 +235,7 @@ class CapacityIndex:
         return False
 
     def max_replicas(self, needs: Needs, location: str) -> int:
-        """No more such replicas have room: by what counts most alone, whatever is guarded."""
+        """An upper bound of how many such replicas can be placed: by the scarcest resource alone, guards ignored."""
         if not needs.gpus and needs.cpus < 1:
             return MANY
         kinds = (needs.accelerator_type,) if needs.gpus else (CPUS, CPUS_BESIDE_GPUS)
@@ -250,11 +251,11 @@ class CapacityIndex:
         return [*self.groups(kind, location, False), *self.groups(kind, location, True)]
 
     def of_location(self, location: str) -> Iterator[HostCapacity]:
-        """The rooms of a location."""
+        """The hosts of a location."""
         return (host for host in self.hosts.values() if location in (*ANYWHERE, host.view.location))
 
     def hosts_with(self, kinds: tuple[str, ...], location: str) -> frozenset[int]:
-        """The hosts of a location that have GPUs of any of these kinds, free or not; an empty kind: all of them."""
+        """The hosts of a location that have GPUs of any of these kinds, free or not; for an empty kind, all of them."""
         key = (location, kinds)
         if key not in self._hosts_with:
             places = self.locations if location in ANYWHERE else [location]
@@ -270,7 +271,7 @@ class CapacityIndex:
     def place(
         self, host: HostCapacity, requests: Sequence[ReplicaRequest], ports: range, spread: int, ends: float
     ) -> list[Placement]:
-        """For each the first free port from `spread` on."""
+        """Place these requests on the host. Each gets the first free port from `spread` on."""
         start, count = spread % len(ports), len(ports)
         placements: list[Placement] = []
         before, step = _where(host), 0
@@ -292,7 +293,7 @@ class CapacityIndex:
         self._refile(host, before)
 
     def guard(self, spare: Mapping[int, Amounts], at: float) -> None:
-        """From `at` on, no more than this is free on these hosts for those who come behind."""
+        """Guard these hosts: jobs that still run at `at` get no more than `spare` of them."""
         for host_id, amounts in spare.items():
             host = self.hosts[host_id]
             before = _where(host)
@@ -300,11 +301,11 @@ class CapacityIndex:
             self._refile(host, before)
 
     def close(self, hosts: Iterable[int], at: float) -> None:
-        """Nothing more is placed on these hosts for anybody who would still be there at `at`."""
+        """Place nothing more on these hosts that would still run at `at`."""
         self.guard({host: Amounts(0.0, 0, {}) for host in hosts}, at)
 
     def _refile(self, host: HostCapacity, before: Sequence[Where]) -> None:
-        """A room has more or less of what it had: most of where it is filed stays."""
+        """Move the host to other buckets where its levels have changed; most of them have not."""
         for (key, level), after in zip(before, _where(host), strict=True):
             if (key, level) != after:
                 self._buckets[key].take(level, host)

@@ -1,4 +1,4 @@
-"""What would be free if some of what runs were over: sums by host, and whether a job would fit into them."""
+"""What would be free if some running jobs had ended: amounts by host, and whether a waiting job would fit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobs.rules.spec.machine_types import Needs
 
 @dataclass(slots=True)
 class _ReplicaSize:
-    """Replicas that need the same, and how many more of them there is room for, by host and in all."""
+    """Replicas with equal needs, and how many more of them could be placed, by host (`slots`) and in all (`total`)."""
 
     needs: Needs
     count: int
@@ -22,7 +22,10 @@ class _ReplicaSize:
 
 
 class FutureCapacity:
-    """Of one location, for one job. `ends`: only what it may hold until then, next to what is reserved."""
+    """The future capacity of one location for one job.
+
+    `ends`: when the job ends; then only what reservations leave is counted. None: reservations are not considered.
+    """
 
     def __init__(
         self, capacity: CapacityIndex, request: JobRequest, location: str, ends: float | None = None
@@ -35,13 +38,13 @@ class FutureCapacity:
         self.guards: dict[int, list[ReservationGuard]] = {}
         self._capacity, self._ends = capacity, ends
         self._hosts = capacity.hosts_with(request.hosts_with, location)
-        # Hosts on which nothing is free now are looked at when something of them is given back.
+        # Hosts on which nothing is free now are added when something of them is given back.
         for size in self._sizes:
             for host in capacity.candidates(size.needs, location, False):
                 self.knows(host.id)
 
     def knows(self, host: int) -> bool:
-        """Is it one of the location's hosts that have what the job is made of?"""
+        """Is this a host of the location with GPUs that the job needs? If so, it is counted from now on."""
         if host in self.free:
             return True
         if host not in self._hosts:
@@ -58,7 +61,7 @@ class FutureCapacity:
         return True
 
     def _count(self, host: int) -> bool:
-        """How many replicas have room there; whether it is more than before."""
+        """Count again how many replicas the host holds. True if it is more than before."""
         more = False
         for size in self._sizes:
             slots, before = self._fit(host, size.needs), size.slots.get(host, 0)
@@ -69,9 +72,9 @@ class FutureCapacity:
         return more
 
     def change(self, claims: Iterable[HostClaim], sign: int = 1, until: float | None = None) -> bool:
-        """They give it back (or take it again). `until`: when they would have given it back anyway.
+        """Give these claims back (or, with sign -1, take them again). `until`: when they would have ended anyway.
 
-        Whether there is now more for this job on any host.
+        True if any host can now hold more of this job than before.
         """
         more = False
         for claim in claims:
@@ -93,11 +96,11 @@ class FutureCapacity:
         return len(self._sizes) == 1 or self.assign(sorted(self.free)) is not None
 
     def hosts_with_room(self) -> int:
-        """How many hosts have room for a replica of the largest size."""
+        """How many hosts can hold a replica of the largest size."""
         return sum(slots > 0 for slots in self._sizes[0].slots.values())
 
     def assign(self, order: Sequence[int]) -> dict[int, list[HostClaim]] | None:
-        """What the job would hold on which host, if the hosts are filled in this order."""
+        """What the job would claim on which host if the hosts are filled in this order; None if it does not fit."""
         by_cpus = sorted(
             self._sizes, key=lambda size: (-size.needs.cpus, -size.needs.memory_mb, -size.needs.gpus)
         )
@@ -112,7 +115,7 @@ class FutureCapacity:
             for host in order:
                 if not left:
                     break
-                # Beside nothing else: as counted.
+                # A host to which nothing is assigned yet holds as many as were counted.
                 beside = assigned.get(host)
                 slots = self._beside(host, needs, beside) if beside else size.slots.get(host, 0)
                 count = min(slots, left)

@@ -1,13 +1,13 @@
-"""In which order waiting jobs are served: class, priority, fair share of the project, age.
+"""The order of the queue: class, priority, fair share of the project, age.
 
-1. SPOT jobs come after all others, whatever their priority: they use what nobody else wants. (Otherwise a preempted
-   job would take its place back from the one that it had to make room for.)
+1. SPOT jobs come after all others, whatever their priority: they use what no other job wants. (Otherwise a
+   preempted job would take its capacity back from the job that it made room for.)
 2. Priority: the label `trainyard-priority`, high, normal or low.
-3. Fair share: each project is charged what it has used lately, what it holds, and, one after the other, its jobs that
-   are served before; all over its weight. The next job is always of the project that is charged the least.
+3. Fair share: each project is charged what it has used lately, what it holds, and its jobs that are earlier in this
+   order; all divided by its weight. The next job is always one of the project that is charged the least.
 4. Age: of two jobs of one project, the earlier one.
 
-The order depends on nothing else, so it does not change with the order in which rows are read.
+The order depends on nothing else; in particular not on the order in which rows are read.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from jobs.rules.spec.json_fields import InvalidDocument, Violation
 LABEL = "trainyard-priority"
 PRIORITIES = {"high": 100, "normal": 0, "low": -100}
 NORMAL = PRIORITIES["normal"]
-# A job that is served, or holds GPUs, is charged this much of them at once.
+# A job that is placed, or holds GPUs, is charged as if it used them for this long.
 CHARGE_S = 3_600.0
 
 
 class WaitingJob(NamedTuple):
-    """A job that wants a place. Its id grows with its age; `timeout_s` is what is left of it."""
+    """A job that wants to be placed. An older job has a smaller id. `timeout_s` is what is left of its timeout."""
 
     job: int
     project: int
@@ -43,7 +43,8 @@ class WaitingJob(NamedTuple):
 
 
 def priority_of(labels: Mapping[str, str], highest: str = "high") -> int:
-    """`highest`: what the job's project may ask for. A job that says nothing is normal, or that if it is less."""
+    """The priority in the labels. `highest`: the most that the project may use. Without a label, a job is normal, or
+    has the highest priority of its project if that is lower."""
     word = labels.get(LABEL)
     if word is None:
         return min(NORMAL, PRIORITIES[highest])
@@ -56,7 +57,7 @@ def priority_of(labels: Mapping[str, str], highest: str = "high") -> int:
 def in_order(
     waiting: Iterable[WaitingJob], shares: Mapping[int, Share], held: Mapping[int, float]
 ) -> list[WaitingJob]:
-    """`held`: what the jobs of a project hold now, in GPUs."""
+    """The waiting jobs in the order in which capacity is offered. `held`: the GPUs that each project holds now."""
     by_age = sorted(waiting, key=attrgetter("job"))
     classes: defaultdict[tuple[bool, int], list[WaitingJob]] = defaultdict(list)
     for key, each in zip(map(attrgetter("spot", "priority"), by_age), by_age, strict=True):
@@ -80,7 +81,7 @@ def in_order(
 def _by_charge(
     by_age: Sequence[WaitingJob], weights: Mapping[int, float], charged: dict[int, float]
 ) -> list[WaitingJob]:
-    """Those of one class, each at what its project is charged with before it."""
+    """The jobs of one class, each ranked by what its project is charged before it."""
     charges = []
     costs: dict[str, float] = {}
     for project, request in map(attrgetter("project", "request"), by_age):

@@ -1,14 +1,15 @@
-"""Gangs onto hosts: every replica of a job gets its place at once, or none does, with the reason in words.
+"""Gang placement: every replica of a job gets its placement at once, or none does, and the reason is given as text.
 
-A `Placer` is made for one pass over the waiting jobs. It finds a place without looking at every host (rooms.py), and a
-pass over n jobs grows with n, not with n times the hosts.
+A `Placer` serves one pass over the waiting jobs. It finds hosts without looking at each of them (free_capacity.py), so
+a pass over n jobs grows with n, not with n times the hosts.
 
 Packing: a host is filled before the next is opened, jobs without GPUs go to hosts without GPUs first, all GPUs of a
 replica are on one host (which ones: topology.py), and the replicas of a job are on as few hosts as can be.
 
 How exact it is: a gang of equal replicas is placed whenever it can be. A gang of unequal ones is tried largest first by
-GPUs, then by CPUs, then by a search that is given up after some thousand steps; a gang so intricate may be told to wait
-although it would fit. `never_fits` does not take that for an answer: it refuses only what surely never fits.
+GPUs, then by CPUs, then by a search that is given up after some thousand steps; so a gang of many sizes may have to
+wait although it would fit. `never_fits` does not rely on a search that was given up: it refuses only a job that surely
+never fits.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ __all__ = [
     "needs_text",
 ]
 
-# How many rooms a search may look at: a pass over the queue must stay quick, a submit may think a little.
+# How many hosts a search may look at: a pass over the queue must stay quick, a submit may take a little longer.
 _STEPS_IN_A_PASS = 2_000
 _STEPS_AT_SUBMIT = 50_000
 _DEEPEST_SEARCH = 200
@@ -53,7 +54,7 @@ Taken = list[tuple[HostCapacity, ReplicaRequest, Placement]]
 
 
 class Placer:
-    """Places jobs one after the other; each takes its room from those that follow."""
+    """Places jobs one after the other. The capacity that a job takes is gone for the jobs that follow."""
 
     def __init__(self, hosts: Sequence[HostView], port_range: range) -> None:
         self.capacity = CapacityIndex(hosts)
@@ -70,10 +71,10 @@ class Placer:
         ends: float = NEVER,
         backfill: bool = False,
     ) -> tuple[Placement, ...] | NoCapacity:
-        """Seats for all, in the order of the asks, or why there are none.
+        """Placements for all requests, in their order, or why there are none.
 
-        `spread` varies the port tried first; `ends` is until when the job may stay; `backfill`: it is gone before
-        anything that is reserved begins.
+        `spread` varies the port that is tried first. `ends`: when the job ends at the latest. `backfill`: the job ends
+        before any reservation starts.
         """
         placements = self.find(Gang(requests), location, spread, ends, backfill)
         return NoCapacity(self.why(requests, location)) if placements is None else placements
@@ -81,7 +82,7 @@ class Placer:
     def find(
         self, gang: Gang, location: str, spread: int, ends: float, backfill: bool
     ) -> tuple[Placement, ...] | None:
-        """The same, without words."""
+        """The same as `place`, with None in place of a text."""
         if not all(self.capacity.max_replicas(needs, location) >= count for needs, count in gang.counts):
             return None
         self._spread, self._ends, self._backfill = spread, ends, backfill
@@ -90,7 +91,7 @@ class Placer:
     # -- finding --
 
     def _placements(self, gang: Gang, location: str, steps: int) -> tuple[tuple[Placement, ...] | None, bool]:
-        """Seats if they were found; else None, and whether it is sure that there are none."""
+        """The placements; or None, and whether it is certain that there are none."""
         if not all(self.capacity.might_hold(needs, location) for needs in gang.sizes):
             return None, True
         found, sure = self._together(gang.by_gpus, gang.whole, location), True
@@ -107,7 +108,8 @@ class Placer:
     def _together(
         self, requests: Sequence[ReplicaRequest], whole: Needs | None, location: str
     ) -> dict[str, Placement] | None:
-        """On one host if there is one, else on few: where all that is left fits, or the host that takes the most."""
+        """Place all on one host if one can hold them, else on few hosts: next comes a host that holds all that
+        are left, or the host that holds the most."""
         host = self._first(whole, location, len(requests)) if whole is not None else None
         if host is not None:
             return self._by_replica(self._take_all(host, requests))
@@ -143,7 +145,8 @@ class Placer:
     def _search(
         self, requests: Sequence[ReplicaRequest], location: str, steps: int
     ) -> tuple[dict[str, Placement] | None, bool]:
-        """Every way to seat unequal asks, one room of a shape for all of that shape, until the steps are used up."""
+        """Try every way to place unequal requests until the steps are used up. Of hosts with the same shape only one is
+        tried."""
         left = steps
 
         def place_from(position: int) -> dict[str, Placement] | None:
@@ -176,11 +179,11 @@ class Placer:
     def _candidates(
         self, needs: Needs, location: str, fullest: bool = True, count: int = 1
     ) -> Iterator[HostCapacity]:
-        """The rooms that fit, best fit first."""
+        """The hosts that can hold one such replica, best fit first."""
         hosts = self.capacity.candidates(needs, location, self._backfill, fullest)
         return (host for host in hosts if host.fits(needs, self.ports, self._ends, count))
 
-    # -- taking and giving back --
+    # -- taking capacity and giving it back --
 
     def _take(self, host: HostCapacity, request: ReplicaRequest) -> Placement:
         return self.capacity.place(host, [request], self.ports, self._spread, self._ends)[0]
@@ -197,7 +200,7 @@ class Placer:
     def _by_replica(taken: Taken) -> dict[str, Placement]:
         return {request.replica: placement for _, request, placement in taken}
 
-    # -- words --
+    # -- the reason as text --
 
     def why(self, requests: Sequence[ReplicaRequest], location: str) -> str:
         wanted = Counter(request.needs for request in requests)
@@ -237,12 +240,12 @@ def _times(needs: Needs, count: int) -> Needs:
 
 
 def never_fits(requests: Sequence[ReplicaRequest], hosts: Sequence[HostView], location: str) -> str | None:
-    """Why these hosts could not hold the job even if all of them were empty; None when they could, or perhaps could."""
+    """Why these hosts could not hold the job even if all were empty; None if they could, or if that is uncertain."""
     empty = [
         HostView(view.id, view.name, view.location, view.address, view.cpus, view.memory_mb, view.gpus)
         for view in hosts
     ]
-    # As many ports as replicas: ports are no property of hardware.
+    # As many ports as replicas: ports are not a property of the hardware.
     placer = Placer(empty, range(1, len(requests) + 1))
     placements, sure = placer._placements(Gang(requests), location, _STEPS_AT_SUBMIT)
     if placements is not None or not sure:

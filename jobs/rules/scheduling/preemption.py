@@ -1,7 +1,7 @@
-"""Which SPOT jobs make room for a job that is blocked: as few as will do, and those that lose the least.
+"""Which SPOT jobs make room for a blocked job: as few as possible, and those that lose the least work.
 
-Nobody is stopped in vain: unless stopping lets the blocked job start, nobody is. What is being stopped already counts
-as room that will come, so that one job never has two sets of victims.
+No job is stopped in vain: if stopping SPOT jobs would not let the blocked job start, none is stopped. A job that is
+being stopped already counts as capacity that will come, so that one blocked job never has two sets of victims.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def choose_victims(
     now: float,
     ends: float,
 ) -> tuple[RunningJob, ...]:
-    """Which SPOT jobs to stop for a job that may stay until `ends`; none if it would not help, or need not be."""
+    """Which SPOT jobs to stop for a job that may run until `ends`; none if that would not help, or is not needed."""
     future = FutureCapacity(capacity, request, location, ends)
     for each in stopping:
         future.change(each.claims, until=each.ends)
@@ -43,9 +43,10 @@ def choose_victims(
 
 
 def _fewest(future: FutureCapacity, order: Sequence[RunningJob], now: float) -> tuple[RunningJob, ...]:
-    """One after the other until it is enough; then whoever is not needed after all is left alone, dearest first.
+    """Choose one job after the other until the blocked job fits; then spare those that are not needed after all, those
+    that would lose the most first.
 
-    What those who are chosen hold is in stock afterwards.
+    Afterwards `future` counts what the chosen jobs hold as free.
     """
     chosen: list[RunningJob] = []
     for each in order:
@@ -69,5 +70,5 @@ def _dearest(now: float) -> Callable[[RunningJob], Any]:
 
 
 def _lost(chosen: Sequence[RunningJob], now: float) -> float:
-    """The work that is lost, in GPU-seconds (in seconds, where there are no GPUs)."""
+    """The work that is lost, in GPU-seconds (in seconds where a job has no GPUs)."""
     return sum(max(now - each.since, 0.0) * max(each.gpus, 1) for each in chosen)

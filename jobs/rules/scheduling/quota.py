@@ -1,7 +1,7 @@
 """Quotas: how much a project, and a member of it, may hold at once and in a month. Pure.
 
-Over quota a job waits, and says for which. Nothing here ever fails or stops a job: lowering a limit below what is held
-only means that nobody else starts until less is held.
+A job that is over quota waits, and its reason names the quota. Quotas never fail or stop a job: if a limit is set below
+what is held, no other job starts until less is held.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jobs.rules.spec.machine_types import Needs
 
 
 class Metric(StrEnum):
-    """What can be limited. GPUS is by accelerator type; QUEUED alone is looked at when a job is submitted."""
+    """What can be limited. GPUS is by accelerator type. Only QUEUED is checked when a job is submitted."""
 
     GPUS = "gpus"
     RUNNING = "running"
@@ -25,7 +25,7 @@ class Metric(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """None, and a type that is not there: no limit."""
+    """The limits of an account. None, or a type that is not in `gpus`, means no limit."""
 
     gpus: Mapping[str, int] = field(default_factory=dict)
     running: int | None = None
@@ -33,12 +33,12 @@ class Limits:
     gpu_hours: float | None = None
 
     def concern(self, gpus: Mapping[str, int]) -> bool:
-        """Do they say anything about a job that needs these?"""
+        """Can these limits refuse a job that needs these GPUs?"""
         only_gpus = self.running is None and self.gpu_hours is None
         return not (only_gpus and self.gpus.keys().isdisjoint(gpus))
 
     def over(self, base: Limits) -> Limits:
-        """These where they say something, the others where they do not."""
+        """These limits, completed by those of `base`."""
         return Limits(
             {**base.gpus, **self.gpus},
             base.running if self.running is None else self.running,
@@ -61,7 +61,7 @@ class Use:
 
 @dataclass(slots=True)
 class QuotaAccount:
-    """One project, or one member of one: what it may use and what it uses. `who` is how it is called in a reason."""
+    """What a project, or one member of it, may use and uses. `who` is its name in reasons."""
 
     who: str
     limits: Limits = NO_LIMITS
@@ -102,16 +102,16 @@ class QuotaAccount:
 
 @dataclass(slots=True)
 class QuotaLedger:
-    """What everybody holds against their limits, kept true while a pass of the scheduler takes and gives.
+    """What every project and member holds against their limits. A scheduling pass keeps it current while it places.
 
-    A project or member that is not in it has no limits. `gpus` is what a whole job needs, by accelerator type.
+    A project or member without an account has no limits. `gpus` is what a whole job needs, by accelerator type.
     """
 
     projects: Mapping[int, QuotaAccount] = field(default_factory=dict)
     members: Mapping[tuple[int, int], QuotaAccount] = field(default_factory=dict)
 
     def refusal(self, project_id: int, owner_id: int | None, gpus: Mapping[str, int]) -> str | None:
-        """Why this job has to wait for quota, in words; None if it need not."""
+        """Why this job has to wait for quota, as text; None if it need not."""
         wanted = {kind: count for kind, count in gpus.items() if count}
         for account in self.accounts(project_id, owner_id):
             why = account.refusal(wanted)
@@ -120,17 +120,18 @@ class QuotaLedger:
         return None
 
     def take(self, project_id: int, owner_id: int | None, gpus: Mapping[str, int]) -> None:
-        """A job was placed."""
+        """Note that a job was placed."""
         for account in self.accounts(project_id, owner_id):
             account.change(gpus, 1)
 
     def give(self, project_id: int, owner_id: int | None, gpus: Mapping[str, int]) -> None:
-        """A placed job gave everything back."""
+        """Note that a placed job gave everything back."""
         for account in self.accounts(project_id, owner_id):
             account.change(gpus, -1)
 
     def accounts(self, project_id: int, owner_id: int | None) -> list[QuotaAccount]:
-        """The narrower one first: what a member can cure alone is said before what only an admin can."""
+        """The accounts that limit this job. The member's comes first: what a member can cure alone is named before what
+        only an admin can cure."""
         member = self.members.get((project_id, owner_id)) if owner_id is not None else None
         return [account for account in (member, self.projects.get(project_id)) if account is not None]
 
@@ -145,7 +146,7 @@ def gpus_of(needs: Iterable[Needs]) -> dict[str, int]:
 
 
 def queue_refusal(who: str, limit: int | None, queued: int) -> str | None:
-    """Why one more job may not even wait."""
+    """Why one more job may not be queued; None if it may."""
     if limit is None or queued < limit:
         return None
     jobs = "job waits" if queued == 1 else "jobs wait"

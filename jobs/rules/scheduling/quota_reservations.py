@@ -1,8 +1,8 @@
-"""What of a quota is kept for those who wait, so that whoever comes behind them does not take it first.
+"""The part of a quota that is kept for a waiting job, so that jobs behind it do not take it first.
 
-Two kinds of jobs are kept for: one that has a reservation, which must find its project within quota at that moment; and
-the first of its project (or person) that is over quota. By timeouts it is known when enough will have been given back.
-Who comes behind may have what is left at that moment, or be over by then.
+Quota is kept for two kinds of jobs: a job with a reservation, whose project must be within quota when the reservation
+starts; and the first job of a project (or member) that is over quota. Timeouts tell when enough will have been given
+back. A job behind may take what is left at that moment, or must end before it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jobs.rules.scheduling.running_jobs import RunningJob, RunningJobs
 
 @dataclass(frozen=True, slots=True)
 class QuotaReservation:
-    """`then` is the account as it will be at that moment, the one who waits included."""
+    """`then` is the account as it will be at `at`, with what the waiting job needs."""
 
     at: float
     then: QuotaAccount
@@ -29,7 +29,7 @@ class QuotaReservations:
         self._waiting: set[tuple[str, tuple[str, ...]]] = set()
 
     def reserve(self, project: int, owner: int | None, gpus: Mapping[str, int], at: float) -> None:
-        """Somebody will have a place then, at the latest."""
+        """Keep quota for a job that starts at `at` at the latest."""
         for account in self._ledger.accounts(project, owner):
             then = _copy(account)
             for one in self._holders(project, owner, account):
@@ -38,7 +38,7 @@ class QuotaReservations:
             self._keep(account, then, gpus, at)
 
     def wait(self, project: int, owner: int | None, gpus: Mapping[str, int]) -> None:
-        """Somebody is over quota. Only the first of each kind that can be helped is kept for, and only by the
+        """Keep quota for a job that is over quota: only for the first of each kind whose wait will end, and only in the
         account that is full.
         """
         account = next((one for one in self._ledger.accounts(project, owner) if one.refusal(gpus)), None)
@@ -46,7 +46,7 @@ class QuotaReservations:
         if account is None or key is None or key in self._waiting:
             return
         if QuotaAccount(account.who, account.limits, Use(gpu_hours=account.use.gpu_hours)).refusal(gpus):
-            return  # it waits for an admin, or for the next month
+            return  # only an admin, or the next month, can help this job
         self._waiting.add(key)
         then = _copy(account)
         for one in self._holders(project, owner, account):
@@ -56,13 +56,13 @@ class QuotaReservations:
                 return
 
     def kept(self, project: int, owner: int | None, gpus: Mapping[str, int], ends: float) -> bool:
-        """Would a job that may stay until `ends` take what is kept for one before it?"""
+        """Would a job that may run until `ends` take quota that is kept for a job before it?"""
         return bool(self._of) and any(
             reservation.then.refusal(gpus) for reservation in self._outlived(project, owner, ends)
         )
 
     def take(self, project: int, owner: int | None, gpus: Mapping[str, int], ends: float) -> None:
-        """It was placed."""
+        """Note that a job was placed."""
         for reservation in self._outlived(project, owner, ends):
             reservation.then.change(gpus, 1)
 
@@ -80,7 +80,7 @@ class QuotaReservations:
         self._of.setdefault(account.who, []).append(QuotaReservation(at, then))
 
     def _holders(self, project: int, owner: int | None, account: QuotaAccount) -> Iterable[RunningJob]:
-        """Whose places count against this account."""
+        """The running jobs that count against this account."""
         all_of_it = self._running.of(project)
         if account is self._ledger.projects.get(project):
             return all_of_it

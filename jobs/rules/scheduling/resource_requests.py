@@ -1,7 +1,7 @@
-"""What a job asks of hosts, in a form so small that ten thousand waiting jobs are read in one go.
+"""What a job needs of hosts, as a text so short that ten thousand waiting jobs are read in one query.
 
-The text is made once, when the job is submitted, and kept with it. Jobs that ask for the same have the same text, so it
-is also the key by which the scheduler knows that it has answered before.
+The text is made once, when the job is submitted, and kept with the job. Jobs with equal requests have equal texts, so
+the text is also the key under which the scheduler remembers its answers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jobs.rules.scheduling.views import Gang, ReplicaRequest
 from jobs.rules.spec.custom_job import CustomJobSpec, replica_name
 from jobs.rules.spec.machine_types import NO_TYPES, Needs, Types, needs
 
-# So many CPUs count as one GPU where a job has no GPUs to be counted by.
+# So many CPUs count as one GPU for a job without GPUs.
 CPUS_PER_GPU = 32.0
 
 
@@ -34,7 +34,7 @@ class JobRequest:
         self.sizes: tuple[tuple[Needs, int], ...] = tuple(sizes.items())
         self.gpus: Mapping[str, int] = gpus
         self.kinds: tuple[str, ...] = tuple(sorted(gpus))
-        # The same with an empty one where a replica has no GPUs: what hosts can be asked for it by.
+        # The same, and an empty kind if a replica has no GPUs: the key for `CapacityIndex.hosts_with`.
         self.hosts_with: tuple[str, ...] = tuple(
             sorted({each.accelerator_type if each.gpus else "" for each in sizes})
         )

@@ -1,4 +1,4 @@
-"""What runs now, as far as those who wait care: what it holds where, and until when at the latest."""
+"""Running jobs as the scheduler sees them: what each holds on which host, and when it ends at the latest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class HostClaim(NamedTuple):
 
 
 class RunningJob(NamedTuple):
-    """A job with a place. Times are seconds since the epoch; `ends` is when its timeout is over."""
+    """A job with placements. Times are seconds since the epoch; `ends` is when its timeout is over."""
 
     job: int
     ends: float
@@ -49,13 +49,13 @@ by_end = attrgetter("ends", "job")
 
 
 class RunningJobs:
-    """Those who have a place, by their end. Who is on a host or of a project is found at once."""
+    """All running jobs, by their end. The jobs of one host or one project are found without a search."""
 
     def __init__(self, running: Iterable[RunningJob]) -> None:
         self.all = sorted(running, key=by_end)
 
     def on(self, hosts: Collection[int]) -> Sequence[RunningJob]:
-        """At least those on these hosts."""
+        """The jobs on these hosts; all jobs, where that costs less than to pick them."""
         if 2 * len(hosts) > len(self._on):
             return self.all
         found = {one.job: one for host in hosts for one in self._on.get(host, ())}

@@ -1,4 +1,4 @@
-"""Moments in words, as reasons tell them: `14:10 UTC` today, `28 Nov 14:10 UTC` later."""
+"""Moments as text, for the reasons why a job waits: `14:10 UTC` today, `28 Nov 14:10 UTC` later."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MINUTE_S = 60
 
 
 def whole_minute(at: float) -> float:
-    """The next full minute: what is told must not move with every second."""
+    """The next full minute: what people read must not change with every second."""
     return float(math.ceil(at / MINUTE_S) * MINUTE_S)
 
 

@@ -1,7 +1,8 @@
-"""Which of a host's free GPUs a replica gets: those nearest to each other, and so that near ones stay together.
+"""Which of a host's free GPUs a replica gets: those nearest to each other, so that near GPUs also stay together in
+what is left.
 
-Few GPUs are free on a host, so every choice is looked at while there are not too many; beyond that the nearest are
-gathered one by one around each of them.
+Few GPUs are free on a host, so all choices are compared while there are not too many. Beyond that, a choice is gathered
+around each GPU by adding the nearest ones.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from math import comb
 from jobs.rules.scheduling.views import Topology
 
 _MAX_CHOICES = 500
-# GPUs of one NUMA node are so near, where no link between them is known; any real link is nearer.
+# How near GPUs of one NUMA node are if no link between them is known; any real link is nearer.
 SAME_NODE = 5
 _WEIGHTS = range(1, 1_000_000)
 
 
 def read(told: object, uuids: Mapping[int, str]) -> Topology | None:
-    """What a host told: `{"links": [[i, j, weight], ...], "numa": {"<index>": node}}`. What is odd in it is left out.
+    """What a host reported: `{"links": [[i, j, weight], ...], "numa": {"<index>": node}}`. Odd values are left out.
 
     `uuids`: the host's GPUs by their index. None: nothing is known.
     """
@@ -30,7 +31,7 @@ def read(told: object, uuids: Mapping[int, str]) -> Topology | None:
 
 @lru_cache(maxsize=2_048)
 def _read(told: str, pairs: tuple[tuple[int, str], ...]) -> Topology | None:
-    """A host's wiring is asked for in every pass, and never changes."""
+    """Cached: every pass asks for it, and the wiring of a host never changes."""
     document, uuids = json.loads(told), dict(pairs)
     if not isinstance(document, dict):
         return None
@@ -57,7 +58,8 @@ def _pair(one: str, other: str) -> tuple[str, str]:
 
 
 def choose_gpus(free: Sequence[str], count: int, topology: Topology | None) -> tuple[str, ...]:
-    """So many of these, in their order. Without a topology the first ones: neighbours have neighbouring numbers."""
+    """Choose `count` of the free GPUs, in their order. Without a topology the first ones: neighbours often have
+    neighbouring numbers."""
     if topology is None or not topology.near or not 0 < count < len(free):
         return tuple(free[:count])
     if comb(len(free), count) <= _MAX_CHOICES:
@@ -71,7 +73,7 @@ def choose_gpus(free: Sequence[str], count: int, topology: Topology | None) -> t
 def _worth(
     choice: tuple[int, ...], free: Sequence[str], topology: Topology
 ) -> tuple[int, int, tuple[int, ...]]:
-    """How near they are to each other; then how little they are missed by the rest; then the first ones."""
+    """How near the chosen GPUs are to each other; then how few near pairs are cut; then lower numbers first."""
     inside = sum(topology.between(free[one], free[other]) for one, other in combinations(choice, 2))
     rest = set(range(len(free))).difference(choice)
     cut = sum(topology.between(free[one], free[other]) for one in choice for other in rest)

@@ -1,7 +1,7 @@
-"""Use over time: intervals into months. Pure; how the memory of it fades is fairness.py's.
+"""Usage by month: splits intervals into months. Pure; how use decays is in fairness.py.
 
-Use is held, not busy: from the claim of GPUs and CPUs until it is given back, because nobody else could have them
-meanwhile. So a job that hangs is counted until it ends.
+Usage counts from the claim of GPUs and CPUs until they are given back, whether they are used or not, because no other
+job could have them meanwhile. So a job that hangs is counted until it ends.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 
-# A claimed CPU counts as this part of a GPU where both are compared in one figure: hosts have about so many for each.
+# Where GPUs and CPUs are added up, a claimed CPU counts as this part of a GPU: hosts have about 16 CPUs for each GPU.
 GPUS_OF_A_CPU = 1 / 16
 
 
 def month_of(when: datetime) -> date:
-    """The first day of its month, in UTC."""
+    """The first day of the month, in UTC."""
     return when.astimezone(UTC).date().replace(day=1)
 
 
 def month_named(text: str) -> date | None:
-    """`2026-11`; None for whatever is no month."""
+    """The month named by `2026-11`; None for any other text."""
     if len(text) != 7 or not text.isascii():
         return None
     try:

@@ -1,4 +1,4 @@
-"""Hosts as the scheduler sees them, what replicas ask of them, and the places that they are given."""
+"""Hosts as the scheduler sees them, the requests of replicas, and their placements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class GpuView:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """How near the GPUs of a host are to each other: the larger, the nearer. A pair is sorted by UUID."""
+    """How near the GPUs of a host are to each other: the larger the number, the nearer. A pair is sorted by UUID."""
 
     near: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
@@ -43,20 +43,20 @@ class HostView:
     used_memory_mb: int = 0
     used_gpus: frozenset[str] = frozenset()
     used_ports: frozenset[int] = frozenset()
-    unfit: frozenset[str] = frozenset()  # of used_gpus, those that no run holds: kept out of use
+    unfit: frozenset[str] = frozenset()  # of used_gpus, those that no run holds: they are in quarantine
     topology: Topology | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRequest:
-    """A replica that wants a place."""
+    """A replica that needs a placement."""
 
     replica: str
     needs: Needs
 
 
 class Gang:
-    """The replicas of a job, sorted for the search of their places. A job is searched for often, and never changes."""
+    """The replicas of a job, sorted for the search. A gang is made once, never changes, and is searched for often."""
 
     __slots__ = ("by_cpus", "by_gpus", "counts", "mixed", "requests", "sizes", "whole")
 
@@ -73,7 +73,7 @@ class Gang:
         self.sizes = tuple(needs for needs, _ in self.counts)
         self.mixed = len(self.sizes) > 1
         kinds = sorted({needs.accelerator_type for needs in self.sizes if needs.gpus})
-        # All of them on one host; None where no host is looked for that has all.
+        # What all need together, to find one host for them; None for one replica, or for several kinds of GPUs.
         self.whole: Needs | None = None
         if len(requests) > 1 and len(kinds) <= 1:
             self.whole = Needs(
@@ -86,7 +86,7 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The place of a replica: what its run will claim."""
+    """Where a replica will run: what its run will claim."""
 
     replica: str
     host_id: int
@@ -96,7 +96,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class NoCapacity:
-    """No place now. The text says what is needed and what is free."""
+    """There is no capacity now. The text says what is needed and what is free."""
 
     text: str
 
