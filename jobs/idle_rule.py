@@ -1,4 +1,4 @@
-"""The idle rule of projects: set by their admins, and carried out where it says that idle jobs are stopped."""
+"""The idle rule of a project: its admins set it, and the sweep cancels idle jobs where the rule says so."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from jobs.models import Job, Project
 from jobs.projects import audit
 from jobs.rules.lifecycle.states import FlagName, JobState
 
-LEAST, MAX_COUNT = 1, 100_000
+MIN_MINUTES, MAX_MINUTES = 1, 100_000
 
 
 def set_rule(project: Project, minutes: int | None, stops: bool, actor: str, now: datetime) -> None:
-    """None turns it off. Running jobs are looked at again at once."""
-    if minutes is not None and not LEAST <= minutes <= MAX_COUNT:
-        raise Refused("idle_minutes", f"is a number of minutes from {LEAST} to {MAX_COUNT}, or empty.")
+    """Change the rule. `minutes` None turns it off. Running jobs are decided about again at once."""
+    if minutes is not None and not MIN_MINUTES <= minutes <= MAX_MINUTES:
+        raise Refused(
+            "idle_minutes", f"is a number of minutes from {MIN_MINUTES} to {MAX_MINUTES}, or empty."
+        )
     with transaction.atomic():
         row = Project.objects.select_for_update(no_key=True).get(pk=project.pk)
-        before, after = _words(row.idle_minutes, row.idle_stops), _words(minutes, stops)
+        before, after = _terms(row.idle_minutes, row.idle_stops), _terms(minutes, stops)
         if before == after:
             return
         Project.objects.filter(pk=row.pk).update(
@@ -33,25 +35,25 @@ def set_rule(project: Project, minutes: int | None, stops: bool, actor: str, now
         Job.every.filter(project=row, state=JobState.RUNNING).update(due_at=now)
 
 
-def _words(minutes: int | None, stops: bool) -> dict[str, object] | None:
+def _terms(minutes: int | None, stops: bool) -> dict[str, object] | None:
     return None if minutes is None else {"minutes": minutes, "stops": stops}
 
 
-def stop(now: datetime) -> None:
-    """Cancel what has been idle for long enough, where the project chose that."""
+def cancel_idle_jobs(now: datetime) -> None:
+    """Cancel the jobs that have been idle for long enough, in the projects that chose that."""
     clock = Clock(now)
     rules = Project.objects.filter(idle_stops=True, idle_minutes__isnull=False)
     jobs = Job.objects.filter(project__in=rules, state=JobState.RUNNING, cancel_requested_at=None, outcome="")
     for job in jobs.select_related("project"):
-        if _idle(job):
-            advance([job.pk], clock)  # it may have begun to work since that was written
+        if _idle_text(job):
+            advance([job.pk], clock)  # it may use its GPUs again since the flag was written
             job.refresh_from_db()
-            words = _idle(job)
-            if words and job.state == JobState.RUNNING:
+            text = _idle_text(job)
+            if text and job.state == JobState.RUNNING:
                 name = job.project.name
-                why = f"The job was stopped by the idle rule of project {name}. {words}"
+                why = f"The job was stopped by the idle rule of project {name}. {text}"
                 services.cancel(job, f"idle rule of project {name}", clock.now(), why)
 
 
-def _idle(job: Job) -> str:
+def _idle_text(job: Job) -> str:
     return next((str(flag["text"]) for flag in job.flags if flag["flag"] == FlagName.IDLE), "")

@@ -68,14 +68,15 @@ def submit(
     now: datetime,
     may_prioritize: bool = False,
 ) -> Job:
-    """A new job, or the one that the same request made before. Raises rules' Refused, and all of refusals.py."""
+    """A new job, or the job that the same request made before. Raises InvalidDocument and the classes of
+    refusals.py."""
     location = (location or DEFAULT)[:63]
     asked, types = machine_types.read(document, location)
     if request_id is not None:
         _check_request_id(request_id)
-        before = _same_request(project, user, request_id)
+        before = _job_of_request(project, user, request_id)
         if before is not None:
-            return _unchanged(before, asked, location)
+            return _check_same_request(before, asked, location)
     if project.archived_at is not None:
         raise Refused("project", f"Project {project.name} is archived: it takes no jobs any more.")
     check_priority(asked, project, may_prioritize)
@@ -94,7 +95,8 @@ def submit(
 
 
 def check_priority(asked: CustomJob, project: Project, may_prioritize: bool) -> None:
-    """Rules' Refused when the word means nothing, Refused when it is not theirs, or their project's, to say."""
+    """Raises InvalidDocument for an unknown priority, and Refused for one that the project or the person may not ask
+    for."""
     highest = project.highest_priority
     wanted = priority_of(asked.labels, highest)
     if wanted > PRIORITIES[highest]:
@@ -110,9 +112,10 @@ def check_priority(asked: CustomJob, project: Project, may_prioritize: bool) -> 
 
 
 def cancel(job: Job, actor: str, now: datetime, reason: str = "") -> None:
-    """Asked once, kept for ever, and decided about at once. Asking again, or after the end, changes nothing.
+    """Cancel the job. The request is kept for ever and decided about at once. Cancelling it again, or after its end,
+    changes nothing.
 
-    `reason` is told as the job's error: for whoever did not ask for it.
+    `reason` becomes the job's error, for people who did not ask for the cancel.
     """
     clock = Clock(now)
     with transaction.atomic():
@@ -134,7 +137,7 @@ def cancel(job: Job, actor: str, now: datetime, reason: str = "") -> None:
 
 
 def delete(job: Job, actor: str, now: datetime) -> None:
-    """A job that is over disappears, and its logs with it. Its row and its history stay."""
+    """Hide a job that is over, and delete its logs. Its row and its history stay."""
     with transaction.atomic():
         row = Job.every.select_for_update(no_key=True, of=("self",)).get(pk=job.pk)
         if row.state not in TERMINAL:
@@ -148,7 +151,7 @@ def delete(job: Job, actor: str, now: datetime) -> None:
         Job.every.filter(pk=row.pk, deleted_at=None).update(
             deleted_at=now, deleted_by=actor[:150], version=F("version") + 1, updated_at=now, due_at=None
         )
-        # Nothing more of their logs is wanted: whoever waits for one of these rows to store bytes sees it there.
+        # No more bytes of their logs are wanted. Intake that waits for one of these rows sees that there.
         runs.filter(log_complete_at=None).update(log_complete_at=now)
         segments.purge(list(runs.values_list("pk", flat=True)))
         samples.purge(row)
@@ -161,13 +164,13 @@ def _check_request_id(request_id: str) -> None:
         raise Refused("request_id", f"must be 1 to {MAX_REQUEST_ID} printable characters.")
 
 
-def _same_request(project: Project, user: User, request_id: str) -> Job | None:
+def _job_of_request(project: Project, user: User, request_id: str) -> Job | None:
     rows = _of_request(project=project.pk, owner=user.pk, request=request_id)
     return _JOB.build(rows[0]) if rows else None
 
 
-def _unchanged(before: Job, asked: CustomJob, location: str) -> Job:
-    """The job that was made by this request before, if it was this request."""
+def _check_same_request(before: Job, asked: CustomJob, location: str) -> Job:
+    """The job that this request id made before. Raises Conflict if it was deleted or made from another document."""
     if before.deleted_at is not None:
         raise Conflict("request_id", f"This request made job {before.pk}, which was deleted. Give a new key.")
     same = (before.display_name, before.location_name, before.labels, before.spec)
@@ -188,16 +191,16 @@ def _insert(
     for _ in range(ID_TRIES):
         try:
             with transaction.atomic():
-                return _rows(project, user, asked, types, location, request_id, now)
+                return _insert_rows(project, user, asked, types, location, request_id, now)
         except IntegrityError:
-            # The same request at the same moment, which is that job; or a number that was taken.
-            before = _same_request(project, user, request_id) if request_id is not None else None
+            # The same request came at the same moment and made the job; or the id was taken.
+            before = _job_of_request(project, user, request_id) if request_id is not None else None
             if before is not None:
-                return _unchanged(before, asked, location)
+                return _check_same_request(before, asked, location)
     raise Unavailable("No free number was found for this job. Try again.")
 
 
-def _rows(
+def _insert_rows(
     project: Project,
     user: User,
     asked: CustomJob,
@@ -207,7 +210,7 @@ def _rows(
     now: datetime,
 ) -> Job:
     spec: Mapping[str, object] = to_document(asked.job_spec)
-    seats = list(asked.job_spec.replicas())
+    replicas = list(asked.job_spec.replicas())
     job = _insert_job(
         Job(
             id=new_id(now),
@@ -220,19 +223,19 @@ def _rows(
             spec=spec,
             labels=dict(asked.labels),
             machine_types=machine_types.types_to_keep(asked.job_spec, types),
-            replica_count=len(seats),
+            replica_count=len(replicas),
             **capacity.columns_of(asked.job_spec, asked.labels, types, project.highest_priority),
             state=JobState.QUEUED,
             reason="Waits to be placed.",
             created_at=now,
             updated_at=now,
             queued_at=now,
-            due_at=now + _patience(asked),
+            due_at=now + _first_look(asked),
         )
     )
     Replica.objects.bulk_create(
         Replica(job=job, name=name, pool=pool, index=index, state=ReplicaState.WAITING)
-        for name, pool, index, _ in seats
+        for name, pool, index, _ in replicas
     )
     _insert_transition(
         Transition(
@@ -248,12 +251,12 @@ def _rows(
     return job
 
 
-def _patience(asked: CustomJob) -> timedelta:
-    """How long it may wait for capacity, as far as that is soon."""
+def _first_look(asked: CustomJob) -> timedelta:
+    """When the job is first looked at: at the limit on its waiting, if that comes soon."""
     limit_s = asked.job_spec.wait_limit_s
     return QUEUED_LOOK if limit_s is None else timedelta(seconds=min(limit_s, QUEUED_LOOK.total_seconds()))
 
 
 def new_id(now: datetime) -> int:
-    """Later jobs have higher ids, and nobody can count them."""
+    """An id for a new job: later jobs have higher ids, and nobody can count jobs from their ids."""
     return int(now.timestamp() * 1000) * 1_000_000 + secrets.randbelow(1_000_000)

@@ -1,6 +1,6 @@
-"""On which runs there can be a shell, for how long, and the record of it. No keystroke comes by here.
+"""Shells on runs: on which runs a shell may be open, for how long, and the record of each. Keystrokes do not pass here.
 
-Who may have one is asked at the door, when it opens and again by a timer.
+The console checks whether the person may have a shell, when it opens and again by a timer.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from jobs.models import Run, ShellSession
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
 from jobs.wake import announce
 
-# How often the process that holds a shell says so, and when silence means that it is gone.
-SAY_SO = timedelta(seconds=10)
-SILENT = timedelta(seconds=45)
-# Of one person at once.
+# How often the web process that holds a shell renews its record, and after how long without that it counts as dead.
+HEARTBEAT = timedelta(seconds=10)
+DEAD_AFTER = timedelta(seconds=45)
+# How many shells one person may have open at once.
 MAX_OPEN = 20
 
 
 def why_not(run: Run) -> str | None:
-    """Why there is no shell there now; None when there may be. Asks the database anew, whatever the caller holds."""
+    """Why a shell cannot be opened on the run now; None if it can. Reads the run again from the database."""
     row = Run.objects.select_related("job").defer("order", "log_proof").filter(pk=run.pk).first()
     if row is None:
         return "There is no such run."
@@ -34,12 +34,13 @@ def why_not(run: Run) -> str | None:
 
 
 def too_many(user: User) -> str | None:
-    """Each holds a connection to a host and threads of a web process."""
+    """The refusal if the person has too many shells open: each holds a connection to a host and threads of a web
+    process."""
     open_ones = ShellSession.objects.filter(user=user, closed_at=None).count()
     return f"{MAX_OPEN} shells of yours are open already. Close one first." if open_ones >= MAX_OPEN else None
 
 
-def opened(run: Run, user: User, address: str, now: datetime) -> ShellSession:
+def record_opened(run: Run, user: User, address: str, now: datetime) -> ShellSession:
     session = ShellSession.objects.create(
         run=run, user=user, user_name=user.get_username(), address=address[:64], opened_at=now, seen_at=now
     )
@@ -47,26 +48,28 @@ def opened(run: Run, user: User, address: str, now: datetime) -> ShellSession:
     return session
 
 
-def closed(session: ShellSession, reason: str, now: datetime) -> None:
-    """The first reason stays."""
+def record_closed(session: ShellSession, reason: str, now: datetime) -> None:
+    """Close the record. The first reason stays."""
     if ShellSession.objects.filter(pk=session.pk, closed_at=None).update(
         closed_at=now, close_reason=reason[:200]
     ):
         announce.hint(f"shells:{session.run_id}")
 
 
-def close_left(now: datetime) -> None:
-    """Sessions whose web process died have nobody to say that they ended: they did when it was last heard."""
+def close_abandoned(now: datetime) -> None:
+    """Close the records of shells whose web process died. They ended when the process last renewed the record."""
     open_ones = ShellSession.objects.filter(closed_at=None)
-    left = open_ones.filter(Q(seen_at__lt=now - SILENT) | Q(seen_at=None, run__phase=RunPhase.CLOSED))
+    left = open_ones.filter(Q(seen_at__lt=now - DEAD_AFTER) | Q(seen_at=None, run__phase=RunPhase.CLOSED))
     for run in left.values_list("run", flat=True):
         announce.hint(f"shells:{run}")
     left.update(closed_at=Coalesce("seen_at", now), close_reason="The web process that held it went away.")
 
 
-def still(session: ShellSession, now: datetime) -> str | None:
-    """Why this shell must be closed now; None while it may stay. Asked by a timer, which is also its sign of life."""
-    ShellSession.objects.filter(pk=session.pk, closed_at=None, seen_at__lt=now - SAY_SO).update(seen_at=now)
+def why_close(session: ShellSession, now: datetime) -> str | None:
+    """Why this shell must be closed now; None while it may stay open. A timer calls this; it also renews the record."""
+    ShellSession.objects.filter(pk=session.pk, closed_at=None, seen_at__lt=now - HEARTBEAT).update(
+        seen_at=now
+    )
     row = ShellSession.objects.select_related("run__job").defer("run__order").get(pk=session.pk)
     if row.closed_at is not None:
         return row.close_reason or "The shell was closed."

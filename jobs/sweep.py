@@ -1,7 +1,7 @@
-"""Looking at everything that is due. Hints make the product fast; the sweep makes it right.
+"""The sweep: look at everything that is due. Hints make the product fast; the sweep makes it right.
 
-Beat pokes it, and every worker calls it by a timer of its own. A claim on the tick "sweep" keeps them from doing the
-same at once; were that claim lost, nothing would happen but work done twice.
+Celery beat sends it as a task, and each worker also calls it by a timer of its own. A claim on the tick "sweep" keeps
+them from doing the same at once. If the claim were lost, work would be done twice, and nothing worse.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from jobs.wake import hints
 
 log = logging.getLogger(__name__)
 
-# A due job rests so long before anybody tries it again, set before it is tried: if the attempt kills the process, the
-# next sweep has something else to do.
-AHEAD = timedelta(seconds=30)
+# A due job is tried again after this. It is written before the job is tried: if the attempt kills the process, the next
+# sweep begins with other jobs.
+RETRY_AFTER = timedelta(seconds=30)
 BATCH = 200
-ROLLS = 20
-PROOFS = 200
+LOG_BATCH = 20
+VERIFY_BATCH = 200
 SLICE_S = 2.0
 RECENT = timedelta(seconds=10)
 EVERY_COMPACT = timedelta(seconds=10)
@@ -55,60 +55,60 @@ def sweep(now: datetime) -> None:
     if not claim("sweep", timedelta(seconds=settings.TRAINYARD.tick_s / 2), now):
         return
     for part in (
-        wake,
+        mark_jobs_of_changed_hosts,
         advance_due,
-        place,
+        place_jobs,
         check_hosts,
-        prove,
-        roll_long,
-        compact,
+        verify_logs,
+        roll_long_logs,
+        compact_logs,
         close_shells,
         tidy,
-        account,
-        coarsen,
-        tell,
+        fold_usage,
+        roll_samples,
+        notify,
         stop_idle,
     ):
         try:
             part(clock)
         except DATABASE_UNAVAILABLE:
-            raise  # the database is away: so it is for the other parts
+            raise  # the database is unavailable for the other parts too
         except Exception:
             log.exception("The sweep's part %r failed; the others go on.", part.__name__)
 
 
-def wake(clock: Clock) -> None:
-    """Jobs on hosts that went, came back, or were restarted."""
+def mark_jobs_of_changed_hosts(clock: Clock) -> None:
+    """Mark as due the jobs on hosts whose status changed lately: they became unreachable, came back, or restarted."""
     recent = Host.objects.filter(status_since__gte=clock.now() - RECENT)
     for host_id in recent.values_list("pk", flat=True):
         mark_jobs_of(host_id, clock.now())
 
 
-def place(clock: Clock) -> None:
+def place_jobs(clock: Clock) -> None:
     scheduler.schedule_unasked(clock.now())
 
 
-def prove(clock: Clock) -> None:
-    verify.verify_logs(verify.due_for_verification(clock.now(), PROOFS), clock.now())
+def verify_logs(clock: Clock) -> None:
+    verify.verify_logs(verify.due_for_verification(clock.now(), VERIFY_BATCH), clock.now())
 
 
-def roll_long(clock: Clock) -> None:
-    roll(segments.to_roll(ROLLS))
+def roll_long_logs(clock: Clock) -> None:
+    roll(segments.to_roll(LOG_BATCH))
 
 
-def compact(clock: Clock) -> None:
+def compact_logs(clock: Clock) -> None:
     if claim("compact", EVERY_COMPACT, clock.now()):
-        for run in segments.crowded(ROLLS):
-            with left_out("The pieces of %s cannot be joined.", run):
+        for run in segments.crowded(LOG_BATCH):
+            with skip_on_error("The pieces of %s cannot be joined.", run):
                 segments.compact(run)
 
 
-def coarsen(clock: Clock) -> None:
+def roll_samples(clock: Clock) -> None:
     if claim("samples", EVERY_COARSEN, clock.now()):
         samples.roll(clock.now())
 
 
-def tell(clock: Clock) -> None:
+def notify(clock: Clock) -> None:
     create.create_from_history(clock.now())
     if claim("waits", EVERY_WAITS, clock.now()):
         create.create_for_waiting(clock.now())
@@ -116,7 +116,7 @@ def tell(clock: Clock) -> None:
 
 
 def stop_idle(clock: Clock) -> None:
-    idle_rule.stop(clock.now())
+    idle_rule.cancel_idle_jobs(clock.now())
 
 
 def tidy(clock: Clock) -> None:
@@ -128,17 +128,17 @@ def tidy(clock: Clock) -> None:
 
 def close_shells(clock: Clock) -> None:
     if claim("shells", EVERY_SHELLS, clock.now()):
-        shells.close_left(clock.now())
+        shells.close_abandoned(clock.now())
 
 
-def account(clock: Clock) -> None:
+def fold_usage(clock: Clock) -> None:
     if claim("usage", EVERY_FOLD, clock.now()):
         while usage.fold(clock.now()) == usage.FOLD:
             pass
 
 
 def claim(name: str, every: timedelta, now: datetime) -> bool:
-    """True for one caller in each stretch of `every`. A tick in the future is a clock that was set back."""
+    """True for one caller in each period of `every`. A tick in the future means that the clock was set back."""
     ours = Q(at__lte=now - every) | Q(at__gt=now + timedelta(minutes=1))
     if Tick.objects.filter(ours, name=name).update(at=now, serial=F("serial") + 1):
         return True
@@ -156,9 +156,9 @@ def take_due(now: datetime) -> list[int]:
     with transaction.atomic():
         skip = connection.features.has_select_for_update_skip_locked
         due = Job.every.filter(due_at__lte=now).order_by("pk")
-        # Whoever holds one of them is deciding about it at this moment.
+        # A job that is locked is being decided about at this moment.
         ids = list(due.select_for_update(no_key=True, skip_locked=skip).values_list("pk", flat=True)[:BATCH])
-        Job.every.filter(pk__in=ids).update(due_at=now + AHEAD)
+        Job.every.filter(pk__in=ids).update(due_at=now + RETRY_AFTER)
     return ids
 
 
@@ -173,17 +173,17 @@ def check_hosts(clock: Clock) -> None:
 def roll(runs: list[str], clock: Callable[[], float] = time.monotonic) -> None:
     until = clock() + SLICE_S
     for run in runs:
-        with left_out("The log of %s cannot be rolled.", run):
+        with skip_on_error("The log of %s cannot be rolled.", run):
             while segments.roll(run) and clock() < until:
                 pass
 
 
 @contextmanager
-def left_out(words: str, run: str) -> Iterator[None]:
-    """One log that cannot be worked on must not keep the others from it."""
+def skip_on_error(message: str, run: str) -> Iterator[None]:
+    """Log an error about one run's log and go on with the others."""
     try:
         yield
     except DATABASE_UNAVAILABLE:
         raise
     except Exception:
-        log.exception(words, run)
+        log.exception(message, run)

@@ -1,6 +1,6 @@
-"""Celery's door: three lines each, ids only, every one safe to run twice, late, or never.
+"""The Celery tasks. They take ids only, and each is safe to run twice, late, or never.
 
-A database that is away is no error of theirs (`throws`): the sweep finds what is due when it is back.
+An unavailable database is no error of a task (`throws`): the sweep finds what is due when the database is back.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def notify(notification_ids: list[int]) -> None:
 
 @shared_task(name="jobs.tasks.dispatch", throws=DATABASE_UNAVAILABLE)
 def dispatch(host_ids: list[int]) -> None:
-    """Only ever consumed by a dispatcher, in whose process the links are."""
+    """Only dispatchers consume this: the links are in their processes."""
     fleet.wake_hosts(host_ids)
 
 

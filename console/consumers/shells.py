@@ -59,7 +59,7 @@ class ShellSocket(Socket):
 
     def recheck(self, user: User) -> None:
         self.authorize(user)
-        reason = shells.still(self._session, timezone.now()) if self._session else None
+        reason = shells.why_close(self._session, timezone.now()) if self._session else None
         if reason:
             raise Closed(RIGHT_LOST, reason)
 
@@ -110,7 +110,7 @@ class ShellSocket(Socket):
             await asyncio.to_thread(self._terminal.close)
         if self._session is not None:
             await in_database_thread(
-                shells.closed, self._session, reason or "The shell ended.", timezone.now()
+                shells.record_closed, self._session, reason or "The shell ended.", timezone.now()
             )
 
     def _open_session(self) -> keys.PrivateKey:
@@ -127,7 +127,7 @@ class ShellSocket(Socket):
         except keys.KeyUnreadable as problem:
             raise Closed(TRY_AGAIN, str(problem)) from problem
         with transaction.atomic():
-            self._session = shells.opened(
+            self._session = shells.record_opened(
                 self.run_row, self.user, credentials.address(self.scope), timezone.now()
             )
         return key

@@ -77,8 +77,8 @@ class NewTarget(Events):
 class IdleRule(forms.Form):
     minutes = forms.IntegerField(
         required=False,
-        min_value=idle_rule.LEAST,
-        max_value=idle_rule.MAX_COUNT,
+        min_value=idle_rule.MIN_MINUTES,
+        max_value=idle_rule.MAX_MINUTES,
         label="Minutes for which all GPUs of a job are at 0 %",
         help_text="Empty: no rule.",
     )

@@ -1,10 +1,10 @@
-"""Load, decide, apply: what is known about a job becomes what should be.
+"""Load jobs, decide about each, apply the plans: from what is known about a job follows what is written.
 
-Any number of jobs at once, in one transaction: their rows are locked in the order of their ids, the facts read after
-that, each decided about by itself, and all differences written together. It may be run by anybody, at any time, twice.
+One transaction handles any number of jobs. It locks their rows in the order of their ids, then reads the facts, decides
+about each job by itself, and writes all differences together. Any process may run it, at any time, twice.
 
-A job whose decision raises is looked at again a while later and stands in nobody's way: its time is pushed ahead before
-anything else is tried with it.
+A job whose decision raises is tried again later and does not delay other jobs: its `due_at` is set into the future
+before anything else is tried with it.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from jobs.wake import announce, hints
 
 log = logging.getLogger(__name__)
 
-# How long a job rests whose decision raised.
-POISON_REST = timedelta(minutes=1)
-# If a decision left a time that is over already, it is not looked at again before this.
+# A job whose decision raised is tried again after this.
+RETRY_AFTER_ERROR = timedelta(minutes=1)
+# If the time to look again has passed already when a decision is made, the job is looked at after this.
 SOON = timedelta(seconds=1)
-# A job that waits is first looked at after this: its deadlines are known then.
+# A job that begins to wait is first looked at after this: its deadlines are known then.
 QUEUED_LOOK = timedelta(seconds=5)
-# The kind of the line in the history of a host that an unreachable run of a job was left on when the job ended.
+# The kind of the line in a host's history: a job ended although this unreachable host had not proved its run closed.
 JOB_ENDED = "job_ended"
 
 _left = UpdateStatement(lambda: Run.objects.filter(pk=Parameter("run")), "silent_since")
@@ -54,22 +54,20 @@ _stop = UpdateStatement(
     stop_wanted_at=Coalesce(F("stop_wanted_at"), Parameter("now")),
 )
 _replicas = UpdateStatement(lambda: Replica.objects.filter(pk__among=Parameter("ids")), "state")
-
-
 _job = UpdateStatements(lambda: Job.every.filter(pk=Parameter("job"), version=Parameter("before")))
 
 
 @dataclass(slots=True)
 class Changes:
-    """What a batch of plans writes, gathered so that each table is written once."""
+    """Everything that a batch of plans writes, gathered so that each table is written once."""
 
     now: datetime
     replicas: dict[ReplicaState, list[int]] = field(default_factory=lambda: defaultdict(list))
     restarted: list[int] = field(default_factory=list)
-    fresh: list[int] = field(default_factory=list)
+    new_attempt: list[int] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
-    left: list[UnprovedRun] = field(default_factory=list)
-    unproved: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+    unproved_runs: list[UnprovedRun] = field(default_factory=list)
+    unproved_by_host: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     released: list[str] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     taken: list[tuple[Run, Mapping[str, str]]] = field(default_factory=list)
@@ -81,14 +79,14 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """What follows: hosts on which something else is wanted now, and whether somebody may be placed."""
+    """What the caller has to hint: the hosts on which something else is wanted now, and whether capacity was freed."""
 
     hosts: frozenset[int] = frozenset()
     freed: bool = False
 
 
 def advance(ids: Collection[int], clock: Clock) -> None:
-    """Decide about these jobs, and tell everybody whom it concerns."""
+    """Decide about these jobs, and send the hints that follow."""
     advanced = advance_quietly(ids, clock)
     hints.hosts(advanced.hosts)
     if advanced.freed:
@@ -96,9 +94,9 @@ def advance(ids: Collection[int], clock: Clock) -> None:
 
 
 def advance_quietly(ids: Collection[int], clock: Clock) -> Advanced:
-    """The same; the caller tells dispatchers and scheduler, because it is one of them."""
+    """The same without hints, for a caller that is a dispatcher or the scheduler itself."""
     if recovery.in_recovery_mode():
-        return Advanced()  # they stay due
+        return Advanced()  # the jobs stay due
     try:
         with transaction.atomic():
             done = _advance(snapshot.lock(ids), clock)
@@ -109,26 +107,26 @@ def advance_quietly(ids: Collection[int], clock: Clock) -> Advanced:
         if len(ids) == 1:
             if isinstance(problem, DATABASE_UNAVAILABLE):
                 raise  # the job is not to blame, and stays due
-            log.exception("Job %s could not be advanced; it rests for %s.", *ids, POISON_REST)
-            Job.every.filter(pk__in=ids).update(due_at=clock.now() + POISON_REST)
+            log.exception("Job %s could not be advanced; it is tried again in %s.", *ids, RETRY_AFTER_ERROR)
+            Job.every.filter(pk__in=ids).update(due_at=clock.now() + RETRY_AFTER_ERROR)
             return Advanced()
-    # One of them spoils it for all: find out which.
+    # One job failed the transaction of all: try each alone.
     each = [advance_quietly([pk], clock) for pk in sorted(ids)]
     hosts = frozenset().union(*(one.hosts for one in each))
     return Advanced(hosts, any(one.freed for one in each))
 
 
 def _not_before(batch: list[Rows], now: datetime) -> datetime:
-    """What was written while we waited for the lock happened before what follows from it, and is dated so."""
+    """A decision is not dated before a change that was written while the lock was waited for."""
     return max([now, *[rows.job.updated_at for rows in batch]])
 
 
 def _advance(batch: list[Rows], clock: Clock) -> Advanced:
-    now, decided = _decided(batch, clock)
+    now, decided = _decide_all(batch, clock)
     changes = Changes(now)
     for rows, plan in decided:
         if plan is None:
-            Job.every.filter(pk=rows.job.pk).update(due_at=now + POISON_REST)
+            Job.every.filter(pk=rows.job.pk).update(due_at=now + RETRY_AFTER_ERROR)
             _release(rows, None, changes)
         else:
             _apply(rows, plan, changes)
@@ -137,17 +135,18 @@ def _advance(batch: list[Rows], clock: Clock) -> Advanced:
     return Advanced(frozenset(changes.hosts), changes.freed)
 
 
-def _decided(batch: list[Rows], clock: Clock) -> tuple[datetime, list[tuple[Rows, Plan | None]]]:
-    """What should become of each, and when that was decided.
+def _decide_all(batch: list[Rows], clock: Clock) -> tuple[datetime, list[tuple[Rows, Plan | None]]]:
+    """A plan for each job, and the time of these decisions.
 
-    Whoever decides may have stood still since it read that a host is silent. No job ends beside a host that answers
-    again: the statuses of those that matter are held, and all is read and decided again with that.
+    This process may have been suspended after it read that a host is unreachable. No job may end without the proof of
+    a host that answers again: if a plan leaves runs on unreachable hosts, the status of these hosts is locked, and
+    everything is read and decided again.
     """
     held: set[int] = set()
     while True:
         now = _not_before(batch, clock.now())
         decided = [(rows, _plan(rows, now)) for rows in batch]
-        silent = {run.host_id for rows, plan in decided for run in _left_by(rows, plan)} - held
+        silent = {run.host_id for rows, plan in decided for run in _unproved_runs(rows, plan)} - held
         if not silent:
             return now, decided
         host_history.lock_statuses(silent)
@@ -155,34 +154,34 @@ def _decided(batch: list[Rows], clock: Clock) -> tuple[datetime, list[tuple[Rows
         batch = snapshot.read([rows.job for rows in batch])
 
 
-def _left_by(rows: Rows, plan: Plan | None) -> list[Run]:
+def _unproved_runs(rows: Rows, plan: Plan | None) -> list[Run]:
     left = {each.run for each in plan.left} if plan else set()
     return [run for run in rows.runs if run.pk in left] if left else []
 
 
 def _unproved(rows: Rows, plan: Plan) -> dict[int, list[str]]:
-    """By host, the replicas about which it has not told that they are over."""
+    """By host, the replicas whose end the host has not reported."""
     names = {replica.pk: replica.name for replica in rows.replicas}
     found: dict[int, list[str]] = defaultdict(list)
-    for run in _left_by(rows, plan):
+    for run in _unproved_runs(rows, plan):
         found[run.host_id].append(names[run.replica_id])
     return found
 
 
 def _plan(rows: Rows, now: datetime) -> Plan | None:
-    """None if it cannot be decided about: that job rests."""
+    """None if the decision raised: the job is tried again later."""
     try:
         view = snapshot.view_of(rows)
         plan = decide(view, now, settings.TRAINYARD.grace_s, settings.TRAINYARD.preempt_grace_s)
         check_moves(rows, plan)
     except Exception:
-        log.exception("No decision about job %s; it rests for %s.", rows.job.pk, POISON_REST)
+        log.exception("No decision about job %s; it is tried again in %s.", rows.job.pk, RETRY_AFTER_ERROR)
         return None
     return plan
 
 
 def check_moves(rows: Rows, plan: Plan) -> None:
-    """The tables are the law for what is written too, whoever decided it."""
+    """Raise if the plan contains a step that the tables of states do not allow."""
     before: JobState = JobState(rows.job.state)
     for event in plan.events:
         if event.subject == "job":
@@ -202,7 +201,7 @@ def _apply(rows: Rows, plan: Plan, changes: Changes) -> None:
     for name, state in plan.replica_states.items():
         changes.replicas[state].append(replicas[name].pk)
     if plan.next_attempt:
-        changes.fresh += [replica.pk for replica in rows.replicas]
+        changes.new_attempt += [replica.pk for replica in rows.replicas]
         changes.freed = True
     addresses = _new_addresses(rows, plan) if plan.take else None
     for restart in plan.restart:
@@ -216,42 +215,44 @@ def _apply(rows: Rows, plan: Plan, changes: Changes) -> None:
         changes.restarted += [old.replica_id] if restart.counts else []
         changes.hosts.add(old.host_id)
     for take in plan.take:
-        seat = runs[take.run]
-        seat.replica, seat.job = replicas[take.replica], job
-        changes.taken.append((seat, addresses or {}))
-        changes.restarted += [seat.replica_id] if take.counts else []
-        changes.hosts.add(seat.host_id)
+        run = runs[take.run]
+        run.replica, run.job = replicas[take.replica], job
+        changes.taken.append((run, addresses or {}))
+        changes.restarted += [run.replica_id] if take.counts else []
+        changes.hosts.add(run.host_id)
     changes.stops += plan.stop
     changes.hosts |= {runs[stop.run].host_id for stop in plan.stop}
-    changes.left += plan.left
+    changes.unproved_runs += plan.left
     for host, names in _unproved(rows, plan).items():
-        changes.unproved[host].append(f"job {job.pk} ({list_text(names)})")
+        changes.unproved_by_host[host].append(f"job {job.pk} ({list_text(names)})")
     changes.transitions += job_history.of_plan(rows, plan, changes.now)
     _release(rows, plan, changes)
-    if visible(plan):
+    if changes_anything(plan):
         changes.topics |= {f"job:{job.pk}", f"jobs:{job.project.name}"}
 
 
 def _next_number(rows: Rows, old: Run) -> int:
-    """A place that was held for the replica and given back has taken its number with it."""
+    """The number of the next run. A place that was held and given back has used up its number."""
     return 1 + max(run.number for run in _of_replica(rows, old))
 
 
 def _of_replica(rows: Rows, run: Run) -> list[Run]:
-    """The runs of its replica in its attempt, places that are or were held among them."""
+    """All runs of the same replica and attempt, held places included."""
     return [each for each in rows.runs if (each.replica_id, each.attempt) == (run.replica_id, run.attempt)]
 
 
 def _new_addresses(rows: Rows, plan: Plan) -> dict[str, str]:
-    """Where every replica of the job is once this plan is carried out."""
+    """The address of every replica of the job after this plan."""
     taken = {take.run for take in plan.take}
     names = {replica.pk: replica.name for replica in rows.replicas}
-    here = [run for run in rows.runs if run.attempt == rows.job.attempt and (not run.held or run.pk in taken)]
-    return {names[run.replica_id]: claims.address(run.host, run.port) for run in here}
+    current = [
+        run for run in rows.runs if run.attempt == rows.job.attempt and (not run.held or run.pk in taken)
+    ]
+    return {names[run.replica_id]: claims.address(run.host, run.port) for run in current}
 
 
-def visible(plan: Plan) -> bool:
-    """Is there anything in it but another time to look?"""
+def changes_anything(plan: Plan) -> bool:
+    """Does the plan contain more than another time to look at the job?"""
     return plan != Plan(due_at=plan.due_at, reschedule=plan.reschedule)
 
 
@@ -276,11 +277,11 @@ def _write_job(job: Job, plan: Plan, now: datetime) -> None:
         columns |= {"outcome": "", "error_code": None, "error_message": "", "preempted_by": ""}
     if plan.take:
         columns["reason"] = ""
-    if visible(plan):
+    if changes_anything(plan):
         columns |= {"version": job.version + 1, "updated_at": now}
     due_at = plan.due_at if plan.reschedule else job.due_at
     if plan.next_attempt:
-        due_at = min(now + QUEUED_LOOK, due_at or now + QUEUED_LOOK)  # most are placed before that
+        due_at = min(now + QUEUED_LOOK, due_at or now + QUEUED_LOOK)  # most jobs are placed before that
     if due_at is not None and due_at <= now:
         due_at = now + SOON
     if (plan.state or job.state) in TERMINAL:
@@ -292,7 +293,7 @@ def _write_job(job: Job, plan: Plan, now: datetime) -> None:
 
 
 def _release(rows: Rows, plan: Plan | None, changes: Changes) -> None:
-    """Claims of closed runs are given back, except those that wait to move to the next run of their replica."""
+    """Release the claims of closed runs, except those that the next run of the replica takes over."""
     moved = {restart.after for restart in plan.restart} if plan else set()
     for run in rows.runs:
         if run.phase != RunPhase.CLOSED or run.released_at is not None or run.pk in moved:
@@ -303,7 +304,7 @@ def _release(rows: Rows, plan: Plan | None, changes: Changes) -> None:
 
 
 def _comes_back(rows: Rows, plan: Plan, run: Run) -> bool:
-    """Its replica is to run again here, but not yet: all replicas are restarted together."""
+    """Is the replica to run again on this host, once all replicas can be restarted together?"""
     if plan.next_attempt or plan.outcome or rows.job.outcome or run.attempt != rows.job.attempt:
         return False
     if (plan.state or rows.job.state) in TERMINAL:
@@ -318,13 +319,13 @@ def _comes_back(rows: Rows, plan: Plan, run: Run) -> bool:
 
 def _write(changes: Changes) -> None:
     now = changes.now
-    if changes.stops or changes.released or changes.taken or changes.left:
-        # In the order in which everybody locks them.
+    if changes.stops or changes.released or changes.taken or changes.unproved_runs:
+        # In the order of ids, as everywhere.
         ids = [stop.run for stop in changes.stops] + changes.released + [run.pk for run, _ in changes.taken]
-        snapshot.lock_runs(ids=ids + [left.run for left in changes.left])
+        snapshot.lock_runs(ids=ids + [left.run for left in changes.unproved_runs])
     for stop in changes.stops:
         _stop(run=stop.run, now=now, stop_grace_s=stop.grace_s, stop_reason=stop.reason)
-    _write_left(changes)
+    _record_unproved_runs(changes)
     if changes.released:
         failpoint("release.before")
         claims.release(changes.released, now)
@@ -337,18 +338,19 @@ def _write(changes: Changes) -> None:
         _replicas(ids=ids_of, state=state)
     if changes.restarted:
         Replica.objects.filter(pk__in=changes.restarted).update(restarts=F("restarts") + 1)
-    if changes.fresh:
-        Replica.objects.filter(pk__in=changes.fresh).update(restarts=0)
+    if changes.new_attempt:
+        Replica.objects.filter(pk__in=changes.new_attempt).update(restarts=0)
     Transition.objects.bulk_create(changes.transitions)
 
 
-def _write_left(changes: Changes) -> None:
-    """What could not be proved over stands in its run, and in the book of its host, between silence and answer."""
-    for left in changes.left:
+def _record_unproved_runs(changes: Changes) -> None:
+    """Record runs that no host has proved closed: in the run, and in the host's history, where the line stands after
+    "unreachable" and before the host answers again."""
+    for left in changes.unproved_runs:
         _left(run=left.run, silent_since=left.since)
-    for host, jobs in sorted(changes.unproved.items()):
-        ended = list_text(jobs)
-        words = (
-            f"Ended without this host's proof: {ended}. What may still live here is stopped when it answers."
+    for host, jobs in sorted(changes.unproved_by_host.items()):
+        text = (
+            f"Ended without this host's proof: {list_text(jobs)}. "
+            "What may still live here is stopped when it answers."
         )
-        host_history.record(host, JOB_ENDED, words, host_history.TRAINYARD, changes.now, limited=False)
+        host_history.record(host, JOB_ENDED, text, host_history.TRAINYARD, changes.now, limited=False)

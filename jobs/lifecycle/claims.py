@@ -1,4 +1,5 @@
-"""Runs: a new one with its claims, and the claims given back. Rows only; whoever calls owns the transaction."""
+"""Creating runs with their claims, and releasing claims. These functions only write rows; the caller owns the
+transaction."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ _release_runs = UpdateStatement(
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Where one replica is to run, and what it holds there."""
+    """The host on which one replica is to run, and what it holds there."""
 
     replica: Replica
     host: Host
@@ -41,27 +42,29 @@ def run_id(job: Job, replica: str, attempt: int, number: int) -> str:
     return f"{job.pk}-{replica}-a{attempt}-r{number}"
 
 
-def first_runs(job: Job, spec: CustomJobSpec, chairs: Sequence[Assignment], now: datetime) -> list[Run]:
-    """First runs of all replicas of an attempt. A GPU or a port that another run holds raises IntegrityError."""
-    addresses = {chair.replica.name: address(chair.host, chair.port) for chair in chairs}
+def first_runs(job: Job, spec: CustomJobSpec, assignments: Sequence[Assignment], now: datetime) -> list[Run]:
+    """The first runs of all replicas of an attempt, not yet saved."""
+    addresses = {
+        assignment.replica.name: address(assignment.host, assignment.port) for assignment in assignments
+    }
     types = snapshot.types_of(job)
     pools = {name: pool for name, _, _, pool in spec.replicas()}
     runs = []
-    for chair in chairs:
-        pool = pools[chair.replica.name]
+    for assignment in assignments:
+        pool = pools[assignment.replica.name]
         wanted = needs(pool.machine, types)
         run = Run(
-            id=run_id(job, chair.replica.name, job.attempt, 0),
+            id=run_id(job, assignment.replica.name, job.attempt, 0),
             job=job,
-            replica=chair.replica,
+            replica=assignment.replica,
             attempt=job.attempt,
             number=0,
-            host=chair.host,
+            host=assignment.host,
             created_at=now,
             cpus=wanted.cpus,
             memory_mb=wanted.memory_mb,
-            port=chair.port,
-            gpu_uuids=list(chair.gpus),
+            port=assignment.port,
+            gpu_uuids=list(assignment.gpus),
         )
         run.order = _order(run, spec, pool, addresses, now)
         runs.append(run)
@@ -69,7 +72,8 @@ def first_runs(job: Job, spec: CustomJobSpec, chairs: Sequence[Assignment], now:
 
 
 def save(runs: Sequence[Run], now: datetime) -> None:
-    """The second key: the unique constraints refuse what is held already."""
+    """Insert runs and their claims. Raises IntegrityError if another run holds one of the GPUs or ports: the unique
+    constraints guard claims a second time, after the scheduler."""
     Run.objects.bulk_create(runs)
     uuids = [uuid for run in runs for uuid in run.gpu_uuids]
     if uuids:
@@ -79,21 +83,21 @@ def save(runs: Sequence[Run], now: datetime) -> None:
         )
 
 
-def hold_place(job: Job, old: Run, chair: Assignment, why: str, now: datetime) -> Run:
-    """A place on another host for the replica of `old`, claimed and not to be started before `take`."""
-    number = Run.objects.filter(replica=chair.replica, attempt=old.attempt).count()
+def hold_place(job: Job, old: Run, assignment: Assignment, why: str, now: datetime) -> Run:
+    """A held run on another host for the replica of `old`: it has its claims, and `start_held_run` starts it later."""
+    number = Run.objects.filter(replica=assignment.replica, attempt=old.attempt).count()
     return Run(
-        id=run_id(job, chair.replica.name, old.attempt, number),
+        id=run_id(job, assignment.replica.name, old.attempt, number),
         job=job,
-        replica=chair.replica,
+        replica=assignment.replica,
         attempt=old.attempt,
         number=number,
-        host=chair.host,
+        host=assignment.host,
         created_at=now,
         cpus=old.cpus,
         memory_mb=old.memory_mb,
-        port=chair.port,
-        gpu_uuids=list(chair.gpus),
+        port=assignment.port,
+        gpu_uuids=list(assignment.gpus),
         order={},
         held=True,
         held_why=why,
@@ -101,7 +105,7 @@ def hold_place(job: Job, old: Run, chair: Assignment, why: str, now: datetime) -
 
 
 def start_held_run(run: Run, spec: CustomJobSpec, addresses: Mapping[str, str], now: datetime) -> None:
-    """The held run may start, with the addresses that its peers have now."""
+    """Let the held run start, with the addresses that the other replicas have now."""
     pool = next(pool for name, _, _, pool in spec.replicas() if name == run.replica.name)
     Run.objects.filter(pk=run.pk).update(held=False, order=_order(run, spec, pool, addresses, now))
 
@@ -114,9 +118,9 @@ def restart_run(
     now: datetime,
     addresses: Mapping[str, str] | None = None,
 ) -> Run:
-    """The next run of a replica: same host, same address, and the claims move over in this transaction.
+    """The next run of a replica: same host, same address. It takes over the claims in this transaction.
 
-    `addresses` are given when those of its peers have changed.
+    `addresses` is given if the addresses of other replicas have changed.
     """
     order: Mapping[str, Any] = Run.objects.values_list("order", flat=True).get(pk=old.pk)
     new = Run(
@@ -139,7 +143,7 @@ def restart_run(
 
 
 def release(run_ids: Collection[str], now: datetime) -> None:
-    """Give back what these runs hold. Only for runs whose host has proved that nothing of them is left."""
+    """Release the claims of these runs. Only for runs whose host has proved that nothing of them is left."""
     usage.record(run_ids, now)
     _release_gpus(runs=run_ids, released_at=now)
     _release_runs(runs=run_ids, released_at=now)
@@ -165,14 +169,14 @@ def _environment(run: Run, spec: CustomJobSpec, addresses: Mapping[str, str]) ->
 def _order(
     run: Run, spec: CustomJobSpec, pool: Pool, addresses: Mapping[str, str], now: datetime
 ) -> dict[str, Any]:
-    """What the runner is told (agents/README.md, frame start)."""
+    """What the runner gets to start this run (agents/README.md, frame start)."""
     return {
         "command": list(pool.container.argv),
         "env": _environment(run, spec, addresses),
         "cpus": run.cpus,
         "gpus": run.gpu_uuids,
         "port": run.port,
-        # One directory for all runs of a replica in an attempt: a restart finds what the run before it wrote.
+        # All runs of a replica in an attempt share a directory: a restart finds what the run before it wrote.
         "work_key": f"{run.job_id}-{run.replica.name}-a{run.attempt}",
         "grace_s": settings.TRAINYARD.grace_s,
         "timeout_s": timeout_left_s(spec, run.job.started_at, now),

@@ -1,4 +1,4 @@
-"""Lines of a job's history, made from what was decided. Whoever decides writes them, in the same transaction.
+"""Lines of a job's history, made from a decision. The code that decides writes them in the same transaction.
 
 The text of why a job waits is written to the job at each pass in which it changes. History gets a line only when the
 *reason* (wait_reasons.py) is another one, and at most one line in five minutes, so that people can read the history of
@@ -25,7 +25,7 @@ WAITS_APART = timedelta(minutes=5)
 
 
 def of_plan(rows: Rows, plan: Plan, now: datetime) -> list[Transition]:
-    """Everything that a plan changes, as history."""
+    """One line for each event of a plan, and for each flag that it changes."""
     return [_line(rows, event, plan.actor, now) for event in (*plan.events, *_flags(rows.job, plan))]
 
 
@@ -38,12 +38,11 @@ def _flags(job: Job, plan: Plan) -> Iterable[HistoryEvent]:
 
 def _line(rows: Rows, event: HistoryEvent, actor: str, now: datetime) -> Transition:
     run = _run_of(rows, event.subject)
-    told = event.host_at is not None and run is not None
     return Transition(
         job=rows.job,
         at=now,
         host_at=event.host_at,
-        host_offset_s=run.host.clock_offset_s if told and run else None,
+        host_offset_s=run.host.clock_offset_s if run and event.host_at is not None else None,
         kind=event.kind,
         subject=event.subject,
         run=run.pk if run else "",
@@ -64,8 +63,8 @@ def _run_of(rows: Rows, replica: str) -> Run | None:
     return max(runs, key=lambda run: run.number, default=None)
 
 
-def of_placement(job: Job, chairs: Sequence[Assignment], now: datetime) -> list[Transition]:
-    """The job has its hosts."""
+def of_placement(job: Job, assignments: Sequence[Assignment], now: datetime) -> list[Transition]:
+    """The lines about a job and its replicas that have got their hosts."""
 
     def line(kind: HistoryKind, subject: str, before: str, after: str, cause: str) -> Transition:
         return Transition(
@@ -80,19 +79,19 @@ def of_placement(job: Job, chairs: Sequence[Assignment], now: datetime) -> list[
             actor=TRAINYARD,
         )
 
-    hosts = sorted({chair.host.name for chair in chairs})
+    hosts = sorted({assignment.host.name for assignment in assignments})
     placed = f"Every replica has a place: {list_text(hosts)}."
     return [
         line(HistoryKind.PLACEMENT, history_kinds.JOB, JobState.QUEUED, JobState.PENDING, placed),
         *(
             line(
                 HistoryKind.PLACEMENT,
-                chair.replica.name,
-                chair.replica.state,
+                assignment.replica.name,
+                assignment.replica.state,
                 ReplicaState.STARTING,
-                f"Starting on {chair.host.name}.",
+                f"Starting on {assignment.host.name}.",
             )
-            for chair in chairs
+            for assignment in assignments
         ),
     ]
 

@@ -1,7 +1,7 @@
-"""Rows → what the rules look at.
+"""Reads the rows of jobs and turns them into the views that the rules decide from.
 
-`lock` takes the jobs' rows first, in the order of their ids, and reads the facts afterwards. So of two deciders about
-one job the second always sees at least what the first saw: they never decide from facts of different ages.
+`lock` locks the jobs' rows first, in the order of their ids, and reads the facts afterwards. So if two processes decide
+about one job, the second sees at least the facts that the first saw, and never older ones.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.machine_types import NO_TYPES, Needs, Types
 from jobs.rules.spec.parse import parse_spec
 
-# Nothing is known about what runs on such a host, and nothing may be concluded.
+# Nothing is known about the runs on a host with such a status, and nothing may be concluded about them.
 SILENT = frozenset({HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED})
 _JOB, _PROJECT, _REPLICA = PartialModel(Job), PartialModel(Project), PartialModel(Replica)
-# Without what no decision looks at; the order alone can be a megabyte.
+# Without the columns that no decision needs; `order` alone can be a megabyte.
 _RUN = PartialModel(Run, without=("order", "log_proof", "log_digest_host", "log_digest_here"))
 _HOST = PartialModel(
     Host,
@@ -51,7 +51,7 @@ _lock = SelectStatement(
         .values_list(*_JOB.names)
     )
 )
-# The locks alone, for those who write and do not look.
+# Only the locks, for code that writes to the rows without reading them.
 hold_jobs = SelectStatement(
     lambda: (
         Job.every.select_for_update(no_key=True)
@@ -92,7 +92,7 @@ _runs = SelectStatement(
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A job with its replicas, the runs of its attempt, and older ones that still live or hold something."""
+    """A job with its replicas, the runs of its attempt, and older runs that are not closed or still hold something."""
 
     job: Job
     replicas: tuple[Replica, ...]
@@ -100,7 +100,7 @@ class Rows:
 
 
 def lock(ids: Collection[int]) -> list[Rows]:
-    """These jobs, locked until the transaction ends. Those that do not exist are left out."""
+    """Lock these jobs until the transaction ends, and read them. Ids without a job are left out."""
     return read(lock_jobs(ids))
 
 
@@ -113,7 +113,7 @@ def lock_jobs(ids: Collection[int]) -> list[Job]:
 
 
 def read(jobs: Sequence[Job]) -> list[Rows]:
-    """What belongs to these jobs now, by two queries."""
+    """The replicas and runs of these jobs as they are now, by two queries."""
     by_id = {job.pk: job for job in jobs}
     replicas = replicas_of(by_id)
     runs: dict[int, list[Run]] = defaultdict(list)
@@ -180,13 +180,13 @@ def spec_of(job: Job) -> CustomJobSpec:
 
 
 def types_of(job: Job) -> Types:
-    """What the admins' machine types that it asks for were at its submit, whatever they are now."""
+    """The admins' machine types that the job asks for, as they were when it was submitted."""
     return {name: Needs(**kept) for name, kept in job.machine_types.items()}
 
 
 @lru_cache(maxsize=512)
 def _parsed(document: str, own: str) -> CustomJobSpec:
-    """A job is decided about many times, and its spec never changes."""
+    """Cached: a job is decided about many times, and its spec never changes."""
     types = {name: Needs(**kept) for name, kept in json.loads(own).items()} if own else NO_TYPES
     return parse_spec(json.loads(document), types)
 

@@ -1,7 +1,7 @@
-"""Checklists of hosts, run in threads of their own.
+"""Runs the checklists of hosts in threads of their own.
 
-A machine that does not answer holds a check up for a minute. In Celery's pool a handful of those would stop every
-decision; here they delay each other only. A check that is lost with its process is due again by its row.
+A check of a host that does not answer takes a minute. In Celery's pool a handful of such checks would stop every
+decision; here they delay each other only. A check that is lost with its process is due again by the host's row.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from jobs.wake import announce, hints
 
 log = logging.getLogger(__name__)
 
-# Each may wait for a silent host; more would only press on sshd and on the database.
+# Each thread may wait for an unreachable host. More threads would only load sshd and the database.
 THREADS = 8
 
 
 class Checker:
-    """A queue without doubles, and daemon threads that start with the first check: they hold no process back."""
+    """A queue without duplicates, and daemon threads that start with the first check. They do not keep the process
+    alive."""
 
     def __init__(self) -> None:
         self.waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -47,7 +48,7 @@ class Checker:
         while True:
             host_id = self.waiting.get()
             with self.lock:
-                # A hint that comes from here on is about news, and is to be checked again.
+                # A hint that comes after this may be about something new: the host is checked again.
                 self.known.discard(host_id)
             try:
                 check(host_id)

@@ -1,7 +1,8 @@
-"""What an admin does with a host in service: closes it to new jobs, empties it, opens it again.
+"""What an admin does with a host in service: cordon it, drain it, open it again, or declare it gone.
 
-A cordoned host takes nothing new; what runs there goes on. A drained one is cordoned, and what runs there leaves
-(moves.py). Each act is a row of the host's history with who and why, and may be taken back at any time.
+A cordoned host takes no new jobs; what runs there goes on. A drained host is cordoned, and its replicas move to other
+hosts (scheduling/moves.py). Each act writes a line to the host's history, with the person and the reason. A cordon and
+a drain can be taken back at any time.
 """
 
 from __future__ import annotations
@@ -25,33 +26,33 @@ from jobs.scheduling.moves import PLACED
 from jobs.wake import announce, hints
 
 MAX_MESSAGE = 500
-# Hosts that answer, or were never spoken to: nothing can have been lost with them.
+# Hosts that answer, or that were never connected: nothing can have been lost with them.
 ANSWERS = (HostStatus.UP, HostStatus.CHECKING, HostStatus.NEW)
 
 
 def cordon(host: Host, message: str, actor: str, now: datetime) -> None:
-    """Nothing is placed there any more. Said again, it changes the message."""
+    """Close the host to new jobs. Doing it again changes the message."""
     with transaction.atomic():
         row = _locked(host)
-        _update(
+        _write(
             row,
             cordoned=True,
             cordoned_at=maintenance_of(row).cordoned_at or now,
             cordoned_by=actor[:150],
             cordon_message=_message(message),
         )
-        _note(row, "cordon", actor, now)
+        _audit(row, "cordon", actor, now)
         host_history.record(row.pk, "cordoned", message or "Closed to new jobs.", actor, now)
-        _tell(row)
+        _announce(row)
 
 
 def uncordon(host: Host, actor: str, now: datetime) -> None:
-    """Open again, and what still was to leave stays. Moves that have begun are completed."""
+    """Open the host again. Replicas that were to leave stay; moves that have begun are completed."""
     with transaction.atomic():
         row = _locked(host)
         if not maintenance_of(row).cordoned:
             return
-        _update(
+        _write(
             row,
             cordoned=False,
             cordoned_at=None,
@@ -63,14 +64,15 @@ def uncordon(host: Host, actor: str, now: datetime) -> None:
             drain_runs=0,
             drained_at=None,
         )
-        _note(row, "uncordon", actor, now)
-        _stays(row, now)
+        _audit(row, "uncordon", actor, now)
+        _clear_move_reasons(row, now)
         host_history.record(row.pk, "uncordoned", "Open to jobs again.", actor, now)
-        _tell(row)
+        _announce(row)
 
 
 def drain(host: Host, message: str, until: datetime | None, force: bool, actor: str, now: datetime) -> None:
-    """Its replicas are to leave, each as soon as there is a place elsewhere. Said again, it changes the terms."""
+    """Cordon the host and let its replicas leave, as soon as there is a place elsewhere. Doing it again changes the
+    deadline, the message and `force`."""
     if until is not None and until <= now:
         raise Refused("until", "The deadline is over already. Give one that is to come, or none.")
     if force and until is None:
@@ -81,7 +83,7 @@ def drain(host: Host, message: str, until: datetime | None, force: bool, actor: 
         row = _locked(host)
         before = maintenance_of(row)
         begins = before.drain_at is None
-        _update(
+        _write(
             row,
             cordoned=True,
             cordoned_at=before.cordoned_at or now,
@@ -90,18 +92,19 @@ def drain(host: Host, message: str, until: datetime | None, force: bool, actor: 
             drain_at=before.drain_at or now,
             drain_until=until,
             drain_force=force,
-            drain_runs=_living(row) if begins else before.drain_runs,
+            drain_runs=_count_runs(row) if begins else before.drain_runs,
             drained_at=None if begins else before.drained_at,
         )
-        _note(row, "drain", actor, now)
+        _audit(row, "drain", actor, now)
         by_when = f" until {until:%Y-%m-%d %H:%M:%S %Z}{', then by force' if force else ''}" if until else ""
         host_history.record(row.pk, "draining", f"{message or 'To be emptied.'}{by_when}", actor, now)
         hints.jobs(lost_hosts.mark_jobs_of(row.pk, now))
-        _tell(row)
+        _announce(row)
 
 
 def set_pid_namespaces(host: Host, in_namespaces: bool, actor: str, now: datetime) -> None:
-    """From now on each run that is placed there gets a PID namespace of its own, or none. Others stay as they are."""
+    """Say whether runs that are placed there from now on get a PID namespace of their own. Other runs keep what they
+    have."""
     with transaction.atomic():
         row = _locked(host)
         if in_namespaces and row.facts.get("pid_namespace") is not True:
@@ -115,20 +118,21 @@ def set_pid_namespaces(host: Host, in_namespaces: bool, actor: str, now: datetim
         if row.pid_namespaces == in_namespaces:
             return
         Host.every.filter(pk=row.pk).update(pid_namespaces=in_namespaces)
-        _note(row, "contain", actor, now)
-        words = (
+        _audit(row, "contain", actor, now)
+        text = (
             "New runs get PID namespaces of their own."
             if in_namespaces
             else "New runs get no PID namespaces."
         )
-        host_history.record(row.pk, "contained", words, actor, now)
-        _tell(row)
+        host_history.record(row.pk, "contained", text, actor, now)
+        _announce(row)
 
 
 def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
-    """A person's word that this host, which does not answer, is lost: its runs are over and hold nothing any more.
+    """Give up an unreachable host by the word of a person: its runs are over and hold nothing any more.
 
-    Nothing but this frees what a silent host holds. Whoever still speaks for it is fenced out by a new lease token.
+    Nothing else frees what an unreachable host holds. A dispatcher that still has the old lease can write nothing more,
+    because the lease token changes.
     """
     clock = Clock(now)
     with transaction.atomic():
@@ -141,7 +145,7 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
             )
         words = f"{actor} declared {row.name} gone"
         jobs = lost_hosts.declare_lost(row.pk, words, now)
-        _update(row, gone_at=now, gone_by=actor[:150])
+        _write(row, gone_at=now, gone_by=actor[:150])
         Host.every.filter(pk=row.pk).update(
             lease_owner="", lease_until=None, lease_token=max(row.lease_token + 1, int(now.timestamp()))
         )
@@ -157,11 +161,11 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
             row.pk, "declared_gone", f"Not heard of since {since}; {runs} runs are given up.", actor, now
         )
         advance(sorted(jobs), clock)
-        _tell(row)
+        _announce(row)
 
 
-def _stays(host: Host, now: datetime) -> None:
-    """Jobs there need not leave any more, and say so no longer."""
+def _clear_move_reasons(host: Host, now: datetime) -> None:
+    """Clear why jobs on the host could not move yet: they need not leave any more."""
     ids = lost_hosts.mark_jobs_of(host.pk, now)
     Job.every.filter(pk__in=ids, state__in=PLACED).exclude(reason="").update(
         reason="", version=F("version") + 1, updated_at=now
@@ -169,7 +173,7 @@ def _stays(host: Host, now: datetime) -> None:
     hints.jobs(ids)
 
 
-def _living(host: Host) -> int:
+def _count_runs(host: Host) -> int:
     return Run.objects.filter(host=host, released_at=None, held=False).count()
 
 
@@ -184,13 +188,13 @@ def _locked(host: Host) -> Host:
     return row
 
 
-def _update(host: Host, **columns: object) -> None:
+def _write(host: Host, **columns: object) -> None:
     """Write to the host's maintenance. `host` keeps what was read before."""
     HostMaintenance.objects.update_or_create(host_id=host.pk, defaults=columns)
 
 
-def _note(before: Host, verb: str, actor: str, now: datetime) -> None:
-    """`before` is the row as it was; it is read again for what it is now."""
+def _audit(before: Host, verb: str, actor: str, now: datetime) -> None:
+    """Write the audit entry. `before` is the host as it was; its row is read again for the values after."""
     after = Host.every.select_related("maintenance").get(pk=before.pk)
     audit.record(actor, f"host.{verb}", "host", before.name, _terms(before), _terms(after), now)
 
@@ -211,6 +215,6 @@ def _message(text: str) -> str:
     return " ".join(text.split())[:MAX_MESSAGE]
 
 
-def _tell(host: Host) -> None:
+def _announce(host: Host) -> None:
     hints.schedule()
     announce.hints(["hosts", f"host:{host.pk}"])

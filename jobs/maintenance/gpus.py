@@ -1,6 +1,6 @@
-"""What an admin may say about a GPU that is kept out of use: look again, kill who is on it, use it all the same.
+"""What an admin may do with a GPU that is kept out of use: check it again, kill the processes on it, use it anyway.
 
-Each is a row first; the host's dispatcher carries it out. The caller owns the transaction.
+Each order is a row first; the host's dispatcher carries it out. The caller owns the transaction.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ACTS = ("recheck", "evict", "use")
 
 
 def act(gpu: Gpu, what: str, actor: str, now: datetime) -> str:
-    """Do one of ACTS; what follows, in words. The row is locked: two admins may click at once."""
+    """Do one of ACTS. Returns what follows, as text. The row is locked, because two admins may click at once."""
     row = Gpu.objects.select_for_update(no_key=True).get(pk=gpu.pk)
     if row.state == GpuState.OK:
         raise Refused("gpu", f"GPU {row.index} is in use already: nobody else was found on it.")

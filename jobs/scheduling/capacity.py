@@ -1,4 +1,4 @@
-"""The floor: which hosts there are for a location, what is free on them, and what could never be placed."""
+"""Capacity, read from rows: which hosts a location has, what is free on them, and which jobs could never be placed."""
 
 from __future__ import annotations
 
@@ -65,13 +65,14 @@ _gpus_of = SelectStatement(
 _unfit = SelectStatement(
     lambda: Gpu.objects.exclude(state=GpuState.OK).order_by().values_list("host", "uuid")
 )
-# By the rows that the constraint is on: what they hold is held, whatever a run says.
+# From the rows that have the unique constraint: these GPUs are held, whatever the rows of runs say.
 _claims = SelectStatement(
     lambda: GpuClaim.objects.filter(released_at=None).order_by().values_list("gpu__host", "gpu__uuid")
 )
 
 
-# What lives on although a restored backup has forgotten it. Only what is under our seal: others could close a host so.
+# Runs that live on although a restored backup has forgotten them. Only those under our seal count: otherwise anybody
+# on a host could occupy it with false runs.
 _strays = SelectStatement(
     lambda: (
         claim_holders.living_strays().order_by().values_list("host", "cpus", "memory_mb", "port", "gpu_uuids")
@@ -80,14 +81,14 @@ _strays = SelectStatement(
 
 
 @dataclass(frozen=True, slots=True)
-class LocationCapacity:
-    """The hosts on which replicas may be placed now, with what is taken of each."""
+class ClusterCapacity:
+    """The hosts of all locations on which replicas may be placed now, and what of each is taken."""
 
     hosts: Mapping[int, Host]
     views: tuple[HostView, ...]
     locations: frozenset[str]
     in_service: bool
-    # Why hosts of a location take nothing although they are up, in words.
+    # By location: why hosts take nothing although they are up, as text.
     closed: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -99,12 +100,12 @@ class LocationCapacity:
         return resolved(named, self.locations)
 
     def why(self, text: str, named: str) -> str:
-        """The reason why a job waits, with what an admin has closed where it would run."""
+        """The reason why a job waits, with the hosts of its location that an admin has closed."""
         closed = self.closed.get(self.location(named))
         return f"{text} {closed}" if closed else text
 
     def why_none(self, text: str) -> Wait:
-        """The same where no host takes anything."""
+        """The same if no host takes jobs."""
         if not self.in_service:
             return Wait(WaitReason.NO_HOST, NO_HOST)
         return Wait(WaitReason.NO_HOST_UP, " ".join([text, *self.closed.values()]))
@@ -112,20 +113,20 @@ class LocationCapacity:
 
 @dataclass(frozen=True, slots=True)
 class NeverFits:
-    """A job that could not be placed if all hosts were empty: which part of it, and why."""
+    """Why a job could not be placed even if all hosts were empty, and the field that asks for too much."""
 
     field: str
     text: str
 
 
 def resolved(named: str, locations: Iterable[str]) -> str:
-    """A location that a client names and nobody defined is answered by the default one: Google's SDK only lets its
-    own region names through."""
+    """The location of this name, or the default location if there is none: Google's SDK accepts only Google's region
+    names, so clients name regions that were never defined here."""
     return named if named in locations else DEFAULT
 
 
 def locations() -> list[str]:
-    """The names of those that somebody defined."""
+    """The names of the locations that exist."""
     return [location.name for location in map(_LOCATION.build, _locations())]
 
 
@@ -141,7 +142,7 @@ def replica_requests(spec: CustomJobSpec, types: Types = NO_TYPES) -> tuple[Repl
 def columns_of(
     spec: CustomJobSpec, labels: Mapping[str, str], types: Types = NO_TYPES, highest: str = "high"
 ) -> dict[str, Any]:
-    """What the scheduler asks of a job, as its row keeps it."""
+    """The columns of a job's row that the scheduler needs: its request, limits and priority."""
     return {
         "resource_request": resource_requests.encode_request(spec, types),
         "timeout_s": spec.timeout_s,
@@ -151,13 +152,13 @@ def columns_of(
     }
 
 
-def read_capacity(held: Sequence[ClaimHolder] | None = None) -> LocationCapacity:
-    """`held`: what runs hold, where that was read already."""
+def read_capacity(held: Sequence[ClaimHolder] | None = None) -> ClusterCapacity:
+    """Read the capacity of all hosts. `held`: what runs hold, if the caller has read it already."""
     locations = {row[0]: _LOCATION.build(row) for row in _locations()}
     rows = [_host(row, locations) for row in _hosts()]
     up = [host for host in rows if _takes_jobs(host)]
     names = frozenset(location.name for location in locations.values())
-    return LocationCapacity(
+    return ClusterCapacity(
         {host.pk: host for host in up},
         tuple(_views(up, claim_holders.read_holders() if held is None else held)),
         names,
@@ -180,23 +181,23 @@ def _takes_jobs(host: Host) -> bool:
 
 
 def _closed(rows: Sequence[Host]) -> dict[str, str]:
-    """For each location, which of its hosts take no new jobs, by whom and why."""
-    told: dict[str, list[str]] = defaultdict(list)
+    """For each location, which of its hosts that are up take no new jobs, who closed them, and why."""
+    closed: dict[str, list[str]] = defaultdict(list)
     for host in rows:
         if maintenance_of(host).cordoned and host.status == HostStatus.UP:
-            told[host.location.name].append(host_maintenance.closed_text(host))
-    return {location: f"{'; '.join(_some(each))}." for location, each in told.items()}
+            closed[host.location.name].append(host_maintenance.closed_text(host))
+    return {location: f"{'; '.join(_shortened(each))}." for location, each in closed.items()}
 
 
-def _some(words: Sequence[str]) -> list[str]:
-    more = more_text(words, MAX_CLOSED).strip()
-    return [*words[:MAX_CLOSED], *([more] if more else [])]
+def _shortened(texts: Sequence[str]) -> list[str]:
+    more = more_text(texts, MAX_CLOSED).strip()
+    return [*texts[:MAX_CLOSED], *([more] if more else [])]
 
 
 def refusal(spec: CustomJobSpec, named: str, types: Types = NO_TYPES) -> NeverFits | None:
-    """Why this job could not be placed on the location's hosts if all of them were empty.
+    """Why this job could not be placed even if all hosts of the location were empty; None if it could.
 
-    Hosts that nobody has looked at yet could be anything, so without a known one a job waits.
+    A host that was not checked yet could have anything. So while no host of the location is known, the job waits.
     """
     location = resolved(named, locations())
     views = empty_hosts(location)
@@ -205,7 +206,7 @@ def refusal(spec: CustomJobSpec, named: str, types: Types = NO_TYPES) -> NeverFi
     for number, pool in enumerate(spec.pools):
         wanted = needs(pool.machine, types) if pool else None
         if wanted is not None and pool is not None and not any(holds(view, wanted) for view in views):
-            # A type of its own asks for more than it names: say what that is.
+            # The name of a machine type does not say what it asks for: name that too.
             named = pool.machine.machine_type if pool.machine.machine_type != "host" else ""
             asked = f"{named} is {needs_text(wanted)}" if named else needs_text(wanted)
             where = f"job_spec.worker_pool_specs[{number}].machine_spec"
@@ -217,13 +218,13 @@ def refusal(spec: CustomJobSpec, named: str, types: Types = NO_TYPES) -> NeverFi
 
 
 def holds(view: HostView, wanted: Needs) -> bool:
-    """Could this host, were it empty, hold one replica?"""
+    """Could this host hold one replica if it were empty?"""
     gpus = sum(gpu.accelerator_type == wanted.accelerator_type for gpu in view.gpus)
     return view.cpus >= wanted.cpus and view.memory_mb >= wanted.memory_mb and gpus >= wanted.gpus
 
 
 def what_exists(views: Sequence[HostView]) -> str:
-    """The kinds of hosts there are, most of a kind first."""
+    """The kinds of hosts that exist, the most common first."""
     kinds = Counter(
         Needs(view.cpus, view.memory_mb, kind, count)
         for view in views
@@ -234,7 +235,7 @@ def what_exists(views: Sequence[HostView]) -> str:
 
 
 def fits(view: HostView, wanted: Needs) -> bool:
-    """Does it hold one replica beside what it holds now?"""
+    """Can the host hold one replica in addition to what it holds now?"""
     free = [gpu.accelerator_type for gpu in view.gpus if gpu.uuid not in view.used_gpus]
     return (
         view.cpus - view.used_cpus >= wanted.cpus
@@ -244,7 +245,7 @@ def fits(view: HostView, wanted: Needs) -> bool:
 
 
 def empty_hosts(location: str) -> list[HostView]:
-    """The location's hosts as far as they are known, as if nothing ran there."""
+    """The known hosts of the location, as if nothing ran there."""
     place = Location(name=location)
     rows = [_HOST.build(row) for row in _known(location=location)]
     gpus = _gpus(rows)
@@ -253,7 +254,7 @@ def empty_hosts(location: str) -> list[HostView]:
 
 def _views(hosts: Sequence[Host], held: Sequence[ClaimHolder]) -> list[HostView]:
     gpus = _gpus(hosts)
-    near = _topologies(gpus)
+    topologies = _topologies(gpus)
     unfit: dict[int, set[str]] = defaultdict(set)
     for pk, uuid in _unfit():
         unfit[pk].add(uuid)
@@ -282,28 +283,28 @@ def _views(hosts: Sequence[Host], held: Sequence[ClaimHolder]) -> list[HostView]
             used_gpus[host.pk] | unfit[host.pk],
             used_ports[host.pk],
             unfit[host.pk] - used_gpus[host.pk],
-            near.get(host.pk),
+            topologies.get(host.pk),
         )
         for host in hosts
     ]
 
 
 def _topologies(gpus: Mapping[int, Sequence[GpuView]]) -> dict[int, Topology]:
-    """Which GPUs are near to each other, where hosts have told."""
+    """How near the GPUs of a host are to each other, for hosts that reported it."""
     many = [pk for pk, of in gpus.items() if len(of) > 2]
     if not many:
         return {}
     rows = Host.every.filter(pk__in=many, facts__has_key="topology").order_by()
     read = {
-        pk: topology.read(told, {gpu.index: gpu.uuid for gpu in gpus[pk]})
-        for pk, told in rows.values_list("pk", KT("facts__topology"))
+        pk: topology.read(reported, {gpu.index: gpu.uuid for gpu in gpus[pk]})
+        for pk, reported in rows.values_list("pk", KT("facts__topology"))
     }
-    return {pk: near for pk, near in read.items() if near is not None}
+    return {pk: found for pk, found in read.items() if found is not None}
 
 
 def _gpus(hosts: Sequence[Host]) -> dict[int, list[GpuView]]:
     found: dict[int, list[GpuView]] = defaultdict(list)
-    # Plain columns: a hundred hosts have a thousand of them, and this is asked at each submission.
+    # Plain columns, not objects: a hundred hosts have a thousand GPUs, and each submission reads them.
     for host, uuid, kind, index in _gpus_of(hosts=[host.pk for host in hosts]):
         found[host].append(GpuView(uuid, kind, index))
     return found
@@ -318,7 +319,7 @@ def _view(
     used_gpus: Iterable[str] = (),
     used_ports: Iterable[int] = (),
     unfit: Iterable[str] = (),
-    near: Topology | None = None,
+    gpu_topology: Topology | None = None,
 ) -> HostView:
     return HostView(
         id=host.pk,
@@ -333,5 +334,5 @@ def _view(
         used_gpus=frozenset(used_gpus),
         used_ports=frozenset(used_ports),
         unfit=frozenset(unfit),
-        topology=near,
+        topology=gpu_topology,
     )

@@ -1,4 +1,4 @@
-"""Machine types: those that admins define, beside Google's. What a job asked for stays what it was at its submit."""
+"""Machine types: Google's, and those that admins define. A job keeps the numbers that a type had at its submit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobs.models import MachineType
 from jobs.projects import audit
 from jobs.rules.spec import machine_types
 from jobs.rules.spec.custom_job import ACCELERATORS, CustomJob, CustomJobSpec
-from jobs.rules.spec.json_fields import InvalidDocument as Refusals
+from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.machine_types import Needs, Types, allocatable_mb
 from jobs.rules.spec.parse import parse_custom_job
 from jobs.scheduling import capacity
@@ -42,7 +42,8 @@ _types = SelectStatement(
 
 @dataclass(frozen=True, slots=True)
 class OfferedType:
-    """One type as it is asked for: `needs` with allocatable memory, `memory_mb` nominal. `own`: an admin's."""
+    """A machine type that jobs may ask for. `needs` has the allocatable memory, `memory_mb` is nominal. `own`: defined
+    by an admin."""
 
     name: str
     needs: Needs
@@ -51,21 +52,21 @@ class OfferedType:
 
 
 def of_location(named: str) -> Types:
-    """The admins' own types in this location, by name. One for the location wins over one for all."""
+    """The types that admins defined for this location, by name. A type of the location wins over one for all."""
     rows = [_TYPE.build(row) for row in _types(location=capacity.resolved(named, capacity.locations()))]
     everywhere_first = sorted(rows, key=lambda row: row.location_id is not None)
     return {row.name: _needs(row) for row in everywhere_first}
 
 
 def read(document: object, named: str) -> tuple[CustomJob, Types]:
-    """The job that a document asks for in this location, and the types that it may name. Raises rules' Refused.
+    """The job that a document asks for in this location, and the types that it may name. Raises InvalidDocument.
 
-    Whoever names a GPU type that is none is told which there are.
+    The error about an unknown GPU type names the GPU types of the location.
     """
     types = of_location(named)
     try:
         return parse_custom_job(document, types), types
-    except Refusals as refused:
+    except InvalidDocument as refused:
         if any(each.field.endswith(".accelerator_type") for each in refused.violations):
             parse_custom_job(document, types, gpus_of(named))
         raise
@@ -79,7 +80,7 @@ def gpus_of(named: str) -> set[str]:
 
 
 def types_to_keep(spec: CustomJobSpec, types: Types) -> dict[str, object]:
-    """Of the types, those that the job asks for, as its row keeps them."""
+    """The types that the job asks for, in the form that its row keeps."""
     asked = {pool.machine.machine_type for pool in spec.pools if pool is not None}
     return {name: asdict(types[name]) for name in sorted(asked & types.keys())}
 
@@ -114,7 +115,7 @@ def define(
     actor: str,
     now: datetime,
 ) -> MachineType:
-    """A new type, or new numbers for one that exists there. `location` is empty for all. Raises Refused."""
+    """Define a type, or change the numbers of one that exists. An empty `location` means all. Raises Refused."""
     _check(name, cpus, memory_mb, accelerator_type, accelerator_count)
     place = _location(location)
     numbers = {
@@ -143,7 +144,7 @@ def define(
 
 
 def remove(row: MachineType, actor: str, now: datetime) -> None:
-    """Nobody may ask for it any more. Jobs that did keep what it was."""
+    """Remove a type: new jobs cannot ask for it. Jobs that did keep its numbers."""
     with transaction.atomic():
         before = {column: getattr(row, column) for column in NUMBERS}
         if MachineType.objects.filter(pk=row.pk).delete()[0]:

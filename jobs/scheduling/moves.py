@@ -1,12 +1,13 @@
-"""Replicas that must leave their hosts: those that are emptied, and those that were declared gone.
+"""Moving replicas off hosts that are drained or were declared gone.
 
-For each job all replicas that must leave get places elsewhere at once, before anything of it is stopped; so a job is
-never stopped into nothing. A place is a run that is *held*: it has its claims, and is started when the run that it
-follows is closed (rules/decide.py). Without room a job goes on where it is. At the deadline of a drain by force it goes
-back to the queue whole; so it does at once when one of its hosts is gone, because it cannot go on.
+All replicas of a job that must leave get places elsewhere together, before any of them is stopped: so a job is never
+stopped without a place to go to. A new place is a run that is *held*: it has its claims, and is started when the run
+that it follows is closed (rules/lifecycle/decide.py). Without free capacity the job goes on where it is. At the
+deadline of a drain by force the whole job goes back to the queue. If one of its hosts is gone, it does so at once,
+because it cannot go on.
 
-This is done under the scheduler's lock, before waiting jobs are placed, in a transaction of its own: jobs are locked in
-the order of their ids.
+This happens under the lock of the scheduling pass, before waiting jobs are placed, in a transaction of its own. Jobs
+are locked in the order of their ids.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
 from jobs.rules.scheduling.placement import NoCapacity, Placement, Placer, ReplicaRequest
 from jobs.scheduling import capacity, pass_lock
-from jobs.scheduling.capacity import LocationCapacity
+from jobs.scheduling.capacity import ClusterCapacity
 from jobs.wake import announce
 
 log = logging.getLogger(__name__)
@@ -40,13 +41,13 @@ PLACED = (JobState.PENDING, JobState.RUNNING)
 
 @dataclass(slots=True)
 class MoveResult:
-    """What one pass over the jobs that must leave has changed."""
+    """The jobs that are to be decided about after a pass over the jobs that must move."""
 
     decide: set[int] = field(default_factory=set)
 
 
 def hosts_to_leave() -> QuerySet[Host]:
-    """Hosts about which there is something to do here; asked at each look at the queue."""
+    """Hosts for which `move_replicas` has something to do. Every look at the queue asks this."""
     lost = Run.objects.filter(
         declared_lost_at__isnull=False, replica__state=ReplicaState.STARTING, job__state__in=PLACED
     )
@@ -58,22 +59,22 @@ def hosts_to_leave() -> QuerySet[Host]:
 
 
 def move_replicas(clock: Clock) -> frozenset[int]:
-    """Find places for whoever must leave; the hosts on which something else is wanted now."""
-    done = MoveResult()
+    """Find places for the replicas that must leave. Returns the hosts on which something else is wanted now."""
+    result = MoveResult()
     with transaction.atomic():
         pass_lock.lock_pass()
         now = clock.now()
-        ground = capacity.read_capacity()
-        placer = Placer(ground.views, capacity.ports())
-        for rows in snapshot.lock(_leaving()):
-            _offer(rows, placer, ground, done, now)
-        _note_empty(now)
-        _welcome_back(now)
-    return advance_quietly(sorted(done.decide), clock).hosts if done.decide else frozenset()
+        cluster = capacity.read_capacity()
+        placer = Placer(cluster.views, capacity.ports())
+        for rows in snapshot.lock(_jobs_to_move()):
+            _move_job(rows, placer, cluster, result, now)
+        _record_drained_hosts(now)
+        _return_gone_hosts(now)
+    return advance_quietly(sorted(result.decide), clock).hosts if result.decide else frozenset()
 
 
-def _leaving() -> set[int]:
-    """Jobs that have a run on a host which it must leave. A held one is on its way already."""
+def _jobs_to_move() -> set[int]:
+    """Jobs with a run that must leave its host. A job with a held run is on its way already."""
     drained = Q(host__maintenance__drain_at__isnull=False) & ~Q(phase=RunPhase.CLOSED)
     runs = Run.objects.filter(
         drained | Q(declared_lost_at__isnull=False),
@@ -89,7 +90,7 @@ def _leaving() -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class LeavingReplica:
-    """One replica that must leave, and its run there."""
+    """A replica that must leave its host, and its run there."""
 
     replica: Replica
     run: Run
@@ -103,14 +104,16 @@ class LeavingReplica:
         return self.run.message if self.gone else host_maintenance.draining_text(self.run.host)
 
 
-def _offer(rows: Rows, placer: Placer, ground: LocationCapacity, done: MoveResult, now: datetime) -> None:
+def _move_job(
+    rows: Rows, placer: Placer, cluster: ClusterCapacity, result: MoveResult, now: datetime
+) -> None:
     job = rows.job
     if job.state not in PLACED or job.outcome or job.cancel_requested_at or job.preempted_by:
-        return  # it was changed while its lock was waited for
+        return  # it was changed while this process waited for its lock
     if any(run.held and run.phase != RunPhase.CLOSED for run in rows.runs):
         return
-    leavers = _leavers(rows)
-    if not leavers:
+    leaving = _leaving_replicas(rows)
+    if not leaving:
         return
     silent = sorted(
         {run.host.name for run in rows.runs if run.phase != RunPhase.CLOSED and run.host.status in SILENT}
@@ -118,45 +121,47 @@ def _offer(rows: Rows, placer: Placer, ground: LocationCapacity, done: MoveResul
     if silent:
         _wait(job, f"Nothing of it can be moved: {', '.join(silent)} does not answer.", now)
         return
-    answer = _seats(rows, leavers, placer, ground)
+    answer = _placements(rows, leaving, placer, cluster)
     if isinstance(answer, NoCapacity):
-        _no_room(job, leavers, answer.text, done, now)
-    elif _hold(rows, leavers, answer, ground, now):
-        done.decide.add(job.pk)
+        _handle_no_capacity(job, leaving, answer.text, result, now)
+    elif _hold_places(rows, leaving, answer, cluster, now):
+        result.decide.add(job.pk)
 
 
-def _leavers(rows: Rows) -> list[LeavingReplica]:
+def _leaving_replicas(rows: Rows) -> list[LeavingReplica]:
     latest: dict[int, Run] = {}
     for run in rows.runs:
         if run.attempt == rows.job.attempt and not run.held:
-            latest[run.replica_id] = run  # they come in the order of their numbers
+            latest[run.replica_id] = run  # the rows come in the order of their numbers
     found = [LeavingReplica(replica, latest[replica.pk]) for replica in rows.replicas if replica.pk in latest]
     return [each for each in found if _must_leave(each)]
 
 
 def _must_leave(each: LeavingReplica) -> bool:
     if each.gone:
-        return each.replica.state == ReplicaState.STARTING  # it was decided that it comes back
+        return each.replica.state == ReplicaState.STARTING  # advance.py has decided that it starts again
     return maintenance_of(each.run.host).drain_at is not None and not RunPhase(each.run.phase).over
 
 
-def _seats(
-    rows: Rows, leavers: list[LeavingReplica], placer: Placer, ground: LocationCapacity
+def _placements(
+    rows: Rows, leaving: list[LeavingReplica], placer: Placer, cluster: ClusterCapacity
 ) -> tuple[Placement, ...] | NoCapacity:
     job = rows.job
     needs = {
         request.replica: request.needs
         for request in capacity.replica_requests(snapshot.spec_of(job), snapshot.types_of(job))
     }
-    requests = tuple(ReplicaRequest(each.replica.name, needs[each.replica.name]) for each in leavers)
-    return placer.place(requests, ground.location(job.location_name), spread=job.pk)
+    requests = tuple(ReplicaRequest(each.replica.name, needs[each.replica.name]) for each in leaving)
+    return placer.place(requests, cluster.location(job.location_name), spread=job.pk)
 
 
-def _no_room(job: Job, leavers: list[LeavingReplica], lacking: str, done: MoveResult, now: datetime) -> None:
-    gone = [each for each in leavers if each.gone]
-    late = [each for each in leavers if _is_forced(each.run.host, now)]
+def _handle_no_capacity(
+    job: Job, leaving: list[LeavingReplica], lacking: str, result: MoveResult, now: datetime
+) -> None:
+    gone = [each for each in leaving if each.gone]
+    late = [each for each in leaving if _is_forced(each.run.host, now)]
     if not gone and not late:
-        hosts = ", ".join(sorted({each.run.host.name for each in leavers}))
+        hosts = ", ".join(sorted({each.run.host.name for each in leaving}))
         _wait(job, f"Cannot leave {hosts} yet. {lacking}", now)
         return
     whys = "; ".join(dict.fromkeys(each.why for each in gone or late))
@@ -166,7 +171,7 @@ def _no_room(job: Job, leavers: list[LeavingReplica], lacking: str, done: MoveRe
     Job.every.filter(pk=job.pk).update(
         preempted_by=why, reason="", version=F("version") + 1, updated_at=now, due_at=now
     )
-    done.decide.add(job.pk)
+    result.decide.add(job.pk)
 
 
 def _is_forced(host: Host, now: datetime) -> bool:
@@ -181,20 +186,22 @@ def _wait(job: Job, why: str, now: datetime) -> None:
         announce.hints([f"job:{job.pk}"])
 
 
-def _hold(
+def _hold_places(
     rows: Rows,
-    leavers: list[LeavingReplica],
-    seats: tuple[Placement, ...],
-    ground: LocationCapacity,
+    leaving: list[LeavingReplica],
+    placements: tuple[Placement, ...],
+    cluster: ClusterCapacity,
     now: datetime,
 ) -> bool:
     job = rows.job
-    seat_of = {seat.replica: seat for seat in seats}
+    placement_of = {placement.replica: placement for placement in placements}
     runs = []
-    for each in leavers:
-        seat = seat_of[each.replica.name]
-        chair = claims.Assignment(each.replica, ground.hosts[seat.host_id], seat.gpus, seat.port)
-        runs.append(claims.hold_place(job, each.run, chair, each.why, now))
+    for each in leaving:
+        placement = placement_of[each.replica.name]
+        assignment = claims.Assignment(
+            each.replica, cluster.hosts[placement.host_id], placement.gpus, placement.port
+        )
+        runs.append(claims.hold_place(job, each.run, assignment, each.why, now))
     try:
         with transaction.atomic():
             claims.save(runs, now)
@@ -205,8 +212,8 @@ def _hold(
     return True
 
 
-def _note_empty(now: datetime) -> None:
-    """A drained host is empty: that is what its admin waits for."""
+def _record_drained_hosts(now: datetime) -> None:
+    """Record that a drained host is empty: its admin waits for that."""
     held = Run.objects.filter(released_at=None).values("host")
     draining = HostMaintenance.objects.filter(drain_at__isnull=False, drained_at=None, host__retired_at=None)
     for each in draining.exclude(pk__in=held).order_by("pk"):
@@ -216,12 +223,13 @@ def _note_empty(now: datetime) -> None:
             announce.hints(["hosts", f"host:{each.pk}"])
 
 
-def _welcome_back(now: datetime) -> None:
-    """A host that was declared gone is one of us again when it has proved that nothing of what was given up lives."""
+def _return_gone_hosts(now: datetime) -> None:
+    """Take a host that was declared gone back into service, once it has proved that none of the runs that were given
+    up lives."""
     unproved = Run.objects.filter(declared_lost_at__isnull=False, proved_at=None).values("host")
     gone = Host.objects.filter(maintenance__gone_at__isnull=False, status=HostStatus.UP)
     for host in gone.exclude(pk__in=unproved).order_by("pk"):
         HostMaintenance.objects.filter(pk=host.pk).update(gone_at=None, gone_by="")
-        words = "It answers, and nothing of what was given up lives there. It is in service again."
-        host_history.record(host.pk, "back", words, TRAINYARD, now)
+        text = "It answers, and nothing of what was given up lives there. It is in service again."
+        host_history.record(host.pk, "back", text, TRAINYARD, now)
         announce.hints(["hosts", f"host:{host.pk}"])

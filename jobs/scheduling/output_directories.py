@@ -1,4 +1,4 @@
-"""Where a job's output directory is on the hosts that it may run on, as far as they told."""
+"""On which storage a job's output directory lies, for the hosts that it may run on and that reported their mounts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from jobs.scheduling import capacity
 
 
 def advice_about(spec: CustomJobSpec, location: str, types: Types = NO_TYPES) -> tuple[Advice, ...]:
-    """What a person should know about this job in this location."""
+    """Advice for a person about this job in this location."""
     base = spec.base_output_directory
     return advice(spec, storage(base, location) if base.startswith("/") else None, types)
 
 
 def advice_of(job: Job) -> tuple[Advice, ...]:
-    """The same for a job that was accepted; nothing if it cannot be read any more."""
+    """The same for a job that was accepted; empty if its document cannot be read any more."""
     try:
         return advice_about(snapshot.spec_of(job), job.location_name, snapshot.types_of(job))
     except (InvalidDocument, UnknownMachine):
@@ -30,22 +30,22 @@ def advice_of(job: Job) -> tuple[Advice, ...]:
 
 
 def storage(path: str, location: str) -> dict[str, str] | None:
-    """Host -> the storage that holds the path there, "" for a disk of its own. None if nobody has told."""
+    """By host, the storage that holds the path there; "" for a disk of the host. None if no host reported mounts."""
     named = capacity.resolved(location, Location.objects.values_list("name", flat=True))
     hosts = Host.objects.filter(location__name=named, cpus__gt=0).values_list("name", "boot_id", "facts")
-    told = {
+    reported = {
         name: holder(path, facts["shared"], boot)
         for name, boot, facts in hosts
         if isinstance(facts.get("shared"), list)
     }
-    return told or None
+    return reported or None
 
 
 def holder(path: str, mounts: Iterable[Mapping[str, Any]], boot_id: str = "") -> str:
-    """The storage of the longest mount point above the path. Local mounts below a shared one are told, too.
+    """The storage of the longest mount point above the path. Hosts report local mounts below a shared one, too.
 
-    What is from the network has the same name wherever it is mounted. A bind mount may come from anywhere: it is the
-    same one where the machine below is (the boot id), and elsewhere that cannot be told.
+    A network file system has the same name wherever it is mounted. A bind mount may come from anywhere: two of them
+    are the same only on the same machine (boot id); for different machines that cannot be known.
     """
     inside = path.rstrip("/") + "/"
     above = [mount for mount in mounts if inside.startswith(str(mount["path"]).rstrip("/") + "/")]

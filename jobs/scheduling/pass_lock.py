@@ -1,4 +1,4 @@
-"""The lock of the scheduler: no two passes at once, and nothing is placed while somebody changes the floor."""
+"""The lock of the scheduling pass: no two passes at once, and nothing is placed while a host is closed or removed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _TICK = PartialModel(Tick)
 _claim = SelectStatement(
     lambda: Tick.objects.select_for_update().filter(name=TICK).order_by().values_list(*_TICK.names)
 )
-_one_more = UpdateStatement(lambda: Tick.objects.filter(pk=Parameter("tick")), "at", serial=F("serial") + 1)
+_count = UpdateStatement(lambda: Tick.objects.filter(pk=Parameter("tick")), "at", serial=F("serial") + 1)
 
 
 def lock_pass() -> Tick:
-    """No pass runs while this lock is held."""
+    """Lock the tick "schedule" until the transaction ends. No pass runs meanwhile."""
     if not (rows := _claim()):
         serial()
         rows = _claim()
@@ -28,10 +28,10 @@ def lock_pass() -> Tick:
 
 
 def count_pass(tick: Tick, now: datetime) -> None:
-    """Another pass was made."""
-    _one_more(tick=tick.pk, at=now)
+    """Count one more pass."""
+    _count(tick=tick.pk, at=now)
 
 
 def serial() -> int:
-    """How many passes there have been."""
+    """How many passes have been made."""
     return Tick.objects.get_or_create(name=TICK, defaults={"at": EPOCH})[0].serial

@@ -1,4 +1,4 @@
-"""The scheduler's view of the rows: who waits, what runs, and until when. Few queries, however many jobs."""
+"""The scheduler's view of the rows: which jobs wait, which run, and until when. A few queries, however many jobs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S
 from jobs.rules.scheduling.running_jobs import HostClaim, RunningJob
 from jobs.rules.scheduling.wait_reasons import Wait
 from jobs.scheduling import capacity
-from jobs.scheduling.capacity import LocationCapacity
+from jobs.scheduling.capacity import ClusterCapacity
 
-# How long a job may take from its place to its start; its timeout counts from there.
+# How long a job may take from its placement to its start; its timeout counts from its start.
 START_S = 600.0
-# What is being stopped is over so long after its grace, and what should be over already so long from now.
+# A job that is being stopped ends this long after its grace; one that should have ended already, this long from now.
 AFTER_STOP_S = 30.0
 
 _WAITING = (
@@ -47,18 +47,18 @@ _WAITING = (
 
 @dataclass(frozen=True, slots=True)
 class WaitingQueue:
-    """Who waits, and what was told to them."""
+    """The jobs that wait, and what their rows say about it: the reason, and when they will start."""
 
     waiting: list[WaitingJob]
-    told: dict[int, tuple[str, datetime | None]]
-    limited: set[int] = field(default_factory=set)
-    """Those that wait for capacity only so long."""
-    paused: dict[int, datetime] = field(default_factory=dict)
-    """Of these, those that wait for quota, since when."""
+    known: dict[int, tuple[str, datetime | None]]
+    with_wait_limit: set[int] = field(default_factory=set)
+    """Jobs that limit how long they wait for capacity."""
+    waiting_for_quota: dict[int, datetime] = field(default_factory=dict)
+    """Jobs that wait for quota, and since when."""
 
     @property
-    def several(self) -> bool:
-        """Are they of several projects? Of one, the shares are of no account (rules/order.py)."""
+    def has_several_projects(self) -> bool:
+        """With jobs of one project only, fair shares make no difference (rules/scheduling/order.py)."""
         return len({each.project for each in self.waiting}) > 1
 
 
@@ -70,13 +70,13 @@ class RunningSnapshot:
 
 
 def waiting_jobs() -> QuerySet[Job]:
-    """Jobs that want a place, and do not rest (resting.py)."""
+    """Jobs that wait for a place and are not set aside (faulty_jobs.py)."""
     wants = Job.every.filter(state=JobState.QUEUED, outcome="", cancel_requested_at=None)
     return wants.filter(rests_until=None).order_by("pk")
 
 
-def wants_a_place(job: Job) -> bool:
-    """The same of a row that was read."""
+def is_waiting(job: Job) -> bool:
+    """The same condition for a row that was read."""
     wants = job.state == JobState.QUEUED and not job.outcome and job.cancel_requested_at is None
     return wants and job.rests_until is None
 
@@ -84,35 +84,35 @@ def wants_a_place(job: Job) -> bool:
 _queue = SelectStatement(lambda: waiting_jobs().values_list(*_WAITING))
 
 
-def read_queue(ground: LocationCapacity, now: datetime) -> WaitingQueue:
+def read_queue(cluster: ClusterCapacity, now: datetime) -> WaitingQueue:
     found = WaitingQueue([], {})
-    where: dict[str, str] = {}
-    unread = []
+    locations: dict[str, str] = {}
+    without_request = []
     for row in _queue():
         pk, project, owner, named, text, timeout_s, priority, spot, attempt, *row_of_waiting = row
         started_at, reason, earliest, wait_limit_s, quota_since = row_of_waiting
         if not text:
-            unread.append(pk)
+            without_request.append(pk)
             continue
-        if named not in where:
-            where[named] = ground.location(named)
+        if named not in locations:
+            locations[named] = cluster.location(named)
         if started_at is not None:
             timeout_s -= (now - started_at).total_seconds()
-        found.told[pk] = (reason, earliest)
+        found.known[pk] = (reason, earliest)
         if wait_limit_s is not None:
-            found.limited.add(pk)
+            found.with_wait_limit.add(pk)
         if quota_since is not None:
-            found.paused[pk] = quota_since
+            found.waiting_for_quota[pk] = quota_since
         found.waiting.append(
-            WaitingJob(pk, project, owner, where[named], text, timeout_s, priority, spot, attempt)
+            WaitingJob(pk, project, owner, locations[named], text, timeout_s, priority, spot, attempt)
         )
-    if unread and _read(unread, now):
-        return read_queue(ground, now)
+    if without_request and _fill_requests(without_request, now):
+        return read_queue(cluster, now)
     return found
 
 
-def _read(ids: list[int], now: datetime) -> int:
-    """Jobs of before there was a short text of what they ask for. One that cannot be read is in nobody's way."""
+def _fill_requests(ids: list[int], now: datetime) -> int:
+    """Fill in the request (`Job.asks`) of jobs that have none yet. A job that cannot be read is set aside."""
     read = 0
     for job in Job.every.filter(pk__in=ids[:1_000]):
         try:
@@ -157,9 +157,9 @@ def _claim(run: ClaimHolder, kinds: Mapping[str, str]) -> HostClaim:
 def changed_reasons(
     found: WaitingQueue, waits: Mapping[int, Wait], starts: Mapping[int, float]
 ) -> Iterator[int]:
-    """The jobs to which something else is to be told than before."""
+    """The jobs whose row says something else than this pass."""
     for pk, wait in waits.items():
-        reason, earliest = found.told[pk]
+        reason, earliest = found.known[pk]
         start = starts.get(pk)
         if reason != wait.text or (earliest.timestamp() if earliest else None) != start:
             yield pk

@@ -1,10 +1,10 @@
-"""Placing waiting jobs: one pass at a time over all of them, whatever the number of workers.
+"""The scheduling pass: place waiting jobs, one pass at a time over the whole queue, whatever the number of workers.
 
-A pass runs under the row lock of the tick "schedule". Whoever had to wait for that lock while a whole pass began and
-ended has nothing left to do: that pass saw everything that the waiter was sent for.
+A pass runs under the row lock of the tick "schedule". A caller that waited for this lock while a whole other pass began
+and ended has nothing left to do: that pass saw everything that the caller was woken for.
 
-All of a job is written together or nothing: runs with their claims, the job's state, its history. The unique
-constraints on GPUs and ports are the second key; if they refuse, the job is offered again in the next pass.
+A job is written completely or not at all: its runs with their claims, its state, its history. The unique constraints
+on GPUs and ports guard claims a second time; if they refuse, the job is offered a place again in the next pass.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from jobs.rules.scheduling.views import Placement
 from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.scheduling import capacity, moves, queue_snapshot
-from jobs.scheduling.capacity import LocationCapacity
+from jobs.scheduling.capacity import ClusterCapacity
 from jobs.scheduling.pass_lock import TICK, count_pass, lock_pass, serial
 from jobs.wake import announce, hints
 
 log = logging.getLogger(__name__)
 
-MAX_TOLD = 2_000
+MAX_REASONS_WRITTEN = 2_000
 MAX_AT_ONCE = 500
 SHORT_QUEUE = 100
-REST_PER_JOB, MAX_REST = timedelta(milliseconds=5), timedelta(seconds=30)
+PAUSE_PER_JOB, MAX_PAUSE = timedelta(milliseconds=5), timedelta(seconds=30)
 OUR_FAULT = Wait(
     WaitReason.FAULT, "Its place could not be prepared, by a fault of Trainyard. The server's log says more."
 )
@@ -80,17 +80,17 @@ _starting = UpdateStatement(
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """A job that has its places, its row held."""
+class PlacedJob:
+    """A job whose replicas all have a place. Its row is locked."""
 
     job: Job
     spec: CustomJobSpec
-    seats: tuple[Placement, ...]
+    placements: tuple[Placement, ...]
 
 
 @dataclass(slots=True)
-class Pass:
-    """What one pass did. `more`: another should follow at once; `refused`: for these places are somebody else's."""
+class PassResult:
+    """What one pass did. `more`: another pass should follow at once. `refused`: jobs that did not get their place."""
 
     hosts: set[int] = field(default_factory=set)
     preempted: set[int] = field(default_factory=set)
@@ -99,176 +99,184 @@ class Pass:
 
 
 def schedule_unasked(now: datetime) -> None:
-    """The sweep's look, in case a hint was lost. A pass costs what the queue is long, so a long one is let rest."""
+    """The sweep's call, in case a hint was lost. The cost of a pass grows with the queue, so with a long queue the
+    next pass comes later."""
     faulty_jobs.offer_again(now)
     waiting = queue_snapshot.waiting_jobs().count()
-    if waiting > SHORT_QUEUE and not _asked()[1]:
+    if waiting > SHORT_QUEUE and not _what_to_do()[1]:
         at = Tick.objects.filter(name=TICK).values_list("at", flat=True).first()
-        if at is not None and timedelta() <= now - at < min(waiting * REST_PER_JOB, MAX_REST):
+        if at is not None and timedelta() <= now - at < min(waiting * PAUSE_PER_JOB, MAX_PAUSE):
             return
     schedule(now)
 
 
 def schedule(now: datetime) -> None:
-    """Place whom there is room for, and tell the dispatchers."""
+    """Place the jobs for which there is capacity, and send hints to the dispatchers."""
     hints.hosts(schedule_quietly(now))
 
 
 def schedule_quietly(now: datetime) -> frozenset[int]:
-    """The same; the hosts on which something is wanted now are returned."""
+    """The same without hints. Returns the hosts on which something is wanted now."""
     clock = Clock(now)
     hosts: set[int] = set()
     refused: set[int] = set()
-    asked, leaving = _asked()
-    if leaving:
+    asked, must_move = _what_to_do()
+    if must_move:
         hosts |= moves.move_replicas(clock)
-        asked = _asked()[0]  # who had to leave may wait now
+        asked = _what_to_do()[0]  # a job that had to leave may wait now
     while asked is not None:
         more, preempted = False, set[int]()
         with transaction.atomic():
             tick = lock_pass()
             if tick.serial < asked + 2:
                 now = clock.now()
-                passed = _pass(now)
-                hosts |= passed.hosts
-                preempted = passed.preempted
-                # A job that is offered a place again, though it should rest, asks for no other pass: it would for ever.
-                more = passed.more or not passed.refused <= refused
-                refused |= passed.refused
+                result = _run_pass(now)
+                hosts |= result.hosts
+                preempted = result.preempted
+                # A job that was refused before asks for no other pass: it would do so for ever.
+                more = result.more or not result.refused <= refused
+                refused |= result.refused
                 count_pass(tick, now)
             failpoint("schedule.before")
         failpoint("schedule.after")
         if preempted:
             hosts |= advance_quietly(preempted, clock).hosts
-        asked = _asked()[0] if more else None
+        asked = _what_to_do()[0] if more else None
     return frozenset(hosts)
 
 
-def _asked() -> tuple[int | None, bool]:
-    """How many passes there were before now (None: nobody waits), and whether some must leave their hosts.
+def _what_to_do() -> tuple[int | None, bool]:
+    """How many passes were made until now (None: no job waits), and whether replicas must leave their hosts.
 
-    One query, for nearly every call ends with it.
+    One query, because nearly every call ends after it.
     """
     if not (rows := _questions()):
         return (serial() if queue_snapshot.waiting_jobs().exists() else None), moves.hosts_to_leave().exists()
-    before, somebody, leaving, observing = rows[0]
-    if observing:
+    before, is_waiting, must_move, in_recovery = rows[0]
+    if in_recovery:
         return None, False
-    return (before if somebody else None), leaving
+    return (before if is_waiting else None), must_move
 
 
-def _pass(now: datetime) -> Pass:
-    done = Pass()
+def _run_pass(now: datetime) -> PassResult:
+    result = PassResult()
     held = claim_holders.read_holders()
-    here = capacity.read_capacity(held)
-    queue = queue_snapshot.read_queue(here, now)
-    if not here.views:
-        why = here.why_none(NONE_UP)
-        _tell(done, queue, QueueDecision(waits={each.job: why for each in queue.waiting}), now)
-        return done
-    occupied = queue_snapshot.read_running(held, here.kinds, now)
-    served = decide_queue(
+    cluster = capacity.read_capacity(held)
+    queue = queue_snapshot.read_queue(cluster, now)
+    if not cluster.views:
+        why = cluster.why_none(NONE_UP)
+        _write_reasons(result, queue, QueueDecision(waits={each.job: why for each in queue.waiting}), now)
+        return result
+    running = queue_snapshot.read_running(held, cluster.kinds, now)
+    decision = decide_queue(
         ClusterView(
-            here.views,
+            cluster.views,
             capacity.ports(),
-            occupied.running,
-            usage.shares(now, held) if queue.several else {},
-            occupied.held,
+            running.running,
+            usage.shares(now, held) if queue.has_several_projects else {},
+            running.held,
             settings.TRAINYARD.preempt_grace_s + queue_snapshot.AFTER_STOP_S,
         ),
         queue.waiting,
         quotas.read_ledger(now),
         now.timestamp(),
     )
-    done.more = served.more
-    if here.closed:
-        _add_what_is_closed(here, queue, served)
-    placed = _locked(served.placed, done, now)
-    _seat(placed, here, served, done, now)
-    _make_room(served, done, now)
-    _tell(done, queue, served, now)
-    _stop_clocks(queue, served, now)
-    return done
+    result.more = decision.more
+    if cluster.closed:
+        _name_closed_hosts(cluster, queue, decision)
+    placed = _lock_placed(decision.placed, result, now)
+    _write_placements(placed, cluster, decision, result, now)
+    _preempt(decision, result, now)
+    _write_reasons(result, queue, decision, now)
+    _pause_capacity_waits(queue, decision, now)
+    return result
 
 
-def _add_what_is_closed(
-    here: LocationCapacity, queue: queue_snapshot.WaitingQueue, served: QueueDecision
+def _name_closed_hosts(
+    cluster: ClusterCapacity, queue: queue_snapshot.WaitingQueue, decision: QueueDecision
 ) -> None:
-    # Thousands of jobs share a few answers.
+    """Add to the reasons what an admin has closed where the job would run."""
+    # Thousands of jobs share a few reasons.
     added: dict[tuple[Wait, str], Wait] = {}
     for each in queue.waiting:
-        wait = served.waits.get(each.job)
-        if wait is None or each.job in served.over_quota:
+        wait = decision.waits.get(each.job)
+        if wait is None or each.job in decision.over_quota:
             continue
         key = (wait, each.location)
         if key not in added:
-            added[key] = wait._replace(text=here.why(wait.text, each.location))
-        served.waits[each.job] = added[key]
+            added[key] = wait._replace(text=cluster.why(wait.text, each.location))
+        decision.waits[each.job] = added[key]
 
 
-def _locked(
-    placed: Sequence[tuple[WaitingJob, tuple[Placement, ...]]], done: Pass, now: datetime
-) -> list[Placed]:
-    """The rows, held from here on. Who was cancelled meanwhile is left out, and so is who cannot be read."""
+def _lock_placed(
+    placed: Sequence[tuple[WaitingJob, tuple[Placement, ...]]], result: PassResult, now: datetime
+) -> list[PlacedJob]:
+    """Lock the rows of these jobs. Jobs that were cancelled meanwhile are left out, and so are those that cannot be
+    read."""
     ids = [each.job for each, _ in placed]
-    jobs = {job.pk: job for job in snapshot.lock_jobs(ids) if queue_snapshot.wants_a_place(job)}
+    jobs = {job.pk: job for job in snapshot.lock_jobs(ids) if queue_snapshot.is_waiting(job)}
     found = []
-    for each, seats in placed:
+    for each, placements in placed:
         job = jobs.get(each.job)
         if job is None:
-            done.refused.add(each.job)
+            result.refused.add(each.job)
             continue
         try:
-            found.append(Placed(job, snapshot.spec_of(job), seats))
+            found.append(PlacedJob(job, snapshot.spec_of(job), placements))
         except Exception as problem:
             faulty_jobs.set_aside(job, problem, "Job %s cannot be read, and waits.", now)
-            done.refused.add(each.job)
+            result.refused.add(each.job)
     return found
 
 
-def _seat(
-    placed: Sequence[Placed], here: LocationCapacity, served: QueueDecision, done: Pass, now: datetime
+def _write_placements(
+    placed: Sequence[PlacedJob],
+    cluster: ClusterCapacity,
+    decision: QueueDecision,
+    result: PassResult,
+    now: datetime,
 ) -> None:
-    """All of them at once; if that fails, one by one, so that only the job concerned waits."""
+    """Write all placements at once. If that fails, write them one by one, so that only the faulty job waits."""
     if not placed:
         return
     try:
         with transaction.atomic():
-            done.hosts |= _write(placed, here, now)
+            result.hosts |= _insert_runs(placed, cluster, now)
     except DATABASE_UNAVAILABLE:
         raise
     except Exception:
         for each in placed:
-            _seat_alone(each, here, served, done, now)
+            _write_one_placement(each, cluster, decision, result, now)
 
 
-def _seat_alone(
-    each: Placed, here: LocationCapacity, served: QueueDecision, done: Pass, now: datetime
+def _write_one_placement(
+    each: PlacedJob, cluster: ClusterCapacity, decision: QueueDecision, result: PassResult, now: datetime
 ) -> None:
     try:
         with transaction.atomic():
-            done.hosts |= _write([each], here, now)
+            result.hosts |= _insert_runs([each], cluster, now)
     except IntegrityError as problem:
         log.warning("Job %s was refused its place and is offered again: %s", each.job.pk, problem)
     except DATABASE_UNAVAILABLE:
         raise
     except Exception as problem:
         faulty_jobs.set_aside(each.job, problem, "Job %s cannot be given its place, and waits.", now)
-        served.waits[each.job.pk] = OUR_FAULT
-        done.refused.add(each.job.pk)
+        decision.waits[each.job.pk] = OUR_FAULT
+        result.refused.add(each.job.pk)
 
 
-def _write(placed: Sequence[Placed], here: LocationCapacity, now: datetime) -> set[int]:
+def _insert_runs(placed: Sequence[PlacedJob], cluster: ClusterCapacity, now: datetime) -> set[int]:
     ids = [each.job.pk for each in placed]
     replicas = {pk: {each.name: each for each in of} for pk, of in snapshot.replicas_of(ids).items()}
     runs, transitions = [], []
     for each in placed:
-        chairs = [
-            Assignment(replicas[each.job.pk][seat.replica], here.hosts[seat.host_id], seat.gpus, seat.port)
-            for seat in each.seats
+        of_job = replicas[each.job.pk]
+        assignments = [
+            Assignment(of_job[place.replica], cluster.hosts[place.host_id], place.gpus, place.port)
+            for place in each.placements
         ]
-        runs += claims.first_runs(each.job, each.spec, chairs, now)
-        transitions += job_history.of_placement(each.job, chairs, now)
+        runs += claims.first_runs(each.job, each.spec, assignments, now)
+        transitions += job_history.of_placement(each.job, assignments, now)
     if _placed(jobs=ids, updated_at=now, due_at=now + timedelta(seconds=LOOK_AGAIN_S)) != len(ids):
         raise IntegrityError("A job was changed under its lock.")
     _starting(jobs=ids)
@@ -279,58 +287,62 @@ def _write(placed: Sequence[Placed], here: LocationCapacity, now: datetime) -> s
     return {run.host_id for run in runs}
 
 
-def _make_room(served: QueueDecision, done: Pass, now: datetime) -> None:
-    """SPOT jobs whose place somebody else gets: the row says so, and what follows is decided by advance.py."""
-    if not served.preempted:
+def _preempt(decision: QueueDecision, result: PassResult, now: datetime) -> None:
+    """Mark the SPOT jobs that lose their place to another job. advance.py decides what follows."""
+    if not decision.preempted:
         return
-    jobs = Job.every.in_bulk({pk for one in served.preempted for pk in (one.job, one.by)})
+    jobs = Job.every.in_bulk({pk for one in decision.preempted for pk in (one.job, one.by)})
     may = Job.every.filter(
         state__in=(JobState.PENDING, JobState.RUNNING), outcome="", cancel_requested_at=None, preempted_by=""
     )
-    for one in sorted(served.preempted, key=lambda each: each.job):
+    for one in sorted(decision.preempted, key=lambda each: each.job):
         why = (
-            f"Makes room for {_named(jobs[one.by], jobs[one.job])}: a SPOT job runs while nobody else needs its place. "
-            "It counts against nothing."
+            f"Makes room for {_describe(jobs[one.by], jobs[one.job])}: "
+            "a SPOT job runs while nobody else needs its place. It counts against nothing."
         )
         if may.filter(pk=one.job).update(
             preempted_by=why, version=F("version") + 1, updated_at=now, due_at=now
         ):
-            done.preempted.add(one.job)
+            result.preempted.add(one.job)
 
 
-def _stop_clocks(queue: queue_snapshot.WaitingQueue, served: QueueDecision, now: datetime) -> None:
-    """Who waits for quota does not wait for capacity: the time for that stands still meanwhile (rules/verdict.py)."""
+def _pause_capacity_waits(queue: queue_snapshot.WaitingQueue, decision: QueueDecision, now: datetime) -> None:
+    """Time in which a job waits for quota does not count as waiting for capacity (rules/lifecycle/verdict.py)."""
     waiting = Job.every.filter(state=JobState.QUEUED)
-    begin = (served.over_quota & queue.limited) - queue.paused.keys()
-    if begin:
-        waiting.filter(pk__in=begin, quota_since=None).update(quota_since=now)
-    go_on = [pk for pk in sorted(queue.paused) if pk in served.waits and pk not in served.over_quota]
-    for first in range(0, len(go_on), MAX_AT_ONCE):
-        ids = go_on[first : first + MAX_AT_ONCE]
-        stood = [(pk, max((now - queue.paused[pk]).total_seconds(), 0.0)) for pk in ids]
-        of_each = Case(*(When(pk=pk, then=Value(s)) for pk, s in stood), output_field=FloatField())
+    paused = (decision.over_quota & queue.with_wait_limit) - queue.waiting_for_quota.keys()
+    if paused:
+        waiting.filter(pk__in=paused, quota_since=None).update(quota_since=now)
+    resumed = [
+        pk for pk in sorted(queue.waiting_for_quota) if pk in decision.waits and pk not in decision.over_quota
+    ]
+    for first in range(0, len(resumed), MAX_AT_ONCE):
+        ids = resumed[first : first + MAX_AT_ONCE]
+        waited = [(pk, max((now - queue.waiting_for_quota[pk]).total_seconds(), 0.0)) for pk in ids]
+        of_each = Case(*(When(pk=pk, then=Value(s)) for pk, s in waited), output_field=FloatField())
         waiting.filter(pk__in=ids, quota_since__isnull=False).update(
             quota_since=None, quota_s=F("quota_s") + of_each, due_at=now
         )
 
 
-def _named(job: Job, to: Job) -> str:
-    """What people of another project are not told: which job it is, and whose."""
+def _describe(job: Job, to: Job) -> str:
+    """The job as the owner of `to` may know it: people of another project do not learn which job it is, or whose."""
     if job.project_id != to.project_id:
         return "a job of another project"
     return f"job {job.pk}, {job.display_name}, of {job.owner_name}"
 
 
-def _tell(done: Pass, queue: queue_snapshot.WaitingQueue, served: QueueDecision, now: datetime) -> None:
-    """Words are written only where they changed, so that a long queue costs nothing while it waits."""
-    changed = list(queue_snapshot.changed_reasons(queue, served.waits, served.starts))
-    done.more |= len(changed) > MAX_TOLD
+def _write_reasons(
+    result: PassResult, queue: queue_snapshot.WaitingQueue, decision: QueueDecision, now: datetime
+) -> None:
+    """Write the reasons that changed, and no others, so that a long queue costs nothing while it waits."""
+    changed = list(queue_snapshot.changed_reasons(queue, decision.waits, decision.starts))
+    result.more |= len(changed) > MAX_REASONS_WRITTEN
     waits: dict[tuple[Wait, float | None], list[int]] = defaultdict(list)
-    for pk in changed[:MAX_TOLD]:
-        waits[served.waits[pk], served.starts.get(pk)].append(pk)
-    told: dict[int, Wait] = {}
+    for pk in changed[:MAX_REASONS_WRITTEN]:
+        waits[decision.waits[pk], decision.starts.get(pk)].append(pk)
+    written: dict[int, Wait] = {}
     for (wait, at), ids in waits.items():
-        told.update(dict.fromkeys(ids, wait))
+        written.update(dict.fromkeys(ids, wait))
         Job.every.filter(pk__in=ids, state=JobState.QUEUED).update(
             reason=wait.text,
             earliest_start_at=None if at is None else datetime.fromtimestamp(at, UTC),
@@ -338,5 +350,5 @@ def _tell(done: Pass, queue: queue_snapshot.WaitingQueue, served: QueueDecision,
             updated_at=now,
         )
         announce.hints(f"job:{pk}" for pk in ids)
-    if told:
-        Transition.objects.bulk_create(job_history.of_waiting(told, now))
+    if written:
+        Transition.objects.bulk_create(job_history.of_waiting(written, now))

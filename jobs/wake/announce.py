@@ -1,8 +1,8 @@
-"""Doorbells for open pages: "this topic has changed". Never content, may be lost; a page looks by itself as well.
+"""Hints to open pages: "this topic has changed". A hint has no content and may be lost; a page also looks by itself.
 
-One thread per process rings, on an event loop of its own: whoever announces never waits for Redis, and a topic that
-changes faster than it can be rung is rung once. Topics: `job:<id>`, `log:<run>`, `jobs:<project>`, `hosts`,
-`host:<id>`, `shells:<run>`. A group's name is its topic with a dot for the colon.
+One thread of each process sends them, on an event loop of its own: a caller never waits for Redis, and a topic that
+changes faster than hints can be sent gets one hint. Topics: `job:<id>`, `log:<run>`, `jobs:<project>`, `hosts`,
+`host:<id>`, `shells:<run>`. The name of a channel group is its topic with a dot for the colon.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agents.infra.outbox import Outbox
 
 log = logging.getLogger(__name__)
 
-# A quiet topic is rung at once; a busy one at most this often.
+# A hint about a topic that changes rarely is sent at once; about a busy one, at most once in this time.
 PAUSE_S = 0.005
 GIVE_UP_S = 5.0
 
@@ -32,33 +32,33 @@ def hint(topic: str) -> None:
 
 
 def hints(topics: Iterable[str]) -> None:
-    """After the commit, if there is a transaction."""
+    """Send hints about these topics after the commit; at once if there is no transaction."""
     wanted = frozenset(topics)
     if wanted:
         transaction.on_commit(lambda: send_now(wanted), robust=True)
 
 
 def send_now(topics: Iterable[str]) -> None:
-    """Now. Never waits, never raises."""
+    """Send hints now. Never waits, never raises."""
     for topic in topics:
-        _bells.post(topic)
+        _outbox.post(topic)
 
 
 class HintSender:
-    """Rings topics through the channel layer, on an event loop of its own."""
+    """Sends hints through the channel layer, on an event loop of its own."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
 
     def tell(self, topics: Collection[str]) -> None:
-        self._loop.run_until_complete(self._ring(topics))
+        self._loop.run_until_complete(self._send_all(topics))
 
-    async def _ring(self, topics: Collection[str]) -> None:
+    async def _send_all(self, topics: Collection[str]) -> None:
         try:
             async with asyncio.timeout(GIVE_UP_S):
                 await asyncio.gather(*(self._send(topic) for topic in topics))
-        except Exception as problem:  # the layer's driver may raise anything, and the next bell must ring
-            log.debug("Doorbells were lost: %s", problem)
+        except Exception as problem:  # the layer's driver may raise anything, and the next hint must be sent
+            log.debug("Hints to pages were lost: %s", problem)
         await asyncio.sleep(PAUSE_S)
 
     async def _send(self, topic: str) -> None:
@@ -67,4 +67,4 @@ class HintSender:
             await layer.group_send(group(topic), {"type": "hint", "topic": topic})
 
 
-_bells: Outbox[str, str] = Outbox("announce", lambda: HintSender().tell)
+_outbox: Outbox[str, str] = Outbox("announce", lambda: HintSender().tell)

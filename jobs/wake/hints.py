@@ -1,8 +1,9 @@
-"""Hints: messages that only say "look again". They go out after the commit, may be lost, and may come twice.
+"""Hints to workers and dispatchers: messages that only say "look again". A hint is sent after the commit. It may be
+lost, and it may come twice.
 
-Nobody waits for the broker: hints are handed to one thread of the process, which joins what gathers while it speaks.
-A broker that is away (the attempt alone takes seconds) makes the product slower, because the sweep looks anyway; never
-wrong, and no page slower.
+No caller waits for the broker: one thread of the process sends the hints, and joins those that gather while it sends.
+If the broker is unavailable (one attempt takes seconds), the product becomes slower, because the sweep finds what is
+due; but never wrong, and no page becomes slower.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from jobs.wake import wakeup_list
 log = logging.getLogger(__name__)
 
 DISPATCH = "dispatch"
-# What dispatchers do themselves, and are rung for.
-RUNG = frozenset({"jobs.tasks.schedule", "jobs.tasks.dispatch"})
+# What dispatchers do themselves: these hints go to their wake-up lists.
+TO_DISPATCHERS = frozenset({"jobs.tasks.schedule", "jobs.tasks.dispatch"})
 EXPIRES_S = 30
-REST_S = 1.0
+RETRY_S = 1.0
 
 Id = int | str
 
@@ -37,28 +38,28 @@ def jobs(ids: Collection[int]) -> None:
 
 
 def schedule() -> None:
-    """Somebody may be placed now."""
+    """Waiting jobs may be placed now."""
     transaction.on_commit(partial(post, "jobs.tasks.schedule", ()), robust=True)
 
 
 def hosts(ids: Collection[int]) -> None:
-    """What is wanted on these hosts has changed: tell the dispatchers that hold their leases."""
+    """Something else is wanted on these hosts: wake the dispatchers that hold their leases."""
     if ids:
         transaction.on_commit(partial(_to_dispatchers, sorted(ids)), robust=True)
 
 
 def roll(runs: Collection[str]) -> None:
-    """The tails of these logs are long enough for a file."""
+    """The stored pieces of these logs are long enough for a segment."""
     _after_commit("jobs.tasks.roll", runs)
 
 
 def notifications(ids: Collection[int]) -> None:
-    """These are to be sent."""
+    """Send these notifications."""
     _after_commit("jobs.tasks.notify", ids)
 
 
 def enrol(host_id: int) -> None:
-    """This host's checklist is to be run."""
+    """Run the checklist of this host."""
     _after_commit("jobs.tasks.enrol", [host_id])
 
 
@@ -72,44 +73,47 @@ def _to_dispatchers(ids: list[int]) -> None:
     for pk, owner in Host.objects.filter(pk__in=ids).values_list("pk", "lease_owner"):
         by_owner[owner].append(pk)
     for owner, held in by_owner.items():
-        # Nobody's host: whichever dispatcher hears it takes the lease.
+        # A host without a lease: the dispatcher that takes the hint takes the lease.
         post("jobs.tasks.dispatch", held, f"{DISPATCH}.{owner}" if owner else DISPATCH)
 
 
 def post(task: str, ids: Collection[Id], queue: str | None = None) -> None:
-    """Now. Never waits, never raises."""
+    """Send the hint now. Never waits, never raises."""
     _messages.post((task, queue), ids)
 
 
 def send(task: str, ids: list[Id], queue: str | None) -> None:
-    """Dispatchers have a bell; whatever else is to be done, and this too while nobody hears the bell, is a task."""
-    if task in RUNG:
+    """Push to the wake-up list of dispatchers, or send a Celery task: for all other work, and while Redis is
+    unavailable."""
+    if task in TO_DISPATCHERS:
         try:
             return wakeup_list.push(queue or DISPATCH, [int(pk) for pk in ids])
         except wakeup_list.REDIS_UNAVAILABLE as problem:
-            log.debug("The bell is away: %s", problem)
+            log.debug("The wake-up list is unavailable: %s", problem)
     one_by_one = task == "jobs.tasks.enrol"
     for args in [[each] for each in ids] if one_by_one else [[ids]] if ids else [[]]:
         current_app.send_task(task, args=args, queue=queue, retry=False, expires=EXPIRES_S)
 
 
 class TaskSender:
-    """Sends what has gathered, and tells once that the broker is away."""
+    """Sends the hints that have gathered, and logs once that the broker is unavailable."""
 
     def __init__(self, send: Callable[[str, list[Id], str | None], None]) -> None:
         self._send = send
-        self._away = False
+        self._unavailable = False
 
     def tell(self, batch: dict[tuple[str, str | None], set[Id]]) -> None:
         try:
             for (task, queue), ids in batch.items():
                 self._send(task, sorted(ids), queue)
-            self._away = False
-        except Exception as problem:  # any driver, any reason: a lost hint is no error
-            if not self._away:
-                log.warning("The broker is away (%s); the sweep finds what is due.", type(problem).__name__)
-            self._away = True
-            time.sleep(REST_S)
+            self._unavailable = False
+        except Exception as problem:  # any driver, any reason: a lost hint is not an error
+            if not self._unavailable:
+                log.warning(
+                    "The broker is unavailable (%s); the sweep finds what is due.", type(problem).__name__
+                )
+            self._unavailable = True
+            time.sleep(RETRY_S)
 
 
 _messages: Outbox[tuple[str, str | None], Id] = Outbox("hints", lambda: TaskSender(send).tell)

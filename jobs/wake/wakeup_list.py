@@ -1,8 +1,9 @@
-"""The bell at the dispatchers' door: a hint straight through Redis.
+"""The wake-up lists of dispatchers: hints that go straight through Redis.
 
-A Celery message does the same and stays as the way round, but costs both ends ten times as much processor time, which
-is time that a submitted job waits. A word is a list of hosts on which something else is wanted; the empty one says that
-somebody may be placed. It lies in the list of one dispatcher, or in everybody's, where exactly one of them takes it.
+A Celery message does the same and is used while this is not possible. But it costs sender and receiver ten times as
+much processor time, and a submitted job waits for that time. An entry is a list of hosts on which something else is
+wanted; an empty entry says that waiting jobs may be placed. Each dispatcher has a list of its own. From the common list
+exactly one dispatcher takes each entry.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ from django.conf import settings
 log = logging.getLogger(__name__)
 
 REDIS_UNAVAILABLE = (redis.RedisError, OSError)
-# Words that nobody took: worth nothing a moment later, because the clocks have looked by then.
+# An entry that no dispatcher took is useless after this, because the timers have looked by then.
 KEEP_S = 10
 MAX_WAITING = 1_000
 LISTEN_S = 2
 ANSWER_S = 5.0
-REST_S = 1.0
+RETRY_S = 1.0
 
 
-def push(door: str, hosts: Collection[int]) -> None:
-    """Raises what is in AWAY."""
+def push(name: str, hosts: Collection[int]) -> None:
+    """Add an entry to a list. Raises REDIS_UNAVAILABLE."""
     with _pushing_client().pipeline(transaction=False) as line:
-        line.rpush(_key(door), json.dumps(sorted(hosts)))
-        line.ltrim(_key(door), -MAX_WAITING, -1)
-        line.expire(_key(door), KEEP_S)
+        line.rpush(_key(name), json.dumps(sorted(hosts)))
+        line.ltrim(_key(name), -MAX_WAITING, -1)
+        line.expire(_key(name), KEEP_S)
         line.execute()
 
 
-def _key(door: str) -> str:
-    return f"ty:bell:{door}"
+def _key(name: str) -> str:
+    return f"ty:bell:{name}"
 
 
 @cache
@@ -46,44 +47,45 @@ def _pushing_client() -> redis.Redis:
 
 
 def client() -> redis.Redis:
-    """With deadlines: a Redis that stands still is a Redis that is away."""
+    """A client with timeouts: a Redis that does not answer is unavailable."""
     return redis.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=ANSWER_S, socket_timeout=ANSWER_S)
 
 
 class Listener:
-    """Listens at some doors in a thread of its own. `heard` gets the hosts of each word and must not take long."""
+    """Takes entries from some lists, in a thread of its own. `on_entry` gets the hosts of each entry and must not take
+    long."""
 
-    def __init__(self, doors: Sequence[str], heard: Callable[[list[int]], None]) -> None:
-        self._keys = [_key(door) for door in doors]
-        self._heard = heard
+    def __init__(self, names: Sequence[str], on_entry: Callable[[list[int]], None]) -> None:
+        self._keys = [_key(name) for name in names]
+        self._on_entry = on_entry
         self._stopping = threading.Event()
-        self._away = False
-        self._thread = threading.Thread(target=self._listen, name="bell", daemon=True)
+        self._unavailable = False
+        self._thread = threading.Thread(target=self._listen, name="wake-ups", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """No waiting: a word that comes now is lost, as any may be."""
+        """Does not wait for the thread: an entry that comes now is lost, as any hint may be."""
         self._stopping.set()
 
     def _listen(self) -> None:
         with client() as line:
             while not self._stopping.is_set():
                 try:
-                    word = line.blpop(self._keys, timeout=LISTEN_S)
-                    self._away = False
+                    entry = line.blpop(self._keys, timeout=LISTEN_S)
+                    self._unavailable = False
                 except REDIS_UNAVAILABLE as problem:
-                    if not self._away:
-                        log.warning("Redis is away (%s); hints come late.", type(problem).__name__)
-                    self._away = True
-                    self._stopping.wait(REST_S)
+                    if not self._unavailable:
+                        log.warning("Redis is unavailable (%s); hints come late.", type(problem).__name__)
+                    self._unavailable = True
+                    self._stopping.wait(RETRY_S)
                     continue
-                if word is not None and not self._stopping.is_set():
-                    self._hear(word[1])
+                if entry is not None and not self._stopping.is_set():
+                    self._handle(entry[1])
 
-    def _hear(self, word: bytes) -> None:
+    def _handle(self, entry: bytes) -> None:
         try:
-            self._heard([int(host) for host in json.loads(word)])
-        except Exception:  # whatever it was, it was only a hint
+            self._on_entry([int(host) for host in json.loads(entry)])
+        except Exception:  # it was only a hint
             log.exception("A hint could not be followed.")

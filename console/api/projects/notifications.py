@@ -142,8 +142,10 @@ class IdleRuleView(TrainyardView):
         minutes, stops = given.get("minutes"), given.get("stops", False)
         if minutes is not None and (isinstance(minutes, bool) or not isinstance(minutes, int)):
             raise BadRequest("minutes", "minutes must be a whole number, or null for no rule.")
-        if minutes is not None and not idle_rule.LEAST <= minutes <= idle_rule.MAX_COUNT:
-            raise BadRequest("minutes", f"minutes must be from {idle_rule.LEAST} to {idle_rule.MAX_COUNT}.")
+        if minutes is not None and not idle_rule.MIN_MINUTES <= minutes <= idle_rule.MAX_MINUTES:
+            raise BadRequest(
+                "minutes", f"minutes must be from {idle_rule.MIN_MINUTES} to {idle_rule.MAX_MINUTES}."
+            )
         if not isinstance(stops, bool):
             raise BadRequest("stops", "stops must be true or false.")
         idle_rule.set_rule(row, minutes, stops, person(request).username, timezone.now())

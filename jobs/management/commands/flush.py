@@ -1,4 +1,5 @@
-"""Django's flush, for a database that guards its history: the guards are lifted, then all is as on the first day."""
+"""Django's flush, for a database whose triggers guard the history: drop the triggers, flush, create the triggers
+and the first rows again."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_a_stall_is_flagged_told_and_stops_nothing(scene):
 
 def test_a_project_without_a_rule_has_none(scene):
     now = scene.until(0, 100, cpu=1.0)
-    idle_rule.stop(now)
+    idle_rule.cancel_idle_jobs(now)
     scene.refresh_from_db()
     assert scene.state == "RUNNING" and flags(scene) == []
 
@@ -74,7 +74,7 @@ def test_a_rule_that_only_tells_stops_nothing(scene, project):
     idle_rule.set_rule(project, 20, False, "alice", timezone.now())
     now = scene.until(0, 25, cpu=1.0)
     assert flags(scene) == ["IDLE"]
-    idle_rule.stop(now)
+    idle_rule.cancel_idle_jobs(now)
     scene.refresh_from_db()
     assert scene.state == "RUNNING"
 
@@ -82,7 +82,7 @@ def test_a_rule_that_only_tells_stops_nothing(scene, project):
 def test_a_rule_that_stops_cancels_with_the_reason_and_is_audited(scene, project):
     idle_rule.set_rule(project, 20, True, "alice", timezone.now())
     now = scene.until(0, 25, cpu=1.0)
-    idle_rule.stop(now)
+    idle_rule.cancel_idle_jobs(now)
     scene.refresh_from_db()
     assert scene.state == "CANCELLING" and scene.cancel_requested_by == "idle rule of project default"
     settle(scene.desk, scene.host)
@@ -102,7 +102,7 @@ def test_who_began_to_work_since_is_left_alone(scene, project):
     now = scene.until(0, 25, cpu=1.0)
     assert flags(scene) == ["IDLE"]
     Run.objects.filter(job=scene).update(gpu_active_at=now)
-    idle_rule.stop(now)
+    idle_rule.cancel_idle_jobs(now)
     scene.refresh_from_db()
     assert scene.state == "RUNNING" and scene.cancel_requested_at is None
 

@@ -28,17 +28,17 @@ def running(add_host, submit, desk):
 
 def test_there_is_one_while_it_runs_and_no_longer(running, alice, desk):
     host, run = running
-    session = shells.opened(run, alice, "127.0.0.1", timezone.now())
-    assert not shells.why_not(run) and shells.still(session, timezone.now()) is None
+    session = shells.record_opened(run, alice, "127.0.0.1", timezone.now())
+    assert not shells.why_not(run) and shells.why_close(session, timezone.now()) is None
     services.cancel(run.job, "alice", timezone.now())
-    assert "stopped" in shells.still(session, timezone.now()) and shells.why_not(run)
+    assert "stopped" in shells.why_close(session, timezone.now()) and shells.why_not(run)
     settle(desk, host)
-    assert "not running" in shells.still(session, timezone.now())
-    shells.closed(session, "The job is over.", timezone.now())
-    shells.closed(session, "Another reason.", timezone.now())
+    assert "not running" in shells.why_close(session, timezone.now())
+    shells.record_closed(session, "The job is over.", timezone.now())
+    shells.record_closed(session, "Another reason.", timezone.now())
     session.refresh_from_db()
     assert (
-        session.close_reason == shells.still(session, timezone.now()) == "The job is over."
+        session.close_reason == shells.why_close(session, timezone.now()) == "The job is over."
         and session.user_name == "alice"
     )
 
@@ -59,14 +59,14 @@ def test_none_without_web_access_or_before_it_runs(add_host, submit, desk):
 def test_a_session_whose_web_process_died_ends_when_that_was_last_heard(running, alice):
     _, run = running
     begin = timezone.now()
-    lives, dies = (shells.opened(run, alice, "127.0.0.1", begin) for _ in range(2))
+    lives, dies = (shells.record_opened(run, alice, "127.0.0.1", begin) for _ in range(2))
     later = begin + timedelta(seconds=40)
-    assert shells.still(lives, later) is None
-    shells.close_left(later)
+    assert shells.why_close(lives, later) is None
+    shells.close_abandoned(later)
     assert not ShellSession.objects.exclude(closed_at=None).exists()
-    shells.close_left(begin + timedelta(seconds=60))
+    shells.close_abandoned(begin + timedelta(seconds=60))
     for session in (lives, dies):
         session.refresh_from_db()
     assert lives.closed_at is None and lives.seen_at == later
     assert (dies.closed_at, dies.close_reason) == (begin, "The web process that held it went away.")
-    assert "went away" in shells.still(dies, later)  # should it have been asleep only
+    assert "went away" in shells.why_close(dies, later)  # should it have been asleep only

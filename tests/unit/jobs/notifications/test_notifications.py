@@ -262,7 +262,7 @@ def test_the_sweep_makes_and_posts_them(submit, hook, tell, monkeypatch):
     cancel(submit())
     posted = []
     monkeypatch.setattr(delivery.hints, "notifications", posted.append)
-    sweep.tell(Clock(timezone.now()))
+    sweep.notify(Clock(timezone.now()))
     assert posted == [[Notification.objects.get().pk]]
 
 

@@ -99,7 +99,7 @@ def test_a_place_that_a_constraint_refuses_is_offered_again(add_host, submit, mo
         view = HostView(**{name: getattr(ground.views[0], name) for name in ("id", "name", "location", "address")},
                         cpus=9.0, memory_mb=16_000, gpus=ground.views[0].gpus,
                         used_ports=ground.views[0].used_ports)  # fmt: skip
-        return capacity.LocationCapacity(ground.hosts, (view,), ground.locations, True)
+        return capacity.ClusterCapacity(ground.hosts, (view,), ground.locations, True)
 
     monkeypatch.setattr(capacity, "read_capacity", blind)
     clashes, fine = submit(spec(gpus=1), place=False), submit(place=False)

@@ -44,11 +44,11 @@ def test_a_word_reaches_the_one_it_is_for_and_a_word_for_all_reaches_one(redis_s
     hints.send("jobs.tasks.schedule", [], None)
     wait_for(lambda: sorted(mine + theirs) == [[], [5, 7]], "one of us to hear it")
     redis_server.kill()
-    wait_for(lambda: caplog.text.count("Redis is away") == 2, "both to notice")
+    wait_for(lambda: caplog.text.count("Redis is unavailable") == 2, "both to notice")
     redis_server.start()
     wakeup_list.push("dispatch.theirs", [9])
     wait_for(lambda: [9] in theirs, "it to be heard after the outage")
-    assert caplog.text.count("Redis is away") == 2
+    assert caplog.text.count("Redis is unavailable") == 2
 
 
 def test_a_word_that_nobody_takes_does_not_stay(redis_server):
