@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from django.db.models import F
 from django.urls import reverse
 
 from console.api.errors import BadRequest
+from console.api.times import format_time
 from jobs.models import Job, Run
 from jobs.rules.lifecycle.states import TERMINAL, JobState, RunPhase, wire_name
 
@@ -17,19 +18,6 @@ Document = dict[str, Any]
 Absolute = Callable[[str], str]
 # So many of a job's replicas are named to whoever names another.
 MAX_NAMED = 10
-
-
-def stamp(when: datetime) -> str:
-    return when.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def moment(value: object) -> datetime | None:
-    """A time as a script writes it; None for what is none, has no zone, or is none any more in UTC."""
-    try:
-        found = datetime.fromisoformat(value) if isinstance(value, str) else None
-        return None if found is None or found.tzinfo is None else found.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
 
 
 def requested_replica(job: Job, name: str) -> str:
@@ -51,16 +39,16 @@ def custom_job(job: Job, web_access: Mapping[str, str]) -> Document:
         "displayName": job.display_name,
         "jobSpec": job.spec,
         "state": wire_name(JobState(job.state)),
-        "createTime": stamp(job.created_at),
-        "updateTime": stamp(job.updated_at),
+        "createTime": format_time(job.created_at),
+        "updateTime": format_time(job.updated_at),
     }
     if job.labels:
         document["labels"] = job.labels
     if job.started_at:
-        document["startTime"] = stamp(job.started_at)
+        document["startTime"] = format_time(job.started_at)
     if JobState(job.state) in TERMINAL:
         if job.ended_at:
-            document["endTime"] = stamp(job.ended_at)
+            document["endTime"] = format_time(job.ended_at)
         if job.error_code is not None:
             document["error"] = {"code": job.error_code, "message": job.error_message}
     if web_access:
@@ -94,7 +82,7 @@ def masked(document: Document, mask: str) -> Document:
 def delete_operation(name: str, now: datetime) -> Document:
     """The operation that deleting starts, which has always ended already."""
     kind = "type.googleapis.com/google.cloud.aiplatform.v1.DeleteOperationMetadata"
-    times = {"createTime": stamp(now), "updateTime": stamp(now)}
+    times = {"createTime": format_time(now), "updateTime": format_time(now)}
     return {
         "name": name,
         "metadata": {"@type": kind, "genericMetadata": times},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import Http404
 from django.utils import timezone
@@ -43,6 +44,11 @@ def person(request: Request) -> User:
     if not isinstance(request.user, User):
         raise NotAuthenticated
     return request.user
+
+
+def absolute_url(request: Request, path: str) -> str:
+    """The address of a path for people elsewhere: below TRAINYARD_URL, or else below the address of this request."""
+    return settings.TRAINYARD.url + path if settings.TRAINYARD.url else request.build_absolute_uri(path)
 
 
 class GoogleView(APIView):

@@ -11,8 +11,9 @@ from rest_framework.response import Response
 
 from agents.infra.refusals import Refused
 from agents.models import Gpu, Host
-from console.api import errors, resources
+from console.api import errors
 from console.api.hosts.hosts import host_of
+from console.api.times import format_time
 from console.api.views import TrainyardView, person
 from jobs.maintenance import gpus
 from jobs.models import GpuClaim
@@ -59,6 +60,6 @@ def document(gpu: Gpu, held: bool) -> dict[str, Any]:
         "held": held,
         "state": gpu.state,
         "stateText": gpu.state_text,
-        **({"stateSince": resources.stamp(gpu.state_since)} if gpu.state_since else {}),
+        **({"stateSince": format_time(gpu.state_since)} if gpu.state_since else {}),
         "holders": gpu.holders,
     }

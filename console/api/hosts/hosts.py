@@ -12,8 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.models import Host
-from console.api import resources
-from console.api.errors import BadRequest
+from console.api.request_body import RequestBody
+from console.api.times import format_time
 from console.api.views import TrainyardView, person
 from console.auth import access
 from jobs.host_sync import strays
@@ -45,92 +45,58 @@ class ActView(TrainyardView):
 
     def post(self, request: Request, host: str, verb: str) -> Response:
         row = host_of(request, "manage", host)
-        body = request.data if isinstance(request.data, dict) else None
-        if body is None:
-            raise BadRequest("", "The body must be a JSON object, or empty.")
         with transaction.atomic():
-            ACTS[verb](row, Body(body), person(request).username, timezone.now())
+            ACTS[verb](row, request, person(request).username, timezone.now())
         return Response(document(Host.every.select_related("location", "maintenance").get(pk=row.pk)))
 
 
-class Body:
-    """What was sent, field by field; what is left over is refused."""
-
-    def __init__(self, fields: Document) -> None:
-        self._left = dict(fields)
-
-    def text(self, name: str, most: int = cordon_and_drain.MAX_MESSAGE) -> str:
-        value = self._left.pop(name, "")
-        if not isinstance(value, str) or len(value) > most or "\0" in value:
-            raise BadRequest(name, f"{name} must be a text of at most {most} characters.")
-        return value
-
-    def switch(self, name: str) -> bool:
-        value = self._left.pop(name, False)
-        if not isinstance(value, bool):
-            raise BadRequest(name, f"{name} must be true or false.")
-        return value
-
-    def moment(self, name: str) -> datetime | None:
-        value = self._left.pop(name, None)
-        if value is None:
-            return None
-        moment = resources.moment(value)
-        if moment is None:
-            raise BadRequest(name, f"{name} must be a time such as 2026-11-21T18:00:00Z.")
-        return moment
-
-    def close(self) -> None:
-        if self._left:
-            name = sorted(map(str, self._left))[0][:60]
-            raise BadRequest(name, f"{name} is not a field of this.")
-
-
-def cordon(host: Host, body: Body, actor: str, now: datetime) -> None:
-    message = body.text("message")
-    body.close()
+def cordon(host: Host, request: Request, actor: str, now: datetime) -> None:
+    message = _message(RequestBody(request, "message"))
     cordon_and_drain.cordon(host, message, actor, now)
 
 
-def uncordon(host: Host, body: Body, actor: str, now: datetime) -> None:
-    body.close()
+def uncordon(host: Host, request: Request, actor: str, now: datetime) -> None:
+    RequestBody(request)
     cordon_and_drain.uncordon(host, actor, now)
 
 
-def drain(host: Host, body: Body, actor: str, now: datetime) -> None:
-    message, until, force = body.text("message"), body.moment("deadline"), body.switch("force")
-    body.close()
+def drain(host: Host, request: Request, actor: str, now: datetime) -> None:
+    body = RequestBody(request, "message", "deadline", "force")
+    message, until, force = _message(body), body.time("deadline"), body.boolean("force")
     cordon_and_drain.drain(host, message, until, force, actor, now)
 
 
-def contain(host: Host, body: Body, actor: str, now: datetime) -> None:
+def contain(host: Host, request: Request, actor: str, now: datetime) -> None:
     """`pidNamespaces`: whether new runs get PID namespaces of their own."""
-    switch = body.switch("pidNamespaces")
-    body.close()
+    switch = RequestBody(request, "pidNamespaces").boolean("pidNamespaces")
     cordon_and_drain.set_pid_namespaces(host, switch, actor, now)
 
 
-def declare_gone(host: Host, body: Body, actor: str, now: datetime) -> None:
-    """`name` is the host's, once more: this cannot be taken back."""
-    name = body.text("name")
-    body.close()
+def declare_gone(host: Host, request: Request, actor: str, now: datetime) -> None:
+    """`name` repeats the host's name, because this cannot be undone."""
+    name = RequestBody(request, "name").text("name", "", cordon_and_drain.MAX_MESSAGE)
     cordon_and_drain.declare_gone(host, name, actor, now)
 
 
-def stop_run(host: Host, body: Body, actor: str, now: datetime) -> None:
-    """`run`: one that the host has and no job explains."""
-    run = body.text("run")
-    body.close()
-    strays.stop(host, run, actor, now)
+def stop_run(host: Host, request: Request, actor: str, now: datetime) -> None:
+    """`run`: a run that the host has and that belongs to no job."""
+    strays.stop(host, _run(request), actor, now)
 
 
-def dismiss_run(host: Host, body: Body, actor: str, now: datetime) -> None:
-    run = body.text("run")
-    body.close()
-    strays.dismiss(host, run, actor, now)
+def dismiss_run(host: Host, request: Request, actor: str, now: datetime) -> None:
+    """`run`: a run that the host has and that belongs to no job."""
+    strays.dismiss(host, _run(request), actor, now)
 
 
-ACTS: dict[str, Callable[[Host, Body, str, datetime], None]] = {
+def _message(body: RequestBody) -> str:
+    return body.text("message", "", cordon_and_drain.MAX_MESSAGE)
+
+
+def _run(request: Request) -> str:
+    return RequestBody(request, "run").text("run", "", cordon_and_drain.MAX_MESSAGE)
+
+
+ACTS: dict[str, Callable[[Host, Request, str, datetime], None]] = {
     "cordon": cordon,
     "uncordon": uncordon,
     "drain": drain,
@@ -166,7 +132,7 @@ def document(host: Host) -> Document:
         "force": maintenance.drain_force,
         "message": maintenance.cordon_message,
         "pidNamespaces": host.pid_namespaces,
-        **{name: resources.stamp(when) for name, when in times.items() if when},
+        **{name: format_time(when) for name, when in times.items() if when},
         "cpus": host.cpus,
         "memoryMb": host.memory_mb,
         "gpus": [

@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from agents.hosts import adding
 from agents.infra import refusals
 from console.api.errors import BadRequest
+from console.api.request_body import RequestBody
 from console.api.views import TrainyardView, person
 from console.auth import access
 from console.presenters.jobs import preview
@@ -47,7 +48,7 @@ class MachineTypeView(TrainyardView):
 
     def put(self, request: Request, name: str) -> Response:
         _only_managers(request)
-        given = _read(request.data)
+        given = _read(request)
         try:
             row = machine_types.define(
                 name,
@@ -76,21 +77,17 @@ class MachineTypeView(TrainyardView):
         return Response({})
 
 
-def _read(body: object) -> dict[str, Any]:
-    if not isinstance(body, dict):
-        raise BadRequest("", "The body must be a JSON object.")
-    for name, value in body.items():
-        if name in NUMBERS:
-            if isinstance(value, bool) or not isinstance(value, NUMBERS[name]):
-                least, most = BOUNDS[name]
-                what = "number" if float in NUMBERS[name] else "whole number"
-                raise BadRequest(name, f"{name} must be a {what} from {least} to {most}.")
-        elif name in TEXTS:
-            if not isinstance(value, str) or "\0" in value:
-                raise BadRequest(name, f"{name} must be a text.")
-        else:
-            raise BadRequest(str(name)[:60], f"{str(name)[:60]} is not a field of a machine type.")
-    return dict(body)
+def _read(request: Request) -> dict[str, Any]:
+    body = RequestBody(request, *NUMBERS, *TEXTS)
+    fields: dict[str, Any] = {name: body.text(name) for name in TEXTS if name in body}
+    for name in [name for name in NUMBERS if name in body]:
+        value = body.get(name)
+        if isinstance(value, bool) or not isinstance(value, NUMBERS[name]):
+            low, high = BOUNDS[name]
+            kind = "number" if float in NUMBERS[name] else "whole number"
+            raise BadRequest(name, f"{name} must be a {kind} from {low} to {high}.")
+        fields[name] = value
+    return fields
 
 
 def _own(row: MachineType) -> dict[str, Any]:

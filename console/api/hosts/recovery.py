@@ -8,8 +8,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.models import Host
-from console.api import resources
 from console.api.errors import BadRequest
+from console.api.times import format_time
 from console.api.views import TrainyardView, person
 from console.auth import access
 from jobs.host_sync import recovery_mode
@@ -25,7 +25,7 @@ class RecoveryView(TrainyardView):
             {
                 "observing": found.recovery is not None,
                 "why": found.recovery.why if found.recovery else "",
-                "since": resources.stamp(found.recovery.since) if found.recovery else "",
+                "since": format_time(found.recovery.since) if found.recovery else "",
                 "strays": [
                     {"run": each.run, "host": each.host.name, "phase": each.phase} for each in found.strays
                 ],

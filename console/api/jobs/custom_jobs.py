@@ -8,7 +8,6 @@ import json
 import re
 from typing import Any
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404
@@ -20,7 +19,7 @@ from agents.models import Location
 from console.api import resources
 from console.api.errors import BadRequest
 from console.api.jobs import filters
-from console.api.views import GoogleView, person
+from console.api.views import GoogleView, absolute_url, person
 from console.auth import access
 from jobs import services
 from jobs.models import Job
@@ -104,13 +103,8 @@ class OperationView(GoogleView):
         return Response(resources.delete_operation(name, timezone.now()))
 
 
-def absolute(request: Request, path: str) -> str:
-    """An address for people who are elsewhere."""
-    return settings.TRAINYARD.url + path if settings.TRAINYARD.url else request.build_absolute_uri(path)
-
-
 def _documents(request: Request, jobs: list[Job]) -> list[dict[str, Any]]:
-    uris = resources.web_access_uris(jobs, lambda path: absolute(request, path))
+    uris = resources.web_access_uris(jobs, lambda path: absolute_url(request, path))
     mask = request.query_params.get("readMask") or request.query_params.get("read_mask") or ""
     return [resources.masked(resources.custom_job(job, uris.get(job.pk, {})), mask) for job in jobs]
 

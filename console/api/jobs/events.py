@@ -13,6 +13,8 @@ from rest_framework.response import Response
 
 from console.api import resources
 from console.api.errors import BadRequest
+from console.api.query import whole_number
+from console.api.times import format_time
 from console.api.views import TrainyardView
 from console.auth import access
 from console.presenters.jobs import timeline
@@ -27,8 +29,8 @@ class EventsView(TrainyardView):
     def get(self, request: Request, job_id: str) -> Response:
         job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=int(job_id))
         query = request.query_params
-        size = min(_number("pageSize", query.get("pageSize", ""), PAGE_SIZE) or PAGE_SIZE, MAX_PAGE_SIZE)
-        after = _number("pageToken", query.get("pageToken", ""), 0)
+        size = min(whole_number("pageSize", query.get("pageSize") or "0") or PAGE_SIZE, MAX_PAGE_SIZE)
+        after = whole_number("pageToken", query.get("pageToken") or "0")
         kind = query.get("kind", "")
         if kind and kind not in HistoryKind.__members__.values():
             raise BadRequest("kind", f"kind must be one of {', '.join(HistoryKind)}.")
@@ -47,7 +49,7 @@ def document(row: Transition) -> dict[str, Any]:
     about_the_job = row.subject in ABOUT_THE_JOB
     told: dict[str, Any] = {
         "id": str(row.pk),
-        "time": resources.stamp(row.at),
+        "time": format_time(row.at),
         "kind": row.kind,
         "subject": JOB if about_the_job else row.subject,
         "attempt": row.attempt,
@@ -59,15 +61,7 @@ def document(row: Transition) -> dict[str, Any]:
     if row.run:
         told["run"] = row.run
     if row.host_at is not None:
-        told["hostTime"] = resources.stamp(row.host_at)
+        told["hostTime"] = format_time(row.host_at)
     if row.host_offset_s is not None:
         told["hostClockOffsetSeconds"] = round(row.host_offset_s, 3)
     return told
-
-
-def _number(name: str, value: str, otherwise: int) -> int:
-    if not value:
-        return otherwise
-    if not (value.isascii() and value.isdigit() and len(value) <= 18):
-        raise BadRequest(name, f"{name} must be a whole number, as an earlier answer gave it.")
-    return int(value)

@@ -13,8 +13,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api import resources
-from console.api.jobs.custom_jobs import absolute
-from console.api.views import TrainyardView
+from console.api.times import format_time
+from console.api.views import TrainyardView, absolute_url
 from console.auth import access
 from jobs.logs import last_printed
 from jobs.models import Job, Run
@@ -34,7 +34,7 @@ class JobView(TrainyardView):
             "replicas", Prefetch("runs", queryset=runs)
         )
         job = access.get_or_404(request.user, "see", rows, pk=int(job_id))
-        uris = resources.web_access_uris([job], lambda path: absolute(request, path))
+        uris = resources.web_access_uris([job], lambda path: absolute_url(request, path))
         return Response(document(job, uris.get(job.pk, {})))
 
 
@@ -64,7 +64,7 @@ def document(job: Job, web_access: dict[str, str]) -> Document:
         "attempt": job.attempt,
         "retries": job.job_retries,
         "reason": job.reason,
-        **({"earliestStartTime": resources.stamp(job.earliest_start_at)} if job.earliest_start_at else {}),
+        **({"earliestStartTime": format_time(job.earliest_start_at)} if job.earliest_start_at else {}),
         "priority": job.priority,
         "spot": job.spot,
         "flags": job.flags,
@@ -77,7 +77,7 @@ def document(job: Job, web_access: dict[str, str]) -> Document:
 def _printed(runs: list[Run], printed: Mapping[str, datetime]) -> Document:
     """When its newest run last printed something: who has been silent for longest is asked first when all hang."""
     at = printed.get(runs[-1].pk) if runs else None
-    return {"lastPrintTime": resources.stamp(at)} if at else {}
+    return {"lastPrintTime": format_time(at)} if at else {}
 
 
 def _run(job: Job, replica: str, run: Run) -> Document:
@@ -94,7 +94,7 @@ def _run(job: Job, replica: str, run: Run) -> Document:
         "host": run.host.name,
         "phase": run.phase,
         "gpus": run.gpu_uuids,
-        **{name: resources.stamp(when) for name, when in times.items() if when},
+        **{name: format_time(when) for name, when in times.items() if when},
         "exitCode": run.exit_code,
         "exitSignal": run.exit_signal,
         "message": run.message,

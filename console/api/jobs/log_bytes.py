@@ -18,6 +18,7 @@ from rest_framework.request import Request
 
 from console.api import errors
 from console.api.errors import BadRequest
+from console.api.query import whole_number
 from console.api.views import TrainyardView
 from console.auth import access
 from console.live import tails
@@ -147,21 +148,15 @@ def _empty_log() -> HttpResponseBase:
 def _window(request: Request, run: Run) -> tuple[int, int]:
     """The part of the log that is asked for: all that is here, or [from, to), or what begins at a time."""
     asked = request.query_params
-    low = number(asked.get("from", "0"), "from")
-    high = min(number(asked.get("to", str(run.log_stored)), "to"), run.log_stored)
+    low = whole_number("from", asked.get("from", "0"))
+    high = min(whole_number("to", asked.get("to", str(run.log_stored))), run.log_stored)
     if "at" in asked:
         if not re.fullmatch(r"\d{1,10}(\.\d{1,6})?", asked["at"]):
             raise BadRequest("at", "at must be a time in seconds since 1970.")
         low = min(reader.offset_at(run, float(asked["at"])), run.log_stored)
     if "limit" in asked:
-        high = min(high, low + number(asked["limit"], "limit"))
+        high = min(high, low + whole_number("limit", asked["limit"]))
     return min(low, run.log_stored), max(high, min(low, run.log_stored))
-
-
-def number(text: str, name: str) -> int:
-    if not re.fullmatch(r"\d{1,18}", text):
-        raise BadRequest(name, f"{name} must be a whole number of at least 0.")
-    return int(text)
 
 
 def _range(header: str, total: int) -> tuple[int, int] | None:

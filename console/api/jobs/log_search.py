@@ -16,9 +16,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.infra import untrusted
-from console.api import resources
 from console.api.errors import BadRequest
-from console.api.jobs.log_bytes import number, run_of
+from console.api.jobs.log_bytes import run_of
+from console.api.query import whole_number
+from console.api.times import format_time
 from console.api.views import TrainyardView
 from console.auth import access
 from console.presenters.jobs.last_lines import plain
@@ -38,7 +39,7 @@ class SearchView(TrainyardView):
 
     def get(self, request: Request, job_id: str, replica: str) -> Response:
         job, needle = _asked(request, job_id)
-        start = number(request.query_params.get("from", "0"), "from")
+        start = whole_number("from", request.query_params.get("from", "0"))
         run = run_of(job, replica, request.query_params.get("run", ""))
         if run is None:
             return Response({"run": "", "hits": [], "searchedTo": 0, "stored": 0})
@@ -80,7 +81,7 @@ def _asked(request: Request, job_id: str) -> tuple[Job, SearchPattern]:
 
 def _line(line: job_search.Line) -> Document:
     run, at = line.run, untrusted.timestamp(line.hit.wall)
-    told = {"time": resources.stamp(at)} if at else {}
+    told = {"time": format_time(at)} if at else {}
     return {
         "replica": run.replica.name,
         "run": run.pk,

@@ -13,6 +13,7 @@ from rest_framework.response import Response
 
 from console.api import resources
 from console.api.errors import BadRequest
+from console.api.times import format_time, parse_time
 from console.api.views import TrainyardView
 from console.auth import access
 from jobs.models import Job, Run, RunSample
@@ -55,7 +56,7 @@ class SamplesView(TrainyardView):
 
 def document(row: RunSample) -> dict[str, Any]:
     return {
-        "time": resources.stamp(row.at),
+        "time": format_time(row.at),
         "seconds": row.step,
         "cpu": round(row.cpu, 3),
         "memoryMb": row.memory_mb,
@@ -65,7 +66,7 @@ def document(row: RunSample) -> dict[str, Any]:
 
 
 def _time(value: str) -> datetime:
-    found = resources.moment(value.replace(" ", "+"))  # a plus that nobody escaped
+    found = parse_time(value.replace(" ", "+"))  # a plus that nobody escaped
     if found is None:
         raise BadRequest("after", "after must be a time such as 2026-11-21T20:00:00Z.")
     return found

@@ -13,8 +13,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api.errors import BadRequest
-from console.api.projects.projects import body
-from console.api.resources import stamp
+from console.api.request_body import RequestBody
+from console.api.times import format_time
 from console.api.views import TrainyardView, person
 from console.auth import access
 from console.forms.notifications import Events, NewTarget
@@ -44,14 +44,14 @@ class TargetsView(TrainyardView):
 
     def post(self, request: Request, project: str | None = None) -> Response:
         owner = self.owner(request, project)
-        given = read(request, ("way", "address", "events", "waitHours"))
+        body = read(request, "way", "address", "events", "waitHours")
         typed = checked(
             NewTarget(
                 {
-                    "way": given.get("way", ""),
-                    "address": given.get("address", ""),
-                    "events": given.get("events", list(USUAL)),
-                    "wait_hours": given.get("waitHours", 4),
+                    "way": body.get("way", ""),
+                    "address": body.get("address", ""),
+                    "events": body.get("events", list(USUAL)),
+                    "wait_hours": body.get("waitHours", 4),
                 }
             )
         )
@@ -78,10 +78,10 @@ class TargetView(TrainyardView):
 
     def patch(self, request: Request, target: str) -> Response:
         row = target_of(request, target)
-        given = read(request, ("events", "waitHours"))
+        body = read(request, "events", "waitHours")
         kept = {
-            "events": given.get("events", row.events),
-            "wait_hours": given.get("waitHours", row.wait_hours),
+            "events": body.get("events", row.events),
+            "wait_hours": body.get("waitHours", row.wait_hours),
         }
         typed = checked(Events(kept))
         targets.change(row, typed["events"], typed["wait_hours"], person(request).username, timezone.now())
@@ -97,7 +97,7 @@ class TestView(TrainyardView):
 
     def post(self, request: Request, target: str) -> Response:
         row = target_of(request, target)
-        read(request, ())
+        RequestBody(request)
         create.create_test(row, person(request).username, timezone.now())
         delivery.send_due(timezone.now())
         return Response({})
@@ -108,7 +108,7 @@ class AskView(TrainyardView):
 
     def post(self, request: Request, target: str) -> Response:
         row = target_of(request, target)
-        read(request, ())
+        RequestBody(request)
         email_opt_in.send_letter(
             row, request.build_absolute_uri("/"), person(request).username, timezone.now()
         )
@@ -122,7 +122,7 @@ class VouchView(TrainyardView):
     def post(self, request: Request, target: str) -> Response:
         access.require(request.user, "manage", User)
         row = get_object_or_404(NotificationTarget.objects.select_related("project", "user"), pk=int(target))
-        read(request, ())
+        RequestBody(request)
         with transaction.atomic():
             email_opt_in.vouch(row, person(request).username, timezone.now())
         row.refresh_from_db()
@@ -138,16 +138,15 @@ class IdleRuleView(TrainyardView):
 
     def put(self, request: Request, project: str) -> Response:
         row = access.project_or_404(request.user, "manage", project)
-        given = read(request, ("minutes", "stops"))
-        minutes, stops = given.get("minutes"), given.get("stops", False)
+        body = RequestBody(request, "minutes", "stops")
+        minutes = body.get("minutes")
         if minutes is not None and (isinstance(minutes, bool) or not isinstance(minutes, int)):
             raise BadRequest("minutes", "minutes must be a whole number, or null for no rule.")
         if minutes is not None and not idle_rule.MIN_MINUTES <= minutes <= idle_rule.MAX_MINUTES:
             raise BadRequest(
                 "minutes", f"minutes must be from {idle_rule.MIN_MINUTES} to {idle_rule.MAX_MINUTES}."
             )
-        if not isinstance(stops, bool):
-            raise BadRequest("stops", "stops must be true or false.")
+        stops = body.boolean("stops")
         idle_rule.set_rule(row, minutes, stops, person(request).username, timezone.now())
         row.refresh_from_db()
         return Response({"minutes": row.idle_minutes, "stops": row.idle_stops})
@@ -172,28 +171,26 @@ def document(row: NotificationTarget) -> Document:
         "address": row.shown,
         "events": row.events,
         "waitHours": row.wait_hours,
-        "createTime": stamp(row.created_at),
+        "createTime": format_time(row.created_at),
         "createdBy": row.created_by,
         "proved": row.confirmed_at is not None,
         "provedBy": row.confirmed_by,
     }
 
 
-def read(request: Request, names: tuple[str, ...]) -> Document:
-    given = body(request)
-    unknown = sorted(str(name)[:60] for name in given.keys() - set(names))
-    if unknown:
-        known = f"There are {', '.join(names)}." if names else "The body must be empty."
-        raise BadRequest(unknown[0], f"{unknown[0]} is not a field of this. {known}")
-    for name, kinds, words in (
+def read(request: Request, *names: str) -> RequestBody:
+    """The body, with the type of each known field checked. The form checks the values."""
+    body = RequestBody(request, *names)
+    for name, kinds, expected in (
         ("way", str, f"one of {', '.join(Way.values)}"),
         ("address", str, "a text"),
         ("events", list, "a list of events"),
         ("waitHours", (int, float), "a number"),
     ):
-        if name in given and (isinstance(given[name], bool) or not isinstance(given[name], kinds)):
-            raise BadRequest(name, f"{name} must be {words}.")
-    return given
+        value = body.get(name)
+        if name in body and (isinstance(value, bool) or not isinstance(value, kinds)):
+            raise BadRequest(name, f"{name} must be {expected}.")
+    return body
 
 
 def checked(form: Events) -> Document:

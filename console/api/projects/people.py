@@ -16,11 +16,9 @@ from rest_framework.response import Response
 
 from agents.infra import refusals
 from console.api.errors import BadRequest
-from console.api.hosts.hosts import Body
-from console.api.jobs.custom_jobs import absolute
-from console.api.projects.projects import body
-from console.api.resources import stamp
-from console.api.views import TrainyardView, person
+from console.api.request_body import RequestBody
+from console.api.times import format_time
+from console.api.views import TrainyardView, absolute_url, person
 from console.auth import access, accounts
 from console.presenters.projects import people as presenter
 
@@ -37,10 +35,9 @@ class PeopleView(TrainyardView):
 
     def post(self, request: Request) -> Response:
         access.require(request.user, "manage", User)
-        given = Body({"member": True, **body(request)})
-        name, password = given.text("name", MAX_NAME), given.text("password", MAX_PASSWORD)
-        admin, member = given.switch("admin"), given.switch("member")
-        given.close()
+        body = RequestBody(request, "name", "password", "admin", "member")
+        name, password = body.text("name", "", MAX_NAME), body.text("password", "", MAX_PASSWORD)
+        admin, member = body.boolean("admin"), body.boolean("member", True)
         actor, now = person(request).username, timezone.now()
         try:
             with transaction.atomic():
@@ -62,10 +59,8 @@ class PersonView(TrainyardView):
 
     def patch(self, request: Request, user: str) -> Response:
         row = found(request, user)
-        sent = body(request)
-        given = Body({"admin": row.is_superuser, "active": row.is_active, **sent})
-        admin, active = given.switch("admin"), given.switch("active")
-        given.close()
+        body = RequestBody(request, "admin", "active")
+        admin, active = body.boolean("admin", row.is_superuser), body.boolean("active", row.is_active)
         actor, now = person(request).username, timezone.now()
         try:
             with transaction.atomic():
@@ -74,7 +69,7 @@ class PersonView(TrainyardView):
                 if active != row.is_active:
                     (accounts.enable if active else accounts.disable)(row, actor, now)
         except refusals.Refused as problem:
-            raise BadRequest("active" if "active" in sent else "admin", problem.message) from problem
+            raise BadRequest("active" if "active" in body else "admin", problem.message) from problem
         row.refresh_from_db()
         return Response(document(one(row)))
 
@@ -84,7 +79,7 @@ class InviteView(TrainyardView):
 
     def post(self, request: Request, user: str) -> Response:
         row = found(request, user)
-        Body(body(request)).close()
+        RequestBody(request)
         if not row.is_active:
             raise BadRequest("active", f"{row.username} is shut out. Let them in again first.")
         with transaction.atomic():
@@ -111,14 +106,14 @@ def document(row: presenter.PersonRow) -> Document:
         "active": row.active,
         "invited": row.invited,
         "projects": [{"project": project, "role": role} for project, role in row.roles],
-        **({"lastLoginTime": stamp(row.last_login)} if row.last_login else {}),
+        **({"lastLoginTime": format_time(row.last_login)} if row.last_login else {}),
     }
 
 
 def invitation(request: Request, token: str) -> Document:
     until: timedelta = accounts.INVITED_FOR
     path = reverse("invited", args=[token])
-    return {"url": absolute(request, path), "expireTime": stamp(timezone.now() + until)}
+    return {"url": absolute_url(request, path), "expireTime": format_time(timezone.now() + until)}
 
 
 def unseen(told: Document) -> Response:

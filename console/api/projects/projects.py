@@ -12,7 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api.errors import BadRequest
-from console.api.resources import stamp
+from console.api.request_body import RequestBody
+from console.api.times import format_time
 from console.api.views import TrainyardView, person
 from console.auth import access
 from jobs.models import Membership, Project
@@ -32,8 +33,8 @@ class ProjectsView(TrainyardView):
 
     def post(self, request: Request) -> Response:
         access.require(request.user, "configure", Project)
-        only(request, "name", "title")
-        name, title = text(request, "name"), text(request, "title", "")
+        body = RequestBody(request, "name", "title")
+        name, title = body.text("name"), body.text("title", "")
         with transaction.atomic():
             row = projects.create(name, title, person(request).username, timezone.now())
         return Response(document(row, None))
@@ -50,23 +51,20 @@ class ProjectView(TrainyardView):
         row = access.project_or_404(request.user, "configure", project)
         actor, now = person(request).username, timezone.now()
         columns: Document = {}
-        only(request, "name", "title", "weight", "highestPriority", "archived")
-        given = body(request)
-        for name in given.keys() & {"name", "title"}:
-            columns[name] = text(request, name)
-        if "weight" in given:
-            columns["weight"] = number(
-                given["weight"],
-                "weight",
-                f"from {projects.MIN_WEIGHT} to {projects.MAX_WEIGHT}; 1 is usual",
-            )
-        if "highestPriority" in given:
-            columns["highest_priority"] = text(request, "highestPriority")
+        body = RequestBody(request, "name", "title", "weight", "highestPriority", "archived")
+        for name in ("name", "title"):
+            if name in body:
+                columns[name] = body.text(name)
+        if "weight" in body:
+            possible = f"from {projects.MIN_WEIGHT} to {projects.MAX_WEIGHT}; 1 is usual"
+            columns["weight"] = body.number("weight", possible)
+        if "highestPriority" in body:
+            columns["highest_priority"] = body.text("highestPriority")
             if columns["highest_priority"] not in PRIORITIES:
                 raise BadRequest(
                     "highestPriority", f"highestPriority must be one of {', '.join(PRIORITIES)}."
                 )
-        archived = given.get("archived")
+        archived = body.get("archived")
         if archived not in (None, True, False):
             raise BadRequest("archived", "archived must be true or false.")
         with transaction.atomic():
@@ -91,8 +89,7 @@ class MemberView(TrainyardView):
 
     def put(self, request: Request, project: str, user: str) -> Response:
         row = access.project_or_404(request.user, "manage_members", project)
-        only(request, "role")
-        role = text(request, "role")
+        role = RequestBody(request, "role").text("role")
         with transaction.atomic():
             members.set_role(row, members.person_named(user), role, person(request).username, timezone.now())
         return Response({"user": user, "role": role})
@@ -113,7 +110,7 @@ def document(project: Project, role: str | None) -> Document:
         "weight": project.weight,
         "highestPriority": project.highest_priority,
         "archived": project.archived_at is not None,
-        "createTime": stamp(project.created_at),
+        "createTime": format_time(project.created_at),
     }
 
 
@@ -126,34 +123,3 @@ def member_or_404(project: Project, name: str) -> User:
     if row is None:
         raise Http404
     return row.user
-
-
-def body(request: Request) -> Document:
-    if not isinstance(request.data, dict):
-        raise BadRequest("", "The body must be a JSON object.")
-    return dict(request.data)
-
-
-def only(request: Request, *names: str) -> None:
-    """What is sent and not read would be lost without a word."""
-    unknown = sorted(str(name)[:60] for name in body(request).keys() - set(names))
-    if unknown:
-        raise BadRequest(unknown[0], f"{unknown[0]} cannot be set here; {', '.join(names)} can.")
-
-
-def text(request: Request, field: str, default: str | None = None) -> str:
-    value = body(request).get(field, default)
-    if not isinstance(value, str):
-        raise BadRequest(field, f"{field} must be a string.")
-    return value
-
-
-def number(value: object, field: str, which: str) -> float:
-    """`which` numbers would do; whether it is one of them is for others to say."""
-    refused = BadRequest(field, f"{field} must be a number {which}.")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise refused
-    try:
-        return float(value)
-    except OverflowError:
-        raise refused from None

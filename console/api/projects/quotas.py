@@ -10,7 +10,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api.errors import BadRequest
-from console.api.projects.projects import body, member_or_404, number
+from console.api.projects.projects import member_or_404
+from console.api.request_body import RequestBody
 from console.api.views import TrainyardView, person
 from console.auth import access
 from jobs.models import Membership, Project, Quota
@@ -36,10 +37,10 @@ class OneQuota(TrainyardView):
 
     def put(self, request: Request, key: str, **names: str) -> Response:
         target = self.target(request, **names)
-        given = body(request)
-        if set(given) != {"limit"}:
-            raise BadRequest("limit", 'The body must be {"limit": n}; null takes the limit away.')
-        value = None if given["limit"] is None else number(given["limit"], "limit", NUMBERS)
+        if isinstance(request.data, dict) and set(request.data) != {"limit"}:
+            raise BadRequest("limit", 'The body must be {"limit": n}; null removes the limit.')
+        body = RequestBody(request, "limit")
+        value = None if body.get("limit") is None else body.number("limit", NUMBERS)
         return self.change(request, target, key, value)
 
     def delete(self, request: Request, key: str, **names: str) -> Response:

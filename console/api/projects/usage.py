@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api.errors import BadRequest
-from console.api.resources import stamp
+from console.api.times import format_time
 from console.api.views import TrainyardView
 from console.auth import access
 from console.presenters.projects import usage_csv
@@ -78,7 +78,7 @@ def found(user: access.type_of_user, asked: dict[str, str]) -> QuerySet[AuditEnt
 def entry(row: AuditEntry) -> Document:
     return {
         "id": str(row.pk),
-        "time": stamp(row.at),
+        "time": format_time(row.at),
         "actor": row.actor,
         "what": row.what,
         "subjectKind": row.subject_kind,
@@ -108,7 +108,7 @@ def document(month: date, projects: dict[int, str], now: datetime) -> Document:
     lines = usage.report(month, projects, now)
     return {
         "month": f"{month:%Y-%m}",
-        "asOf": stamp(now),
+        "asOf": format_time(now),
         "lines": [
             {
                 "project": projects[line.project],

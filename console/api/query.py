@@ -1,0 +1,13 @@
+"""Reads parameters of an address: `?from=0&pageSize=100`."""
+
+from __future__ import annotations
+
+import re
+
+from console.api.errors import BadRequest
+
+
+def whole_number(name: str, value: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,18}", value):
+        raise BadRequest(name, f"{name} must be a whole number of at least 0.")
+    return int(value)
