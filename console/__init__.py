@@ -1,1 +1,1 @@
-"""The doors: browser, REST, WebSocket, command line. They translate and decide nothing."""
+"""The interfaces: browser, REST, WebSocket, command line. They translate requests; jobs/ and agents/ decide."""

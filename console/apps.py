@@ -1,4 +1,4 @@
-"""Makes the Celery application known to every process that imports Django, so that a web process can send hints."""
+"""Loads the Celery application in every process that sets up Django, so that a web process can send hints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP and WebSockets. Who may open which socket is decided in console/consumers/."""
+"""The ASGI application: HTTP and WebSockets. console/consumers/ checks who may open a socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The environment, read once. Nonsense is refused at start, with the variable's name and the cure."""
+"""Reads the environment variables once. A wrong value stops the start; the message names the variable and the cure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
 
 class BadSetting(ImproperlyConfigured):
-    """A variable of the environment holds something that cannot be meant. The message names it and tells the cure."""
+    """An environment variable has a wrong value. The message names the variable, the value and the cure."""
 
     def __init__(self, name: str, value: str, cure: str) -> None:
         super().__init__(f"{name} is {value!r}: {cure}")
@@ -67,7 +67,7 @@ def port_range(name: str, value: str) -> tuple[int, int]:
     low, high = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1024 <= low <= high <= 65535:
         raise BadSetting(
-            name, value, "give two ports as LOW-HIGH between 1024 and 65535, for example 23000-23999."
+            name, value, "give a range LOW-HIGH of ports from 1024 to 65535, for example 23000-23999."
         )
     return low, high
 
@@ -86,7 +86,7 @@ def url_of(*schemes: str, example: str) -> Callable[[str, str], str]:
         parts = urlsplit(value)
         complete = bool(parts.netloc or (parts.path.startswith("/") and parts.scheme in ("unix", "sqlite")))
         if parts.scheme not in schemes or not complete:
-            # An address may hold a password, so the refusal shows the scheme only.
+            # The address may contain a password, so the message shows only the scheme.
             raise BadSetting(name, f"{parts.scheme or 'no'}://...", f"give an address such as {example}.")
         return value
 
@@ -129,13 +129,15 @@ def matching(pattern: str, cure: str) -> Callable[[str, str], str]:
 def directory(name: str, value: str) -> Path:
     path = Path(value).expanduser().resolve()
     if path.exists() and not path.is_dir():
-        raise BadSetting(name, value, "that is not a directory; give one that Trainyard may write to.")
+        raise BadSetting(
+            name, value, "this is not a directory. Give a directory that Trainyard may write to."
+        )
     return path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Everything that the environment can say. In Django settings as `settings.TRAINYARD`."""
+    """The values of all environment variables. Django code reads them as `settings.TRAINYARD`."""
 
     data: Path = PROJECT_ROOT / "var"
     port: int = 8000
@@ -214,13 +216,13 @@ READERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
     "segment_mb": ("TRAINYARD_SEGMENT_MB", whole_number(1, 1024, " of MiB")),
     "failpoint": (
         "TRAINYARD_FAILPOINT",
-        matching(r"[\x20-\x7e]{1,500}", "give what agents/infra/failpoints.py understands."),
+        matching(r"[\x20-\x7e]{1,500}", "give a specification that agents/infra/failpoints.py can parse."),
     ),
 }
 
 
 def read(environ: Mapping[str, str]) -> Environment:
-    """The typed environment. An empty variable counts as absent."""
+    """The environment with typed values. An empty variable counts as unset."""
     values = {
         key: reader(name, environ[name]) for key, (name, reader) in READERS.items() if environ.get(name)
     }
@@ -228,7 +230,7 @@ def read(environ: Mapping[str, str]) -> Environment:
 
 
 def misspelt_variables(environ: Mapping[str, str]) -> list[str]:
-    """A sentence for each TRAINYARD_ variable that nothing reads but that resembles one that is read."""
+    """A sentence for each TRAINYARD_ variable that is not a setting but whose name is similar to one."""
     known = [name for name, _ in READERS.values()]
     unknown = [name for name in sorted(environ) if name.startswith("TRAINYARD_") and name not in known]
     guesses = ((name, difflib.get_close_matches(name, known, n=1, cutoff=0.85)) for name in unknown)
@@ -236,9 +238,9 @@ def misspelt_variables(environ: Mapping[str, str]) -> list[str]:
 
 
 def allowed_hosts(environment: Environment) -> list[str]:
-    """The Host headers that are answered: this machine's own names and addresses, and what the operator named.
+    """The Host headers that are accepted: this machine's own names and addresses, and those that the operator set.
 
-    Literal addresses are safe to allow; it is foreign *names* that a rebinding attack needs.
+    Literal addresses are safe to accept, because a DNS rebinding attack needs a foreign *name*.
     """
     names = {"localhost", "127.0.0.1", "[::1]", environment.bind, *environment.hosts}
     if environment.url:
@@ -249,7 +251,7 @@ def allowed_hosts(environment: Environment) -> list[str]:
 
 
 def outward_address() -> str:
-    """The address by which others most likely reach this machine. A UDP socket is "connected": nothing is sent."""
+    """The address at which other machines most likely reach this one. Connecting a UDP socket sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))

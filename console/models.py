@@ -1,4 +1,4 @@
-"""Rows of the doors: how a script proves who it is, and how the first person gets in. No behaviour."""
+"""Tables of the console: API tokens, the setup link, invitations and failed logins. No behaviour."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ApiToken(models.Model):
 
 
 class SetupToken(models.Model):
-    """The one-time link that lets the first person name themselves. Valid while no admin exists."""
+    """The one-time link with which the first person makes an admin account. It is valid while no admin exists."""
 
     digest = models.CharField(max_length=64, unique=True)
     created_at = models.DateTimeField()
@@ -32,7 +32,7 @@ class SetupToken(models.Model):
 
 
 class Invitation(models.Model):
-    """The one-time link with which a person sets their password: newly added, or because they forgot it."""
+    """The one-time link with which a new person, or one who forgot the password, sets a password."""
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="invitation")
     digest = models.CharField(max_length=64, unique=True)
@@ -41,7 +41,7 @@ class Invitation(models.Model):
 
 
 class LoginFailure(models.Model):
-    """A wrong password: what console/auth/throttle.py counts. Rows older than its window are deleted as it goes."""
+    """A failed login. console/auth/throttle.py counts these rows and deletes those that are older than its window."""
 
     name = models.CharField(max_length=150)
     address = models.CharField(max_length=64)

@@ -1,4 +1,4 @@
-"""Django's settings. The environment is read in console/environment.py; nothing else here depends on the machine."""
+"""Django's settings, from the environment (console/environment.py) and the key files of the data directory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ MIDDLEWARE = [
 ]
 
 ROOT_URLCONF = "console.urls"
-# Addresses of the API may begin with doubled slashes: Google's SDK makes them from an endpoint that ends in one.
+# Addresses of the API may begin with two slashes: Google's SDK makes such addresses from an endpoint that ends in a
+# slash.
 SILENCED_SYSTEM_CHECKS = ["urls.W002"]
 ASGI_APPLICATION = "console.asgi.application"
 
@@ -99,7 +100,7 @@ STORAGES = {
 
 STATIC_URL = "/static/"
 NPM = BASE_DIR / "node_modules"
-# npm's packages are served from where npm puts them, each under its own prefix.
+# Packages from npm are served from node_modules, each under its own prefix.
 STATICFILES_DIRS = [
     BASE_DIR / "static",
     ("npm/htmx", NPM / "htmx.org" / "dist"),
@@ -125,7 +126,8 @@ SECURE_PUBLIC = TRAINYARD.url.startswith("https://")
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_PUBLIC
 SECURE_HSTS_SECONDS = 31_536_000 if SECURE_PUBLIC else 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if SECURE_PUBLIC else None
-# Cookies do not know ports: two deployments on one machine would log each other's people out.
+# Browsers do not separate cookies by port. With one cookie name, two deployments on one machine would log out each
+# other's users.
 SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = f"session-{DEPLOYMENT}", f"csrf-{DEPLOYMENT}"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
@@ -140,7 +142,7 @@ REST_FRAMEWORK = {
     "UNAUTHENTICATED_USER": None,
 }
 
-# E-mail goes where TRAINYARD_SMTP_URL says; without it none is sent.
+# E-mail is sent through TRAINYARD_SMTP_URL. Without it no e-mail is sent.
 SMTP = urlsplit(TRAINYARD.smtp_url)
 EMAIL_HOST = SMTP.hostname or ""
 EMAIL_PORT = SMTP.port or {"smtps": 465, "smtp+starttls": 587}.get(SMTP.scheme, 25)
@@ -161,9 +163,9 @@ LOGGING = {
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
     "root": {"handlers": ["console"], "level": "WARNING"},
     "loggers": {
-        # It warns that a Unix socket has no host name.
+        # kombu warns that a Unix socket has no host name.
         "kombu.connection": {"level": "ERROR"},
-        # It warns of every address that does not exist; scanners ask for many.
+        # Django warns of every request for an address that does not exist. Scanners ask for many.
         "django.request": {"level": "ERROR"},
     }
     | {

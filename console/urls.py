@@ -1,4 +1,4 @@
-"""Every address that the web process answers by HTTP; sockets are in console/consumers/routes.py."""
+"""All HTTP addresses. The addresses of WebSockets are in console/consumers/routes.py."""
 
 from __future__ import annotations
 

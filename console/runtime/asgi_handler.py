@@ -1,7 +1,8 @@
-"""Django's ASGI handler, with one hop into a thread for each request.
+"""Django's ASGI handler, changed so that each request enters a thread only once.
 
-Django's own hops twice for each middleware, and gives each request a thread of its own, where SQLite's file is opened
-anew: more than half of what a small request costs. Here the whole chain runs in one thread of a few that stay.
+Django's own handler switches threads twice for each middleware and gives each request a new thread, in which SQLite's
+file is opened again: this is more than half of the cost of a small request. Here the whole middleware chain runs in
+one thread of a small permanent pool.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from console.runtime.database_threads import returning_connections
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
-# A request that waits for a locked database holds one. Bodies are read and answers sent by the event loop.
+# A request that waits for a locked database holds a thread. The event loop reads bodies and sends responses.
 THREADS = 16
 
 
@@ -30,7 +31,7 @@ class ThreadedHandler(ASGIHandler):
         super().__init__()
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        # Without Django's context of one thread per request: nothing of a request is bound to a thread here.
+        # Skips Django's context of one thread per request: here no part of a request is bound to a thread.
         await self.handle(scope, receive, send)
 
     def load_middleware(self, is_async: bool = False) -> None:

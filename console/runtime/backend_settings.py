@@ -1,4 +1,4 @@
-"""Which database, broker and channel layer the environment asks for, in the words of Django, Celery and Channels."""
+"""Translates the environment into the settings of the database (Django), the broker (Celery) and the channel layer."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import dj_database_url
 
 from console.environment import BadSetting, Environment
 
-# Celery tasks are short (a hint's work). One that has not been acknowledged for this long lost its worker.
+# Celery tasks are short (the work of one hint). When a task is not acknowledged for this long, its worker has died.
 VISIBILITY_S = 180
 
 SQLITE_OPTIONS = {
-    # Writers queue at BEGIN instead of failing with "database is locked" when a reader turns into one.
+    # Writers queue at BEGIN. Otherwise a reader that becomes a writer fails with "database is locked".
     "transaction_mode": "IMMEDIATE",
     "timeout": 20,
     # FULL: an accepted job must survive a power cut. WAL: readers never wait for the writer.
@@ -36,12 +36,14 @@ def database(environment: Environment) -> dict[str, Any]:
         return chosen
     if not chosen["NAME"]:
         raise BadSetting(
-            "DATABASE_URL", f"{urlsplit(url).scheme}://...", "the database's name is missing at its end."
+            "DATABASE_URL",
+            f"{urlsplit(url).scheme}://...",
+            "add the database's name at the end of the address.",
         )
-    # Threads come and go under ASGI, so connections belong to a pool of the process, not to a thread.
+    # Under ASGI threads come and go, so a pool of the process owns the connections, not a thread.
     chosen["CONN_MAX_AGE"] = 0
-    # Our transactions wait for nothing but the database. One that is idle for a lease belongs to a process that stands
-    # still; its locks would keep the others from taking over.
+    # Our transactions wait only for the database. A transaction that is idle for the time of a lease belongs to a
+    # suspended process, and its locks would prevent other processes from taking over.
     stuck_ms = int(1000 * max(2.0, environment.lease_s))
     chosen["OPTIONS"] = {
         **chosen.get("OPTIONS", {}),
@@ -53,9 +55,10 @@ def database(environment: Environment) -> dict[str, Any]:
 
 
 def broker_socket(environment: Environment) -> Path:
-    """Where the broker that `trainyard up` brings along listens.
+    """The Unix socket of the broker that `trainyard up` starts.
 
-    A Unix socket's path holds 107 bytes; below a deeper data directory it moves to the temporary directory.
+    The path of a Unix socket has at most 107 bytes. Where the data directory is too deep for that, the socket is in
+    the temporary directory.
     """
     path = environment.data / "broker" / "redis.sock"
     if len(os.fsencode(path)) <= 100:
@@ -65,12 +68,12 @@ def broker_socket(environment: Environment) -> Path:
 
 
 def redis_url(environment: Environment) -> str:
-    """In redis-py's and Channels' spelling."""
+    """The address of Redis as redis-py and Channels write it."""
     return environment.redis_url or f"unix://{broker_socket(environment)}?db=0"
 
 
 def broker_url(environment: Environment) -> str:
-    """In Kombu's spelling, which calls a Unix socket redis+socket://."""
+    """The address of the broker as Kombu writes it. For Kombu a Unix socket is redis+socket://."""
     url = environment.broker_url or redis_url(environment)
     if not url.startswith("unix://"):
         return url
@@ -80,9 +83,9 @@ def broker_url(environment: Environment) -> str:
 
 
 def channel_layer(environment: Environment) -> dict[str, Any]:
-    """Pub/sub, because the layer carries hints only: nothing is queued for a process that is away.
+    """The pub/sub layer, because the layer carries only hints: nothing is queued for a process that is not there.
 
-    redis-py's socket timeout of 5 s kills idle sockets under a blocking read, so it is off here.
+    redis-py's socket timeout of 5 s closes idle sockets during a blocking read, so it is off here.
     """
     host = {"address": redis_url(environment), "socket_timeout": None, "max_connections": 2000}
     return {
@@ -92,10 +95,10 @@ def channel_layer(environment: Environment) -> dict[str, Any]:
 
 
 def celery_settings(environment: Environment) -> dict[str, Any]:
-    """Short, idempotent tasks whose arguments are ids; results live in rows, never in the broker."""
+    """Tasks are short and idempotent, and their arguments are ids. Results are rows; the broker never stores them."""
     transport = {
         "visibility_timeout": VISIBILITY_S,
-        # A worker that was killed keeps messages for VISIBILITY_S and not for the default scan's 100 s more.
+        # The messages of a killed worker are delivered again after VISIBILITY_S. The default scan adds up to 100 s.
         "unacked_restore_interval": 5,
         "unacked_restore_throttle": 1,
     }
@@ -105,9 +108,9 @@ def celery_settings(environment: Environment) -> dict[str, Any]:
         "visibility_timeout": VISIBILITY_S,
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,
-        # A thread cannot be cancelled, and a task that runs twice does no harm.
+        # A thread cannot be cancelled, and a task may run twice without harm.
         "worker_cancel_long_running_tasks_on_connection_loss": False,
-        # After a reconnect a worker is to take messages as before, not fewer.
+        # After a reconnect a worker takes as many messages as before.
         "worker_enable_prefetch_count_reduction": False,
         "task_serializer": "json",
         "accept_content": ["json"],

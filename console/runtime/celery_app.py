@@ -1,4 +1,4 @@
-"""The Celery application: worker, dispatcher and beat. Tasks are hints; rows in the database are the truth."""
+"""The Celery application of the worker, the dispatcher and beat. Tasks are hints; the state is in the database."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from django.conf import settings
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
-# `trainyard up` runs Django's checks once; each worker would read every page and form for them, and keep those.
+# `trainyard up` runs Django's checks once. In a worker they would load all pages and forms, and keep them in memory.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
-# Root in a container is usual, and nothing but JSON is accepted from the broker.
+# Processes in containers usually run as root, and only JSON is accepted from the broker.
 warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
 
 app = Celery("trainyard")
 app.conf.update(settings.CELERY)
 app.conf.beat_schedule = {
-    # A poke that nobody took is worth nothing a moment later.
+    # A message that no worker took in 10 s is useless: the next one is already there.
     "sweep": {"task": "jobs.tasks.sweep", "schedule": settings.TRAINYARD.tick_s, "options": {"expires": 10}},
 }
 app.autodiscover_tasks(["console.runtime", "jobs"])
 
-# The first of two ways in: Celery imports this, and then worker.py or dispatcher.py, which import models. On the second
-# way Django itself imports this (console/apps.py), half way through its own setup.
+# This module is imported in two ways. Celery imports it first and then worker.py or dispatcher.py, which import models:
+# Django must be set up here. Or Django imports it (console/apps.py) in the middle of its own setup.
 if not (apps.ready or apps.loading):
     django.setup()

@@ -1,4 +1,4 @@
-"""What Django's types cannot refuse: settings that do not go together, and files that an installation needs."""
+"""System checks: settings that contradict each other, and files that an installation needs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def check_environment(app_configs: Any, **options: Any) -> list[CheckMessage]:
 def contradictions(environment: Environment) -> Iterator[CheckMessage]:
     if environment.lease_s < 3 * environment.tick_s:
         yield Error(
-            "TRAINYARD_LEASE_S is shorter than three times TRAINYARD_TICK_S: leases would run out between renewals.",
+            "TRAINYARD_LEASE_S is shorter than three times TRAINYARD_TICK_S: leases would expire between two renewals.",
             hint="Raise TRAINYARD_LEASE_S or lower TRAINYARD_TICK_S.",
             id="trainyard.E001",
         )
     if environment.debug and not is_loopback(environment.bind):
         yield Error(
             f"TRAINYARD_DEBUG is on while Trainyard listens on {environment.bind}: "
-            "error pages would show settings to strangers.",
+            "error pages would show settings to anybody in the network.",
             hint="Unset TRAINYARD_DEBUG or bind to 127.0.0.1.",
             id="trainyard.E002",
         )
@@ -43,7 +43,9 @@ def contradictions(environment: Environment) -> Iterator[CheckMessage]:
 def missing_packages(npm: Path) -> Iterator[CheckMessage]:
     if not (npm / "htmx.org" / "dist" / "htmx.min.js").exists():
         yield Error(
-            "The browser's packages are not installed.", hint="Run: make install", id="trainyard.E003"
+            "The JavaScript packages for the browser are not installed.",
+            hint="Run: make install",
+            id="trainyard.E003",
         )
 
 

@@ -1,4 +1,4 @@
-"""Brings the database of a data directory to this version's shape, with what exists from the start."""
+"""Migrates the database to this version and makes the rows that every deployment has from the start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from agents.models import Location
 from console.auth.accounts import default_project
 
-# Any number that only we use: one migration at a time over all machines of a deployment.
+# Any number that only we use. The lock lets one process migrate at a time over all machines of a deployment.
 ADVISORY_LOCK = 0x7472_7964
 
 
@@ -31,12 +31,12 @@ class ForeignDatabase(ImproperlyConfigured):
 
 
 def prepare(now: datetime) -> None:
-    """Migrate where that is due. Safe to call from several processes at once, and quick when there is nothing to do."""
+    """Migrate if needed. Several processes may call this at once; it is quick when there is nothing to do."""
     refuse_foreign()
     if unapplied():
         with migration_lock():
             call_command("migrate", verbosity=0, interactive=False)
-    # Outside a transaction: on SQLite that would wait for the writer, and usually there is nothing to write.
+    # Not in a transaction: on SQLite a transaction would wait for the writer, and usually nothing is to be written.
     default_project(now)
     Location.objects.get_or_create(name="default", defaults={"title": "Default"})
 

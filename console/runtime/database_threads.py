@@ -1,7 +1,7 @@
-"""Database work of sockets, off the event loop: a few threads of our own.
+"""Runs the database work of sockets in a small pool of threads, outside the event loop.
 
-Not `database_sync_to_async`: by default it runs everything in one thread, and around each call it closes the
-connection, which for SQLite means to open the file again for every look of every viewer.
+`database_sync_to_async` is not used: by default it runs everything in one thread, and it closes the connection around
+each call, so that SQLite would open the file again for every query of every viewer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import ParamSpec, TypeVar
 
 from django.db import connections
 
-# Reads are short. More threads would only queue at the database instead of here.
+# Reads are short. With more threads, calls would queue at the database instead of here.
 THREADS = 4
 
 P = ParamSpec("P")
@@ -25,7 +25,7 @@ _pool = ThreadPoolExecutor(THREADS, thread_name_prefix="reads")
 
 
 async def in_database_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What `function` answers, run in a thread that may use the database."""
+    """Run `function` in a thread that may use the database, and return its result."""
     return await asyncio.get_running_loop().run_in_executor(_pool, lambda: _run(function, *args, **kwargs))
 
 
@@ -36,18 +36,18 @@ def _run(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 @contextmanager
 def returning_connections() -> Iterator[None]:
-    """For threads that stay: what they borrowed of the database is not theirs when the work is done."""
+    """Return the connections to the pool after the work. For threads that live longer than one piece of work."""
     try:
         yield
     finally:
         for connection in connections.all(initialized_only=True):
-            # A pooled connection goes back to the pool of the process; SQLite's file stays open in this thread.
+            # Closing a pooled connection returns it to the process's pool. SQLite's file stays open in this thread.
             if connection.vendor != "sqlite" or connection.errors_occurred or not connection.get_autocommit():
                 connection.close()
 
 
 def close() -> None:
-    """End the threads and with them their connections. For tests: a new pool is there afterwards."""
+    """For tests: end the threads with their connections, and start a new pool."""
     global _pool
     old, _pool = _pool, ThreadPoolExecutor(THREADS, thread_name_prefix="reads")
     together = threading.Barrier(THREADS)

@@ -1,4 +1,4 @@
-"""The dispatcher: a Celery worker that keeps a link to each host whose lease it holds. Its tasks are hints to those."""
+"""The dispatcher: a Celery worker that keeps a link to each host whose lease it holds. Its tasks are hints to links."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ app = console.runtime.celery_app.app
 
 # Clerks beyond SQLite's one writer would only wait for its lock, and wait badly: it is polled for.
 WORKER_THREADS = {"sqlite": 2, "postgresql": 6}
-# Many threads that each do a little between two waits: with Python's own 5 ms one that has an answer waits for those.
+# The dispatcher has many threads that each do a little between two waits. With Python's default of 5 ms, a thread whose
+# answer has arrived would wait for all the others.
 SWITCH_INTERVAL_S = 0.0005
 
 
 def own_name() -> str:
-    """`trainyard up` gives one; a dispatcher that is started by hand makes its own."""
+    """The dispatcher's name: from `trainyard up`, or made here when the dispatcher is started by hand."""
     machine = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:40]
     return str(settings.TRAINYARD.dispatcher or f"{machine}-{os.getpid()}")
 
@@ -50,7 +51,7 @@ def fleet_settings() -> FleetSettings:
 
 
 class KeepLinks(bootsteps.StartStopStep):
-    """Starts with the pool, stops before it. Hints come by two queues: everybody's, and its own."""
+    """Starts the links after Celery's pool, stops them before it. Hints come by two queues: a shared one and its own."""
 
     requires = ("celery.worker.components:Pool",)
 
@@ -67,7 +68,7 @@ class KeepLinks(bootsteps.StartStopStep):
     def start(self, parent: Any) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         with database_connection(), suppress(*DATABASE_UNAVAILABLE):
-            prepare_all()  # or the first job that is submitted waits for it
+            prepare_all()  # otherwise the first submitted job waits for this
         self.control_plane = JobsControlPlane(wake_hosts)
         self.fleet = Fleet(self.control_plane, self.own, fleet_settings(), keys.private_key)
         self.fleet.start()

@@ -1,4 +1,4 @@
-"""Is the product able to work? Asked by people, by load balancers, and by `trainyard up` before it says ready."""
+"""Checks whether Trainyard can work. People, load balancers and `trainyard up` (before it prints "ready") ask this."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from django.views.decorators.http import require_safe
 from agents.models import Dispatcher
 from jobs.models import Tick
 
-# A sweep is due every TICK_S; half a minute of silence is no hiccup any more.
+# A sweep is due every TICK_S. Half a minute without one is not a short delay any more.
 LATE_AFTER = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """`broken` stops pages from working (503); `late` means that work waits although pages answer (200)."""
+    """`broken`: pages do not work (503). `late`: pages work, but jobs wait (200)."""
 
     broken: tuple[str, ...]
     late: tuple[str, ...]
@@ -54,7 +54,7 @@ def check(now: datetime) -> Health:
 
 
 def database_problem() -> str:
-    """What is wrong with it, or nothing."""
+    """The name of the database's error, or an empty text."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
@@ -73,8 +73,10 @@ def broker_problem() -> str:
 
 @lru_cache(maxsize=1)
 def _client(url: str) -> redis.Redis:
-    """A few connections for all who ask: load balancers ask every second, and strangers may. Whoever finds none free
-    waits for one; that many ask at the same moment does not make the broker broken."""
+    """A client with few connections, shared by all requests: load balancers ask every second, and anybody may ask.
+
+    A request that finds no free connection waits for one: many requests at one moment do not make the broker broken.
+    """
     pool = redis.BlockingConnectionPool.from_url(
         url, socket_connect_timeout=2, socket_timeout=2, max_connections=4, timeout=2
     )
@@ -84,7 +86,7 @@ def _client(url: str) -> redis.Redis:
 @never_cache
 @require_safe
 def healthz(request: HttpRequest) -> JsonResponse:
-    """Open to strangers, so it tells words and ages, no addresses and no messages of drivers."""
+    """Anybody may ask, so the answer has states and ages, but no addresses and no messages of drivers."""
     health = check(timezone.now())
     body = {
         "status": health.status,

@@ -1,4 +1,4 @@
-"""What every answer of the web process carries, and the page for a database that does not answer."""
+"""Security headers of every response, the refusal of NUL in addresses, and the page for an unavailable database."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from console.views import errors
 
 log = logging.getLogger(__name__)
 
-# No inline script and no inline style anywhere, so neither needs a nonce, and a text that slipped through
-# unescaped still cannot run. `data:` images are the icons in our own style sheets.
+# No page has inline scripts or inline styles, so no nonce is needed, and a text that was not escaped by mistake still
+# cannot run. `data:` images are the icons in our own style sheets.
 POLICY = {
     "default-src": "'self'",
     "script-src": "'self'",
@@ -30,7 +30,7 @@ POLICY = {
 
 
 class SecurityHeaders:
-    """Security headers on all answers. A view sets `response.inline_styles` where a terminal makes its own styles."""
+    """Sets security headers on all responses. A view sets `response.inline_styles` for a terminal that makes styles."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -42,12 +42,12 @@ class SecurityHeaders:
         )
         response.headers.setdefault("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
         if response.headers.get("Content-Type", "").startswith("text/html"):
-            # A page shows what was true for one person at one time: neither proxies nor other people get it.
+            # A page is for one person at one time: proxies must not keep it for others.
             response.headers.setdefault("Cache-Control", "private, no-cache")
         return response
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """A database that is away or locked is a state of the world, not a bug: say so, and that it passes."""
+        """Answer 503 with a plain page when the database is unavailable or locked: this is not a bug, and it passes."""
         if not isinstance(error, DATABASE_UNAVAILABLE) or request.path.startswith(("/v1/", "/api/")):
             return None
         log.warning("The database did not answer: %s", error)
@@ -55,7 +55,7 @@ class SecurityHeaders:
 
 
 class RejectNul:
-    """An address that holds a NUL names nothing: PostgreSQL cannot even be asked for it."""
+    """Refuses addresses with a NUL character: nothing has such a name, and PostgreSQL refuses it in a query."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response

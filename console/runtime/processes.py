@@ -1,4 +1,4 @@
-"""Which processes make up a running Trainyard, and their command lines."""
+"""The processes of a running Trainyard and their command lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DISPATCHER_THREADS = 4
 
 
 def listen(bind: str, port: int) -> socket.socket:
-    """The listening socket, opened before anything starts so that a taken port is told at once. Raises OSError."""
+    """Open the listening socket before any process starts, so that a used port is reported at once. Raises OSError."""
     family = socket.AF_INET6 if ":" in bind else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -31,13 +31,13 @@ def listen(bind: str, port: int) -> socket.socket:
 
 
 def dispatcher_name(environment: Environment) -> str:
-    """Of its own for each `up`: leases of one that died must not look like the new one's."""
+    """A new name for each `up`: the leases of a dispatcher that died must not look like those of its successor."""
     machine = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:40]
     return environment.dispatcher or f"{machine}-{os.getpid()}"
 
 
 def plan(environment: Environment, names: tuple[str, ...], web_fd: int | None, lock_fd: int) -> list[Process]:
-    """All children. Each inherits the lock: a successor cannot start while any of them still runs."""
+    """All child processes. Each inherits the lock, so a second `up` cannot start while one of them still runs."""
     dispatcher = dispatcher_name(environment)
     argv = {
         "web": (sys.executable, "-m", "console.runtime.web", "--fd", str(web_fd)),

@@ -1,4 +1,4 @@
-"""Static files straight from the web process, as WhiteNoise does it, in a form that ASGI sends without complaint."""
+"""Serves static files from the web process with WhiteNoise, adapted to ASGI."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 
 
 class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
-    """WhiteNoise answers with a lazily read file; under ASGI that warns on every request and hops threads per block.
+    """Reads each file at once, in the thread that runs the middleware. Our files are small.
 
-    Our files are small, so they are read here, in the thread that runs the middleware.
+    WhiteNoise itself streams files. Under ASGI, streaming logs a warning for each request and switches threads for each
+    block.
     """
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
@@ -21,7 +22,7 @@ class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
             return response  # type: ignore[no-any-return]
         whole = HttpResponse(b"".join(response.streaming_content), status=response.status_code)
         whole.headers = response.headers
-        # A file that was replaced since the start is not as long as WhiteNoise remembers.
+        # WhiteNoise remembers lengths from its start; a file may have been replaced since then.
         if request.method == "GET":
             whole.headers["Content-Length"] = str(len(whole.content))
         response.close()

@@ -1,4 +1,4 @@
-"""Keeps a few child processes alive: starts them, starts again what dies, stops all. Knows nothing of what they do."""
+"""Keeps a few child processes running: starts them, restarts those that exit, stops all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import IO
 TETHER = Path(__file__).with_name("tether.py")
 FIRST_PAUSE_S = 0.2
 MAX_PAUSE_S = 10.0
-# A child that lived this long is healthy: its next death starts the pauses from the beginning.
+# A child that ran this long was healthy: after its next exit the pauses begin again with the shortest.
 HEALTHY_AFTER_S = 20.0
 STOP_GRACE_S = 8.0
 MAX_LINE = 64 * 1024
@@ -24,7 +24,7 @@ MAX_LINE = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One child. Those of a lower `stage` start first and stop last."""
+    """The definition of one child. Children of a lower `stage` start first and stop last."""
 
     name: str
     argv: tuple[str, ...]
@@ -34,7 +34,7 @@ class Process:
 
 
 class Child:
-    """A process that should be running, and what is known about its tries."""
+    """A process that should run, and the record of its starts and exits."""
 
     def __init__(self, process: Process, say: Callable[[str], None]) -> None:
         self.process = process
@@ -45,7 +45,7 @@ class Child:
         self.deaths = 0
 
     def check(self, now: float) -> None:
-        """Notice its death, start it when that is due. Called again and again by the supervisor's one thread."""
+        """Notice an exit; start the process when that is due. The supervisor's only thread calls this repeatedly."""
         if self.popen is not None and self.popen.poll() is not None:
             self.record_exit(self.popen.returncode, now)
         if self.popen is None and now >= self.start_due_at:
@@ -60,7 +60,7 @@ class Child:
         self.say(f"{self.process.name} {how}; starting it again in {pause:.1f} s")
 
     def start(self, now: float) -> None:
-        # A session of its own: Ctrl-C in the terminal reaches the supervisor alone, which then stops in order.
+        # In a session of its own: Ctrl-C reaches only the supervisor, which then stops the children in order.
         self.popen = subprocess.Popen(
             [sys.executable, "-I", "-S", str(TETHER), str(os.getpid()), *self.process.argv],
             stdin=subprocess.DEVNULL,
@@ -81,7 +81,7 @@ class Child:
             os.killpg(self.popen.pid, number)
 
     def wait(self, deadline: float) -> bool:
-        """True when it is gone before the deadline."""
+        """True when the process ends before the deadline."""
         if self.popen is None:
             return True
         try:
@@ -92,7 +92,7 @@ class Child:
 
 
 def relay(stream: IO[bytes], name: str, say: Callable[[str], None]) -> None:
-    """A child's output, line by line, with its name in front."""
+    """Print the output of a child line by line, with the child's name in front."""
     with stream:
         while line := stream.readline(MAX_LINE):
             say(f"{name:<10} | {line.decode(errors='replace').rstrip()}")
@@ -108,7 +108,7 @@ class Supervisor:
         self.stop_at_once = threading.Event()
 
     def run(self) -> None:
-        """Until `stopping` is set. Children start and die with this thread: PDEATHSIG is bound to it."""
+        """Run until `stopping` is set. Children die with this thread, because PDEATHSIG is bound to the thread."""
         try:
             while not self.stopping.is_set():
                 for child in self.children.values():
@@ -119,7 +119,7 @@ class Supervisor:
             self.stop()
 
     def stop(self) -> None:
-        """The doors and the workers first, what they lean on last. Whoever does not go in time is killed."""
+        """Stop the web process and the workers first and the broker last. Kill a process that does not stop in time."""
         for stage in sorted({child.process.stage for child in self.children.values()}, reverse=True):
             group = [child for child in self.children.values() if child.process.stage == stage]
             for child in group:
@@ -134,12 +134,12 @@ class Supervisor:
                     child.wait(time.monotonic() + STOP_GRACE_S)
 
     def ask_to_stop(self) -> None:
-        """The first time politely, the second time at once."""
+        """Stop the children with SIGTERM. When this is called a second time, kill them at once."""
         if self.stopping.is_set():
             self.stop_at_once.set()
         self.stopping.set()
 
     def restart(self, name: str, why: str) -> None:
-        """Kill one that lives but does not work; `check` starts it again."""
+        """Kill a child that runs but does not work. `check` starts it again."""
         self.say(f"{name} {why}; restarting it")
         self.children[name].signal(signal.SIGKILL)

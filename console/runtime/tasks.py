@@ -1,4 +1,4 @@
-"""The doors' own Celery tasks: the answer to `trainyard up`, which asks whether a worker still hears."""
+"""The console's own Celery task: an echo, with which `trainyard up` checks that a worker still takes messages."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ def echo_key(name: str) -> str:
 
 @shared_task(name="console.runtime.tasks.echo")
 def echo(name: str, sent_at: float) -> None:
-    """A process can live and be deaf: only a message that went through its queue and its pool proves otherwise."""
+    """Record that the worker answers. Only a message through its queue and its pool proves that it is not stuck."""
     with redis.from_url(settings.REDIS_URL) as client:
         client.set(echo_key(name), sent_at, ex=3600)

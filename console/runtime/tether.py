@@ -1,7 +1,8 @@
-"""Run a command that dies when the process that asked for it dies, even by SIGKILL.
+"""Runs a command that dies when its parent process dies, even when the parent dies by SIGKILL.
 
-Called as a file by supervisor.py: `python -I -S tether.py PARENT_PID COMMAND...`. The kernel keeps the request over
-exec. It is a program of its own because code between fork and exec of a process with threads may deadlock.
+Called as a file by supervisor.py: `python -I -S tether.py PARENT_PID COMMAND...`. The kernel keeps the
+request across exec. This is a separate program, because code between fork and exec of a process with threads may
+deadlock.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ PR_SET_PDEATHSIG = 1
 
 
 def tie(parent: int) -> None:
-    """Ask the kernel for SIGKILL when the parent goes. Elsewhere than on Linux there is no such promise."""
+    """Ask the kernel to send SIGKILL when the parent dies. Only Linux has this."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it went before we could ask
+        if os.getppid() != parent:  # the parent died before we could ask
             sys.exit(1)
 
 

@@ -1,4 +1,4 @@
-"""`trainyard up`: the whole product as one foreground command."""
+"""`trainyard up`: runs all processes of Trainyard from one foreground command."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from console.runtime.watchdog import Watchdog
 
 
 class StartRefused(Exception):
-    """Trainyard cannot start; the message tells why and what to do."""
+    """Trainyard cannot start. The message says why and what to do."""
 
 
 def main(only: tuple[str, ...]) -> int:
@@ -63,7 +63,7 @@ def supervise(
 
 
 def check_settings() -> None:
-    """Warnings are said and errors refuse; both with their cure."""
+    """Run the system checks: print the warnings, refuse to start on errors. Both come with their cure."""
     found = [message for message in run_checks() if not message.is_silenced()]
     for message in found:
         if message.level < ERROR:
@@ -73,7 +73,7 @@ def check_settings() -> None:
 
 
 def print_line(line: str) -> None:
-    """A line for the person at the terminal. A terminal that went away must not take the product along."""
+    """Print a line for the operator. A closed terminal must not stop Trainyard."""
     try:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
@@ -82,9 +82,9 @@ def print_line(line: str) -> None:
 
 
 def take_lock(path: Path) -> IO[str]:
-    """Held by us and by every child until the last of us is gone; so two never work on one data directory."""
+    """Lock the data directory. We and all our children hold the lock, so two `up` never use one directory."""
     file = path.open("a+")
-    deadline = time.monotonic() + 2.0  # children of one that was just killed need a moment to follow it
+    deadline = time.monotonic() + 2.0  # the children of an `up` that was just killed need a moment to die
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -117,7 +117,7 @@ def open_port(wish: environment.Environment) -> socket.socket:
 
 
 def address(wish: environment.Environment, listener: socket.socket) -> str:
-    """Where a browser finds us."""
+    """The address for the browser."""
     if wish.url:
         return wish.url
     host = environment.outward_address() if wish.bind in ("0.0.0.0", "::") else wish.bind
@@ -125,7 +125,7 @@ def address(wish: environment.Environment, listener: socket.socket) -> str:
 
 
 def announce(supervisor: Supervisor, listener: socket.socket | None, url: str) -> None:
-    """Say ready when that is true: when the web process answers that its database and its broker do."""
+    """Print "ready" as soon as the web process reports that the database and the broker answer."""
     if listener is None:
         print_line("Trainyard's processes are started (no web among them).")
         return
@@ -133,13 +133,13 @@ def announce(supervisor: Supervisor, listener: socket.socket | None, url: str) -
     while not supervisor.stopping.wait(0.1):
         if healthy(near):
             link = setup_link(url, timezone.now())
-            # In one piece: who waits for the first line finds the second one, too.
+            # In one write: a script that waits for the first line then also finds the second one.
             print_line(f"Trainyard is ready at {url}" + (f"\nSet up your account: {link}" if link else ""))
             return
 
 
 def near_address(listener: socket.socket) -> str:
-    """How this process reaches its own web process, whatever that listens on."""
+    """The address at which this process reaches its own web process, whatever address that listens on."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address := str(listener.getsockname()[0]), address)
     return f"[{host}]" if ":" in host else host
 

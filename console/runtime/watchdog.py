@@ -1,4 +1,4 @@
-"""Finds workers that live but do not hear, and has them restarted."""
+"""Finds workers that run but do not take messages, and restarts them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from console.runtime.supervisor import Supervisor
 from console.runtime.tasks import echo, echo_key
 
 ECHO_EVERY_S = 10.0
-# Far above what a busy machine needs, far below what a person would put up with.
+# Much longer than a busy machine needs, much shorter than a person would wait.
 UNRESPONSIVE_AFTER_S = 90.0
 
 
 class Watchdog(threading.Thread):
-    """Sends each worker an echo through its own queue. A restart harms no job: replicas do not notice."""
+    """Sends each worker an echo task through its queue. A restart harms no job, because replicas do not notice it."""
 
     def __init__(self, supervisor: Supervisor, names: list[str]) -> None:
         super().__init__(name="watchdog", daemon=True)
@@ -33,11 +33,11 @@ class Watchdog(threading.Thread):
                 try:
                     self.check(name, queue, time.time())
                 except (redis.RedisError, KombuError, OperationalError, CeleryError, OSError):
-                    # Without a broker nobody can answer; that is not the worker's fault.
+                    # Without a broker no worker can answer, so this does not count against the worker.
                     self.unanswered_since.clear()
 
     def check(self, name: str, queue: str, now: float) -> None:
-        """Asks each time anew: a question may be lost with the broker that held it, and that makes nobody deaf."""
+        """Send an echo each time: one echo may be lost together with its broker, which is not the worker's fault."""
         since = self.unanswered_since.setdefault(name, now)
         if self.last_echo(name) >= since:
             self.unanswered_since[name] = now
@@ -48,7 +48,7 @@ class Watchdog(threading.Thread):
         self.send(name, queue, now)
 
     def last_echo(self, name: str) -> float:
-        """When the last echo that came back was sent."""
+        """The time at which the last echo that came back was sent."""
         with redis.from_url(settings.REDIS_URL, socket_timeout=5) as client:
             return float(client.get(echo_key(name)) or 0)
 
@@ -57,6 +57,6 @@ class Watchdog(threading.Thread):
 
 
 def queue_of(supervisor: Supervisor, name: str) -> str:
-    """The queue that only this process consumes, or the one it shares."""
+    """The process's own queue, or the shared queue if it has none of its own."""
     argv = supervisor.children[name].process.argv
     return argv[argv.index("-Q") + 1].split(",")[-1]

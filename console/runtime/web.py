@@ -1,4 +1,4 @@
-"""The web process: uvicorn on a socket that `trainyard up` opened, so that a restart refuses no connection."""
+"""The web process: uvicorn on a socket that `trainyard up` opened, so that no connection is refused in a restart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import uvicorn
 from console import environment
 from console.runtime.websocket_protocol import Protocol
 
-# A client's message is a cursor, an acknowledgement or keystrokes (a paste comes in pieces).
+# A client sends cursors, acknowledgements and keystrokes. It splits a paste into pieces.
 MAX_MESSAGE_BYTES = 256 * 1024
 
 
@@ -27,12 +27,12 @@ def config() -> uvicorn.Config:
         "console.asgi:application",
         ws=Protocol,
         ws_max_size=MAX_MESSAGE_BYTES,
-        # Compression would cost memory per socket and milliseconds per keystroke.
+        # Compression would cost memory for each socket and milliseconds for each keystroke.
         ws_per_message_deflate=False,
         ws_ping_interval=10.0,
         ws_ping_timeout=20.0,
         lifespan="off",
-        # Whose address a request came from is a proxy's word only where the operator said that there is one.
+        # The client's address comes from a proxy's headers only if the operator says that there is a proxy.
         proxy_headers=bool(environment.current().url),
         access_log=False,
         log_level="warning",

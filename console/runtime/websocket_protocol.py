@@ -1,8 +1,8 @@
-"""uvicorn's WebSocket protocol, with a short way out for what goes to many sockets at once, and one in for keys.
+"""uvicorn's WebSocket protocol with two shortcuts: one writes a ready frame, one receives keystrokes.
 
-A piece of a log that 200 people watch is the same frame for each of them. Through ASGI it costs each of their tasks a
-turn of the loop, a message and a frame of its own; as an extension of the scope it is one call, with the same bytes.
-A key that is typed into a shell would wait for a queue, a task, and for reading to be paused and begun again.
+A piece of a log that 200 people watch is the same frame for all of them. Through ASGI, each socket would need a turn of
+the event loop, a message and a frame of its own. Through an extension of the ASGI scope it is one call with the same
+bytes. Through ASGI, a keystroke in a shell would wait for a queue, for a task, and for reading to pause and resume.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 EXTENSION = "trainyard.frames"
 KEYS = "trainyard.keys"
 
-# False where the frame cannot be written now: the other end does not keep up, or goes.
+# Returns False when the frame cannot be written now: the client does not keep up, or it is closing.
 WriteFrame = Callable[[bytes], bool]
-# False where these bytes are to come by ASGI, as all else does.
+# Returns False when these bytes must go through ASGI, like everything else.
 TakeBytes = Callable[[bytes], bool]
 
 
@@ -27,7 +27,8 @@ class Protocol(WebSocketsSansIOProtocol):
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
-        # Its task has not begun yet. With an extension of the protocol (compression) a frame is not what it was.
+        # The socket's task has not begun yet. A protocol extension (compression) would change the frames, so the
+        # shortcuts are then off.
         if hasattr(self, "scope") and not self.conn.extensions:
             extensions: dict[str, Any] = self.scope["extensions"]
             extensions[EXTENSION] = self.write_frame
@@ -44,27 +45,27 @@ class Protocol(WebSocketsSansIOProtocol):
         self.take = take
 
     def handle_bytes(self, event: Any) -> None:
-        # Never past what still waits for the application: bytes keep their order.
+        # Never overtake bytes that still wait for the application: the order is kept.
         at_once = self.take is not None and event.fin and self.queue.empty() and not self.close_sent
         if not (at_once and self.take(bytes(event.data))):  # type: ignore[misc]
             super().handle_bytes(event)
 
 
 def receive_directly(scope: Mapping[str, Any], take: TakeBytes) -> None:
-    """Let whole binary messages come to `take`, on the event loop, where the server can do so."""
+    """Pass whole binary messages directly to `take`, on the event loop, where the server supports this."""
     hand_to = scope.get("extensions", {}).get(KEYS)
     if hand_to is not None:
         hand_to(take)
 
 
 def direct_writer(scope: Mapping[str, Any]) -> WriteFrame | None:
-    """None where another server, or a test, stands at the door."""
+    """The function that writes a frame directly. None under another server, or in a test."""
     found: WriteFrame | None = scope.get("extensions", {}).get(EXTENSION)
     return found
 
 
 def binary_frame(data: bytes) -> bytes:
-    """One binary message of a server, whole (RFC 6455, 5.2)."""
+    """A server's binary message as one whole frame (RFC 6455, 5.2)."""
     size = len(data)
     if size < 126:
         return struct.pack("!BB", 0x82, size) + data

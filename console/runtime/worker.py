@@ -1,4 +1,4 @@
-"""The worker: Celery's, and a timer of its own that sweeps when nobody's message asks for it."""
+"""The worker: Celery's worker with a timer that runs the sweep when no message asks for it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["SweepTimer", "app"]
 
 log = logging.getLogger(__name__)
 
-# Beat pokes every tick; this is for when beat or the broker is away.
+# Beat sends a message every tick. The timer is for the time in which beat or the broker is unavailable.
 TICKS_BETWEEN = 5
 
 
 class SweepTimer(bootsteps.StartStopStep):
-    """Calls the sweep in a thread of its own. The sweep's own claim keeps several workers from doing it at once."""
+    """Calls the sweep in a thread of its own. The sweep itself makes sure that only one worker runs it at a time."""
 
     requires = ("celery.worker.components:Pool",)
 
@@ -46,7 +46,7 @@ class SweepTimer(bootsteps.StartStopStep):
                 app.tasks["jobs.tasks.sweep"]()
             except DATABASE_UNAVAILABLE as problem:
                 log.warning("The database did not answer the sweep: %s", problem)
-            except Exception:  # a sweep that fails is tried again; the timer must outlive it
+            except Exception:  # a failed sweep is tried again; the timer must go on
                 log.exception("the sweep failed")
             finally:
                 close_old_connections()
