@@ -1,10 +1,10 @@
-"""Who may do what: the one place where permission is decided, for pages, API and sockets alike.
+"""Decides who may do what. This is the only place where permission is decided, for pages, API and sockets.
 
 A viewer sees jobs, logs, quotas and usage. A submitter also submits, and cancels, deletes and opens shells on jobs of
 their own. An admin of a project does that on every job of it, puts jobs first, and manages members and their limits.
 The deployment's admins (`is_superuser`) do everything; they alone make projects, set their quotas and weights, manage
-people, and manage hosts, which belong to no project. To a stranger a thing does not exist: 404, never 403; and so it is
-with a kind of thing (people, the audit) for whoever may see none of it.
+people, and manage hosts, which belong to no project. For a person who may not see an object, it does not exist: the
+answer is 404, not 403. The same holds for a kind of object (people, the audit) of which a person may see none.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ OWN: Final[frozenset[Verb]] = frozenset({"cancel", "delete", "shell"})
 RUN: Final[frozenset[Verb]] = LOOK | OWN | {"submit", "prioritize", "see_audit", "manage_members", "manage"}
 ALL: Final[frozenset[Verb]] = RUN | {"set_quotas", "configure"}
 
-# On a project, and on a job of somebody else. Owners get OWN on top where they may submit.
+# On a project, and on a job of somebody else. Owners of a job also get OWN where they may submit.
 BY_ROLE: Final[dict[str, frozenset[Verb]]] = {
     Role.VIEWER: LOOK,
     Role.SUBMITTER: LOOK | {"submit"},
@@ -71,7 +71,7 @@ def can(user: type_of_user, verb: Verb, subject: Subject) -> bool:
 
 
 def verbs(user: type_of_user, subject: Subject) -> frozenset[Verb]:
-    """All that this person may do to this thing, by one query. A class asks: to any one of them?"""
+    """Everything that this person may do to this object, with one query. For a class: to at least one object of it."""
     if not isinstance(user, User) or not user.is_active:
         return NOTHING
     if user.is_superuser:
@@ -92,7 +92,7 @@ def verbs(user: type_of_user, subject: Subject) -> frozenset[Verb]:
 
 
 def visible(user: type_of_user, rows: QuerySet[Row]) -> QuerySet[Row]:
-    """Those of the rows that the person may see, without another query."""
+    """The rows that the person may see, without another query."""
     if not isinstance(user, User) or not user.is_active:
         return rows.none()
     if user.is_superuser:
@@ -107,7 +107,7 @@ def visible(user: type_of_user, rows: QuerySet[Row]) -> QuerySet[Row]:
 
 
 def where(user: type_of_user, verb: Verb) -> list[Project]:
-    """The projects that take jobs on which the person may do this, by name."""
+    """The projects in which the person may do this, sorted by name. Archived projects are left out."""
     if not isinstance(user, User) or not user.is_active:
         return []
     roles = [role for role in BY_ROLE if verb in BY_ROLE[role]]
@@ -118,13 +118,13 @@ def where(user: type_of_user, verb: Verb) -> list[Project]:
 
 
 def project_or_404(user: type_of_user, verb: Verb, named: str) -> Project:
-    """The project of an address, by its name or its number."""
+    """The project that an address names, by its name or its number."""
     number = named.isascii() and named.isdecimal()
     return get_or_404(user, verb, Project.objects.all(), **{"pk" if number else "name": named})
 
 
 def get_or_404(user: type_of_user, verb: Verb, rows: QuerySet[Row], **lookup: Any) -> Row:
-    """The one row: 404 for whoever may not see it, 403 for whoever may see it but not do this to it."""
+    """The row. Raises Http404 when the person may not see it, PermissionDenied when they may see it but not do this."""
     try:
         row = rows.get(**lookup)
     except (ObjectDoesNotExist, ValueError, OverflowError):
@@ -138,7 +138,7 @@ def get_or_404(user: type_of_user, verb: Verb, rows: QuerySet[Row], **lookup: An
 
 
 def require(user: type_of_user, verb: Verb, kind: type[Model]) -> None:
-    """The same for a kind of thing as a whole: its list, its form. 404 where they may see nothing of the kind."""
+    """The same for a whole kind of object (its list, its form). Http404 when the person may see none of the kind."""
     allowed = verbs(user, kind)  # type: ignore[arg-type]
     if "see" not in allowed:
         raise Http404
@@ -156,7 +156,7 @@ def _of_role(role: str | None) -> frozenset[Verb]:
 
 
 def _owned(role: str | None) -> frozenset[Verb]:
-    """Who has become a viewer since keeps no power over what they started before."""
+    """The extra rights of a job's owner. A person who has become a viewer has no such rights on earlier jobs."""
     return OWN if "submit" in _of_role(role) else NOTHING
 
 

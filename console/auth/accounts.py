@@ -1,7 +1,7 @@
-"""People: added, invited, given a password, shut out, let in again. The browser and the command line call this.
+"""Adds, invites, disables and enables people, and sets passwords. The browser and the command line call this.
 
-Each change is an audit row. Nothing here commits; whoever calls has asked whether the person may. A password is hashed
-before the first question to the database: that takes long on a busy machine, and no transaction may idle meanwhile.
+Each change writes an audit row. No function here commits, and the caller has checked the permission. A password is
+hashed before the first query: hashing takes long on a busy machine, and no transaction may be idle in that time.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ INVITED_FOR = timedelta(days=3)
 def add(
     username: str, *, admin: bool, actor: str, now: datetime, password: str | None = None, member: bool = True
 ) -> User:
-    """A person. Raises ValidationError with words by field. Without a password they need an invitation.
+    """Add a person. Raises ValidationError with messages by field. Without a password the person needs an invitation.
 
-    `member`: of the default project, as everybody is who is added without saying more.
+    `member`: the person becomes a member of the default project, which is the usual case.
     """
     user = User(username=username, is_superuser=admin, is_staff=admin)
     user.set_unusable_password()
     user.clean_fields(exclude=["password"])
     if password is not None:
         validate_password(password, user)
-        # Before the database is asked anything: a password is hashed slowly, and a transaction must not wait for that.
+        # Before the first query: hashing a password is slow, and a transaction must not wait for it.
         user.set_password(password)
     user.validate_unique()
     user.save()
@@ -53,7 +53,7 @@ def default_project(now: datetime) -> Project:
 
 
 def invite(user: User, actor: str, now: datetime) -> str:
-    """The token of a link with which the person sets a password, once. An older link of theirs stops working."""
+    """Make the token of a one-time link with which the person sets a password. An older link stops working."""
     token = secrets.token_urlsafe(24)
     Invitation.objects.filter(user=user).delete()
     Invitation.objects.create(user=user, digest=tokens.digest(token), created_at=now, made_by=actor[:150])
@@ -62,14 +62,17 @@ def invite(user: User, actor: str, now: datetime) -> str:
 
 
 def invited_user(token: str, now: datetime) -> User | None:
-    """Whose link this is, if it still works."""
+    """The person who was invited with this token, if the link still works."""
     good = Invitation.objects.filter(digest=tokens.digest(token), created_at__gt=now - INVITED_FOR)
     row = good.select_related("user").filter(user__is_active=True).first()
     return row.user if row else None
 
 
 def accept(user: User, token: str, password: str, now: datetime) -> None:
-    """The person whose link it is. Raises ValidationError about the password, and Refused when the link is over."""
+    """Set the password of an invited person.
+
+    Raises ValidationError about the password, Refused when the link was used.
+    """
     validate_password(password, user)
     user.set_password(password)
     if (
@@ -82,7 +85,7 @@ def accept(user: User, token: str, password: str, now: datetime) -> None:
 
 
 def set_password(user: User, password: str, actor: str, now: datetime) -> None:
-    """Sessions that were open end, because a session's hash holds the password's."""
+    """Set the password. Open sessions end, because a session's hash depends on the password's hash."""
     validate_password(password, user)
     user.set_password(password)
     user.save(update_fields=["password"])
@@ -91,7 +94,9 @@ def set_password(user: User, password: str, actor: str, now: datetime) -> None:
 
 
 def disable(user: User, actor: str, now: datetime) -> int:
-    """The name stays in every history; pages, sockets and tokens are closed to it. How many tokens were revoked."""
+    """Disable a person. The name stays in every history; pages, sockets and tokens stop working. Returns the number of
+    revoked tokens.
+    """
     _keep_an_admin(user, f"{user.username} is the last admin. Add another first.")
     changed = User.objects.filter(pk=user.pk, is_active=True).update(is_active=False)
     Invitation.objects.filter(user=user).delete()
@@ -102,13 +107,13 @@ def disable(user: User, actor: str, now: datetime) -> int:
 
 
 def enable(user: User, actor: str, now: datetime) -> None:
-    """Tokens that were revoked stay so."""
+    """Enable a person again. Revoked tokens stay revoked."""
     if User.objects.filter(pk=user.pk, is_active=False).update(is_active=True):
         audit.record(actor, "user.enable", "user", user.username, None, None, now)
 
 
 def set_admin(user: User, admin: bool, actor: str, now: datetime) -> None:
-    """Whether the person may do everything."""
+    """Make the person an admin of the deployment, or take that away."""
     if user.is_superuser == admin:
         return
     if not admin:
@@ -118,12 +123,12 @@ def set_admin(user: User, admin: bool, actor: str, now: datetime) -> None:
 
 
 def _keep_an_admin(user: User, words: str) -> None:
-    """Locks the admins, so that two cannot shut out each other."""
+    """Refuse to lose the last admin. Locks the rows of all admins, so that two of them cannot disable each other."""
     admins = list(User.objects.select_for_update().filter(is_superuser=True, is_active=True))
     if user.is_superuser and not [one for one in admins if one.pk != user.pk]:
         raise Refused("user", words)
 
 
 def error_text(problem: ValidationError) -> str:
-    """All that is wrong, as one line."""
+    """All messages of the error in one line."""
     return " ".join(problem.messages)

@@ -1,4 +1,4 @@
-"""Who is asking."""
+"""The person who makes a request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.http import HttpRequest
 
 
 def person(request: HttpRequest) -> User:
-    """The logged-in user, as the type that everything else works with."""
+    """The logged-in user with the type User. Raises PermissionDenied when nobody is logged in."""
     if not isinstance(request.user, User):
         raise PermissionDenied
     return request.user

@@ -1,4 +1,4 @@
-"""Secrets that a deployment makes for itself on its first start, one file each, readable by its owner only."""
+"""The secrets that a deployment makes at its first start: one file each, which only its owner can read."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from django.core.exceptions import ImproperlyConfigured
 
 
 class UnsafeFile(ImproperlyConfigured):
-    """A secret file that others could read, or that is empty. The message tells the cure."""
+    """A secret file is empty, or other users can read it. The message says the cure."""
 
 
 def private_directory(path: Path) -> Path:
-    """The directory, made for its owner only. One that exists keeps its mode: the operator chose it."""
+    """Make a directory that only its owner can use. An existing directory keeps its mode, which the operator chose."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
 
 
 def read_or_create(path: Path, make: Callable[[], str]) -> str:
-    """The secret in `path`; made on the first call, by whichever of several processes comes first."""
+    """The secret in `path`. The first call makes it; of several processes, the first one does."""
     try:
         return read(path)
     except FileNotFoundError:
@@ -43,7 +43,10 @@ def read(path: Path) -> str:
 
 
 def create(path: Path, secret: str) -> None:
-    """Publish a whole file or none, and never over one that is there: link() refuses where rename() would not."""
+    """Write a complete file or none.
+
+    An existing file is never replaced: link() fails where rename() would replace it.
+    """
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     with os.fdopen(
         os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii"
@@ -60,15 +63,15 @@ def create(path: Path, secret: str) -> None:
 
 
 def secret_key(keys: Path) -> str:
-    """What Django signs sessions and tokens with."""
+    """The key with which Django signs sessions and tokens."""
     return read_or_create(keys / "secret-key", lambda: secrets.token_urlsafe(50))
 
 
 def field_keys(keys: Path) -> list[str]:
-    """What columns are encrypted with: Fernet keys, one a line, the newest first. Old lines still decrypt."""
+    """The Fernet keys that encrypt columns, one per line, the newest first. Older keys still decrypt."""
     return read_or_create(keys / "field-key", lambda: Fernet.generate_key().decode()).split()
 
 
 def deployment(keys: Path) -> str:
-    """The name by which hosts tell deployments apart. Not a secret, but lost together with the keys."""
+    """The name by which hosts distinguish deployments. It is not a secret, but it belongs with the keys in a backup."""
     return read_or_create(keys / "deployment", lambda: f"ty-{secrets.token_hex(6)}")

@@ -1,4 +1,4 @@
-"""How the first person gets in: a link that is printed at start, and works once, while no admin exists."""
+"""The setup link for the first admin: it is printed at start and works once, while no admin exists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def needed() -> bool:
 
 
 def renew(now: datetime) -> str:
-    """A fresh token for the link. Older links stop working, so that one that scrolled by in a shared log is dead."""
+    """Make a new token for the link. Older links stop working, so a link in an old shared log is useless."""
     token = secrets.token_urlsafe(24)
     SetupToken.objects.all().delete()
     SetupToken.objects.create(digest=digest(token), created_at=now)
@@ -33,7 +33,7 @@ def is_open(token: str) -> bool:
 
 
 def redeem(token: str, username: str, password: str, now: datetime) -> User:
-    """Make the first admin. The caller owns the transaction; of two who come at once, one gets SetupClosed."""
+    """Make the first admin. The caller owns the transaction. Of two calls at the same time, one raises SetupClosed."""
     taken = SetupToken.objects.filter(digest=digest(token), used_at=None).update(used_at=now)
     if not taken or not needed():
         raise SetupClosed(SetupClosed.__doc__)

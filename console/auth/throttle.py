@@ -1,7 +1,7 @@
-"""Guessing passwords is made slow, by name and address together.
+"""Slows down the guessing of passwords. Failures are counted for each pair of name and address.
 
-By the pair, because a lock on the name alone would let anybody lock others out, and a lock on the address alone would
-lock out an office behind one address. The address alone has a limit too, far higher, against trying many names.
+A lock on the name alone would let anybody lock out others. A lock on the address alone would lock out an office behind
+one address. The address alone also has a limit, a much higher one, against trying many names.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ TRIES_OF_ADDRESS = 100
 
 
 def attempt(name: str, address: str, now: datetime) -> timedelta:
-    """A try that is about to be made: zero if it may be, else for how long it may not.
+    """Register a login attempt. Returns zero if the attempt is allowed, otherwise how long the person must wait.
 
-    It counts as a wrong one from before it is looked at, until `succeeded` says otherwise: of many at once each sees
-    the others, and no more of them than the limit come through.
+    The attempt counts as a failure before the password is checked, until `succeeded` removes it. So attempts at the
+    same time see each other, and no more of them than the limit are allowed.
     """
     LoginFailure.objects.filter(at__lte=now - WINDOW).delete()
     own = LoginFailure.objects.create(name=_short(name), address=address, at=now)
@@ -57,7 +57,7 @@ def succeeded(name: str, address: str) -> None:
 
 
 def _wait(failures: list[datetime], tries: int, now: datetime) -> timedelta:
-    """Until the oldest of the last `tries` failures before this try falls out of the window."""
+    """The time until the oldest of the last `tries` failures before this attempt leaves the window."""
     return max(failures[-1] + WINDOW - now, timedelta(0)) if len(failures) > tries else timedelta(0)
 
 

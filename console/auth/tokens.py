@@ -1,4 +1,4 @@
-"""Bearer tokens for scripts: made once, shown once, kept as a digest."""
+"""Bearer tokens for scripts. A token is shown once, when it is made; only its digest is stored."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from django.db.models import Q
 
 from console.models import ApiToken
 
-# Said at the front so that secret scanners and people recognise one that leaked.
+# The prefix lets secret scanners and people recognise a leaked token.
 PREFIX = "tyd_"
-# `last_used_at` is for people; one write a minute is enough for them.
+# People read `last_used_at`, so one write a minute is enough.
 USED_EVERY = timedelta(minutes=1)
 
 
@@ -22,13 +22,13 @@ def digest(token: str) -> str:
 
 
 def create(user: User, name: str, now: datetime) -> tuple[ApiToken, str]:
-    """The row, and the token itself, which nobody can see again."""
+    """Make a token. Returns the row and the token itself, which cannot be shown again."""
     token = PREFIX + secrets.token_urlsafe(32)
     return ApiToken.objects.create(user=user, name=name, digest=digest(token), created_at=now), token
 
 
 def owner(token: str, now: datetime) -> User | None:
-    """Whose token this is, if it may still be used."""
+    """The owner of the token, if the token is valid and the owner is active."""
     row = ApiToken.objects.select_related("user").filter(digest=digest(token), revoked_at=None).first()
     if row is None or not row.user.is_active:
         return None
@@ -39,10 +39,10 @@ def owner(token: str, now: datetime) -> User | None:
 
 
 def revoke(user: User, token_id: int, now: datetime) -> bool:
-    """False when the user has no such token, or it was revoked before."""
+    """Revoke a token. Returns False when the user has no such token, or when it was revoked before."""
     return ApiToken.objects.filter(user=user, pk=token_id, revoked_at=None).update(revoked_at=now) == 1
 
 
 def revoke_all(user: User, now: datetime) -> int:
-    """How many were still good."""
+    """Revoke all tokens of the user. Returns how many were still valid."""
     return ApiToken.objects.filter(user=user, revoked_at=None).update(revoked_at=now)

@@ -1,1 +1,1 @@
-"""WebSockets: authorise, then move bytes or fragments. Nothing is decided here."""
+"""WebSockets: check permission, then send bytes or fragments of pages. These modules make no decisions about jobs."""

@@ -1,4 +1,4 @@
-"""Who stands at a socket: a session's cookie from our own pages, or a bearer token from a script."""
+"""Finds the user of a socket: by the session cookie from our own pages, or by the bearer token of a script."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def bearer(scope: Scope) -> str:
 
 
 def from_our_page(scope: Scope) -> bool:
-    """Cookies ride along from any site, so a socket that has them must come from a page of this very address.
+    """Browsers send cookies with requests from any site, so a socket with a cookie must come from a page of ours.
 
-    A token does not ride along: whoever has one may call from anywhere.
+    A browser never adds a token by itself, so a request with a token may come from anywhere.
     """
     if bearer(scope):
         return True
@@ -48,7 +48,7 @@ def from_our_page(scope: Scope) -> bool:
 
 
 def user(scope: Scope) -> User | None:
-    """Whose socket this is, asked anew each time: logout, a changed password or a revoked token end it."""
+    """The user of this socket, read again at each check: a logout, a new password or a revoked token ends the socket."""
     token = bearer(scope)
     if token:
         return tokens.owner(token, timezone.now())
@@ -61,12 +61,12 @@ def user(scope: Scope) -> User | None:
 
 
 def credential(scope: Scope) -> str:
-    """What `user` goes by."""
+    """The token or the session key by which `user` finds the user."""
     return bearer(scope) or _session_key(scope)
 
 
 def address(scope: Scope) -> str:
-    """The other end's address, for the audit."""
+    """The client's address, for the audit."""
     client = scope.get("client")
     return str(client[0]) if client else ""
 

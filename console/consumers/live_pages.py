@@ -1,7 +1,7 @@
-"""Pages that stay true: at a hint, and once a second anyway, look whether the fragment changed, and send it whole.
+"""Keeps open pages up to date: at each hint, and once a second, a socket checks whether its fragment has changed.
 
-Each socket reads, renders and sends in one order, so what a person sees never goes backwards; and as the fragment is
-whole, a page that slept catches up with one message.
+A changed fragment is sent whole. Each socket reads, renders and sends in this order, so a page never goes back to an
+older state. Because the fragment is whole, a page that was suspended catches up with one message.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from console.live import registry
 from console.runtime.database_threads import in_database_thread
 from jobs.models import Job, Project
 
-# A burst of changes is shown in steps of this: nobody reads faster, and each step costs a rendering per viewer.
+# A burst of changes is shown in steps of this length: nobody reads faster, and each step is rendered for each viewer.
 STEP_S = 0.1
 
 
 class LiveSocket(Socket):
-    """One fragment of one page."""
+    """A socket that updates one fragment of one page."""
 
     user: User
     topics: tuple[str, ...] = ()
@@ -38,18 +38,21 @@ class LiveSocket(Socket):
         raise NotImplementedError
 
     def stamp(self) -> str:
-        """Changes whenever the fragment would. Cheap: it is asked once a second by every open page."""
+        """A text that changes whenever the fragment changes.
+
+        It must be cheap: every open page asks for it each second.
+        """
         raise NotImplementedError
 
     def render(self) -> str:
-        """The fragment; empty when the thing is gone."""
+        """The fragment, or an empty text when the object does not exist any more."""
         raise NotImplementedError
 
     async def serve(self) -> None:
         shown = None
         async with registry.of_this_loop().watch(*self.topics) as watch:
             while True:
-                # The stamp is read first: what changes in between is shown now and looked at once more.
+                # The stamp is read before the fragment: a change between the two is shown now and checked once more.
                 stamp = await in_database_thread(self.stamp)
                 if stamp != shown:
                     html = await in_database_thread(self.render)
@@ -84,7 +87,7 @@ class JobListSocket(LiveSocket):
         self.query = _query(scope)
 
     def require_access(self, user: User) -> None:
-        """Everybody has a list; who is in no project yet sees jobs appear when they are given one."""
+        """Everybody may see a list. A person who is in no project yet sees jobs as soon as they are in one."""
         projects = access.visible(user, Project.objects.order_by("name")).values_list("name", flat=True)
         self.topics = tuple(f"jobs:{name}" for name in projects)
 

@@ -1,9 +1,9 @@
-"""A replica's log at a socket: bytes from a cursor on, as they come, at most WINDOW unread.
+"""Sends a replica's log through a socket: bytes from a cursor on, with at most WINDOW of them unacknowledged.
 
-The other end says where (`from`, `tail`, `at`), how many bytes it has taken (`ack`), and when it wants none (`pause`).
-We send JSON headers when something other than bytes is to be told (a jump, a gap, another run, a new status), and
-binary frames that each continue where the last one ended. The cursor is (run, offset), so whoever comes back after any
-interruption says `{"run": ..., "from": ...}` and misses nothing.
+The viewer says where to begin (`from`, `tail`, `at`), how many bytes it has taken (`ack`), and when it wants none
+(`pause`). The server sends JSON headers for everything except bytes (a jump, a gap, another run, a new status), and
+binary frames that each continue where the last one ended. The cursor is (run, offset): a viewer that reconnects after
+an interruption sends `{"run": ..., "from": ...}` and misses nothing.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from jobs.logs import reader
 from jobs.logs.live_end import Status
 from jobs.models import Job, Replica, Run
 
-# Sent and not acknowledged, at most: what a viewer that never reads costs.
+# The most bytes that are sent and not acknowledged: the cost of a viewer that never reads.
 WINDOW = 256 * 1024
-# The last bytes of a run that ended may come after its restart has begun. Then they are waited for, but not for ever.
+# The last bytes of a run may come after its restart has begun. The viewer waits for them, but not longer than this.
 LAST_BYTES_S = 10.0
 
 _label = SelectStatement(
@@ -44,13 +44,13 @@ _of_replica = SelectStatement(
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """Where to go on reading: one of the three, in this run or in the newest."""
+    """Where to continue reading: one of `offset`, `tail` and `at`, in the named run or in the newest one."""
 
     run: str = ""
     offset: int | None = None
     tail: int | None = None
     at: float | None = None
-    # Sent back with the header of the jump, so that a viewer knows which bytes it asked for.
+    # Repeated in the header of the jump, so that the viewer knows to which request the bytes belong.
     id: int | None = None
 
 
@@ -59,17 +59,18 @@ class LogSocket(Socket):
         super().__init__(scope, receive, send)
         self.job_id = int(self.arguments["job_id"])
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
-        # A run that is named is kept to; without one the newest is followed from restart to restart.
+        # With a named run the socket stays with it. Without one it follows the newest run through each restart.
         self.named_run = query.get("run", [""])[0]
         self._replica_id = 0
         self._place: LogPosition | None = None
         self._paused = False
-        # Waits for an acknowledgement. One that comes while it does not is no news.
+        # True while sending waits for an acknowledgement. At other times an acknowledgement wakes nobody.
         self._waits_for_ack = False
         self._sent = self._acked = 0
         self._watch = registry.TopicWatcher()
         self._write = websocket_protocol.direct_writer(scope)
-        # Up to where this run's log is sent; and whether all of it is, so that the next bytes may come by `offer`.
+        # The run's log is sent up to `_cursor`. `_up_to_date`: all of it is sent, and the next bytes may come by
+        # `offer`. `_nothing_untold`: the last header, too, is up to date.
         self._cursor = 0
         self._up_to_date = False
         self._nothing_untold = False
@@ -85,7 +86,7 @@ class LogSocket(Socket):
         self._replica_id = replica.pk
 
     def recheck(self, user: User) -> None:
-        """What was found at the beginning stays; only the right may go."""
+        """The job and the replica stay the same, so only the permission is checked again."""
         access.get_or_404(user, "see_log", Job.objects.select_related("project"), pk=self.job_id)
 
     def recheck_key(self) -> Hashable:
@@ -93,7 +94,7 @@ class LogSocket(Socket):
 
     async def on_message(self, message: dict[str, Any]) -> None:
         if "ack" in message:
-            # Never more than was sent: nobody talks the window wider than it is.
+            # At most what was sent: a client cannot widen the window by acknowledging too much.
             self._acked = max(self._acked, min(_whole(message, "ack"), self._sent))
             if len(message) == 1 and not self._waits_for_ack:
                 return
@@ -107,7 +108,7 @@ class LogSocket(Socket):
         self._watch.wake()
 
     def offer(self, piece: tails.Piece, frame: bytes) -> bool:
-        """New bytes at the live end, from the tail to all its viewers at once: past this one's task, if it rests."""
+        """Send new bytes of the live end at once, without this socket's task, if that waits at the live end."""
         if not self._up_to_date or self._cursor != piece.start or self._paused or self._place is not None:
             return False
         if (
@@ -151,7 +152,7 @@ class LogSocket(Socket):
             await self._watch.wait()
 
     async def _stream(self, run_id: str, tail: tails.Tail, restarted: bool) -> str:
-        """Send one run's log until another run is to be shown, whose id is returned."""
+        """Send one run's log until another run must be shown. Returns the id of that run."""
         label = await in_database_thread(describe, run_id)
         self._cursor, told = 0, None
         if restarted:
@@ -184,7 +185,7 @@ class LogSocket(Socket):
                 await self._watch.wait()
 
     async def _wait_at_live_end(self, all_told: bool) -> None:
-        """Until somebody wakes us. Bytes may go past us meanwhile; what else there is to tell waits for its second."""
+        """Wait until woken. In the meantime `offer` may send bytes. A new size alone waits for STATUS_EVERY_S."""
         self._up_to_date, self._nothing_untold = True, all_told
         if all_told:
             await self._watch.hinted()
@@ -193,7 +194,7 @@ class LogSocket(Socket):
         self._up_to_date = False
 
     def _default_run(self, place: LogPosition, status: Status) -> str:
-        """The end means the end of the newest run; an offset means one in the run that is being shown."""
+        """Without a named run, `tail` means the newest run, and an offset means the run that is shown now."""
         return status.newest_run if place.tail is not None and not self.named_run else status.run
 
     async def _offset_of(self, place: LogPosition, run_id: str, stored: int) -> int:
@@ -217,7 +218,7 @@ class LogSocket(Socket):
         return asyncio.get_running_loop().time() - self._header_sent_at >= tails.STATUS_EVERY_S
 
     async def _continues_in_newer_run(self, tail: tails.Tail, cursor: int) -> bool:
-        """Whether this run has nothing more to show and a newer one is there to go on with."""
+        """Whether this run has no more bytes and a newer run exists."""
         status = tail.status
         if self.named_run or status.newest_run == status.run or cursor < status.stored:
             return False
@@ -243,7 +244,7 @@ def document(status: Status) -> dict[str, object]:
 
 
 def describe(run_id: str) -> dict[str, object]:
-    """What tells this run from the other runs of its replica."""
+    """The fields that distinguish this run from the other runs of its replica."""
     ((attempt, number, host),) = _label(run=run_id)
     return {"attempt": attempt, "number": number, "host": host}
 
@@ -256,7 +257,7 @@ def _run_age_s(run_id: str, now: datetime) -> float:
 def _requested_position(message: dict[str, Any]) -> LogPosition:
     run = message.get("run", "")
     if not isinstance(run, str) or not run.isprintable():
-        raise BadMessage("run is not the name of one.")
+        raise BadMessage("run is not the name of a run.")
     mark = _whole(message, "id") if "id" in message else None
     if "from" in message:
         return LogPosition(run, offset=_whole(message, "from"), id=mark)

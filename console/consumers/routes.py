@@ -1,4 +1,4 @@
-"""Every address that answers WebSockets."""
+"""All addresses of WebSockets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from console.consumers.logs import LogSocket
 from console.consumers.shells import ShellSocket
 from console.consumers.socket_lifecycle import Receive, Send, Socket
 
-# Ids as the database can hold them: what does not match is answered like any unknown address.
+# Ids of the length that the database can hold. Other ids are answered like an unknown address.
 JOB = r"(?P<job_id>[0-9]{1,19})"
 HOST = r"(?P<host_id>[0-9]{1,9})"
 REPLICA = r"(?P<replica>[a-z0-9-]{1,40})"
@@ -20,13 +20,13 @@ RUN = r"(?P<run_id>[A-Za-z0-9._-]{1,80})"
 
 
 async def refuse_unknown(scope: dict[str, Any], receive: Receive, send: Send) -> None:
-    """An unknown address: the handshake is refused."""
+    """Refuse the handshake at an unknown address."""
     await receive()
     await send({"type": "websocket.close", "code": 4404, "reason": "There is nothing here."})
 
 
 def route(pattern: str, socket: type[Socket]) -> Any:
-    # Channels routes ASGI applications through Django's path machinery, whose types speak of views only.
+    # Channels routes ASGI applications with Django's re_path, whose types allow only views.
     return re_path(pattern, socket.as_asgi())  # type: ignore[arg-type]
 
 

@@ -1,7 +1,7 @@
-"""One answer for all who ask the same at the same moment.
+"""Shares one permission check among all sockets of a person that ask the same question at the same time.
 
-Of 200 tabs that show one log, many belong to the same few people. Whether one of them may still see it is asked of the
-database once for all that person's sockets; an answer is passed on for a second, which the sockets' timers allow for.
+Of 200 tabs that show one log, many belong to the same few people. Whether a person may still see the log is read from
+the database once for all sockets of that person. An answer is shared for one second; the sockets' timers allow for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _asked: WeakKeyDictionary[asyncio.AbstractEventLoop, Asked] = WeakKeyDictionary(
 
 
 async def ask_once(question: Hashable, ask: Callable[[], Coroutine[None, None, None]]) -> None:
-    """Returns or raises what `ask` did, for whoever asked this first within the last second."""
+    """Return or raise the result of `ask`, which the first caller of the last second started for this question."""
     loop = asyncio.get_running_loop()
     asked = _asked.setdefault(loop, {})
     now = loop.time()
@@ -27,7 +27,7 @@ async def ask_once(question: Hashable, ask: Callable[[], Coroutine[None, None, N
         if len(asked) > MAX_ANSWERS:
             asked.clear()
         task = loop.create_task(ask())
-        # Whoever asked may have gone before the answer came, and nobody else may want it.
+        # The caller may have gone before the answer came. Reading the exception avoids a warning that nobody read it.
         task.add_done_callback(lambda done: None if done.cancelled() else done.exception() and None)
         asked[question] = now, task
     await asyncio.shield(task)

@@ -1,7 +1,8 @@
-"""A shell in the browser: bytes both ways between xterm.js and the run's own terminal on its host.
+"""A shell in the browser: moves bytes between xterm.js and a terminal in the run on its host.
 
-The database is asked when it opens (may she? audit row) and by a timer (does she still? does the run?), never by a
-key. Output waits for the terminal's acknowledgements, input is acknowledged as the host takes it.
+The database is used when the shell opens (permission, audit row) and by a timer (does the permission still hold, does
+the run still run), but not for a keystroke. Output waits for the terminal's acknowledgements; input is acknowledged
+when the host has taken it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from console.runtime.database_threads import in_database_thread
 from jobs import shells
 from jobs.models import Run, ShellSession
 
-# The page tells its size first. One that does not gets the size that terminals always had.
+# The page sends its size first. A page that does not gets the traditional size of a terminal.
 WAIT_FOR_SIZE_S = 5.0
 DEFAULT_SIZE = (80, 24)
 
@@ -78,10 +79,10 @@ class ShellSocket(Socket):
         if self._terminal is None:
             raise BadMessage("The shell is not open yet.")
         if not self._terminal.write(data):
-            raise BadMessage("More was typed than the host can take.")
+            raise BadMessage("More input was sent than the host can take.")
 
     def _write_at_once(self, data: bytes) -> bool:
-        """What is typed, at once. What there is no terminal or no room for comes to `on_bytes`, which complains."""
+        """Write input at once. Without a terminal, or without room, the bytes go to `on_bytes`, which refuses them."""
         return self._terminal is not None and self._terminal.write(data)
 
     async def serve(self) -> None:
@@ -98,7 +99,7 @@ class ShellSocket(Socket):
                     hint = asyncio.create_task(hinted.wait(60))
                     await asyncio.wait({forwarding, hint}, return_when=asyncio.FIRST_COMPLETED)
                     if hint.done() and hint.result():
-                        # The job moved: if that ends the shell, then now and not when the timer looks.
+                        # The job has changed. If this ends the shell, end it now and not at the next timer check.
                         await self._check(self.recheck)
                     hint.cancel()
                 forwarding.result()
@@ -114,10 +115,10 @@ class ShellSocket(Socket):
             )
 
     def _open_session(self) -> keys.PrivateKey:
-        """The audit row, before anything is opened; and what opens it.
+        """Write the audit row before the shell opens, and return the private key that opens it.
 
-        All that the database is asked for, here: a terminal's own threads would keep a connection for as long as they
-        live, and PostgreSQL's pool would never get it back.
+        All database work for opening is done here: a thread of the terminal would keep its connection as long as it
+        lives, and PostgreSQL's pool would not get it back.
         """
         reason = shells.why_not(self.run_row) or shells.too_many(self.user)
         if reason:
@@ -142,13 +143,13 @@ class ShellSocket(Socket):
         return self._size or DEFAULT_SIZE
 
     def _send_at_once(self, data: bytes) -> bool:
-        """Output past the task that carries it, while that has nothing in hand."""
+        """Send output without the task that forwards it, while that task has no output of its own."""
         if self._write is None or self._sending or not self._ready_sent:
             return False
         return self._write(websocket_protocol.binary_frame(data))
 
     async def _forward_output(self, terminal: Terminal) -> None:
-        """What the terminal says, to the browser."""
+        """Forward the terminal's output and acknowledgements to the browser."""
         acked = 0
         while True:
             await self._changed.wait()
@@ -187,4 +188,4 @@ def _size(given: object) -> tuple[int, int]:
         and all(isinstance(n, int) and 0 < n <= 1000 for n in given)
     ):
         return given[0], given[1]
-    raise BadMessage("resize wants [columns, rows].")
+    raise BadMessage("resize must be [columns, rows].")

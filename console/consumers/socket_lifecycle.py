@@ -1,4 +1,4 @@
-"""One WebSocket from the handshake to its end, whatever it carries."""
+"""The life of a WebSocket from the handshake to its end: permission checks, messages, close codes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Send = Callable[[Message], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
-# A right that is lost takes effect on an open socket within 5 s: this, the age of another socket's answer, and a look.
+# A permission that is lost ends an open socket within 5 s: this interval, the age of a shared answer, and the check.
 RECHECK_S = 3.5
-# How long a database may be away before the sockets of those who cannot be asked about are closed.
+# How long the database may be unavailable before a socket whose permission cannot be checked is closed.
 DATABASE_PATIENCE_S = 30.0
-# Nobody sends us large messages: where to read from, how far they have read, keys.
+# Clients send only short messages: where to read from, how far they have read, keystrokes.
 MAX_TEXT = 4096
 
 # Close codes, as the pages understand them (static/live.js, log.js, shell.js).
@@ -35,7 +35,7 @@ GONE, RIGHT_LOST, BAD_MESSAGE, TRY_AGAIN = 4404, 4403, 4400, 1013
 
 
 class Closed(Exception):
-    """The socket is to be closed, with this code and this reason for the person in front of it."""
+    """Raised to close the socket with this code and this reason, which the person reads."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -74,22 +74,22 @@ class Socket:
         return application
 
     def authorize(self, user: User) -> None:
-        """May this person be here? In a thread, with the database."""
+        """Check whether this person may open the socket. Runs in a thread and may use the database."""
         raise NotImplementedError
 
     def recheck(self, user: User) -> None:
         self.authorize(user)
 
     def recheck_key(self) -> Hashable:
-        """Sockets that give the same here, of the same person, would all be answered the same by `recheck`."""
+        """The key of the question that `recheck` asks. Sockets of one person with the same key share one answer."""
         return self
 
     async def serve(self) -> None:
-        """What the socket is for. When it returns, the socket is closed."""
+        """Send what the socket is for. When this returns, the socket is closed."""
         raise NotImplementedError
 
     async def on_message(self, message: dict[str, Any]) -> None:
-        """A JSON message from the other end. Must not wait for anything slow."""
+        """Handle a JSON message from the client. Must not wait for anything slow."""
 
     async def on_bytes(self, data: bytes) -> None:
         raise BadMessage("Nothing binary is expected here.")
@@ -105,7 +105,7 @@ class Socket:
         try:
             await self._admit()
         except Closed as refusal:
-            # Before `accept` this is answered as a plain 403.
+            # Before `accept`, this becomes a plain 403 response.
             await self._send({"type": "websocket.close", "code": refusal.code})
             return
         await self._send({"type": "websocket.accept"})
@@ -115,9 +115,9 @@ class Socket:
 
     async def _admit(self) -> None:
         if not credentials.from_our_page(self.scope):
-            raise Closed(RIGHT_LOST, "This address is not called from there.")
+            raise Closed(RIGHT_LOST, "This address may not be called from a page of another site.")
         if b"%00" in self.scope.get("query_string", b""):
-            raise Closed(GONE, "There is nothing here.")  # PostgreSQL cannot even be asked for a NUL
+            raise Closed(GONE, "There is nothing here.")  # PostgreSQL refuses a NUL in a query
         await self._check(self.authorize)
 
     async def _check(self, question: Callable[[User], None]) -> None:
@@ -137,7 +137,7 @@ class Socket:
         question(user)
 
     async def _run_until_one_ends(self) -> Closed | None:
-        """Run the socket's tasks. None when the other end has gone by itself."""
+        """Run the socket's tasks until one ends. Returns None when the client has closed the connection itself."""
         tasks = [
             asyncio.create_task(task) for task in (self._read(), self._recheck_regularly(), self.serve())
         ]
@@ -151,7 +151,7 @@ class Socket:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             closing = next((self._reason_to_close(task) for task in tasks if task in done), None)
-            await self.on_end(closing.reason if closing else "The browser went away.")
+            await self.on_end(closing.reason if closing else "The browser closed the connection.")
         return closing
 
     def _reason_to_close(self, task: asyncio.Task[None]) -> Closed | None:
@@ -161,19 +161,21 @@ class Socket:
         if isinstance(problem, Closed):
             return problem
         if isinstance(problem, OSError):
-            # uvicorn's ClientDisconnected: it went while we were sending.
+            # uvicorn's ClientDisconnected: the client closed the connection while we were sending.
             return None
         if isinstance(problem, DATABASE_UNAVAILABLE):
             log.warning("The database did not answer: %s", problem)
             return NoDatabase()
         log.error("%s broke", type(self).__name__, exc_info=problem)
-        return Closed(TRY_AGAIN, "Something broke here. It is in the server's log.")
+        return Closed(TRY_AGAIN, "An error occurred in the server. The server's log has the details.")
 
     async def on_end(self, reason: str) -> None:
-        """Whatever happens, this is called once at the end."""
+        """Clean up. Called once at the end, whatever happens."""
 
     async def _recheck_regularly(self) -> None:
-        """While the database is away nobody can take a right away either, so that is waited for."""
+        """Check the permission every RECHECK_S. While the database is unavailable nobody can revoke a permission, so
+        the socket waits for the database for a while.
+        """
         clock = asyncio.get_running_loop().time
         known_at = clock()
         while True:
@@ -183,7 +185,7 @@ class Socket:
                 await shared_checks.ask_once(question, partial(self._check, self.recheck))
                 known_at = clock()
             except NoDatabase:
-                # By the clock: a database that is away may take long to say so.
+                # Measured by the clock, because an unavailable database may take long to fail.
                 if clock() - known_at > DATABASE_PATIENCE_S:
                     raise
 
@@ -199,14 +201,14 @@ class Socket:
                 await self.on_message(_parsed(text))
 
     async def _close(self, closing: Closed) -> None:
-        # A close frame has room for 123 bytes; an SSH error, word for word, may need more.
+        # A close frame has room for 123 bytes; the full text of an SSH error may need more.
         short = closing.reason.encode()[:120].decode(errors="ignore")
         try:
             if closing.reason:
                 await self.send_json({"closed": closing.reason})
             await self._send({"type": "websocket.close", "code": closing.code, "reason": short})
         except (OSError, RuntimeError):
-            log.debug("The other end went while we were closing.")
+            log.debug("The client closed the connection while we were closing it.")
 
 
 def _parsed(text: str) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""Hints, taken from the channel layer once per topic and process, and handed to this process's own sockets.
+"""Receives hints from the channel layer, once for each topic and process, and wakes this process's sockets.
 
-The layer is joined once per topic however many sockets watch it: a group member per viewer saturates a core at 200
-viewers x 25 messages a second and then drops silently. A hint carries nothing, so any number of them that arrive before
-a watcher looks are one. When the layer is away nothing is lost either: every watcher looks once a second anyway.
+A process joins a topic once, however many sockets watch the topic: with one group member for each viewer, 200 viewers
+and 25 messages a second saturate a core, and the layer then drops messages silently. A hint has no content, so several
+hints before a watcher looks count as one. While the layer is unavailable nothing is lost: every watcher looks once a
+second anyway.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from channels.layers import get_channel_layer
 
 log = logging.getLogger(__name__)
 
-# How long a watcher waits for a hint before it looks anyway.
+# How long a watcher waits for a hint before it looks without one.
 POLL_EVERY_S = 1.0
-# How long to leave a layer alone that did not answer: doubled from the first to the last.
+# The first and the longest pause before the next try, when the layer does not answer. The pause doubles each time.
 RETRY_S = (0.5, 10.0)
-# redis-py's own receive loop tells once a second that it cannot connect. Once a minute is enough.
+# redis-py's own receive loop logs once a second that it cannot connect. Once a minute is enough.
 QUIET_S = 60.0
 
 
 class OncePerMinute(logging.Filter):
-    """Lets one record pass in QUIET_S, in one line: its traceback tells nothing about us."""
+    """Lets one log record pass in QUIET_S, as one line: the traceback of the library would not help."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +50,7 @@ logging.getLogger("channels_redis.pubsub").addFilter(OncePerMinute())
 
 
 class TopicWatcher:
-    """One watcher of some topics. `wait` returns when a hint came since the last `wait`, or after a while."""
+    """One watcher of some topics. `wait` returns when a hint has come since the last `wait`, or after a timeout."""
 
     def __init__(self) -> None:
         self._hinted = asyncio.Event()
@@ -58,12 +59,12 @@ class TopicWatcher:
         self._hinted.set()
 
     async def hinted(self) -> None:
-        """Wait for a hint and nothing else: for those whom somebody wakes who looks once a second himself."""
+        """Wait for a hint without a timeout. For a watcher that is woken by a task that itself looks once a second."""
         await self._hinted.wait()
         self._hinted.clear()
 
     async def wait(self, seconds: float = POLL_EVERY_S) -> bool:
-        """Whether it was a hint that ended the wait."""
+        """Wait for a hint or the timeout. Returns whether a hint came."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._hinted.wait()
@@ -73,7 +74,7 @@ class TopicWatcher:
 
 
 class Registry:
-    """The watchers of one event loop, by topic, and the one task that listens to the layer for all of them."""
+    """The watchers of one event loop by topic, and the one task that listens to the channel layer for all of them."""
 
     def __init__(self) -> None:
         self._watches: dict[str, set[TopicWatcher]] = {}
@@ -115,7 +116,7 @@ class Registry:
             self._task = asyncio.create_task(self._listen_for_ever(), name="registry")
 
     async def _listen_for_ever(self) -> None:
-        """Listen for ever; an error is told once per outage, then tried again at growing distances."""
+        """Listen for ever. Log an error once per outage and try again after growing pauses."""
         layer = get_channel_layer()
         if layer is None:
             return
@@ -157,7 +158,9 @@ class Registry:
             self.hint(str(message.get("topic", "")))
 
     async def _join(self, layer: Any) -> None:
-        """Make the layer's memberships those that somebody here watches. A watcher missed nothing: it is woken."""
+        """Join the topics that are watched here and leave the others. Wake the watchers of a topic that is joined,
+        because they may have missed a hint.
+        """
         wanted = set(self._watches)
         for topic in wanted - self._joined:
             await layer.group_add(group(topic), self._channel)
@@ -169,7 +172,7 @@ class Registry:
 
 
 def group(topic: str) -> str:
-    """The channel layer's name of a topic: its alphabet has no colon."""
+    """The name of a topic's group in the channel layer, where names may not contain a colon."""
     return topic.replace(":", ".")
 
 

@@ -1,8 +1,8 @@
-"""The live ends of logs in this process: read from the store once, handed to however many watch.
+"""Follows the live ends of logs in this process: each new piece is read from the store once, for all viewers.
 
-A viewer at the end of a log takes new bytes from the tail's ring, which one task fills when a hint comes and once a
-second anyway. A viewer further back reads the store for itself, at its own pace. So 200 viewers of one log cost one
-read per new piece, and one who never reads costs nothing.
+A viewer at the end of a log takes new bytes from the ring buffer of the tail. One task fills the ring when a hint
+comes, and once a second without one. A viewer further back reads the store at its own pace. So 200 viewers of one log
+cost one read for each new piece, and a viewer that does not read costs nothing.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from jobs.models import Run
 
 log = logging.getLogger(__name__)
 
-# What the ring holds, and the most that one look reads.
+# The size of the ring, and the most that one refresh reads.
 RING_BYTES = 1 << 20
 MAX_READ_BYTES = 1 << 18
-# Whoever is further behind reads the store so much at a time. As little as one frame would cost more to find than to
-# read: from the start of a large log 15 times as much.
+# A viewer further back reads this much of the store at a time. To read only one frame at a time would cost more for
+# finding the bytes than for reading them: from the start of a large log 15 times as much.
 STRETCH_BYTES = 1 << 20
 MAX_STRETCHES = 16
-# What a piece counts for at least, a gap too: reading and holding it costs more than its bytes.
+# A piece (or a gap) counts in the ring as at least this many bytes, because reading and holding it has a cost of its
+# own.
 MIN_COST = 1 << 10
 PAST_ANY_END = 1 << 62
-# How often a growing size alone is told.
+# How often a header is sent when only the size has grown.
 STATUS_EVERY_S = 1.0
-# After a look that found something, the next one waits this long per viewer (at most the second): while 200 sockets
-# are being written to, lines pile up and go out together, which costs each viewer less than it wins.
+# After a refresh that found something, the next one waits PACE_S for each viewer, at most MAX_PACE_S. While 200 sockets
+# are written to, new lines gather and are sent together: this saves each viewer more than the delay costs.
 PACE_S, MAX_PACE_S = 0.00005, 0.05
-# What goes out to all at once is at most this; a viewer takes more in frames of its own.
+# The largest frame that is sent to all viewers at once. A viewer takes more than this in frames of its own.
 MAX_FRAME_BYTES = 1 << 16
 
 
@@ -57,7 +58,7 @@ _newest = SelectStatement(
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes [start, end), or the reason why they are missing."""
+    """The bytes [start, end) of a log, or the reason why they are missing."""
 
     start: int
     end: int
@@ -66,13 +67,16 @@ class Piece:
 
 
 class Viewer(Protocol):
-    """Whoever looks at a tail."""
+    """One viewer of a tail."""
 
     def wake(self) -> None:
-        """There is something new."""
+        """Called when there is something new."""
 
     def offer(self, piece: Piece, frame: bytes) -> bool:
-        """Takes the piece, which is `frame` on the wire, if it is what comes next here. Never waits."""
+        """Send the piece (`frame` is its wire form) if this viewer needs it next.
+
+        Returns whether it did; never waits.
+        """
 
 
 def read_status(run_id: str) -> Status | None:
@@ -85,7 +89,7 @@ def newest_run(replica_id: int) -> str | None:
 
 
 def read(run_id: str, start: int, limit: int) -> Piece:
-    """What the store has at `start`: some bytes, a gap, or nothing (yet)."""
+    """Read the store at `start`: some bytes, a gap, or nothing (yet)."""
     chunk = reader.read(Run(pk=run_id), start, limit)
     if chunk.gaps:
         return Piece(start, chunk.gaps[0].end, b"", chunk.gaps[0].reason)
@@ -94,7 +98,7 @@ def read(run_id: str, start: int, limit: int) -> Piece:
 
 @dataclass(frozen=True, slots=True)
 class TailNews:
-    """What a look found. `more_than_bytes`: it is not just that there are more bytes."""
+    """The result of a refresh. `more_than_bytes`: something other than the length has changed."""
 
     pieces: list[Piece] = field(default_factory=list)
     changed: bool = False
@@ -102,7 +106,7 @@ class TailNews:
 
 
 class Tail:
-    """One run's live end. `end` is how far this process has looked; the ring holds the pieces before it."""
+    """The live end of one run's log. This process has read up to `end`; the ring holds the pieces before `end`."""
 
     def __init__(self, run_id: str, first: Status) -> None:
         self.status = first
@@ -116,7 +120,10 @@ class Tail:
         self._failing = False
 
     def from_ring(self, cursor: int, limit: int) -> Piece | None:
-        """At most `limit` bytes from the cursor on; an empty piece when there is nothing new. None: ask the store."""
+        """At most `limit` bytes from the cursor on.
+
+        An empty piece: nothing is new. None: the viewer must ask the store.
+        """
         if cursor >= self.end or limit <= 0:
             return Piece(cursor, cursor, b"")
         if self._starts and cursor >= self._starts[0]:
@@ -124,7 +131,7 @@ class Tail:
         return None
 
     async def read(self, cursor: int, limit: int) -> Piece:
-        """From the store, a stretch at a time: what one viewer who is behind has read, the next one finds here."""
+        """Read the store, a stretch at a time. A stretch that one viewer has read is kept for the next viewer."""
         place = self._run_id, cursor // STRETCH_BYTES
         known = _stretches.get(place)
         if known is None or not known.start <= cursor < known.end:
@@ -145,7 +152,7 @@ class Tail:
             self._task = asyncio.create_task(self._follow(), name=f"tail {self._run_id}")
 
     def discard(self, viewer: Viewer) -> bool:
-        """True when this was the last viewer."""
+        """Returns True when this was the last viewer."""
         self._viewers.discard(viewer)
         if not self._viewers and self._task is not None:
             self._task.cancel()
@@ -162,11 +169,14 @@ class Tail:
                 if news.changed:
                     await asyncio.sleep(min(PACE_S * len(self._viewers), MAX_PACE_S))
                 if not news.changed or self.end >= self.status.stored:
-                    # All is read. A hint that came meanwhile ends this wait at once.
+                    # Everything is read. A hint that came in the meantime ends this wait at once.
                     await hinted.wait()
 
     def _offer_to_all(self, pieces: list[Piece]) -> set[Viewer]:
-        """The new bytes in one frame to everybody at once; those who did not take it, and are to be woken."""
+        """Offer the new bytes as one frame to all viewers.
+
+        Returns the viewers that did not take it and must be woken.
+        """
         if not pieces:
             return set()
         size = sum(len(piece.data) for piece in pieces)
@@ -177,7 +187,10 @@ class Tail:
         return {viewer for viewer in self._viewers if not viewer.offer(whole, frame)}
 
     async def _refresh_safely(self) -> TailNews:
-        """A look that failed (the database is away) is a look that found nothing: the next one comes in a second."""
+        """Refresh.
+
+        A refresh that fails (the database is unavailable) counts as one without news; the next is in a second.
+        """
         try:
             news = await self._refresh()
         except Exception:
@@ -189,18 +202,18 @@ class Tail:
         return news
 
     async def _refresh(self) -> TailNews:
-        """Take in what is new."""
+        """Read the new pieces into the ring."""
         seen, pieces = await in_database_thread(_news, self._run_id, self.end)
         before, self.status = self.status, seen or self.status
         for piece in pieces:
             self._append(piece)
         flood = self.status.stored - self.end > RING_BYTES
         if flood:
-            # A flood: nobody follows that closely. Whoever is behind reads the store.
+            # Output comes faster than a viewer can follow. Viewers that are behind read the store.
             self._ring, self._starts, self._held = [], [], 0
             self.end = self.status.stored
         changed = before != self.status or bool(pieces)
-        # As they were but for the length, and that by the pieces.
+        # The status is the same except for the length.
         grown = replace(before, size=self.status.size, stored=self.status.stored) == self.status
         return TailNews(pieces, changed, changed and (flood or not pieces or not grown))
 
@@ -226,8 +239,8 @@ def _news(run_id: str, start: int) -> tuple[Status | None, list[Piece]]:
         left -= _ring_cost(pieces[-1])
     if pieces or seen is None or start >= seen.stored:
         return seen, pieces
-    # Rolled into a file, joined, or missing. Not beyond what the status tells of, though more may have come since: the
-    # two stay one picture.
+    # The piece was rolled into a file or joined with others, or it is missing. Do not read beyond the length in the
+    # status, although more may have come: status and pieces must belong together.
     while start < seen.stored and left > 0:
         piece = read(run_id, start, min(left, seen.stored - start))
         if piece.end == start:
@@ -243,7 +256,7 @@ def _ring_cost(piece: Piece) -> int:
 
 
 def _joined(ring: list[Piece], first: int, cursor: int, limit: int) -> Piece:
-    """The bytes from the cursor on, over the borders of pieces; a gap comes alone."""
+    """The bytes from the cursor on, joined over several pieces. A gap is returned alone."""
     if ring[first].gap:
         return Piece(cursor, ring[first].end, b"", ring[first].gap)
     parts = [ring[first].data[cursor - ring[first].start :]]
@@ -257,14 +270,14 @@ def _joined(ring: list[Piece], first: int, cursor: int, limit: int) -> Piece:
     return Piece(cursor, cursor + len(data), data)
 
 
-# Of all runs that somebody reads from behind, the oldest first: a few times the window of one viewer, and no more.
+# The stretches that viewers further back have read, of all runs, the oldest first. At most MAX_STRETCHES are kept.
 _stretches: dict[tuple[str, int], Piece] = {}
 _tails: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Tail]] = WeakKeyDictionary()
 
 
 @contextlib.asynccontextmanager
 async def follow(run_id: str, viewer: Viewer) -> AsyncIterator[Tail | None]:
-    """The run's tail, which offers its news to the viewer. None when there is no such run."""
+    """Follow a run's log: the tail offers new bytes to the viewer. Yields None when there is no such run."""
     tails = _tails.setdefault(asyncio.get_running_loop(), {})
     first = None if run_id in tails else await in_database_thread(read_status, run_id)
     if run_id not in tails:

@@ -1,12 +1,12 @@
-"""A shell in the web process: on the event loop as long as nothing has to be waited for, in a thread where it has.
+"""A shell in the web process. The event loop does everything that does not wait; a thread does the rest.
 
-A hand-over from one thread to another costs a key a good part of what its whole way takes. So the loop itself sends
-what is typed and fetches what has come. What the host does not take at once, a paste, waits in the shell's own thread,
-and what is typed meanwhile behind it.
+Passing a keystroke to another thread costs a large part of its whole travel time. So the event loop itself sends the
+input and reads the output. Input that the host does not take at once (a paste) waits in the shell's own thread, and
+later input waits behind it.
 
-Output is fetched only while less than WINDOW of it is unacknowledged by the terminal in the browser; beyond that the
-SSH window fills and the program that prints is made to wait. Input never waits for output: a paste into a program that
-answers with a flood would otherwise stop for good.
+Output is read only while the terminal in the browser has less than WINDOW of it to acknowledge. Beyond that the SSH
+window fills up, and the program that prints must wait. Input never waits for output: otherwise a paste into a program
+that answers with much output would block for ever.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from typing import Protocol
 log = logging.getLogger(__name__)
 
 WINDOW = 256 * 1024
-# What the browser may send ahead of what the host has taken; it keeps to half of this by itself (static/shell.js).
+# How much the browser may send ahead of what the host has taken. The browser limits itself to half of this
+# (static/shell.js).
 MAX_INPUT = 512 * 1024
-# Input is acknowledged in steps of this, so that a keystroke costs no message back.
+# Input is acknowledged in steps of this size, so that a keystroke needs no message back.
 ACK_STEP = 32 * 1024
-# Output that cannot be fetched, because the connection is busy with itself, is asked for again after this.
+# When output cannot be read because the connection is busy, reading is tried again after this time.
 RETRY_READ_S = 0.01
 
 
 class Shell(Protocol):
-    """What agents/ssh/pty.py opens."""
+    """The interface of the shell that agents/ssh/pty.py opens."""
 
     def watch(self, arrived: Callable[[], None]) -> None: ...
     def read(self) -> bytes | None: ...
@@ -41,10 +42,10 @@ class Shell(Protocol):
 
 
 class Terminal:
-    """Used on the event loop; `changed` is called there whenever there is something new in the attributes.
+    """A shell as the event loop uses it. `changed` is called on the loop whenever an attribute has changed.
 
-    `direct` is offered output first: an echo that can leave at once needs no task to carry it. What it does not take
-    waits for `output`, and so does all that comes behind.
+    Output is offered to `direct` first: an echo that can be sent at once needs no task. Output that `direct` does not
+    take, and all output after it, waits for `output`.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Terminal:
         threading.Thread(target=self._serve, name="shell", daemon=True).start()
 
     def output(self) -> bytes:
-        """What came since the last call."""
+        """The output since the last call."""
         data = b"".join(self._output)
         self._output.clear()
         return data
@@ -78,10 +79,10 @@ class Terminal:
         self._read()
 
     def write(self, data: bytes) -> bool:
-        """False, and not taken, when the other end sends without waiting for us."""
+        """Send input. Returns False and takes nothing when the browser sends too far ahead of the host."""
         if self._accepted + len(data) - self.written > MAX_INPUT:
             return False
-        # At once, if nothing that was typed before is still on its way through the thread.
+        # Write at once if no earlier input is still waiting in the thread.
         shell = self._shell if self.open and self._accepted == self.written else None
         self._accepted += len(data)
         if shell is not None and shell.write_now(data):
@@ -95,7 +96,7 @@ class Terminal:
         self._input.put((cols, rows))
 
     def close(self) -> None:
-        """May block for a moment: to be called in a thread."""
+        """Close the shell. This may block for a moment, so call it in a thread."""
         with self._lock:
             self._closed = True
             shell = self._shell
@@ -104,7 +105,7 @@ class Terminal:
             shell.close()
 
     def _serve(self) -> None:
-        """The shell's thread: opens it, then writes what could not be written at once."""
+        """The shell's thread: opens the shell, then writes the input that could not be written at once."""
         try:
             shell = self._opening()
             with self._lock:
@@ -127,7 +128,7 @@ class Terminal:
                 self._call_on_loop(self._changed)
 
     def _count_written(self, data: bytes) -> bool:
-        """The host took it. That is no news for anybody with a key; with a step of a paste it is."""
+        """Count input that the host took. Returns True once for each ACK_STEP: only then an acknowledgement is due."""
         self.written += len(data)
         if self.written - self._reported < ACK_STEP:
             return False
@@ -138,7 +139,7 @@ class Terminal:
         try:
             self._loop.call_soon_threadsafe(what, *args)
         except RuntimeError:
-            log.debug("The event loop has gone; so has whoever looked at this shell.")
+            log.debug("The event loop has ended, and with it the viewer of this shell.")
 
     def _opened(self, shell: Shell) -> None:
         self.open = True
@@ -147,7 +148,7 @@ class Terminal:
         self._read()
 
     def _read(self) -> None:
-        """Fetch what has come, as far as the browser keeps up."""
+        """Read output as long as the browser keeps up."""
         shell = self._shell if self.open else None
         while shell is not None and not self.ended and self._delivered - self._acked < WINDOW:
             try:
@@ -166,7 +167,7 @@ class Terminal:
 
     def _read_again(self) -> None:
         self._retry_timer = None
-        if not self._closed:  # else one that stays busy would be asked for ever, for nobody
+        if not self._closed:  # otherwise a connection that stays busy would be asked for ever
             self._read()
 
     def _deliver(self, data: bytes) -> None:

@@ -30,7 +30,10 @@ def executable() -> str:
 
 
 def command(environment: Environment) -> tuple[str, ...]:
-    """The command line of the broker. It persists nothing: it holds only hints, and no file can be corrupt or fill up."""
+    """The command line of the broker.
+
+    It persists nothing: it holds only hints, and no file can be corrupt or fill up.
+    """
     socket = broker_socket(environment)
     home = private_directory(environment.data / "broker")
     claim_directory(socket.parent)

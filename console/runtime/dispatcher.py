@@ -51,7 +51,10 @@ def fleet_settings() -> FleetSettings:
 
 
 class KeepLinks(bootsteps.StartStopStep):
-    """Starts the links after Celery's pool, stops them before it. Hints come by two queues: a shared one and its own."""
+    """Starts the links after Celery's pool, stops them before it.
+
+    Hints come by two queues: a shared one and its own.
+    """
 
     requires = ("celery.worker.components:Pool",)
 

@@ -406,7 +406,7 @@ async def test_a_browser_that_goes_while_it_opens_leaves_no_shell(visit, run, sh
     await page.leave()
     go.set()
     assert shell.closed.wait(30)
-    assert (await in_database_thread(end_of, run))[1] == "The browser went away."
+    assert (await in_database_thread(end_of, run))[1] == "The browser closed the connection."
 
 
 @pytest.mark.parametrize("text", ['{"resize": [0, 1]}', '{"resize": "wide"}', '{"resize": [1e9, 2]}', "7"])

@@ -72,5 +72,5 @@ def answers(here):
 def test_a_directory_of_someone_else_is_refused(tmp_path):
     here = Environment(data=tmp_path)
     os.makedirs(tmp_path / "broker", mode=0o755)
-    with pytest.raises(NoBroker, match="open to others"):
+    with pytest.raises(NoBroker, match="other users can open it"):
         broker.command(here)
