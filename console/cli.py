@@ -1,6 +1,10 @@
-"""The `trainyard` command: reads its args, then lets console/commands/ act on the data directory.
+"""The `trainyard` command: parses its arguments, then calls console/commands/ to act on the data directory.
 
-Exit codes: 0 done; 1 refused, with the reason on stderr; 2 not understood (args or settings); 130 interrupted.
+This module must be importable before Django is set up, because the arguments can change the environment from which
+Django's settings are made. Therefore it is not in console/commands, whose __init__ imports models, and it imports the
+commands only after `django.setup()`.
+
+Exit codes: 0 done; 1 refused, with the reason on stderr; 2 wrong arguments or settings; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
     try:
         django.setup()
-        # Commands import models, which can be imported only now.
+        # Commands import models, which is possible only after the set-up.
         command = import_string(f"console.commands.{args.command}")
     except (ImproperlyConfigured, OSError) as problem:
         print(f"trainyard: {problem}", file=sys.stderr)
@@ -47,7 +51,10 @@ def run(command: object, args: argparse.Namespace) -> int:
 
 
 def export_options(args: argparse.Namespace) -> None:
-    """Options win over the environment: from here on there is the environment only, for us and for our children."""
+    """Write options into the environment, which they override.
+
+    This process and its children read only the environment.
+    """
     for option in ("data", "port", "bind"):
         if getattr(args, option, None) is not None:
             os.environ[f"TRAINYARD_{option.upper()}"] = str(getattr(args, option))
@@ -74,7 +81,7 @@ CommandGroup: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def add_up(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
     up = commands.add_parser("up", parents=[shared], help="run Trainyard in the foreground")
-    up.add_argument("--port", help="where pages are served (TRAINYARD_PORT; default 8000; 0: any free one)")
+    up.add_argument("--port", help="the port of the pages (TRAINYARD_PORT; default 8000; 0: any free port)")
     up.add_argument("--bind", help="the address to listen on (TRAINYARD_BIND; default 127.0.0.1)")
     up.add_argument(
         "--only",
@@ -84,9 +91,7 @@ def add_up(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
         help=f"some of {', '.join(PROCESSES)}",
     )
     up.set_defaults(command="run.start")
-    migrate = commands.add_parser(
-        "migrate", parents=[shared], help="bring the database to this version's shape"
-    )
+    migrate = commands.add_parser("migrate", parents=[shared], help="migrate the database to this version")
     migrate.set_defaults(command="run.migrate")
 
 
@@ -95,7 +100,9 @@ def add_people(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
     add = user.add_parser("add", parents=[shared], help="add a person")
     add.add_argument("name")
     add.add_argument("--admin", action="store_true", help="may do everything")
-    add.add_argument("--no-project", action="store_true", help="no member of the project default")
+    add.add_argument(
+        "--no-project", action="store_true", help="do not make the person a member of the project default"
+    )
     add.add_argument(
         "--password-stdin", action="store_true", help="read the password from the first line of stdin"
     )
@@ -111,13 +118,13 @@ def add_people(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
     password.add_argument("--password-stdin", action="store_true")
     password.set_defaults(command="people.change_password")
     for verb, what in (
-        ("disable", "shut a person out and revoke their tokens"),
-        ("enable", "let them in again"),
+        ("disable", "disable a person and revoke their tokens"),
+        ("enable", "enable a person again"),
     ):
         access = user.add_parser(verb, parents=[shared], help=what)
         access.add_argument("name")
         access.set_defaults(command=f"people.{verb}_user")
-    listing = user.add_parser("list", parents=[shared], help="who there is")
+    listing = user.add_parser("list", parents=[shared], help="list all people")
     listing.set_defaults(command="people.list_users")
 
     member = commands.add_parser("member", help="roles in a project").add_subparsers(
@@ -150,22 +157,24 @@ def add_projects(commands: CommandGroup, shared: argparse.ArgumentParser) -> Non
     change.add_argument("name")
     change.add_argument("--rename", metavar="NAME")
     change.add_argument("--title")
-    change.add_argument("--weight", type=float, help="its part of the machines against others; 1 is usual")
-    change.add_argument("--highest-priority", choices=tuple(PRIORITIES), help="what its jobs may ask for")
+    change.add_argument(
+        "--weight", type=float, help="its share of the machines against other projects; 1 is usual"
+    )
+    change.add_argument(
+        "--highest-priority", choices=tuple(PRIORITIES), help="the highest priority of its jobs"
+    )
     change.set_defaults(command="projects.change_project")
-    archive = project.add_parser("archive", parents=[shared], help="no new jobs in it any more")
+    archive = project.add_parser("archive", parents=[shared], help="accept no new jobs in a project")
     archive.add_argument("name")
-    archive.add_argument("--undo", action="store_true", help="take jobs again")
+    archive.add_argument("--undo", action="store_true", help="accept jobs again")
     archive.set_defaults(command="projects.archive_project")
-    listing = project.add_parser("list", parents=[shared], help="which there are")
+    listing = project.add_parser("list", parents=[shared], help="list all projects")
     listing.set_defaults(command="projects.list_projects")
 
     quota = commands.add_parser("quota", help="limits of projects").add_subparsers(
         required=True, metavar="VERB"
     )
-    place = quota.add_parser(
-        "set", parents=[shared], help="limit what may be held; nothing that runs is stopped"
-    )
+    place = quota.add_parser("set", parents=[shared], help="set a limit; running jobs are not stopped")
     place.add_argument("what", help="an accelerator type such as NVIDIA_L4, or running, queued, gpu-hours")
     place.add_argument("limit", help="a number, or none")
     place.set_defaults(command="projects.set_quota")
@@ -173,24 +182,32 @@ def add_projects(commands: CommandGroup, shared: argparse.ArgumentParser) -> Non
     limits.set_defaults(command="projects.list_quotas")
     for each in (place, limits):
         each.add_argument("--project", default="default")
-        each.add_argument("--new-projects", action="store_true", help="what projects to come begin with")
+        each.add_argument(
+            "--new-projects", action="store_true", help="the limits that new projects start with"
+        )
         whose = each.add_mutually_exclusive_group()
-        whose.add_argument("--each-member", action="store_true", help="for each member, not for all together")
-        whose.add_argument("--member", metavar="NAME", help="for this member alone")
+        whose.add_argument(
+            "--each-member", action="store_true", help="the limit of each member, not of all together"
+        )
+        whose.add_argument("--member", metavar="NAME", help="the limit of this member only")
 
-    report = commands.add_parser("usage", parents=[shared], help="what was used in a month, as CSV")
-    report.add_argument("--month", metavar="YYYY-MM", help="this one, if left out")
-    report.add_argument("--project", help="this one only")
+    report = commands.add_parser("usage", parents=[shared], help="the usage of a month, as CSV")
+    report.add_argument("--month", metavar="YYYY-MM", help="default: the current month")
+    report.add_argument("--project", help="only this project")
     report.set_defaults(command="projects.report_usage")
 
 
 def add_notices(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
-    notice = commands.add_parser("notice", help="who is told").add_subparsers(required=True, metavar="VERB")
+    notice = commands.add_parser("notice", help="who is notified").add_subparsers(
+        required=True, metavar="VERB"
+    )
     listing = notice.add_parser(
-        "list", parents=[shared], help="the addresses, and which wait for their owners"
+        "list", parents=[shared], help="the addresses, and which are not confirmed yet"
     )
     listing.set_defaults(command="notifications.list_targets")
-    vouch = notice.add_parser("vouch", parents=[shared], help="an e-mail address is whose it should be")
+    vouch = notice.add_parser(
+        "vouch", parents=[shared], help="confirm an e-mail address in place of its owner"
+    )
     vouch.add_argument("id", type=int)
     vouch.set_defaults(command="notifications.vouch")
 
@@ -199,19 +216,17 @@ def add_recovery(commands: CommandGroup, shared: argparse.ArgumentParser) -> Non
     verbs = commands.add_parser("recovery", help="after a backup was restored").add_subparsers(
         required=True, metavar="VERB"
     )
-    show = verbs.add_parser("show", parents=[shared], help="what hosts know and the database does not")
+    show = verbs.add_parser("show", parents=[shared], help="differences between the hosts and the database")
     show.set_defaults(command="maintenance.show_recovery")
     begin = verbs.add_parser(
         "begin",
         parents=[shared],
-        help="only observe from now on: a backup was restored, and no host can prove it",
+        help="only observe from now on, when a backup was restored and no host can show it",
     )
-    begin.add_argument("--why", required=True, help="everybody reads it")
+    begin.add_argument("--why", required=True, help="the reason, shown to everybody")
     begin.set_defaults(command="maintenance.begin_recovery")
-    confirm = verbs.add_parser("confirm", parents=[shared], help="go on")
-    confirm.add_argument(
-        "--stop", metavar="RUN", action="append", default=[], help="an unknown run to be stopped"
-    )
+    confirm = verbs.add_parser("confirm", parents=[shared], help="end recovery mode, let jobs continue")
+    confirm.add_argument("--stop", metavar="RUN", action="append", default=[], help="an unknown run to stop")
     confirm.add_argument("--stop-all", action="store_true", help="stop all unknown runs")
     confirm.set_defaults(command="maintenance.confirm_recovery")
 
@@ -237,40 +252,40 @@ def add_hosts(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
         "--accept-first-key", action="store_true", help="trust the key that the host shows now"
     )
     add.set_defaults(command="hosts.add")
-    listing = host.add_parser("list", parents=[shared], help="the machines and how they are")
+    listing = host.add_parser("list", parents=[shared], help="the machines and their status")
     listing.set_defaults(command="hosts.list_hosts")
-    cordon = host.add_parser("cordon", parents=[shared], help="place nothing new on it; what runs goes on")
+    cordon = host.add_parser(
+        "cordon", parents=[shared], help="place nothing new on a host; what runs there continues"
+    )
     cordon.add_argument("name")
-    cordon.add_argument("--message", default="", help="why; whoever waits for it reads it")
+    cordon.add_argument(
+        "--message", default="", help="the reason, shown to people whose jobs wait for the host"
+    )
     cordon.set_defaults(command="maintenance.cordon")
     drain = host.add_parser("drain", parents=[shared], help="move what runs on it to other hosts")
     drain.add_argument("name")
-    drain.add_argument("--message", default="", help="why; whoever has to leave reads it")
-    drain.add_argument("--deadline", default="", help="from now: 30m, 2h, 1d")
-    drain.add_argument(
-        "--force", action="store_true", help="at the deadline, jobs that are left are queued again"
-    )
+    drain.add_argument("--message", default="", help="the reason, shown to people whose jobs must leave")
+    drain.add_argument("--deadline", default="", help="a time from now, such as 30m, 2h or 1d")
+    drain.add_argument("--force", action="store_true", help="at the deadline, queue the remaining jobs again")
     drain.set_defaults(command="maintenance.drain")
-    contain = host.add_parser("contain", parents=[shared], help="how its new runs are held together")
+    contain = host.add_parser("contain", parents=[shared], help="whether new runs get PID namespaces")
     contain.add_argument("name")
     contain.add_argument(
-        "--pid-namespaces", choices=("on", "off"), required=True, help="one for each new run"
+        "--pid-namespaces", choices=("on", "off"), required=True, help="one namespace for each new run"
     )
     contain.set_defaults(command="maintenance.contain")
     gone = host.add_parser(
-        "declare-gone", parents=[shared], help="a host that does not answer is lost: give up what ran there"
+        "declare-gone", parents=[shared], help="give up an unreachable host and what ran there"
     )
     gone.add_argument("name")
-    gone.add_argument("--confirm", default="", metavar="NAME", help="its name once more")
+    gone.add_argument("--confirm", default="", metavar="NAME", help="repeat the host's name")
     gone.set_defaults(command="maintenance.declare_gone")
-    for verb, what in (("stop-run", "end"), ("dismiss-run", "do not show any more")):
-        act = host.add_parser(
-            verb, parents=[shared], help=f"{what} a run that is there and not known as ours"
-        )
+    for verb, what in (("stop-run", "stop"), ("dismiss-run", "do not show any more")):
+        act = host.add_parser(verb, parents=[shared], help=f"{what} a run on the host that belongs to no job")
         act.add_argument("name")
         act.add_argument("run")
         act.set_defaults(command="maintenance.act_on_run", what=verb.partition("-")[0])
-    uncordon = host.add_parser("uncordon", parents=[shared], help="open it to jobs again")
+    uncordon = host.add_parser("uncordon", parents=[shared], help="open a host to jobs again")
     uncordon.add_argument("name")
     uncordon.set_defaults(command="maintenance.uncordon")
 

@@ -1,1 +1,1 @@
-"""REST: Vertex AI's resources under /v1/, our own words under /api/v1/. Shapes only; `jobs.services` acts."""
+"""REST: Vertex AI's resources under /v1/, our own under /api/v1/. Views translate; the services of jobs/ act."""

@@ -1,4 +1,4 @@
-"""What went wrong, in the shape that Google's clients read: {"error": {"code", "message", "status", "details"}}."""
+"""Errors in the form that Google's clients read: {"error": {"code", "message", "status", "details"}}."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def error_response(code: int, message: str, violations: Iterable[Violation] = ()
 
 
 def response_for(problem: Exception) -> Response | None:
-    """The response for a problem of the caller's making, or one that passes; None for a bug of ours."""
+    """The response for an error of the caller or for a temporary problem. None for a bug of ours."""
     if isinstance(problem, parse.InvalidDocument):
         return error_response(400, f"The job cannot be accepted: {problem}", problem.violations)
     if isinstance(problem, Refused):

@@ -1,4 +1,4 @@
-"""Rows as Vertex AI's resources: proto3 JSON, camelCase, nothing that is empty."""
+"""Writes jobs as Vertex AI's CustomJob resources: proto3 JSON, camelCase, without empty fields."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from jobs.rules.lifecycle.states import TERMINAL, JobState, RunPhase, wire_name
 
 Document = dict[str, Any]
 Absolute = Callable[[str], str]
-# So many of a job's replicas are named to whoever names another.
+# How many names of replicas the error message lists when a query names an unknown replica.
 MAX_NAMED = 10
 
 
 def requested_replica(job: Job, name: str) -> str:
-    """The replica that a query names, if it names one: one of the job's."""
+    """The name of the replica in a query, checked to be one of the job's. An empty name means no replica."""
     if name and not job.replicas.filter(name=name).exists():
         known = list(job.replicas.order_by("pool", "index").values_list("name", flat=True)[: MAX_NAMED + 1])
         more = ", ..." if len(known) > MAX_NAMED else ""
@@ -57,7 +57,10 @@ def custom_job(job: Job, web_access: Mapping[str, str]) -> Document:
 
 
 def web_access_uris(jobs: Iterable[Job], absolute: Absolute) -> dict[int, dict[str, str]]:
-    """For every running job that asked for it: where each of its running replicas can be looked into. One query."""
+    """The addresses of the shells of all running replicas, for each running job that asked for web access.
+
+    One query.
+    """
     wanted = [job.pk for job in jobs if job.state == JobState.RUNNING and job.spec.get("enableWebAccess")]
     if not wanted:
         return {}
@@ -70,7 +73,7 @@ def web_access_uris(jobs: Iterable[Job], absolute: Absolute) -> dict[int, dict[s
 
 
 def masked(document: Document, mask: str) -> Document:
-    """Only what the read mask names: `name,jobSpec.scheduling`, in either spelling."""
+    """Only the fields in the read mask, such as `name,jobSpec.scheduling`, in camelCase or snake_case."""
     if not mask or mask == "*":
         return document
     kept: Document = {}
@@ -80,7 +83,7 @@ def masked(document: Document, mask: str) -> Document:
 
 
 def delete_operation(name: str, now: datetime) -> Document:
-    """The operation that deleting starts, which has always ended already."""
+    """The operation of a deletion, which has always ended already."""
     kind = "type.googleapis.com/google.cloud.aiplatform.v1.DeleteOperationMetadata"
     times = {"createTime": format_time(now), "updateTime": format_time(now)}
     return {

@@ -1,4 +1,4 @@
-"""Every address for scripts. `/*` at the front: an endpoint that is given with a slash at its end doubles it."""
+"""All addresses of the REST API. They begin with `/*`, because an SDK endpoint with a slash at its end doubles it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ urlpatterns = [
     re_path(rf"^/*v1/{PARENT}/customJobs/?$", custom_jobs.JobsView.as_view()),
     re_path(rf"^/*v1/{PARENT}/customJobs/{JOB}$", custom_jobs.JobView.as_view()),
     re_path(rf"^/*v1/{PARENT}/customJobs/{JOB}:cancel$", custom_jobs.CancelView.as_view()),
-    # The SDK asks for operations below /ui/.
+    # The SDK requests operations below /ui/.
     re_path(rf"^/*(?:v1|ui)/{PARENT}/operations/{JOB}$", custom_jobs.OperationView.as_view()),
     re_path(rf"^/*api/v1/jobs/{JOB}/?$", jobs.JobView.as_view(), name="api-job"),
     re_path(rf"^/*api/v1/jobs/{JOB}/events$", events.EventsView.as_view(), name="api-events"),

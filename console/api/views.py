@@ -1,4 +1,4 @@
-"""What all REST views share: who calls, and how errors are told."""
+"""What all REST views share: authentication, and errors as responses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class BearerAuthentication(BaseAuthentication):
 
 
 def person(request: Request) -> User:
-    """Who calls; only asked where IsAuthenticated has let them in."""
+    """The user of the request. Call this only where IsAuthenticated has let the user in."""
     if not isinstance(request.user, User):
         raise NotAuthenticated
     return request.user
@@ -52,7 +52,7 @@ def absolute_url(request: Request, path: str) -> str:
 
 
 class GoogleView(APIView):
-    """For scripts: a bearer token, and errors as Google's clients read them."""
+    """A view for scripts: authenticates by bearer token and answers errors in Google's form."""
 
     authentication_classes = [BearerAuthentication]
     permission_classes = [IsAuthenticated]
@@ -69,8 +69,8 @@ class GoogleView(APIView):
         return given
 
     def _unauthenticated(self, exc: Exception, given: Response) -> Response:
-        """Google's SDK answers a 401 by trying to renew the token, and shows the failure of that instead of our
-        words. To it, a token that is not known is told as a 403.
+        """After a 401, Google's SDK tries to renew the token and shows that failure instead of our message. Therefore
+        the SDK gets a 403 for an unknown token.
         """
         if isinstance(exc, AuthenticationFailed) and "x-goog-api-client" in self.request.headers:
             return errors.error_response(403, str(exc.detail))
@@ -79,7 +79,7 @@ class GoogleView(APIView):
 
 
 class TextOnlyJSONParser(JSONParser):
-    """JSON whose strings are text: half of a surrogate pair can be spelt in JSON, and stored nowhere."""
+    """Parses JSON and refuses half of a surrogate pair: JSON can express it, but no database can store it."""
 
     def parse(self, *arguments: Any, **named: Any) -> Any:
         document = super().parse(*arguments, **named)
@@ -92,7 +92,7 @@ class TextOnlyJSONParser(JSONParser):
 
 
 def _not_text(document: object) -> str | None:
-    """The field of a document in which there is something that is no text."""
+    """The name of the field that contains half of a surrogate pair. None if there is no such field."""
     left = [("", document)]
     while left:
         field, value = left.pop()
@@ -107,14 +107,14 @@ def _not_text(document: object) -> str | None:
 
 
 class TrainyardView(GoogleView):
-    """For scripts and for our own pages."""
+    """A view for scripts and for our own pages: authenticates by bearer token or by session."""
 
     authentication_classes = [BearerAuthentication, SessionAuthentication]
     parser_classes = [TextOnlyJSONParser]
 
 
 class UnknownAddress(GoogleView):
-    """An address below /v1/ or /api/ that means nothing."""
+    """Answers 404 for an unknown address below /v1/, /ui/ or /api/."""
 
     permission_classes: list[Any] = []
 

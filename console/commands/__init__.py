@@ -1,10 +1,13 @@
-"""What the `trainyard` command does, one file per noun: a function per verb, parsed words in, exit code out."""
+"""What the `trainyard` command does: a file for each noun, a function for each verb.
+
+A function takes the parsed arguments and returns the exit code. console/cli.py parses them.
+"""
 
 from __future__ import annotations
 
 from jobs.models import Project
 
-# Who did it, in the audit, when it was not done in a browser.
+# The actor in the audit when a change comes from the command line.
 COMMAND_LINE = "command line"
 
 

@@ -1,4 +1,4 @@
-"""Machines: the deployment's public key, adding one and waiting for its checklist, the list."""
+"""Hosts: print the public key, add a host and print its checklist, list the hosts."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from console.commands import CommandRefused
 from console.runtime import database_setup
 from jobs.lifecycle.host_maintenance import maintenance_of
 
-# A host with this many jump hosts before it is a mistake; each one offers a key of its own.
+# The most machines (jump hosts and the host) on the way to a host. Each one offers a key of its own.
 MAX_KEYS = 9
 MARKS = {True: "ok  ", False: "FAIL", None: "note"}
 
 
 def key(args: argparse.Namespace) -> int:
-    """Prints the line for authorized_keys and nothing else."""
+    """Print the line for authorized_keys and nothing else."""
     database_setup.prepare(timezone.now())
     print(keys.public_line())
     return 0
 
 
 def add(args: argparse.Namespace) -> int:
-    """Add, accept the key, check. Run again for the same machine it goes on where it stopped."""
+    """Add a host, accept its key, check it. Run again for the same machine, it continues where it stopped."""
     database_setup.prepare(timezone.now())
     actor = f"{getpass.getuser()} (command line)"
     try:
@@ -66,7 +66,7 @@ def existing_host(args: argparse.Namespace) -> Host | None:
 
 
 def accept_keys(host: Host, args: argparse.Namespace, actor: str) -> None:
-    """One key for each machine on the way. A key that was not named ends here, before anything is sent."""
+    """Accept one key for each machine on the way. An unexpected key ends the command before anything is sent."""
     for _ in range(MAX_KEYS):
         offered = enrolment.fetch_host_key(host.pk, timezone.now())
         if not offered:
@@ -86,7 +86,9 @@ def accept_keys(host: Host, args: argparse.Namespace, actor: str) -> None:
 
 
 def list_hosts(args: argparse.Namespace) -> int:
-    """One line each: name, where, how it is, what it has. Tabs, so that cut(1) works."""
+    """One line for each host: name, address, location, status, capacity, maintenance, error; separated by tabs for
+    cut(1).
+    """
     database_setup.prepare(timezone.now())
     for host in Host.objects.select_related("location", "maintenance").prefetch_related("gpus"):
         gpus = sum(gpu.present for gpu in host.gpus.all())
@@ -109,5 +111,5 @@ def print_checklist(items: Iterable[CheckItem]) -> None:
 
 
 def printable(text: str) -> str:
-    """What a host wrote, without bytes that an operator's terminal would obey."""
+    """Text from a host, without control characters that an operator's terminal would obey."""
     return re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", text).strip()

@@ -1,4 +1,4 @@
-"""What an admin does with a host in service."""
+"""Maintenance of hosts (cordon, drain, declare gone, stray runs) and recovery mode."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def declare_gone(args: argparse.Namespace) -> int:
 
 
 def act_on_run(args: argparse.Namespace) -> int:
-    """A run that the host has and no job explains."""
+    """Stop or dismiss a run that the host has and that belongs to no job."""
     host = find_host(args.name)
     try:
         with transaction.atomic():
@@ -86,7 +86,7 @@ def uncordon(args: argparse.Namespace) -> int:
 
 
 def show_recovery(args: argparse.Namespace) -> int:
-    """One line for each difference. Tabs, so that cut(1) works."""
+    """One line for each difference, separated by tabs for cut(1)."""
     database_setup.prepare(timezone.now())
     found = recovery_mode.differences()
     print(f"observing: {found.recovery.why}" if found.recovery else "nothing waits to be confirmed")

@@ -1,4 +1,4 @@
-"""Who is told: addresses that wait for a word, and an admin's word for them."""
+"""Notification targets: list them, and confirm an e-mail address in place of its owner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs.notifications import email_opt_in
 
 
 def list_targets(args: argparse.Namespace) -> int:
-    """One line each. Tabs, so that cut(1) works."""
+    """One line for each target, separated by tabs for cut(1)."""
     database_setup.prepare(timezone.now())
     for row in NotificationTarget.objects.select_related("user", "project"):
         whose = f"project {row.project.name}" if row.project else f"user {row.user}"
@@ -36,5 +36,5 @@ def vouch(args: argparse.Namespace) -> int:
             email_opt_in.vouch(row, COMMAND_LINE, now)
     except refusals.Refused as refused:
         raise CommandRefused(refused.message) from refused
-    print(f"{row.shown} will be told.")
+    print(f"{row.shown} will be notified.")
     return 0

@@ -1,4 +1,4 @@
-"""People, their roles, and the tokens of their scripts."""
+"""People, their roles in projects, and the tokens of their scripts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def add_user(args: argparse.Namespace) -> int:
 
 
 def invite_user(args: argparse.Namespace) -> int:
-    """A link with which a person sets their password, once."""
+    """Print a one-time link with which a person sets a password."""
     database_setup.prepare(timezone.now())
     return print_invitation(find_user(args.name))
 
@@ -64,7 +64,8 @@ def change_password(args: argparse.Namespace) -> int:
     now = timezone.now()
     database_setup.prepare(now)
     user = find_user(args.name)
-    password = read_password(args.password_stdin)  # nobody waits for a lock while somebody types
+    # Before the transaction, so that no lock is held while a person types.
+    password = read_password(args.password_stdin)
     try:
         with transaction.atomic():
             accounts.set_password(user, password, COMMAND_LINE, now)
@@ -75,7 +76,7 @@ def change_password(args: argparse.Namespace) -> int:
 
 
 def disable_user(args: argparse.Namespace) -> int:
-    """The name stays in every history; pages, sockets and tokens are closed to it within seconds."""
+    """Disable a person. The name stays in every history; pages, sockets and tokens stop working within seconds."""
     now = timezone.now()
     database_setup.prepare(now)
     user = find_user(args.name)
@@ -128,7 +129,7 @@ def set_member(args: argparse.Namespace) -> int:
 
 
 def create_token(args: argparse.Namespace) -> int:
-    """Prints the token and nothing else, for `TOKEN=$(trainyard token create alice)`."""
+    """Print the token and nothing else, for `TOKEN=$(trainyard token create alice)`."""
     now = timezone.now()
     database_setup.prepare(now)
     _, token = tokens.create(find_user(args.user), args.name, now)
@@ -144,7 +145,10 @@ def find_user(name: str) -> User:
 
 
 def read_password(from_stdin: bool) -> str:
-    """Never an argument: arguments can be read by everyone on the machine."""
+    """Read a password from stdin or the terminal.
+
+    It is never an argument, because all users of the machine can see those.
+    """
     if from_stdin:
         password = sys.stdin.readline().rstrip("\r\n")
     elif sys.stdin.isatty():

@@ -1,4 +1,4 @@
-"""Projects, their quotas, and what was used."""
+"""Projects, their quotas and their usage."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def list_projects(args: argparse.Namespace) -> int:
 
 
 def set_quota(args: argparse.Namespace) -> int:
-    """`what` is an accelerator type, or running, queued, gpu-hours."""
+    """Set a limit. `what` is an accelerator type, or running, queued, gpu-hours."""
     now = timezone.now()
     database_setup.prepare(now)
     others = {"running": Metric.RUNNING, "queued": Metric.QUEUED, "gpu-hours": Metric.GPU_HOURS}
@@ -93,7 +93,7 @@ def list_quotas(args: argparse.Namespace) -> int:
 
 
 def report_usage(args: argparse.Namespace) -> int:
-    """The month as CSV on stdout."""
+    """Print the usage of a month as CSV."""
     now = timezone.now()
     database_setup.prepare(now)
     month = month_named(args.month) if args.month else month_of(now)
@@ -126,7 +126,7 @@ def print_limits(limits: Limits) -> None:
 
 @contextmanager
 def refusals_reported() -> Iterator[None]:
-    """What a service refuses is said on stderr."""
+    """Turn the refusal of a service into one of the command, which is printed on stderr."""
     try:
         yield
     except refusals.Refused as problem:

@@ -48,7 +48,7 @@ def from_our_page(scope: Scope) -> bool:
 
 
 def user(scope: Scope) -> User | None:
-    """The user of this socket, read again at each check: a logout, a new password or a revoked token ends the socket."""
+    """The socket's user, read again at each check: a logout, a new password or a revoked token ends the socket."""
     token = bearer(scope)
     if token:
         return tokens.owner(token, timezone.now())

@@ -1,4 +1,4 @@
-"""A host's GPUs for scripts: which are kept out of use and for whom, and what an admin may say about one."""
+"""A host's GPUs: which are kept out of use and for whom, and the actions of an admin on one GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts for scripts: how they are, and what an admin does with them."""
+"""Hosts: their state, and the actions of an admin (cordon, drain, declare gone, stray runs)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machine types for scripts."""
+"""Machine types: list, define, remove."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TEXTS = ("acceleratorType", "note")
 
 
 class MachineTypesView(TrainyardView):
-    """`GET /api/v1/machineTypes?location=`: all that may be asked for there."""
+    """`GET /api/v1/machineTypes?location=`: all machine types that a job may request there."""
 
     def get(self, request: Request) -> Response:
         access.require(request.user, "see", MachineType)

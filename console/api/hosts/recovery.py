@@ -1,4 +1,4 @@
-"""Recovery mode for scripts."""
+"""Recovery mode: show the differences, begin, confirm."""
 
 from __future__ import annotations
 

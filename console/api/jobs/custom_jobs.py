@@ -25,7 +25,7 @@ from jobs import services
 from jobs.models import Job
 
 PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
-# A page is made in memory, and a spec may have megabytes.
+# A page is built in memory, and one spec may have megabytes.
 MAX_PAGE_BYTES = 8 * 1024 * 1024
 REQUEST_ID = re.compile(r"[\x21-\x7e]{1,200}")
 
@@ -82,9 +82,9 @@ class JobView(GoogleView):
 
 
 class CancelView(GoogleView):
-    """P/customJobs/{id}:cancel. Asynchronous: the answer says that it was heard."""
+    """P/customJobs/{id}:cancel. Asynchronous: the answer only says that the request was accepted."""
 
-    # The body is {} or nothing, under whatever content type: it is not read.
+    # The body is {} or empty, with any content type. It is not read.
     def post(self, request: Request, project: str, location: str, job_id: str) -> Response:
         job = _job(request, "cancel", project, job_id)
         with transaction.atomic():
@@ -93,7 +93,7 @@ class CancelView(GoogleView):
 
 
 class OperationView(GoogleView):
-    """P/operations/{id}. The only operations are deletions, which have ended when they are answered."""
+    """P/operations/{id}. The only operations are deletions, which have ended before they are answered."""
 
     def get(self, request: Request, project: str, location: str, job_id: str) -> Response:
         tenant = access.project_or_404(request.user, "see", project)
@@ -110,14 +110,14 @@ def _documents(request: Request, jobs: list[Job]) -> list[dict[str, Any]]:
 
 
 def _job(request: Request, verb: access.Verb, project: str, job_id: str) -> Job:
-    """The location of a name is not compared: the id alone tells which job is meant."""
+    """The job. The location in the address is not compared, because the id alone identifies the job."""
     tenant = access.project_or_404(request.user, "see", project)
     rows = Job.objects.select_related("project")
     return access.get_or_404(request.user, verb, rows, pk=int(job_id), project=tenant)
 
 
 def _in_location(rows: QuerySet[Job], location: str) -> QuerySet[Job]:
-    """Jobs of this location. A name that is no location of ours stands for the default one, as on submission."""
+    """The jobs of this location. An unknown location means the default one, as on submission."""
     if location == "-":
         return rows
     others = Location.objects.exclude(name=location)
@@ -136,7 +136,7 @@ def _request_id(request: Request) -> str | None:
 
 
 def _page(rows: QuerySet[Job], size: int) -> tuple[list[Job], bool]:
-    """At most `size` of the rows, fewer where their specs are large, but one; and whether there are more."""
+    """At most `size` jobs, fewer where their specs are large, but at least one; and whether there are more."""
     jobs: list[Job] = []
     weight = 0
     for job in rows[: size + 1].iterator(chunk_size=20):
@@ -155,7 +155,7 @@ def _page_size(request: Request) -> int:
 
 
 def _token(last: int, text: str) -> str:
-    """Where the next page begins, and for which filter."""
+    """A page token: where the next page begins, and for which filter it is valid."""
     return base64.urlsafe_b64encode(f"{last}.{_mark(text)}".encode()).decode().rstrip("=")
 
 
@@ -169,7 +169,10 @@ def _page_token(request: Request, text: str) -> int | None:
         decoded = ""
     last, _, mark = decoded.partition(".")
     if not re.fullmatch(r"[0-9]{1,19}", last) or mark != _mark(text):
-        raise BadRequest("page_token", "The page token is not one of ours for this filter.")
+        raise BadRequest(
+            "page_token",
+            "The page token does not belong to this filter.",
+        )
     return int(last)
 
 

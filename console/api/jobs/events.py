@@ -1,7 +1,7 @@
 """A job's history for scripts, oldest first: `GET /api/v1/jobs/<id>/events[?pageSize=&pageToken=&replica=&kind=]`.
 
-`replica=job` gives the lines about the job itself. `nextPageToken` is there on every page but an empty one: asked
-again later with it, it gives what happened since.
+`replica=job` returns only the events of the job itself. Every page that is not empty has a `nextPageToken`. A later
+request with this token returns the events since then.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     state="JOB_STATE_SUCCEEDED" AND display_name:"my_job_*"
     NOT display_name="my_job"    create_time>"2021-05-18T00:00:00Z"    labels.keyA=valueA    labels.keyB:*
 
-As AIP-160 says, OR binds tighter than AND, and terms side by side are ANDed.
+As in AIP-160, OR binds tighter than AND, and terms without an operator between them are joined by AND.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def parse(text: str) -> Q:
 
 
 class _Reader:
-    """Recursive descent over the text."""
+    """A recursive descent parser."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -56,7 +56,7 @@ class _Reader:
         found = self.expression()
         self.space()
         if self.at < len(self.text):
-            raise self.refusal("Something is left over")
+            raise self.refusal("The filter does not end where it should")
         return found
 
     def expression(self) -> Q:
@@ -159,8 +159,10 @@ def _display_name(operator: str, value: str) -> Q:
 
 
 def _pattern(parts: list[str]) -> str:
-    """Parts in this order with anything between. SQLite asks Python's `re`, which would try every way to place them and
-    hold up the whole process for hours: the first place of each is as good as any, so it never comes back from it.
+    """A regular expression for the parts in this order with anything between them.
+
+    SQLite calls Python's `re`, which would try all ways to place the parts and block the process for hours. The first
+    place of each part is always good enough, so an atomic group forbids `re` to try another one.
     """
     first, *middle, last = parts
     between = "(?>.*?{})" if connection.vendor == "sqlite" else ".*{}"
@@ -181,7 +183,7 @@ def _create_time(operator: str, value: str) -> Q:
         when = (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise BadRequest(
-            "filter", f"create_time wants a time like 2026-05-18T00:00:00Z, not {value!r}."
+            "filter", f"create_time must be a time such as 2026-05-18T00:00:00Z, not {value!r}."
         ) from None
     if operator == "!=":
         return ~Q(created_at=when)
@@ -195,7 +197,7 @@ def _label(key: str, operator: str, value: str) -> Q:
         return Q(labels__has_key=key)
     if operator not in ("=", "!=", ":"):
         raise BadRequest("filter", "Labels can be compared with =, != and :* only.")
-    # A label that is missing is like an empty one, so that NOT finds the jobs without it.
+    # A missing label counts as an empty one, so that NOT also finds the jobs without the label.
     found = Coalesce(KeyTextTransform(key, F("labels")), Value(""), output_field=TextField())
     return _unless(operator, Q(Exact(found, Value(value))))
 

@@ -1,4 +1,4 @@
-"""A job in our own words: what Vertex's resource has no place for."""
+"""A job with everything that Vertex's resource has no field for."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def document(job: Job, web_access: dict[str, str]) -> Document:
 
 
 def _printed(runs: list[Run], printed: Mapping[str, datetime]) -> Document:
-    """When its newest run last printed something: who has been silent for longest is asked first when all hang."""
+    """When the newest run last printed. When all replicas hang, look first at the one that has been quiet longest."""
     at = printed.get(runs[-1].pk) if runs else None
     return {"lastPrintTime": format_time(at)} if at else {}
 

@@ -1,9 +1,9 @@
-"""The raw bytes of a replica's log, exactly as the program wrote them, however many there are.
+"""Downloads the raw bytes of a replica's log, exactly as the program wrote them, of any size.
 
-`GET /api/v1/jobs/<id>/replicas/<name>/log[?run=][&from=&to=]`. Without `run`, the replica's newest run. A range that
-is missing here is not filled with anything: what is served is the bytes that exist, one after the other, and
-`Trainyard-Log-Gaps` tells where others are missing. `Range` counts in what is served; `from` and `to` count in the
-log itself, as the socket and the gaps do. A log that still grows is served as far as it is here.
+`GET /api/v1/jobs/<id>/replicas/<name>/log[?run=][&from=&to=]`. Without `run`, the log of the replica's newest run.
+Missing ranges are not filled: the response has the existing bytes one after the other, and `Trainyard-Log-Gaps` says
+where bytes are missing. Offsets in `Range` count the bytes of the response; `from` and `to` count the bytes of the log,
+as the socket and the gaps do. Of a growing log, the response has the part that is stored now.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from console.runtime.database_threads import in_database_thread
 from jobs.logs import reader
 from jobs.models import Job, Run
 
-# Read and held at once for one download. A small block costs more to find than to read.
+# The bytes that a download reads and holds at once. For a smaller block, finding it would cost more than reading it.
 BLOCK = 1024 * 1024
-# A header must stay readable; whoever has more gaps than this asks range by range.
+# The most gaps in the header, which must stay readable. With more gaps, ask range by range.
 MAX_GAPS = 50
-# Of a log with more holes than this in the asked range, as much is served as has so many: `Trainyard-Log-To` tells.
+# The most gaps that a response skips. With more, the response ends before the next gap: see `Trainyard-Log-To`.
 MAX_PARTS = 10_000
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes [start, end) of the log, which are all here."""
+    """The bytes [start, end) of the log, which are all stored."""
 
     start: int
     end: int
@@ -48,7 +48,7 @@ class Part:
 
 
 class LogView(TrainyardView):
-    """One log, or the asked range of it."""
+    """One log, or a range of it."""
 
     def get(self, request: Request, job_id: str, replica: str) -> HttpResponseBase:
         job = access.get_or_404(
@@ -79,7 +79,7 @@ class LogView(TrainyardView):
         _set_log_headers(answer, run, low, high, told)
         return answer
 
-    # DRF makes HEAD of GET only where a view says so.
+    # DRF answers HEAD only where a view defines it.
     head = get
 
     def _body(self, request: Request, run_id: str, parts: Sequence[Part]) -> HttpResponseBase:
@@ -90,7 +90,7 @@ class LogView(TrainyardView):
 
 
 def stored_parts(low: int, high: int, gaps: Sequence[tuple[int, int]]) -> list[Part]:
-    """What is left of [low, high) without the gaps, which are sorted and do not overlap."""
+    """The parts of [low, high) outside the gaps. The gaps are sorted and do not overlap."""
     parts = []
     for start, end in [*gaps, (high, high)]:
         if start > low:
@@ -100,7 +100,7 @@ def stored_parts(low: int, high: int, gaps: Sequence[tuple[int, int]]) -> list[P
 
 
 def slice_parts(parts: Sequence[Part], first: int, last: int) -> list[Part]:
-    """The pieces of the log that are bytes [first, last) of the parts put one after the other."""
+    """The parts of the log that are the bytes [first, last) of the response."""
     chosen = []
     passed = 0
     for part in parts:
@@ -112,7 +112,10 @@ def slice_parts(parts: Sequence[Part], first: int, last: int) -> list[Part]:
 
 
 async def stream_blocks(run_id: str, parts: Sequence[Part]) -> AsyncIterator[bytes]:
-    """The bytes, block by block, each read when the last one was sent. Breaks off rather than lie about the length."""
+    """The bytes, block by block; each block is read after the previous one was sent.
+
+    Aborts the connection when bytes are missing, because the promised length would be wrong.
+    """
     for part in parts:
         at = part.start
         while at < part.end:
@@ -124,7 +127,7 @@ async def stream_blocks(run_id: str, parts: Sequence[Part]) -> AsyncIterator[byt
 
 
 def run_of(job: Job, replica: str, run_id: str) -> Run | None:
-    """The run that is asked for, or the newest. None where the replica has not been started yet."""
+    """The named run, or the newest one. None if the replica has not been started yet."""
     row = job.replicas.filter(name=replica).first()
     if row is None:
         raise Http404
@@ -138,7 +141,7 @@ def run_of(job: Job, replica: str, run_id: str) -> Run | None:
 
 
 def _empty_log() -> HttpResponseBase:
-    """A log that will be: as long as one that is empty."""
+    """The response for a replica that has not been started yet: an empty log."""
     answer = HttpResponse(content_type="text/plain; charset=utf-8")
     for name, value in (("From", "0"), ("To", "0"), ("Stored", "0"), ("Size", "0"), ("Complete", "false")):
         answer[f"Trainyard-Log-{name}"] = value
@@ -146,7 +149,7 @@ def _empty_log() -> HttpResponseBase:
 
 
 def _window(request: Request, run: Run) -> tuple[int, int]:
-    """The part of the log that is asked for: all that is here, or [from, to), or what begins at a time."""
+    """The requested part of the log: everything that is stored, or [from, to), or what begins at the time `at`."""
     asked = request.query_params
     low = whole_number("from", asked.get("from", "0"))
     high = min(whole_number("to", asked.get("to", str(run.log_stored))), run.log_stored)
@@ -160,7 +163,7 @@ def _window(request: Request, run: Run) -> tuple[int, int]:
 
 
 def _range(header: str, total: int) -> tuple[int, int] | None:
-    """[first, last) of the range; everything where there is none that we understand; None when it lies outside."""
+    """The requested range [first, last). Everything if there is no valid range; None if it lies outside the log."""
     found = RANGE.fullmatch(header.replace(" ", ""))
     if found is None or found[1] == found[2] == "":
         return 0, total

@@ -1,10 +1,10 @@
-"""Looking for a text in logs, upper or lower case alike. Each answer looks through some megabytes and says how far.
+"""Searches logs for a text and ignores case. Each request searches some megabytes; the answer says how far it came.
 
-`GET /api/v1/jobs/<id>/replicas/<name>/log/search?q=[&run=&from=]` in one log: of the replica's newest run, if none is
-named. Asked again `from` its `searchedTo` it goes on, until that is `stored`.
+`GET /api/v1/jobs/<id>/replicas/<name>/log/search?q=[&run=&from=]` searches one log; without `run`, that of the
+replica's newest run. To continue, repeat the request with `from` set to `searchedTo`, until that equals `stored`.
 
-`GET /api/v1/jobs/<id>/log/search?q=[&runs=all&pageToken=]` in the logs of all replicas: of the newest run of each, or
-of all. It goes on from its `nextPageToken`, until there is none.
+`GET /api/v1/jobs/<id>/log/search?q=[&runs=all&pageToken=]` searches the logs of all replicas: of the newest run of
+each, or of all runs. To continue, repeat the request with the `nextPageToken`, until there is none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Document = dict[str, Any]
 
 
 class SearchView(TrainyardView):
-    """In one log."""
+    """Searches one log."""
 
     def get(self, request: Request, job_id: str, replica: str) -> Response:
         job, needle = _asked(request, job_id)
@@ -50,7 +50,7 @@ class SearchView(TrainyardView):
 
 
 class SearchAllView(TrainyardView):
-    """In the logs of all replicas of a job."""
+    """Searches the logs of all replicas of a job."""
 
     def get(self, request: Request, job_id: str) -> Response:
         job, needle = _asked(request, job_id)

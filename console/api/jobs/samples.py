@@ -1,6 +1,6 @@
-"""How busy a job's runs were: `GET /api/v1/jobs/<id>/samples[?replica=&run=&after=<time>]`, oldest first.
+"""The utilization of a job's runs: `GET /api/v1/jobs/<id>/samples[?replica=&run=&after=<time>]`, oldest first.
 
-Bounded: of more than `MOST` samples the newest are given, and `truncated` says so.
+If there are more than MAX_SAMPLES samples, the answer has the newest ones, and `truncated` is true.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def document(row: RunSample) -> dict[str, Any]:
 
 
 def _time(value: str) -> datetime:
-    found = parse_time(value.replace(" ", "+"))  # a plus that nobody escaped
+    found = parse_time(value.replace(" ", "+"))  # a plus sign that was not escaped
     if found is None:
         raise BadRequest("after", "after must be a time such as 2026-11-21T20:00:00Z.")
     return found

@@ -153,7 +153,7 @@ class IdleRuleView(TrainyardView):
 
 
 def target_of(request: Request, target: str) -> NotificationTarget:
-    """404 for everybody else's."""
+    """The target. Raises Http404 when it belongs to another person."""
     row = NotificationTarget.objects.select_related("project").filter(pk=int(target)).first()
     if row is None or (row.project is None and row.user_id != person(request).pk):
         raise Http404
@@ -163,7 +163,7 @@ def target_of(request: Request, target: str) -> NotificationTarget:
 
 
 def document(row: NotificationTarget) -> Document:
-    """`address` is as much of it as is ever shown again."""
+    """`address` is the part of the address that is shown after the target was added."""
     return {
         "id": str(row.pk),
         "project": row.project.name if row.project else None,
@@ -194,7 +194,7 @@ def read(request: Request, *names: str) -> RequestBody:
 
 
 def checked(form: Events) -> Document:
-    """By the form of the pages: what an address or an event may be is decided there."""
+    """Check the values with the form of the pages, which decides what a valid address or event is."""
     if not form.is_valid():
         field, problems = next(iter(form.errors.items()))
         name = NAMES.get(field, field)

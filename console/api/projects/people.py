@@ -1,4 +1,4 @@
-"""The people of this Trainyard, for scripts of its admins. A password is never told: a link lets its person set one."""
+"""The people of a deployment, for its admins. Passwords are never shown: with a link each person sets one."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class InviteView(TrainyardView):
         row = found(request, user)
         RequestBody(request)
         if not row.is_active:
-            raise BadRequest("active", f"{row.username} is shut out. Let them in again first.")
+            raise BadRequest("active", f"{row.username} is disabled. Enable them first.")
         with transaction.atomic():
             token = accounts.invite(row, person(request).username, timezone.now())
         return unseen(invitation(request, token))
@@ -117,12 +117,12 @@ def invitation(request: Request, token: str) -> Document:
 
 
 def unseen(told: Document) -> Response:
-    """Who has the link is that person: nothing on the way keeps it."""
+    """A response that no proxy may store, because anybody with the link can act as that person."""
     return Response(told, headers={"Cache-Control": "no-store"})
 
 
 def refused(problem: ValidationError) -> BadRequest:
-    """Complaints about the name carry their field; those about a password come without one."""
+    """Errors about the name have a field. Errors about a password have none."""
     if hasattr(problem, "error_dict"):
         return BadRequest("name", f"name: {' '.join(problem.messages)}")
     return BadRequest("password", " ".join(problem.messages))

@@ -1,4 +1,4 @@
-"""Limits of a project, of its members, and of projects to come. `used` stands beside each limit."""
+"""Limits of a project, of its members, and of new projects. Each limit is shown with the amount in use."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class OneQuota(TrainyardView):
         return self.change(request, self.target(request, **names), key, None)
 
     def target(self, request: Request, **names: str) -> QuotaTarget:
-        """Whose limit the address names; whoever asks has been found to be allowed to change it."""
+        """The owner of the limit in the address. Checks that the person may change this limit."""
         raise NotImplementedError
 
     def change(self, request: Request, target: QuotaTarget, key: str, value: float | None) -> Response:

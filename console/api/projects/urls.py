@@ -1,4 +1,4 @@
-"""Addresses for scripts about projects and people: members, quotas, usage, who is told what, and the audit."""
+"""Addresses about projects and people: members, quotas, usage, notifications and the audit."""
 
 from __future__ import annotations
 

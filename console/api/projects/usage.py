@@ -1,4 +1,4 @@
-"""What was used in a month, as JSON or CSV; and who changed what."""
+"""The usage of a month as JSON or CSV, and the audit: who changed what."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class UsageView(TrainyardView):
         return Response(document(month, names, now))
 
     def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:
-        """`format` is ours: the framework would look for a renderer of that name."""
+        """`format` is our own parameter. Without this, the framework would look for a renderer with that name."""
         return super().perform_content_negotiation(request, force=True)
 
 
