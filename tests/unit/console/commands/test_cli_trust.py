@@ -21,7 +21,7 @@ def test_an_address_is_vouched_for(trainyard):
     row, _ = targets.add(bob, "mail", "bob@example.org", [], 4.0, "bob", timezone.now())
     line = f"{row.pk}\tuser bob\tmail\tbob@example.org\t"
     assert trainyard("notice", "list").out == f"{line}waits for its owner\n"
-    assert trainyard("notice", "vouch", str(row.pk)).out == "bob@example.org will be told.\n"
+    assert trainyard("notice", "vouch", str(row.pk)).out == "bob@example.org will be notified.\n"
     assert trainyard("notice", "list").out == f"{line}told\n"
     again, none = trainyard("notice", "vouch", str(row.pk)), trainyard("notice", "vouch", "99")
     assert (
