@@ -39,7 +39,7 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize(("name", "value", "cure"), NONSENSE)
-def test_nonsense_is_refused_with_name_and_cure(name, value, cure):
+def test_a_wrong_value_is_refused_with_name_and_cure(name, value, cure):
     with pytest.raises(BadSetting) as refusal:
         environment.read({name: value})
     assert name in str(refusal.value)

@@ -44,7 +44,7 @@ def job(cast, project):
         ("post", "/api/v1/hosts/{host}:stopRun", {}, "run is required: the id of a run"),
     ],
 )
-def test_a_refusal_says_which_field_and_what_would_do(script, job, method, path, body, told):
+def test_a_refusal_names_the_field_and_the_allowed_values(script, job, method, path, body, told):
     run = Run.objects.get()
     log = f"/api/v1/jobs/{job.pk}/replicas/{run.replica.name}/log"
     path = path.format(job=job.pk, log=log, host=run.host.name)

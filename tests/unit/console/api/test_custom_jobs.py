@@ -124,7 +124,7 @@ MATRIX = {
 
 
 @pytest.mark.parametrize("verb", MATRIX)
-def test_everybody_gets_what_they_may(script, cast, project, verb):
+def test_each_role_gets_what_it_may(script, cast, project, verb):
     job = a_job(project, cast.bob)
     calls = {
         "list": lambda client: client.get(JOBS),
@@ -143,7 +143,7 @@ def test_everybody_gets_what_they_may(script, cast, project, verb):
         assert ("WWW-Authenticate" in answer) == (answer.status_code == 401)
 
 
-def test_a_wrong_token_is_told_to_the_sdk_in_words(script, db):
+def test_the_sdk_shows_our_message_for_a_wrong_token(script, db):
     assert script(authorization="Bearer tyd_wrong").get(JOBS).status_code == 401
     answer = script(authorization="Bearer tyd_wrong", **{"x-goog-api-client": "gl-python/3.11"}).get(JOBS)
     assert answer.status_code == 403 and "token" in answer.json()["error"]["message"]
@@ -180,7 +180,7 @@ def test_cancelling_and_deleting(script, cast, project):
         assert bob.get(prefix + operation["name"]).json()["done"] is True
 
 
-def test_an_operation_tells_nothing_of_other_projects(script, cast, project):
+def test_an_operation_reveals_nothing_about_other_projects(script, cast, project):
     job = a_job(project, cast.bob)
     of = "/v1/projects/{}/locations/us-central1/operations/{}".format
     assert script("bob").get(of("default", job.pk)).status_code == 404
@@ -269,7 +269,7 @@ def test_the_list_can_be_filtered(script, shelf):
     assert {text: named(answer) for text, answer in answers.items()} == dict(FILTERS)
 
 
-def test_stars_match_in_order_and_no_name_makes_them_hang(script, cast, project):
+def test_stars_match_in_order_and_no_name_makes_the_search_hang(script, cast, project):
     a_job(project, cast.bob, name="a" * 128)
     a_job(project, cast.bob, name="one two three two")
     stars = {
@@ -294,7 +294,7 @@ def test_stars_match_in_order_and_no_name_makes_them_hang(script, cast, project)
     assert found == stars
 
 
-def test_a_filter_that_makes_no_sense_is_refused(script):
+def test_an_invalid_filter_is_refused(script):
     alice = script("alice")
     for text in NONSENSE:
         answer = alice.get(JOBS, {"filter": text})

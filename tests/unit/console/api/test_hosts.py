@@ -45,7 +45,7 @@ def test_only_the_deployments_admins_close_hosts(script, name, status):
 
 
 @pytest.mark.parametrize("body", ['{"message": 3}', '{"why": "x"}', "[]", '{"message": "' + "x" * 501 + '"}'])
-def test_what_a_script_gets_wrong_is_told(script, body):
+def test_a_wrong_field_is_refused_with_its_name(script, body):
     host = a_host("gpu-03")
     answer = script("root").post("/api/v1/hosts/gpu-03:cordon", body, content_type=JSON)
     assert answer.status_code == 400 and answer.json()["error"]["status"] == "INVALID_ARGUMENT"
@@ -76,7 +76,7 @@ def test_machine_types_are_listed_defined_and_removed(script):
         ("lab-2", {}, "cpus"),
     ],
 )
-def test_nonsense_names_its_field(script, name, body, field):
+def test_a_wrong_value_names_its_field(script, name, body, field):
     answer = script("root").put(f"/api/v1/machineTypes/{name}", json.dumps(body), content_type=JSON)
     violations = answer.json()["error"]["details"][0]["fieldViolations"]
     assert (answer.status_code, violations[0]["field"]) == (400, field)

@@ -99,7 +99,7 @@ async def test_ranges(fetch, job):
         assert answer.status_code in (400, 404)
 
 
-async def test_gaps_are_told_and_not_filled(fetch, job):
+async def test_gaps_are_reported_and_not_filled(fetch, job):
     row = await job.runs.aget()
     for act, what in ((write, b"before"), (lose, 100), (write, b"after"), (lose, 4), (lose, 6)):
         await sync_to_async(act)(row, what)
@@ -114,7 +114,7 @@ async def test_gaps_are_told_and_not_filled(fetch, job):
     assert len(json.loads(answer["Trainyard-Log-Gaps"])) == 1
 
 
-async def test_more_holes_than_can_be_served_at_once_are_served_in_parts(fetch, job, monkeypatch):
+async def test_a_log_with_too_many_gaps_is_served_in_parts(fetch, job, monkeypatch):
     monkeypatch.setattr(log_bytes, "MAX_PARTS", 3)
     row = await job.runs.aget()
     for _ in range(5):

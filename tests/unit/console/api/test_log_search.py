@@ -43,7 +43,7 @@ def test_lines_come_as_plain_text_with_their_places(script, job):
     ("query", "field"),
     [("", "q"), ("q=", "q"), (f"q={'x' * 201}", "q"), ("q=a%0Ab", "q"), ("q=a&from=-1", "from")],
 )
-def test_what_cannot_be_looked_for_is_said(script, job, query, field):
+def test_an_invalid_search_is_refused(script, job, query, field):
     answer = script("bob").get(path(job, query))
     assert answer.status_code == 400
     assert answer.json()["error"]["details"][0]["fieldViolations"][0]["field"] == field
@@ -56,7 +56,7 @@ def test_strangers_find_nothing(script, job, who, status):
     assert script("vera").get(path(job, "q=a&run=1-workerpool0-0-a1-r0")).status_code == 404
 
 
-def test_all_replicas_are_looked_through_at_once(script, cast, project, monkeypatch):
+def test_all_replicas_are_searched_at_once(script, cast, project, monkeypatch):
     job = a_job(project, cast.bob, host=a_host(name="gpu-x"), replicas=3)
     runs = list(job.runs.select_related("replica").order_by("replica__pool", "replica__index"))
     for run in runs:
@@ -90,7 +90,7 @@ def test_all_replicas_are_looked_through_at_once(script, cast, project, monkeypa
     assert script("charlie").get(f"{path}?q=a").status_code == 404
 
 
-def test_a_line_of_no_time_that_there_is_comes_without_one(script, job):
+def test_a_line_with_an_impossible_time_comes_without_a_time(script, job):
     write(job.runs.get(), b"KeyError\n", wall=1e300)
     [hit] = script("vera").get(f"/api/v1/jobs/{job.pk}/log/search?q=keyerror").json()["hits"]
     assert hit["text"] == "KeyError" and "time" not in hit

@@ -18,7 +18,7 @@ JSON = {"content_type": "application/json"}
 SLACK = {"way": "slack", "address": "https://1.1.1.1/services/T0/B0/secretsecretsecret"}
 
 
-def test_a_person_is_added_with_a_link_and_shut_out_and_let_in(script, cast):
+def test_a_person_is_invited_disabled_and_enabled(script, cast):
     root = script("root")
     answer = root.post(PEOPLE, {"name": "zoe"}, **JSON)
     made = answer.json()
@@ -78,14 +78,14 @@ def test_a_person_is_added_with_a_link_and_shut_out_and_let_in(script, cast):
         ("put", "/api/v1/projects/default/idleRule", {"minutes": 5, "stops": 1}, "stops"),
     ],
 )
-def test_what_is_wrong_is_named(script, method, path, body, field):
+def test_an_error_names_the_field(script, method, path, body, field):
     sent = json.dumps(body)  # which spells half of a pair, as any client can
     answer = getattr(script("root"), method)(path, sent, **JSON)
     assert answer.status_code == 400 and violation(answer)[1] == field, answer.content
     assert not AuditEntry.objects.exists() and not NotificationTarget.objects.exists()
 
 
-def test_targets_are_added_changed_tried_and_removed_each_by_those_whose_they_are(script, cast, settings):
+def test_targets_are_added_changed_tested_and_removed_by_their_owners(script, cast, settings):
     bob, alice = script("bob"), script("alice")
     hook = bob.post(MINE, {**SLACK, "way": "hook", "events": ["failed"]}, **JSON).json()
     assert (

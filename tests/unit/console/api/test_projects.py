@@ -105,7 +105,7 @@ def test_a_projects_admin_manages_its_members(script, cast, project):
     ]
 
 
-def test_quotas_are_put_read_with_their_use_and_taken_away(script, cast, project):
+def test_quotas_are_set_shown_with_their_use_and_removed(script, cast, project):
     job = holding_two(project, cast.bob)
     root, alice, vera = script("root"), script("alice"), script("vera")
     assert put(root, f"{P}/quotas/{L4}", {"limit": 4}).status_code == 200
@@ -144,7 +144,7 @@ def test_what_new_projects_begin_with(script):
     assert root.get("/api/v1/projects/vision/quotas").json()["gpus"][L4] == {"limit": 8, "used": 0}
 
 
-def test_a_full_queue_is_429_with_words(script, project):
+def test_a_full_queue_is_429_with_a_message(script, project):
     put(script("root"), f"{P}/quotas/queued", {"limit": 1})
     bob = script("bob")
     assert bob.post(JOBS, document(), content_type="application/json").status_code == 200
@@ -155,7 +155,7 @@ def test_a_full_queue_is_429_with_words(script, project):
     assert Job.objects.count() == 1
 
 
-def test_usage_is_told_as_json_and_as_csv_that_sum_to_the_same(script, cast, project):
+def test_usage_as_json_and_as_csv_have_the_same_sums(script, cast, project):
     job = holding_two(project, cast.bob)
     hour = timedelta(hours=1)
     month = timezone.now().replace(day=1, hour=0, minute=0, second=0, microsecond=0)
@@ -176,7 +176,7 @@ def test_usage_is_told_as_json_and_as_csv_that_sum_to_the_same(script, cast, pro
         assert violation(script("root").get(f"{P}/usage?{bad}"))[1] == field
 
 
-def test_the_audit_is_told_to_admins_of_what_is_theirs(script, cast, project):
+def test_admins_of_a_project_see_its_audit(script, cast, project):
     put(script("root"), f"{P}/quotas/{L4}", {"limit": 4})
     put(script("root"), "/api/v1/projects/elsewhere/quotas/running", {"limit": 4})
     put(script("alice"), f"{P}/members/charlie", {"role": "viewer"})

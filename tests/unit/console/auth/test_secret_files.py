@@ -38,7 +38,7 @@ def test_processes_that_start_together_agree(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
 
 
-def test_older_field_keys_still_count(tmp_path):
+def test_older_field_keys_still_decrypt(tmp_path):
     (tmp_path / "field-key").write_text("new\nold\n")
     (tmp_path / "field-key").chmod(0o600)
     assert secret_files.field_keys(tmp_path) == ["new", "old"]

@@ -59,7 +59,7 @@ def test_a_bad_name_or_password_is_refused_in_words(name, password, words):
     assert User.objects.count() == 1
 
 
-def test_a_token_proves_its_owner_until_it_or_the_owner_is_switched_off():
+def test_a_token_is_valid_until_it_is_revoked_or_its_owner_disabled():
     now = timezone.now()
     alice = person("alice", PASSWORD, now)
     bob = person("bob", PASSWORD, now)

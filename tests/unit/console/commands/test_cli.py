@@ -81,7 +81,7 @@ def test_a_refusal_says_why_on_stderr_and_exits_with_1(trainyard, words, stdin, 
         ("up", "--only", "web,postman"),
     ],
 )
-def test_words_that_are_not_understood_exit_with_2(trainyard, words):
+def test_wrong_arguments_exit_with_2(trainyard, words):
     done = trainyard(*words)
     assert done.code == 2 and "usage: trainyard" in done.err
 
@@ -114,7 +114,7 @@ def test_a_new_password_replaces_the_old_one(trainyard):
     assert User.objects.get().check_password("another good one")
 
 
-def test_who_leaves_is_shut_out_with_their_tokens(trainyard, client):
+def test_a_disabled_person_loses_access_and_tokens(trainyard, client):
     trainyard("user", "add", "ada", "--admin", "--password-stdin", stdin=PASSWORD)
     trainyard("user", "add", "bob", "--password-stdin", stdin=PASSWORD)
     token = trainyard("token", "create", "bob").out.strip()
@@ -245,7 +245,7 @@ def command(*words, stdin="", **environment):
     )
 
 
-def test_it_works_on_a_data_directory_that_nothing_ever_ran_on(tmp_path):
+def test_it_works_on_a_new_data_directory(tmp_path):
     data = tmp_path / "deep" / "data"
     done = command("user", "add", "ada", "--password-stdin", "--data", str(data), stdin=PASSWORD)
     assert (done.returncode, done.stdout, done.stderr) == (0, "Added ada.\n", "")
@@ -258,13 +258,13 @@ def test_it_works_on_a_data_directory_that_nothing_ever_ran_on(tmp_path):
     ("name", "value"),
     [("TRAINYARD_PORT", "many"), ("TRAINYARD_DATA", "/dev/null"), ("DATABASE_URL", "mysql://h/d")],
 )
-def test_nonsense_in_the_environment_exits_with_2_and_no_traceback(tmp_path, name, value):
+def test_a_wrong_setting_exits_with_2_and_no_traceback(tmp_path, name, value):
     done = command("user", "list", **{"TRAINYARD_DATA": str(tmp_path), name: value})
     assert done.returncode == 2
     assert done.stderr.startswith(f"trainyard: {name} is ") and done.stderr.count("\n") == 1
 
 
-def test_commands_that_meet_on_a_new_data_directory_agree(tmp_path):
+def test_commands_that_start_together_on_a_new_data_directory_agree(tmp_path):
     """Secrets, database, default project and the deployment's own key are each made once, by whoever comes first."""
     with ThreadPoolExecutor(3) as pool:
         answers = list(pool.map(lambda _: command("key", TRAINYARD_DATA=str(tmp_path / "data")), range(3)))
@@ -272,7 +272,7 @@ def test_commands_that_meet_on_a_new_data_directory_agree(tmp_path):
     assert len({done.stdout for done in answers}) == 1
 
 
-def test_a_host_is_closed_emptied_and_opened_by_command(trainyard):
+def test_a_host_is_cordoned_drained_and_uncordoned_by_command(trainyard):
     place = Location.objects.get_or_create(name="default")[0]
     now = timezone.now()
     Host.objects.create(

@@ -32,7 +32,7 @@ def test_a_project_is_made_weighed_renamed_and_archived(trainyard):
     assert set(AuditEntry.objects.values_list("actor", flat=True)) == {"command line"}
 
 
-def test_limits_are_set_and_listed_for_all_for_each_and_for_one(trainyard):
+def test_limits_are_set_and_listed_for_a_project_each_member_and_one_member(trainyard):
     trainyard("user", "add", "ada", "--password-stdin", stdin=PASSWORD)
     assert trainyard("quota", "set", "NVIDIA_L4", "8").out == "project default: NVIDIA_L4 at most 8.\n"
     assert trainyard("quota", "set", "gpu-hours", "12.5", "--each-member").code == 0

@@ -29,7 +29,7 @@ def test_an_address_is_vouched_for(trainyard):
     )
 
 
-def test_a_run_that_is_not_ours_is_ended_and_dismissed_and_recovery_begun(trainyard):
+def test_a_stray_run_is_stopped_and_dismissed_and_recovery_begun(trainyard):
     run = a_doubted_run(a_host("gpu-03")).run
     assert f"not ours\t{run}\tgpu-03\trunning\n" in trainyard("recovery", "show").out
     assert trainyard("host", "stop-run", "gpu-03", run).out == f"{run} is to end.\n"

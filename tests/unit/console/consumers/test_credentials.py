@@ -33,7 +33,7 @@ MAY = {
 
 
 @pytest.mark.parametrize("path", MAY)
-async def test_only_who_may_gets_in(visit, job, run, path):
+async def test_only_a_person_with_permission_gets_in(visit, job, run, path):
     path = path.format(job=job.pk, run=run.pk, host=run.host_id)
     let_in = set()
     for who in PEOPLE:
@@ -65,7 +65,7 @@ async def test_a_page_of_another_site_is_refused(visit, job, origin, accepted):
         await visitor.leave()
 
 
-async def test_a_nul_is_refused_before_a_database_is_asked(visit, job):
+async def test_a_nul_is_refused_before_any_query(visit, job):
     for path in ("/ws/jobs?text=a%00b", f"/ws/jobs/{job.pk}/log/workerpool0-0?run=%00"):
         assert not (await visit(path, "vera")).accepted
     viewer = await visit(f"/ws/jobs/{job.pk}/log/workerpool0-0", "vera")
@@ -95,7 +95,7 @@ def delete_user(vera):
 
 
 @pytest.mark.parametrize("loss", [log_out, change_password, disable, leave_project, delete_user])
-async def test_a_right_that_is_lost_ends_an_open_socket(visit, cast, job, monkeypatch, loss):
+async def test_a_lost_permission_ends_an_open_socket(visit, cast, job, monkeypatch, loss):
     monkeypatch.setattr(socket_lifecycle, "RECHECK_S", 0.05)
     page = await visit(f"/ws/jobs/{job.pk}/log/workerpool0-0", "vera", page=True)
     await page.tell(tail=1)
@@ -105,7 +105,7 @@ async def test_a_right_that_is_lost_ends_an_open_socket(visit, cast, job, monkey
     assert code in (4403, 4404) and reason
 
 
-async def test_a_revoked_token_and_a_deleted_job_end_it_too(visit, cast, job, monkeypatch):
+async def test_a_revoked_token_and_a_deleted_job_end_a_socket(visit, cast, job, monkeypatch):
     monkeypatch.setattr(socket_lifecycle, "RECHECK_S", 0.05)
     script, page = await visit(f"/ws/jobs/{job.pk}", "bella"), await visit(f"/ws/jobs/{job.pk}", "vera")
     await in_database_thread(
@@ -123,7 +123,7 @@ def test_rights_are_checked_again_within_five_seconds():
     assert socket_lifecycle.RECHECK_S < 5
 
 
-async def test_a_database_that_is_away_for_a_moment_ends_no_socket(visit, job, monkeypatch):
+async def test_a_short_outage_of_the_database_ends_no_socket(visit, job, monkeypatch):
     monkeypatch.setattr(socket_lifecycle, "RECHECK_S", 0.02)
     page = await visit(f"/ws/jobs/{job.pk}/log/workerpool0-0")
     asked = []
@@ -139,9 +139,7 @@ async def test_a_database_that_is_away_for_a_moment_ends_no_socket(visit, job, m
     assert await page.until_closed() == (1013, "The database does not answer at the moment.")
 
 
-async def test_a_database_that_is_slow_to_say_that_it_is_away_is_waited_for_no_longer(
-    visit, job, monkeypatch
-):
+async def test_the_patience_with_the_database_is_measured_by_the_clock(visit, job, monkeypatch):
     monkeypatch.setattr(socket_lifecycle, "RECHECK_S", 0.001)
     monkeypatch.setattr(socket_lifecycle, "DATABASE_PATIENCE_S", 1.0)
     page = await visit(f"/ws/jobs/{job.pk}/log/workerpool0-0")

@@ -86,7 +86,7 @@ def written(monkeypatch):
     return frames
 
 
-async def test_each_gets_every_byte_once_at_its_own_pace(watch, job, run, written):
+async def test_each_viewer_gets_every_byte_once_at_its_own_pace(watch, job, run, written):
     begin = b"x" * (logs.WINDOW - 20)
     await in_database_thread(write, run, begin)
     live, late, slow, paused = [await watch() for _ in range(4)]
@@ -123,7 +123,7 @@ async def test_each_gets_every_byte_once_at_its_own_pace(watch, job, run, writte
     assert websocket_protocol.binary_frame(lines[-1]) in went
 
 
-async def test_a_gap_and_a_flood_go_by_each_viewers_own_hand(watch, job, run, written):
+async def test_each_viewer_itself_sends_a_gap_and_a_flood(watch, job, run, written):
     viewers = [await watch() for _ in range(2)]
     for viewer in viewers:
         await viewer.tell(tail=0)
@@ -139,7 +139,7 @@ async def test_a_gap_and_a_flood_go_by_each_viewers_own_hand(watch, job, run, wr
         await viewer.until(lambda v: v.bytes == b"after\n" + flood)
 
 
-async def test_who_reads_from_the_start_finds_what_another_one_read(watch, job, run, monkeypatch):
+async def test_a_viewer_from_the_start_uses_what_another_one_has_read(watch, job, run, monkeypatch):
     monkeypatch.setattr(tails, "STRETCH_BYTES", 3000)
     monkeypatch.setattr(tails, "MAX_STRETCHES", 4)
     monkeypatch.setattr(tails, "RING_BYTES", 0)
@@ -163,9 +163,7 @@ async def test_who_reads_from_the_start_finds_what_another_one_read(watch, job, 
     assert len(tails._stretches) == 4
 
 
-async def test_a_right_is_asked_once_for_all_sockets_of_a_person_and_ends_them_all(
-    watch, cast, job, run, monkeypatch
-):
+async def test_one_check_serves_all_sockets_of_a_person_and_ends_them_all(watch, cast, job, run, monkeypatch):
     asked = []
     honest = logs.LogSocket.recheck
 
@@ -187,7 +185,7 @@ async def test_a_right_is_asked_once_for_all_sockets_of_a_person_and_ends_them_a
     await of_bob.until(lambda v: v.told)
 
 
-async def test_a_server_without_the_short_way_serves_as_well(watch, job, run, monkeypatch):
+async def test_a_server_without_the_shortcuts_serves_the_same(watch, job, run, monkeypatch):
     monkeypatch.setattr(websocket_protocol, "direct_writer", lambda scope: None)
     viewer = await watch()
     await viewer.tell(tail=0)
@@ -197,12 +195,12 @@ async def test_a_server_without_the_short_way_serves_as_well(watch, job, run, mo
 
 
 @pytest.mark.parametrize("size", [0, 125, 126, 65_535, 65_536, 100_000])
-def test_a_frame_is_what_the_library_would_make_of_it(size):
+def test_a_frame_equals_that_of_the_library(size):
     message = Frame(Opcode.BINARY, b"z" * size)
     assert websocket_protocol.binary_frame(b"z" * size) == message.serialize(mask=False)
 
 
-async def test_the_registry_is_left_empty(watch, job, run):
+async def test_the_registry_is_empty_at_the_end(watch, job, run):
     viewer = await watch()
     await viewer.tell(tail=0)
     await viewer.until(lambda v: v.told)
@@ -226,7 +224,7 @@ async def test_the_registry_is_left_empty(watch, job, run):
         ({"_write": None}, False),
     ],
 )
-def test_who_takes_what_is_offered_to_all(state, takes):
+def test_which_viewers_take_what_is_offered_to_all(state, takes):
     socket = logs.LogSocket({"url_route": {"kwargs": {"job_id": "1"}}}, None, None)
     for name, value in ({"_up_to_date": True, "_cursor": 10, "_write": lambda frame: True} | state).items():
         setattr(socket, name, value)

@@ -114,7 +114,7 @@ class Broken:
         raise ConnectionError("no redis")
 
 
-async def test_without_the_layer_pages_look_for_themselves(visit, job, monkeypatch, caplog):
+async def test_without_the_channel_layer_pages_look_once_a_second(visit, job, monkeypatch, caplog):
     broken = Broken()
     monkeypatch.setattr(registry, "get_channel_layer", lambda: broken)
     monkeypatch.setattr(registry, "RETRY_S", (0.01, 0.02))
@@ -157,7 +157,7 @@ async def test_hints_that_find_no_room_cost_a_second_and_no_byte(visit, job, run
     await page.leave(), await viewer.leave()
 
 
-async def test_what_is_seen_never_goes_backwards(visit, job):
+async def test_a_page_never_goes_back_to_an_older_state(visit, job):
     page = await visit(f"/ws/jobs/{job.pk}")
     for number in range(15):
         await in_database_thread(
@@ -176,7 +176,7 @@ async def test_what_is_seen_never_goes_backwards(visit, job):
     await page.leave()
 
 
-def test_the_layers_own_driver_is_told_to_be_brief(caplog):
+def test_the_layers_driver_logs_once_a_minute(caplog):
     driver = logging.getLogger("channels_redis.pubsub")
     (once,) = [each for each in driver.filters if isinstance(each, registry.OncePerMinute)]
     once._next = 0.0

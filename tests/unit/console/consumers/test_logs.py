@@ -46,7 +46,7 @@ async def test_bytes_come_from_the_cursor_on_and_as_they_are_printed(visit, job,
     await viewer.leave()
 
 
-async def test_a_viewer_who_never_reads_is_sent_a_window_and_no_more(visit, job, run):
+async def test_a_viewer_that_never_reads_is_sent_one_window(visit, job, run):
     data = os.urandom(3 * WINDOW)
     for at in range(0, len(data), 65536):
         await in_database_thread(write, run, data[at : at + 65536])
@@ -71,7 +71,7 @@ async def test_a_viewer_who_never_reads_is_sent_a_window_and_no_more(visit, job,
         await viewer.leave()
 
 
-async def test_pausing_stops_the_bytes_and_not_the_news(visit, job, run):
+async def test_a_pause_stops_the_bytes_and_not_the_headers(visit, job, run):
     viewer = await visit(path(job))
     await viewer.tell(tail=100)
     await viewer.tell(pause=True)
@@ -99,7 +99,7 @@ async def test_a_gap_is_shown_with_its_reason(visit, job, run):
     await viewer.leave()
 
 
-async def test_a_log_of_holes_costs_no_more_than_another(job, run):
+async def test_a_log_full_of_gaps_costs_no_more_than_another(job, run):
     """A host may send a byte, lose a byte, and so on: neither a look nor what is held grows with that."""
 
     def rows():
@@ -156,9 +156,7 @@ async def test_last_bytes_that_never_come_do_not_hold_up_the_restart(visit, job,
     await viewer.leave()
 
 
-async def test_a_place_that_is_only_held_for_a_move_takes_nobody_away_from_the_run_that_lives(
-    visit, job, run
-):
+async def test_a_held_run_of_a_move_does_not_replace_the_live_run(visit, job, run):
     held = {"created_at": timezone.now() - timedelta(minutes=1), "phase": "created", "held": True}
     await in_database_thread(a_run, job, run.replica, run.host, number=1, **held)
     viewer = await visit(path(job))
@@ -171,7 +169,7 @@ async def test_a_place_that_is_only_held_for_a_move_takes_nobody_away_from_the_r
     await viewer.leave()
 
 
-async def test_a_replica_that_waits_says_so_and_then_shows(visit, cast, project):
+async def test_a_replica_that_waits_says_so_and_then_shows_its_log(visit, cast, project):
     job = await in_database_thread(a_job, project, cast.bob, state="QUEUED")
     viewer = await visit(path(job))
     await viewer.tell(tail=100)
@@ -183,7 +181,7 @@ async def test_a_replica_that_waits_says_so_and_then_shows(visit, cast, project)
     await viewer.leave()
 
 
-async def test_many_viewers_cost_one_look(visit, job, run, monkeypatch):
+async def test_many_viewers_cost_one_read(visit, job, run, monkeypatch):
     looks = []
     news = tails._news
     monkeypatch.setattr(tails, "_news", lambda *args: looks.append(args) or news(*args))
@@ -206,7 +204,7 @@ async def test_many_viewers_cost_one_look(visit, job, run, monkeypatch):
     assert not here
 
 
-async def test_nonsense_ends_the_socket(visit, job, run):
+async def test_an_invalid_message_ends_the_socket(visit, job, run):
     for text in (
         "[]",
         "{",

@@ -121,7 +121,7 @@ def end_of(run):
     return ShellSession.objects.filter(run=run).values_list("user_name", "close_reason", "address").get()
 
 
-async def test_keys_there_and_bytes_back(opened, run, shell):
+async def test_keys_go_to_the_host_and_output_comes_back(opened, run, shell):
     page = await opened()
     assert page.told[0] == {"opening": "train@gpu-a"} and shell.sizes == [(100, 30)]
     await page.type(b"ls\n\x03")
@@ -134,7 +134,7 @@ async def test_keys_there_and_bytes_back(opened, run, shell):
     assert await in_database_thread(end_of, run) == ("bob", "The shell has ended.", "192.0.2.7")
 
 
-async def test_a_key_touches_no_database(opened, shell, monkeypatch):
+async def test_a_keystroke_makes_no_query(opened, shell, monkeypatch):
     monkeypatch.setattr(socket_lifecycle, "RECHECK_S", 1e6)
     page = await opened()
     asked = []
@@ -151,7 +151,7 @@ async def test_a_key_touches_no_database(opened, shell, monkeypatch):
     assert shell.closed.wait(30)
 
 
-async def test_its_threads_borrow_no_connection(visit, run, monkeypatch):
+async def test_the_threads_of_a_shell_hold_no_connection(visit, run, monkeypatch):
     """They end with the shell, and with them a pool would lose what they hold: after 24 shells there was none left."""
     fake, held = FakeShell(), []
 
@@ -169,7 +169,7 @@ async def test_its_threads_borrow_no_connection(visit, run, monkeypatch):
     assert fake.closed.wait(30)
 
 
-async def test_a_key_that_cannot_be_read_is_told(visit, run, shell, monkeypatch):
+async def test_an_unreadable_private_key_is_reported(visit, run, shell, monkeypatch):
     def unreadable():
         raise keys.KeyUnreadable("The deployment's SSH key was encrypted with another key.")
 
@@ -285,7 +285,7 @@ async def test_keys_arrive_in_their_order_through_our_server(server, cast, run, 
         shell.takes.set()
 
 
-async def test_a_shell_that_stays_busy_is_asked_no_more_when_it_is_closed():
+async def test_a_busy_shell_is_not_read_after_it_is_closed():
     fake = FakeShell()
     fake.busy = lambda what, number: what == "read"
     terminal = Terminal(lambda: fake, lambda: None, lambda data: False)
@@ -338,7 +338,9 @@ def close_by_admin(run):
     ],
 )
 @pytest.mark.parametrize("hinted", [True, False])
-async def test_it_closes_when_it_must(opened, run, shell, monkeypatch, loss, words, hinted):
+async def test_a_shell_closes_when_its_permission_or_run_ends(
+    opened, run, shell, monkeypatch, loss, words, hinted
+):
     if not hinted:
         monkeypatch.setattr(socket_lifecycle, "RECHECK_S", 0.1)
     page = await opened(page=True)
@@ -351,7 +353,7 @@ async def test_it_closes_when_it_must(opened, run, shell, monkeypatch, loss, wor
     assert await in_database_thread(lambda: ShellSession.objects.exclude(closed_at=None).count()) == 1
 
 
-async def test_who_may_not_have_one_is_told_why(visit, run, shell):
+async def test_a_person_who_may_not_open_a_shell_reads_why(visit, run, shell):
     await in_database_thread(
         lambda: Job.objects.filter(pk=run.job_id).update(spec={**run.job.spec, "enableWebAccess": False})
     )
@@ -362,7 +364,7 @@ async def test_who_may_not_have_one_is_told_why(visit, run, shell):
     assert not await in_database_thread(ShellSession.objects.exists) and shell.sizes == []
 
 
-async def test_nobody_has_more_open_than_a_person_can_look_at(opened, visit, run, shell, monkeypatch):
+async def test_a_person_has_a_limited_number_of_shells(opened, visit, run, shell, monkeypatch):
     monkeypatch.setattr(shells, "MAX_OPEN", 1)
     first = await opened()
     second = await visit(f"/ws/shell/{run.pk}", "bob")
@@ -378,7 +380,7 @@ async def test_nobody_has_more_open_than_a_person_can_look_at(opened, visit, run
         await page.leave()
 
 
-async def test_what_goes_wrong_on_the_way_is_told_word_for_word(visit, run, monkeypatch):
+async def test_an_ssh_error_is_shown_word_for_word(visit, run, monkeypatch):
     words = "gpu-a did not answer: [Errno 113] No route to host. " * 5 + "!"
 
     def opening(run, key, cols, rows):
@@ -392,7 +394,7 @@ async def test_what_goes_wrong_on_the_way_is_told_word_for_word(visit, run, monk
     assert (await in_database_thread(end_of, run))[1] == words[:200]
 
 
-async def test_a_browser_that_goes_while_it_opens_leaves_no_shell(visit, run, shell, monkeypatch):
+async def test_a_browser_that_closes_while_the_shell_opens_leaves_no_shell(visit, run, shell, monkeypatch):
     go = threading.Event()
 
     def opening(run, key, cols, rows):
@@ -410,7 +412,7 @@ async def test_a_browser_that_goes_while_it_opens_leaves_no_shell(visit, run, sh
 
 
 @pytest.mark.parametrize("text", ['{"resize": [0, 1]}', '{"resize": "wide"}', '{"resize": [1e9, 2]}', "7"])
-async def test_nonsense_ends_it(opened, shell, text):
+async def test_an_invalid_message_ends_the_shell(opened, shell, text):
     page = await opened()
     await page.say(text)
     assert (await page.until_closed())[0] == 4400

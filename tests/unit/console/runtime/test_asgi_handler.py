@@ -36,7 +36,7 @@ async def ask(handler):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.urls(__name__)
-def test_requests_share_a_few_threads_and_leave_nothing_of_the_database_in_them(settings):
+def test_requests_share_a_few_threads_and_leave_no_connection_in_them(settings):
     settings.ALLOWED_HOSTS = ["*"]
     threads.clear()
     seen.connections = []

@@ -29,7 +29,7 @@ def test_embedded_needs_nothing_but_the_data_directory(tmp_path):
     assert backend_settings.broker_url(here) == f"redis+socket://{tmp_path}/broker/redis.sock?virtual_host=0"
 
 
-def test_addresses_switch_to_servers_and_nothing_else_changes():
+def test_addresses_switch_to_servers_and_change_nothing_else():
     far = Environment(database_url="postgresql://u:p%40@db:5433/yard", redis_url="rediss://:s@r:6380/2")
     database = backend_settings.database(far)
     assert (database["ENGINE"], database["HOST"], database["PORT"]) == (
@@ -45,7 +45,7 @@ def test_addresses_switch_to_servers_and_nothing_else_changes():
     assert backend_settings.celery_settings(rabbit)["broker_transport_options"] == {}
 
 
-def test_every_thread_that_asks_the_database_finds_a_connection():
+def test_every_thread_that_uses_the_database_finds_a_connection():
     """Threads that stay, by process. Any other gives back what it borrows before it ends (database_threads.py)."""
     most = backend_settings.database(Environment(database_url="postgresql://db/yard"))["OPTIONS"]["pool"][
         "max_size"
@@ -69,7 +69,7 @@ def test_a_deep_data_directory_gets_a_socket_that_fits(tmp_path):
     )
 
 
-def test_the_channel_layer_survives_idle_sockets_and_many_that_close(tmp_path):
+def test_the_channel_layer_survives_idle_sockets_and_many_closing_at_once(tmp_path):
     """redis-py's own 5 s read timeout and 100 connections broke idle and mass-closing sockets."""
     (host,) = backend_settings.channel_layer(Environment(data=tmp_path))["CONFIG"]["hosts"]
     assert host["socket_timeout"] is None

@@ -33,7 +33,7 @@ def test_the_machines_own_server_is_preferred_to_the_wheels(monkeypatch):
 
 
 @pytest.mark.django_db
-def test_without_any_the_command_tells_what_to_do(monkeypatch, capsys):
+def test_without_redis_the_message_says_what_to_do(monkeypatch, capsys):
     hide(monkeypatch, path=True, wheel=True)
     assert cli.main(["up", "--only", "worker"]) == 1
     told = capsys.readouterr().err
@@ -69,7 +69,7 @@ def answers(here):
         return False
 
 
-def test_a_directory_of_someone_else_is_refused(tmp_path):
+def test_a_directory_of_another_user_is_refused(tmp_path):
     here = Environment(data=tmp_path)
     os.makedirs(tmp_path / "broker", mode=0o755)
     with pytest.raises(NoBroker, match="other users can open it"):

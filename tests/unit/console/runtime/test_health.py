@@ -16,7 +16,7 @@ from tests.harness.services import Redis
 pytestmark = pytest.mark.django_db
 
 
-def test_a_missing_broker_is_broken_and_says_no_address(client):
+def test_a_missing_broker_is_broken_and_no_address_is_shown(client):
     answer = client.get("/healthz")
     assert answer.status_code == 503
     assert answer.json()["status"] == "broken"
@@ -27,7 +27,7 @@ def test_a_missing_broker_is_broken_and_says_no_address(client):
     ("sweep_s", "seen_s", "late"),
     [(1, 1, []), (31, 1, ["worker"]), (1, 31, ["dispatcher"]), (None, None, ["worker", "dispatcher"])],
 )
-def test_silence_of_a_worker_or_dispatcher_is_late(monkeypatch, sweep_s, seen_s, late):
+def test_a_worker_or_dispatcher_not_seen_lately_is_late(monkeypatch, sweep_s, seen_s, late):
     monkeypatch.setattr(health, "broker_problem", lambda: "")
     now = timezone.now()
     if sweep_s is not None:
@@ -38,7 +38,7 @@ def test_silence_of_a_worker_or_dispatcher_is_late(monkeypatch, sweep_s, seen_s,
     assert seen.status == ("late" if late else "ok")
 
 
-def test_many_who_ask_at_once_wait_for_each_other(settings):
+def test_many_requests_at_once_wait_for_a_connection(settings):
     """They are answered, not told that the broker is broken, which would take the door away from everybody."""
     server = Redis().start()
     try:

@@ -46,7 +46,7 @@ def shell(name, script, **options):
     return Process(name=name, argv=("sh", "-c", script), **options)
 
 
-def test_what_dies_is_started_again_and_its_last_words_are_shown():
+def test_a_child_that_dies_is_restarted_and_its_last_output_is_shown():
     with Running(shell("moody", "echo it is too much; exit 3")) as running:
         running.says("moody exited with code 3; starting it again in 0.2 s")
         running.says("moody exited with code 3; starting it again in 0.4 s")
@@ -67,7 +67,7 @@ def test_pauses_grow_to_a_limit_and_start_anew_after_a_healthy_time():
     assert child.start_due_at == pytest.approx(now + module.HEALTHY_AFTER_S + 1.2)
 
 
-def test_what_others_lean_on_stops_last(tmp_path):
+def test_what_other_processes_need_stops_last(tmp_path):
     notes = tmp_path / "notes"
     script = (
         f"trap 'sleep 0.2; echo $0 >>{notes}; exit' TERM; touch {tmp_path}/$0; while :; do sleep 0.05; done"
@@ -82,7 +82,7 @@ def test_what_others_lean_on_stops_last(tmp_path):
     assert sorted(words) == ["broker", "web", "worker"] and words[-1] == "broker"
 
 
-def test_who_does_not_go_is_killed_with_all_that_it_started(tmp_path, monkeypatch):
+def test_a_child_that_does_not_stop_is_killed_with_its_own_children(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "STOP_GRACE_S", 0.5)
     script = f"trap '' TERM; sleep 1000 & echo $! >{tmp_path}/pid; wait; wait"
     with Running(shell("stubborn", script)) as running:
@@ -91,7 +91,7 @@ def test_who_does_not_go_is_killed_with_all_that_it_started(tmp_path, monkeypatc
     wait_for(lambda: not any(process_alive(pid) for pid in pids), "both to be gone")
 
 
-def test_one_that_stands_still_can_be_replaced():
+def test_a_suspended_child_can_be_replaced():
     with Running(shell("frozen", "sleep 1000")) as running:
         pid = wait_for(lambda: running.pid("frozen"), "it to run")
         os.kill(pid, signal.SIGSTOP)
@@ -131,7 +131,7 @@ class Patient(Watchdog):
         self.sent.append((name, queue, now))
 
 
-def test_a_worker_that_lives_but_does_not_hear_is_restarted():
+def test_a_worker_that_runs_but_takes_no_messages_is_restarted():
     worker = Process(name="worker", argv=("celery", "-Q", "dispatch,dispatch.d1"))
     supervisor = Supervisor([worker], lambda line: None)
     restarted = []

@@ -34,7 +34,7 @@ def is_well(product):
         return False
 
 
-def test_it_says_where_it_is_and_how_the_first_person_gets_in(product):
+def test_it_prints_its_address_and_the_setup_link(product):
     said = product.output.read_text()
     assert re.search(rf"^Trainyard is ready at {re.escape(product.url)}$", said, re.MULTILINE)
     (link,) = LINK.findall(said)
@@ -44,14 +44,14 @@ def test_it_says_where_it_is_and_how_the_first_person_gets_in(product):
     wait_for(lambda: is_well(product), "everything to be well", dump=product.tail)
 
 
-def test_a_second_one_on_the_same_data_is_refused(product):
+def test_a_second_up_on_the_same_data_is_refused(product):
     done = product.command("up", check=False)
     assert done.returncode == 1
     assert f"already runs on {product.data}" in done.stderr and product.url in done.stderr
     assert "--data DIR" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_a_port_that_is_taken_is_told_with_the_cure(product, tmp_path):
+def test_a_used_port_is_reported_with_the_cure(product, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as other:
         done = product.command(
             "up", "--data", str(tmp_path), "--port", str(other.getsockname()[1]), check=False
@@ -76,7 +76,7 @@ def test_every_process_that_is_killed_comes_back(product):
     assert product.output.read_text().count("was killed by signal 9; starting it again") == len(ROLES)
 
 
-def test_each_queue_is_heard(product):
+def test_each_queue_answers_the_echo(product):
     """The watchdog's question goes through the worker's and through the dispatcher's own queue, and comes back."""
     path = product.data / "broker" / "redis.sock"
     assert path.is_socket()

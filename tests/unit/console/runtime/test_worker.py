@@ -26,7 +26,7 @@ def quick(monkeypatch):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_without_beat_the_worker_sweeps_by_its_own_timer_and_outlives_a_failure(quick, monkeypatch, caplog):
+def test_without_beat_the_worker_sweeps_by_its_own_timer_and_survives_a_failure(quick, monkeypatch, caplog):
     """Failure mode 9: no message ever comes."""
     begin, task, calls = timezone.now(), app.tasks[tasks.sweep.name], []
     real = task.run
@@ -50,7 +50,7 @@ def test_without_beat_the_worker_sweeps_by_its_own_timer_and_outlives_a_failure(
 
 
 @pytest.mark.parametrize("problem", [OperationalError, InterfaceError, InternalError])
-def test_a_database_that_is_away_is_no_error_of_a_task(problem, monkeypatch, caplog):
+def test_an_unavailable_database_is_no_error_of_a_task(problem, monkeypatch, caplog):
     """One that gave us up for dead says InternalError. A traceback a second would bury what is wrong."""
 
     def away(now):
@@ -77,7 +77,7 @@ sys.exit("console.urls" in sys.modules)
 """
 
 
-def test_a_worker_starts_without_reading_every_page():
+def test_a_worker_starts_without_loading_every_page():
     """Half a second of each start, and of each restart; `trainyard up` has made Django's checks before."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CELERY_")}
     assert subprocess.run([sys.executable, "-c", START], env=environment, timeout=120).returncode == 0
