@@ -92,7 +92,7 @@ def show_recovery(args: argparse.Namespace) -> int:
     print(f"observing: {found.recovery.why}" if found.recovery else "nothing waits to be confirmed")
     for stray in found.strays:
         print(f"unknown\t{stray.run}\t{stray.host.name}\t{stray.phase}")
-    for stray in found.doubted:
+    for stray in found.unsealed:
         print(f"not ours\t{stray.run}\t{stray.host.name}\t{stray.phase}")
     for run in found.missing:
         print(f"missing\t{run.pk}\t{run.host.name}\t{run.phase}")

@@ -18,7 +18,8 @@ from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.sql import prepare_all
 from agents.links.fleet import Fleet, FleetSettings, wake_hosts
 from agents.ssh import keys
-from jobs.host_sync.control_plane import JobsControlPlane, database_connection
+from jobs.host_sync.control_plane import JobsControlPlane
+from jobs.host_sync.database_connection import database_connection
 from jobs.wake.hints import DISPATCH
 from jobs.wake.wakeup_list import Listener
 

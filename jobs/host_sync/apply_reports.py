@@ -1,5 +1,7 @@
-"""What one run learns from what came for it: facts where they were still empty, log bytes where they continue what is
-stored. Gathered over a batch, written together. The caller holds the runs' rows, and their jobs' where facts came.
+"""Apply the reports of a host to one run: new facts, and the log bytes that continue what is stored.
+
+The writes of all runs of a batch are gathered and written together. The caller holds the row locks of the runs, and of
+their jobs where facts came.
 """
 
 from __future__ import annotations
@@ -21,16 +23,16 @@ from jobs.logs.pieces import Block, Tail
 from jobs.models import LogGap, Run, RunSample
 from jobs.rules.lifecycle.states import RunPhase
 
-# A payload that cannot be read is asked for again so often; then its range is a gap like any other.
+# How often a payload that cannot be read is asked for; then its range becomes a gap.
 MAX_TRIES = 3
-BUSY = "gpu_busy"
+GPU_BUSY = "gpu_busy"
 
 _run = UpdateStatements(lambda: Run.objects.filter(pk=Parameter("run")))
 
 
 @dataclass(slots=True)
 class IntakeResult:
-    """What a batch brought: for the link, for the deciders, for open pages, for the store."""
+    """What a batch brought: offsets for the link, jobs for the decider, logs for open pages, tails to be rolled."""
 
     current: bool = True
     acks: dict[str, int] = field(default_factory=dict)
@@ -39,8 +41,8 @@ class IntakeResult:
     logs: set[str] = field(default_factory=set)
     long_tails: set[str] = field(default_factory=set)
 
-    def and_(self, more: IntakeResult) -> IntakeResult:
-        """Both; what was told later counts."""
+    def merged_with(self, more: IntakeResult) -> IntakeResult:
+        """Both results; where they differ, the later one counts."""
         return IntakeResult(
             self.current and more.current,
             self.acks | more.acks,
@@ -51,13 +53,13 @@ class IntakeResult:
         )
 
     @property
-    def taken(self) -> Accepted:
+    def accepted(self) -> Accepted:
         return Accepted(self.acks, self.pulls, self.current)
 
 
 @dataclass(slots=True)
 class RunReports:
-    """What came for one run, in the order in which it came."""
+    """The reports about one run, in the order in which they came."""
 
     facts: list[Fact] = field(default_factory=list)
     log: list[Frame | Gap] = field(default_factory=list)
@@ -68,7 +70,7 @@ class RunReports:
 
 @dataclass(slots=True)
 class UnreadableFrames:
-    """How often a payload at an offset could not be read. In memory only: it bounds a quarrel, nothing else."""
+    """How often the payload at an offset could not be read. In memory only: it only bounds the number of pulls."""
 
     of: dict[tuple[str, int], int] = field(default_factory=dict)
 
@@ -80,7 +82,7 @@ class UnreadableFrames:
 
 
 def lock_jobs(runs: Sequence[str]) -> None:
-    """Jobs before runs, as everybody does. A run's id begins with its job's."""
+    """Lock the jobs of these runs, before the runs, as all code does. A run's id begins with its job's."""
     ids = {int(head) for run in runs if (head := run.partition("-")[0]).isascii() and head.isdigit()}
     if ids:
         snapshot.hold_jobs(ids=[pk for pk in ids if pk < 2**63])
@@ -88,7 +90,7 @@ def lock_jobs(runs: Sequence[str]) -> None:
 
 @dataclass(slots=True)
 class PendingWrites:
-    """What is to be written, gathered over the runs of a batch."""
+    """The writes of a batch, gathered over its runs."""
 
     now: datetime
     changed: list[tuple[Run, set[str]]] = field(default_factory=list)
@@ -107,108 +109,116 @@ class PendingWrites:
 
 
 def apply_reports(
-    run: Run, mail: RunReports, full: bool, store: PendingWrites, told: IntakeResult, tries: UnreadableFrames
+    run: Run,
+    reports: RunReports,
+    disk_low: bool,
+    writes: PendingWrites,
+    result: IntakeResult,
+    unreadable: UnreadableFrames,
 ) -> None:
     changed: set[str] = set()
     phase = run.phase
-    for fact in mail.facts:
-        known = facts.read(fact.document)
+    for fact in reports.facts:
+        known = facts.read_facts(fact.document)
         if known is not None:
-            changed |= facts.fill_facts(run, known, store.now) | _proved(run, known, store.now)
-    # Nothing is decided from a claim alone: what comes of it follows, or its deadline does.
+            changed |= facts.fill_facts(run, known, writes.now) | _closed_by_returned_host(
+                run, known, writes.now
+            )
+    # Nothing is decided from a claim alone: a later fact follows, or the deadline of the start.
     if run.phase != RunPhase.CLAIMED and (changed - {"log_size"} or run.phase != phase):
-        told.jobs.add(run.job_id)
+        result.jobs.add(run.job_id)
     if run.phase == RunPhase.CLOSED != phase:
-        _keep_gpus_out(run, mail, store.now)
-    if mail.end is not None:
-        changed |= _end_of_log(run, mail.end, store.now)
-    if mail.log:
-        changed |= _append(run, mail.log, full, store, told, tries)
-    changed |= _completed(run, store.now)
-    if mail.samples or mail.log:
-        changed |= _busy(run, mail, store, told)
-    if mail.forgotten and run.phase == RunPhase.CLOSED and run.forgotten_at is None:
-        run.forgotten_at = store.now
+        _quarantine_busy_gpus(run, reports, writes.now)
+    if reports.end is not None:
+        changed |= _end_of_log(run, reports.end, writes.now)
+    if reports.log:
+        changed |= _append(run, reports.log, disk_low, writes, result, unreadable)
+    changed |= _complete_log(run, writes.now)
+    if reports.samples or reports.log:
+        changed |= _add_samples(run, reports, writes, result)
+    if reports.forgotten and run.phase == RunPhase.CLOSED and run.forgotten_at is None:
+        run.forgotten_at = writes.now
         changed.add("forgotten_at")
     if changed:
-        store.changed.append((run, changed))
+        writes.changed.append((run, changed))
     if changed & {"log_stored", "log_size", "log_complete_at"}:
-        told.logs.add(run.pk)
+        result.logs.add(run.pk)
 
 
-def _keep_gpus_out(run: Run, mail: RunReports, now: datetime) -> None:
-    """Somebody was on its GPUs when it should have begun, or when it was over: nothing is placed there for now.
+def _quarantine_busy_gpus(run: Run, reports: RunReports, now: datetime) -> None:
+    """Quarantine the GPUs that another process used when the run should have started, or when it was over.
 
-    In the transaction of the fact, so that nobody decides where the job goes next before that is known.
+    This happens in the transaction of the fact, so that no pass places the job there again before it is known.
     """
-    found = mail.facts[-1].document.get("busy") if mail.facts else None
+    found = reports.facts[-1].document.get("busy") if reports.facts else None
     busy: dict[str, object] = dict(found) if isinstance(found, Mapping) else {}
-    if not busy and run.refusal == BUSY:
+    if not busy and run.refusal == GPU_BUSY:
         busy = dict.fromkeys(run.gpu_uuids)
     busy = {uuid: rows for uuid, rows in busy.items() if uuid in run.gpu_uuids}
     if busy:
         gpu_quarantine.quarantine(run.host_id, busy, run.message, now)
 
 
-def _busy(run: Run, mail: RunReports, store: PendingWrites, told: IntakeResult) -> set[str]:
-    """How busy it is, and since when it has been still."""
-    if mail.samples:
-        store.samples.append(samples.row_of(run, mail.samples[-1], store.now))
-    changed, woke = samples.note(run, mail.samples, bool(mail.log), store.now)
-    if woke:
-        told.jobs.add(run.job_id)
+def _add_samples(run: Run, reports: RunReports, writes: PendingWrites, result: IntakeResult) -> set[str]:
+    """Store how busy the run is, and since when it has been inactive."""
+    if reports.samples:
+        writes.samples.append(samples.row_of(run, reports.samples[-1], writes.now))
+    changed, resumed = samples.record_activity(run, reports.samples, bool(reports.log), writes.now)
+    if resumed:
+        result.jobs.add(run.job_id)
     return changed
 
 
 def _append(
     run: Run,
     log: Sequence[Frame | Gap],
-    full: bool,
-    store: PendingWrites,
-    told: IntakeResult,
-    tries: UnreadableFrames,
+    disk_low: bool,
+    writes: PendingWrites,
+    result: IntakeResult,
+    unreadable: UnreadableFrames,
 ) -> set[str]:
-    if full:
-        return set()  # not acknowledged, so the host keeps it; `wanted` stops the pull
+    if disk_low:
+        # The bytes are not acknowledged, so the host keeps them; `wanted` stops the pull.
+        return set()
     tail = Tail(run.log_stored)
     for each in log:
         if isinstance(each, Gap):
             tail.skip(each)
             continue
         tail.add(each)
-        if tail.unreadable is each and tries.exhausted(run.pk, each.start):
+        if tail.unreadable is each and unreadable.exhausted(run.pk, each.start):
             tail.skip(Gap(each.start, each.end, "What the host sent could not be read."))
             tail.hole = False
     if tail.hole:
-        told.pulls[run.pk] = tail.stored
-    told.acks[run.pk] = tail.stored
+        result.pulls[run.pk] = tail.stored
+    result.acks[run.pk] = tail.stored
     if tail.stored == run.log_stored:
         return set()
-    store.blocks += [(run.pk, block) for block in tail.blocks]
+    writes.blocks += [(run.pk, block) for block in tail.blocks]
     for gap in tail.gaps:
-        _lose(run, gap, store)
+        _add_gap(run, gap, writes)
     run.log_stored = tail.stored
     if run.log_stored - run.log_rolled >= segments.size():
-        told.long_tails.add(run.pk)
-    return {"log_stored"} | _grow(run)
+        result.long_tails.add(run.pk)
+    return {"log_stored"} | _raise_size(run)
 
 
-def _lose(run: Run, gap: Gap, store: PendingWrites) -> None:
-    """One more gap, or one that goes on: however often a program cuts its log, nothing between is one row."""
+def _add_gap(run: Run, gap: Gap, writes: PendingWrites) -> None:
+    """Add a gap, or extend the last one: gaps that touch are one row, however often a program cuts its log."""
     reason = untrusted.text(gap.reason, 500)
-    told = [each for each in store.gaps if each.run_id == run.pk]
+    pending = [each for each in writes.gaps if each.run_id == run.pk]
     known = LogGap.objects.filter(run=run, start__lt=gap.start).order_by("-start")
-    before = told[-1] if told else known.first()
+    before = pending[-1] if pending else known.first()
     if before is None or (before.end, before.reason) != (gap.start, reason):
-        store.gaps.append(LogGap(run=run, start=gap.start, end=gap.end, reason=reason))
+        writes.gaps.append(LogGap(run=run, start=gap.start, end=gap.end, reason=reason))
         return
     before.end = gap.end
-    if not told:
+    if not pending:
         LogGap.objects.filter(pk=before.pk).update(end=gap.end)
 
 
-def _grow(run: Run) -> set[str]:
-    """A host cannot have less than what came from it."""
+def _raise_size(run: Run) -> set[str]:
+    """Raise the known size of the log to what is stored: a host cannot have less than it sent."""
     if run.log_size >= run.log_stored:
         return set()
     run.log_size = run.log_stored
@@ -229,18 +239,19 @@ def _end_of_log(run: Run, end: LogEnd, now: datetime) -> set[str]:
     return set(changed)
 
 
-def _completed(run: Run, now: datetime) -> set[str]:
-    """Closed, and everything that the host had is here: the log is complete, and to be proved."""
+def _complete_log(run: Run, now: datetime) -> set[str]:
+    """Mark the log complete when the run is closed and all its bytes are here. It is verified next."""
     if run.log_complete_at is not None or run.phase != RunPhase.CLOSED or run.log_stored < run.log_size:
         return set()
     if run.declared_lost_at is not None and run.proved_at is None:
-        return set()  # a person closed it; its host may have more of its log
+        # An admin declared it lost; its host may have more of its log.
+        return set()
     run.log_complete_at = run.prove_due_at = now
     return {"log_complete_at", "prove_due_at"}
 
 
-def _proved(run: Run, known: facts.ReportedFacts, now: datetime) -> set[str]:
-    """The host of a run that was given up has come back, and has closed it."""
+def _closed_by_returned_host(run: Run, known: facts.ReportedFacts, now: datetime) -> set[str]:
+    """Record that the host of a run that was declared lost has come back and has proved it closed."""
     if run.declared_lost_at is None or run.proved_at is not None or known.phase is not RunPhase.CLOSED:
         return set()
     run.proved_at = now

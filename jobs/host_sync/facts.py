@@ -1,7 +1,7 @@
-"""Reading what a host says about a run, and writing it into the run where it was still empty. Pure but for the row.
+"""Read the facts that a host reports about a run, and fill them into the run's row. Only the row object is changed.
 
-A host may be wrong, old, or hostile: whatever it says, nothing here raises, and nothing that the database cannot store
-comes out. What cannot be meant is left out, as if it had not been said.
+A host may be wrong, old or hostile: whatever it reports, nothing here raises, and nothing comes out that the database
+cannot store. A value that makes no sense is ignored, as if it had not been reported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_MESSAGE = 4_000
 MAX_SURVIVORS = 20
 MAX_CPUS, MAX_MEMORY_MB, MAX_GPUS = 100_000.0, 2**31 - 1, 64
 
-# Told once and kept: later words about them change nothing.
+# The first reported value is kept: later reports do not change it.
 _ONCE = (
     "boot_id",
     "claimed_at",
@@ -40,7 +40,7 @@ _ONCE = (
 
 @dataclass(frozen=True, slots=True)
 class ReportedFacts:
-    """A fact document, read. Whatever is None or empty was not told, or not in a form that can be meant."""
+    """A parsed fact document. A field that is None or empty was not reported, or its value makes no sense."""
 
     phase: RunPhase
     boot_id: str
@@ -64,8 +64,8 @@ class ReportedFacts:
     seal: str
 
 
-def read(document: Mapping[str, Any]) -> ReportedFacts | None:
-    """None when it does not even tell a phase."""
+def read_facts(document: Mapping[str, Any]) -> ReportedFacts | None:
+    """Parse a fact document; None when it has no valid phase."""
     try:
         phase = RunPhase(untrusted.text(document.get("phase"), 16))
     except ValueError:
@@ -99,7 +99,7 @@ def read(document: Mapping[str, Any]) -> ReportedFacts | None:
 
 @dataclass(frozen=True, slots=True)
 class ReportedHoldings:
-    """What a run takes of its host, as the host tells it. Asked of runs that we have no row of."""
+    """The resources that a run holds on its host, as the host reports them. Used for runs without a row."""
 
     cpus: float = 0.0
     memory_mb: int = 0
@@ -118,26 +118,26 @@ def reported_holdings(document: Mapping[str, Any]) -> ReportedHoldings:
     )
 
 
-def fill_facts(run: Run, told: ReportedFacts, now: datetime) -> set[str]:
-    """Write what is new into the row; the names of the columns that changed.
+def fill_facts(run: Run, reported: ReportedFacts, now: datetime) -> set[str]:
+    """Fill what is new into the row. Returns the names of the columns that changed.
 
-    The exit is one fact of two numbers, and both None is a fact too ("unknown"): it is taken with the first word that
-    the run is over, and never again.
+    The exit is one fact of two numbers, and both None is a fact too ("unknown"): it is taken from the first report
+    that the run is over, and never changed after that.
     """
     before = RunPhase(run.phase)
-    changed = {name for name in _ONCE if _fill(run, name, getattr(told, name))}
-    if told.phase.over and not before.over:
-        changed |= _set(run, exit_code=told.exit_code, exit_signal=told.exit_signal)
+    changed = {name for name in _ONCE if _fill(run, name, getattr(reported, name))}
+    if reported.phase.over and not before.over:
+        changed |= _set(run, exit_code=reported.exit_code, exit_signal=reported.exit_signal)
         changed |= _set(run, ended_at=run.ended_at or now)
-    if told.phase.rank > before.rank:
-        changed |= _set(run, phase=told.phase)
-        if told.phase is RunPhase.CLOSED:
-            changed |= _set(run, closed_at=run.closed_at or now, log_digest_host=told.log_digest)
-    if before is not RunPhase.CLOSED and told.phase.rank >= before.rank:
-        # The one thing of a run that grows for as long as it is not closed; the last word is final.
-        changed |= _set(run, survivors=list(told.survivors))
-        if told.log_size is not None:
-            changed |= _set(run, log_size=told.log_size)
+    if reported.phase.rank > before.rank:
+        changed |= _set(run, phase=reported.phase)
+        if reported.phase is RunPhase.CLOSED:
+            changed |= _set(run, closed_at=run.closed_at or now, log_digest_host=reported.log_digest)
+    if before is not RunPhase.CLOSED and reported.phase.rank >= before.rank:
+        # Survivors and log size may change until the run is closed; the report of its closing is final.
+        changed |= _set(run, survivors=list(reported.survivors))
+        if reported.log_size is not None:
+            changed |= _set(run, log_size=reported.log_size)
     return changed
 
 

@@ -1,12 +1,12 @@
-"""Frames that continue what is stored, and nothing else: the common case of intake, with one statement for a batch.
+"""The fast path of intake: append frames that continue stored logs, with one statement for a batch.
 
-A replica that prints is told about fifty times a second and more. Where everything that a host told is log bytes of
-logs that go on, nothing has to be decided: no row has to be read first. How far each log is stored is remembered, and
-the statement compares: the host's lease token, the run's host, its phase and its end. Whatever is not exactly as it
-was thought to be is left to intake.py, which locks, reads and sorts it out; it may be given the same batch again.
+A replica that prints sends fifty frames a second and more. Where a batch holds only the next bytes of known logs,
+nothing is to be decided and no row has to be read first. The process remembers how far each log is stored, and the
+statement compares: the host's lease token, the run's host, its phase and the end of its log. A batch that does not
+match exactly is left to intake.py, which locks, reads and sorts it; it may get the same batch again.
 
-A run that is closed is no other case while more of its log is to come: a program that prints fast is over long before
-its log is here. What ends the log is left to intake.py, which says that it is complete.
+A closed run is treated alike while more of its log is to come: a program that prints fast is over long before all of
+its log is here. The last bytes of a log are left to intake.py, which marks the log as complete.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from jobs.logs import segments, storage
 from jobs.logs.pieces import Block, Tail
 from jobs.rules.lifecycle.states import RunPhase
 
-# Runs whose ends are remembered. Beyond it all are forgotten, and learned again at their next batch.
+# How many ends are remembered. Beyond this all are forgotten, and learned again at the next batch of each run.
 MAX_ENDS = 10_000
 
-# The lease's row and then the runs, by id, are locked as everybody does it, and all is one commit.
+# Locks the row of the lease and then the runs by id, in the order of all code, and commits everything at once.
 POSTGRES = f"""
 WITH lease AS (
     SELECT id FROM agents_host WHERE id = %(host)s AND lease_token = %(token)s FOR NO KEY UPDATE
@@ -50,7 +50,7 @@ WITH lease AS (
 )
 SELECT id, log_rolled FROM moved
 """
-SQLITE_MOVE = """
+SQLITE_APPEND = """
 UPDATE jobs_run SET log_stored = %s, log_size = MAX(log_size, %s)
 WHERE id = %s AND log_stored = %s AND (phase <> %s OR (log_complete_at IS NULL AND %s < log_size))
   AND host_id = (SELECT id FROM agents_host WHERE id = %s AND lease_token = %s)
@@ -62,8 +62,8 @@ INSERT INTO jobs_logpiece (run_id, start, "end", z, data, at, wall) VALUES (%s, 
 
 
 @dataclass(frozen=True, slots=True)
-class LogGrowth:
-    """One log's next bytes, from `before` on."""
+class LogAppend:
+    """The next bytes of one log: [before, after)."""
 
     run: str
     before: int
@@ -72,7 +72,7 @@ class LogGrowth:
 
 
 class FastAppender:
-    """How far the logs are stored, as this process wrote them last: a guess that each statement proves."""
+    """Remembers how far each log is stored, as this process wrote it last. Each statement verifies the memory."""
 
     def __init__(self) -> None:
         self._ends: dict[str, int] = {}
@@ -83,11 +83,11 @@ class FastAppender:
         self._ends.update(ends)
 
     def expect(self, ends: dict[str, int]) -> None:
-        """Logs that are about to be pulled from there, so that their first bytes come by the short way too."""
+        """Remember the start of logs that will be pulled, so that their first bytes take the fast path too."""
         self.learn({run: end for run, end in ends.items() if run not in self._ends})
 
     def sort(self, arrivals: Sequence[Arrival]) -> tuple[list[Arrival], list[Arrival]]:
-        """Bytes of known logs, and all the rest."""
+        """Split a batch into frames of known logs and all the rest."""
         frames: list[Arrival] = []
         rest: list[Arrival] = []
         for each in arrivals:
@@ -95,24 +95,24 @@ class FastAppender:
         return frames, rest
 
     def take(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> IntakeResult | None:
-        """None: not all of it is stored, and intake is to look."""
-        grown = self._growths(arrivals)
-        if not grown or storage.is_disk_low():
+        """Store the frames. None when not all of them could be stored: intake.py has to handle the batch."""
+        appends = self._appends(arrivals)
+        if not appends or storage.is_disk_low():
             return None
         failpoint("store.before")
-        rolled = _write(host_id, token, grown)
+        rolled = _write(host_id, token, appends)
         failpoint("store.after")
-        self.learn({each.run: each.after for each in grown if each.run in rolled})
-        if len(rolled) < len(grown):
-            for each in grown:
+        self.learn({each.run: each.after for each in appends if each.run in rolled})
+        if len(rolled) < len(appends):
+            for each in appends:
                 self._ends.pop(each.run, None)
             return None
-        ends = {each.run: each.after for each in grown}
+        ends = {each.run: each.after for each in appends}
         long = {run for run, end in ends.items() if end - rolled[run] >= segments.size()}
         return IntakeResult(acks=ends, logs=set(ends), long_tails=long)
 
-    def _growths(self, arrivals: Sequence[Arrival]) -> list[LogGrowth]:
-        """Empty where anything is not simply the next bytes of a known log."""
+    def _appends(self, arrivals: Sequence[Arrival]) -> list[LogAppend]:
+        """The appends of a batch; empty when any frame is not simply the next bytes of a known log."""
         tails: dict[str, Tail] = {}
         for arrival in arrivals:
             frame = arrival.what
@@ -127,26 +127,26 @@ class FastAppender:
         if any(tail.stored == self._ends[run] for run, tail in tails.items()):
             return []
         return [
-            LogGrowth(run, self._ends[run], tail.stored, tail.blocks) for run, tail in sorted(tails.items())
+            LogAppend(run, self._ends[run], tail.stored, tail.blocks) for run, tail in sorted(tails.items())
         ]
 
 
-def _write(host_id: int, token: int, grown: Sequence[LogGrowth]) -> dict[str, int]:
-    """Of each run whose tail was where it was thought to be, and now is longer: up to where it is in segments."""
+def _write(host_id: int, token: int, appends: Sequence[LogAppend]) -> dict[str, int]:
+    """Append to each run whose end is as remembered. Returns, for these runs, up to where the log is in segments."""
     if connection.vendor == "postgresql":
-        return _write_at_once(host_id, token, grown)
-    return _write_in_turn(host_id, token, grown)
+        return _write_postgres(host_id, token, appends)
+    return _write_sqlite(host_id, token, appends)
 
 
-def _write_at_once(host_id: int, token: int, grown: Sequence[LogGrowth]) -> dict[str, int]:
-    blocks = [(each.run, block) for each in grown for block in each.blocks]
+def _write_postgres(host_id: int, token: int, appends: Sequence[LogAppend]) -> dict[str, int]:
+    blocks = [(each.run, block) for each in appends for block in each.blocks]
     values = {
         "host": host_id,
         "token": token,
         "closed": RunPhase.CLOSED.value,
-        "runs": [each.run for each in grown],
-        "before": [Int8(each.before) for each in grown],
-        "after": [Int8(each.after) for each in grown],
+        "runs": [each.run for each in appends],
+        "before": [Int8(each.before) for each in appends],
+        "after": [Int8(each.after) for each in appends],
         **segments.columns(blocks),
     }
     with connection.wrap_database_errors:
@@ -155,13 +155,13 @@ def _write_at_once(host_id: int, token: int, grown: Sequence[LogGrowth]) -> dict
             return dict(cursor.execute(POSTGRES, values).fetchall())
 
 
-def _write_in_turn(host_id: int, token: int, grown: Sequence[LogGrowth]) -> dict[str, int]:
+def _write_sqlite(host_id: int, token: int, appends: Sequence[LogAppend]) -> dict[str, int]:
     rolled: dict[str, int] = {}
     with transaction.atomic(), connection.cursor() as cursor:
-        for run in grown:
+        for run in appends:
             closed = (RunPhase.CLOSED.value, run.after)
-            place = (run.after, run.after, run.run, run.before, *closed, host_id, token)
-            row = cursor.execute(SQLITE_MOVE, place).fetchone()
+            values = (run.after, run.after, run.run, run.before, *closed, host_id, token)
+            row = cursor.execute(SQLITE_APPEND, values).fetchone()
             if row is not None:
                 rolled[run.run] = row[0]
                 rows = [

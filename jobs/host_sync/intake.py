@@ -1,9 +1,9 @@
-"""What hosts tell, written down: learning.py knows what becomes of it, run by run.
+"""Store a batch of reports of one host, in one transaction. apply_reports.py applies them, run by run.
 
-One transaction per batch of one host. It holds the host's row and its lease token, so that a dispatcher which lost the
-lease writes nothing any more. Only runs of that host are touched, whatever names come. Nothing is decided here: the
-jobs concerned are marked as due in the same transaction, and advanced after it. Only the check of a host whose disk
-turned out to be full is asked for before it, in a transaction of its own.
+The transaction locks the host's row and checks its lease token, so that a dispatcher that lost the lease writes nothing
+any more. Only runs of that host are changed, whatever names the reports carry. Nothing is decided here: the jobs
+concerned are marked as due in the same transaction, and advanced after it. Only the check of a host with a full disk is
+asked for before it, in a transaction of its own.
 """
 
 from __future__ import annotations
@@ -61,26 +61,26 @@ _are_due = UpdateStatement(lambda: Job.every.filter(pk__among=Parameter("ids")),
 
 
 def take(
-    host_id: int, token: int, arrivals: Sequence[Arrival], now: datetime, tries: UnreadableFrames
+    host_id: int, token: int, arrivals: Sequence[Arrival], now: datetime, unreadable: UnreadableFrames
 ) -> IntakeResult:
-    mail = sorted_by_run(arrivals)
-    # Asked once, before: a batch is small, and the disk must not be asked under a lock.
-    full = storage.is_disk_low() if any(each.log for each in mail.values()) else False
-    if refused := [run for run, each in mail.items() if _refused_for_its_disk(each)]:
-        _have_checked(host_id, token, refused, now)
+    reports = grouped_by_run(arrivals)
+    # Asked once, before the locks: a batch is small, and no lock may wait for a question to the disk.
+    disk_low = storage.is_disk_low() if any(each.log for each in reports.values()) else False
+    if refused := [run for run, each in reports.items() if _refused_for_full_disk(each)]:
+        _ask_for_check(host_id, token, refused, now)
     with transaction.atomic():
         failpoint("store.before")
         if not _hold_lease(host_id, token):
             return IntakeResult(current=False)
-        told = _write(host_id, mail, full, now, tries)
+        result = _write(host_id, reports, disk_low, now, unreadable)
     failpoint("store.after")
-    return told
+    return result
 
 
-def sorted_by_run(arrivals: Sequence[Arrival]) -> dict[str, RunReports]:
-    mail: dict[str, RunReports] = defaultdict(RunReports)
+def grouped_by_run(arrivals: Sequence[Arrival]) -> dict[str, RunReports]:
+    reports: dict[str, RunReports] = defaultdict(RunReports)
     for arrival in arrivals:
-        each = mail[untrusted.text(arrival.run, 80)]
+        each = reports[untrusted.text(arrival.run, 80)]
         match arrival.what:
             case Fact() as fact:
                 each.facts.append(fact)
@@ -92,18 +92,19 @@ def sorted_by_run(arrivals: Sequence[Arrival]) -> dict[str, RunReports]:
                 each.forgotten = True
             case Sample() as sample:
                 each.samples.append(sample)
-    return mail
+    return reports
 
 
-def _refused_for_its_disk(mail: RunReports) -> bool:
-    return any(untrusted.text(fact.document.get("refusal"), 32) == "disk_full" for fact in mail.facts)
+def _refused_for_full_disk(reports: RunReports) -> bool:
+    return any(untrusted.text(fact.document.get("refusal"), 32) == "disk_full" for fact in reports.facts)
 
 
-def _have_checked(host_id: int, token: int, refused: Sequence[str], now: datetime) -> None:
-    """A full host looks free: until its checklist says otherwise, one job after the other would fail there.
+def _ask_for_check(host_id: int, token: int, refused: Sequence[str], now: datetime) -> None:
+    """Ask for a check of a host whose disk is full: it looks free, and one job after the other would fail there.
 
-    Before the fact is written, so that whoever decides from it does not place the job there once more. Holding no job
-    and no run: a change of status waits for whoever holds the host's key, and they may be waiting for these.
+    This comes before the fact is written, so that no pass that follows the fact places the job there once more. It
+    holds no lock of a job or run: a change of host status waits for the lock of the host, and the holder of that lock
+    may wait for jobs and runs.
     """
     with transaction.atomic():
         current = Host.every.select_for_update().filter(pk=host_id, lease_token=token)
@@ -116,30 +117,30 @@ def _have_checked(host_id: int, token: int, refused: Sequence[str], now: datetim
 
 
 def _hold_lease(host_id: int, token: int) -> bool:
-    """The row stays locked: the token cannot change before this transaction is over."""
+    """Lock the host's row if the token is current: it cannot change before this transaction is over."""
     return bool(_lease(host=host_id, token=token))
 
 
 def _write(
-    host_id: int, mail: dict[str, RunReports], full: bool, now: datetime, tries: UnreadableFrames
+    host_id: int, reports: dict[str, RunReports], disk_low: bool, now: datetime, unreadable: UnreadableFrames
 ) -> IntakeResult:
-    speaks = [run for run, each in mail.items() if each.facts or each.end or each.forgotten]
-    lock_jobs(speaks)
-    told = IntakeResult()
-    store = PendingWrites(now)
-    found = [_RUN.build(row) for row in _runs(runs=mail, host=host_id)]
-    unknown = {run: each for run, each in mail.items() if each.facts}
-    # Asked when the runs are locked, as they are while their job is deleted: what comes of its logs now is let go.
-    over = [run.pk for run in found if run.phase == RunPhase.CLOSED and mail[run.pk].log]
+    with_facts = [run for run, each in reports.items() if each.facts or each.end or each.forgotten]
+    lock_jobs(with_facts)
+    result = IntakeResult()
+    writes = PendingWrites(now)
+    found = [_RUN.build(row) for row in _runs(runs=reports, host=host_id)]
+    unknown = {run: each for run, each in reports.items() if each.facts}
+    # A job is deleted under the same locks, so this is asked after locking. Log bytes of a deleted job are dropped.
+    over = [run.pk for run in found if run.phase == RunPhase.CLOSED and reports[run.pk].log]
     if over:
         for run_id in _deleted.column(runs=over):
-            mail[run_id].log.clear()
+            reports[run_id].log.clear()
     for run in found:
         unknown.pop(run.pk, None)
-        apply_reports(run, mail[run.pk], full, store, told, tries)
-    store.save()
+        apply_reports(run, reports[run.pk], disk_low, writes, result, unreadable)
+    writes.save()
     if unknown:
         strays.record_strays(host_id, {run: each.facts[-1].document for run, each in unknown.items()}, now)
-    if told.jobs:
-        _are_due(ids=told.jobs, due_at=now)
-    return told
+    if result.jobs:
+        _are_due(ids=result.jobs, due_at=now)
+    return result

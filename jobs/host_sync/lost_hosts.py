@@ -1,5 +1,6 @@
-"""Hosts that went, and what that means for their runs: over by the proof of a new boot or by a person's word, else
-nothing but a reason to look again. Silence alone ends nothing.
+"""Runs of hosts that are lost. A run is over when a new boot of its host proves it, or when an admin declares it.
+
+Anything else is only a reason to look at the jobs again: a host that is unreachable ends no run.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ LOST = "The host was restarted and holds nothing of this run any more."
 
 
 def close_lost_runs(asked: Sequence[str], now: datetime) -> set[int]:
-    """Runs that their host once claimed and that are to be started there again: it holds nothing of them.
+    """Close those of these runs whose host was restarted. Returns their jobs, which are to be advanced.
 
-    Only a new boot proves that nothing of them lives either. Then they are over; their jobs are to be advanced.
+    The host once claimed these runs and now asks for their start orders: it holds nothing of them. Only a new boot
+    proves that no process of them lives.
     """
     gone = Run.objects.filter(pk__in=asked).exclude(phase__in=(RunPhase.CREATED, RunPhase.CLOSED))
     gone = gone.exclude(boot_id="").exclude(host__boot_id="").exclude(boot_id=F("host__boot_id"))
@@ -39,60 +41,61 @@ def close_lost_runs(asked: Sequence[str], now: datetime) -> set[int]:
     with transaction.atomic():
         lock_jobs(found)
         rows = Run.objects.select_for_update(no_key=True).filter(pk__in=found).order_by("pk")
-        told, store = IntakeResult(), PendingWrites(now)
+        result, writes = IntakeResult(), PendingWrites(now)
         for run in rows.exclude(phase=RunPhase.CLOSED).defer("order", "log_proof"):
             missing = [Gap(run.log_stored, run.log_size, LOST)] if run.log_stored < run.log_size else []
             closed = Fact({"phase": "closed", "why": "lost", "message": LOST})
-            apply_reports(run, RunReports([closed], [*missing]), False, store, told, UnreadableFrames())
-        store.save()
-        Job.every.filter(pk__in=told.jobs).update(due_at=now)
-    return told.jobs
+            apply_reports(run, RunReports([closed], [*missing]), False, writes, result, UnreadableFrames())
+        writes.save()
+        Job.every.filter(pk__in=result.jobs).update(due_at=now)
+    return result.jobs
 
 
-def declare_lost(host_id: int, words: str, now: datetime) -> set[int]:
-    """A person says that this host is gone: its open runs are over. The jobs concerned are to be advanced.
+def declare_lost(host_id: int, why: str, now: datetime) -> set[int]:
+    """Close the open runs of a host that an admin declares gone. Returns their jobs, which are to be advanced.
 
-    If it comes back, it is told to end them first, and what it still has of their logs is fetched. The caller holds the
-    host's row.
+    If the host comes back, it is ordered to end them first, and what it still has of their logs is fetched. The caller
+    holds the lock of the host's row.
     """
     open_runs = Run.objects.filter(host=host_id).exclude(phase=RunPhase.CLOSED)
-    return close_as_lost(list(open_runs.values_list("pk", flat=True)), words, now, declared=True)
+    return close_as_lost(list(open_runs.values_list("pk", flat=True)), why, now, declared=True)
 
 
-def close_as_lost(found: Sequence[str], words: str, now: datetime, declared: bool = False) -> set[int]:
-    """A person says that these runs are over, and why. `declared`: their host may still have them, if it comes back."""
-    lock_jobs(found)
-    store, jobs = PendingWrites(now), set()
-    lost = facts.read({"phase": "closed", "why": "lost", "message": words})
-    rows = Run.objects.select_for_update(no_key=True).filter(pk__in=found).exclude(phase=RunPhase.CLOSED)
+def close_as_lost(run_ids: Sequence[str], why: str, now: datetime, declared: bool = False) -> set[int]:
+    """Close runs because an admin says that they are over. `declared`: the host may come back and still have them."""
+    lock_jobs(run_ids)
+    writes, jobs = PendingWrites(now), set()
+    lost = facts.read_facts({"phase": "closed", "why": "lost", "message": why})
+    rows = Run.objects.select_for_update(no_key=True).filter(pk__in=run_ids).exclude(phase=RunPhase.CLOSED)
     for run in rows.order_by("pk").defer("order", "log_proof"):
         changed = facts.fill_facts(run, lost, now) if lost else set()
         run.declared_lost_at = now if declared else None
-        store.changed.append((run, changed | {"declared_lost_at"}))
+        writes.changed.append((run, changed | {"declared_lost_at"}))
         jobs.add(run.job_id)
-    store.save()
+    writes.save()
     Job.every.filter(pk__in=jobs).update(due_at=now)
     return jobs
 
 
 def give_up(host_id: int, why: str, now: datetime) -> None:
-    """Nobody will ask this host again: what it still had of the logs of closed runs is missing for good, and says so.
+    """Record gaps for what a host still has of the logs of closed runs: it will not be asked again.
 
-    The caller holds the host's row.
+    The caller holds the lock of the host's row.
     """
     unread = Run.objects.select_for_update(no_key=True).filter(host=host_id, log_complete_at=None)
-    store = PendingWrites(now)
+    writes = PendingWrites(now)
     for run in unread.filter(phase=RunPhase.CLOSED).order_by("pk").defer("order", "log_proof"):
         rest = Gap(run.log_stored, run.log_size, why)
-        apply_reports(run, RunReports(log=[rest]), False, store, IntakeResult(), UnreadableFrames())
-        if run.log_complete_at is None:  # nobody will prove any more what a person gave up
+        apply_reports(run, RunReports(log=[rest]), False, writes, IntakeResult(), UnreadableFrames())
+        # No host will prove a run closed that an admin declared lost, so its log is complete as it is.
+        if run.log_complete_at is None:
             run.log_complete_at = run.prove_due_at = now
-            store.changed.append((run, {"log_complete_at", "prove_due_at"}))
-    store.save()
+            writes.changed.append((run, {"log_complete_at", "prove_due_at"}))
+    writes.save()
 
 
 def mark_jobs_of(host_id: int, now: datetime) -> set[int]:
-    """The host went, came back, or was restarted: the jobs with open runs on it are due."""
+    """Make the jobs with open runs on this host due: it went, came back or was restarted."""
     with transaction.atomic():
         open_runs = Run.objects.filter(host=host_id).exclude(phase=RunPhase.CLOSED)
         jobs = Job.every.filter(pk__in=open_runs.values("job")).exclude(state__in=TERMINAL).order_by("pk")

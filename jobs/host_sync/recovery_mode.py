@@ -1,9 +1,9 @@
-"""Recovery mode: hosts know what this database does not (agents/hosts/recovery.py says how that is noticed).
+"""Recovery mode: hosts have runs that this database does not know (agents/hosts/recovery.py detects it).
 
 Until an admin confirms, hosts report and logs are fetched; nothing is decided, placed, started, stopped or forgotten.
-The admin sees both differences: what hosts have and the database does not (strays), and what the database thinks is
-there and its host has not. On confirming, the strays that were chosen are stopped, what is missing is taken as lost,
-and everything goes on.
+The admin sees both differences: runs that hosts have and the database does not (strays), and runs that the database
+expects on a host that does not have them. When the admin confirms, the chosen strays are stopped, the missing runs are
+closed as lost, and everything goes on.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ MAX_WHY = 500
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """What differs, and of whom nothing was heard yet. `doubted`: not under our seal, whatever they are."""
+    """How hosts and database differ. `unsealed`: runs without a valid seal. `unheard`: hosts without a report yet."""
 
     recovery: Recovery | None
     strays: tuple[Stray, ...]
-    doubted: tuple[Stray, ...]
+    unsealed: tuple[Stray, ...]
     missing: tuple[Run, ...]
     unheard: tuple[Host, ...]
 
@@ -51,20 +51,20 @@ def differences() -> Differences:
 
 
 def pull_logs_only(wanted: Mapping[str, Wanted]) -> dict[str, Wanted]:
-    """While nobody has confirmed, logs are fetched, and that is all."""
+    """Reduce what is wanted to the fetching of logs: nothing else happens before an admin confirms."""
     return {run: Wanted(pull_from=want.pull_from) for run, want in wanted.items()}
 
 
 def mark_missing(runs: Sequence[str], now: datetime) -> None:
-    """These would be started now: their host has not got them."""
+    """Mark runs as missing: they would be started now, so their host does not have them."""
     Run.objects.filter(pk__in=runs, missing_at=None).exclude(phase=RunPhase.CLOSED).update(missing_at=now)
 
 
 def begin(why: str, actor: str, now: datetime) -> None:
-    """An admin knows what no host can prove: this database is older than what was done with it."""
+    """Begin recovery mode by hand, for an admin who knows that the database is older than what was done with it."""
     why = why.strip()
     if not why or len(why) > MAX_WHY:
-        raise Refused("why", f"Say in 1 to {MAX_WHY} characters why; everybody reads it.")
+        raise Refused("why", f"Say in 1 to {MAX_WHY} characters why; everybody can read it.")
     with transaction.atomic():
         pass_lock.lock_pass()
         if not recovery.begin(f"{actor} says: {why}", now):
@@ -74,7 +74,7 @@ def begin(why: str, actor: str, now: datetime) -> None:
 
 
 def confirm(stop: Collection[str], actor: str, now: datetime) -> None:
-    """Go on. Of the strays, those named are stopped; what is missing is over, and its jobs go on by their rules."""
+    """End recovery mode. The strays in `stop` are stopped; missing runs are lost, and their jobs follow their rules."""
     with transaction.atomic():
         pass_lock.lock_pass()
         rows = list(Recovery.objects.select_for_update().filter(confirmed_at=None))
@@ -92,8 +92,8 @@ def confirm(stop: Collection[str], actor: str, now: datetime) -> None:
         begun = list(
             missing.exclude(phase__in=(RunPhase.CREATED, RunPhase.CLOSED)).values_list("pk", flat=True)
         )
-        words = f"its host has nothing of it, as {actor} confirmed after a backup was restored"
-        lost_hosts.close_as_lost(begun, words, now)
+        why_lost = f"its host has nothing of it, as {actor} confirmed after a backup was restored"
+        lost_hosts.close_as_lost(begun, why_lost, now)
         missing.update(missing_at=None)
         Recovery.objects.filter(confirmed_at=None).update(confirmed_at=now, confirmed_by=actor[:150])
         after = {"stopped": sorted(stop), "taken_as_lost": begun}

@@ -1,6 +1,6 @@
-"""Samples of how busy runs are: stored as they come, made coarser as they age, and what they say about stillness.
+"""Samples of how busy runs are: store them, make them coarser as they age, and derive when a run was last active.
 
-Ten seconds for an hour, a minute for a day, ten minutes after that: a run that goes on for a month holds about six
+A sample covers ten seconds for an hour, a minute for a day, and ten minutes after that: a run of a month has about six
 thousand rows. CPU and utilisation are averaged, memory keeps its peak.
 """
 
@@ -21,8 +21,8 @@ STEP = 10
 # (step, kept for, becomes)
 LEVELS = ((10, timedelta(hours=1), 60), (60, timedelta(days=1), 600))
 RUNS_AT_ONCE = 200
-# Somebody who did nothing for so long and begins again is news for whoever decides.
-WAKES_AFTER = timedelta(minutes=1)
+# A run that was inactive for so long and is active again makes its job due, so that its flags are decided anew.
+RESUMED_AFTER = timedelta(minutes=1)
 
 Load = tuple[int | None, int | None]
 
@@ -34,29 +34,31 @@ def row_of(run: Run, sample: Sample, now: datetime) -> RunSample:
         at=now,
         cpu=sample.cpu,
         memory_mb=sample.memory_mb,
-        gpus=[list(load) for load in loads(run, sample)],
+        gpus=[list(load) for load in loads_of(run, sample)],
         disk_free_mb=sample.disk_free_mb,
     )
 
 
 def save(rows: Sequence[RunSample]) -> None:
-    """A batch that comes twice is stored once."""
+    """Store samples. A batch that comes twice is stored once."""
     if rows:
         RunSample.objects.bulk_create(rows, ignore_conflicts=True)
 
 
-def loads(run: Run, sample: Sample) -> list[Load]:
+def loads_of(run: Run, sample: Sample) -> list[Load]:
     return [sample.gpus.get(uuid, (None, None)) for uuid in run.gpu_uuids]
 
 
-def note(run: Run, samples: Sequence[Sample], printed: bool, now: datetime) -> tuple[set[str], bool]:
-    """What these say about when it last did something: the columns that changed; did it wake from long stillness?"""
+def record_activity(
+    run: Run, samples: Sequence[Sample], printed: bool, now: datetime
+) -> tuple[set[str], bool]:
+    """Record when the run was last active. Returns the changed columns, and whether it resumed after inactivity."""
     unseen = run.sampled_at is None or now - run.sampled_at > BLIND_AFTER
-    # Most log bytes come by way of appending.py, which looks at nothing but their offsets.
+    # Most log bytes come by fast_append.py, which does not update activity: compare the offsets.
     printed = printed or (bool(samples) and run.log_stored > run.log_sampled)
-    worked = printed or any(is_busy(sample.cpu, loads(run, sample)) for sample in samples)
-    on_gpus = any(are_gpus_busy(loads(run, sample)) for sample in samples)
-    woke = worked and run.active_at is not None and now - run.active_at >= WAKES_AFTER
+    worked = printed or any(is_busy(sample.cpu, loads_of(run, sample)) for sample in samples)
+    on_gpus = any(are_gpus_busy(loads_of(run, sample)) for sample in samples)
+    resumed = worked and run.active_at is not None and now - run.active_at >= RESUMED_AFTER
     changed = set()
     for name, seen in (
         ("sampled_at", bool(samples)),
@@ -70,15 +72,15 @@ def note(run: Run, samples: Sequence[Sample], printed: bool, now: datetime) -> t
     if samples and run.log_sampled != run.log_stored:
         run.log_sampled = run.log_stored
         changed.add("log_sampled")
-    return changed, woke
+    return changed, resumed
 
 
 def roll(now: datetime) -> None:
-    """Make coarser what is old enough. Whole stretches only, so that none is averaged twice."""
+    """Make old samples coarser. Only whole steps are joined, so that no sample is averaged twice."""
     for step, kept, coarser in LEVELS:
-        until = floor(now - kept, coarser)
+        until = start_of_step(now - kept, coarser)
         due = RunSample.objects.filter(step=step, at__lt=until)
-        # Who has waited for longest first: of very many runs, the first ones are due again each time.
+        # The runs with the oldest samples come first: otherwise, with very many runs, the last would never come.
         oldest = due.order_by().values("run").annotate(oldest=Min("at")).order_by("oldest", "run")
         for run_id in oldest.values_list("run", flat=True)[:RUNS_AT_ONCE]:
             with transaction.atomic():
@@ -88,10 +90,10 @@ def roll(now: datetime) -> None:
 
 
 def joined(rows: Iterable[RunSample], step: int) -> list[RunSample]:
-    stretches: dict[datetime, list[RunSample]] = defaultdict(list)
+    steps: dict[datetime, list[RunSample]] = defaultdict(list)
     for row in rows:
-        stretches[floor(row.at, step)].append(row)
-    return [_joined(of, step, at) for at, of in stretches.items()]
+        steps[start_of_step(row.at, step)].append(row)
+    return [_joined(of, step, at) for at, of in steps.items()]
 
 
 def _joined(rows: Sequence[RunSample], step: int, at: datetime) -> RunSample:
@@ -114,7 +116,7 @@ def _load(loads: Sequence[Sequence[int | None]]) -> list[int | None]:
     return [round(sum(percents) / len(percents)) if percents else None, max(memory, default=None)]
 
 
-def floor(at: datetime, step: int) -> datetime:
+def start_of_step(at: datetime, step: int) -> datetime:
     seconds = int(at.timestamp())
     return datetime.fromtimestamp(seconds - seconds % step, UTC)
 

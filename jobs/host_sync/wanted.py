@@ -1,4 +1,4 @@
-"""What should be on a host now: the desired set, by one query, whatever the number of its runs."""
+"""What should be on a host now: the wanted state of its runs, by one query, whatever their number."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COLUMNS = (
 _on_host = SelectStatement(
     lambda: (
         Run.objects.filter(host=Parameter("host"), forgotten_at=None)
-        # A place that is only held is not started yet; when it is not needed any more, its name is closed on the host.
+        # A held run only reserves a place and is not started. When it is not needed any more, its name is closed there.
         .exclude(held=True, stop_wanted_at=None)
         .order_by("created_at", "pk")
         .values_list(*_COLUMNS)
@@ -79,13 +79,13 @@ class Row:
 
 
 def wanted(host_id: int) -> dict[str, Wanted]:
-    full: bool | None = None
+    disk_low: bool | None = None
     found: dict[str, Wanted] = {}
     for columns in _on_host(host=host_id):
         row = Row(*columns)
-        if row.log_complete_at is None and full is None:
-            full = storage.is_disk_low()
-        found[row.run] = want(row, bool(full))
+        if row.log_complete_at is None and disk_low is None:
+            disk_low = storage.is_disk_low()
+        found[row.run] = want(row, bool(disk_low))
     if recovery.in_recovery_mode():
         return recovery_mode.pull_logs_only(found)
     for run in _strays.column(host=host_id):
@@ -93,23 +93,23 @@ def wanted(host_id: int) -> dict[str, Wanted]:
     return found
 
 
-def want(row: Row, full: bool) -> Wanted:
-    """`full`: the console's disk is below its floor. The host then keeps the log until there is room."""
+def want(row: Row, disk_low: bool) -> Wanted:
+    """`disk_low`: the console has too little free disk. The host then keeps the log until there is room."""
     if forgettable(row):
         return Wanted(forget=True)
-    given_up = row.declared_lost_at is not None and row.proved_at is None
+    declared_lost = row.declared_lost_at is not None and row.proved_at is None
     return Wanted(
-        # What was given up is never taken as living: whatever its host says when it comes back, it is ended.
-        stop=given_up or (row.stop_wanted_at is not None and row.phase != RunPhase.CLOSED),
-        grace_s=0.0 if given_up else row.stop_grace_s,
-        pull_from=None if full or row.log_complete_at is not None else row.log_stored,
+        # A run that was declared lost is ended, whatever its host reports about it when it comes back.
+        stop=declared_lost or (row.stop_wanted_at is not None and row.phase != RunPhase.CLOSED),
+        grace_s=0.0 if declared_lost else row.stop_grace_s,
+        pull_from=None if disk_low or row.log_complete_at is not None else row.log_stored,
     )
 
 
 def forgettable(row: Row) -> bool:
-    """The job is over, and nothing of this run is only on the host.
+    """Whether the host may delete the run: its job is over, and nothing of the run is only on the host.
 
-    A log that differs from the host's stays there, for a person to look at, until the job is deleted.
+    A log that differs from the host's stays on the host, for a person to look at, until the job is deleted.
     """
     if row.phase != RunPhase.CLOSED or (row.declared_lost_at is not None and row.proved_at is None):
         return False
@@ -121,5 +121,5 @@ def forgettable(row: Row) -> bool:
 
 
 def orders(host_runs: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """The start orders of those that were never started and are not to be stopped. What is missing is not to start."""
+    """The start orders of the runs that were never started and are not to be stopped. Other runs must not start."""
     return dict(_to_start(runs=host_runs))

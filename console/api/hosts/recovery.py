@@ -31,7 +31,7 @@ class RecoveryView(TrainyardView):
                 ],
                 "doubted": [
                     {"run": each.run, "host": each.host.name, "phase": each.phase, "proof": each.proof}
-                    for each in found.doubted
+                    for each in found.unsealed
                 ],
                 "missing": [{"run": each.pk, "host": each.host.name} for each in found.missing],
                 "unheard": [each.name for each in found.unheard],

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from django.db.models import Q
 
 from console.presenters.jobs.charts import path
-from jobs.host_sync.samples import STEP, floor
+from jobs.host_sync.samples import STEP, start_of_step
 from jobs.models import GpuClaim, RunSample, Usage
 
 HOURS = 24
@@ -51,7 +51,7 @@ def last_day(gpus: Mapping[str, int], kind: str, now: datetime) -> LastDay | Non
     """Of these GPUs, by UUID: all, or those of one type. Three queries; None where there is no GPU."""
     if not gpus:
         return None
-    starts = [floor(now, HOUR_S) - HOUR * back for back in range(HOURS - 1, -1, -1)]
+    starts = [start_of_step(now, HOUR_S) - HOUR * back for back in range(HOURS - 1, -1, -1)]
     held = _held_s(set(gpus.values()), kind, starts, now)
     busy = _busy(set(gpus), starts, now)
     hours = tuple(
@@ -118,7 +118,7 @@ def _percents(gpus: set[str], moments: list[datetime]) -> Iterable[tuple[datetim
     seen: set[tuple[str, datetime]] = set()
     rows = RunSample.objects.filter(asked).order_by().values_list("run", "run__gpu_uuids", "at", "gpus")
     for run, uuids, at, loads in rows.iterator():
-        moment = floor(at, MINUTE_S)
+        moment = start_of_step(at, MINUTE_S)
         if (run, moment) in seen:
             continue
         seen.add((run, moment))

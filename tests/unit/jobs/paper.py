@@ -1,4 +1,4 @@
-"""Hosts of paper: they speak the desk's language and run nothing. What they started is in their ledger."""
+"""Paper hosts: they obey a control plane as real hosts do, but run nothing. `ledger` lists what they started."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from jobs.lifecycle.advance import advance_quietly
 from jobs.scheduling.scheduler import schedule_quietly
 
 
-class Inline:
-    """Instead of the dispatcher's thread: everything at once, in the test's own transaction."""
+class InlineDecider:
+    """A decider without a thread: it decides and places at once, in the transaction of the test."""
 
-    def think(self, jobs, tails=(), anew=False):
+    def submit(self, jobs, long_tails=(), place=False):
         advanced = advance_quietly(sorted(jobs), Clock()) if jobs else None
-        if anew or (advanced and advanced.freed):
+        if place or (advanced and advanced.freed):
             schedule_quietly(timezone.now())
 
     def stop(self, timeout_s=0):
@@ -31,7 +31,7 @@ class Inline:
 
 class InlineDesk(JobsControlPlane):
     def __init__(self):
-        super().__init__(lambda hosts: (), Inline())
+        super().__init__(lambda hosts: (), InlineDecider())
 
 
 def frame(start, data, z=True, at=None):
@@ -75,7 +75,7 @@ class PaperHost:
     ledger: list = field(default_factory=list)
 
     def turn(self, desk):
-        """Ask what is wanted, do it, tell about it. True if there was anything."""
+        """Ask what is wanted, do it, and report it. True if there was anything to do."""
         wanted = desk.wanted_runs(self.row.pk)
         phases = {run: paper.phase for run, paper in self.runs.items()}
         found = orders_to_send(wanted, phases, SentOrders(), 0.0)
@@ -112,26 +112,26 @@ class PaperHost:
         return [Arrival(order.run, paper.fact(self.boot_id))]
 
     def assert_free(self, document):
-        """What flock and bind would say on a real host: nobody alive holds these."""
+        """As flock and bind do on a real host: fail if a living run holds the same GPU or port."""
         alive = [paper.order for paper in self.runs.values() if paper.phase != "closed"]
         held = {each for order in alive for each in (*order["gpus"], order["port"])}
         assert not held & {*document["gpus"], document["port"]}
 
     def tell(self, desk, arrivals):
         self.row.refresh_from_db()
-        taken = desk.store_reports(self.row.pk, self.row.lease_token, arrivals)
-        assert taken.current
-        return taken
+        accepted = desk.store_reports(self.row.pk, self.row.lease_token, arrivals)
+        assert accepted.current
+        return accepted
 
     def end(self, desk, run, **exit):
-        """The run's program is over and its tree is gone."""
+        """End the run: its program and all its processes are gone."""
         paper = self.runs[run]
         paper.phase, paper.exit = "closed", {"why": "exit", **exit}
         self.tell(desk, [Arrival(run, paper.fact(self.boot_id))])
 
 
 def settle(desk, *hosts):
-    """Turns until nobody has anything to do any more."""
+    """Give every host its turns until none has anything to do."""
     for _ in range(50):
         if not max([host.turn(desk) for host in hosts]):
             return

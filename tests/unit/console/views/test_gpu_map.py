@@ -10,7 +10,7 @@ from django.utils import timezone
 from agents.hosts import gpu_quarantine
 from agents.models import Host
 from console.presenters.hosts.gpu_last_day import last_day
-from jobs.host_sync.samples import floor
+from jobs.host_sync.samples import start_of_step
 from jobs.models import GpuClaim, HostMaintenance, Job, Proof, Run, RunSample, Stray, Usage
 from tests.unit.console.views.rows import a_host, a_job, a_run, one_line
 
@@ -95,12 +95,12 @@ def test_it_costs_the_same_for_many(browser, house, project, cast, django_assert
 
 def test_the_day_counts_what_was_held_and_how_busy_it_was(house, project, cast):
     """Two of five GPUs: one since three hours at 80 % of the time looked at, one for an hour, two hours ago."""
-    now = floor(timezone.now(), 3600) + timedelta(minutes=55)
+    now = start_of_step(timezone.now(), 3600) + timedelta(minutes=55)
     run = Run.objects.get(phase="running")
-    Run.objects.filter(pk=run.pk).update(created_at=floor(now, 3600) - timedelta(hours=2))
+    Run.objects.filter(pk=run.pk).update(created_at=start_of_step(now, 3600) - timedelta(hours=2))
     other = Run.objects.get(phase="ended")
     GpuClaim.objects.filter(run=other).update(released_at=now)
-    begun = floor(now, 3600) - timedelta(hours=1)
+    begun = start_of_step(now, 3600) - timedelta(hours=1)
     Usage.objects.create(
         run=other,
         job=other.job,
@@ -114,7 +114,7 @@ def test_the_day_counts_what_was_held_and_how_busy_it_was(house, project, cast):
     )
     for minute in range(0, 60, 10):
         for hours, step in ((1, 60), (0, 10)):
-            at = floor(now, 3600) - timedelta(hours=hours) + timedelta(minutes=minute)
+            at = start_of_step(now, 3600) - timedelta(hours=hours) + timedelta(minutes=minute)
             RunSample.objects.create(
                 run=run, step=step, at=at, cpu=1.0, gpus=[[80 if minute != 30 else 20, 10]]
             )

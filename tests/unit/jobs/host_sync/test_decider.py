@@ -1,4 +1,4 @@
-"""The dispatcher's thinker: when it decides, when it places, and what waits for what."""
+"""The thread of the dispatcher that decides: when it decides, when it places, and which pause delays what."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from jobs.host_sync import control_plane
-from jobs.host_sync.control_plane import DeciderThread
+from jobs.host_sync import decider
+from jobs.host_sync.decider import DeciderThread
 from jobs.lifecycle.advance import Advanced
 
 PATIENCE_S = 60
@@ -16,7 +16,7 @@ PATIENCE_S = 60
 
 @pytest.fixture
 def done(monkeypatch):
-    """What the thinker does, in order. It rests for ever from whatever it has done."""
+    """What the thread does, in order. The pause after a decision or a placement lasts for ever."""
     done = queue.Queue()
 
     def advance(jobs, now):
@@ -27,43 +27,43 @@ def done(monkeypatch):
         done.put(("place",))
         return frozenset()
 
-    monkeypatch.setattr(control_plane, "advance_quietly", advance)
-    monkeypatch.setattr(control_plane, "schedule_quietly", schedule)
-    monkeypatch.setattr(control_plane, "_after_rest", lambda began: time.monotonic() + 10_000)
+    monkeypatch.setattr(decider, "advance_quietly", advance)
+    monkeypatch.setattr(decider, "schedule_quietly", schedule)
+    monkeypatch.setattr(decider, "_end_of_pause", lambda began: time.monotonic() + 10_000)
     return done
 
 
 @pytest.fixture
-def thinker(done):
-    thinker = DeciderThread(lambda hosts: ())
-    yield thinker
-    thinker.stop()
+def thread(done):
+    thread = DeciderThread(lambda hosts: ())
+    yield thread
+    thread.stop()
 
 
-def test_who_waits_for_a_place_does_not_wait_for_a_rest_from_facts(thinker, done):
-    thinker.think([1])
+def test_placing_does_not_wait_for_the_pause_after_a_decision(thread, done):
+    thread.submit([1])
     assert done.get(timeout=PATIENCE_S) == ("decide", [1])
-    thinker.think([2])
-    thinker.think((), anew=True)
+    thread.submit([2])
+    thread.submit((), place=True)
     assert done.get(timeout=PATIENCE_S) == ("place",)
-    thinker.stop()
-    assert done.empty()  # the second fact waited
+    thread.stop()
+    assert done.empty()  # the second job waits for the end of the pause
 
 
-def test_facts_do_not_wait_for_a_rest_from_placing(thinker, done):
-    thinker.think((), anew=True)
+def test_deciding_does_not_wait_for_the_pause_after_a_placement(thread, done):
+    thread.submit((), place=True)
     assert done.get(timeout=PATIENCE_S) == ("place",)
-    thinker.think((), anew=True)
-    thinker.think([1, 99])
+    thread.submit((), place=True)
+    thread.submit([1, 99])
     assert done.get(timeout=PATIENCE_S) == ("decide", [1, 99])
-    assert done.get(timeout=PATIENCE_S) == ("place",)  # what was freed is given out at once
+    assert done.get(timeout=PATIENCE_S) == ("place",)  # freed capacity is placed at once
 
 
-def test_what_came_together_is_decided_before_it_is_placed(done, monkeypatch):
-    monkeypatch.setattr(control_plane.threading.Thread, "start", lambda self: None)
-    thinker = DeciderThread(lambda hosts: ())
-    thinker.think([2], anew=True)
-    thinker.think([1])
-    thinker._decide(*thinker._next()[::2])
+def test_a_batch_is_decided_before_it_is_placed(done, monkeypatch):
+    monkeypatch.setattr(decider.threading.Thread, "start", lambda self: None)
+    thread = DeciderThread(lambda hosts: ())
+    thread.submit([2], place=True)
+    thread.submit([1])
+    thread._decide_and_place(*thread._next()[::2])
     assert [done.get_nowait(), done.get_nowait()] == [("decide", [1, 2]), ("place",)]
-    assert thinker._pause() is None
+    assert thread._pause() is None

@@ -41,7 +41,9 @@ def test_a_lost_lease_writes_nothing(add_host, submit):
     run, before = Run.objects.get(), columns()
     Host.objects.update(lease_token=8)
     told = take(host, (run.pk, Fact(CLOSED)), (run.pk, frame(0, b"x")))
-    assert not told.taken.current and not told.jobs and columns() == before and not LogPiece.objects.exists()
+    assert (
+        not told.accepted.current and not told.jobs and columns() == before and not LogPiece.objects.exists()
+    )
     assert take(host, (run.pk, Fact(CLOSED)), token=8).jobs == {run.job_id}
 
 
@@ -51,7 +53,7 @@ def test_a_host_speaks_for_its_own_runs_only(add_host, submit):
     run, before = Run.objects.get(), columns()
     stranger = other if run.host_id == mine.row.pk else mine
     told = take(stranger, (run.pk, Fact(CLOSED)), (run.pk, frame(0, b"x")), ("9" * 80, Fact(CLOSED)))
-    assert told.taken.current and not told.acks and columns() == before
+    assert told.accepted.current and not told.acks and columns() == before
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -68,9 +68,9 @@ def test_nothing_is_started_or_killed_before_the_admin_confirms(desk, restored):
     assert [run.job_id for run in found.missing] == [forgotten.pk]
     recovery_mode.confirm([], "root", timezone.now())
     Job.objects.update(due_at=timezone.now())
-    desk._thinker.think([known.pk, forgotten.pk], anew=True)
+    desk._decider.submit([known.pk, forgotten.pk], place=True)
     look(desk, one)
-    desk._thinker.think([known.pk, forgotten.pk], anew=True)
+    desk._decider.submit([known.pk, forgotten.pk], place=True)
     look(desk, one)
     assert states(known, forgotten, waiting) == ["CANCELLED", "RUNNING", "RUNNING"]
     assert one.runs[LOST].phase == "running", "nobody chose to stop it"
@@ -181,7 +181,7 @@ def test_a_run_that_is_not_under_our_seal_for_it_is_told_once_and_stops_nobody(
     [event] = HostEvent.objects.filter(host=one.row)
     assert event.kind == "unknown_run" and LOST in event.text and why in event.text
     found = recovery_mode.differences()
-    assert [each.proof for each in found.doubted] == [proof] and not found.strays
+    assert [each.proof for each in found.unsealed] == [proof] and not found.strays
     job = submit(spec())
     settle(desk, one)
     assert states(job) == ["RUNNING"] and one.runs[LOST].phase == "running", (
@@ -220,15 +220,15 @@ def test_an_older_field_key_still_proves(desk, add_host, settings):
 
 def test_a_flood_of_forged_runs_is_bounded(desk, add_host):
     one = add_host("one")
-    for number in range(strays.MAX_DOUBTED + 20):
+    for number in range(strays.MAX_UNSEALED + 20):
         run = f"17950000000000{number:05}-workerpool0-0-a1-r0"
         one.runs[run] = PaperRun({"gpus": [], "port": 1})
     inventory(one, desk)
     inventory(one, desk)
-    assert Stray.objects.count() == strays.MAX_DOUBTED
+    assert Stray.objects.count() == strays.MAX_UNSEALED
     kinds = list(HostEvent.objects.values_list("kind", flat=True))
-    assert kinds.count("unknown_run") == strays.MAX_DOUBTED and kinds.count("unknown_runs") == 1
-    assert len(kinds) == strays.MAX_DOUBTED + 1
+    assert kinds.count("unknown_run") == strays.MAX_UNSEALED and kinds.count("unknown_runs") == 1
+    assert len(kinds) == strays.MAX_UNSEALED + 1
 
 
 def test_an_admin_ends_or_dismisses_what_is_not_ours(desk, add_host):
@@ -240,7 +240,7 @@ def test_an_admin_ends_or_dismisses_what_is_not_ours(desk, add_host):
     settle(desk, one)
     inventory(one, desk)
     assert (one.runs[LOST].phase, one.runs[OTHER].phase) == ("closed", "running")
-    assert [each.run for each in recovery_mode.differences().doubted] == [LOST]
+    assert [each.run for each in recovery_mode.differences().unsealed] == [LOST]
     assert list(AuditEntry.objects.order_by("id").values_list("what", "subject")) == [
         ("stray.stop", "one"),
         ("stray.dismiss", "one"),

@@ -44,7 +44,7 @@ def test_a_sample_is_stored_once_and_only_of_the_runs_own_gpus(scene):
 
 def test_what_ages_is_averaged_and_nothing_is_counted_twice(scene):
     run, tell = scene
-    now = samples.floor(timezone.now(), 600)
+    now = samples.start_of_step(timezone.now(), 600)
     for back in range(0, 120, 10):
         tell(sample(cpu=back / 10, memory=back), now - timedelta(hours=2, seconds=back))
     tell(sample(cpu=7), now)
@@ -60,7 +60,7 @@ def test_what_ages_is_averaged_and_nothing_is_counted_twice(scene):
 
 def test_of_more_runs_than_are_rolled_at_once_none_waits_for_ever(add_host, desk, submit, monkeypatch):
     monkeypatch.setattr(samples, "RUNS_AT_ONCE", 1)
-    host, now = add_host(), samples.floor(timezone.now(), 600)
+    host, now = add_host(), samples.start_of_step(timezone.now(), 600)
     for _ in range(2):
         submit(spec("sleep 9"))
     settle(desk, host)

@@ -1,0 +1,154 @@
+"""The thread of a dispatcher that decides about jobs and places them.
+
+The threads of the hosts write facts and go on; this thread decides. While it decides about some jobs, others gather,
+and the next batch takes them all. So a single fact is answered at once, and a flood of facts costs few transactions.
+If the process dies in between, the jobs are marked as due and the sweep finds them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from django.db import connection
+from django.utils import timezone
+
+from agents.infra.clock import Clock
+from agents.infra.database_errors import DATABASE_UNAVAILABLE
+from jobs.host_sync.database_connection import database_connection
+from jobs.lifecycle.advance import Advanced, advance_quietly
+from jobs.scheduling.scheduler import schedule_quietly
+from jobs.wake import hints
+
+log = logging.getLogger(__name__)
+
+# Wakes the links of this process to these hosts, and returns the hosts that other processes hold.
+WakeLinks = Callable[[Collection[int]], Collection[int]]
+
+BATCH = 200
+RETRY_S = 0.5
+MAX_PAUSE_S = 0.05
+ROLL_EVERY_S = 0.5
+
+
+class Decider(Protocol):
+    """Decides about the jobs that hosts reported something about."""
+
+    def submit(
+        self, jobs: Collection[int], long_tails: Collection[str] = (), place: bool = False
+    ) -> None: ...
+
+    def stop(self, timeout_s: float = 10.0) -> None: ...
+
+
+class DeciderThread:
+    """The one thread of a dispatcher that decides and places, for everything that was submitted meanwhile."""
+
+    def __init__(self, wake_links: WakeLinks) -> None:
+        self._wake_links = wake_links
+        self._jobs: set[int] = set()
+        self._long_tails: set[str] = set()
+        self._place = False
+        # After a decision, the thread pauses deciding for as long as the decision took, and after a placement it pauses
+        # placing. So half of the time is left to the links, and more work gathers meanwhile. The pauses are separate:
+        # a placement does not wait for the pause after a decision.
+        self._decides_at = self._places_at = 0.0
+        self._rolled_at: dict[str, float] = {}
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._work, name="decider", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        self._thread.join(timeout_s)
+
+    def submit(self, jobs: Collection[int], long_tails: Collection[str] = (), place: bool = False) -> None:
+        """Decide about these jobs soon. `place`: capacity may have become free, so run a scheduling pass too.
+
+        `long_tails` are runs whose log is long enough for a segment.
+        """
+        if jobs or long_tails or place:
+            with self._changed:
+                self._jobs.update(jobs)
+                self._long_tails.update(long_tails)
+                self._place |= place
+                self._changed.notify()
+
+    def _work(self) -> None:
+        try:
+            while (batch := self._next()) is not None:
+                jobs, tails, place = batch
+                try:
+                    with database_connection():
+                        self._decide_and_place(jobs, place)
+                        self._ask_for_rolling(tails)
+                except DATABASE_UNAVAILABLE as problem:
+                    log.warning("Jobs %s wait for the database: %s", sorted(jobs), problem)
+                    time.sleep(RETRY_S)
+                except Exception:
+                    log.exception(
+                        "Jobs %s could not be advanced here; the sweep will find them.", sorted(jobs)
+                    )
+                    time.sleep(RETRY_S)
+        finally:
+            connection.close()
+
+    def _next(self) -> tuple[list[int], set[str], bool] | None:
+        with self._changed:
+            while (pause := self._pause()) != 0.0 and not self._stopping:
+                self._changed.wait(pause)
+            if self._stopping:
+                return None
+            return self._take_batch()
+
+    def _take_batch(self) -> tuple[list[int], set[str], bool]:
+        place, self._place = self._place, False
+        if time.monotonic() < self._decides_at:
+            return [], set(), place
+        jobs = sorted(self._jobs)[:BATCH]
+        self._jobs.difference_update(jobs)
+        tails, self._long_tails = self._long_tails, set()
+        return jobs, tails, place
+
+    def _pause(self) -> float | None:
+        """How long to wait before the next batch; None when nothing was submitted."""
+        due = [self._decides_at] if self._jobs or self._long_tails else []
+        due += [self._places_at] if self._place else []
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _decide_and_place(self, jobs: list[int], place: bool) -> None:
+        began = time.monotonic()
+        advanced = advance_quietly(jobs, Clock()) if jobs else Advanced()
+        self._wake_hosts(advanced.hosts)
+        if jobs:
+            self._decides_at = _end_of_pause(began)
+        if advanced.freed or place:
+            began = time.monotonic()
+            self._wake_hosts(schedule_quietly(timezone.now()))
+            self._places_at = _end_of_pause(began)
+
+    def _wake_hosts(self, hosts: Collection[int]) -> None:
+        """Wake our own links directly, and those of other dispatchers by a hint."""
+        if hosts:
+            hints.hosts(self._wake_links(hosts))
+
+    def _ask_for_rolling(self, tails: set[str]) -> None:
+        """Ask a worker to roll these logs: at most once in ROLL_EVERY_S for each run, not at each frame."""
+        now = time.monotonic()
+        due = [run for run in tails if now - self._rolled_at.get(run, -ROLL_EVERY_S) >= ROLL_EVERY_S]
+        if len(self._rolled_at) > 10_000:
+            self._rolled_at.clear()
+        self._rolled_at.update(dict.fromkeys(due, now))
+        hints.roll(due)
+
+
+def _end_of_pause(began: float) -> float:
+    """When the pause ends that follows work since `began`: it lasts as long as the work, within a bound."""
+    now = time.monotonic()
+    return now + min(MAX_PAUSE_S, now - began)
