@@ -82,7 +82,7 @@ def set_quota(args: argparse.Namespace) -> int:
     with refusals_reported(), transaction.atomic():
         target = quota_target(args)
         quotas.set_limit(target, metric, kind, limit, COMMAND_LINE, now)
-    print(f"{target.words}: {args.what} {'without a limit' if limit is None else f'at most {limit:g}'}.")
+    print(f"{target.label}: {args.what} {'without a limit' if limit is None else f'at most {limit:g}'}.")
     return 0
 
 

@@ -9,7 +9,7 @@ from django import forms
 
 from agents.infra.refusals import Refused
 from jobs.projects.members import ROLES
-from jobs.projects.quotas import WORDS
+from jobs.projects.quotas import METRIC_LABELS
 from jobs.rules.scheduling.order import PRIORITIES
 from jobs.rules.scheduling.quota import Metric
 
@@ -59,7 +59,9 @@ class Member(forms.Form):
 
 class LimitForm(forms.Form):
     whose = forms.ChoiceField(label="For whom")
-    metric = forms.ChoiceField(label="Limit of", choices=[(str(metric), WORDS[metric]) for metric in Metric])
+    metric = forms.ChoiceField(
+        label="Limit of", choices=[(str(metric), METRIC_LABELS[metric]) for metric in Metric]
+    )
     accelerator_type = forms.CharField(
         max_length=63,
         required=False,

@@ -1,6 +1,7 @@
-"""The live end of a log, as its viewers look at it many times a second: what is known of the run, and what was added.
+"""The live end of a log: the status of the run and the newest bytes. Its viewers ask many times a second.
 
-One statement and no model: through the ORM the same look costs eight times as much, most of it to spell out SQL.
+It is one statement without a model: through the ORM the same read costs eight times as much, most of it for building
+SQL.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from django.db import connection
 
 from jobs.logs.pieces import Block
 
-PIECES_AT_ONCE = 16
+MAX_PIECES = 16
 
-LOOK = """
+READ = """
 SELECT run.log_size, run.log_stored, run.phase, run.log_complete_at IS NOT NULL,
     run.log_digest_here, run.log_digest_host,
     (SELECT newest.id FROM jobs_run newest WHERE newest.replica_id = run.replica_id
@@ -29,7 +30,7 @@ ORDER BY piece.start LIMIT %s
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What is known of a run's log beside its bytes."""
+    """What a viewer sees of a run's log beside its bytes."""
 
     run: str
     size: int
@@ -42,13 +43,13 @@ class Status:
 
 
 def read_live_end(run_id: str, start: int) -> tuple[Status | None, list[Block]]:
-    """The run's status, and the first pieces that begin at `start` or later. No such run: None.
+    """The run's status, and the first pieces that begin at `start` or later. None when there is no such run.
 
-    What the status calls stored and is not in a piece that begins at `start` is in a gap, a segment, or a piece that
-    was joined with what came before: logs.read finds it.
+    Stored bytes that are in none of these pieces are in a gap, in a segment, or in a piece that was joined with earlier
+    ones: reader.read finds them.
     """
     with connection.cursor() as cursor:
-        cursor.execute(LOOK, (False, start, run_id, PIECES_AT_ONCE))
+        cursor.execute(READ, (False, start, run_id, MAX_PIECES))
         rows = cursor.fetchall()
     if not rows:
         return None, []

@@ -1,7 +1,7 @@
-"""What arrives of a log, byte by byte exact: take what continues it, trim what overlaps, point out what is missing.
+"""Put the frames of a log together, exact to the byte: append what continues it, trim overlaps, report what is missing.
 
-Pure: bytes and offsets in, pieces out. A log is stored up to an offset; a frame counts only where it continues there.
-So doubled, old, reordered and overlapping frames can come in any number, and a hole is noticed at once.
+Pure: bytes and offsets in, pieces out. A log is stored up to an offset, and a frame counts only where it continues
+there. So repeated, old, reordered and overlapping frames do no harm, and a hole is noticed at once.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ MAX_RAW = 8 * 1024 * 1024
 MAX_OFFSET = 2**53
 MAX_MARKS = 64
 BLOCK = 64 * 1024
-# Its stub takes the class for one of its objects.
+# The stub of isal declares the class as an instance.
 BROKEN = cast("type[Exception]", isal_zlib.error)
 
 Mark = tuple[int, float]
 
 
 class Unreadable(Exception):
-    """The payload is not what its frame says: broken compression, another length, more than a frame may hold."""
+    """The payload does not match its frame: broken compression, another length, or more than a frame may hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Bytes [start, end) of a log as they are stored: zlib when `z`. `at` tells when some of them were printed."""
+    """Bytes [start, end) of a log as they are stored: zlib when `z`. `at` holds when some of them were printed."""
 
     start: int
     end: int
@@ -50,7 +50,7 @@ class Block:
 
 @dataclass(slots=True)
 class Tail:
-    """The end of a stored log while frames are put to it. Everything before `stored` is stored, or a known gap."""
+    """The end of a stored log while frames are appended. Everything before `stored` is stored or a known gap."""
 
     stored: int
     blocks: list[Block] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Tail:
         self.stored = block.end
 
     def skip(self, gap: Gap) -> None:
-        """The host has no bytes for this range. What of it is stored here already stays."""
+        """Append a gap: the host has no bytes of this range. Bytes of it that are stored already stay."""
         if not 0 <= gap.start < gap.end <= MAX_OFFSET or gap.end <= self.stored:
             return
         if gap.start > self.stored:
@@ -85,7 +85,7 @@ class Tail:
 
 
 def block_of(frame: Frame) -> Block:
-    """The frame, checked: its payload really holds end - start bytes."""
+    """The block of a frame. Raises Unreadable unless the payload really holds end - start bytes."""
     size = frame.end - frame.start
     if size > MAX_RAW:
         raise Unreadable
@@ -98,7 +98,7 @@ def block_of(frame: Frame) -> Block:
 
 
 def inflate(data: bytes, size: int) -> bytes:
-    """Never more than `size` bytes of memory, whatever the payload pretends."""
+    """Decompress exactly `size` bytes, and never use more memory than that, whatever the payload holds."""
     engine = isal_zlib.decompressobj()
     try:
         raw = engine.decompress(data, size + 1)
@@ -115,13 +115,13 @@ def deflate(raw: bytes) -> tuple[bool, bytes]:
 
 
 def after(block: Block, start: int) -> Block:
-    """What of the block lies at `start` and behind it."""
+    """The part of the block from `start` on."""
     z, payload = deflate(block.raw()[start - block.start :])
     return Block(start, block.end, z, payload, marks(block.at, start, block.end))
 
 
 def marks(at: Sequence[Any], start: int, end: int) -> tuple[Mark, ...]:
-    """Those of the marks that can be meant, in order."""
+    """The marks that are valid and lie in [start, end), in order."""
     found: list[Mark] = []
     for mark in list(at)[:MAX_MARKS]:
         if not isinstance(mark, list | tuple) or len(mark) != 2:
@@ -138,19 +138,19 @@ def marks(at: Sequence[Any], start: int, end: int) -> tuple[Mark, ...]:
 
 
 def merged(blocks: Iterable[Block]) -> list[Block]:
-    """Fewer blocks with the same bytes: small neighbours become one of at most `BLOCK`.
+    """Join small neighbours into blocks of at most `BLOCK` bytes.
 
-    A replica that prints a line each 20 ms makes fifty pieces a second; kept so, an index over a day of it would be
-    larger than the log.
+    A replica that prints a line each 20 ms makes fifty pieces a second; without joining, the index over a day of them
+    would be larger than the log.
     """
-    done: list[Block] = []
+    joined: list[Block] = []
     run: list[Block] = []
     for block in blocks:
         if run and (run[-1].end != block.start or block.end - run[0].start > BLOCK):
-            done.append(_joined(run))
+            joined.append(_joined(run))
             run = []
         run.append(block)
-    return [*done, _joined(run)] if run else done
+    return [*joined, _joined(run)] if run else joined
 
 
 def _joined(run: list[Block]) -> Block:
@@ -158,5 +158,5 @@ def _joined(run: list[Block]) -> Block:
         return run[0]
     z, payload = deflate(b"".join(block.raw() for block in run))
     at = [mark for block in run for mark in block.at]
-    thin = at[:: max(1, len(at) // 16)]
-    return Block(run[0].start, run[-1].end, z, payload, tuple(thin))
+    few_marks = at[:: max(1, len(at) // 16)]
+    return Block(run[0].start, run[-1].end, z, payload, tuple(few_marks))

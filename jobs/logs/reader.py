@@ -1,4 +1,4 @@
-"""Reading what is stored of a log: from any offset, at any size, whether it lies in rows, in files, or is a gap.
+"""Read a stored log from any offset and in any size, whether it lies in rows, in files or in a gap.
 
 [0, run.log_stored) is covered, without overlap, by pieces (rows), segments (files) and recorded gaps. Finding an offset
 is one index lookup and one read, however long the log is.
@@ -24,7 +24,7 @@ PIECES_AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True)
 class MissingRange:
-    """A range that is missing for good, and why."""
+    """A range of a log that is missing for good, and why."""
 
     start: int
     end: int
@@ -35,8 +35,8 @@ class MissingRange:
 class Chunk:
     """Bytes [start, end) of a log, all of them.
 
-    `gaps` lie between the offset that was asked for and `start`; the next read goes on at `end`. No data and no gaps:
-    nothing is stored there yet. `at` tells when some of the bytes were printed, by the host's clock.
+    `gaps` lie between the requested offset and `start`; the next read continues at `end`. Without data and gaps,
+    nothing is stored there yet. `at` holds when some of the bytes were printed, by the host's clock.
     """
 
     start: int
@@ -56,7 +56,7 @@ class SegmentMissing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LogStatus:
-    """`size_here` counts offsets, gaps included. `matches` is None where there is nothing to compare (yet)."""
+    """How much of a log is here. `size_here` includes gaps. `matches` is None while there is nothing to compare."""
 
     size_here: int
     size_host: int
@@ -68,12 +68,12 @@ class LogStatus:
 
 
 def size(run: Run) -> int:
-    """Up to which offset the log is here now, gaps included."""
+    """Up to which offset the log is stored here now, gaps included."""
     return Run.objects.values_list("log_stored", flat=True).get(pk=run.pk)
 
 
 def read(run: Run, start: int, limit: int) -> Chunk:
-    """At most `limit` bytes from `start` on; gaps in front of them are passed over and told."""
+    """Read at most `limit` bytes from `start` on. Gaps before them are skipped and listed in the chunk."""
     start, gaps = _past_gaps(run, max(start, 0))
     position, data, at = start, bytearray(), []
     try:
@@ -91,7 +91,7 @@ def read(run: Run, start: int, limit: int) -> Chunk:
 
 
 def stream(run: Run, start: int, end: int) -> Iterator[bytes]:
-    """Everything that is stored of [start, end), in order. Gaps are passed over: ask `status` for them."""
+    """Yield everything that is stored of [start, end), in order. Gaps are skipped: `status` lists them."""
     while start < end:
         chunk = read(run, start, min(STREAM_BYTES, end - start))
         if chunk.data and chunk.start < end:
@@ -102,7 +102,7 @@ def stream(run: Run, start: int, end: int) -> Iterator[bytes]:
 
 
 def offset_at(run: Run, when: float) -> int:
-    """From which offset on the log was printed at this moment or later, by the host's clock."""
+    """The offset of the first bytes that were printed at this moment or later, by the host's clock."""
     for rows in (LogPiece.objects, LogSegment.objects):
         row = rows.filter(run=run, wall__lte=when).order_by("-start").first()
         if row is not None:
@@ -129,15 +129,14 @@ def status(run: Run) -> LogStatus:
 
 
 def logs_paused() -> bool:
-    """Hosts keep their logs at the moment, because the console's disk is nearly full."""
+    """Whether hosts have to keep their logs at the moment, because the console's disk is nearly full."""
     return storage.is_disk_low()
 
 
 def _past_gaps(run: Run, start: int) -> tuple[int, tuple[MissingRange, ...]]:
     gaps: list[MissingRange] = []
-    known = LogGap.objects.filter(run=run).order_by(
-        "start"
-    )  # said, because the default order would join the runs
+    # The default order of gaps would join the runs, so the order is given.
+    known = LogGap.objects.filter(run=run).order_by("start")
     while gap := known.filter(start__lte=start, end__gt=start).first():
         gaps.append(MissingRange(max(gap.start, start), gap.end, gap.reason))
         start = gap.end
@@ -145,7 +144,7 @@ def _past_gaps(run: Run, start: int) -> tuple[int, tuple[MissingRange, ...]]:
 
 
 def _blocks(run: Run, offset: int) -> Iterator[Block]:
-    """From the block that holds `offset` on. Rows may become a file meanwhile, never the other way round."""
+    """Yield the blocks from the one that holds `offset` on. Rows may become a segment meanwhile, never the reverse."""
     while True:
         before = offset
         for block in _from_segment(run, offset):
@@ -155,7 +154,7 @@ def _blocks(run: Run, offset: int) -> Iterator[Block]:
             continue
         pieces = _pieces(run, offset)
         if not pieces or pieces[0].start > offset:
-            # A gap; or what was here when the segments were read was rolled into one since.
+            # This is a gap, or the pieces became a segment since the segments were read.
             pieces = list(_from_segment(run, offset)) or pieces
         for block in pieces:
             yield block

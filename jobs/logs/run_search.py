@@ -1,7 +1,7 @@
-"""Looking for a text in all that is stored of a log, a bounded piece of it at a time.
+"""Search a text in the stored log of one run, a bounded part for each call.
 
-One hit for each line. Who looks through a long log asks again from where the last answer ended, so no question costs
-more than `MOST_READ` bytes however long the log is.
+There is one hit for each line. A search of a long log continues from where the last answer ended, so no call reads more
+than `MAX_READ` bytes, however long the log is.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ STEP = 1024 * 1024
 MAX_HITS = 200
 # A line that is longer is searched in parts.
 MAX_LINE = 64 * 1024
-# What is shown of a line, before and behind what was found.
+# How many bytes of a line are shown before and after the start of a match.
 BEFORE, BEHIND = 100, 300
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """`offset`: of what was found. `line`: where its line begins, or the part of it that can be looked at. `wall`: when
-    it was printed, by the host's clock, where the log tells."""
+    """One match. `offset` is where it begins, `line` where its line begins (or the part of the line that can be read),
+    and `wall` when it was printed, by the host's clock, where the log has a mark."""
 
     offset: int
     line: int
@@ -36,8 +36,8 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Everything before `end` was looked at: whoever asks on from there misses nothing and finds nothing twice. `over`:
-    nothing more is stored. `read`: what the answer has cost, in bytes."""
+    """The hits of one call. Everything before `end` was searched: a search that continues there misses nothing and
+    finds nothing twice. `over`: nothing more is stored. `read`: how many bytes the call read."""
 
     hits: tuple[Hit, ...]
     end: int
@@ -45,71 +45,74 @@ class Found:
     read: int
 
 
-def search_run(run: Run, needle: SearchPattern, start: int, stop: int, most: int = 0, hits: int = 0) -> Found:
-    """Hits in [start, stop), the first ones; `start` should be the beginning of a line, or an `end`.
+def search_run(
+    run: Run, pattern: SearchPattern, start: int, stop: int, max_read: int = 0, max_hits: int = 0
+) -> Found:
+    """Find the first hits in [start, stop). `start` should be the beginning of a line, or the `end` of a call before.
 
-    It ends after about `most` bytes or so many `hits`, or after as many as one question may have.
+    The search ends after about `max_read` bytes or `max_hits` hits; 0 stands for the limits of one call.
     """
-    most, hits = most or MAX_READ, hits or MAX_HITS
-    search = _Search(needle, start, hits)
+    max_read, max_hits = max_read or MAX_READ, max_hits or MAX_HITS
+    search = _Search(pattern, start, max_hits)
     position = start
-    while position < stop and position - start < most:
+    while position < stop and position - start < max_read:
         chunk = reader.read(run, position, min(STEP, stop - position))
         if chunk.end == position:
             break
         if chunk.gaps:
-            search.look(len(search.held))
+            search.search(len(search.held))
             if search.full:
                 break
             search.held, search.at = b"", chunk.start
         search.held += chunk.data
         search.marks += chunk.at
         position = chunk.end
-        search.look(search.whole())
+        search.search(search.searchable())
         if search.full:
             break
-    over = not search.full and (position >= stop or position - start < most)
+    over = not search.full and (position >= stop or position - start < max_read)
     if over:
-        # No more is stored: what there is of the last line counts.
-        search.look(len(search.held), last=True)
+        # No more is stored, so the last line is searched as far as it goes.
+        search.search(len(search.held), last=True)
     return Found(tuple(search.hits), search.at, over and not search.full, position - start)
 
 
 @dataclass(slots=True)
 class _Search:
-    needle: SearchPattern
-    at: int  # the offset of what is held
-    most: int
+    pattern: SearchPattern
+    # The offset of `held` in the log.
+    at: int
+    max_hits: int
     held: bytes = b""
     marks: list[Mark] = field(default_factory=list)
     hits: list[Hit] = field(default_factory=list)
 
     @property
     def full(self) -> bool:
-        return len(self.hits) >= self.most
+        return len(self.hits) >= self.max_hits
 
-    def whole(self) -> int:
-        """How much of what is held can be looked at: whole lines, or most of one that is too long to wait for."""
+    def searchable(self) -> int:
+        """How many of the held bytes can be searched: whole lines, or most of a line that is too long to wait for."""
         cut = self.held.rfind(b"\n") + 1
         too_long = len(self.held) - cut > MAX_LINE
-        return max(len(self.held) - self.needle.reach + 1 - BEFORE, cut) if too_long else cut
+        return max(len(self.held) - self.pattern.reach + 1 - BEFORE, cut) if too_long else cut
 
-    def look(self, size: int, last: bool = False) -> None:
-        """Through the first `size` bytes, and let them go. Of a last line that may grow, what may begin a hit stays."""
-        part = self.held[: size + self.needle.reach - 1] if not last else self.held
-        next_in, place = self.needle.within(part), 0
-        while not self.full and (found := next_in(place)) is not None:
+    def search(self, size: int, last: bool = False) -> None:
+        """Search the first `size` bytes and drop them. If the line may still grow, bytes that may begin a hit stay."""
+        part = self.held[: size + self.pattern.reach - 1] if not last else self.held
+        find, position = self.pattern.finder(part), 0
+        while not self.full and (found := find(position)) is not None:
             line = part.rfind(b"\n", 0, found[0]) + 1
             end = part.find(b"\n", found[0])
             end = len(part) if end < 0 else end
             self.hits.append(self._hit(part, found, line, end))
-            place = max(end, found[1])
+            position = max(end, found[1])
         if self.full:
-            size = place
+            size = position
         elif last:
-            size = max(place, len(self.held) - self.needle.reach + 1, 0)
+            size = max(position, len(self.held) - self.pattern.reach + 1, 0)
         else:
-            size = max(size, min(place, len(self.held)))
+            size = max(size, min(position, len(self.held)))
         self.at, self.held = self.at + size, self.held[size:]
 
     def _hit(self, part: bytes, found: tuple[int, int], line: int, end: int) -> Hit:

@@ -1,8 +1,8 @@
-"""A text that is looked for in the bytes of logs, without a difference between upper and lower case.
+"""A pattern that finds a text in the bytes of logs, ignoring upper and lower case.
 
-In ASCII text that is a matter of bytes. The cases of other letters are other bytes, sometimes more or fewer of them:
-for those a pattern is made of all that Unicode's case folding takes for the same. Nothing is decoded, so that offsets
-stay what they are, and bytes that are no UTF-8 do no harm.
+For ASCII text, lowering the bytes is enough. The two cases of other letters are different bytes, sometimes more or
+fewer of them: for these, a regular expression lists all spellings that Unicode's case folding makes equal. Logs are not
+decoded, so that offsets stay valid and bytes that are not UTF-8 do no harm.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 
-# Behind it no letter has a case.
+# No letter after this one has a case.
 CASES_END = 0x1E944
 # The longest text that one letter may stand for: ΐ.
 MAX_FOLD = 3
@@ -22,26 +22,26 @@ Finder = Callable[[int], Span | None]
 
 
 class SearchPattern:
-    """`reach`: the most bytes that a place where it is found can have."""
+    """`reach` is the length in bytes of the longest match."""
 
     def __init__(self, text: str) -> None:
         self._finder: Callable[[bytes], Finder]
         if text.isascii():
             plain = text.lower().encode()
             self.reach = len(plain)
-            self._finder = partial(_plainly, plain)
+            self._finder = partial(_find_bytes, plain)
         else:
-            readings = [_cut(text), _cut(_joined(text.casefold()))]
+            readings = [_spellings_of_parts(text), _spellings_of_parts(_split(text.casefold()))]
             self.reach = max(sum(len(max(part, key=len)) for part in parts) for parts in readings)
             patterns = [b"".join(map(_either, parts)) for parts in readings]
-            self._finder = partial(_by_pattern, re.compile(b"|".join(dict.fromkeys(patterns))))
+            self._finder = partial(_find_pattern, re.compile(b"|".join(dict.fromkeys(patterns))))
 
-    def within(self, data: bytes) -> Finder:
-        """The first place at or behind the given one, for one look after the other through the same bytes."""
+    def finder(self, data: bytes) -> Finder:
+        """A function that finds the first match in `data` at or after a position. Call it again for the next match."""
         return self._finder(data)
 
 
-def _plainly(plain: bytes, data: bytes) -> Finder:
+def _find_bytes(plain: bytes, data: bytes) -> Finder:
     lowered = data.lower()
 
     def find(at: int) -> Span | None:
@@ -51,7 +51,7 @@ def _plainly(plain: bytes, data: bytes) -> Finder:
     return find
 
 
-def _by_pattern(pattern: re.Pattern[bytes], data: bytes) -> Finder:
+def _find_pattern(pattern: re.Pattern[bytes], data: bytes) -> Finder:
     def find(at: int) -> Span | None:
         found = pattern.search(data, at)
         return found.span() if found else None
@@ -59,8 +59,8 @@ def _by_pattern(pattern: re.Pattern[bytes], data: bytes) -> Finder:
     return find
 
 
-def _joined(folded: str) -> list[str]:
-    """Cut so that what one letter may stand for, as ß does for ss, stays together."""
+def _split(folded: str) -> list[str]:
+    """Split folded text so that the letters that one letter can stand for, as ß for ss, stay together."""
     parts: list[str] = []
     at = 0
     while at < len(folded):
@@ -70,8 +70,8 @@ def _joined(folded: str) -> list[str]:
     return parts
 
 
-def _cut(parts: Iterable[str]) -> list[list[bytes]]:
-    """Of each part all spellings: letter by letter, and those of one letter for the whole of it."""
+def _spellings_of_parts(parts: Iterable[str]) -> list[list[bytes]]:
+    """All spellings of each part: letter by letter, and the single letters that stand for the whole part."""
     cut: list[list[bytes]] = []
     for folded in (part.casefold() for part in parts):
         spellings = [b""]
@@ -93,7 +93,7 @@ def _either(alternatives: list[bytes]) -> bytes:
 
 @cache
 def _letters() -> Mapping[str, str]:
-    """What letters fold to → those letters."""
+    """A folded text → the letters that fold to it."""
     found: defaultdict[str, str] = defaultdict(str)
     for letter in map(chr, range(CASES_END)):
         folded = letter.casefold()

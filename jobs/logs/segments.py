@@ -1,7 +1,8 @@
-"""Rolling the hot tail of a log out of the database into files, and joining small pieces meanwhile.
+"""Move the oldest pieces of a log's tail from the database into files (segments), and join small pieces.
 
-The order makes every crash harmless: the file first, durably; then, in one transaction and only if nobody else rolled
-meanwhile, the row that points to it and the end of the pieces. A file without a row is an orphan and is swept.
+The order makes every crash harmless. The file is written first, durably. Then, in one transaction and only if no other
+worker rolled meanwhile, the row that points to it is created and the pieces are deleted. A file without a row is an
+orphan and is swept.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from jobs.logs import storage
 from jobs.logs.pieces import Block, merged
 from jobs.models import LogPiece, LogSegment, Run
 
-# What a finished log may leave in the database for good.
+# How much of a complete log may stay in the database for good.
 SMALL_TAIL = 64 * 1024
 MANY_PIECES = 1_024
 ORPHAN_AFTER = timedelta(hours=1)
@@ -35,7 +36,7 @@ KEEP = f"""
 INSERT INTO jobs_logpiece (run_id, start, "end", z, data, at, wall)
 SELECT piece.run, piece.start, piece.stop, piece.z, piece.data, piece.at, piece.wall FROM {PIECES}
 """
-# By a cursor of the driver's own, which fetches bytes as they are: megabytes of them for each segment.
+# Run with a binary cursor of the driver: each segment fetches megabytes, which Django's cursor would get as text.
 FIRST = """
 WITH tail AS (SELECT start, "end", z, data, at FROM jobs_logpiece WHERE run_id = %s AND start >= %s)
 SELECT start, "end", z, data, at FROM tail
@@ -49,7 +50,7 @@ def size() -> int:
 
 
 def to_roll(limit: int) -> list[str]:
-    """Runs whose tail is long enough for a segment, or will not grow any more."""
+    """Runs whose tail is long enough for a segment or will not grow any more."""
     tail = F("log_stored") - F("log_rolled")
     runs = Run.objects.filter(forgotten_at=None).annotate(tail=tail)
     return list(
@@ -60,7 +61,7 @@ def to_roll(limit: int) -> list[str]:
 
 
 def roll(run_id: str) -> bool:
-    """One segment of this run, if there is enough for one. True when there may be more to do."""
+    """Make one segment of this run if its tail is long enough. True when there may be another one to make."""
     run = Run.objects.only("id", "job_id", "log_rolled", "log_stored", "log_complete_at").get(pk=run_id)
     enough = size()
     start = run.log_rolled
@@ -82,7 +83,7 @@ def roll(run_id: str) -> bool:
 
 
 def _first_blocks(run: Run, size: int) -> list[Block]:
-    """As many of the tail's first as make one segment; the last may reach beyond. A gap of any length may be before."""
+    """The first blocks of the tail that make one segment. The last may exceed it; a gap may precede the first."""
     values: list[Any] = [run.pk, run.log_rolled, size, run.pk, run.log_rolled]
     if connection.vendor == "postgresql":
         connection.ensure_connection()
@@ -109,7 +110,7 @@ def _packed(blocks: Iterable[Block]) -> tuple[bytes, list[list[object]]]:
 
 
 def _point_to(run: Run, start: int, end: int, key: str, index: list[list[object]]) -> bool:
-    """False when its last piece is not there any more: rolled by another worker, joined with what follows, deleted."""
+    """Create the row of the segment. False when its last piece is gone: rolled by another worker, joined or deleted."""
     with transaction.atomic():
         rows = Run.objects.select_for_update(no_key=True).filter(pk=run.pk, log_rolled=start)
         if not rows.order_by().values_list("pk"):
@@ -127,13 +128,13 @@ def _point_to(run: Run, start: int, end: int, key: str, index: list[list[object]
 
 
 def crowded(limit: int) -> list[str]:
-    """Runs with very many small pieces."""
+    """Runs with so many small pieces that joining pays."""
     counted = LogPiece.objects.order_by().values("run").annotate(n=Count("pk"))
     return [row["run"] for row in counted.filter(n__gte=MANY_PIECES)[:limit]]
 
 
 def compact(run_id: str) -> None:
-    """Join the small pieces of this run in place. The row lock keeps rolling and appending away meanwhile."""
+    """Join the small pieces of this run in place. The row lock of the run excludes rolling and appending meanwhile."""
     with transaction.atomic():
         Run.objects.select_for_update(no_key=True).only("pk").get(pk=run_id)
         pieces = list(LogPiece.objects.filter(run=run_id).order_by("start")[: MANY_PIECES * 4])
@@ -143,17 +144,17 @@ def compact(run_id: str) -> None:
 
 
 def keep(blocks: Sequence[tuple[str, Block]]) -> None:
-    """Blocks of logs, each with its run, as pieces."""
+    """Store blocks of logs, each with its run, as pieces."""
     if connection.vendor != "postgresql":
         LogPiece.objects.bulk_create([piece_of(run, block) for run, block in blocks])
     elif blocks:
-        # A cursor of the driver's own, which sends bytes as they are; Django's would spell them out as text.
+        # A cursor of the driver sends bytes as they are; Django's cursor would send them as text.
         with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
             cursor.execute(KEEP, columns(blocks))
 
 
 def columns(blocks: Sequence[tuple[str, Block]]) -> dict[str, list[Any]]:
-    """What PIECES is made of."""
+    """The parameters of PIECES."""
     return {
         "run": [run for run, _ in blocks],
         "start": [Int8(block.start) for _, block in blocks],
@@ -178,7 +179,7 @@ def piece_of(run_id: str, block: Block) -> LogPiece:
 
 
 def sweep_orphans(now: datetime) -> int:
-    """Files that no row points to: left by a crash between file and row."""
+    """Remove files that no row points to: a crash between file and row left them."""
     removed = 0
     for key in storage.files(before=now - ORPHAN_AFTER):
         if not LogSegment.objects.filter(key=key).exists():
@@ -188,7 +189,7 @@ def sweep_orphans(now: datetime) -> int:
 
 
 def purge(run_ids: list[str]) -> None:
-    """The logs of these runs, for good. Files after the commit: a crash in between leaves orphans, which are swept."""
+    """Delete the logs of these runs. Files go after the commit: a crash in between leaves orphans, which are swept."""
     keys = list(LogSegment.objects.filter(run__in=run_ids).values_list("key", flat=True))
 
     def remove() -> None:

@@ -1,4 +1,4 @@
-"""Where segments of logs are kept: Django's Storage `logs`, a directory unless the settings say otherwise."""
+"""The storage of log segments: Django's Storage `logs`, a directory unless the settings name another one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def store() -> Storage:
 
 
 def write(key: str, data: bytes) -> str:
-    """Durable when it returns. The name under which it was stored may differ from `key`, never that of another file."""
+    """Store a file durably. Returns its name, which may differ from `key` but never is that of another file."""
     name = store().save(key, ContentFile(data))
     path = local_path(name)
     if path is not None:
@@ -40,7 +40,7 @@ def remove(key: str) -> None:
 
 
 def local_path(name: str) -> Path | None:
-    """None for a Storage that is elsewhere; that one is durable when `save` returns."""
+    """The path of a stored file; None for a remote Storage, whose `save` is durable when it returns."""
     try:
         return Path(store().path(name))
     except NotImplementedError:
@@ -56,7 +56,7 @@ def sync(path: Path) -> None:
 
 
 def is_disk_low() -> bool:
-    """Is the console's disk below its floor? Then hosts keep their logs, and new jobs are refused."""
+    """Whether the console has less free disk than its minimum. Then hosts keep their logs and new jobs are refused."""
     try:
         free = shutil.disk_usage(settings.TRAINYARD.data).free
     except OSError:
@@ -65,7 +65,7 @@ def is_disk_low() -> bool:
 
 
 def files(before: datetime) -> Iterator[str]:
-    """Every stored file that was last changed before then."""
+    """Yield every stored file that was last changed before this time."""
     try:
         jobs, _ = store().listdir("")
     except (FileNotFoundError, NotImplementedError):

@@ -1,8 +1,8 @@
-"""Proving that a complete log is the host's log: its digest made here, and compared with the one that the host made.
+"""Verify that a complete log is the host's log: compute its digest here, next to the one that the host computed.
 
 A digest is `sha256:` over the bytes for a log of at most 8 MiB, else `blocks8m:`, SHA-256 over the SHA-256 digests of
-its blocks of 8 MiB. The digests of the blocks done so far are kept with the run, so that a large log is proved a bit at
-a time, by whichever worker has time, and a crash costs one step.
+its blocks of 8 MiB. The digests of the finished blocks are kept with the run, so that a large log is verified in steps,
+by whichever worker has time, and a crash costs one step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RETRY = timedelta(seconds=30)
 
 
 def due_for_verification(now: datetime, limit: int) -> list[str]:
-    """Those of deleted jobs are left out: their logs are gone."""
+    """The runs whose logs are to be verified now. Those of deleted jobs are left out: their logs are gone."""
     return list(
         Run.objects.filter(prove_due_at__lte=now, job__deleted_at=None)
         .order_by("prove_due_at")
@@ -38,26 +38,26 @@ def due_for_verification(now: datetime, limit: int) -> list[str]:
 
 
 def verify_logs(run_ids: list[str], now: datetime) -> None:
-    """As many of them as can be done in a slice of time; what is left stays due."""
-    until = time.monotonic() + SLICE_S
-    proved = _prove_short(run_ids)
+    """Verify as many of these logs as one slice of time allows. The others stay due."""
+    deadline = time.monotonic() + SLICE_S
+    verified = _verify_short(run_ids)
     for run_id in run_ids:
-        if run_id in proved:
+        if run_id in verified:
             continue
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             return
-        # Ahead first: a log that cannot be read must not keep the others from their proof.
+        # The due time is moved first: a log that cannot be read must not block the verification of the others.
         if Run.objects.filter(pk=run_id, prove_due_at__lte=now).update(prove_due_at=now + RETRY):
             try:
-                _prove(Run.objects.defer("order").get(pk=run_id), until, now)
+                _verify(Run.objects.defer("order").get(pk=run_id), deadline, now)
             except Exception:
-                log.exception("The log of %s cannot be proved; it is tried again in %s.", run_id, RETRY)
+                log.exception("The log of %s cannot be verified; it is tried again in %s.", run_id, RETRY)
 
 
-def _prove_short(run_ids: list[str]) -> set[str]:
-    """Most logs are short and still in rows: those are proved together, by a handful of queries for all.
+def _verify_short(run_ids: list[str]) -> set[str]:
+    """Verify the short logs that are still in rows, as most are, with a handful of queries for all of them.
 
-    Which cannot be (a gap, a piece that cannot be read) is left to be proved by itself.
+    A log that this cannot do (a gap, a piece that cannot be read) is left to be verified alone.
     """
     runs = Run.objects.filter(pk__in=run_ids, log_rolled=0, log_stored__lte=SHORT, log_proof=b"")
     sizes = dict(runs.exclude(prove_due_at=None).filter(gaps=None).values_list("pk", "log_stored"))
@@ -71,24 +71,28 @@ def _prove_short(run_ids: list[str]) -> set[str]:
             continue
         found[piece.run_id].update(data)
         held[piece.run_id] += len(data)
-    proved = sorted(run_id for run_id, size in sizes.items() if held[run_id] == size)
+    verified = sorted(run_id for run_id, size in sizes.items() if held[run_id] == size)
     done = [
         Run(pk=run_id, log_digest_here=f"sha256:{found[run_id].hexdigest()}", prove_due_at=None)
-        for run_id in proved
+        for run_id in verified
     ]
     with transaction.atomic():
-        # In the order in which everybody locks them.
+        # All code locks runs in this order.
         list(
-            Run.objects.select_for_update(no_key=True).filter(pk__in=proved).order_by("pk").values_list("pk")
+            Run.objects.select_for_update(no_key=True)
+            .filter(pk__in=verified)
+            .order_by("pk")
+            .values_list("pk")
         )
         Run.objects.bulk_update(done, ["log_digest_here", "prove_due_at"])
-        announce.hints(f"log:{run_id}" for run_id in proved)
-    return set(proved)
+        announce.hints(f"log:{run_id}" for run_id in verified)
+    return set(verified)
 
 
-def _prove(run: Run, until: float, now: datetime) -> None:
+def _verify(run: Run, deadline: float, now: datetime) -> None:
     if LogGap.objects.filter(run=run).exists():
-        _done(run, "")  # bytes are missing, and the gaps say which: there is nothing to compare
+        # Bytes are missing, and the gaps list them: there is nothing to compare.
+        _done(run, "")
         return
     digests = bytes(run.log_proof)
     while (position := len(digests) // DIGEST * BLOCK) < run.log_stored:
@@ -97,7 +101,7 @@ def _prove(run: Run, until: float, now: datetime) -> None:
             _done(run, f"sha256:{digest.hex()}")
             return
         digests += digest
-        if time.monotonic() > until and position + BLOCK < run.log_stored:
+        if time.monotonic() > deadline and position + BLOCK < run.log_stored:
             Run.objects.filter(pk=run.pk).update(log_proof=digests, prove_due_at=now)
             return
     whole = f"blocks8m:{hashlib.sha256(digests).hexdigest()}"

@@ -1,4 +1,4 @@
-"""The audit: one row for each thing that an admin changes. Whoever changes it calls this in the same transaction."""
+"""The audit: one row for each change that an admin makes, written in the transaction of the change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def record(
     now: datetime,
     project: Project | None = None,
 ) -> None:
-    """`what` is a noun and a verb (quota.set); `before` and `after` are whatever JSON can hold, None for nothing."""
+    """Record a change. `what` is a noun and a verb (quota.set); `before` and `after` are JSON values or None."""
     AuditEntry.objects.create(
         at=now,
         actor=actor[:150],

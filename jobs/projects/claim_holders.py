@@ -1,4 +1,4 @@
-"""The runs that hold something of a host now, read once: for what is free, for who runs until when, for the shares."""
+"""The runs and strays that hold resources of hosts now. A pass reads them once: for capacity, backfill and shares."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobs.rules.lifecycle.states import RunPhase
 
 
 class ClaimHolder(NamedTuple):
-    """A run whose claims are not released, and what of its job counts. Its fields are named as the columns are."""
+    """A run whose claims are not released, with what a pass needs of its job. The fields are named like the columns."""
 
     pk: str
     job: int
@@ -42,14 +42,15 @@ _read = SelectStatement(
 
 
 def read_holders() -> list[ClaimHolder]:
+    """Every run that holds claims now."""
     return [ClaimHolder._make(row) for row in _read()]
 
 
 def living_strays() -> QuerySet[Stray]:
-    """What runs on although a restored backup has forgotten it: it holds what it holds, until it is ended."""
+    """Runs that a restored backup has forgotten and that still run: they hold their resources until they are ended."""
     return Stray.objects.filter(proof=Proof.SEALED).exclude(phase=RunPhase.CLOSED)
 
 
 def gpus_of_strays() -> frozenset[str]:
-    """Their GPUs, by UUID."""
+    """The UUIDs of the GPUs that living strays hold."""
     return frozenset(uuid for uuids in living_strays().values_list("gpu_uuids", flat=True) for uuid in uuids)

@@ -1,4 +1,4 @@
-"""Who is in a project, as what. Each change is an audit row. Whoever calls has asked whether the person may."""
+"""The members of projects and their roles. Each change is audited. The caller has checked the permission."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROLES = tuple(str(role) for role in Role)
 
 
 def set_role(project: Project, user: User, role: str, actor: str, now: datetime) -> None:
-    """A new member, or another role. What the person may do changes at once."""
+    """Add a member, or change a member's role. The new permissions hold at once."""
     if role not in ROLES:
         raise Refused("role", f"The role must be one of {', '.join(ROLES)}.")
     before = Membership.objects.filter(project=project, user=user).values_list("role", flat=True).first()
@@ -27,7 +27,7 @@ def set_role(project: Project, user: User, role: str, actor: str, now: datetime)
 
 
 def remove(project: Project, user: User, actor: str, now: datetime) -> None:
-    """The jobs that the person has started go on; admins of the project can cancel them."""
+    """Remove a member. The jobs that the person submitted go on; admins of the project can cancel them."""
     row = Membership.objects.filter(project=project, user=user).first()
     if row is None:
         raise Refused("user", f"{user.username} is not a member of {project.name}.")
@@ -37,7 +37,7 @@ def remove(project: Project, user: User, actor: str, now: datetime) -> None:
 
 
 def person_named(name: str) -> User:
-    """Somebody who may log in, by the name that was typed."""
+    """The active user with the name that was typed. Raises Refused when there is none."""
     user = User.objects.filter(username=name.strip(), is_active=True).first()
     if user is None:
         raise Refused("user", f"There is nobody named “{name}” here. An admin adds people under Admin.")

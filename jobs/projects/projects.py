@@ -1,4 +1,4 @@
-"""Projects: made, named, weighed, archived. Each change is an audit row. Whoever calls asks whether the person may."""
+"""Create, change, archive and restore projects. Each change is audited. The caller has checked the permission."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from jobs.rules.scheduling.order import PRIORITIES
 from jobs.wake import announce, hints
 
 NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-# Addresses of pages that stand where a project's name would.
-TAKEN = frozenset({"new"})
+# Names that are page addresses in the place of a project's name.
+RESERVED_NAMES = frozenset({"new"})
 MIN_WEIGHT, MAX_WEIGHT = 0.01, 1_000_000
 MAX_TITLE = 100
-CHANGED = ("name", "title", "weight", "highest_priority")
+CHANGEABLE = ("name", "title", "weight", "highest_priority")
 
 
 def create(name: str, title: str, actor: str, now: datetime) -> Project:
-    """An empty project with the default quotas. Its members are named afterwards."""
+    """Create a project with the default quotas and without members."""
     _check_name(name)
     _check_title(title)
     try:
@@ -33,14 +33,14 @@ def create(name: str, title: str, actor: str, now: datetime) -> Project:
     except IntegrityError:
         raise _in_use(name) from None
     quotas.give_defaults(project)
-    audit.record(actor, "project.create", "project", name, None, _shown(project), now, project)
+    audit.record(actor, "project.create", "project", name, None, _audited(project), now, project)
     return project
 
 
 def change(project: Project, actor: str, now: datetime, **columns: Any) -> Project:
-    """Those of `CHANGED` that are given. A new name stands in addresses from now on; jobs keep their priority."""
+    """Change the given ones of `CHANGEABLE`. A new name changes the page addresses; jobs keep their priority."""
     row = Project.objects.select_for_update().get(pk=project.pk)
-    before = _shown(row)
+    before = _audited(row)
     if "name" in columns and columns["name"] != row.name:
         _check_name(columns["name"])
     if "title" in columns:
@@ -49,22 +49,22 @@ def change(project: Project, actor: str, now: datetime, **columns: Any) -> Proje
         _check_weight(columns["weight"])
     if "highest_priority" in columns:
         _check_priority(columns["highest_priority"])
-    for name in columns.keys() & set(CHANGED):
+    for name in columns.keys() & set(CHANGEABLE):
         setattr(row, name, columns[name])
     try:
         with transaction.atomic():
-            row.save(update_fields=CHANGED)
+            row.save(update_fields=CHANGEABLE)
     except IntegrityError:
         raise _in_use(row.name) from None
-    if _shown(row) != before:
-        audit.record(actor, "project.change", "project", row.name, before, _shown(row), now, row)
+    if _audited(row) != before:
+        audit.record(actor, "project.change", "project", row.name, before, _audited(row), now, row)
         announce.hints([f"jobs:{before['name']}", f"jobs:{row.name}"])
         hints.schedule()
     return row
 
 
 def archive(project: Project, actor: str, now: datetime) -> None:
-    """It takes no jobs any more; what it has goes on, and everything of it can still be read."""
+    """Archive a project: it takes no new jobs, its jobs go on, and everything in it can still be read."""
     if Project.objects.filter(pk=project.pk, archived_at=None).update(archived_at=now):
         audit.record(actor, "project.archive", "project", project.name, None, None, now, project)
 
@@ -74,8 +74,8 @@ def restore(project: Project, actor: str, now: datetime) -> None:
         audit.record(actor, "project.restore", "project", project.name, None, None, now, project)
 
 
-def _shown(project: Project) -> dict[str, Any]:
-    return {name: getattr(project, name) for name in CHANGED}
+def _audited(project: Project) -> dict[str, Any]:
+    return {name: getattr(project, name) for name in CHANGEABLE}
 
 
 def _check_name(name: str) -> None:
@@ -84,7 +84,7 @@ def _check_name(name: str) -> None:
             "name",
             "A project's name has 1 to 63 of a-z, 0-9 and -, begins with a letter and does not end with -.",
         )
-    if name in TAKEN:
+    if name in RESERVED_NAMES:
         raise _in_use(name)
 
 
@@ -102,6 +102,6 @@ def _check_weight(weight: float) -> None:
         raise Refused("weight", f"The weight must be a number from {MIN_WEIGHT} to {MAX_WEIGHT}; 1 is usual.")
 
 
-def _check_priority(word: str) -> None:
-    if word not in PRIORITIES:
+def _check_priority(priority: str) -> None:
+    if priority not in PRIORITIES:
         raise Refused("highest_priority", f"The highest priority must be {', '.join(PRIORITIES)}.")

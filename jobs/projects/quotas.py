@@ -1,4 +1,4 @@
-"""Limits and what is held against them: the book for the scheduler, and how admins change what is in it."""
+"""Quotas: the limits, what is used of them (the quota ledger of the scheduler), and how admins change limits."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from jobs.rules.scheduling.quota import (
 from jobs.rules.spec.parse import OWN_ACCELERATOR
 from jobs.wake import hints
 
-# A job that has a place, until all of it is over.
+# The states of a job that has a placement, until all of it is over.
 PLACED = (JobState.PENDING, JobState.RUNNING, JobState.CANCELLING)
-MAX_COUNT = 1_000_000_000
-WORDS = {
+MAX_LIMIT = 1_000_000_000
+METRIC_LABELS = {
     Metric.GPUS: "GPUs at once",
     Metric.RUNNING: "running jobs",
     Metric.QUEUED: "waiting jobs",
@@ -41,28 +41,28 @@ WORDS = {
 
 Key = tuple[int, int | None]
 
-_of_queues = SelectStatement(
+_any_queue_quota = SelectStatement(
     lambda: (
         Quota.objects.filter(project=Parameter("project"), metric=Metric.QUEUED)
         .order_by()
         .values_list("pk")[:1]
     )
 )
-_of_passes = SelectStatement(
+_any_pass_quota = SelectStatement(
     lambda: Quota.objects.exclude(metric=Metric.QUEUED).order_by().values_list("pk")[:1]
 )
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaTarget:
-    """Whose limit: of a project, of each member of it, or of one; without a project, of projects to come."""
+    """What a limit applies to: a project, each of its members, or one member. Without a project: new projects."""
 
     project: Project | None
     each: bool = False
     user: User | None = None
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         where = f"project {self.project.name}" if self.project else "new projects"
         if self.user:
             return f"{self.user.username} in {where}"
@@ -70,8 +70,8 @@ class QuotaTarget:
 
 
 def read_ledger(now: datetime) -> QuotaLedger:
-    """What everybody holds against their limits now. A handful of queries, however many jobs there are."""
-    if not _of_passes():
+    """The use and the limits of all projects and of the owners of queued jobs. A few queries, however many jobs."""
+    if not _any_pass_quota():
         return QuotaLedger()
     rows = Quota.objects.exclude(metric=Metric.QUEUED).select_related("project", "user")
     limits: dict[tuple[int, bool, int | None], list[Limit]] = defaultdict(list)
@@ -79,14 +79,14 @@ def read_ledger(now: datetime) -> QuotaLedger:
         limits[row.project_id, row.each, row.user_id].append(row)
     read = {key: read_limits(of) for key, of in limits.items()}
     names = {row.project_id: row.project.name for row in rows}
-    of_one = {(pk, user): one for (pk, _, user), one in read.items() if user is not None}
-    by_hours = any(one.gpu_hours is not None for one in read.values())
-    use = _use(names, now if by_hours else None)
+    of_member = {(pk, user): one for (pk, _, user), one in read.items() if user is not None}
+    counts_hours = any(one.gpu_hours is not None for one in read.values())
+    use = _use(names, now if counts_hours else None)
     nobody = (False, None)
     members = {}
     with_members = {pk for pk, each, user in read if each or user is not None}
     for pk, owner, name in _waiting_owners(with_members):
-        mine = of_one.get((pk, owner), NO_LIMITS).over(read.get((pk, True, None), NO_LIMITS))
+        mine = of_member.get((pk, owner), NO_LIMITS).over(read.get((pk, True, None), NO_LIMITS))
         members[pk, owner] = QuotaAccount(f"{name} in project {names[pk]}", mine, use[pk, owner])
     projects = {
         pk: QuotaAccount(f"project {name}", read.get((pk, *nobody), NO_LIMITS), _sum(use, pk))
@@ -96,13 +96,13 @@ def read_ledger(now: datetime) -> QuotaLedger:
 
 
 def use_of(project: Project, now: datetime) -> tuple[Use, dict[int | None, Use]]:
-    """What a project holds now, and each person in it."""
+    """What a project uses now, and what each person in it uses."""
     use = _use([project.pk], now)
     return _sum(use, project.pk), {owner: one for (_, owner), one in use.items()}
 
 
 def refusal(project: Project, user: User, gpus: Mapping[str, int], now: datetime) -> str | None:
-    """Why a job of this person would have to wait for quota now."""
+    """Why a job of this person would wait for quota now; None if it would not."""
     use, of_people = use_of(project, now)
     own, each = limits_of(QuotaTarget(project, user=user)), limits_of(QuotaTarget(project, each=True))
     mine = QuotaAccount(
@@ -113,7 +113,7 @@ def refusal(project: Project, user: User, gpus: Mapping[str, int], now: datetime
 
 
 def use_by_project(ids: Iterable[int]) -> dict[int, Use]:
-    """GPUs and placed jobs of each; the hours of the month are left out."""
+    """The GPUs and placed jobs of each project, without the GPU-hours of the month."""
     total: dict[int, Use] = defaultdict(Use)
     for (project, _), one in _use(ids, None).items():
         for kind, count in one.gpus.items():
@@ -123,7 +123,7 @@ def use_by_project(ids: Iterable[int]) -> dict[int, Use]:
 
 
 def queued(project: Project) -> dict[int | None, int]:
-    """How many jobs wait, by person."""
+    """How many jobs of a project are queued, by owner."""
     rows = Job.every.filter(project=project, state=JobState.QUEUED).values_list("owner")
     return dict(rows.annotate(Count("pk")).order_by())
 
@@ -152,7 +152,7 @@ def read_limits(rows: Iterable[Limit]) -> Limits:
 def set_limit(
     target: QuotaTarget, metric: Metric, kind: str, value: float | None, actor: str, now: datetime
 ) -> None:
-    """None takes the limit away. What runs goes on, whatever the limit is now."""
+    """Set a limit; None removes it. Running jobs go on, whatever the new limit is."""
     _check(target, metric, kind, value)
     rows = _rows(target).filter(metric=metric, accelerator_type=kind)
     before = rows.values_list("value", flat=True).first()
@@ -165,13 +165,13 @@ def set_limit(
         rows.model._default_manager.update_or_create(
             each=target.each, metric=metric, accelerator_type=kind, **own, defaults={"value": value}
         )
-    subject = f"{target.words}: {kind or WORDS[metric]}"
+    subject = f"{target.label}: {kind or METRIC_LABELS[metric]}"
     audit.record(actor, "quota.set", "quota", subject, before, value, now, target.project)
     hints.schedule()
 
 
 def give_defaults(project: Project) -> None:
-    """What a new project begins with."""
+    """Copy the default quotas to a new project."""
     Quota.objects.bulk_create(
         Quota(
             project=project,
@@ -185,8 +185,10 @@ def give_defaults(project: Project) -> None:
 
 
 def check_queue(project: Project, user: User) -> None:
-    """Raises Exhausted when one more job may not even wait. Holds the project, so that two cannot both be the last."""
-    if not _of_queues(project=project.pk):
+    """Raise Exhausted when one more job may not be queued. Locks the project, so that two submits cannot share the
+    last place.
+    """
+    if not _any_queue_quota(project=project.pk):
         return
     rows = list(Quota.objects.filter(Q(user=user) | Q(user=None), project=project, metric=Metric.QUEUED))
     if not rows:
@@ -216,21 +218,21 @@ def _check(target: QuotaTarget, metric: Metric, kind: str, value: float | None) 
             "accelerator_type", f"{kind!r} is not an accelerator type; write it as NVIDIA_H100_80GB."
         )
     if metric != Metric.GPUS and kind:
-        raise Refused("accelerator_type", f"The limit on {WORDS[metric]} is for all types together.")
+        raise Refused("accelerator_type", f"The limit on {METRIC_LABELS[metric]} is for all types together.")
     if value is None:
         return
     whole = metric != Metric.GPU_HOURS
-    if not 0 <= value <= MAX_COUNT or (whole and value != int(value)):
+    if not 0 <= value <= MAX_LIMIT or (whole and value != int(value)):
         raise Refused(
-            "limit", f"The limit must be a {'whole number' if whole else 'number'} from 0 to {MAX_COUNT:.0f}."
+            "limit", f"The limit must be a {'whole number' if whole else 'number'} from 0 to {MAX_LIMIT:.0f}."
         )
 
 
 def _use(names: Iterable[int], hours_until: datetime | None) -> dict[Key, Use]:
-    """By project and owner; the hours of the month only up to a given time."""
+    """The use by project and owner. GPU-hours of the month are counted only with `hours_until`."""
     found: dict[Key, Use] = defaultdict(Use)
     ids = list(names)
-    # What hosts that do not answer still hold of an attempt or a job that is over is nobody's use of it.
+    # Claims of an attempt or a job that is over, on hosts that are unreachable, count for no owner.
     claims = GpuClaim.objects.filter(
         released_at=None, run__job__project__in=ids, run__attempt=F("run__job__attempt")
     ).exclude(run__job__state__in=TERMINAL)
@@ -258,7 +260,7 @@ def _sum(use: dict[Key, Use], project: int) -> Use:
 
 
 def _waiting_owners(projects: Iterable[int]) -> Iterable[tuple[int, int, str]]:
-    """Whose limits a pass may have to look at: those for whom something waits."""
+    """The owners of queued jobs: a pass needs only their limits."""
     waiting = Job.every.filter(state=JobState.QUEUED, project__in=list(projects), owner__isnull=False)
     rows = waiting.values_list("project", "owner", "owner__username").order_by().distinct()
     return [(project, owner, name) for project, owner, name in rows if owner is not None]

@@ -1,8 +1,8 @@
-"""Accounting: a row for each run that gives back what it held, and sums of these rows by month.
+"""Accounting: a usage row for each run that has released what it held, and the sums of these rows by month.
 
-The row is written in the transaction that releases the claim (seating.release). A restart moves the claim at one
-moment, which ends one row and begins the next, so nothing is counted twice and nothing is left out. What runs now is
-added live. The sums are made by folding each row once, a while later; readers add the rows that are not yet folded.
+The row is written in the transaction that releases the claim. A restart moves the claim at one moment, which ends one
+row and begins the next, so nothing is counted twice and nothing is left out. What runs now is added when somebody
+reads. Each row is folded into the sums once, a while later; readers add the rows that are not folded yet.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from jobs.rules.scheduling.fairness import Share, decayed, used
 from jobs.rules.scheduling.usage_months import GPUS_OF_A_CPU, begin, by_month, following, in_month, month_of
 
 FOLD = 1_000
-# How often a reader begins again because rows were folded under its eyes.
+# How often a reader begins again because rows were folded while it read.
 MAX_READS = 5
 
 
 @dataclass(frozen=True)
 class Holding:
-    """What one run held, from when to when; until now if it still does."""
+    """What one run held, and from when to when; until now if it still holds it."""
 
     run: str
     job: int
@@ -49,8 +49,8 @@ class Holding:
     def seconds(self) -> float:
         return (self.ended_at - self.began_at).total_seconds()
 
-    def remembered(self, now: datetime) -> float:
-        """What counts of it for the share of its project now."""
+    def decayed_use(self, now: datetime) -> float:
+        """How much of it counts for the share of its project now."""
         ago = ((now - when).total_seconds() for when in (self.began_at, self.ended_at))
         return used(self.gpus + self.cpus * GPUS_OF_A_CPU, *ago)
 
@@ -95,7 +95,7 @@ _holding = SelectStatement(
 
 
 def record(run_ids: Collection[str], now: datetime) -> None:
-    """These runs give back what they hold, now. Those that have done so before are left alone."""
+    """Write the usage rows of runs that release their claims now. Runs that released before are skipped."""
     Usage.objects.bulk_create(
         Usage(
             run_id=held.run,
@@ -114,7 +114,7 @@ def record(run_ids: Collection[str], now: datetime) -> None:
 
 
 def live(now: datetime, projects: Iterable[int] | None = None) -> list[Holding]:
-    """What is held at this moment."""
+    """What runs hold at this moment."""
     if projects is None:
         return list(_of_runs(map(_row_of, claim_holders.read_holders()), now))
     runs = Run.objects.filter(released_at=None, job__project__in=list(projects))
@@ -122,6 +122,7 @@ def live(now: datetime, projects: Iterable[int] | None = None) -> list[Holding]:
 
 
 def unfolded(projects: Iterable[int] | None = None) -> list[Holding]:
+    """The usage rows that are in no sum yet."""
     if projects is None:
         return [Holding(*row) for row in _unfolded()]
     rows = Usage.objects.filter(folded=False, project__in=list(projects))
@@ -129,13 +130,13 @@ def unfolded(projects: Iterable[int] | None = None) -> list[Holding]:
 
 
 def _fresh(now: datetime, projects: Iterable[int] | None = None) -> list[Holding]:
-    """What is in no sum yet: what runs, and what is not folded. In this order: who ends in between is in both."""
+    """What is in no sum yet: live and unfolded holdings. Read in this order, a run that ends meanwhile is in both."""
     ids = None if projects is None else list(projects)
     return list({held.run: held for held in (*live(now, ids), *unfolded(ids))}.values())
 
 
 def fold(now: datetime) -> int:
-    """Put rows into the sums of their months and into the shares, each once; how many there were."""
+    """Add unfolded rows to the sums of their months and to the shares, each once. Returns how many there were."""
     with transaction.atomic():
         fresh = Usage.objects.select_for_update(no_key=True).filter(folded=False).order_by("pk")[:FOLD]
         rows = list(fresh.values_list("pk", *OF_USAGE))
@@ -166,7 +167,7 @@ def _fold_months(rows: Iterable[Holding]) -> None:
 def _fold_shares(rows: Iterable[Holding], now: datetime) -> None:
     fresh: dict[int, float] = defaultdict(float)
     for held in rows:
-        fresh[held.project] += held.remembered(now)
+        fresh[held.project] += held.decayed_use(now)
     for project in Project.objects.select_for_update(no_key=True).filter(pk__in=fresh).order_by("pk"):
         past = _past(project.share_used, project.share_at, now)
         Project.objects.filter(pk=project.pk).update(share_used=past + fresh[project.pk], share_at=now)
@@ -177,9 +178,9 @@ def _past(amount: float, at: datetime | None, now: datetime) -> float:
 
 
 def shares(now: datetime, holding: Sequence[ClaimHolder] | None = None) -> dict[int, Share]:
-    """What each project has used lately, what it holds now included, and its weight.
+    """What each project has used lately, including what it holds now, and its weight.
 
-    `holding`: what is held now, where that was read already, before this.
+    `holding` is what is held now, if the caller has read it already.
     """
     found = {pk: [weight, _past(amount, at, now)] for pk, weight, amount, at in _projects()}
     running = [
@@ -187,7 +188,7 @@ def shares(now: datetime, holding: Sequence[ClaimHolder] | None = None) -> dict[
         for run in (claim_holders.read_holders() if holding is None else holding)
     ]
     for held in {held.run: held for held in (*running, *unfolded())}.values():
-        found[held.project][1] += held.remembered(now)
+        found[held.project][1] += held.decayed_use(now)
     return {pk: Share(*figures) for pk, figures in found.items()}
 
 
@@ -204,7 +205,7 @@ class UsageLine:
 
 
 def report(month: date, projects: Iterable[int], now: datetime) -> list[UsageLine]:
-    """What was used in a month up to now, by project, person and accelerator type, what runs now included."""
+    """The use in a month up to now by project, person and accelerator type, including what runs now."""
     ids = list(projects)
     sums: dict[tuple[int, int | None, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
     keys = ("project", "owner", "owner_name", "accelerator_type")
@@ -212,7 +213,8 @@ def report(month: date, projects: Iterable[int], now: datetime) -> list[UsageLin
     for _ in range(MAX_READS):
         fresh, rows = _fresh(now, ids), list(folded.values_list(*keys, "gpu_seconds", "cpu_seconds"))
         if not Usage.objects.filter(run__in=[held.run for held in fresh], folded=True).exists():
-            break  # else some of it was folded meanwhile, and is in both
+            # Otherwise some rows were folded meanwhile and are in both: read again.
+            break
     for *key, gpu_seconds, cpu_seconds in rows:
         cell = sums[tuple(key)]
         cell[0] += gpu_seconds
@@ -242,13 +244,14 @@ class JobLine:
 
 
 def report_by_job(month: date, projects: Iterable[int], now: datetime) -> list[JobLine]:
-    """The same sums, from the rows themselves, job by job, the newest first."""
+    """The use in a month by job, the newest job first, computed from the usage rows."""
     ids = list(projects)
     ended = Usage.objects.filter(
         project__in=ids, ended_at__gt=begin(month), began_at__lt=begin(following(month))
     )
     sums: dict[tuple[int, str, int, str], list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
-    runs = {held.run: held for held in live(now, ids)}  # first: one that ends meanwhile is in both
+    # Live holdings are read first: a run that ends meanwhile is in both, and its row replaces them.
+    runs = {held.run: held for held in live(now, ids)}
     runs |= {row[0]: Holding(*row) for row in ended.order_by().values_list(*OF_USAGE)}
     for held in runs.values():
         seconds = in_month(month, held.began_at, held.ended_at)
@@ -264,7 +267,7 @@ def report_by_job(month: date, projects: Iterable[int], now: datetime) -> list[J
 
 
 def gpu_seconds_this_month(projects: Iterable[int], now: datetime) -> dict[tuple[int, int | None], float]:
-    """By project and owner, up to now."""
+    """The GPU-seconds of this month by project and owner, up to now."""
     found: dict[tuple[int, int | None], float] = defaultdict(float)
     for line in report(month_of(now), projects, now):
         found[line.project, line.owner] += line.gpu_seconds
@@ -272,7 +275,7 @@ def gpu_seconds_this_month(projects: Iterable[int], now: datetime) -> dict[tuple
 
 
 def _row_of(run: ClaimHolder) -> tuple[Any, ...]:
-    """As _OF_RUN has it."""
+    """The columns of _OF_RUN, from a claim holder."""
     whose = (run.job__project, run.job__owner, run.job__owner_name)
     return (run.pk, run.job, *whose, run.gpu_uuids, run.cpus, run.created_at)
 
@@ -290,7 +293,7 @@ def _held(
     now: datetime,
     kind: str = "",
 ) -> Holding:
-    """The shares do not ask of which type its GPUs are."""
+    """A holding until now. `kind` is empty for the shares, which do not need the accelerator type."""
     return Holding(run, job, project, owner, name, kind, len(uuids), cpus, began, max(began, now))
 
 

@@ -24,7 +24,7 @@ from console.api.views import TrainyardView
 from console.auth import access
 from console.presenters.jobs.last_lines import plain
 from jobs.logs import job_search, run_search
-from jobs.logs.job_search import START, Place
+from jobs.logs.job_search import START, SearchPosition
 from jobs.logs.search_pattern import SearchPattern
 from jobs.models import Job
 
@@ -79,7 +79,7 @@ def _asked(request: Request, job_id: str) -> tuple[Job, SearchPattern]:
     return job, SearchPattern(text)
 
 
-def _line(line: job_search.Line) -> Document:
+def _line(line: job_search.FoundLine) -> Document:
     run, at = line.run, untrusted.timestamp(line.hit.wall)
     told = {"time": format_time(at)} if at else {}
     return {
@@ -93,15 +93,15 @@ def _line(line: job_search.Line) -> Document:
     }
 
 
-def _token(place: Place) -> str:
+def _token(place: SearchPosition) -> str:
     return "-".join(map(str, (*place.run, place.offset)))
 
 
-def _place(token: str) -> Place:
+def _place(token: str) -> SearchPosition:
     if not token:
         return START
     read = TOKEN.fullmatch(token)
     if read is None:
         raise BadRequest("pageToken", "pageToken must be a nextPageToken of an earlier answer.")
     pool, index, attempt, run, offset = map(int, read.groups())
-    return Place((pool, index, attempt, run), offset)
+    return SearchPosition((pool, index, attempt, run), offset)

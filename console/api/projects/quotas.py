@@ -21,7 +21,7 @@ from jobs.rules.scheduling.quota import Limits, Metric, Use
 from jobs.rules.spec.parse import OWN_ACCELERATOR
 
 Document = dict[str, Any]
-NUMBERS = f"from 0 to {quotas.MAX_COUNT}; null takes the limit away"
+NUMBERS = f"from 0 to {quotas.MAX_LIMIT}; null takes the limit away"
 KEYS = {"running": Metric.RUNNING, "queued": Metric.QUEUED, "gpuHours": Metric.GPU_HOURS}
 
 

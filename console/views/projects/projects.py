@@ -154,7 +154,7 @@ def _set(request: HttpRequest, form: LimitForm, target: QuotaTarget) -> bool:
         add_refusal(form, refused)
         return False
     limit = "no limit any more" if typed["limit"] is None else f"at most {typed['limit']:g}"
-    messages.success(request, f"{target.words}, {kind or quotas.WORDS[metric]}: {limit}.")
+    messages.success(request, f"{target.label}, {kind or quotas.METRIC_LABELS[metric]}: {limit}.")
     return True
 
 
@@ -181,7 +181,7 @@ def _page(
     limit: LimitForm | None = None,
 ) -> HttpResponse:
     page = presenter.page(row, person(request))
-    known = {name: getattr(row, name) for name in service.CHANGED} | {"weight": f"{row.weight:g}"}
+    known = {name: getattr(row, name) for name in service.CHANGEABLE} | {"weight": f"{row.weight:g}"}
     context = {
         "page": page,
         "project": row,

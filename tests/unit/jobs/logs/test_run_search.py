@@ -103,9 +103,9 @@ def test_one_question_reads_no_more_than_it_may(run, monkeypatch):
 
 def test_who_has_as_many_as_asked_for_may_ask_on_and_who_has_all_is_told_so(run):
     write(run, b"loss\nloss\nno end: los")
-    some = search_run(run, SearchPattern("loss"), 0, reader.size(run), hits=2)
+    some = search_run(run, SearchPattern("loss"), 0, reader.size(run), max_hits=2)
     assert (len(some.hits), some.over) == (2, False)
-    assert not search_run(run, SearchPattern("end"), 0, reader.size(run), hits=1).over, (
+    assert not search_run(run, SearchPattern("end"), 0, reader.size(run), max_hits=1).over, (
         "there may be another one behind it"
     )
     assert search_run(run, SearchPattern("none"), 0, reader.size(run) + 1000).over, (

@@ -41,9 +41,9 @@ def test_a_large_log_is_proved_a_bit_at_a_time(logged, monkeypatch):
     give(Fact({"phase": "closed", "log": {"size": 4500, "final": True, "digest": "?"}}))
     monkeypatch.setattr(verify, "SLICE_S", 0)
     for step in range(1, 5):
-        verify._prove(Run.objects.get(), time.monotonic() - 1, timezone.now())
+        verify._verify(Run.objects.get(), time.monotonic() - 1, timezone.now())
         assert len(Run.objects.get().log_proof) == 32 * step
-    verify._prove(Run.objects.get(), time.monotonic() - 1, timezone.now())
+    verify._verify(Run.objects.get(), time.monotonic() - 1, timezone.now())
     digests = b"".join(verify.hashlib.sha256(data[i : i + 1000]).digest() for i in range(0, 4500, 1000))
     assert reader.status(run).digest_here == "blocks8m:" + verify.hashlib.sha256(digests).hexdigest()
     assert Run.objects.get().prove_due_at is None
@@ -65,7 +65,7 @@ def test_short_logs_are_proved_together_and_one_that_is_broken_by_itself(
     with django_assert_max_num_queries(25):
         verify.verify_logs(runs, timezone.now())
     told = {run.pk: (run.log_digest_here, run.log_digest_host) for run in Run.objects.filter(pk__in=runs)}
-    assert told[runs[0]][0] == told[runs[1]][0] == "" and "cannot be proved" in caplog.text
+    assert told[runs[0]][0] == told[runs[1]][0] == "" and "cannot be verified" in caplog.text
     assert all(here == there != "" for here, there in (told[run] for run in runs[2:]))
     assert verify.due_for_verification(timezone.now(), 20) == []
 
@@ -77,5 +77,5 @@ def test_a_log_that_cannot_be_read_keeps_no_other_from_its_proof(logged, caplog)
     now = timezone.now()
     assert verify.due_for_verification(now, 5) == [run.pk]
     verify.verify_logs([run.pk], now)
-    assert verify.due_for_verification(now, 5) == [] and "cannot be proved" in caplog.text
+    assert verify.due_for_verification(now, 5) == [] and "cannot be verified" in caplog.text
     assert verify.due_for_verification(now + timedelta(minutes=1), 5) == [run.pk]
