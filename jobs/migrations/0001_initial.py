@@ -88,7 +88,7 @@ class Migration(migrations.Migration):
                 ),
                 ("name", models.CharField(max_length=40, unique=True)),
                 ("at", models.DateTimeField()),
-                ("serial", models.BigIntegerField(default=0, help_text="how often it was done")),
+                ("serial", models.BigIntegerField(default=0, help_text="how many times it was done")),
             ],
         ),
         migrations.CreateModel(
@@ -347,7 +347,7 @@ class Migration(migrations.Migration):
                     "machine_types",
                     models.JSONField(
                         default=dict,
-                        help_text="own types that it asks for, as they were at its submit: rules.machines.Needs",
+                        help_text="admins' types that it asks for, as they were at its submit: machine_types.Needs",
                     ),
                 ),
                 ("replica_count", models.PositiveIntegerField()),
@@ -373,7 +373,7 @@ class Migration(migrations.Migration):
                 (
                     "spot",
                     models.BooleanField(
-                        db_default=False, default=False, help_text="others may take its place"
+                        db_default=False, default=False, help_text="other jobs may take its place"
                     ),
                 ),
                 (
@@ -395,7 +395,7 @@ class Migration(migrations.Migration):
                 ("attempt", models.PositiveIntegerField(default=1)),
                 ("job_retries", models.PositiveIntegerField(default=0)),
                 ("internal_tries", models.PositiveIntegerField(default=0)),
-                ("reason", models.TextField(blank=True, help_text="why it waits, in words")),
+                ("reason", models.TextField(blank=True, help_text="why it waits, as text")),
                 (
                     "earliest_start_at",
                     models.DateTimeField(
@@ -414,7 +414,7 @@ class Migration(migrations.Migration):
                     "outcome",
                     models.CharField(
                         blank=True,
-                        help_text="decided end, before all runs are closed; QUEUED: another attempt",
+                        help_text="the decided end, before all runs are closed; QUEUED: another attempt",
                         max_length=16,
                     ),
                 ),
@@ -432,7 +432,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="told as its error, where no person asked for it",
+                        help_text="its error, where no person asked for the cancel",
                     ),
                 ),
                 ("queued_at", models.DateTimeField(help_text="when the current attempt began to wait")),
@@ -467,7 +467,9 @@ class Migration(migrations.Migration):
                 (
                     "fault",
                     models.JSONField(
-                        blank=True, help_text="{cause, tries} of what made it rest the last time", null=True
+                        blank=True,
+                        help_text="{cause, tries} of the fault for which it was set aside last",
+                        null=True,
                     ),
                 ),
                 ("deleted_at", models.DateTimeField(blank=True, null=True)),
@@ -528,7 +530,9 @@ class Migration(migrations.Migration):
                 ("at", models.DateTimeField()),
                 (
                     "actor",
-                    models.CharField(help_text="the user's name; who has left keeps it here", max_length=150),
+                    models.CharField(
+                        help_text="the user's name, which stays here when the user is deleted", max_length=150
+                    ),
                 ),
                 (
                     "what",
@@ -691,7 +695,9 @@ class Migration(migrations.Migration):
                 ("released_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "order",
-                    models.JSONField(help_text="what the runner is told (agents/README.md, frame start)"),
+                    models.JSONField(
+                        help_text="what the runner gets to start it (agents/README.md, frame start)"
+                    ),
                 ),
                 (
                     "held",
@@ -708,7 +714,7 @@ class Migration(migrations.Migration):
                     "silent_since",
                     models.DateTimeField(
                         blank=True,
-                        help_text="its job ended without its proof: its host had been silent since then",
+                        help_text="its job ended without its proof: its host had been unreachable since then",
                         null=True,
                     ),
                 ),
@@ -773,7 +779,7 @@ class Migration(migrations.Migration):
                 ),
                 ("active_at", models.DateTimeField(blank=True, null=True)),
                 ("gpu_active_at", models.DateTimeField(blank=True, null=True)),
-                ("log_size", models.BigIntegerField(default=0, help_text="as the host last told")),
+                ("log_size", models.BigIntegerField(default=0, help_text="as the host last reported")),
                 ("log_stored", models.BigIntegerField(default=0)),
                 (
                     "log_rolled",
@@ -1011,7 +1017,9 @@ class Migration(migrations.Migration):
                 (
                     "seen_at",
                     models.DateTimeField(
-                        blank=True, help_text="when the process that holds it last said so", null=True
+                        blank=True,
+                        help_text="when the web process that holds it last renewed this",
+                        null=True,
                     ),
                 ),
                 ("closed_at", models.DateTimeField(blank=True, null=True)),
@@ -1043,7 +1051,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("run", models.CharField(max_length=80)),
-                ("phase", models.CharField(help_text="as the host last told", max_length=16)),
+                ("phase", models.CharField(help_text="as the host last reported", max_length=16)),
                 ("started_at", models.DateTimeField(blank=True, help_text="by the host's clock", null=True)),
                 ("found_at", models.DateTimeField()),
                 (
@@ -1092,7 +1100,7 @@ class Migration(migrations.Migration):
                 (
                     "host_at",
                     models.DateTimeField(
-                        blank=True, help_text="by the host's clock, where it told", null=True
+                        blank=True, help_text="by the host's clock, where the host reported it", null=True
                     ),
                 ),
                 (
@@ -1123,7 +1131,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="the run that it is about",
+                        help_text="the run that the line is about",
                         max_length=80,
                     ),
                 ),
@@ -1229,7 +1237,7 @@ class Migration(migrations.Migration):
                 (
                     "memory_mb",
                     models.PositiveIntegerField(
-                        help_text="nominal; rules.machines.allocatable_mb says what is left"
+                        help_text="nominal; machine_types.allocatable_mb says what a job gets"
                     ),
                 ),
                 ("accelerator_type", models.CharField(blank=True, max_length=63)),

@@ -1,10 +1,10 @@
-"""Rows about jobs. Constraints live here, behaviour does not.
+"""The tables about jobs. Constraints are here, behaviour is not.
 
-`state` of a job and a replica is written by advance.py and schedule.py only, always `WHERE id AND version`.
-Facts about a run are written by learning.py only, each once. What must never happen is forbidden by triggers as well
-(migration 0002): a terminal job changes its state or its error, a transition is changed or deleted.
+Only lifecycle/advance.py and scheduling/scheduler.py write the `state` of a job or replica, always `WHERE id AND
+version`. Only host_sync/facts.py writes facts about a run, each once. Triggers (guards.py) forbid what must never
+happen: that a terminal job changes its state or its error, or that a transition is changed or deleted.
 
-Rows are locked in this order, always: a host, then jobs by id, then runs by id. README.md says why.
+Rows are always locked in this order: a host, then jobs by id, then runs by id. README.md says why.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who changed what: everything that an admin decides. Written once, never changed, never deleted (guards.py)."""
+"""The audit: who changed what that admins decide. Entries are never changed and never deleted (guards.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from jobs.models.projects import Project
 
 class AuditEntry(models.Model):
     at = models.DateTimeField()
-    actor = models.CharField(max_length=150, help_text="the user's name; who has left keeps it here")
+    actor = models.CharField(
+        max_length=150, help_text="the user's name, which stays here when the user is deleted"
+    )
     what = models.CharField(max_length=40, help_text="quota.set, member.remove, host.drain, ...")
     subject_kind = models.CharField(max_length=20, help_text="project, user, host, ...")
     subject = models.CharField(max_length=200)

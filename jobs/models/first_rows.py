@@ -1,4 +1,4 @@
-"""The rows that exist from the start: project `default`, location `default`."""
+"""The rows of a new database: project `default`, location `default`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DEFAULT = "default"
 
 
 def make_first_rows(apps: Apps, now: datetime) -> None:
-    """Idempotent. The models come from `apps`, because the migration knows them as they were then."""
+    """Create the rows that are missing. The models come from `apps`, because a migration has the models of its time."""
     project: Any = apps.get_model("jobs", "Project")
     location: Any = apps.get_model("agents", "Location")
     project.objects.get_or_create(name=DEFAULT, defaults={"title": "Default", "created_at": now})

@@ -1,6 +1,6 @@
-"""The triggers that keep history: terminal jobs, transitions and the audit never change, whatever code is run.
+"""The triggers that keep history: terminal jobs, transitions and the audit never change, whatever code runs.
 
-They live here and not in their migration because a flush, which empties every table, must lift them meanwhile.
+They are here and not in their migration because a flush, which empties every table, must drop them meanwhile.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _SQLITE = {
 
 
 def make_guards(connection: BaseDatabaseWrapper) -> None:
-    """On those of the tables that there are: the first migration that calls this knows only some of them."""
+    """Create the triggers, on those of the tables that exist: a migration may call this before all do."""
     drop_guards(connection)
     statements = _POSTGRESQL if connection.vendor == "postgresql" else _SQLITE
     there = set(connection.introspection.table_names())

@@ -1,4 +1,4 @@
-"""What happened, and who did it."""
+"""History: transitions of jobs, shell sessions, and when periodic work was done."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from jobs.rules.lifecycle.history_kinds import HistoryKind
 
 
 class Transition(models.Model):
-    """History and outbox at once: one row for each change, with cause and actor. Never updated."""
+    """One line of a job's history, with cause and actor. It is also the outbox of notifications. Never updated."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="transitions")
     at = models.DateTimeField()
-    host_at = models.DateTimeField(null=True, blank=True, help_text="by the host's clock, where it told")
+    host_at = models.DateTimeField(
+        null=True, blank=True, help_text="by the host's clock, where the host reported it"
+    )
     host_offset_s = models.FloatField(
         null=True, blank=True, help_text="how far the host's clock was ahead of ours then"
     )
@@ -29,7 +31,7 @@ class Transition(models.Model):
         max_length=80, help_text="job (its state), a replica's name, or wait, flag, notice (beside the state)"
     )
     run = models.CharField(
-        max_length=80, blank=True, default="", db_default="", help_text="the run that it is about"
+        max_length=80, blank=True, default="", db_default="", help_text="the run that the line is about"
     )
     wait_reason = models.CharField(
         max_length=24,
@@ -57,7 +59,7 @@ class ShellSession(models.Model):
     address = models.CharField(max_length=64, blank=True)
     opened_at = models.DateTimeField()
     seen_at = models.DateTimeField(
-        null=True, blank=True, help_text="when the process that holds it last said so"
+        null=True, blank=True, help_text="when the web process that holds it last renewed this"
     )
     closed_at = models.DateTimeField(null=True, blank=True)
     close_reason = models.CharField(max_length=200, blank=True)
@@ -67,8 +69,8 @@ class ShellSession(models.Model):
 
 
 class Tick(models.Model):
-    """When each periodic work was done last; also the claim of who does it now."""
+    """When a periodic work was done last. Updating the row also claims the work, and locking it excludes others."""
 
     name = models.CharField(max_length=40, unique=True)
     at = models.DateTimeField()
-    serial = models.BigIntegerField(default=0, help_text="how often it was done")
+    serial = models.BigIntegerField(default=0, help_text="how many times it was done")

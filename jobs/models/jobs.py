@@ -1,4 +1,4 @@
-"""What was asked for: jobs and their named replicas."""
+"""Jobs and their named replicas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Kept(models.Manager["Job"]):
 class Job(models.Model):
     """A CustomJob. Its id is made by services.py (time in milliseconds, then six random digits).
 
-    A deleted job keeps its row and its history: nobody sees it any more, and its logs are gone.
+    A deleted job keeps its row and its history, but is not shown any more, and its logs are deleted.
     """
 
     id = models.BigIntegerField(primary_key=True)
@@ -34,7 +34,8 @@ class Job(models.Model):
     spec = models.JSONField(help_text="the canonical CustomJobSpec document (rules.spec.to_document)")
     labels = models.JSONField(default=dict)
     machine_types = models.JSONField(
-        default=dict, help_text="own types that it asks for, as they were at its submit: rules.machines.Needs"
+        default=dict,
+        help_text="admins' types that it asks for, as they were at its submit: machine_types.Needs",
     )
     replica_count = models.PositiveIntegerField()
 
@@ -50,14 +51,14 @@ class Job(models.Model):
         null=True, blank=True, help_text="how long an attempt may wait for capacity; null: for ever"
     )
     priority = models.IntegerField(default=0, db_default=0)
-    spot = models.BooleanField(default=False, db_default=False, help_text="others may take its place")
+    spot = models.BooleanField(default=False, db_default=False, help_text="other jobs may take its place")
 
     state = models.CharField(max_length=16, choices=[(s.value, s.value) for s in JobState])
     version = models.PositiveIntegerField(default=1)
     attempt = models.PositiveIntegerField(default=1)
     job_retries = models.PositiveIntegerField(default=0)
     internal_tries = models.PositiveIntegerField(default=0)
-    reason = models.TextField(blank=True, help_text="why it waits, in words")
+    reason = models.TextField(blank=True, help_text="why it waits, as text")
     earliest_start_at = models.DateTimeField(
         null=True, blank=True, help_text="when it starts at the latest, where that is known"
     )
@@ -68,7 +69,7 @@ class Job(models.Model):
     outcome = models.CharField(
         max_length=16,
         blank=True,
-        help_text="decided end, before all runs are closed; QUEUED: another attempt",
+        help_text="the decided end, before all runs are closed; QUEUED: another attempt",
     )
     error_code = models.IntegerField(null=True, blank=True, help_text="gRPC code")
     error_message = models.TextField(blank=True)
@@ -80,10 +81,10 @@ class Job(models.Model):
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     cancel_requested_by = models.CharField(max_length=150, blank=True)
     cancel_reason = models.TextField(
-        blank=True, default="", db_default="", help_text="told as its error, where no person asked for it"
+        blank=True, default="", db_default="", help_text="its error, where no person asked for the cancel"
     )
     queued_at = models.DateTimeField(help_text="when the current attempt began to wait")
-    # Waiting for quota is not waiting for capacity. Kept where there is a limit on that.
+    # Waiting for quota does not count as waiting for capacity. Kept for jobs with `wait_limit_s`.
     quota_since = models.DateTimeField(
         null=True, blank=True, help_text="since when it waits for quota, if it does"
     )
@@ -91,12 +92,12 @@ class Job(models.Model):
         default=0.0, db_default=0.0, help_text="how long the attempt has waited for quota before that"
     )
     due_at = models.DateTimeField(null=True, blank=True, help_text="when to look again, whatever happens")
-    # A fault of ours (resting.py).
+    # Set aside after a fault of Trainyard (lifecycle/faulty_jobs.py).
     rests_until = models.DateTimeField(
         null=True, blank=True, help_text="until then it is offered no place, although it waits for one"
     )
     fault = models.JSONField(
-        null=True, blank=True, help_text="{cause, tries} of what made it rest the last time"
+        null=True, blank=True, help_text="{cause, tries} of the fault for which it was set aside last"
     )
     deleted_at = models.DateTimeField(null=True, blank=True)
     deleted_by = models.CharField(max_length=150, blank=True)

@@ -1,4 +1,4 @@
-"""The log store: pieces in rows, segments in files, gaps that are shown."""
+"""The log store: pieces in rows, segments in files, and gaps, which are shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jobs.models.runs import Run
 
 
 class LogPiece(models.Model):
-    """The hot tail of a log: bytes [start, end), as they came from the host."""
+    """Bytes [start, end) at the live end of a log, as they came from the host. Compressed if `z`."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="pieces")
     start = models.BigIntegerField()
@@ -43,7 +43,7 @@ class LogSegment(models.Model):
 
 
 class LogGap(models.Model):
-    """A range that is missing, and why. Shown, never silent."""
+    """A range of a log that is missing, and why. Readers always see it."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="gaps")
     start = models.BigIntegerField()

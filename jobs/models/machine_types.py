@@ -1,4 +1,4 @@
-"""What a replica may ask for by one name: the admins' own machine types. Google's are facts of rules/machines.py."""
+"""Machine types that admins define. Google's types are in rules/spec/machine_types.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agents.models import Location
 
 
 class MachineType(models.Model):
-    """A named size of a replica, for one location or (without one) for all. Jobs keep what it meant at their submit."""
+    """A named size of a replica, for one location or (without one) for all. A job keeps the numbers of its submit."""
 
     name = models.CharField(max_length=63)
     location = models.ForeignKey(
@@ -17,7 +17,7 @@ class MachineType(models.Model):
     )
     cpus = models.FloatField()
     memory_mb = models.PositiveIntegerField(
-        help_text="nominal; rules.machines.allocatable_mb says what is left"
+        help_text="nominal; machine_types.allocatable_mb says what a job gets"
     )
     accelerator_type = models.CharField(max_length=63, blank=True)
     accelerator_count = models.PositiveIntegerField(default=0)

@@ -1,4 +1,4 @@
-"""Who: tenants and their members."""
+"""Projects, which are the tenants, and their members."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jobs.rules.scheduling.order import PRIORITIES
 
 
 class Project(models.Model):
-    """The tenant. Its id is the number that stands for its name in addresses too; an archived one takes no jobs."""
+    """A tenant. In REST addresses its id may stand for its name. An archived project takes no jobs."""
 
     name = models.SlugField(max_length=63, unique=True)
     title = models.CharField(max_length=100, blank=True)
@@ -19,16 +19,17 @@ class Project(models.Model):
     archived_at = models.DateTimeField(null=True, blank=True)
     weight = models.FloatField(default=1.0, validators=[MinValueValidator(0.01)])
 
-    # What its jobs may ask for at most: who is served first is between projects, and not for one of them to say.
+    # The highest priority of its jobs. Admins set it: the order between projects is not for one project to choose.
     highest_priority = models.CharField(
         max_length=8, choices=[(word, word) for word in PRIORITIES], default="normal", db_default="normal"
     )
 
-    # Fair share: what was used, decayed to that moment (jobs/projects/usage.py folds the usage rows into it).
+    # Fair share: what was used, decayed to `share_at` (projects/usage.py folds the usage rows into it).
     share_used = models.FloatField(default=0.0)
     share_at = models.DateTimeField(null=True, blank=True)
 
-    # The idle rule: jobs whose GPUs were all at 0 % for so long are told of, or stopped. None: there is no rule.
+    # The idle rule: people are notified of jobs whose GPUs were all at 0 % for so long, or the jobs are cancelled.
+    # None: there is no rule.
     idle_minutes = models.PositiveIntegerField(null=True, blank=True)
     idle_stops = models.BooleanField(default=False)
 

@@ -1,4 +1,4 @@
-"""Limits: of a project, of each of its members, of one of them; and those that a new project begins with."""
+"""Quotas: limits of a project, of each of its members, of one member; and the limits that a new project begins with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jobs.rules.scheduling.quota import Metric
 
 
 class Limit(models.Model):
-    """At most this much of that. No row: no limit."""
+    """A limit on one metric. Without a row there is no limit."""
 
     metric = models.CharField(max_length=16, choices=[(m.value, m.value) for m in Metric])
     accelerator_type = models.CharField(max_length=63, blank=True, help_text="for GPUs only")
@@ -51,7 +51,7 @@ class Quota(Limit):
 
 
 class DefaultQuota(Limit):
-    """What a new project begins with. Changing it changes no project that exists."""
+    """A limit that a new project begins with. Changing it changes no existing project."""
 
     class Meta:
         constraints = [

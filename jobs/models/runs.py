@@ -1,4 +1,4 @@
-"""What runs where, what it holds, and what its host has told about it."""
+"""Runs: on which host each runs, what it holds there, and what its host has reported about it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Run(models.Model):
     port = models.PositiveIntegerField()
     gpu_uuids = models.JSONField(default=list)
     released_at = models.DateTimeField(null=True, blank=True)
-    order = models.JSONField(help_text="what the runner is told (agents/README.md, frame start)")
+    order = models.JSONField(help_text="what the runner gets to start it (agents/README.md, frame start)")
     held = models.BooleanField(
         default=False,
         help_text="a place to move to: it is not started before the run that it follows is closed",
     )
     held_why = models.TextField(blank=True, help_text="why its replica moves here")
 
-    # What should be.
+    # What is wanted.
     stop_wanted_at = models.DateTimeField(null=True, blank=True)
     stop_grace_s = models.FloatField(default=0)
     stop_reason = models.TextField(blank=True)
@@ -42,10 +42,10 @@ class Run(models.Model):
     silent_since = models.DateTimeField(
         null=True,
         blank=True,
-        help_text="its job ended without its proof: its host had been silent since then",
+        help_text="its job ended without its proof: its host had been unreachable since then",
     )
 
-    # Facts, from the host.
+    # Facts, reported by the host.
     phase = models.CharField(
         max_length=16, choices=[(p.value, p.value) for p in RunPhase], default=RunPhase.CREATED
     )
@@ -68,18 +68,18 @@ class Run(models.Model):
     missing_at = models.DateTimeField(
         null=True, blank=True, help_text="when its host was found not to have it, in recovery mode"
     )
-    # Closed by the word of a person, not of its host, until the host has proved it.
+    # Closed because a person declared its host gone. The host has not proved it before `proved_at`.
     declared_lost_at = models.DateTimeField(null=True, blank=True)
     proved_at = models.DateTimeField(null=True, blank=True, help_text="when the host closed it all the same")
 
-    # How busy it is, by our clock, to ten seconds: when it was last looked at, did anything, used a GPU.
+    # By our clock, to ten seconds: when it was last sampled, was active, used a GPU.
     sampled_at = models.DateTimeField(null=True, blank=True)
     log_sampled = models.BigIntegerField(default=0, db_default=0, help_text="log_stored at that time")
     active_at = models.DateTimeField(null=True, blank=True)
     gpu_active_at = models.DateTimeField(null=True, blank=True)
 
-    # Its log, here and there. [0, log_stored) is stored or is a recorded gap.
-    log_size = models.BigIntegerField(default=0, help_text="as the host last told")
+    # Its log, here and on the host. [0, log_stored) is stored or is a recorded gap.
+    log_size = models.BigIntegerField(default=0, help_text="as the host last reported")
     log_stored = models.BigIntegerField(default=0)
     log_rolled = models.BigIntegerField(default=0, help_text="[0, log_rolled) is in segments, not in pieces")
     log_proof = models.BinaryField(default=b"", help_text="SHA-256 digests of the 8 MiB blocks hashed so far")
@@ -109,7 +109,7 @@ class Run(models.Model):
 
 
 class GpuClaim(models.Model):
-    """A GPU held by a run. The second key: no two rows of one GPU are unreleased."""
+    """A GPU that a run holds. By the unique constraint no two unreleased rows have the same GPU."""
 
     gpu = models.ForeignKey(Gpu, on_delete=models.PROTECT, related_name="claims")
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="gpu_claims")

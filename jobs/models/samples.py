@@ -1,4 +1,5 @@
-"""How busy runs were. Fine for an hour, coarser after that (samples.py), so that a long run stays small."""
+"""Samples of what runs used: fine for an hour, coarser after that (host_sync/samples.py), so that a long run stays
+small."""
 
 from __future__ import annotations
 

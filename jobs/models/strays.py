@@ -1,4 +1,4 @@
-"""What hosts run and no row of ours explains."""
+"""Strays: runs that a host has and the database does not."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class Proof(models.TextChoices):
 
 
 class Stray(models.Model):
-    """A run that a host has and the database does not. Under our seal, what it did was lost with a restored backup."""
+    """A run that a host has and the database does not. If it has our seal, its rows were lost with a restored backup."""
 
     run = models.CharField(max_length=80)
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="strays")
-    phase = models.CharField(max_length=16, help_text="as the host last told")
+    phase = models.CharField(max_length=16, help_text="as the host last reported")
     started_at = models.DateTimeField(null=True, blank=True, help_text="by the host's clock")
     found_at = models.DateTimeField()
     proof = models.CharField(max_length=10, choices=Proof, default=Proof.SEALED, db_default=Proof.SEALED)
-    # What it holds there, as the host told. Counted while it is ours and not closed.
+    # What it holds there, as the host reported. Counted while it has our seal and is not closed.
     cpus = models.FloatField(default=0, db_default=0)
     memory_mb = models.PositiveIntegerField(default=0, db_default=0)
     gpu_uuids = models.JSONField(default=list, db_default=[])

@@ -1,4 +1,4 @@
-"""What was used: a row for each run that has given back what it held, and sums of them by month."""
+"""Usage: a row for each run that has released its claims, and sums of these rows by month."""
 
 from __future__ import annotations
 
