@@ -85,16 +85,16 @@ class Fleet:
     def poke(self, host_ids: Iterable[int]) -> set[int]:
         """Compare these hosts now. Only a hint: the heartbeat would do it anyway. Returns the hosts that are not
         ours."""
-        strangers = set()
+        not_ours = set()
         for host_id in host_ids:
             host = self._hosts.get(host_id)
             if host is None or not host.up:
                 self._renew_soon.set()
             if host is None:
-                strangers.add(host_id)
+                not_ours.add(host_id)
             else:
                 host.poke()
-        return strangers
+        return not_ours
 
     def ready(self) -> list[int]:
         """The hosts with which orders can be exchanged now."""
@@ -210,7 +210,7 @@ _running: list[Fleet] = []
 
 def wake_hosts(host_ids: Iterable[int]) -> set[int]:
     """Poke the fleet of this process, if it has one. Returns the hosts that are not ours."""
-    strangers = set(host_ids)
+    not_ours = set(host_ids)
     for fleet in list(_running):
-        strangers &= fleet.poke(host_ids)
-    return strangers
+        not_ours &= fleet.poke(host_ids)
+    return not_ours

@@ -30,11 +30,11 @@ def record_greeting(host_id: int, token: int, hello: Hello, now: datetime) -> bo
         mark=mark,
         free_disk_mb=host.free_disk_mb if hello.free_mb is None else hello.free_mb,
     )
-    return _welcome(host, now) or rebooted
+    return _set_status_after_greeting(host, now) or rebooted
 
 
 @transaction.atomic
-def record_unreachable(host_id: int, token: int, status: HostStatus, error: str, now: datetime) -> bool:
+def record_failure(host_id: int, token: int, status: HostStatus, error: str, now: datetime) -> bool:
     """Record why the host cannot be used now. True if its status changed."""
     if _host(host_id, token) is None:
         return False
@@ -45,7 +45,7 @@ def _host(host_id: int, token: int) -> Host | None:
     return Host.objects.select_for_update().filter(pk=host_id, lease_token=token).first()
 
 
-def _welcome(host: Host, now: datetime) -> bool:
+def _set_status_after_greeting(host: Host, now: datetime) -> bool:
     """Set a usable host to UP. A host whose checklist is not known to be good is checked anew (enrolment).
 
     While a check is due, after a refused start perhaps, the checklist in the row describes the past: only the check

@@ -177,7 +177,7 @@ class HostThread:
             if suspended or not self.lease.good():
                 link.excuse(gap, now)
             elif link.check(now, dead_s / 3, dead_s):
-                self._report_unreachable(HostStatus.UNREACHABLE, f"no answer for {dead_s:g} s")
+                self._report_failure(HostStatus.UNREACHABLE, f"no answer for {dead_s:g} s")
                 self.hang_up()
             elif now - self._last_comparison_at >= (
                 self._settings.tick_s if self._changing else QUIET_COMPARE_S
@@ -234,22 +234,22 @@ class HostThread:
             self._connect()
             return FailureKind.LOST
         except (HostKeyChanged, HostKeyUnknown) as error:
-            self._report_unreachable(HostStatus.BLOCKED, str(error))
+            self._report_failure(HostStatus.BLOCKED, str(error))
             return FailureKind.KEY
         except AuthFailed as error:
-            self._report_unreachable(HostStatus.AUTH_FAILED, str(error))
+            self._report_failure(HostStatus.AUTH_FAILED, str(error))
             return FailureKind.LOGIN
         except (Unreachable, SshdBusy) as error:
             if self._dial_failed:  # an sshd that restarts, or is full for a moment, is not reported
-                self._report_unreachable(HostStatus.UNREACHABLE, str(error))
+                self._report_failure(HostStatus.UNREACHABLE, str(error))
             self._dial_failed = True
             return FailureKind.BUSY if isinstance(error, SshdBusy) else FailureKind.UNREACHABLE
         except DialError as error:
-            self._report_unreachable(HostStatus.UNUSABLE, str(error))
+            self._report_failure(HostStatus.UNUSABLE, str(error))
             return FailureKind.BROKEN
         except Exception as error:
             logger.exception("the link to %s failed", self.target.name)
-            self._report_unreachable(HostStatus.UNUSABLE, f"{type(error).__name__}: {error}")
+            self._report_failure(HostStatus.UNUSABLE, f"{type(error).__name__}: {error}")
             return FailureKind.BROKEN
         finally:
             self._link = None
@@ -313,12 +313,12 @@ class HostThread:
         self._status_updates.append(greeted)
         self._work_queue.enqueue(self)
 
-    def _report_unreachable(self, status: HostStatus, error: str) -> None:
+    def _report_failure(self, status: HostStatus, error: str) -> None:
         if self._stopping:
             return
         host_id, token = self.host_id, self.lease.token
         self._status_updates.append(
-            lambda: host_status.record_unreachable(host_id, token, status, error, timezone.now())
+            lambda: host_status.record_failure(host_id, token, status, error, timezone.now())
         )
         self._work_queue.enqueue(self)
 

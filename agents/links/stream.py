@@ -20,7 +20,7 @@ MAX_BATCH_BYTES = 128 * 1024
 # How often the writer looks whether a lease that had run out was renewed.
 LEASE_POLL_S = 0.1
 # A link is given up when so many bytes wait for a host that reads nothing.
-MAX_UNSENT_BYTES = 64 * 1024 * 1024
+OVERRUN_BYTES = 64 * 1024 * 1024
 
 
 class Stream:
@@ -60,7 +60,7 @@ class Stream:
             self._waiting.append((str(message["t"]), data))
             self._waiting_bytes += len(data)
             self._changed.notify()
-            if self._waiting_bytes > MAX_UNSENT_BYTES:
+            if self._waiting_bytes > OVERRUN_BYTES:
                 # Closing the channel could wait for the host that does not read: the owner of the link does that.
                 self.overrun = True
 

@@ -40,9 +40,8 @@ class LogShipper:
         self.final_size = 0
         self.end_sent = False
         self.sent = self.acked = 0
-        self._skipped: List[
-            Tuple[int, int]
-        ] = []  # gaps above what is acknowledged: they do not count for the window
+        # Gaps above what is acknowledged: they do not count for the window.
+        self._skipped: List[Tuple[int, int]] = []
         self.not_before = 0.0
         self._seen = 0
         self._shift, self._generation, self._shipped = 0, 0, 0

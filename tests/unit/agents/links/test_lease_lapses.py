@@ -48,13 +48,13 @@ def test_a_suspended_dispatcher_does_not_blame_its_hosts(monkeypatch):
 
 def test_unanswered_time_adds_up_over_lapses_of_the_lease():
     """Else a host that is gone would stay up for as long as a slow database makes leases lapse."""
-    told = link.Link.__new__(link.Link)
-    told.heard_at = 100.0
+    opened = link.Link.__new__(link.Link)
+    opened.heard_at = 100.0
     for now in (101.0, 103.0, 105.0):  # the lease was valid for one of each two seconds
-        told.excuse(1.0, now)
-    assert told.heard_at == 103.0
-    told.excuse(60.0, 106.0)
-    assert told.heard_at == 106.0
+        opened.excuse(1.0, now)
+    assert opened.heard_at == 103.0
+    opened.excuse(60.0, 106.0)
+    assert opened.heard_at == 106.0
 
 
 def test_a_host_that_is_stopped_while_its_link_opens_leaves_nothing_behind(monkeypatch):

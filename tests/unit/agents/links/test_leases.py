@@ -143,7 +143,7 @@ def test_a_reboot_is_reported_and_recorded():
 
 def test_a_stale_token_writes_nothing_about_a_host():
     host = row(Machine(0), lease_token=5)
-    assert not host_status.record_unreachable(host.pk, 4, HostStatus.UNREACHABLE, "gone", NOW)
+    assert not host_status.record_failure(host.pk, 4, HostStatus.UNREACHABLE, "gone", NOW)
     assert not host_status.record_greeting(host.pk, 4, HELLO, NOW)
     host.refresh_from_db()
     assert (host.status, host.boot_id, host.last_error) == (HostStatus.UP, "", "")
@@ -162,9 +162,9 @@ def test_a_host_with_a_later_mark_than_the_database_shows_a_restored_backup():
     token = share("one", fresh=True).held[pk]
     host_status.record_greeting(pk, token, sealed(pk, 10**9), NOW)
     assert not recovery.in_recovery_mode(), "the first greeting of a row proves nothing"
-    told = leases.record_answers("one", [pk], NOW)[pk]
+    sent = leases.record_answers("one", [pk], NOW)[pk]
     later = leases.record_answers("one", [pk], NOW - timedelta(hours=1))[pk]
-    assert told >= int(NOW.timestamp()) and later == told + 1, "it grows, whatever the clock does"
+    assert sent >= int(NOW.timestamp()) and later == sent + 1, "it grows, whatever the clock does"
     host_status.record_greeting(pk, token, sealed(pk, later), NOW)
     assert not recovery.in_recovery_mode()
     Host.objects.filter(pk=pk).update(mark=later - 3600)  # the backup was an hour old
@@ -197,21 +197,21 @@ def test_a_host_with_a_later_mark_than_the_database_shows_a_restored_backup():
 def test_a_mark_without_its_seal_stops_nothing_and_is_recorded_once_a_day(forge):
     [pk] = hosts(1)
     token = share("one", fresh=True).held[pk]
-    told = leases.record_answers("one", [pk], NOW)[pk]
+    sent = leases.record_answers("one", [pk], NOW)[pk]
     for hours in (0, 1, 25):
-        host_status.record_greeting(pk, token, forge(pk, told + 7200), NOW + timedelta(hours=hours))
+        host_status.record_greeting(pk, token, forge(pk, sent + 7200), NOW + timedelta(hours=hours))
     assert not recovery.in_recovery_mode()
-    assert Host.objects.get(pk=pk).mark == told, "what it says is not what we go on from"
+    assert Host.objects.get(pk=pk).mark == sent, "what it says is not what we go on from"
     assert HostEvent.objects.filter(host=pk, kind="forged_mark").count() == 2
 
 
 def test_a_mark_from_before_there_were_seals_is_not_recorded():
     [pk] = hosts(1)
     token = share("one", fresh=True).held[pk]
-    told = leases.record_answers("one", [pk], NOW)[pk]
-    host_status.record_greeting(pk, token, hello(told), NOW)
+    sent = leases.record_answers("one", [pk], NOW)[pk]
+    host_status.record_greeting(pk, token, hello(sent), NOW)
     host_status.record_greeting(
-        pk, token, hello(told + 20), NOW
+        pk, token, hello(sent + 20), NOW
     )  # sent to the host, and not yet written there
     assert (
         not recovery.in_recovery_mode() and not HostEvent.objects.filter(host=pk, kind="forged_mark").exists()

@@ -159,34 +159,34 @@ def test_the_weight_of_a_fact_is_its_size_in_memory(junk):
 
 def test_a_host_makes_us_remember_only_so_many_runs(monkeypatch):
     monkeypatch.setattr(link, "MAX_RUNS", 5)
-    told = link.Link.__new__(link.Link)
-    told._lock, told._phases, told.inbox = threading.Lock(), {}, Inbox()
-    told._notify = lambda: None
+    opened = link.Link.__new__(link.Link)
+    opened._lock, opened._phases, opened.inbox = threading.Lock(), {}, Inbox()
+    opened._notify = lambda: None
     facts = [{"t": "fact", "run": f"r{n}", "phase": "running"} for n in range(6)]
     for fact in facts[:5]:
-        told._put_arrivals(fact, b"")
+        opened._put_arrivals(fact, b"")
     with pytest.raises(WireError):
-        told._put_arrivals(facts[5], b"")
+        opened._put_arrivals(facts[5], b"")
 
 
 def test_a_forgotten_run_is_no_longer_listed():
     """Else a run whose id is wanted again, or a stop of it, would never be sent to the host that has nothing of it."""
-    told = link.Link.__new__(link.Link)
-    told._lock, told._phases, told.inbox = threading.Lock(), {}, Inbox()
+    opened = link.Link.__new__(link.Link)
+    opened._lock, opened._phases, opened.inbox = threading.Lock(), {}, Inbox()
     for run in ("r1", "r2"):
-        told._put_arrivals({"t": "fact", "run": run, "phase": "closed"}, b"")
-    told._put_arrivals({"t": "forgotten", "run": "r1"}, b"")
-    told._put_arrivals({"t": "forgotten", "run": "never-seen"}, b"")
-    assert told.phases() == {"r2": "closed"}
+        opened._put_arrivals({"t": "fact", "run": run, "phase": "closed"}, b"")
+    opened._put_arrivals({"t": "forgotten", "run": "r1"}, b"")
+    opened._put_arrivals({"t": "forgotten", "run": "never-seen"}, b"")
+    assert opened.phases() == {"r2": "closed"}
 
 
 def test_a_host_that_reports_errors_without_end_does_not_fill_our_log(caplog):
-    told = link.Link.__new__(link.Link)
-    told._lock, told._refused, told._errors_logged = threading.Lock(), [], 0
+    opened = link.Link.__new__(link.Link)
+    opened._lock, opened._refused, opened._errors_logged = threading.Lock(), [], 0
     for n in range(3 * link.MAX_LOGGED_ERRORS):
-        told._note_error({"about": "pull", "run": f"r{n}", "message": "no"})
+        opened._note_error({"about": "pull", "run": f"r{n}", "message": "no"})
     assert (
-        len(caplog.records) == link.MAX_LOGGED_ERRORS and len(told.refusals()) == 3 * link.MAX_LOGGED_ERRORS
+        len(caplog.records) == link.MAX_LOGGED_ERRORS and len(opened.refusals()) == 3 * link.MAX_LOGGED_ERRORS
     )
 
 
@@ -229,12 +229,12 @@ def test_a_full_inbox_holds_its_reader_until_there_is_room_or_it_is_closed():
 
 class Item:
     def __init__(self, work=lambda: False):
-        self.work, self.inside, self.most, self.turns = work, 0, 0, 0
+        self.work, self.inside, self.most, self.times = work, 0, 0, 0
 
     def do_work(self):
         self.inside += 1
         self.most = max(self.most, self.inside)
-        self.turns += 1
+        self.times += 1
         try:
             return self.work()
         finally:
@@ -261,9 +261,9 @@ def test_a_host_is_worked_on_once_at_a_time_and_no_work_is_lost(work_queue):
         time.sleep(0.0005)
     wait_for(lambda: next(left, "over") == "over", "all the work to be done")
     assert busy.most == 1
-    count = busy.turns
+    count = busy.times
     work_queue.enqueue(busy)
-    wait_for(lambda: busy.turns > count, "one more piece of work")
+    wait_for(lambda: busy.times > count, "one more piece of work")
 
 
 def test_work_that_hangs_or_fails_holds_up_no_other_host(work_queue):
@@ -272,7 +272,7 @@ def test_work_that_hangs_or_fails_holds_up_no_other_host(work_queue):
     broken = Item(lambda: 1 / 0)
     for item in (stuck, broken, other, broken, other):
         work_queue.enqueue(item)
-    wait_for(lambda: other.turns and broken.turns, "the work of the others")
+    wait_for(lambda: other.times and broken.times, "the work of the others")
     gate.set()
 
 
@@ -282,8 +282,8 @@ def test_an_outage_is_logged_once_and_the_next_one_again(work_queue, caplog):
     host = Item(lambda: 1 / 0 if away.is_set() else False)
 
     def look(times):
-        until = host.turns + times
-        while host.turns < until:
+        until = host.times + times
+        while host.times < until:
             work_queue.enqueue(host)
             time.sleep(0.001)
         wait_for(lambda: not work_queue._at_work and not work_queue._queue, "the last of them to be over")
@@ -304,14 +304,24 @@ def test_a_long_message_over_a_slow_link_does_not_end_it(monkeypatch):
     ever."""
     clock = [1000.0]
     monkeypatch.setattr(link.time, "monotonic", lambda: clock[0])
-    told = link.Link.__new__(link.Link)
-    told._lock, told._phases, told.inbox = threading.Lock(), {}, Inbox()
+    opened = link.Link.__new__(link.Link)
+    opened._lock, opened._phases, opened.inbox = threading.Lock(), {}, Inbox()
     kept = []
-    monkeypatch.setattr(told.inbox, "put", lambda arrival: kept.append(arrival) or True)
-    told.hello, told.error, told._notify, told.send = object(), "", lambda soon: None, lambda ping: None
-    told.mark, told._seal_owner, told.pinged_at, told.heard_at = 0, SealOwner(1, "u", KEY), clock[0], clock[0]
+    monkeypatch.setattr(opened.inbox, "put", lambda arrival: kept.append(arrival) or True)
+    opened.hello, opened.error, opened._notify, opened.send = (
+        object(),
+        "",
+        lambda soon: None,
+        lambda ping: None,
+    )
+    opened.mark, opened._seal_owner, opened.pinged_at, opened.heard_at = (
+        0,
+        SealOwner(1, "u", KEY),
+        clock[0],
+        clock[0],
+    )
     channel = MemoryChannel()
-    told._stream = Stream(channel, lambda: True, "test")
+    opened._stream = Stream(channel, lambda: True, "test")
     noise = bytes(n * 7 % 256 for n in range(4000))
     message = encode({"t": "log", "run": "r1", "from": 0, "to": len(noise), "z": 0, "at": []}, noise)
     given_up = []
@@ -320,11 +330,11 @@ def test_a_long_message_over_a_slow_link_does_not_end_it(monkeypatch):
         yield b"TRAINYARD-RUNNER 1\n"
         for start in range(0, len(message), 500):
             clock[0] += 5.0
-            given_up.append(told.check(clock[0], 4.0, 12.0))
+            given_up.append(opened.check(clock[0], 4.0, 12.0))
             yield message[start : start + 500]
 
     channel.heard = pieces()
-    told.listen(lambda hello: None)
+    opened.listen(lambda hello: None)
     assert len(given_up) == 9 and not any(given_up)
     assert [arrival.what for arrival in kept] == [Frame(0, len(noise), False, noise)]
 

@@ -12,12 +12,12 @@ from tests.harness.shell import wait_for
 
 class Item:
     def __init__(self):
-        self.turns = 0
+        self.times = 0
         self.at_work, self.go_on = threading.Event(), threading.Event()
         self.go_on.set()
 
     def do_work(self):
-        self.turns += 1
+        self.times += 1
         self.at_work.set()
         self.go_on.wait(30)
         return False
@@ -34,14 +34,14 @@ def test_work_for_later_is_done_at_once_when_it_is_queued_again(work_queue):
     patient, other = Item(), Item()
     work_queue.enqueue(patient, 3600)
     work_queue.enqueue(other)
-    wait_for(lambda: other.turns == 1, "the work of the other")
-    assert patient.turns == 0
+    wait_for(lambda: other.times == 1, "the work of the other")
+    assert patient.times == 0
     work_queue.enqueue(patient)
-    wait_for(lambda: patient.turns == 1, "its work now")
+    wait_for(lambda: patient.times == 1, "its work now")
     work_queue.enqueue(other, 0.02)
     work_queue.enqueue(other, 0.02)
-    wait_for(lambda: other.turns == 2, "its work a moment later")
-    assert not work_queue._later and patient.turns == 1
+    wait_for(lambda: other.times == 2, "its work a moment later")
+    assert not work_queue._later and patient.times == 1
 
 
 def test_work_that_is_queued_while_it_is_done_is_done_again(work_queue):
@@ -51,6 +51,6 @@ def test_work_that_is_queued_while_it_is_done_is_done_again(work_queue):
     assert item.at_work.wait(30)
     work_queue.enqueue(item, 0.01)
     wait_for(lambda: not work_queue._later, "the moment to be over")
-    assert item.turns == 1  # an item is never worked on twice at a time
+    assert item.times == 1  # an item is never worked on twice at a time
     item.go_on.set()
-    wait_for(lambda: item.turns == 2, "its second work")
+    wait_for(lambda: item.times == 2, "its second work")
