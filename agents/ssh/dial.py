@@ -1,7 +1,7 @@
-"""Dialling a host: from its address to an authenticated SSH connection, by way of jump hosts, with pinned keys only.
+"""Dial a host: from its address to an authenticated SSH connection, through jump hosts, with pinned host keys only.
 
-paramiko leaves Nagle's algorithm on and re-arms delayed ACKs, which costs 40 ms at each stage of a handshake, and it
-prefers a slow cipher. So: TCP_NODELAY, TCP_QUICKACK re-armed at each read, and AES-GCM first.
+paramiko leaves Nagle's algorithm and delayed ACKs on, which costs 40 ms at each stage of a handshake, and it prefers a
+slow cipher. So we set TCP_NODELAY, set TCP_QUICKACK again at each read, and offer AES-GCM first.
 """
 
 from __future__ import annotations
@@ -26,19 +26,21 @@ from agents.ssh.targets import Jump, Target, address_text
 CONNECT_S = 5.0
 HANDSHAKE_S = 10.0
 DEAD_S = 12.0
-# paramiko's thread looks up from its socket this often; its own 0.1 s costs 4.5 % of a core for 200 idle links.
+# paramiko's thread wakes up from reading its socket this often. Its default of 0.1 s costs 4.5 % of a core for 200
+# links on which nothing happens.
 POLL_S = 5.0
 MAX_HANDSHAKES = 16
 MAX_OUTPUT = 8 * 1024 * 1024
 
-# It logs a traceback for each lost connection; what happened is told by our own errors.
+# paramiko logs a traceback for each lost connection. Our own errors say what happened.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 class DialError(Exception):
-    """The host could not be reached and logged in to. The message is for people; `at` is the jump host, if any."""
+    """The host could not be reached or logged in to. The message is for people; `at` names the jump host, if it failed
+    there."""
 
     def __init__(self, message: str, at: str = "") -> None:
         super().__init__(clean_text(f"{at}: {message}" if at else message))
@@ -50,7 +52,7 @@ class Unreachable(DialError):
 
 
 class SshdBusy(DialError):
-    """Something answers, but takes no login now: MaxStartups, MaxSessions, an overloaded or hanging sshd."""
+    """Something answers, but accepts no login now: MaxStartups, MaxSessions, an overloaded or hanging sshd."""
 
 
 class AuthFailed(DialError):
@@ -58,7 +60,7 @@ class AuthFailed(DialError):
 
 
 class HostKeyUnknown(DialError):
-    """The machine showed a host key that nobody has accepted yet. Nothing was sent to it."""
+    """The machine showed a host key that no person has accepted yet. Nothing was sent to it."""
 
     def __init__(self, offered: str, at: str = "") -> None:
         super().__init__(f"its host key {host_keys.fingerprint(offered)} has not been accepted", at)
@@ -85,20 +87,20 @@ class CommandResult:
 
 
 class HandshakeLimiter:
-    """Caps the handshakes of this process: so many at once in all, and one at a time at each sshd."""
+    """Limits the handshakes of this process: so many at once in all, and one at a time with each sshd."""
 
-    def __init__(self, most: int = MAX_HANDSHAKES) -> None:
-        self._slots = threading.BoundedSemaphore(most)
+    def __init__(self, max_handshakes: int = MAX_HANDSHAKES) -> None:
+        self._slots = threading.BoundedSemaphore(max_handshakes)
         self._lock = threading.Lock()
-        self._places: dict[str, threading.Lock] = {}
+        self._endpoints: dict[str, threading.Lock] = {}
 
     @contextmanager
-    def handshake(self, where: str) -> Iterator[None]:
+    def handshake(self, endpoint: str) -> Iterator[None]:
         with self._lock:
-            mine = self._places.setdefault(where, threading.Lock())
-        # The place first: those who queue for one slow sshd must not hold slots that others could use.
-        if not mine.acquire(timeout=6 * HANDSHAKE_S):
-            raise SshdBusy(f"{where} has been taking logins for a minute")
+            endpoint_lock = self._endpoints.setdefault(endpoint, threading.Lock())
+        # The lock of the endpoint first: threads that wait for one slow sshd must not hold slots that others could use.
+        if not endpoint_lock.acquire(timeout=6 * HANDSHAKE_S):
+            raise SshdBusy(f"other logins at {endpoint} have taken a minute")
         try:
             if not self._slots.acquire(timeout=6 * HANDSHAKE_S):
                 raise SshdBusy("too many handshakes are under way")
@@ -107,20 +109,20 @@ class HandshakeLimiter:
             finally:
                 self._slots.release()
         finally:
-            mine.release()
+            endpoint_lock.release()
 
 
 HANDSHAKES = HandshakeLimiter()
 
 
 class Connection(paramiko.Transport):
-    """An SSH connection that takes those it was made through with it when it closes."""
+    """An SSH connection. Closing it also closes the connections to the jump hosts that it goes through."""
 
     def __init__(self, sock: Socket, through: Connection | None = None) -> None:
         super().__init__(cast("socket.socket", sock), packetizer_class=PacketReader)
         self.through = through
-        self._way = sock
-        # Whoever holds it sends undisturbed, several messages too: see `at_once`.
+        self._socket = sock
+        # Reentrant, so that `without_waiting` can hold it while it sends one message or several.
         self.clear_to_send_lock = threading.RLock()  # type: ignore[assignment]
         self.banner_timeout = self.handshake_timeout = self.auth_timeout = HANDSHAKE_S
         options = self.get_security_options()
@@ -128,37 +130,38 @@ class Connection(paramiko.Transport):
         options.ciphers = CIPHERS_FIRST + rest
 
     def prefer(self, pinned: str) -> None:
-        """Ask for the pinned kind of key first: a machine with keys of several kinds would else show another one."""
+        """Ask for the kind of key that is pinned: a machine with keys of several kinds could show another one."""
         options = self.get_security_options()
-        known = options.key_types
-        first = tuple(name for name in host_keys.algorithms(pinned) if name in known)
-        options.key_types = first + tuple(name for name in known if name not in first)
+        supported = options.key_types
+        first = tuple(name for name in host_keys.algorithms(pinned) if name in supported)
+        options.key_types = first + tuple(name for name in supported if name not in first)
 
-    def at_once(self, act: Callable[[], Answer]) -> Answer:
-        """Do what sends a little, on an event loop: BlockingIOError, and nothing done, if it had to wait.
+    def without_waiting(self, send: Callable[[], Result]) -> Result:
+        """Call `send`, which sends a small message, on an event loop.
 
-        For keys that are being exchanged, that is, for another thread that sends, or for the socket.
+        Raises BlockingIOError, and sends nothing, if it had to wait: for a key exchange, for another thread that sends,
+        or for the socket.
         """
         if not self.clear_to_send_lock.acquire(blocking=False):
             raise BlockingIOError
         try:
-            if not (self.clear_to_send.is_set() and self._way.takes_a_little()):
+            if not (self.clear_to_send.is_set() and self._socket.can_send_small_message()):
                 raise BlockingIOError
-            return self.through.at_once(act) if self.through is not None else act()
+            return self.through.without_waiting(send) if self.through is not None else send()
         finally:
             self.clear_to_send_lock.release()
 
-    def read_on_loop(self, channel: paramiko.Channel, arrived: Callable[[], None]) -> LoopReader | None:
-        """Let the running event loop read what the channel brings. None where that cannot be: through a jump host."""
+    def read_on_loop(self, channel: paramiko.Channel, on_output: Callable[[], None]) -> LoopReader | None:
+        """Let the running event loop read the channel's output. None where that is impossible: through a jump host."""
         if (
-            not isinstance(self._way, QuickAckSocket)
+            not isinstance(self._socket, QuickAckSocket)
             or getattr(self, "remote_cipher", "") not in CIPHERS_FIRST
         ):
             return None
         try:
-            return LoopReader(self, self._way, channel, arrived)
+            return LoopReader(self, self._socket, channel, on_output)
         except OSError:
-            return None  # it has ended already
+            return None  # the connection has ended already
 
     def close(self) -> None:
         self.sock.close()
@@ -168,16 +171,16 @@ class Connection(paramiko.Transport):
 
 
 def dial(
-    target: Target, key: paramiko.PKey, gate: HandshakeLimiter = HANDSHAKES, dead_s: float = DEAD_S
+    target: Target, key: paramiko.PKey, limiter: HandshakeLimiter = HANDSHAKES, dead_s: float = DEAD_S
 ) -> Connection:
-    """Connect, check the pinned key, log in. Raises a DialError; nothing is left open then."""
+    """Connect, compare the host key with the pinned one, log in. Raises a DialError, and then leaves nothing open."""
     last = Jump(target.user, target.address, target.port, target.pinned_key)
     connection: Connection | None = None
     for number, hop in enumerate((*target.jumps, last)):
-        at = hop.place if number < len(target.jumps) else ""
+        at = hop.endpoint if number < len(target.jumps) else ""
         try:
-            sock = _reach(hop, connection, at, dead_s)
-            connection = _log_in(hop, sock, connection, at, key, gate)
+            sock = _connect(hop, connection, at, dead_s)
+            connection = _log_in(hop, sock, connection, at, key, limiter)
         except BaseException:
             if connection is not None:
                 connection.close()
@@ -189,7 +192,7 @@ def dial(
 def run_command(
     transport: paramiko.Transport, command: str, stdin: bytes = b"", timeout: float = 30.0
 ) -> CommandResult:
-    """Run a constant command to its end. Bounded in time and in output."""
+    """Run a constant command to its end, within a limit of time and of output."""
     deadline = time.monotonic() + timeout
     channel = open_session(transport)
     try:
@@ -219,33 +222,33 @@ def open_session(transport: paramiko.Transport, window: int | None = None) -> pa
 
 
 def start_command(channel: paramiko.Channel, command: str) -> None:
-    """Start a constant command. Raises one of ENDS, also when sshd says nothing to it."""
+    """Start a constant command. Raises one of CONNECTION_ERRORS, also when sshd does not answer the request."""
     with with_deadline(channel):
         channel.exec_command(command)
 
 
 @contextmanager
 def with_deadline(channel: paramiko.Channel) -> Iterator[None]:
-    """Around a request of a channel: raises one of ENDS when sshd says nothing to it.
+    """Put a deadline on a request of a channel: raises one of CONNECTION_ERRORS when sshd does not answer it.
 
-    paramiko would wait for the answer for ever, and is not woken if the connection ends as it begins to wait.
+    paramiko would wait for the answer for ever, and it is not woken if the connection ends as it begins to wait.
     """
 
     def give_up() -> None:
         channel.close()
         channel.event.set()
 
-    patience = threading.Timer(HANDSHAKE_S, give_up)
-    patience.daemon = True
-    patience.start()
+    deadline = threading.Timer(HANDSHAKE_S, give_up)
+    deadline.daemon = True
+    deadline.start()
     try:
         yield
     finally:
-        patience.cancel()
+        deadline.cancel()
 
 
 class _OutputReader:
-    """Reads both outputs at once: a command that fills one of them while nobody reads it would hang."""
+    """Reads both outputs at once: a command would hang if it filled one of them while nobody reads that one."""
 
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel
@@ -274,7 +277,7 @@ class _OutputReader:
             kept.append(data)
             size += len(data)
             if size > MAX_OUTPUT:
-                raise OSError("more output than any answer has")
+                raise OSError(f"more than {MAX_OUTPUT} bytes of output")
         left = max(0.01, deadline - time.monotonic())
         if not self._channel.status_event.wait(left):
             raise TimeoutError("no exit status")
@@ -282,21 +285,21 @@ class _OutputReader:
         return CommandResult(b"".join(kept), b"".join(self._errors), self._channel.exit_status)
 
 
-def _reach(hop: Jump, through: Connection | None, at: str, dead_s: float) -> Socket:
+def _connect(hop: Jump, through: Connection | None, at: str, dead_s: float) -> Socket:
     if through is None:
         try:
             return QuickAckSocket(
                 socket.create_connection((hop.address, hop.port), timeout=CONNECT_S), dead_s
             )
         except OSError as error:
-            raise Unreachable(f"{hop.place} does not answer: {error}", at) from error
+            raise Unreachable(f"{hop.endpoint} does not answer: {error}", at) from error
     try:
         channel = through.open_channel(
             "direct-tcpip", (hop.address, hop.port), ("127.0.0.1", 0), timeout=CONNECT_S
         )
         return Socket(channel)
     except CONNECTION_ERRORS as error:
-        raise Unreachable(f"{hop.place} is not reached through the jump host: {error}", at) from error
+        raise Unreachable(f"{hop.endpoint} cannot be reached through the jump host: {error}", at) from error
 
 
 def _log_in(
@@ -305,12 +308,12 @@ def _log_in(
     through: Connection | None,
     at: str,
     key: paramiko.PKey,
-    gate: HandshakeLimiter,
+    limiter: HandshakeLimiter,
 ) -> Connection:
     connection = Connection(sock, through)
     try:
-        with gate.handshake(address_text(hop.address, hop.port)):
-            _check_key(connection, hop, at)
+        with limiter.handshake(address_text(hop.address, hop.port)):
+            _check_host_key(connection, hop, at)
             _authenticate(connection, hop, at, key)
         connection.sock.settimeout(POLL_S)
     except BaseException:
@@ -319,7 +322,7 @@ def _log_in(
     return connection
 
 
-def _check_key(connection: Connection, hop: Jump, at: str) -> None:
+def _check_host_key(connection: Connection, hop: Jump, at: str) -> None:
     if hop.pinned_key:
         connection.prefer(hop.pinned_key)
     try:
@@ -327,7 +330,7 @@ def _check_key(connection: Connection, hop: Jump, at: str) -> None:
         shown = connection.get_remote_server_key()
     except CONNECTION_ERRORS as error:
         raise SshdBusy(
-            f"{hop.place} answers, but not with an SSH handshake: {error or 'closed'}", at
+            f"{hop.endpoint} answers, but not with an SSH handshake: {error or 'closed'}", at
         ) from error
     offered = f"{shown.get_name()} {shown.get_base64()}"
     if not hop.pinned_key:
@@ -340,11 +343,11 @@ def _authenticate(connection: Connection, hop: Jump, at: str, key: paramiko.PKey
     try:
         further = connection.auth_publickey(hop.user, key)
     except paramiko.AuthenticationException as error:
-        # paramiko says "authentication failed" for a dead line too; only an answer of sshd is a refusal.
+        # paramiko says "authentication failed" for a lost connection too; only an answer of sshd is a refusal.
         if not connection.is_active() or "timeout" in str(error).lower():
-            raise SshdBusy(f"{hop.place} ended the login without an answer: {error}", at) from error
-        raise AuthFailed(f"{hop.user}@{hop.place} refused our key: {error}", at) from error
+            raise SshdBusy(f"{hop.endpoint} ended the login without an answer: {error}", at) from error
+        raise AuthFailed(f"{hop.user}@{hop.endpoint} refused our key: {error}", at) from error
     except CONNECTION_ERRORS as error:
-        raise SshdBusy(f"{hop.place} ended the login: {error or 'closed'}", at) from error
+        raise SshdBusy(f"{hop.endpoint} ended the login: {error or 'closed'}", at) from error
     if further:
-        raise AuthFailed(f"{hop.user}@{hop.place} wants more than a key: {', '.join(further)}", at)
+        raise AuthFailed(f"{hop.user}@{hop.endpoint} wants more than a key: {', '.join(further)}", at)

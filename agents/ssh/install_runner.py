@@ -1,4 +1,4 @@
-"""Putting the runner on a host: content-addressed, verified there, by constant commands only."""
+"""Put the runner on a host: under the name of its digest, verified there, by constant commands only."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from agents.ssh.runner_archive import RUNNER, runner_archive
 MODES = frozenset({"serve", "shell", "probe"})
 PUT_TIMEOUT_S = 60.0
 
-# Any login shell passes this on unharmed (sh, csh, fish): no $, !, backslash, newline. The program follows on stdin.
+# Any login shell (sh, csh, fish) passes this on unchanged: it has no $, !, backslash or newline. The program follows
+# on stdin.
 BOOT_COMMAND = 'python3 -c "import sys; exec(eval(sys.stdin.buffer.readline()))"'
 
-# Written by the host's own python3, so it keeps to 3.7. A runner that was cut off never gets the name of a whole one.
+# The host's own python3 runs this, so it keeps to Python 3.7. A runner that arrived in part never gets the name of a
+# whole one.
 PUT_PROGRAM = """
 import hashlib, json, os, sys, tempfile
 head = json.loads(sys.stdin.buffer.readline().decode())
@@ -57,12 +59,15 @@ print("TRAINYARD-PUT " + head["sha"])
 
 
 class RunnerInstallFailed(DialError):
-    """The runner could not be put on the host. The message holds the host's own words."""
+    """The runner could not be put on the host. The message is the host's own."""
 
 
 @cache
 def runner_bytes() -> bytes:
-    """The runner as it is sent. Packed once: newer files belong to the next start of this process, with their wire."""
+    """The runner as it is sent.
+
+    It is packed once: newer source files, and the protocol that they speak, are for the next start of this process.
+    """
     return runner_archive(RUNNER)
 
 
@@ -79,7 +84,7 @@ def command(sha: str, mode: str) -> str:
 
 
 def put_runner(transport: paramiko.Transport, program: bytes | None = None) -> str:
-    """See that the runner is on the host, whole; returns its sha256, which is its name there."""
+    """Make sure that the whole runner is on the host; returns its sha256, which is its name there."""
     data = runner_bytes() if program is None else program
     sha = hashlib.sha256(data).hexdigest()
     head = json.dumps({"sha": sha, "size": len(data)})
@@ -92,6 +97,6 @@ def put_runner(transport: paramiko.Transport, program: bytes | None = None) -> s
     )
     failpoint("install.after")
     if done.status != 0 or f"TRAINYARD-PUT {sha}".encode() not in done.stdout:
-        words = done.stderr.decode("utf-8", "replace").strip()[-1000:]
-        raise RunnerInstallFailed(words or f"python3 ended with status {done.status} and said nothing")
+        error = done.stderr.decode("utf-8", "replace").strip()[-1000:]
+        raise RunnerInstallFailed(error or f"python3 ended with status {done.status} and said nothing")
     return sha

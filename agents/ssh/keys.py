@@ -1,4 +1,4 @@
-"""The deployment's own SSH key: made on first use, its private half encrypted at rest."""
+"""The deployment's own SSH key pair: generated on first use, the private half encrypted at rest."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def public_line() -> str:
 
 
 def private_key() -> PrivateKey:
+    """Decrypt the private key. Raises KeyUnreadable."""
     try:
         text = secrets.decrypt(_pair().private_encrypted).decode()
     except SecretUnreadable:

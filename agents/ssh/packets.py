@@ -1,8 +1,8 @@
-"""Packets of a shell's connection, read by an event loop as long as they are what the shell says.
+"""Let an event loop read the packets of a shell's connection as long as they hold output of the shell.
 
-Else each echo would wake paramiko's thread only for that to wake the loop. So the loop reads, and anything but output
-(an end, a window, new keys) it hands to the thread, which does with it what it does with every packet and then waits
-here again. At any time one of the two reads, and not the other.
+Otherwise each echo would wake paramiko's thread, and the thread would only wake the loop. So the loop reads. A packet
+that is not output (an end, a window, new keys) it hands over to paramiko's thread, which handles it as it handles every
+packet and then waits here again. At any time exactly one of the two reads.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ log = logging.getLogger(__name__)
 Packet = tuple[int, paramiko.Message]
 
 READ_BYTES = 64 * 1024
-# They tell a packet's length in the clear, which is how the loop knows that it can take it without waiting.
+# These ciphers leave the length of a packet in the clear, so that the loop knows when it can read one without waiting.
 CIPHERS_FIRST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 
 
 class PacketSocket(Protocol):
-    """What packets come by: agents/ssh/sockets.py's QuickSocket."""
+    """The socket that packets arrive on: QuickAckSocket in agents/ssh/sockets.py."""
 
     def descriptor(self) -> int: ...
-    def never_wait(self) -> None: ...
-    def came(self, data: bytes) -> None: ...
+    def stop_waiting(self) -> None: ...
+    def feed(self, data: bytes) -> None: ...
     def has_packet(self) -> bool: ...
 
 
 class PacketReader(Packetizer):
-    """What paramiko's thread reads its packets from."""
+    """The packetizer of a connection: paramiko's thread reads its packets here."""
 
     reader: LoopReader | None = None
 
@@ -46,38 +46,38 @@ class PacketReader(Packetizer):
         return super().read_message() if self.reader is None else self.reader.next()
 
     def read_whole(self) -> Packet:
-        """Where it is known that one has come; `read_message` waits for it."""
+        """Read a packet that has arrived whole; `read_message` waits for one."""
         return super().read_message()
 
 
 class LoopReader:
-    """Made on the loop, which reads from the next packet on. `arrived` is called there when some output was kept."""
+    """Reads from the next packet on. Made on the event loop, where `on_output` is called after output was kept."""
 
     def __init__(
         self,
         transport: paramiko.Transport,
-        way: PacketSocket,
+        socket: PacketSocket,
         channel: paramiko.Channel,
-        arrived: Callable[[], None],
+        on_output: Callable[[], None],
     ) -> None:
         packets = transport.packetizer
         assert isinstance(packets, PacketReader)
-        self._transport, self._packets, self._way = transport, packets, way
-        self._channel, self._arrived = channel, arrived
+        self._transport, self._packets, self._socket = transport, packets, socket
+        self._channel, self._on_output = channel, on_output
         self._loop = asyncio.get_running_loop()
-        # One of our own: that of a socket which another thread closes could be another's by the time we let go of it.
-        self._fd = way.descriptor()
+        # A duplicate: when another thread closes the socket, the number of its descriptor may soon mean another file.
+        self._fd = socket.descriptor()
         self._ended = False
-        self._handed: queue.SimpleQueue[Packet | Exception] = queue.SimpleQueue()
+        self._handed_over: queue.SimpleQueue[Packet | Exception] = queue.SimpleQueue()
         packets.reader = self
 
     def next(self) -> Packet:
-        """In paramiko's thread, which has done what it had to."""
+        """Wait, in paramiko's thread, for the next packet that the loop hands over."""
         try:
-            self._loop.call_soon_threadsafe(self._begin)
+            self._loop.call_soon_threadsafe(self._start)
         except RuntimeError:
-            raise EOFError from None  # the loop has gone, and whoever looked at it
-        handed = self._handed.get()
+            raise EOFError from None  # the loop is closed, and with it the viewer of this shell
+        handed = self._handed_over.get()
         if isinstance(handed, Exception):
             raise handed
         return handed
@@ -86,26 +86,30 @@ class LoopReader:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._end, EOFError())
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         if self._ended:
             return
-        self._way.never_wait()
-        # The host chooses anew with each exchange of keys; paramiko's thread makes it, and comes by here after that.
+        self._socket.stop_waiting()
+        # Each key exchange chooses the cipher anew. paramiko's thread does the exchange and comes here again after it.
         cipher = getattr(self._transport, "remote_cipher", "")
         if cipher not in CIPHERS_FIRST:
-            self._end(paramiko.SSHException(f"keys for {cipher or 'nothing'} amid a shell"))
-        elif self._take():
+            self._end(
+                paramiko.SSHException(
+                    f"the host changed to cipher {cipher or 'none'} while the shell was open"
+                )
+            )
+        elif self._read_packets():
             self._loop.add_reader(self._fd, self._read)
 
     def _end(self, problem: Exception) -> None:
         if not self._ended:
             self._ended = True
-            self._hand(problem)
+            self._hand_over(problem)
             os.close(self._fd)
 
-    def _hand(self, what: Packet | Exception) -> bool:
+    def _hand_over(self, item: Packet | Exception) -> bool:
         self._loop.remove_reader(self._fd)
-        self._handed.put(what)
+        self._handed_over.put(item)
         return False
 
     def _read(self) -> None:
@@ -113,52 +117,55 @@ class LoopReader:
             data = os.read(self._fd, READ_BYTES)
             if not data:
                 raise EOFError
-            self._way.came(data)
+            self._socket.feed(data)
         except BlockingIOError:
             return
         except (OSError, EOFError) as problem:
             self._end(problem)
             return
-        self._take()
+        self._read_packets()
 
-    def _take(self) -> bool:
-        """All packets that are there. False when the thread goes on instead."""
+    def _read_packets(self) -> bool:
+        """Read all packets that have arrived. False when paramiko's thread reads on instead of the loop."""
         kept = False
         try:
-            while self._way.has_packet():
+            while self._socket.has_packet():
                 packet = self._packets.read_whole()
-                if not self._keep(*packet):
-                    return self._hand(packet)
+                if not self._keep_output(*packet):
+                    return self._hand_over(packet)
                 kept = True
                 if self._packets.need_rekey():
-                    return self._hand(NeedRekeyException())
+                    return self._hand_over(NeedRekeyException())
         except Exception as problem:
             self._end(problem)
             return False
         finally:
             if kept:
-                self._tell()
+                self._notify()
         return True
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         try:
-            self._arrived()
-        except Exception:  # theirs; we go on reading, else nobody would see the end either
-            log.exception("Who looks at a shell could not take its output.")
+            self._on_output()
+        except Exception:  # a bug of the viewer; if we stopped reading, nobody would see the end either
+            log.exception("The viewer of a shell failed to take its output.")
 
-    def _keep(self, kind: int, message: paramiko.Message) -> bool:
+    def _keep_output(self, kind: int, message: paramiko.Message) -> bool:
         if kind != MSG_CHANNEL_DATA:
             return False
         if message.get_int() == self._channel.chanid:
-            data = self._checked(message)
+            data = self._checked_output(message)
             if not self._transport.in_kex:
                 self._channel.in_buffer.feed(data)
                 return True
         message.rewind()
         return False
 
-    def _checked(self, message: paramiko.Message) -> bytes:
-        """paramiko makes up for bytes that lack with zeros, up to a megabyte, and looks after no window."""
+    def _checked_output(self, message: paramiko.Message) -> bytes:
+        """Refuse a wrong length and more output than the window allows.
+
+        paramiko fills missing bytes with zeros, up to a megabyte, and does not enforce the window.
+        """
         size, data = message.get_int(), message.get_remainder()
         if size != len(data):
             raise paramiko.SSHException(f"{len(data)} bytes of output that claim to be {size}")

@@ -1,7 +1,7 @@
-"""A shell in a running process's directory and environment, on a terminal, over an SSH connection of its own.
+"""A shell in the directory and environment of a run, on a terminal, over an SSH connection of its own.
 
-sshd makes the terminal and the runner's `shell` mode turns itself into the shell, so there is no relay on the way: a
-key goes through one channel, and a flood is throttled by that channel's window.
+sshd makes the terminal, and the runner's `shell` mode replaces itself by the shell. So there is no relay on the way: a
+key goes through one channel, and the window of that channel throttles a flood of output.
 """
 
 from __future__ import annotations
@@ -38,70 +38,70 @@ from agents.ssh.targets import Target
 TERM = "xterm-256color"
 GREETING_S = 15.0
 BUSY_RETRIES = (0.3, 1.0)
-# What may be under way when ^C is typed into a flood; more only makes the terminal answer later.
+# So much output may be on its way when somebody types ^C into a flood. More only makes the terminal answer later.
 WINDOW = 512 * 1024
 READ_BYTES = 64 * 1024
-# A key, or a line: any socket that has room has room for this.
+# A key or a line: a socket that has any room has room for this.
 MAX_AT_ONCE = 1024
-# Of a message with a channel's data (RFC 4254, 5.2): what it is, whose, how much.
+# The head of a message with data of a channel (RFC 4254, 5.2): kind of message, channel, length.
 DATA = Struct("!BII")
 
 
 class ShellRefused(DialError):
-    """The host was reached, but opens no shell there; the message holds its reason."""
+    """The host was reached, but opens no shell. The message gives its reason."""
 
 
 class _RunnerMissing(DialError):
-    """The command ended before the runner's first word."""
+    """The command ended before the runner's preface: the runner is not on the host."""
 
 
 class Shell:
-    """One terminal. `read` and `write_now` never wait: they are an event loop's. The others are for any thread."""
+    """One terminal. `watch`, `read` and `write_now` are for an event loop and never wait; threads call the others."""
 
-    def __init__(self, connection: Connection, channel: paramiko.Channel, early: bytes) -> None:
-        self._connection, self._channel, self._early = connection, channel, early
+    def __init__(self, connection: Connection, channel: paramiko.Channel, first_output: bytes) -> None:
+        self._connection, self._channel, self._first_output = connection, channel, first_output
         self._reader: LoopReader | None = None
         self._lock, self._closed = threading.Lock(), False
 
-    def watch(self, arrived: Callable[[], None]) -> None:
-        """Called on an event loop, where `arrived` will be called when there is something new to read, or the end."""
+    def watch(self, on_output: Callable[[], None]) -> None:
+        """Call this on an event loop. `on_output` is called there when there is output to read, and at the end."""
         with self._lock:
             if not self._closed:
-                self._reader = self._connection.read_on_loop(self._channel, arrived)
-        bell = _ReadableEvent(asyncio.get_running_loop(), arrived)
-        self._channel.in_buffer.set_event(cast("threading.Event", bell))
+                self._reader = self._connection.read_on_loop(self._channel, on_output)
+        event = _ReadableEvent(asyncio.get_running_loop(), on_output)
+        self._channel.in_buffer.set_event(cast("threading.Event", event))
 
     def read(self) -> bytes | None:
-        """What has come: b"" where that is nothing, None at the end. BlockingIOError: to be asked again in a moment."""
-        if self._early:
-            early, self._early = self._early, b""
-            return early
+        """The output that has arrived: b"" if there is none, None at the end. On BlockingIOError read again soon."""
+        if self._first_output:
+            first_output, self._first_output = self._first_output, b""
+            return first_output
         channel = self._channel
-        # Looked at first: all that came before the end is in the buffer by then.
+        # Read this first: then all output from before the end is in the buffer.
         ended = channel.eof_received or channel.closed
         size = min(len(channel.in_buffer), READ_BYTES)
         if not size:
             return None if ended else b""
-        # At its end the host is told of nothing more, and a connection that died as it exchanged keys stays busy.
+        # No window is reported after the end, and a connection that died in a key exchange would stay busy for ever.
         if ended or channel.in_window_sofar + size <= channel.in_window_threshold:
             return channel.recv(size)
         try:
-            # So much has been taken that the host is told of it.
-            return self._connection.at_once(partial(channel.recv, size))
+            # So much was read that paramiko reports the new window to the host.
+            return self._connection.without_waiting(partial(channel.recv, size))
         except BlockingIOError:
-            raise  # it is an OSError, and so one of ENDS, but no end
+            raise  # an OSError, and so one of CONNECTION_ERRORS, but not the end of the connection
         except CONNECTION_ERRORS:
             return None
 
     def write_now(self, data: bytes) -> bool:
-        """False, and nothing written, where it would have to wait, or is too much to go at once."""
+        """Write without waiting. False, and nothing is written, if it had to wait or if the data is too long."""
         try:
-            return len(data) <= MAX_AT_ONCE and self._connection.at_once(partial(self._send, data))
-        except CONNECTION_ERRORS:  # hindered, or closed, which `write` tells
+            return len(data) <= MAX_AT_ONCE and self._connection.without_waiting(partial(self._send, data))
+        except CONNECTION_ERRORS:  # it had to wait, or the shell is closed: `write` raises then
             return False
 
     def _send(self, data: bytes) -> bool:
-        """What Channel.send does for a few bytes, with no more steps than they need: each costs an echo its time."""
+        """Do what Channel.send does, with as few steps as a short message needs: each step delays the echo."""
         channel = self._channel
         with channel.lock:
             if channel.closed or channel.eof_sent or channel.out_window_size < len(data):
@@ -112,7 +112,7 @@ class Shell:
         return True
 
     def write(self, data: bytes) -> None:
-        """Waits while the host takes nothing. Raises OSError at the end."""
+        """Write all of it, waiting while the host takes nothing. Raises OSError when the shell is closed."""
         try:
             self._channel.sendall(data)
         except (EOFError, paramiko.SSHException) as error:
@@ -122,10 +122,10 @@ class Shell:
         try:
             self._channel.resize_pty(_size(columns), _size(rows))
         except CONNECTION_ERRORS:
-            return  # it has ended; the reader tells
+            return  # the shell has ended; the reader notices that
 
     def close(self) -> None:
-        """Hangs up: sshd closes the terminal and the shell gets SIGHUP."""
+        """Hang up: sshd closes the terminal, and the shell gets SIGHUP."""
         with self._lock:
             self._closed = True
         self._connection.close()
@@ -138,39 +138,40 @@ class Shell:
 
 
 class _ReadableEvent:
-    """What paramiko sets when a channel gets something to be read, and clears when it has been: rings at each first.
+    """The event that paramiko sets when a channel has output and clears when all of it was read.
 
-    Not in the loop's own thread: a LoopReader tells by itself what it has kept.
+    The first `set` after a `clear` calls `on_output` on the loop. A `set` in the loop's own thread does not: there the
+    LoopReader calls `on_output` itself.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, arrived: Callable[[], None]) -> None:
-        self._loop, self._arrived = loop, arrived
-        self._home = threading.get_ident()
-        self._rung = False
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_output: Callable[[], None]) -> None:
+        self._loop, self._on_output = loop, on_output
+        self._loop_thread = threading.get_ident()
+        self._is_set = False
 
     def set(self) -> None:
-        if not self._rung:
-            self._rung = True
-            if threading.get_ident() != self._home:
-                with suppress(RuntimeError):  # the loop has gone, and whoever looked at it
-                    self._loop.call_soon_threadsafe(self._arrived)
+        if not self._is_set:
+            self._is_set = True
+            if threading.get_ident() != self._loop_thread:
+                with suppress(RuntimeError):  # the loop is closed, and with it the viewer of this shell
+                    self._loop.call_soon_threadsafe(self._on_output)
 
     def clear(self) -> None:
-        self._rung = False
+        self._is_set = False
 
 
 def open_shell(
     target: Target, key: paramiko.PKey, deployment: str, run: str, columns: int, rows: int
 ) -> Shell:
-    """Raises a DialError: the host is not reached, or opens no shell on this run (ShellRefused)."""
+    """Open a shell on a run. Raises a DialError: the host cannot be reached, or opens no shell (ShellRefused)."""
     request = json.dumps({"deployment": deployment, "run": run}).encode("ascii") + b"\n"
     connection = _dial(target, key)
     try:
         try:
-            return _greet(connection, request, columns, rows)
+            return _open_on(connection, request, columns, rows)
         except _RunnerMissing:
             install_runner.put_runner(connection)
-            return _greet(connection, request, columns, rows)
+            return _open_on(connection, request, columns, rows)
     except BaseException:
         connection.close()
         raise
@@ -185,15 +186,15 @@ def _dial(target: Target, key: paramiko.PKey) -> Connection:
     return dial(target, key)
 
 
-def _greet(connection: Connection, request: bytes, columns: int, rows: int) -> Shell:
+def _open_on(connection: Connection, request: bytes, columns: int, rows: int) -> Shell:
     channel = open_session(connection, window=WINDOW)
     deadline = time.monotonic() + GREETING_S
-    lines = _Lines(channel, deadline)
+    lines = _GreetingLines(channel, deadline)
     try:
         with with_deadline(channel):
             channel.get_pty(TERM, _size(columns), _size(rows))
         start_command(channel, install_runner.command(install_runner.shipped_sha(), "shell"))
-        # Nothing is sent before the preface: until then the terminal would echo it and a login shell might read it.
+        # Nothing is sent before the preface: the terminal would echo it, and a login shell might read it.
         while not lines.next().endswith(SHELL_PREFACE.rstrip(b"\n")):
             pass
         channel.sendall(request)
@@ -212,8 +213,8 @@ def _greet(connection: Connection, request: bytes, columns: int, rows: int) -> S
     return Shell(connection, channel, lines.rest)
 
 
-class _Lines:
-    """Lines of the greeting, bounded in time and size; `rest` is what came behind the last one."""
+class _GreetingLines:
+    """The lines before the shell's own output, limited in time and size. `rest` is what came after the last line."""
 
     def __init__(self, channel: paramiko.Channel, deadline: float) -> None:
         self._channel, self._deadline = channel, deadline

@@ -1,4 +1,4 @@
-"""What a connection to a host runs over: a socket that acknowledges at once, or a channel through a jump host."""
+"""What an SSH connection runs over: a TCP socket that acknowledges at once, or a channel through a jump host."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import paramiko
 
 from agents.ssh.packets import READ_BYTES
 
-# However a connection ends, paramiko says it in one of these.
+# The errors by which paramiko reports the end of a connection, whatever the cause.
 CONNECTION_ERRORS = (OSError, EOFError, paramiko.SSHException)
-# sshd's are half as large at most as what it was told (RFC 4253, 6.1). Behind each of AES-GCM is a tag.
+# Twice the size of the largest packet that sshd sends (RFC 4253, 6.1). A tag follows each packet of AES-GCM.
 MAX_PACKET = 256 * 1024
 TAG_BYTES = 16
-# A window that has this much room takes what `Connection.at_once` sends.
+# `Connection.without_waiting` sends less than this: a window with so much room takes it.
 SMALL_MESSAGE = 4096
 
 
 class Socket:
-    """What a connection runs over: a TCP socket, or a channel of the one to a jump host. Closing it never raises."""
+    """A TCP socket, or a channel of the connection to a jump host. Closing it never raises."""
 
     def __init__(self, inner: socket.socket | paramiko.Channel) -> None:
         self._inner = inner
-        self._closed = False  # paramiko looks at this one of its sockets
+        self._closed = False  # paramiko reads this attribute of its sockets
 
     def recv(self, size: int) -> bytes:
         return self._inner.recv(size)
@@ -35,7 +35,7 @@ class Socket:
     def send(self, data: bytes) -> int:
         return self._inner.send(data)
 
-    def takes_a_little(self) -> bool:
+    def can_send_small_message(self) -> bool:
         """Whether a small message can be sent without waiting."""
         return cast("paramiko.Channel", self._inner).out_window_size >= SMALL_MESSAGE
 
@@ -48,14 +48,17 @@ class Socket:
     def close(self) -> None:
         self._closed = True
         with suppress(*CONNECTION_ERRORS):
-            # Wakes the thread that sits in recv; close() alone would leave it there until its timeout.
+            # This wakes the thread that waits in recv; close() alone would leave it there until its timeout.
             self._inner.shutdown(socket.SHUT_RDWR)
         with suppress(*CONNECTION_ERRORS):
             self._inner.close()
 
 
 class QuickAckSocket(Socket):
-    """A TCP socket that acknowledges at once: sshd's own Nagle would else hold back its answer for 40 ms."""
+    """A TCP socket that acknowledges at once: otherwise Nagle's algorithm at sshd's end delays its answer for 40 ms.
+
+    It reads ahead into a buffer, so that an event loop can see whether a whole packet has arrived.
+    """
 
     def __init__(self, inner: socket.socket, dead_s: float) -> None:
         super().__init__(inner)
@@ -67,23 +70,23 @@ class QuickAckSocket(Socket):
             (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(dead_s * 1000)),
         ):
             inner.setsockopt(level, option, value)
-        self._quick, self._fileno = inner.setsockopt, inner.fileno
+        self._setsockopt, self._fileno = inner.setsockopt, inner.fileno
         self._closing = threading.Lock()
-        self._ahead, self._at, self._waits = b"", 0, True
-        self._room = select.poll()
-        self._room.register(inner, select.POLLOUT)
+        self._buffer, self._position, self._may_wait = b"", 0, True
+        self._writable = select.poll()
+        self._writable.register(inner, select.POLLOUT)
 
-    def takes_a_little(self) -> bool:
-        return bool(self._room.poll(0))
+    def can_send_small_message(self) -> bool:
+        return bool(self._writable.poll(0))
 
     def recv(self, size: int) -> bytes:
-        """paramiko asks for a packet in two pieces; each would be three calls of the system."""
-        if self._at == len(self._ahead):
-            if not self._waits:
+        """Read from the buffer. paramiko asks for a packet in two pieces; unbuffered, each costs three system calls."""
+        if self._position == len(self._buffer):
+            if not self._may_wait:
                 raise EOFError("a packet that is longer than it claims")
-            self._came(b"", self._inner.recv(READ_BYTES))
-        data = self._ahead[self._at : self._at + size]
-        self._at += len(data)
+            self._set_buffer(b"", self._inner.recv(READ_BYTES))
+        data = self._buffer[self._position : self._position + size]
+        self._position += len(data)
         return data
 
     def close(self) -> None:
@@ -91,28 +94,28 @@ class QuickAckSocket(Socket):
             super().close()
 
     def descriptor(self) -> int:
-        """One of the caller's own, of this socket for sure. OSError when it is closed."""
+        """A duplicate descriptor, certainly of this socket; the caller closes it. OSError if the socket is closed."""
         with self._closing:
             return os.dup(self._fileno())
 
-    def never_wait(self) -> None:
-        """From now on an event loop reads: what `came` did not bring is not there, whatever a packet claims."""
-        self._waits = False
+    def stop_waiting(self) -> None:
+        """From now on an event loop reads: `recv` gives only what `feed` brought, whatever length a packet claims."""
+        self._may_wait = False
 
-    def came(self, data: bytes) -> None:
-        """Somebody else has read what comes next."""
-        self._came(self._ahead[self._at :], data)
+    def feed(self, data: bytes) -> None:
+        """Append data that the event loop has read from the descriptor."""
+        self._set_buffer(self._buffer[self._position :], data)
 
     def has_packet(self) -> bool:
-        """Whether a packet has come whole, of a cipher that tells its length in the clear."""
-        come = len(self._ahead) - self._at
-        if come < 4:
+        """Whether a whole packet has arrived. The cipher must leave the length of a packet in the clear."""
+        unread = len(self._buffer) - self._position
+        if unread < 4:
             return False
-        size = int.from_bytes(self._ahead[self._at : self._at + 4], "big")
+        size = int.from_bytes(self._buffer[self._position : self._position + 4], "big")
         if size > MAX_PACKET:
             raise paramiko.SSHException(f"a packet of {size} bytes")
-        return come >= 4 + size + TAG_BYTES
+        return unread >= 4 + size + TAG_BYTES
 
-    def _came(self, before: bytes, data: bytes) -> None:
-        self._ahead, self._at = before + data, 0
-        self._quick(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+    def _set_buffer(self, unread: bytes, data: bytes) -> None:
+        self._buffer, self._position = unread + data, 0
+        self._setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)

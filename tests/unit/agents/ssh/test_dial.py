@@ -87,17 +87,17 @@ def test_a_packet_is_there_when_all_of_it_is():
         packet = (32).to_bytes(4, "big") + bytes(32) + b"t" * 16
         far.sendall(packet[:3] * 2)
         assert near.recv(3) == packet[:3] and not near.has_packet()
-        near.came(packet[3:-1])
+        near.feed(packet[3:-1])
         assert not near.has_packet()
-        near.came(packet[-1:] + packet)
+        near.feed(packet[-1:] + packet)
         for _ in range(2):
             assert near.has_packet()
             assert near.recv(16) + near.recv(len(packet) - 16) == packet
         assert not near.has_packet()
-        near.came(b"\xff\xff\xff\xff")
+        near.feed(b"\xff\xff\xff\xff")
         with pytest.raises(paramiko.SSHException, match="a packet of 4294967295 bytes"):
             near.has_packet()
-        near.never_wait()
+        near.stop_waiting()
         far.sendall(b"more")
         assert near.recv(99) == b"\xff\xff\xff\xff"
         with pytest.raises(EOFError):
@@ -163,7 +163,7 @@ def test_a_jump_host_is_gone_through_with_its_own_pinned_key(machines, key):
     wrong = dataclasses.replace(through, jumps=(dataclasses.replace(jump, pinned_key=other_key()),))
     with pytest.raises(HostKeyChanged) as changed:
         dial(wrong, key)
-    assert changed.value.at == jump.place
+    assert changed.value.at == jump.endpoint
     nowhere = dataclasses.replace(through, port=1)
     with pytest.raises(Unreachable, match="jump host"):
         dial(nowhere, key)

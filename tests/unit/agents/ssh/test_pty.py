@@ -163,9 +163,9 @@ def test_what_is_done_at_once_never_waits(through, key, running, look, way):
         with held(each.clear_to_send_lock):
             assert not shell.write_now(b"x")
     last = connection.through or connection
-    last.sock._room.unregister(last.sock._inner)
+    last.sock._writable.unregister(last.sock._inner)
     assert not shell.write_now(b"x")
-    last.sock._room.register(last.sock._inner)
+    last.sock._writable.register(last.sock._inner)
     channel.out_window_size, window = 0, channel.out_window_size
     assert not shell.write_now(b"x")
     channel.out_window_size = window
@@ -385,7 +385,7 @@ def test_a_terminal_that_sshd_never_makes_is_given_up(machine, key, monkeypatch)
     monkeypatch.setattr(pty, "open_session", open_then_stop)
     try:
         with pytest.raises(ShellRefused, match="did not open"):
-            pty._greet(connection, b"", 80, 24)
+            pty._open_on(connection, b"", 80, 24)
     finally:
         machine.run_inside("kill", "-CONT", sshd)
         connection.close()
