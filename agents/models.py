@@ -1,4 +1,4 @@
-"""Rows about machines: where they are, what they have, who accepted their key, who holds their lease. No behaviour."""
+"""Rows about hosts: address, keys, status, hardware, lease and history. They hold data and no behaviour."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Location(models.Model):
 
 
 class Keypair(models.Model):
-    """The deployment's own key. The private half is stored encrypted; the clear text lives in memory only."""
+    """The deployment's own SSH key pair. The private key is stored encrypted; in the clear it is in memory only."""
 
     created_at = models.DateTimeField()
     public_line = models.TextField()
@@ -38,12 +38,14 @@ class HostStatus(models.TextChoices):
 
 
 class HostsInService(models.Manager["Host"]):
+    """The hosts that were not removed."""
+
     def get_queryset(self) -> models.QuerySet[Host]:
         return super().get_queryset().filter(retired_at=None)
 
 
 class Host(models.Model):
-    """One machine reached over SSH."""
+    """A machine that is reached over SSH."""
 
     name = models.SlugField(max_length=63)
     location = models.ForeignKey(Location, on_delete=models.PROTECT, related_name="hosts")
@@ -55,26 +57,28 @@ class Host(models.Model):
     added_by = models.CharField(max_length=150)
     retired_at = models.DateTimeField(null=True, blank=True)
 
-    # The pinned key ("ssh-ed25519 AAAA..."), the one that was offered last, and who said yes.
+    # The pinned host key ("ssh-ed25519 AAAA..."), the key that was offered last, and the person who accepted the key.
     pinned_key = models.TextField(blank=True)
     offered_key = models.TextField(blank=True)
     offered_at = models.CharField(
-        max_length=300, blank=True, help_text="who offered: itself, or a jump's place"
+        max_length=300,
+        blank=True,
+        help_text="empty for the host's own key, address:port for the key of a jump host",
     )
-    jump_keys = models.JSONField(default=dict, help_text="pinned keys of the jump hosts, by host:port")
+    jump_keys = models.JSONField(default=dict, help_text="the pinned keys of the jump hosts by address:port")
     key_accepted_by = models.CharField(max_length=150, blank=True)
     key_accepted_at = models.DateTimeField(null=True, blank=True)
 
     status = models.CharField(max_length=16, choices=HostStatus.choices, default=HostStatus.NEW)
     status_since = models.DateTimeField()
-    last_error = models.TextField(blank=True, help_text="the last SSH error, word for word")
+    last_error = models.TextField(blank=True, help_text="the last SSH error, unchanged")
     seen_at = models.DateTimeField(null=True, blank=True)
 
     pid_namespaces = models.BooleanField(
         default=False, help_text="each new run gets a PID namespace of its own"
     )
 
-    # What the probe and the runner's hello told.
+    # What the probe and the runner's `hello` reported.
     checklist = models.JSONField(default=list, help_text="[{name, ok: true|false|null, text, fix}]")
     facts = models.JSONField(default=dict)
     cpus = models.PositiveIntegerField(default=0)
@@ -84,13 +88,13 @@ class Host(models.Model):
     clock_offset_s = models.FloatField(null=True, blank=True)
     runner_sha = models.CharField(max_length=64, blank=True)
 
-    # Who speaks to it. Every write of a dispatcher is conditional on the token.
+    # The lease of the dispatcher that holds the link. Every write of a dispatcher is conditional on the token.
     lease_owner = models.CharField(max_length=100, blank=True)
     lease_token = models.BigIntegerField(default=0)
     lease_until = models.DateTimeField(null=True, blank=True)
-    due_at = models.DateTimeField(null=True, blank=True, help_text="when the checklist is to be run (again)")
+    due_at = models.DateTimeField(null=True, blank=True, help_text="when the next check is due")
     mark = models.BigIntegerField(
-        default=0, help_text="grows while a dispatcher speaks to it, and is told to it: see recovery.py"
+        default=0, help_text="grows while a dispatcher holds a link, and is sent to the host: see recovery.py"
     )
 
     objects = HostsInService()
@@ -111,28 +115,29 @@ class Host(models.Model):
 
 
 class GpuState(models.TextChoices):
-    OK = "ok", "In use by nobody else"
+    OK = "ok", "Free of foreign processes"
     QUARANTINED = "quarantined", "Quarantined"
-    CLEANING = "cleaning", "Being proved free"
+    CLEANING = "cleaning", "Being verified"
 
 
 class Gpu(models.Model):
-    """One device of a host, known by its UUID. Placed on only while its state is `ok` (gpus.py)."""
+    """One device of a host, identified by its UUID. It is used only while its state is `ok` (gpu_quarantine.py)."""
 
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="gpus")
     uuid = models.CharField(max_length=80)
     index = models.PositiveIntegerField()
     model = models.CharField(max_length=100)
     memory_mb = models.PositiveIntegerField()
-    accelerator_type = models.CharField(max_length=63, help_text="Vertex's name where there is one")
+    accelerator_type = models.CharField(max_length=63, help_text="Vertex's name, if it has one")
     present = models.BooleanField(default=True)
 
-    # Whether it is kept out of use, and for whom: [{pid, ticks, user, since, name, how}], as the host last told.
+    # Whether the GPU is in quarantine, and the processes on it as the host last reported them: `holders` is a list of
+    # {pid, ticks, user, since, name, how}.
     state = models.CharField(max_length=16, choices=GpuState.choices, default=GpuState.OK)
     state_since = models.DateTimeField(null=True, blank=True)
     state_text = models.TextField(blank=True)
     holders = models.JSONField(default=list, blank=True)
-    # Who is to be killed on it, by whose word: [[pid, ticks]]. Empty again once the host has answered.
+    # The processes that the host is to kill, [[pid, ticks]], and the admin who asked for it. Empty after the answer.
     evict = models.JSONField(default=list, blank=True)
     evict_by = models.CharField(max_length=150, blank=True)
 
@@ -146,21 +151,21 @@ class Gpu(models.Model):
 
 
 class HostEvent(models.Model):
-    """What happened to a host: added, key accepted, key changed, unreachable, back, retired."""
+    """A line of a host's history: added, key accepted, key changed, unreachable, up again, removed."""
 
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="events")
     at = models.DateTimeField()
     kind = models.CharField(max_length=32)
     text = models.TextField()
     actor = models.CharField(max_length=150)
-    limited = models.BooleanField(default=True, help_text="whether it counts towards the limit a minute")
+    limited = models.BooleanField(default=True, help_text="counts towards the limit of lines in a minute")
 
     class Meta:
         ordering = ["-at", "-id"]
 
 
 class Recovery(models.Model):
-    """Hosts know what this database does not: it was restored from a backup. Nothing is done until a person says so."""
+    """A period of recovery mode, after the restore of a backup: nothing is done until a person confirms."""
 
     since = models.DateTimeField()
     why = models.TextField()
@@ -172,7 +177,7 @@ class Recovery(models.Model):
 
 
 class Dispatcher(models.Model):
-    """A dispatcher that is alive: leases are shared out over the live ones."""
+    """A dispatcher that runs. The running dispatchers share the leases."""
 
     name = models.CharField(max_length=100, unique=True)
     seen_at = models.DateTimeField()

@@ -1,10 +1,10 @@
-"""What nvidia-smi calls a GPU, in Vertex's words where there are some."""
+"""From nvidia-smi's name of a GPU model to Vertex's accelerator type, where Vertex has one."""
 
 from __future__ import annotations
 
 import re
 
-# First match wins, so the longer names stand first.
+# The first match counts, so the longer names come first.
 _NAMES: tuple[tuple[str, str], ...] = (
     (r"\bGB200\b", "NVIDIA_GB200"),
     (r"\bB200\b", "NVIDIA_B200"),
@@ -24,7 +24,7 @@ _NAMES: tuple[tuple[str, str], ...] = (
 
 
 def accelerator_type(model: str) -> str:
-    """'NVIDIA H100 80GB HBM3' → NVIDIA_H100_80GB; a model that Vertex has no name for keeps its own, in that form."""
+    """'NVIDIA H100 80GB HBM3' → NVIDIA_H100_80GB; a model that Vertex does not know gets its own name in that form."""
     for pattern, name in _NAMES:
         if re.search(pattern, model, re.IGNORECASE):
             return name

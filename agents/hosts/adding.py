@@ -1,4 +1,4 @@
-"""A host as people name it, alone or many pasted at once; what cannot be is refused with its field and its cure."""
+"""Add hosts: one from a form, or several from pasted lines. A wrong value is refused with its field and the cure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class InvalidLines(Refused):
 
 @dataclass(frozen=True, slots=True)
 class PastedHost:
-    """One line of several pasted hosts."""
+    """One of several hosts that were pasted, one a line."""
 
     name: str
     address: str
@@ -49,10 +49,10 @@ def add_host(
     now: datetime,
 ) -> Host:
     name, address, user, jump = name.strip(), address.strip(), user.strip(), jump.strip()
-    _refuse_nonsense(name, address, port, user, jump)
-    place = Location.objects.filter(name=location or DEFAULT_LOCATION).first()
-    if place is None:
-        place = _new_location(location)
+    _check_fields(name, address, port, user, jump)
+    row = Location.objects.filter(name=location or DEFAULT_LOCATION).first()
+    if row is None:
+        row = _new_location(location)
     try:
         with transaction.atomic():
             host = Host.objects.create(
@@ -61,7 +61,7 @@ def add_host(
                 port=port,
                 user=user,
                 jump=jump,
-                location=place,
+                location=row,
                 created_at=now,
                 added_by=actor,
                 status_since=now,
@@ -74,29 +74,29 @@ def add_host(
 
 
 def parse_pasted(text: str, user: str = "") -> list[PastedHost]:
-    """Pasted hosts, one a line: `name [user@]address[:port] [jump]`, or only `[user@]address[:port]`."""
+    """Parse hosts, one a line: `name [user@]address[:port] [jump]`, or only `[user@]address[:port]`."""
     lines = [line.split("#")[0].split() for line in text.splitlines()]
     rows: list[PastedHost] = []
-    wrong: list[str] = []
-    for number, words in enumerate(lines, 1):
+    problems: list[str] = []
+    for number, parts in enumerate(lines, 1):
         try:
-            rows += [_row(number, words, user)] if words else []
+            rows += [_pasted_host(number, parts, user)] if parts else []
         except Refused as refused:
-            wrong.append(refused.message)
-    if wrong:
-        raise InvalidLines(wrong[:MAX_MESSAGES])
+            problems.append(refused.message)
+    if problems:
+        raise InvalidLines(problems[:MAX_MESSAGES])
     if not rows:
-        raise Refused("hosts", "There is no host in the text. One a line: name user@address:port")
+        raise Refused("hosts", "The text holds no host. Write one a line: name user@address:port")
     if len(rows) > MAX_PASTED:
-        raise Refused("hosts", f"{len(rows)} hosts at once are more than {MAX_PASTED}. Paste fewer.")
+        raise Refused("hosts", f"{len(rows)} hosts are too many at once. Paste at most {MAX_PASTED}.")
     names = [row.name for row in rows]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise Refused("hosts", f"These names stand there twice: {', '.join(twice)}.")
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise Refused("hosts", f"These names occur more than once: {', '.join(duplicates)}.")
     return rows
 
 
-def _refuse_nonsense(name: str, address: str, port: int, user: str, jump: str) -> None:
+def _check_fields(name: str, address: str, port: int, user: str, jump: str) -> None:
     if not name or slugify(name) != name.lower() or len(name) > 63:
         raise Refused("name", "A host's name has 1 to 63 letters, digits, '-' and '_'. For example: gpu-01")
     if not ADDRESS.match(address):
@@ -119,21 +119,24 @@ def _new_location(name: str) -> Location:
     return Location.objects.get_or_create(name=name)[0]
 
 
-def _row(number: int, words: Sequence[str], user: str) -> PastedHost:
-    if len(words) == 1:
-        words = ["", words[0]]
-    name, where, *rest = words
+def _pasted_host(number: int, parts: Sequence[str], user: str) -> PastedHost:
+    if len(parts) == 1:
+        parts = ["", parts[0]]
+    name, endpoint, *rest = parts
     if len(rest) > 1:
         raise Refused(
-            "hosts", f"Line {number}: more than a name, an address and a jump: {' '.join(rest[1:])}"
+            "hosts",
+            f"Line {number}: unexpected after the name, the address and the jump: {' '.join(rest[1:])}",
         )
     try:
-        who, address, port = parse_address(where, user)
+        login, address, port = parse_address(endpoint, user)
     except ValueError as error:
         raise Refused("hosts", f"Line {number}: {error}.") from None
-    row = PastedHost(name or slugify(address.replace(".", "-")), address, port, who, rest[0] if rest else "")
+    row = PastedHost(
+        name or slugify(address.replace(".", "-")), address, port, login, rest[0] if rest else ""
+    )
     try:
-        _refuse_nonsense(row.name, row.address, row.port, row.user, row.jump)
+        _check_fields(row.name, row.address, row.port, row.user, row.jump)
     except Refused as refused:
         raise Refused("hosts", f"Line {number}: {refused.message}") from None
     return row

@@ -1,4 +1,4 @@
-"""What must be right on a host, judged from its facts: each line with a cure for whatever is not."""
+"""The checklist of a host, judged from its facts: each line that is not right names the cure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from agents.hosts import topology
 from agents.hosts.probe import HostFacts, UnusableCard
 
-# Every line of the list, in the order in which it is shown. Those in NEEDED must be right before a job is placed there.
+# Every line of the checklist, in the order in which it is shown. No line in NEEDED may be wrong on a usable host.
 ORDER = (
     "Reachable",
     "Host key",
@@ -37,7 +37,7 @@ MISSING_CURE = f"{LOST_CURE} One that was taken out needs nothing."
 
 @dataclass(frozen=True, slots=True)
 class CheckItem:
-    """`ok` None: not known yet, or worth knowing without being wrong."""
+    """One line. `ok` is None for what is not known yet, and for what people should know although it is not wrong."""
 
     name: str
     ok: bool | None
@@ -49,7 +49,7 @@ class CheckItem:
 
 
 def is_usable(rows: Iterable[Mapping[str, object]]) -> bool:
-    """Whether a stored checklist allows jobs: every needed line is there and not wrong."""
+    """Whether a stored checklist makes the host usable: every needed line is there and none of them is wrong."""
     found = {str(row["name"]): row["ok"] for row in rows}
     return all(found.get(name, False) is not False for name in NEEDED)
 
@@ -59,7 +59,7 @@ def failures(rows: Iterable[Mapping[str, object]]) -> list[str]:
 
 
 def check_facts(facts: HostFacts, clock_offset_s: float, missing: Sequence[str] = ()) -> list[CheckItem]:
-    """Every line that needs a login to be known. `missing`: GPUs that were here before, as they are called."""
+    """All lines that need a login. `missing` names the GPUs that were here before and are not listed any more."""
     return [
         _python(facts),
         _disk(facts),
@@ -111,9 +111,9 @@ def _disk(facts: HostFacts) -> CheckItem:
 
 def _reboot_safe(facts: HostFacts) -> CheckItem:
     if facts.disk.survives_reboot:
-        return CheckItem("Reboot-safe", True, "What is written there is still there after a reboot.")
+        return CheckItem("Reboot-safe", True, "Files survive a reboot.")
     cure = "Runs and their logs are lost when this machine reboots. Put the home directory on a real disk."
-    return CheckItem("Reboot-safe", None, f"{facts.disk.fstype} is emptied by a reboot.", cure)
+    return CheckItem("Reboot-safe", None, f"{facts.disk.fstype} loses its files at a reboot.", cure)
 
 
 def _after_logout(facts: HostFacts) -> CheckItem:
@@ -137,14 +137,14 @@ def _ssh_limits(facts: HostFacts) -> CheckItem:
 
 
 def _clock(offset_s: float) -> CheckItem:
-    words = f"{abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'} this server"
+    text = f"{abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'} this server"
     if abs(offset_s) <= CLOCK_TOLERANCE_S:
-        return CheckItem("Clock", True, words)
+        return CheckItem("Clock", True, text)
     return CheckItem(
         "Clock",
         None,
-        words,
-        "Turn on time synchronisation (chrony, systemd-timesyncd). Order and durations are right anyway.",
+        text,
+        "Turn on time synchronisation (chrony, systemd-timesyncd). The order and duration of events are right anyway.",
     )
 
 
@@ -153,8 +153,8 @@ def _memory(facts: HostFacts) -> CheckItem:
     if facts.memory_limits:
         return CheckItem("Memory", facts.memory_mb > 0 or None, f"{size}; a machine type's limit is enforced")
     cure = (
-        "A run may use more than its machine type has, and take it from others. A cgroup with the memory controller"
-        " that belongs to this login (systemd: Delegate=memory) enforces the limit."
+        "A run may use more memory than its machine type has, and take it from other runs. A cgroup with the memory"
+        " controller that belongs to this login (systemd: Delegate=memory) enforces the limit."
     )
     return CheckItem("Memory", None, f"{size}; a machine type's limit is not enforced here", cure)
 
@@ -164,14 +164,14 @@ def _gpus(facts: HostFacts, missing: Sequence[str]) -> CheckItem:
         return CheckItem(
             "GPUs", False, facts.gpu_error, "Make nvidia-smi work for this user, then check again."
         )
-    out = [_card_out(card) for card in facts.gpus_out]
-    out += [(f"{name} was here before and is not listed any more", MISSING_CURE) for name in missing]
+    unusable = [_unusable_card(card) for card in facts.gpus_out]
+    unusable += [(f"{name} was here before and is not listed any more", MISSING_CURE) for name in missing]
     parts = _usable_gpus(facts)
-    if not out:
+    if not unusable:
         return CheckItem("GPUs", True, "; ".join(parts))
-    parts.append("not used: " + ", ".join(text for text, _ in out))
-    # The other cards, and the CPUs, are as good as before.
-    return CheckItem("GPUs", None, "; ".join(parts), " ".join(dict.fromkeys(cure for _, cure in out)))
+    parts.append("not used: " + ", ".join(text for text, _ in unusable))
+    # The other cards and the CPUs remain usable.
+    return CheckItem("GPUs", None, "; ".join(parts), " ".join(dict.fromkeys(cure for _, cure in unusable)))
 
 
 def _usable_gpus(facts: HostFacts) -> list[str]:
@@ -187,14 +187,14 @@ def _usable_gpus(facts: HostFacts) -> list[str]:
     ]
     if facts.gpu_unseen:
         parts.append(
-            f"who has a device open is seen of this login only ({facts.gpu_unseen} processes of others are not):"
-            " for the others nvidia-smi's word counts"
+            f"this login cannot see which devices {facts.gpu_unseen} processes of other users have open:"
+            " for those, nvidia-smi's list counts"
         )
     return [part for part in parts if part]
 
 
-def _card_out(card: UnusableCard) -> tuple[str, str]:
-    """(which card and what is wrong with it, the cure)."""
+def _unusable_card(card: UnusableCard) -> tuple[str, str]:
+    """(the card and what is wrong with it, the cure)."""
     number = "N" if card.index is None else str(card.index)
     name = f"GPU {number}" + (f" ({card.uuid})" if card.uuid else "")
     if card.why == "mig":
@@ -202,7 +202,7 @@ def _card_out(card: UnusableCard) -> tuple[str, str]:
         return f"{name} is in MIG mode", cure + "."
     if card.why == "reset":
         cure = f"As root, with nothing on it: nvidia-smi --gpu-reset -i {number}, or reboot."
-        return f"{name} wants a reset", cure
+        return f"{name} needs a reset", cure
     return card.text if card.index is None and card.text else f"{name} does not answer", LOST_CURE
 
 
@@ -210,11 +210,11 @@ def _containment(facts: HostFacts) -> CheckItem:
     strong = facts.containment == "cgroup"
     text, cure = facts.containment_text or facts.containment, ""
     if facts.pid_namespace is False and not strong:
-        text += f"; PID namespaces cannot be had ({facts.pid_namespace_why or 'not told why'})"
+        text += f"; PID namespaces are not possible ({facts.pid_namespace_why or 'no reason given'})"
     elif facts.pid_namespace:
         text += "; PID namespaces can be switched on for this host (its page, Maintenance)"
     if not strong:
-        cure = "A process that hides on purpose may escape a stop."
-        cure += " A delegated cgroup (systemd user session) closes that"
+        cure = "A process that hides on purpose may survive a stop."
+        cure += " A delegated cgroup (systemd user session) prevents that"
         cure += ", and so does a PID namespace for each run." if facts.pid_namespace else "."
     return CheckItem("Containment", strong or None, text, cure)

@@ -1,6 +1,6 @@
-"""How a host that somebody added comes into service: its key offered, accepted by a person, checked.
+"""Bring an added host into service: fetch its host key, have a person accept the key, check the host.
 
-Nothing is sent to a machine whose key nobody accepted: `offer` ends at the key exchange.
+Nothing is sent to a machine whose key no person has accepted: `fetch_host_key` ends at the key exchange.
 """
 
 from __future__ import annotations
@@ -23,76 +23,79 @@ from agents.ssh.targets import Target
 
 PROBE_TIMEOUT_S = 30.0
 RECHECK = timedelta(minutes=30)
-LOOK_AGAIN = timedelta(minutes=1)
-# A dispatcher notes every third of a lease that a host answers.
-SPOKEN_TO = timedelta(seconds=20)
+RETRY_CHECK = timedelta(minutes=1)
+# A dispatcher records three times in each lease that a host answers.
+HEARD_WITHIN = timedelta(seconds=20)
 
 
 def no_listener() -> None:
-    """Tells nobody: the default for those who do not watch a check."""
+    """Do nothing: the default for callers that do not follow a check."""
 
 
 def fetch_host_key(host_id: int, now: datetime) -> str:
-    """Dial as far as the key exchange, write down an unknown key; its fingerprint, or "" when none is open."""
+    """Dial as far as the key exchange and store a key that is not accepted yet.
+
+    Returns the fingerprint of that key, or "" when no key waits to be accepted.
+    """
     host = Host.objects.get(pk=host_id)
     try:
         dial(Target.of(host), keys.private_key()).close()
     except HostKeyUnknown as unknown:
-        _keep_offer(host, unknown.at, unknown.offered, now)
+        _save_offered_key(host, unknown.at, unknown.offered, now)
         return fingerprint(unknown.offered)
     except HostKeyChanged as changed:
-        _keep_offer(host, changed.at, changed.offered, now)
-        host_history.set_status(host.pk, HostStatus.BLOCKED, _changed_words(changed), now)
+        _save_offered_key(host, changed.at, changed.offered, now)
+        host_history.set_status(host.pk, HostStatus.BLOCKED, _changed_text(changed), now)
         return fingerprint(changed.offered)
     except AuthFailed:
-        return ""  # the key is the pinned one; the login is the checklist's matter
+        return ""  # the key is the pinned one; the checklist reports the refused login
     except DialError as error:
-        items = [CheckItem("Reachable", False, str(error), _reach_cure(host))]
-        _keep_checklist(host.pk, items)
+        items = [CheckItem("Reachable", False, str(error), _unreachable_cure(host))]
+        _save_checklist(host.pk, items)
         Host.every.filter(pk=host.pk).update(last_error=str(error)[:2000], due_at=now + timedelta(seconds=30))
         raise
     return ""
 
 
-def accept_host_key(host_id: int, shown: str, actor: str, now: datetime) -> None:
-    """A named person says: that fingerprint is this machine's. It is pinned, and the check is due."""
+def accept_host_key(host_id: int, expected: str, actor: str, now: datetime) -> None:
+    """Pin the offered key: a person says that it is this machine's. A check is due then. Raises Refused."""
     with transaction.atomic():
         host = Host.objects.select_for_update().get(pk=host_id)
         if not host.offered_key:
             raise Refused("fingerprint", "No key is waiting to be accepted. Connect to the host first.")
         offered = fingerprint(host.offered_key)
-        if shown.strip() != offered:
+        if expected.strip() != offered:
             raise Refused(
-                "fingerprint", f"The host offers {offered} now, not {shown.strip()}. Compare again."
+                "fingerprint", f"The host offers {offered} now, not {expected.strip()}. Compare again."
             )
         if host.offered_at:
             host.jump_keys = {**host.jump_keys, host.offered_at: host.offered_key}
         else:
             host.pinned_key = host.offered_key
-        what = f"{offered} of {host.offered_at or host.address}"
+        text = f"{offered} of {host.offered_at or host.address}"
         host.offered_key = host.offered_at = ""
         host.key_accepted_by, host.key_accepted_at = actor, now
         host.status, host.status_since = HostStatus.CHECKING, now
         host.last_error, host.due_at = "", now
         host.save()
-        host_history.record(host.pk, "key_accepted", what, actor, now)
+        host_history.record(host.pk, "key_accepted", text, actor, now)
 
 
-def check_host(host_id: int, now: datetime, tell: Callable[[], None] = no_listener) -> list[CheckItem]:
-    """The whole checklist, saved as it grows; the host is UP afterwards only if it is usable."""
+def check_host(host_id: int, now: datetime, on_change: Callable[[], None] = no_listener) -> list[CheckItem]:
+    """Run the whole checklist and save it as it grows. Afterwards the host is UP only if it is usable."""
     host = Host.objects.get(pk=host_id)
     items: list[CheckItem] = []
     try:
         transport = dial(Target.of(host), keys.private_key())
     except DialError as error:
-        return _dial_failed(host, error, now, tell)
+        return _dial_failed(host, error, now, on_change)
     try:
-        items = _greeting(host)
+        items = _connected_items(host)
         if not checklist.is_usable(host.checklist):
-            # How far it is. Of a host that jobs may be placed on, the last whole list stays until the next one is.
-            _keep_checklist(host.pk, items)
-            tell()
-        items += _look(host, transport, now)
+            # This shows the progress. A host in use keeps its last whole checklist until the next one is whole.
+            _save_checklist(host.pk, items)
+            on_change()
+        items += _probe(host, transport, now)
     except (DialError, probe.InvalidProbe, OSError, paramiko.SSHException) as error:
         items.append(
             CheckItem("Python", False, str(error)[:500], "python3 must run for this login. See the error.")
@@ -101,12 +104,12 @@ def check_host(host_id: int, now: datetime, tell: Callable[[], None] = no_listen
         transport.close()
     items = checklist.in_order(items)
     _finish(host, items, now)
-    tell()
+    on_change()
     return items
 
 
-def _keep_offer(host: Host, at: str, offered: str, now: datetime) -> None:
-    """Written and told once, though a hint and the sweep may both be looking."""
+def _save_offered_key(host: Host, at: str, offered: str, now: datetime) -> None:
+    """Store an offered key and record it once, even if two checks of the host run at the same time."""
     rows = Host.every.filter(pk=host.pk).exclude(offered_key=offered, offered_at=at)
     if rows.update(offered_key=offered, offered_at=at, last_error=""):
         host_history.record(
@@ -114,18 +117,18 @@ def _keep_offer(host: Host, at: str, offered: str, now: datetime) -> None:
         )
 
 
-def _changed_words(changed: HostKeyChanged) -> str:
+def _changed_text(changed: HostKeyChanged) -> str:
     return (
         f"The host key changed: {fingerprint(changed.pinned)} was accepted, "
         f"{fingerprint(changed.offered)} is shown now. Nothing is sent until a person accepts it."
     )
 
 
-def _reach_cure(host: Host) -> str:
+def _unreachable_cure(host: Host) -> str:
     return f"From this machine, try: ssh -p {host.port} {host.user}@{host.address}"
 
 
-def _greeting(host: Host) -> list[CheckItem]:
+def _connected_items(host: Host) -> list[CheckItem]:
     return [
         CheckItem("Reachable", True, f"{host.address}:{host.port} answers."),
         CheckItem("Host key", True, f"{fingerprint(host.pinned_key)}, accepted by {host.key_accepted_by}"),
@@ -133,54 +136,56 @@ def _greeting(host: Host) -> list[CheckItem]:
     ]
 
 
-def _dial_failed(host: Host, error: DialError, now: datetime, tell: Callable[[], None]) -> list[CheckItem]:
+def _dial_failed(
+    host: Host, error: DialError, now: datetime, on_change: Callable[[], None]
+) -> list[CheckItem]:
     status = HostStatus.UNREACHABLE
     if isinstance(error, HostKeyUnknown | HostKeyChanged):
-        _keep_offer(host, error.at, error.offered, now)
+        _save_offered_key(host, error.at, error.offered, now)
         reached = CheckItem("Reachable", True, f"{host.address}:{host.port} answers.")
         changed = isinstance(error, HostKeyChanged)
-        words = (
-            _changed_words(error) if isinstance(error, HostKeyChanged) else "Its key waits to be accepted."
-        )
+        text = _changed_text(error) if isinstance(error, HostKeyChanged) else "Its key waits to be accepted."
         items = [
             reached,
-            CheckItem("Host key", False, words, "Compare the fingerprint with the host's, then accept it."),
+            CheckItem("Host key", False, text, "Compare the fingerprint with the host's, then accept it."),
         ]
         status = HostStatus.BLOCKED if changed else HostStatus.NEW
-        error_text = words if changed else ""  # to wait for a person is no error
+        error_text = text if changed else ""  # waiting for a person is not an error
     elif isinstance(error, AuthFailed):
         cure = "Put this line into ~/.ssh/authorized_keys of the login: " + keys.public_line()
-        items = [*_greeting(host)[:2], CheckItem("Login", False, str(error), cure)]
+        items = [*_connected_items(host)[:2], CheckItem("Login", False, str(error), cure)]
         status, error_text = HostStatus.AUTH_FAILED, str(error)
     else:
-        items = [CheckItem("Reachable", False, str(error), _reach_cure(host))]
+        items = [CheckItem("Reachable", False, str(error), _unreachable_cure(host))]
         error_text = str(error)
-        if _spoken_to(host.pk, now):
-            # Too busy for a second login, perhaps. Whoever holds the link knows better whether it answers.
-            Host.every.filter(pk=host.pk).update(due_at=now + LOOK_AGAIN)
+        if _heard_lately(host.pk, now):
+            # The host may be too busy for a second login. The dispatcher that holds its link knows whether it answers.
+            Host.every.filter(pk=host.pk).update(due_at=now + RETRY_CHECK)
             return items
-    _keep_checklist(host.pk, items)
+    _save_checklist(host.pk, items)
     host_history.set_status(host.pk, status, error_text, now)
-    Host.every.filter(pk=host.pk).update(due_at=now + LOOK_AGAIN)
-    tell()
+    Host.every.filter(pk=host.pk).update(due_at=now + RETRY_CHECK)
+    on_change()
     return items
 
 
-def _spoken_to(host_id: int, now: datetime) -> bool:
-    """Has a dispatcher's link heard from it lately?"""
-    spoken_to = Host.every.filter(
-        status__in=(HostStatus.UP, HostStatus.CHECKING), seen_at__gte=now - SPOKEN_TO
+def _heard_lately(host_id: int, now: datetime) -> bool:
+    """Whether the host answered a dispatcher lately."""
+    answering = Host.every.filter(
+        status__in=(HostStatus.UP, HostStatus.CHECKING), seen_at__gte=now - HEARD_WITHIN
     )
-    return spoken_to.filter(pk=host_id).exists()
+    return answering.filter(pk=host_id).exists()
 
 
-def _look(host: Host, transport: paramiko.Transport, now: datetime) -> list[CheckItem]:
+def _probe(host: Host, transport: paramiko.Transport, now: datetime) -> list[CheckItem]:
     sha = install_runner.put_runner(transport)
     before = time.time()
     answer = run_command(transport, install_runner.command(sha, "probe"), timeout=PROBE_TIMEOUT_S)
     middle = (before + time.time()) / 2
     if not answer.stdout.strip():
-        raise probe.InvalidProbe(answer.stderr.decode("utf-8", "replace").strip() or "the probe said nothing")
+        raise probe.InvalidProbe(
+            answer.stderr.decode("utf-8", "replace").strip() or "the probe printed nothing"
+        )
     facts = probe.parse(answer.stdout)
     offset = facts.wall - middle
     clashes = inventory.save_facts(host.pk, facts, offset, now)
@@ -188,13 +193,13 @@ def _look(host: Host, transport: paramiko.Transport, now: datetime) -> list[Chec
     return [*(i for i in judged if not (clashes and i.name == "GPUs")), *clashes[:1]]
 
 
-def _keep_checklist(host_id: int, items: Sequence[CheckItem]) -> None:
+def _save_checklist(host_id: int, items: Sequence[CheckItem]) -> None:
     Host.every.filter(pk=host_id).update(checklist=[item.as_row() for item in items])
 
 
 def _finish(host: Host, items: Sequence[CheckItem], now: datetime) -> None:
     rows = [item.as_row() for item in items]
-    _keep_checklist(host.pk, items)
+    _save_checklist(host.pk, items)
     fine = checklist.is_usable(rows)
     status = HostStatus.UP if fine else HostStatus.UNUSABLE
     host_history.set_status(host.pk, status, "" if fine else "; ".join(checklist.failures(rows)), now)
@@ -202,8 +207,8 @@ def _finish(host: Host, items: Sequence[CheckItem], now: datetime) -> None:
 
 
 def _until_next(host_id: int, fine: bool, now: datetime) -> timedelta:
-    """What is wrong may have been so for a moment only, or for good: the longer it is, the seldomer it is looked at."""
+    """The time until the next check. The longer a host has been wrong, the less often it is checked."""
     if fine:
         return RECHECK
     since = Host.every.values_list("status_since", flat=True).get(pk=host_id)
-    return min(RECHECK, max(LOOK_AGAIN, now - since))
+    return min(RECHECK, max(RETRY_CHECK, now - since))

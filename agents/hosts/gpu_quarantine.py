@@ -1,8 +1,8 @@
-"""GPUs that are kept out of use: somebody else was found on one, so nothing is placed there until it is proved free.
+"""The quarantine of GPUs: nothing is placed on a GPU on which a foreign process was found, until it is seen free.
 
-A host says so itself, by refusing a start (`gpu_busy`) or by what it found when a run was over. From then on it looks
-at the GPU every few seconds and tells who is there; free is what was free in two looks. A person may have it looked at
-again at once, have those who are on it killed, or use it in spite of them.
+The host reports such a GPU itself, by refusing a start (`gpu_busy`) or by what it found at the end of a run. From then
+on it looks at the GPU every few seconds and reports the processes on it; a GPU is free when two looks found it free. A
+person may ask for a new look at once, have the processes killed, or use the GPU in spite of them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ MAX_HOLDERS = 16
 MAX_PID = 2**31 - 1
 MAX_TICKS = 2**53 - 1
 MAX_AGE_S = 10 * 365 * 86400
-HOW = {"compute": "", "open": ", by its open device", "lock": ", by its lock"}
+HOW_SEEN = {"compute": "", "open": ", by its open device", "lock": ", by its lock"}
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedGpus:
-    """What a host is to look at: these GPUs, those of `soon` free after one look; and whom to kill on which."""
+    """The GPUs that a host is to watch, and the processes that it is to kill on them.
+
+    A GPU in `soon` is free after one look instead of two.
+    """
 
     gpus: tuple[str, ...] = ()
     soon: tuple[str, ...] = ()
@@ -38,40 +41,40 @@ class WatchedGpus:
 
 
 def quarantine(host_id: int, busy: Mapping[str, object], why: str, now: datetime) -> bool:
-    """Keep these GPUs out of use. The caller's transaction holds the host, and writes the fact that says so."""
-    rows = out = Gpu.objects.filter(host_id=host_id, uuid__in=[str(uuid) for uuid in busy][:MAX_GPUS])
+    """Put these GPUs into quarantine. The caller's transaction locks the host and stores the fact that reports them."""
+    rows = Gpu.objects.filter(host_id=host_id, uuid__in=[str(uuid) for uuid in busy][:MAX_GPUS])
     for gpu in rows.order_by("pk"):
-        _keep_out(gpu, parse_holders(busy[gpu.uuid], now), why, now)
-    return out.exists()
+        _quarantine(gpu, parse_holders(busy[gpu.uuid], now), why, now)
+    return rows.exists()
 
 
 def record_look(host_id: int, token: int, report: Mapping[str, Any], now: datetime) -> bool:
-    """What the host saw on the GPUs that it watches. True if one of them may be used again."""
+    """Record what the host saw on the GPUs that it watches. True if one of them may be used again."""
     seen = mapping(report.get("gpus"))
     free = report.get("free")
-    proved = {uuid for uuid in free if isinstance(uuid, str)} if isinstance(free, list) else set()
+    seen_free = {uuid for uuid in free if isinstance(uuid, str)} if isinstance(free, list) else set()
     error = clean_text(report.get("error") or "", 500)
     with transaction.atomic():
-        if not _held(host_id, token):
+        if not _lease_held(host_id, token):
             return False
         rows = Gpu.objects.filter(host_id=host_id, uuid__in=[str(uuid) for uuid in seen][:MAX_GPUS])
         freed = False
         for gpu in rows.exclude(state=GpuState.OK).order_by("pk"):
             holders = parse_holders(seen[gpu.uuid], now)
             if holders or error:
-                _keep_out(gpu, holders, error, now)
-            elif gpu.uuid in proved:
-                _free(gpu, "Proved free.", TRAINYARD, now)
+                _quarantine(gpu, holders, error, now)
+            elif gpu.uuid in seen_free:
+                _free(gpu, "Seen free.", TRAINYARD, now)
                 freed = True
     return freed
 
 
 def record_eviction(host_id: int, token: int, answer: Mapping[str, Any], now: datetime) -> bool:
-    """What became of those who were to be killed. Who was asked for nobody answers nothing: that would be forged."""
-    words = answer.get("words")
-    text = "; ".join(clean_text(word, 100) for word in words[:MAX_HOLDERS]) if isinstance(words, list) else ""
+    """Record what became of the processes that the host was to kill. An answer that nobody asked for is ignored."""
+    lines = answer.get("words")
+    text = "; ".join(clean_text(line, 100) for line in lines[:MAX_HOLDERS]) if isinstance(lines, list) else ""
     with transaction.atomic():
-        if not _held(host_id, token):
+        if not _lease_held(host_id, token):
             return False
         asked = Gpu.objects.filter(host_id=host_id, uuid=clean_text(answer.get("gpu", ""), 80)).exclude(
             evict=[]
@@ -94,11 +97,11 @@ def watched_gpus(host_id: int) -> WatchedGpus:
     )
 
 
-# -- what a person may say ---------------------------------------------------------------------------------------------
+# -- what a person may ask for -----------------------------------------------------------------------------------------
 
 
 def mark_unverified(gpus: Iterable[Gpu], why: str, actor: str, now: datetime) -> None:
-    """Nobody knows what is on these: out of use until their host has looked once and found nobody."""
+    """Keep GPUs on which anything may run out of use until their host has looked once and found no process."""
     for gpu in gpus:
         rows = Gpu.objects.filter(pk=gpu.pk)
         rows.update(state=GpuState.CLEANING, state_since=now, state_text=clean_text(why, 500))
@@ -106,26 +109,26 @@ def mark_unverified(gpus: Iterable[Gpu], why: str, actor: str, now: datetime) ->
 
 
 def release(gpu: Gpu, actor: str, now: datetime) -> None:
-    """Use it, whoever is on it. The next start looks again all the same."""
+    """Put a GPU back into use, whatever runs on it. The next start looks at it again all the same."""
     _free(gpu, "Put back into use by hand.", actor, now)
 
 
 def evict(gpu: Gpu, actor: str, now: datetime) -> int:
-    """Have those killed who were last seen on it, and nobody who came since. Answers how many that are."""
-    named = [[row["pid"], row["ticks"]] for row in gpu.holders if row.get("ticks")]
-    if named:
-        Gpu.objects.filter(pk=gpu.pk).update(evict=named, evict_by=actor[:150])
+    """Ask the host to kill the processes that were last seen on a GPU, and none that came later; returns how many."""
+    processes = [[row["pid"], row["ticks"]] for row in gpu.holders if row.get("ticks")]
+    if processes:
+        Gpu.objects.filter(pk=gpu.pk).update(evict=processes, evict_by=actor[:150])
         host_history.record(
             gpu.host_id, "gpu_evict", f"{_name(gpu)}: {holders_text(gpu.holders)}", actor, now
         )
-    return len(named)
+    return len(processes)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
 def parse_holders(found: object, now: datetime) -> list[dict[str, Any]]:
-    """Foreign rows, made safe to keep. An age becomes a time, which does not grow old."""
+    """The reported processes, made safe to store. An age becomes a time, which stays true."""
     rows = found[:MAX_HOLDERS] if isinstance(found, list) else []
     return [_holder(row, now) for row in rows if isinstance(row, dict)]
 
@@ -133,10 +136,10 @@ def parse_holders(found: object, now: datetime) -> list[dict[str, Any]]:
 def holders_text(holders: Sequence[Mapping[str, Any]]) -> str:
     """`PID 4711 (python3) of alice since 2026-11-21 14:02 UTC`."""
     return "; ".join(
-        f"PID {row['pid']} ({row['name'] or 'not to be seen from there'})"
+        f"PID {row['pid']} ({row['name'] or 'its name is not visible'})"
         + (f" of {row['user']}" if row["user"] else "")
         + (f" since {datetime.fromisoformat(row['since']):%Y-%m-%d %H:%M} UTC" if row["since"] else "")
-        + HOW.get(row["how"], "")
+        + HOW_SEEN.get(row["how"], "")
         for row in holders
     )
 
@@ -156,8 +159,8 @@ def _holder(row: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     }
 
 
-def _keep_out(gpu: Gpu, holders: list[dict[str, Any]], why: str, now: datetime) -> None:
-    why = clean_text(why, 500) or "Not proved free."
+def _quarantine(gpu: Gpu, holders: list[dict[str, Any]], why: str, now: datetime) -> None:
+    why = clean_text(why, 500) or "Not seen free yet."
     text = f"In use by {holders_text(holders)}." if holders else why[0].upper() + why[1:]
     changes: dict[str, Any] = {"holders": holders, "state_text": text}
     if gpu.state != GpuState.QUARANTINED:
@@ -177,7 +180,7 @@ def _name(gpu: Gpu) -> str:
     return f"GPU {gpu.index} ({gpu.uuid})"
 
 
-def _held(host_id: int, token: int) -> bool:
-    """The row stays locked: the token cannot change before the transaction is over."""
+def _lease_held(host_id: int, token: int) -> bool:
+    """Whether the lease has this token. The row stays locked, so the token cannot change in this transaction."""
     rows = Host.every.select_for_update(no_key=True).filter(pk=host_id, lease_token=token)
     return bool(rows.order_by().values_list("pk"))

@@ -1,4 +1,4 @@
-"""What a check found in a host, kept: its facts, and its GPUs, each of which is in one machine."""
+"""Store what a check found on a host: its facts and its GPUs. A GPU is in one machine at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from agents.models import Gpu, Host
 
 @transaction.atomic
 def save_facts(host_id: int, facts: probe.HostFacts, offset: float, now: datetime) -> list[CheckItem]:
-    """All but the boot id: a changed one is proof of a reboot, so only the holder of the lease writes it, in order."""
+    """Store the facts; returns a checklist item for each GPU that another host reports too.
+
+    The boot id is left out: a changed one is evidence of a reboot, so only the holder of the lease writes it, in order.
+    """
     Host.every.filter(pk=host_id).update(
         facts=json.loads(json.dumps(asdict(facts))),
         cpus=facts.cpus,
@@ -25,27 +28,28 @@ def save_facts(host_id: int, facts: probe.HostFacts, offset: float, now: datetim
         clock_offset_s=offset,
     )
     if facts.gpu_error:
-        return []  # it was not told which there are
-    return [_claimed_elsewhere(gpu) for gpu in _keep_gpus(host_id, facts.gpus, now)]
+        return []  # the host could not list its GPUs
+    return [_claimed_elsewhere(gpu) for gpu in _save_gpus(host_id, facts.gpus, now)]
 
 
-def _keep_gpus(host_id: int, devices: Sequence[probe.Device], now: datetime) -> list[Gpu]:
-    """Write the host's GPUs; returns those that another host in service says it has: one device is in one machine.
+def _save_gpus(host_id: int, devices: Sequence[probe.Device], now: datetime) -> list[Gpu]:
+    """Store the host's GPUs; returns those that another host in service reports too: one device is in one machine.
 
-    A GPU that moved moves with its row once its old host is checked without it; nobody takes it by saying so.
+    The row of a GPU that moved follows it after a check of the old host did not list it. No host takes over a GPU only
+    by reporting it.
     """
-    _note_missing(host_id, [d.uuid for d in devices], now)
+    _record_missing(host_id, [d.uuid for d in devices], now)
     others = Gpu.objects.filter(uuid__in=[d.uuid for d in devices], present=True, host__retired_at=None)
     clashes = {gpu.uuid: gpu for gpu in others.exclude(host_id=host_id).select_related("host")}
-    _note_moves(host_id, [d.uuid for d in devices if d.uuid not in clashes], now)
+    _record_moves(host_id, [d.uuid for d in devices if d.uuid not in clashes], now)
     for device in devices:
         if device.uuid not in clashes:
             Gpu.objects.update_or_create(uuid=device.uuid, defaults=_columns(host_id, device))
     return list(clashes.values())
 
 
-def _note_missing(host_id: int, uuids: Sequence[str], now: datetime) -> None:
-    """A card that fell off its bus, wants a reset or was taken out is out of use until it is listed again."""
+def _record_missing(host_id: int, uuids: Sequence[str], now: datetime) -> None:
+    """Take a card that fell off its bus, needs a reset or was removed out of use until it is listed again."""
     for gpu in Gpu.objects.filter(host_id=host_id, present=True).exclude(uuid__in=uuids):
         host_history.record(
             host_id, "gpu_missing", f"{gpu_name(gpu)} cannot be used any more.", "trainyard", now
@@ -56,10 +60,12 @@ def _note_missing(host_id: int, uuids: Sequence[str], now: datetime) -> None:
 
 
 def missing_gpus(host_id: int, facts: probe.HostFacts) -> list[str]:
-    """What the host's GPUs are called that it does not list any more, and says nothing of."""
-    told = {card.uuid for card in facts.gpus_out}
+    """The names of the GPUs that the host neither lists any more nor reports as unusable."""
+    reported = {card.uuid for card in facts.gpus_out}
     return [
-        gpu_name(gpu) for gpu in Gpu.objects.filter(host_id=host_id, present=False) if gpu.uuid not in told
+        gpu_name(gpu)
+        for gpu in Gpu.objects.filter(host_id=host_id, present=False)
+        if gpu.uuid not in reported
     ]
 
 
@@ -67,8 +73,8 @@ def gpu_name(gpu: Gpu) -> str:
     return f"GPU {gpu.index} ({gpu.uuid})"
 
 
-def _note_moves(host_id: int, uuids: Sequence[str], now: datetime) -> None:
-    """A row moves with its device; that it was elsewhere before stays in the books of both."""
+def _record_moves(host_id: int, uuids: Sequence[str], now: datetime) -> None:
+    """Record in the histories of both hosts that a GPU moved. Its row moves with it."""
     moved = Gpu.objects.filter(uuid__in=uuids).exclude(host_id=host_id).select_related("host")
     for gpu in moved:
         host_history.record(

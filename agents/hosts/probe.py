@@ -1,4 +1,4 @@
-"""What a host says about itself, parsed. The text is foreign: anything missing or absurd becomes 'unknown'."""
+"""Parse the probe's document, in which a host describes itself. A missing or absurd value counts as unknown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class UnusableCard:
-    """A card that is there, or was, and cannot be used; `why` is mig, reset or lost. `uuid` "": it does not tell it."""
+    """A card that is or was there and cannot be used; `why` is mig, reset or lost. `uuid` is "" if it is not known."""
 
     index: int | None
     uuid: str
@@ -57,7 +57,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """Storage from the network or a directory from elsewhere (or what is mounted below): which, and where."""
+    """A mount of network storage, of a directory from elsewhere, or of something below one of these."""
 
     path: str
     fstype: str
@@ -101,7 +101,7 @@ class HostFacts:
 
 
 def parse(raw: bytes) -> HostFacts:
-    """The probe's one line, whatever a login shell printed before it."""
+    """Parse the probe's one line. A login shell may have printed other lines before it."""
     return _facts(_document(raw))
 
 
@@ -133,7 +133,7 @@ def _facts(d: Mapping[str, Any]) -> HostFacts:
         disk=_disk(mapping(d.get("disk"))),
         shared=_mounts(d.get("shared")),
         gpus=_devices(d.get("gpus")),
-        gpus_out=_cards_out(d.get("gpus_out")),
+        gpus_out=_unusable_cards(d.get("gpus_out")),
         gpu_error=clean_text(d.get("gpu_error") or "", 1000),
         topology=topology.parse(str(d.get("gpu_topology") or "")),
         gpu_unseen=_count(d.get("gpu_unseen")),
@@ -154,7 +154,7 @@ def _facts(d: Mapping[str, Any]) -> HostFacts:
 
 
 def _mounts(value: object) -> tuple[Mount, ...] | None:
-    """None when the runner is too old to tell."""
+    """None when the runner is too old to report mounts."""
     if not isinstance(value, list):
         return None
     return tuple(
@@ -195,7 +195,7 @@ def _devices(found: object) -> tuple[Device, ...]:
     return tuple(devices.values())
 
 
-def _cards_out(found: object) -> tuple[UnusableCard, ...]:
+def _unusable_cards(found: object) -> tuple[UnusableCard, ...]:
     rows = mappings(found, MAX_GPUS)
     return tuple(
         UnusableCard(

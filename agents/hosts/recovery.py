@@ -1,15 +1,15 @@
-"""Noticing that the database is older than what was done with it: it was restored from a backup.
+"""Detect that the database was restored from a backup: the hosts know of later events than the database.
 
-Two things tell. A host has runs of which no row exists; or it remembers a *mark* that the database never gave out. A
-mark is a number that grows by one a second while a dispatcher speaks to the host; it is committed first and told to
-the host afterwards, so that in a world without restored backups no host knows a later one than the database.
+There are two signs. A host has runs that have no row; or a host remembers a *mark* that is later than the database's. A
+mark is a number that grows by one a second while a dispatcher holds a link to the host. It is committed first and sent
+to the host afterwards, so that without a restored backup no host knows a later mark than the database.
 
-From then on the product only observes: hosts report, logs are fetched, and nothing is decided, started, stopped or
-forgotten until a person has seen what differs and has confirmed (jobs/host_sync/recovery_mode.py).
+In recovery mode the product only observes: hosts report, logs are fetched, and nothing is decided, started, stopped or
+deleted until a person has seen the differences and has confirmed (jobs/host_sync/recovery_mode.py).
 
-Both count only under the console's seal (seals.py): without it any job could stop all of us by writing a file on its
-host. What is sealed proves something about the database, not about one host, so all is stopped; what is not proves
-nothing, is written into its host's book, and stops nobody.
+Both signs count only under the console's seal (seals.py): without seals any program on a host could stop the whole
+deployment by writing a file there. A sealed sign says something about the database and not about one host, so
+everything stops. A sign without a seal is no evidence: it is recorded in the history of its host and stops nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from agents.models import Host, Recovery
 
 log = logging.getLogger(__name__)
 
-# Two rows of one machine, or the moment between telling and writing: no reason to stop the world.
+# Two rows of one machine, or the moment between committing a mark and sending it, are no reason to stop everything.
 SLACK_S = 30
 FORGED_MARK = "forged_mark"
-NOT_OURS = (
-    "It says that it was spoken to at {there}, later than the database knows, and not under our seal: it is not "
-    "believed. A program of its login wrote that, or the deployment's field key was replaced. If the database was "
+FORGED_TEXT = (
+    "It reports a contact at {there}, which is later than the database knows, without a valid seal. The report is "
+    "ignored. A program of its login wrote it, or the deployment's field key was replaced. If the database was "
     "restored from a backup, put Trainyard into recovery mode yourself (page Recovery)."
 )
 
@@ -39,7 +39,7 @@ _unconfirmed = SelectStatement(
 
 
 def in_recovery_mode() -> bool:
-    """Asked before anything is decided or sent."""
+    """Whether recovery mode is on. This is asked before anything is decided or sent."""
     return bool(_unconfirmed())
 
 
@@ -52,9 +52,10 @@ def begin(why: str, now: datetime) -> bool:
 
 
 def check_mark(host: Host, mark: int, seal: str, now: datetime) -> int:
-    """The host greeted, and remembers this mark. The one that the row is to go on from: that of a forger is not it.
+    """Judge the mark that a host remembers, and return the mark from which its row goes on.
 
-    A host that never had a mark from this row proves nothing. A late one does not either: it is what we gave before.
+    A host that never got a mark from this row is no evidence. An older mark is none either: it is one that the row
+    gave before. A forged mark is ignored.
     """
     if mark <= host.mark:
         return host.mark
@@ -62,17 +63,20 @@ def check_mark(host: Host, mark: int, seal: str, now: datetime) -> int:
     if not seals.is_seal_of_mark(SealOwner.of(host), mark, seal):
         if late:
             host_history.record_once_a_day(
-                host.pk, FORGED_MARK, NOT_OURS.format(there=_told(mark)), "trainyard", now
+                host.pk, FORGED_MARK, FORGED_TEXT.format(there=_mark_text(mark)), "trainyard", now
             )
         return host.mark
     if late:
-        there, here = _told(mark), _told(host.mark)
-        begin(f"{host.name} was spoken to at {there}, of which the database knows nothing after {here}.", now)
+        there, here = _mark_text(mark), _mark_text(host.mark)
+        begin(
+            f"{host.name} was last contacted at {there}, but the database knows of nothing there after {here}.",
+            now,
+        )
     return mark
 
 
-def _told(mark: int) -> str:
+def _mark_text(mark: int) -> str:
     try:
         return f"{datetime.fromtimestamp(mark, UTC):%Y-%m-%d %H:%M:%S UTC}"
     except (ValueError, OverflowError, OSError):
-        return "a time that no calendar has"
+        return "an impossible time"

@@ -1,11 +1,13 @@
-"""The console's seal: what a host brings back under it, the console once gave to that very host.
+"""Seals: what a host reports under a seal, the console once gave to that very host.
 
-On a host, a job is the same Unix user as our runner: it can write whatever it likes into our directory there. So a run
-that the database does not know, or a mark later than its own, means something only under a seal: a MAC over what it
-is, whose it is and where it was given, by a key that never leaves the console. The key is made of the data directory's
-(`keys/field-key`), not kept in a row: a database that is restored from before there were seals must know them too.
+On a host, user programs run as the same Unix user as our runner: they can write anything into our directory there. So a
+run that the database does not know, or a mark later than the database's, counts only under a seal: a MAC over the run
+or mark, the deployment, and the host that it was given to. The key never leaves the console. It is derived from the key
+of the data directory (`keys/field-key`) and not kept in a row, so that seals are also known after the restore of a
+database that is older than the first seal.
 
-A seal is no secret, and is no proof of time: an old one stays true. Who asks has to see to that (recovery.py).
+A seal is no secret, and it says nothing about time: an old seal stays valid. The caller must allow for that
+(recovery.py).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _PURPOSE = b"trainyard seal 1"
 
 @dataclass(frozen=True, slots=True)
 class SealOwner:
-    """To whom a seal is given: a login on a machine that shows this key, and the row by which we know it."""
+    """The host that a seal is given to: a login on a machine with this host key, and the row of the host."""
 
     host_id: int
     user: str
@@ -35,41 +37,44 @@ class SealOwner:
         return cls(host.pk, host.user, host.pinned_key)
 
 
-def seal_of_run(bearer: SealOwner, run: str) -> str:
-    """Goes with the start and with the stop of a run.
+def seal_of_run(owner: SealOwner, run: str) -> str:
+    """The seal that is sent with the start and with the stop of a run.
 
-    Not bound to the row: a host that was added after the backup, and is added again, is the same machine.
+    It is not bound to the row: a host that was added after the backup, and is added again, is the same machine.
     """
-    return _seal(_keys()[0], "run", bearer.user, bearer.key, run)
+    return _seal(_keys()[0], "run", owner.user, owner.key, run)
 
 
-def is_seal_of_run(bearer: SealOwner, run: str, seal: str) -> bool:
-    return any(_same(seal, _seal(key, "run", bearer.user, bearer.key, run)) for key in _keys())
+def is_seal_of_run(owner: SealOwner, run: str, seal: str) -> bool:
+    return any(_equal(seal, _seal(key, "run", owner.user, owner.key, run)) for key in _keys())
 
 
-def seal_of_mark(bearer: SealOwner, mark: int) -> str:
-    """Goes with a mark. Bound to the row too, which has a clock of its own; images of machines share their key."""
-    return _seal(_keys()[0], "mark", bearer.host_id, bearer.user, bearer.key, mark)
+def seal_of_mark(owner: SealOwner, mark: int) -> str:
+    """The seal of a mark.
+
+    It is bound to the row too: each row counts its own marks, and machines made from one image share a host key.
+    """
+    return _seal(_keys()[0], "mark", owner.host_id, owner.user, owner.key, mark)
 
 
-def is_seal_of_mark(bearer: SealOwner, mark: int, seal: str) -> bool:
-    words = (bearer.host_id, bearer.user, bearer.key, mark)
-    return any(_same(seal, _seal(key, "mark", *words)) for key in _keys())
+def is_seal_of_mark(owner: SealOwner, mark: int, seal: str) -> bool:
+    parts = (owner.host_id, owner.user, owner.key, mark)
+    return any(_equal(seal, _seal(key, "mark", *parts)) for key in _keys())
 
 
 def _keys() -> list[bytes]:
-    """The first seals, every one is known again: that is how keys are rotated."""
+    """The first key makes seals and every key verifies them: that is how keys are rotated."""
     return [_mac(key.encode() if isinstance(key, str) else key, _PURPOSE) for key in settings.FIELD_KEYS]
 
 
-def _seal(key: bytes, kind: str, *words: str | int) -> str:
-    # JSON, so that no two lists of words are the same text.
-    return _mac(key, json.dumps([kind, settings.DEPLOYMENT, *words]).encode()).hex()
+def _seal(key: bytes, kind: str, *parts: str | int) -> str:
+    # JSON, so that two different lists never give the same text.
+    return _mac(key, json.dumps([kind, settings.DEPLOYMENT, *parts]).encode()).hex()
 
 
 def _mac(key: bytes, text: bytes) -> bytes:
     return hmac.digest(key, text, hashlib.sha256)
 
 
-def _same(told: str, true: str) -> bool:
-    return hmac.compare_digest(told.encode(), true.encode())
+def _equal(given: str, expected: str) -> bool:
+    return hmac.compare_digest(given.encode(), expected.encode())

@@ -1,4 +1,4 @@
-"""How near the GPUs of a host are to each other, read from `nvidia-smi topo -m`. Pure; the text is foreign."""
+"""How near the GPUs of a host are to each other, parsed from `nvidia-smi topo -m`, whose text is not trusted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 MAX_GPUS = 64
-# The bigger the nearer: NVLinks count, then how much of the PCIe tree and of the machine lies between.
+# A higher weight means nearer: first the number of NVLinks counts, then how much of the PCIe tree and of the machine
+# lies between.
 WEIGHTS = {"PIX": 40, "PXB": 30, "PSB": 30, "PHB": 20, "NODE": 10, "SYS": 0, "SOC": 0}
 NVLINK = 100
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -26,12 +27,12 @@ def parse(text: str) -> dict[str, Any]:
             rows.setdefault(int(named.group(1)), cells)
     if not columns or len(rows) > MAX_GPUS:
         return {}
-    place = {int(named.group(1)): at for at, name in enumerate(columns) if (named := _GPU.match(name))}
+    columns_of = {int(named.group(1)): at for at, name in enumerate(columns) if (named := _GPU.match(name))}
     links = [
         [one, other, weight]
         for one in sorted(rows)
-        for other in sorted(place)
-        if one < other and (weight := _weight(_cell(rows[one], place[other]))) is not None
+        for other in sorted(columns_of)
+        if one < other and (weight := _weight(_cell(rows[one], columns_of[other]))) is not None
     ]
     numa_at = columns.index("NUMA Affinity") if "NUMA Affinity" in columns else -1
     nodes = {str(gpu): _cell(cells, numa_at) for gpu, cells in sorted(rows.items())}
@@ -42,7 +43,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def topology_text(found: Mapping[str, Any]) -> str:
-    """For the checklist: `NVLink between all`, or what the nearest and the farthest pair have between them."""
+    """The text for the checklist: `NVLink between all`, or how many pairs have NVLink and over how many NUMA nodes."""
     weights = [weight for _, _, weight in found.get("links", [])]
     if not weights:
         return ""

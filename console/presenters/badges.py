@@ -55,7 +55,7 @@ HOST = _table(
 # A GPU that is kept out of use, or not yet proved clean.
 GPU = _table(
     (GpuState.QUARANTINED, "Quarantined", "bad", "stop"),
-    (GpuState.CLEANING, "Being proved free", "busy", "ring"),
+    (GpuState.CLEANING, "Being verified", "busy", "ring"),
 )
 GPU_FORGOTTEN = Badge("forgotten", "Held by a run that a restored backup has forgotten", "bad", "stop")
 GPU_CLEANING = Badge("cleaning", "Cleaning", "busy", "ring")

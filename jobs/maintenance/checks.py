@@ -62,7 +62,7 @@ def check(host_id: int) -> None:
     if not Host.objects.filter(pk=host_id).exists():
         return
     topics = [f"host:{host_id}", "hosts"]
-    enrolment.check_host(host_id, timezone.now(), tell=lambda: announce.send_now(topics))
+    enrolment.check_host(host_id, timezone.now(), on_change=lambda: announce.send_now(topics))
     hints.schedule()
     hints.hosts([host_id])
 

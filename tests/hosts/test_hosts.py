@@ -54,18 +54,18 @@ def talk(host):
     return subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
 
 
-def silent_for(session, seconds):
+def quiet_for(session, seconds):
     ready, _, _ = select.select([session.stdout], [], [], seconds)
     return not ready or not os.read(session.stdout.fileno(), 4096)
 
 
 @pytest.mark.parametrize(("down", "up"), [("cut", "restore"), ("blackhole", "heal")])
-def test_a_session_survives_a_short_silence(host, down, up):
+def test_a_session_survives_a_short_outage(host, down, up):
     session = talk(host)
     try:
         assert session.stdout.readline() == b"1\n"
         getattr(host, down)()
-        wait_for(lambda: silent_for(session, 0.5), "the session to fall silent")
+        wait_for(lambda: quiet_for(session, 0.5), "the session to be quiet")
         getattr(host, up)()
         numbers = [int(session.stdout.readline()) for _ in range(5)]
         assert numbers == list(range(numbers[0], numbers[0] + 5))
@@ -107,7 +107,7 @@ def test_a_replica_keeps_a_ledger_that_matches_its_output(host):
     assert lines[0]["gpus"] == ["GPU-a", "GPU-b"] and lines[-1]["out"] == len(printed.stdout)
 
 
-def test_nvidia_smi_fails_as_told(host):
+def test_nvidia_smi_fails_as_configured(host):
     host.gpus(fail="driver")
     try:
         assert "couldn't communicate with the NVIDIA driver" in host.ssh("nvidia-smi; echo rc $?").stdout

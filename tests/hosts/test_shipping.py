@@ -48,7 +48,7 @@ def found(place):
     return sorted(path.name for path in place.iterdir()) if place.exists() else []
 
 
-def test_a_connection_that_is_cut_in_the_middle_leaves_nothing_and_the_next_ships_it_whole(host, place):
+def test_a_cut_connection_leaves_nothing_and_the_next_installs_the_whole_runner(host, place):
     """Failure mode 6. The file gets its name only after all of it has been read and compared."""
     with connected(host) as connection:
         channel = connection.open_session()
@@ -66,7 +66,7 @@ def test_a_connection_that_is_cut_in_the_middle_leaves_nothing_and_the_next_ship
 
 
 @pytest.mark.needs_namespaces
-def test_a_full_disk_is_told_in_its_own_words_and_is_no_half_runner(host, place):
+def test_a_full_disk_is_reported_and_leaves_no_part_of_a_runner(host, place):
     with connected(host) as connection:
         put_runner(connection, b"pass\n")
         host.fill_disk(leave_kb=64)

@@ -1,4 +1,4 @@
-"""The parts of enrolment that need no machine: what is parsed, judged and refused."""
+"""The parts of enrolment that need no real host: what is parsed, judged and refused."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def judged(offset=0.0, **changes):
     return {item.name: item for item in checklist.check_facts(facts(**changes), offset)}
 
 
-def test_a_healthy_host_is_usable_and_every_line_of_the_list_is_judged():
+def test_a_healthy_host_is_usable_and_has_every_line_of_the_checklist():
     rows = GREETING + [item.as_row() for item in judged().values()]
-    told = judged()["GPUs"].text
-    assert "NVLink between all" in told and "12 processes of others" in told
+    text = judged()["GPUs"].text
+    assert "NVLink between all" in text and "12 processes of other users" in text
     assert facts().topology == {"links": [[0, 1, 118]], "numa": {"0": 0, "1": 0}}
     assert checklist.is_usable(rows)
     assert {row["name"] for row in rows} == set(checklist.ORDER)
@@ -111,7 +111,7 @@ def test_a_missing_line_makes_a_host_unusable():
     "raw",
     [b"", b"motd\n", b"{}", b'{"schema": 2}', b"[" * 5000, b"\xff\xfe", b"x" * (probe.MAX_DOCUMENT + 1)],
 )
-def test_what_is_no_probe_is_refused(raw):
+def test_an_answer_that_is_no_probe_document_is_refused(raw):
     with pytest.raises(probe.InvalidProbe):
         probe.parse(raw)
 
@@ -144,7 +144,7 @@ def test_a_banner_before_the_document_and_hostile_text_in_it_do_no_harm():
         ("NVIDIA GeForce RTX 4090", "NVIDIA_GEFORCE_RTX_4090"),
     ],
 )
-def test_gpus_have_vertex_names_where_there_are_some(model, name):
+def test_gpus_have_vertex_names_if_vertex_knows_them(model, name):
     assert accelerator_type(model) == name
 
 
@@ -158,22 +158,22 @@ def test_gpus_have_vertex_names_where_there_are_some(model, name):
         ("you@fe80::1", ("you", "fe80::1", 22)),
     ],
 )
-def test_places_are_read_as_ssh_reads_them(text, found):
+def test_addresses_are_parsed_as_ssh_parses_them(text, found):
     assert parse_address(text, "me") == found
 
 
 @pytest.mark.parametrize("text", ["", "a b", "-oProxyCommand=x", "a:0", "a:99999", "$(x)@a", "a:b", "@a"])
-def test_what_is_no_place_is_refused(text):
+def test_a_text_that_is_no_address_is_refused(text):
     with pytest.raises(ValueError):
         parse_address(text, "me")
 
 
-def test_jumps_are_read_as_ssh_reads_them():
+def test_jumps_are_parsed_as_ssh_parses_them():
     assert parse_jumps("a@gate:2200,inner", "me") == (Jump("a", "gate", 2200), Jump("me", "inner", 22))
     assert parse_jumps("", "me") == ()
 
 
-def test_pasted_hosts_become_rows():
+def test_pasted_hosts_are_parsed():
     rows = parse_pasted("# lab\ngpu01 gpu@10.0.0.1\n\n10.0.0.2:2200 # new\nc x@d:24 j@gate", user="me")
     assert [(r.name, r.user, r.address, r.port, r.jump) for r in rows] == [
         ("gpu01", "gpu", "10.0.0.1", 22, ""),
@@ -185,22 +185,22 @@ def test_pasted_hosts_become_rows():
 @pytest.mark.parametrize(
     "text", ["", "#", "a b c d e\n", "a 1.1.1.1\na 1.1.1.2", "a x@y:z", "a@b c d@e", "ok -x"]
 )
-def test_a_bad_paste_names_the_line_or_the_fault(text):
+def test_a_bad_paste_is_refused_with_a_message(text):
     with pytest.raises(Refused) as refused:
         parse_pasted(text, user="")
     assert refused.value.field == "hosts"
     assert refused.value.message
 
 
-def test_every_bad_line_of_a_paste_is_told_at_once():
+def test_all_bad_lines_of_a_paste_are_reported_at_once():
     with pytest.raises(InvalidLines) as refused:
         parse_pasted("a 1.1.1.1\na b c d e\nok u@-x\nb@c d@e", user="me")
-    assert [told.split(":")[0] for told in refused.value.messages] == ["Line 2", "Line 3", "Line 4"]
+    assert [message.split(":")[0] for message in refused.value.messages] == ["Line 2", "Line 3", "Line 4"]
 
 
 @pytest.mark.django_db
-def test_a_gpu_that_is_found_in_another_machine_is_in_the_books_of_both():
-    """A machine that is added anew brings its GPUs along; where they were before is not forgotten."""
+def test_a_gpu_that_moved_is_in_the_histories_of_both_hosts():
+    """A machine that is added again brings its GPUs along; the old host's history keeps them."""
     now = timezone.now()
     old = add_host("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
     save_facts(old.pk, facts(), 0.0, now)
@@ -210,21 +210,21 @@ def test_a_gpu_that_is_found_in_another_machine_is_in_the_books_of_both():
         save_facts(new.pk, facts(), 0.0, now)
     [gpu] = Gpu.objects.all()
     assert gpu.host_id == new.pk
-    told = (
+    events = (
         HostEvent.objects.filter(kind__startswith="gpu_").order_by("pk").values_list("host", "kind", "text")
     )
-    assert [(host, kind) for host, kind, _ in told] == [(old.pk, "gpu_left"), (new.pk, "gpu_came")]
-    assert all(gpu.uuid in text for _, _, text in told)
+    assert [(host, kind) for host, kind, _ in events] == [(old.pk, "gpu_left"), (new.pk, "gpu_came")]
+    assert all(gpu.uuid in text for _, _, text in events)
 
 
-def test_clean_keeps_words_and_drops_the_rest():
+def test_clean_text_keeps_printable_text_and_cuts_it():
     assert clean_text("a\x00b\n\ud800ü") == "ab\nü"
     assert clean_text("x" * 50, 10) == "x" * 9 + "…"
 
 
 @pytest.mark.django_db
-def test_an_nvidia_smi_that_does_not_answer_takes_no_gpu_away():
-    """Else a moment's fault would refuse jobs for ever, and let another host say that it has them."""
+def test_gpus_stay_when_nvidia_smi_does_not_answer():
+    """Otherwise a short fault would refuse jobs for ever, and another host could claim the GPUs by reporting them."""
     now = timezone.now()
     host = add_host("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
     save_facts(host.pk, facts(), 0.0, now)
@@ -235,55 +235,55 @@ def test_an_nvidia_smi_that_does_not_answer_takes_no_gpu_away():
 
 
 @pytest.mark.parametrize(
-    ("card", "said", "cure"),
+    ("card", "problem", "cure"),
     [
         (
             {"index": 3, "uuid": "GPU-9", "why": "mig"},
             "GPU 3 (GPU-9) is in MIG mode",
             "nvidia-smi -i 3 -mig 0",
         ),
-        ({"index": 3, "uuid": "GPU-9", "why": "reset"}, "GPU 3 (GPU-9) wants a reset", "--gpu-reset -i 3"),
+        ({"index": 3, "uuid": "GPU-9", "why": "reset"}, "GPU 3 (GPU-9) needs a reset", "--gpu-reset -i 3"),
         ({"index": 3, "uuid": "", "why": "lost"}, "GPU 3 does not answer", "Reboot"),
         ({"index": None, "why": "lost", "text": "Unable to tell GPU7"}, "Unable to tell GPU7", "Reboot"),
         ({"index": {}, "uuid": 7, "why": []}, "GPU 0 (7) does not answer", "Reboot"),
     ],
 )
-def test_a_card_that_cannot_be_used_is_told_with_a_cure_and_the_others_are_used(card, said, cure):
+def test_an_unusable_card_has_a_line_with_a_cure_and_the_others_are_used(card, problem, cure):
     item = judged(gpus_out=[card])["GPUs"]
-    assert said in item.text and cure in item.fix
+    assert problem in item.text and cure in item.fix
     assert item.text.startswith("1 × NVIDIA H100 80GB HBM3 80 GiB") and item.ok is None
     assert checklist.is_usable(GREETING + [item.as_row() for item in judged(gpus_out=[card]).values()])
     assert "none; not used: " in judged(gpus=[], gpus_out=[card])["GPUs"].text
 
 
 @pytest.mark.django_db
-def test_a_card_that_is_missing_is_told_out_of_use_and_comes_back():
+def test_a_missing_card_is_out_of_use_until_it_comes_back():
     now = timezone.now()
     host = add_host("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
     two = [GOOD["gpus"][0], {**GOOD["gpus"][0], "index": 1, "uuid": "GPU-2"}]
-    ill = [{"index": 1, "uuid": "GPU-2", "why": "reset"}]
+    broken = [{"index": 1, "uuid": "GPU-2", "why": "reset"}]
     seen = []
-    for changes in ({"gpus": two}, {}, {}, {"gpus_out": ill}, {"gpus": two}):
-        told = facts(**changes)
-        assert save_facts(host.pk, told, 0.0, now) == []
-        item = {i.name: i for i in checklist.check_facts(told, 0.0, missing_gpus(host.pk, told))}["GPUs"]
+    for changes in ({"gpus": two}, {}, {}, {"gpus_out": broken}, {"gpus": two}):
+        found = facts(**changes)
+        assert save_facts(host.pk, found, 0.0, now) == []
+        item = {i.name: i for i in checklist.check_facts(found, 0.0, missing_gpus(host.pk, found))}["GPUs"]
         seen.append((Gpu.objects.get(uuid="GPU-2").present, item.text.partition("not used: ")[2]))
     gone = "GPU 1 (GPU-2) was here before and is not listed any more"
-    reset = "GPU 1 (GPU-2) wants a reset"
+    reset = "GPU 1 (GPU-2) needs a reset"
     assert seen == [(True, ""), (False, gone), (False, gone), (False, reset), (True, "")]
-    noted = HostEvent.objects.filter(kind__startswith="gpu_").order_by("pk").values_list("kind", flat=True)
-    assert list(noted) == ["gpu_missing", "gpu_back"]
+    kinds = HostEvent.objects.filter(kind__startswith="gpu_").order_by("pk").values_list("kind", flat=True)
+    assert list(kinds) == ["gpu_missing", "gpu_back"]
 
 
 @pytest.fixture
 def checked(monkeypatch):
-    """Check a host now, and find what `look` finds."""
+    """checked(host, probe, now) checks a host; the probe is the given function. Returns the new row."""
     monkeypatch.setattr(enrolment, "fingerprint", lambda line: "SHA256:x")
     monkeypatch.setattr(enrolment.keys, "private_key", lambda: None)
     monkeypatch.setattr(enrolment, "dial", lambda target, key: SimpleNamespace(close=lambda: None))
 
-    def check(host, look, now):
-        monkeypatch.setattr(enrolment, "_look", look)
+    def check(host, probe, now):
+        monkeypatch.setattr(enrolment, "_probe", probe)
         enrolment.check_host(host.pk, now)
         return Host.objects.get(pk=host.pk)
 
@@ -291,17 +291,17 @@ def checked(monkeypatch):
 
 
 @pytest.mark.django_db
-def test_what_is_wrong_is_soon_looked_at_again_and_ever_more_seldom(checked):
-    """A probe that was late, or whose file was swept away under it, must not cost half an hour of a host."""
+def test_an_unusable_host_is_checked_again_soon_and_then_less_and_less_often(checked):
+    """A probe that was slow, or whose file was deleted, must not keep a host out of use for half an hour."""
 
-    def late(host, transport, now):
+    def slow(host, transport, now):
         raise SshdBusy("the host did not finish an answer within 30 s")
 
     now = start = timezone.now()
     host = add_host("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
     waits = []
     while now - start < timedelta(hours=2):
-        host = checked(host, late, now)
+        host = checked(host, slow, now)
         assert host.status == HostStatus.UNUSABLE
         waits.append(host.due_at - now)
         now = host.due_at
@@ -312,36 +312,36 @@ def test_what_is_wrong_is_soon_looked_at_again_and_ever_more_seldom(checked):
 
 
 @pytest.mark.django_db
-def test_a_host_that_is_checked_again_keeps_its_whole_list_meanwhile(checked):
-    """Else one whose link comes back just then is not taken for usable."""
+def test_a_host_keeps_its_whole_checklist_while_it_is_checked_again(checked):
+    """Otherwise a host whose link comes back during the check would not count as usable."""
     host = add_host("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", timezone.now())
     seen = []
 
-    def look(host, transport, now):
+    def probe(host, transport, now):
         [rows] = Host.objects.filter(pk=host.pk).values_list("checklist", flat=True)
         seen.append((len(rows), checklist.is_usable(rows)))
         return list(judged().values())
 
     for _ in range(2):
-        checked(host, look, timezone.now())
+        checked(host, probe, timezone.now())
     assert seen == [(3, False), (len(checklist.ORDER), True)]
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("status", [HostStatus.UP, HostStatus.CHECKING])
-@pytest.mark.parametrize(("quiet_s", "silent"), [(5, False), (60, True)])
-def test_a_check_that_cannot_log_in_makes_no_host_silent_whose_link_speaks(
-    checked, monkeypatch, status, quiet_s, silent
+@pytest.mark.parametrize(("ago_s", "unreachable"), [(5, False), (60, True)])
+def test_a_check_that_cannot_log_in_keeps_the_status_of_a_host_whose_link_works(
+    checked, monkeypatch, status, ago_s, unreachable
 ):
-    """A refused start asks for a check too: jobs must not end beside its host as if it did not answer."""
+    """A refused start causes a check too: no job may end as if the host did not answer."""
 
     def too_busy(target, key):
         raise SshdBusy("no login within 30 s")
 
     now = timezone.now()
     host = add_host("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
-    Host.objects.filter(pk=host.pk).update(status=status, seen_at=now - timedelta(seconds=quiet_s))
+    Host.objects.filter(pk=host.pk).update(status=status, seen_at=now - timedelta(seconds=ago_s))
     monkeypatch.setattr(enrolment, "dial", too_busy)
     host = checked(host, None, now)
-    assert host.status == (HostStatus.UNREACHABLE if silent else status)
-    assert host.due_at == now + enrolment.LOOK_AGAIN
+    assert host.status == (HostStatus.UNREACHABLE if unreachable else status)
+    assert host.due_at == now + enrolment.RETRY_CHECK

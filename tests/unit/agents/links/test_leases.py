@@ -169,7 +169,7 @@ def test_a_host_with_a_later_mark_than_the_database_shows_a_restored_backup():
     assert not recovery.in_recovery_mode()
     Host.objects.filter(pk=pk).update(mark=later - 3600)  # the backup was an hour old
     host_status.record_greeting(pk, token, sealed(pk, later), NOW)
-    assert recovery.in_recovery_mode() and "knows nothing after" in Recovery.objects.get().why
+    assert recovery.in_recovery_mode() and "knows of nothing there after" in Recovery.objects.get().why
     assert Host.objects.get(pk=pk).mark == later, "from now on it gives out higher ones"
 
 

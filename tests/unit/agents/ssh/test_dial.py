@@ -1,4 +1,4 @@
-"""Dialling, installing and shells, against real sshd and against what is none."""
+"""Dialling and installing the runner, against a real sshd and against other listeners."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def dialled(*arguments, **changes):
 
 
 @pytest.fixture
-def silent():
-    """A port that accepts and never says a word."""
+def mute():
+    """A port that accepts connections and never sends anything."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener.getsockname()[1]
 
 
 @pytest.fixture
-def hasty(monkeypatch):
+def short_timeouts(monkeypatch):
     monkeypatch.setattr(dialling, "HANDSHAKE_S", 1.0)
     monkeypatch.setattr(dialling, "CONNECT_S", 1.0)
 
@@ -68,7 +68,7 @@ def no_threads():
 # Dialling
 
 
-def test_a_connection_is_quick_and_uses_the_fast_cipher(machine, key):
+def test_a_connection_has_its_socket_options_and_the_fast_cipher(machine, key):
     with dialled(target(machine), key) as connection:
         inner = connection.sock._inner
         assert inner.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
@@ -79,7 +79,7 @@ def test_a_connection_is_quick_and_uses_the_fast_cipher(machine, key):
     wait_for(no_threads, "paramiko's threads to end")
 
 
-def test_a_packet_is_there_when_all_of_it_is():
+def test_has_packet_is_true_when_a_whole_packet_has_arrived():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         near = QuickAckSocket(socket.create_connection(listener.getsockname()), 12)
         far = listener.accept()[0]
@@ -104,7 +104,7 @@ def test_a_packet_is_there_when_all_of_it_is():
             near.recv(1)
 
 
-def test_a_descriptor_is_of_this_socket_although_another_thread_closes_it(monkeypatch):
+def test_a_duplicate_descriptor_is_of_this_socket_while_another_thread_closes_it(monkeypatch):
     dup, closers = os.dup, []
 
     def dup_while_it_is_closed(number):
@@ -126,7 +126,7 @@ def test_a_descriptor_is_of_this_socket_although_another_thread_closes_it(monkey
             near.descriptor()
 
 
-def test_a_key_that_nobody_accepted_or_that_changed_is_told_and_nothing_is_sent(own_machine):
+def test_an_unknown_or_changed_host_key_raises_and_nothing_is_sent(own_machine):
     key = paramiko.Ed25519Key.from_private_key_file(str(own_machine.fleet.key))
     with pytest.raises(HostKeyUnknown) as unknown:
         dial(target(own_machine, pinned_key=""), key)
@@ -139,7 +139,7 @@ def test_a_key_that_nobody_accepted_or_that_changed_is_told_and_nothing_is_sent(
     wait_for(no_threads, "paramiko's threads to end")
 
 
-def test_each_failure_has_its_own_name(machine, key, silent, hasty):
+def test_each_failure_has_its_own_exception(machine, key, mute, short_timeouts):
     stranger = paramiko.ECDSAKey.generate()
     with pytest.raises(AuthFailed, match=machine.user):
         dial(target(machine), stranger)
@@ -150,11 +150,11 @@ def test_each_failure_has_its_own_name(machine, key, silent, hasty):
     with pytest.raises(Unreachable):
         dial(target(machine, address="no-such-host.invalid"), key)
     with pytest.raises(SshdBusy, match="handshake"):
-        dial(target(machine, address="127.0.0.1", port=silent), key)
+        dial(target(machine, address="127.0.0.1", port=mute), key)
     wait_for(no_threads, "paramiko's threads to end")
 
 
-def test_a_jump_host_is_gone_through_with_its_own_pinned_key(machines, key):
+def test_a_jump_host_has_its_own_pinned_key(machines, key):
     gate, inner = machines
     jump = Jump(gate.user, gate.address, gate.port, gate.host_key_line)
     through = target(inner, jumps=(jump,))
@@ -170,28 +170,28 @@ def test_a_jump_host_is_gone_through_with_its_own_pinned_key(machines, key):
     wait_for(no_threads, "paramiko's threads to end")
 
 
-def test_handshakes_are_one_at_a_time_at_each_sshd_and_capped_in_all():
-    gate, inside, most, leave = HandshakeLimiter(2), [], [], threading.Event()
+def test_handshakes_are_one_at_a_time_with_each_sshd_and_limited_in_all():
+    limiter, inside, counts, leave = HandshakeLimiter(2), [], [], threading.Event()
 
-    def enter(where):
-        with gate.handshake(where):
-            inside.append(where)
-            most.append(len(inside))
+    def enter(endpoint):
+        with limiter.handshake(endpoint):
+            inside.append(endpoint)
+            counts.append(len(inside))
             leave.wait(30)
-            inside.remove(where)
+            inside.remove(endpoint)
 
-    doors = [threading.Thread(target=enter, args=(where,)) for where in ("a", "a", "b", "c")]
-    for door in doors:
-        door.start()
-    wait_for(lambda: len(inside) == 2, "two to be in")
+    threads = [threading.Thread(target=enter, args=(endpoint,)) for endpoint in ("a", "a", "b", "c")]
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: len(inside) == 2, "two handshakes")
     assert inside.count("a") == 1
     leave.set()
-    for door in doors:
-        door.join(30)
-    assert max(most) == 2 and len(most) == 4
+    for thread in threads:
+        thread.join(30)
+    assert max(counts) == 2 and len(counts) == 4
 
 
-def test_a_command_that_floods_or_never_ends_costs_its_limit_and_no_more(machine, key, monkeypatch):
+def test_a_command_is_limited_in_output_and_time(machine, key, monkeypatch):
     monkeypatch.setattr(dialling, "MAX_OUTPUT", 100_000)
     with dialled(target(machine), key) as connection:
         with pytest.raises(SshdBusy):
@@ -204,8 +204,8 @@ def test_a_command_that_floods_or_never_ends_costs_its_limit_and_no_more(machine
         )
 
 
-def test_a_command_that_sshd_never_answers_is_given_up(machine, key, hasty):
-    """paramiko itself would wait for that answer for ever, and a host's thread with it."""
+def test_a_command_that_sshd_never_answers_times_out(machine, key, short_timeouts):
+    """paramiko itself would wait for that answer for ever, and block the host's thread."""
     with dialled(target(machine), key) as connection:
         sshd = run_command(connection, "echo $PPID").stdout.decode().strip()
         channel = dialling.open_session(connection)
@@ -217,8 +217,8 @@ def test_a_command_that_sshd_never_answers_is_given_up(machine, key, hasty):
             machine.run_inside("kill", "-CONT", sshd)
 
 
-def test_a_connection_that_ends_as_a_command_is_sent_is_given_up(machine, key, hasty):
-    """Its end was told before anybody waited to be told, and is not told again."""
+def test_a_connection_that_ends_while_a_command_is_sent_raises(machine, key, short_timeouts):
+    """paramiko signalled the end before anybody waited for the signal, and does not signal it again."""
     with dialled(target(machine), key) as connection:
         channel = dialling.open_session(connection)
         begin = channel._event_pending
@@ -235,7 +235,7 @@ def test_a_connection_that_ends_as_a_command_is_sent_is_given_up(machine, key, h
 # Installing
 
 
-def test_the_runner_is_put_whole_once_and_again_when_it_was_damaged(machine, key):
+def test_the_runner_is_installed_once_and_again_when_it_was_damaged(machine, key):
     program = b"print('hello from the runner')\n# \xff\xfe not text\n" * 1000
     place = machine.path(f"{machine.home}/.trainyard/bin/{hashlib.sha256(program).hexdigest()}.pyz")
     with dialled(target(machine), key) as connection:
@@ -243,7 +243,7 @@ def test_the_runner_is_put_whole_once_and_again_when_it_was_damaged(machine, key
         assert place.read_bytes() == program
         first = place.stat().st_ino
         put_runner(connection, program)
-        assert place.stat().st_ino == first, "a whole one is left alone"
+        assert place.stat().st_ino == first, "a whole runner is not written again"
         place.write_bytes(program[:-5])
         put_runner(connection, program)
         assert place.read_bytes() == program
@@ -251,7 +251,7 @@ def test_the_runner_is_put_whole_once_and_again_when_it_was_damaged(machine, key
     assert place.parent.stat().st_mode & 0o077 == 0
 
 
-def test_a_runner_that_cannot_be_written_is_told_in_the_hosts_words(own_machine):
+def test_a_runner_that_cannot_be_written_raises_with_the_hosts_message(own_machine):
     key = paramiko.Ed25519Key.from_private_key_file(str(own_machine.fleet.key))
     own_machine.path(f"{own_machine.home}/.trainyard").write_text("in the way")
     with (

@@ -1,4 +1,4 @@
-"""The deployment's own key: one pair however many ask first, and its private half in no file and no row as it is."""
+"""The deployment's own key: one pair however many threads ask first, and the private half is stored encrypted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agents.ssh import keys
 
 
 @pytest.mark.django_db(transaction=True)
-def test_all_who_ask_first_get_the_same_pair():
+def test_concurrent_first_uses_get_the_same_pair():
     barrier, lines = threading.Barrier(6), []
 
     def ask():
@@ -34,7 +34,7 @@ def test_all_who_ask_first_get_the_same_pair():
 
 
 @pytest.mark.django_db
-def test_the_private_half_is_encrypted_at_rest_and_opens_with_this_deployments_key_only(monkeypatch):
+def test_the_private_half_is_encrypted_at_rest_with_the_deployments_key(monkeypatch):
     line, key = keys.public_line(), keys.private_key()
     assert line.split()[1] == key.get_base64()
     row = bytes(Keypair.objects.get().private_encrypted)

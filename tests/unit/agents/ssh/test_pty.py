@@ -32,7 +32,7 @@ NEEDS_A_TERMINAL = pytest.mark.needs_namespaces
 
 @pytest.fixture
 def running(machine, key, control_plane, start_fleet):
-    """A run that waits. Its name is new for each test: no host ever starts the same run twice."""
+    """A run that sleeps. Its name is new for each test: no host starts the same run twice."""
     host = row(machine)
     run = f"r-{secrets.token_hex(4)}"
     control_plane.keep.add(run)
@@ -47,7 +47,7 @@ def running(machine, key, control_plane, start_fleet):
 
 
 class Screen:
-    """What is seen of a shell: read on an event loop, as console/live/terminals.py does."""
+    """The output of a shell, read on an event loop as console/live/terminals.py does."""
 
     def __init__(self, loop, shell):
         self.loop, self.shell = loop, shell
@@ -72,24 +72,24 @@ class Screen:
                 return
 
     def until(self, mark):
-        """All up to the mark, which is gone from the screen then."""
-        wait_for(lambda: mark in self.seen, f"the shell to say {mark}")
+        """The output up to the mark, which is then removed from the screen."""
+        wait_for(lambda: mark in self.seen, f"the shell to print {mark}")
         return self.do(self.take, self.seen.index(mark) + len(mark))
 
     def take(self, size):
         taken, self.seen = self.seen[:size], self.seen[size:]
         return taken
 
-    def do(self, what, *arguments):
-        """On the loop."""
+    def do(self, function, *arguments):
+        """Call a function on the loop."""
         done = concurrent.futures.Future()
-        self.loop.call_soon_threadsafe(lambda: done.set_result(what(*arguments)))
+        self.loop.call_soon_threadsafe(lambda: done.set_result(function(*arguments)))
         return done.result(30)
 
 
-def at_once(screen, keys):
-    """A thread of the connection may be sending at this moment; not at every one."""
-    wait_for(lambda: screen.do(screen.shell.write_now, keys), "keys to be sent at once")
+def write_without_waiting(screen, keys):
+    """Retried, because a thread of the connection may be sending at one moment, but not at every moment."""
+    wait_for(lambda: screen.do(screen.shell.write_now, keys), "keys to be sent without waiting")
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def look():
 
 
 @NEEDS_A_TERMINAL
-def test_a_shell_is_in_the_runs_directory_and_environment_and_ends_with_it(
+def test_a_shell_has_the_runs_directory_and_environment_and_ends_with_the_run(
     machine, key, control_plane, running, look
 ):
     shell = open_shell(target(machine), key, "t-shells", running, 100, 40)
@@ -138,22 +138,22 @@ def test_a_flood_is_throttled_and_can_be_interrupted(machine, key, running, look
 
 @pytest.fixture
 def through(machines):
-    """The ways to the first machine: by itself, and by the other one."""
+    """Two targets for the first machine: directly, and through the other machine."""
     gate = machines[1]
     jump = Jump(gate.user, gate.address, gate.port, gate.host_key_line)
-    return {"straight": target(machines[0]), "jump": target(machines[0], jumps=(jump,))}
+    return {"direct": target(machines[0]), "jump": target(machines[0], jumps=(jump,))}
 
 
 @NEEDS_A_TERMINAL
-@pytest.mark.parametrize("way", ["straight", "jump"])
-def test_what_is_done_at_once_never_waits(through, key, running, look, way):
-    """Neither for keys that are exchanged, nor for another thread, nor for the socket or the window."""
+@pytest.mark.parametrize("way", ["direct", "jump"])
+def test_writing_without_waiting_never_waits(through, key, running, look, way):
+    """Neither for a key exchange, nor for another thread, nor for the socket or the window."""
     shell = open_shell(through[way], key, "t-shells", running, 80, 24)
     screen = look(shell)
     shell.write(b"stty -echo; echo no-ech'o'\n")
     screen.until(b"no-echo")
     connection, channel = shell._connection, shell._channel
-    at_once(screen, b"echo =$((6*7))=\n")
+    write_without_waiting(screen, b"echo =$((6*7))=\n")
     screen.until(b"=42=")
     assert not shell.write_now(b"x" * (pty.MAX_AT_ONCE + 1))
     for each in filter(None, (connection, connection.through)):
@@ -169,7 +169,7 @@ def test_what_is_done_at_once_never_waits(through, key, running, look, way):
     channel.out_window_size, window = 0, channel.out_window_size
     assert not shell.write_now(b"x")
     channel.out_window_size = window
-    # What the host has to be told of waits, too, and nothing of it is lost.
+    # Reading stops when a new window must be reported and that would wait. No output is lost.
     screen.paused = True
     shell.write(b"head -c 200000 /dev/zero | tr '\\0' z; echo over'-'now\n")
     wait_for(lambda: len(channel.in_buffer) > channel.in_window_threshold, "more output than needs no answer")
@@ -183,9 +183,9 @@ def test_what_is_done_at_once_never_waits(through, key, running, look, way):
 
 
 @NEEDS_A_TERMINAL
-@pytest.mark.parametrize("way", ["straight", "jump"])
-def test_new_keys_are_exchanged_amid_a_flood(through, key, running, look, way):
-    """And whoever read the connection, its thread and its descriptors are gone afterwards."""
+@pytest.mark.parametrize("way", ["direct", "jump"])
+def test_a_key_exchange_works_during_a_flood_of_output(through, key, running, look, way):
+    """Afterwards the reader of the connection, its thread and its descriptors are gone."""
     before = set(os.listdir("/proc/self/fd"))
     shell = open_shell(through[way], key, "t-shells", running, 80, 24)
     packetizer = shell._connection.packetizer
@@ -197,7 +197,7 @@ def test_new_keys_are_exchanged_amid_a_flood(through, key, running, look, way):
     shell.write(b"seq $((10**6)) $((10**6+150000)); echo over'-'now\n")
     numbers = [int(word) for word in screen.until(b"over-now").split() if word.isdigit()]
     assert numbers == list(range(1_000_000, 1_150_001)) and exchanges
-    at_once(screen, b"echo =$((6*7))=\n")
+    write_without_waiting(screen, b"echo =$((6*7))=\n")
     screen.until(b"=42=")
     shell.close()
     wait_for(lambda: screen.ended and not shell._connection.is_alive(), "the connection to end")
@@ -206,7 +206,7 @@ def test_new_keys_are_exchanged_amid_a_flood(through, key, running, look, way):
 
 @contextlib.contextmanager
 def held(lock):
-    """By another thread."""
+    """Another thread holds the lock."""
     taken, leave = threading.Event(), threading.Event()
 
     def hold():
@@ -224,7 +224,7 @@ def held(lock):
         holder.join()
 
 
-# Hosts that have been hacked, or that die at a bad moment
+# Hosts that were hacked, or that die at a bad moment
 
 
 class Lax(paramiko.ServerInterface):
@@ -236,7 +236,7 @@ class Lax(paramiko.ServerInterface):
 
 
 class Hacked:
-    """A host that sends what a test wants, and a shell there."""
+    """A host that sends what a test wants, and a shell on it."""
 
     def __init__(self, listener):
         accepted = concurrent.futures.Future()
@@ -257,7 +257,7 @@ class Hacked:
         return transport
 
     def seen(self, look):
-        """From the second packet on, that is, by the event loop: the first one paramiko's thread waits for already."""
+        """From the second packet on the event loop reads: paramiko's thread already waits for the first."""
         screen = look(self.shell)
         screen.do(lambda: None)
         self.output(b"honest")
@@ -270,7 +270,7 @@ class Hacked:
             self.transport.packetizer.send_message(message)
 
     def output(self, data, claimed=None):
-        """Whatever the window is."""
+        """Send output, whatever the window is."""
         size = len(data) if claimed is None else claimed
         self.send(MSG_CHANNEL_DATA, self.far.remote_chanid, size, data=data)
 
@@ -281,13 +281,13 @@ class Hacked:
 
 @pytest.fixture
 def hacked(look):
-    """Closed before the loop stops, which else would not tell paramiko's thread."""
+    """Closed before the loop stops: a stopped loop could not end the wait of paramiko's thread."""
     with socket.create_server(("127.0.0.1", 0)) as listener, contextlib.closing(Hacked(listener)) as found:
         yield found
 
 
 def other_keys(hacked):
-    """Of a cipher whose packets are longer than the loop takes them for; then one whose end never comes."""
+    """Change to a cipher whose packets are longer than the loop assumes; then send a packet whose end never comes."""
     options, packetizer = hacked.transport.get_security_options(), hacked.transport.packetizer
     options.ciphers, options.digests = ("aes128-ctr",), ("hmac-sha2-256-etm@openssh.com",)
     with contextlib.suppress(*CONNECTION_ERRORS):
@@ -324,7 +324,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("how", HOSTILE)
-def test_a_host_that_has_been_hacked_ends_its_shell_and_holds_up_nobody(hacked, look, how):
+def test_the_shell_of_a_hacked_host_ends_and_blocks_no_other(hacked, look, how):
     screen = hacked.seen(look)
     screen.paused = True
     HOSTILE[how](hacked)
@@ -336,8 +336,8 @@ def test_a_host_that_has_been_hacked_ends_its_shell_and_holds_up_nobody(hacked, 
     wait_for(lambda: screen.ended, "the end to be seen")
 
 
-def test_a_connection_that_dies_as_keys_are_exchanged_ends_its_shell(hacked, look):
-    """And what came before is seen, though it is more than the host would have to be told of."""
+def test_a_connection_that_dies_in_a_key_exchange_ends_its_shell(hacked, look):
+    """The output from before is shown, although it is so much that a new window would be reported to the host."""
     screen, channel = hacked.seen(look), hacked.shell._channel
     screen.paused = True
     hacked.far.sendall(b"z" * 200_000)
@@ -351,28 +351,28 @@ def test_a_connection_that_dies_as_keys_are_exchanged_ends_its_shell(hacked, loo
     assert screen.seen == b"z" * 200_000
 
 
-def test_who_stumbles_over_output_gets_what_comes_next(hacked, look):
-    """Also when that was met not as it came, but behind what paramiko's thread had to do."""
+def test_a_viewer_that_raises_once_gets_the_next_output(hacked, look):
+    """Also when the output arrived behind a packet for paramiko's thread."""
     screen, shell, packetizer = hacked.seen(look), hacked.shell, hacked.transport.packetizer
     honest = shell.read
 
-    def stumble():
+    def fail_once():
         shell.read = honest
-        raise RuntimeError("stumbled")
+        raise RuntimeError("a bug of the viewer")
 
-    shell.read = stumble
+    shell.read = fail_once
     whole, parts = packetizer.write_all, []
     packetizer.write_all = parts.append
     hacked.send(paramiko.common.MSG_IGNORE, 0)
     hacked.output(b"one ")
     packetizer.write_all = whole
     whole(b"".join(parts))
-    wait_for(lambda: shell.read == honest, "the stumble")
+    wait_for(lambda: shell.read == honest, "the failure")
     hacked.output(b"two")
     assert screen.until(b"two") == b"one two"
 
 
-def test_a_terminal_that_sshd_never_makes_is_given_up(machine, key, monkeypatch):
+def test_a_terminal_that_sshd_never_makes_times_out(machine, key, monkeypatch):
     connection = dial(target(machine), key)
     sshd = run_command(connection, "echo $PPID").stdout.decode().strip()
 
@@ -400,7 +400,7 @@ def test_no_shell_opens_on_a_run_that_does_not_run(machine, key, running):
 
 
 @NEEDS_A_TERMINAL
-def test_a_host_that_only_talks_opens_no_shell(machine, key, monkeypatch):
+def test_a_host_that_only_prints_opens_no_shell(machine, key, monkeypatch):
     monkeypatch.setattr(pty.install_runner, "command", lambda sha, mode: "yes no runner here")
     with pytest.raises(ShellRefused, match="greeting"):
         open_shell(target(machine), key, "t-shells", "r", 80, 24)

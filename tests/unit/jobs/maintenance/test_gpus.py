@@ -1,4 +1,4 @@
-"""A GPU that somebody else is on is kept out of use, the job placed elsewhere at no cost, until it is proved free."""
+"""A GPU with a foreign process is in quarantine until it is seen free; the job is placed elsewhere at no cost."""
 
 from __future__ import annotations
 
