@@ -1,4 +1,6 @@
-"""The one table: who may do what to which thing. Every door is held to it (test_access.py, test_matrix.py)."""
+"""The table of who may do what to which object. Pages, API and sockets are tested against it (test_access.py,
+test_matrix.py).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ RUN = ALL - {"set_quotas", "configure"}
 PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", "gone", "nobody")
 
 CLASSES = ("Job", "Run", "Project", "Host", "User", "AuditEntry", "MachineType")
-# The objects are Bob's job in the default project, its run, the project, a host, a person; then the classes.
+# The objects are Bob's job in the default project, its run, the project, a host and a person; then the classes.
 MAY = {
     "root": dict.fromkeys(("job", "run", "project", "host", "user", "machine_type", *CLASSES), ALL),
     "alice": {
@@ -47,7 +49,7 @@ MAY = {
         "MachineType": {"see"},
         "machine_type": {"see"},
     },
-    # Admin of another project: of that one everything, of this one nothing; hosts belong to no project.
+    # The admin of another project may do everything there and nothing here. Hosts belong to no project.
     "charlie": {
         **dict.fromkeys(("Job", "Run", "Project"), RUN),
         "AuditEntry": {"see"},
@@ -63,7 +65,7 @@ MAY = {
 
 
 def outcome(person: str | None, thing: str, verb: str) -> str:
-    """What a door does with this person: in, refused (403), absent (404), or unknown (no login: 401, the login page).
+    """What an address answers this person: in, refused (403), absent (404), or unknown (no login: 401, the login page).
 
     What a person may see nothing of is absent for them, a kind of thing as well as one of it.
     """

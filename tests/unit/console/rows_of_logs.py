@@ -1,4 +1,4 @@
-"""Log bytes in the store, without a host."""
+"""Writes log bytes into the store without a host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobs.models import LogGap, LogPiece, Run
 
 @transaction.atomic
 def write(run, data, z=True, wall=None):
-    """As intake appends: pieces first, then the run's figures."""
+    """Append as the intake does: first the pieces, then the lengths in the run."""
     run = Run.objects.get(pk=run.pk)
     start, end = run.log_stored, run.log_stored + len(data)
     payload = zlib.compress(data, 1) if z else data

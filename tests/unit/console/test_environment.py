@@ -1,4 +1,4 @@
-"""The environment: defaults, types, and nonsense refused with the variable's name and the cure."""
+"""The environment: defaults, types, and wrong values refused with the variable's name and the cure."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Roles × verbs × objects × doors. Whatever address there is stands here with the thing and the verb that it needs;
-what each person then meets follows from the table of powers. A new address without a row fails.
+"""Roles × verbs × objects × addresses. Each address has a row with the object and the verb that it needs; the answer to
+each person follows from the table in powers.py. A new address without a row fails.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.unit.console.views.rows import a_host, a_job, a_machine_type
 __all__ = ["cast", "project"]
 
 ANYBODY = ("anybody", "")
-# What pages need, by name: (thing, verb), the first that is not given decides.
+# What each page needs, by name: pairs (object, verb). The first pair that is not allowed decides.
 PAGES = {
     "welcome": (),
     "help-training": (),
@@ -104,10 +104,10 @@ PAGES = {
         (("project", "manage"),),
     ),
 }
-# A page that shows and a form of it that changes need different things.
+# A page and the form on it may need different permissions.
 POSTS = {"machines": (("MachineType", "manage"),)}
-# The person's own things: nobody else's are there.
-# A notice that is removed is there for nobody after that.
+# A person's own objects. Those of other people do not exist here.
+# A notification target that is removed exists for nobody after that.
 OWN = {"revoke-token", "remove-notification"}
 
 JOBS = "/v1/projects/default/locations/us-central1"
@@ -189,7 +189,7 @@ ANSWERS = {401: "unknown", 403: "refused", 404: "absent"}
 
 
 def met(person, needs):
-    """What decides is the first need that is not given."""
+    """The answer is decided by the first need that is not allowed."""
     outcomes = [outcome(person, *need) for need in needs or (ANYBODY,) if need != ANYBODY]
     unknown = outcome(person, *ANYBODY) == "unknown"
     return "unknown" if unknown else next((one for one in outcomes if one != "in"), "in")
@@ -250,7 +250,7 @@ def scene(cast, project):
 
 
 def test_every_address_for_scripts_follows_from_the_table(scene):
-    """Each act is taken back, so that all of them meet the same scene."""
+    """Each act is rolled back, so that all of them start from the same rows."""
     clients, example = scene
     wrong = []
     for method, path, need, body in REST:

@@ -1,4 +1,4 @@
-"""Scripts that call: the cast of the pages, each with a token."""
+"""Clients for the REST API: each person of the cast with a token."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JOBS = "/v1/projects/default/locations/us-central1/customJobs"
 
 @pytest.fixture
 def script(cast):
-    """script("bob"): a client that sends Bob's token; script(): one without."""
+    """script("bob"): a client that sends Bob's token. script(): a client without a token."""
 
     def call_as(name=None, **headers):
         if name:

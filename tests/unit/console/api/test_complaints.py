@@ -1,4 +1,4 @@
-"""A refusal read alone, as curl prints it: its message names the field, and what would do."""
+"""Each error message, read alone as curl prints it, names the field and the values that are allowed."""
 
 from __future__ import annotations
 

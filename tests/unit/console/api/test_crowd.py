@@ -1,4 +1,4 @@
-"""Many scripts at one door, while others write: slower perhaps, but nobody sees an error and nothing is lost."""
+"""Many scripts submit while others write: it may be slower, but no script sees an error and no job is lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WRITERS, EACH = 8, 5
 
 @pytest.mark.django_db(transaction=True)
 def test_eight_writers_and_a_slow_transaction_lose_nothing_and_see_no_error(script):
-    """Failure mode 14. On SQLite all of them queue for one lock; a job's labels say which request it was."""
+    """Failure mode 14. On SQLite all writers queue for one lock. The labels of a job say which request made it."""
     client, answers, over = script("bob"), [], threading.Event()
 
     def hold_the_lock():

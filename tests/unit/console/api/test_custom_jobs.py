@@ -1,4 +1,4 @@
-"""Vertex's customJobs as scripts meet them: shapes in, shapes out, refusals."""
+"""The customJobs API as scripts use it: requests, responses, refusals."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_one_key_makes_one_job(script):
     assert refused.status_code == 400 and Job.objects.count() == 2
 
 
-# Who may: 200, may see but not do it: 403, stranger: 404, nobody: 401.
+# May do it: 200. May see but not do it: 403. May not see it: 404. No login: 401.
 MATRIX = {
     "list": {"root": 200, "alice": 200, "bob": 200, "vera": 200, "charlie": 404, None: 401, "gone": 401},
     "get": {

@@ -1,4 +1,4 @@
-"""Hosts and machine types for scripts."""
+"""Hosts and machine types in the REST API."""
 
 from __future__ import annotations
 

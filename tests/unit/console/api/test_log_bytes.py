@@ -1,4 +1,4 @@
-"""The raw bytes of a log, by range, with gaps, while it grows."""
+"""Download of the raw bytes of a log: by range, with gaps, while it grows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def job(transactional_db, cast, project):
 
 @pytest.fixture
 async def tidy():
-    """The thread in which async tests run their views keeps its connection, and a test database must have none."""
+    """Close the connection of the thread that runs the views of async tests: the test database must have none open."""
     yield
     await sync_to_async(connections.close_all)()
 

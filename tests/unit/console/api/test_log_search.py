@@ -1,4 +1,4 @@
-"""Looking for a text in a log by script, and who may."""
+"""Log search in the REST API, and who may use it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_lines_come_as_plain_text_with_their_places(script, job):
             {"offset": 33, "line": 33, "text": "keyerror again"},
         ],
     }
-    # Another run of it has a log of its own; a place that is only held is none.
+    # Another run of the replica has a log of its own. A held run has none.
     a_run(job, run.replica, run.host, number=1, held=True)
     assert script("vera").get(path(job, "q=again&from=20")).json()["hits"][0]["offset"] == 42
     a_run(job, run.replica, run.host, number=2)

@@ -1,4 +1,4 @@
-"""People, and who is told what, as a script of an admin meets them."""
+"""People and notification targets in the REST API, for an admin's script."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_person_is_invited_disabled_and_enabled(script, cast):
     ],
 )
 def test_an_error_names_the_field(script, method, path, body, field):
-    sent = json.dumps(body)  # which spells half of a pair, as any client can
+    sent = json.dumps(body)  # JSON can express half of a surrogate pair
     answer = getattr(script("root"), method)(path, sent, **JSON)
     assert answer.status_code == 400 and violation(answer)[1] == field, answer.content
     assert not AuditEntry.objects.exists() and not NotificationTarget.objects.exists()

@@ -1,4 +1,4 @@
-"""Projects, members, quotas, usage and the audit, as a script meets them."""
+"""Projects, members, quotas, usage and the audit in the REST API."""
 
 from __future__ import annotations
 

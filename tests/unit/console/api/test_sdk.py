@@ -1,4 +1,4 @@
-"""Google's own SDK, unmodified, against us."""
+"""Google's own SDK, unmodified, works with Trainyard."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POOLS = [
 
 @pytest.fixture(scope="module")
 def aiplatform():
-    """Read here and not on top: it takes seconds, and every test process collects this file."""
+    """Import the SDK here and not at the top: the import takes seconds, and every test process collects this file."""
     return importlib.import_module("google.cloud.aiplatform")
 
 
@@ -43,7 +43,7 @@ def sdk(aiplatform, live_server, cast, monkeypatch):
             project="default",
             location="us-central1",
             staging_bucket="gs://staging",
-            api_endpoint=live_server.url + "/",  # a slash too many, as people write it
+            api_endpoint=live_server.url + "/",  # with a slash at the end, as people often write it
             api_transport="rest",
             credentials=Credentials(token=token),
         )

@@ -1,4 +1,4 @@
-"""Secrets of a deployment: made once, for the owner only, and never over one that is there."""
+"""Secrets of a deployment: made once, readable by the owner only, never replaced."""
 
 from __future__ import annotations
 

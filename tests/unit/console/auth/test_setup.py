@@ -1,4 +1,4 @@
-"""How people get in: the one-time link, accounts, tokens."""
+"""The setup link, accounts and tokens."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def test_the_public_key_is_printed_alone_and_stays(trainyard):
 
 
 class Enrolment:
-    """Stands for enrolment: a host that shows these keys one after the other, then passes or fails its checks."""
+    """A fake of enrolment: a host that shows these keys one after the other, then passes or fails its checks."""
 
     def __init__(self, monkeypatch, keys, items=(), broken=None):
         self.keys, self.accepted = list(keys), []
@@ -195,7 +195,7 @@ def test_a_host_that_is_not_usable_exits_with_1_and_can_be_tried_again(trainyard
     assert done.code == 1
     assert (
         "FAIL Python: 3.5 [31m is old\n     Fix: Install python3." in done.out
-    )  # no byte that a terminal obeys
+    )  # no control characters for the terminal
     assert "gpu-1 is not usable yet" in done.err
     Enrolment(monkeypatch, [], GOOD)
     assert trainyard(*ADD, "--accept-first-key").code == 0
@@ -265,7 +265,7 @@ def test_a_wrong_setting_exits_with_2_and_no_traceback(tmp_path, name, value):
 
 
 def test_commands_that_start_together_on_a_new_data_directory_agree(tmp_path):
-    """Secrets, database, default project and the deployment's own key are each made once, by whoever comes first."""
+    """Secrets, database, default project and the deployment's key are made once, by the first command that needs them."""
     with ThreadPoolExecutor(3) as pool:
         answers = list(pool.map(lambda _: command("key", TRAINYARD_DATA=str(tmp_path / "data")), range(3)))
     assert [(done.returncode, done.stderr) for done in answers] == [(0, "")] * 3

@@ -1,4 +1,4 @@
-"""The `trainyard` command about projects: made, limited, filled with people, and what they used."""
+"""The `trainyard` commands about projects: project, quota, user invite, usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an admin says on the command line that no host and no mailbox can prove."""
+"""Commands with which an admin confirms what Trainyard cannot check: addresses, stray runs, recovery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Visitors at sockets, without a server: ASGI in, ASGI out."""
+"""Clients of sockets without a server: they exchange ASGI messages with the consumers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE_S = 30
 
 
 class Visitor:
-    """One socket. Keeps JSON in `told` and bytes in `bytes`, in the order in which they came."""
+    """A client of one socket. It keeps received JSON in `told` and received bytes in `bytes`, in their order."""
 
     def __init__(self, path, headers):
         path, _, query = path.partition("?")
@@ -59,7 +59,7 @@ class Visitor:
         await self.socket.send_input({"type": "websocket.receive", "bytes": data})
 
     async def step(self):
-        """Take one message in."""
+        """Receive one message."""
         message = await self.socket.receive_output(timeout=PATIENCE_S)
         if message["type"] == "websocket.close":
             self.closed = (message.get("code"), message.get("reason", ""))
@@ -70,7 +70,7 @@ class Visitor:
         return message
 
     async def until(self, true):
-        """Take messages in until it is true of this visitor."""
+        """Receive messages until the condition holds for this client."""
         while not true(self):
             assert self.closed is None, f"closed: {self.closed}"
             await self.step()
@@ -90,7 +90,7 @@ class Visitor:
 
 @pytest.fixture
 def visit(transactional_db, cast):
-    """visit(path, "vera"): a script with her token. visit(path, "vera", page=True): a page in her browser."""
+    """visit(path, "vera"): a script with Vera's token. visit(path, "vera", page=True): a page in her browser."""
 
     def headers_of(who, page, origin):
         headers = [(b"host", b"testserver")]
@@ -131,7 +131,7 @@ async def tidy():
 
 @pytest.fixture
 async def server(transactional_db):
-    """Our uvicorn in this loop; its address."""
+    """Our uvicorn server in this event loop. Yields its address."""
     listener = socket.create_server(("127.0.0.1", 0))
     running = uvicorn.Server(web.config())
     task = asyncio.create_task(running.serve(sockets=[listener]))

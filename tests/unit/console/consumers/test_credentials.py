@@ -1,4 +1,4 @@
-"""Who gets in, and who is shown out again."""
+"""Who may open a socket, and which open sockets are closed again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many at the live end of one log, through the server that we ship: one read, one frame, and to each its own pace."""
+"""Many viewers at the live end of one log, with our own server: one read, one frame, each viewer at its own pace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE_S = 60
 
 
 class Viewer:
-    """A client that acknowledges only what it is told to."""
+    """A client that acknowledges only when the test says so."""
 
     def __init__(self, connection):
         self.connection = connection
@@ -53,7 +53,7 @@ class Viewer:
 
 @pytest.fixture
 async def watch(server, cast, job):
-    """watch("vera"): her token at a socket of the job's log."""
+    """watch("vera"): a client with Vera's token at the socket of the job's log."""
     opened = []
     tokens_of = {}
 
@@ -73,7 +73,7 @@ async def watch(server, cast, job):
 
 @pytest.fixture
 def written(monkeypatch):
-    """The frames that went past the viewers' tasks."""
+    """The frames that were sent without the viewers' tasks."""
     frames = []
     honest = websocket_protocol.Protocol.write_frame
 
@@ -108,7 +108,7 @@ async def test_each_viewer_gets_every_byte_once_at_its_own_pace(watch, job, run,
     tail = b"".join(lines)
     assert live.bytes == tail
     await late.until(lambda v: v.bytes == begin + tail)
-    # It took two lines and has no room for a third: the rest waits for it, and nobody else waits.
+    # The slow viewer took two lines and has no room for a third. The rest waits for this viewer only.
     await slow.until(lambda v: len(v.bytes) == logs.WINDOW)
     await slow.tell(ack=logs.WINDOW)
     await slow.until(lambda v: v.bytes == begin + tail)
@@ -116,7 +116,7 @@ async def test_each_viewer_gets_every_byte_once_at_its_own_pace(watch, job, run,
     assert paused.bytes == b""
     await paused.tell(pause=False)
     await paused.until(lambda v: v.bytes == tail)
-    # In the rush only bytes were sent; the length comes after.
+    # During the output only bytes were sent. The header with the new size follows.
     await live.until(lambda v: v.told[-1]["stored"] == len(begin + tail))
     went = [frame for _, frame, done in written if done]
     assert len(went) > len(lines), "nothing was handed out at once"
@@ -158,7 +158,7 @@ async def test_a_viewer_from_the_start_uses_what_another_one_has_read(watch, job
         await viewer.until(lambda v, start=start: v.bytes == text[start:8000] + text[12_000:])
         assert [(told["at"], told["to"]) for told in viewer.told if "gap" in told] == [(8000, 12_000)]
     first = [start for _, start, _ in reads]
-    # Once for each stretch and for the gap; whoever came later read only what was forgotten since.
+    # One read for each stretch and for the gap. Later viewers read only the stretches that were dropped since.
     assert first[:6] == [0, 3000, 6000, 8000, 12_000, 15_000] and len(reads) < 20
     assert len(tails._stretches) == 4
 
@@ -214,8 +214,8 @@ async def test_the_registry_is_empty_at_the_end(watch, job, run):
     ("state", "takes"),
     [
         ({}, True),
-        ({"_up_to_date": False}, False),  # its task is at work, and would be overtaken
-        ({"_cursor": 9}, False),  # just acknowledged or unpaused: it has to catch up first
+        ({"_up_to_date": False}, False),  # the task of the socket is sending, and would be overtaken
+        ({"_cursor": 9}, False),  # just acknowledged or resumed: the viewer must catch up first
         ({"_paused": True}, False),
         ({"_place": logs.LogPosition(tail=0)}, False),
         ({"_sent": logs.WINDOW - 2}, False),

@@ -1,4 +1,4 @@
-"""Pages that stay true, with a layer of hints and without."""
+"""Live pages stay up to date, with the channel layer and without it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_a_job_page_is_sent_again_when_it_changed(visit, job):
 
 
 async def test_what_changes_while_the_page_is_drawn_is_shown_as_well(visit, job, monkeypatch):
-    """It changes when the fragment has been read and before it is sent; then nothing happens any more."""
+    """The job changes after the fragment was read and before it is sent. After that nothing changes any more."""
     draw, changed = presenters.job_live, []
 
     def and_then_it_changes(*asked):
@@ -66,7 +66,7 @@ async def test_lists_and_hosts_are_live(visit, cast, project, job, run):
 
 
 async def test_a_project_that_is_given_appears_and_one_that_is_taken_goes(visit, cast, project, job):
-    """With nothing else happening: neither a hint nor a change of a job says so."""
+    """Nothing else happens: there is no hint and no change of a job."""
     for who in ("loner", "charlie"):
         user = getattr(cast, who)
         page = await visit("/ws/jobs", who)
@@ -104,7 +104,7 @@ async def test_the_layer_is_joined_once_and_left(job):
 
 
 class Broken:
-    """A layer whose server is gone."""
+    """A channel layer whose server does not answer."""
 
     def __init__(self):
         self.calls = 0
@@ -129,7 +129,7 @@ async def test_without_the_channel_layer_pages_look_once_a_second(visit, job, mo
 
 
 class Full(InMemoryChannelLayer):
-    """A layer with room for one message, which nobody ever takes out."""
+    """A channel layer with room for one message, which nobody takes."""
 
     async def receive(self, channel):
         await asyncio.Event().wait()
@@ -171,7 +171,7 @@ async def test_a_page_never_goes_back_to_an_older_state(visit, job):
     await page.until(lambda v: "n14." in v.told[-1]["html"] if v.told else False)
     seen = [sum(f"n{number:02}." in told["html"] for number in range(15)) for told in page.told]
     assert seen == sorted(seen) and seen[-1] == 15 and count == 16
-    # Bursts are joined.
+    # A burst of changes is sent as one fragment.
     assert len(seen) <= 15
     await page.leave()
 

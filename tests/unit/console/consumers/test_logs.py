@@ -1,4 +1,4 @@
-"""A log at a socket: every byte once and in order, at the viewer's pace."""
+"""The log socket sends every byte once and in order, at the viewer's pace."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_viewer_that_never_reads_is_sent_one_window(visit, job, run):
     await grow(run, b"more")
     await idle.until(lambda v: v.told[-1]["size"] == len(data) + 4)
     assert len(idle.bytes) == WINDOW
-    # Nobody talks the window wider by acknowledging what was not sent.
+    # A viewer cannot widen the window by acknowledging bytes that were not sent.
     await idle.tell(ack=1 << 60)
     await idle.until(lambda v: len(v.bytes) == 2 * WINDOW)
     assert await idle.quiet()
@@ -100,7 +100,7 @@ async def test_a_gap_is_shown_with_its_reason(visit, job, run):
 
 
 async def test_a_log_full_of_gaps_costs_no_more_than_another(job, run):
-    """A host may send a byte, lose a byte, and so on: neither a look nor what is held grows with that."""
+    """A host may alternate single bytes and gaps of one byte. Neither a read nor the memory grows with that."""
 
     def rows():
         spans = range(0, 4000, 2)
@@ -162,7 +162,7 @@ async def test_a_held_run_of_a_move_does_not_replace_the_live_run(visit, job, ru
     viewer = await visit(path(job))
     await viewer.tell(tail=100)
     await viewer.until(lambda v: v.told)
-    await viewer.quiet(1.5)  # time enough to go elsewhere
+    await viewer.quiet(1.5)  # enough time to switch to another run
     await grow(run, b"saving a checkpoint\n")
     await viewer.until(lambda v: v.bytes == b"saving a checkpoint\n")
     assert {told["run"] for told in viewer.told} == {told["newest_run"] for told in viewer.told} == {run.pk}
@@ -195,7 +195,7 @@ async def test_many_viewers_cost_one_read(visit, job, run, monkeypatch):
         for viewer in viewers:
             await viewer.until(lambda v, number=number: v.bytes.endswith(b"line %d\n" % number))
     assert all(viewer.bytes == viewers[0].bytes for viewer in viewers)
-    # One for each line and one after it that finds nothing; the rest is the look once a second.
+    # One read for each line and one after it that finds nothing. The rest are the reads once a second.
     assert len(looks) < 40
     (here,) = [known for known in tails._tails.values() if known]
     for viewer in viewers:

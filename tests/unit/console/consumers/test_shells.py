@@ -1,4 +1,4 @@
-"""A shell at a socket: keys there, bytes back, at the terminal's pace; recorded, and closed when it must be."""
+"""The shell socket: input and output at their pace, the audit row, and the reasons that close a shell."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from jobs.models import Job, Run, ShellSession
 
 
 class Output(queue.Queue):
-    """What a program says; `ring` is called when that is something new."""
+    """The output of a program. `ring` is called when there is new output."""
 
     def __init__(self):
         super().__init__()
@@ -40,7 +40,7 @@ class Output(queue.Queue):
 
 
 class FakeShell:
-    """A program on the host: it says what `out` holds, and what is typed lands in `typed`."""
+    """A fake program on the host: it prints `out`, and its input is collected in `typed`."""
 
     def __init__(self):
         self.out = Output()
@@ -51,7 +51,7 @@ class FakeShell:
         self.takes = threading.Event()
         self.takes.set()
         self.flood = False
-        # How often it was asked, and which of these it has to put off, as one does whose connection is busy.
+        # How often output was read, and which of these reads fail because the connection is busy.
         self.asked = {"read": 0, "write": 0}
         self.busy = lambda what, number: False
 
@@ -145,14 +145,14 @@ async def test_a_keystroke_makes_no_query(opened, shell, monkeypatch):
     for number in range(1, 200):
         await page.type(b"k")
         await page.until(lambda v, number=number: v.bytes.count(b"echo:") == number)
-    # The hint that the topics were joined may still ask once or twice; two hundred keys do not.
+    # Joining the topics gives a hint, which may cause one or two queries. Two hundred keystrokes cause none.
     assert len(asked) <= 2
     await page.leave()
     assert shell.closed.wait(30)
 
 
 async def test_the_threads_of_a_shell_hold_no_connection(visit, run, monkeypatch):
-    """They end with the shell, and with them a pool would lose what they hold: after 24 shells there was none left."""
+    """The threads end with the shell. The pool would lose connections that they hold: after 24 shells none was left."""
     fake, held = FakeShell(), []
 
     def opening(target, key, *where):
@@ -188,7 +188,7 @@ async def test_a_flood_waits_for_the_terminal(opened, shell):
         await page.step()
     assert WINDOW <= len(page.bytes) <= WINDOW + 65536
     assert shell.read_bytes == len(page.bytes)
-    # A key gets through meanwhile.
+    # A keystroke gets through in the meantime.
     await page.type(b"\x03")
     assert await in_database_thread(lambda: wait(lambda: shell.typed == b"\x03"))
     await page.tell(ack=len(page.bytes))
@@ -224,11 +224,11 @@ async def test_a_paste_is_taken_at_the_hosts_pace(opened, shell):
 
 
 async def test_output_comes_in_its_order_through_our_server(server, cast, run, shell, monkeypatch):
-    """Some of it past the task that carries it, some by it, some when it is asked for again."""
+    """Some output is sent at once, some by the forwarding task, and some by a later read."""
     went = []
     shell.busy = lambda what, number: what == "read" and number % 3 == 0
     honest = websocket_protocol.Protocol.write_frame
-    # Every third one finds the line busy.
+    # Every third read finds the connection busy.
     monkeypatch.setattr(
         websocket_protocol.Protocol,
         "write_frame",
@@ -252,8 +252,10 @@ async def test_output_comes_in_its_order_through_our_server(server, cast, run, s
 
 
 async def test_keys_arrive_in_their_order_through_our_server(server, cast, run, shell, monkeypatch):
-    """Some of them at once, some by the shell's thread, some by the task that takes all else; too many of them end it,
-    as they do there."""
+    """Some input is written at once, some by the shell's thread, some by the task that reads all other messages.
+
+    Too much input ends the shell, as it does through ASGI.
+    """
     went = []
     shell.busy = lambda what, number: what == "write" and number % 5 == 0
     honest = consumer.ShellSocket._write_at_once

@@ -1,4 +1,4 @@
-"""The web process's handler: a request is one hop into a thread that stays, and leaves no connection there."""
+"""The ASGI handler: a request enters one thread of a permanent pool and leaves no connection in it."""
 
 from __future__ import annotations
 
@@ -51,4 +51,4 @@ def test_requests_share_a_few_threads_and_leave_no_connection_in_them(settings):
     assert asyncio.run(many()) == [(200, b"here")] * 3
     assert threads == {"request_0"}
     if connection.vendor == "sqlite":
-        assert len({id(each) for each in seen.connections}) == 1  # the file is opened once
+        assert len({id(each) for each in seen.connections}) == 1  # SQLite's file is opened once

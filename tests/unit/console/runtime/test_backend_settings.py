@@ -1,4 +1,4 @@
-"""Which database, broker and channel layer follow from the environment."""
+"""The settings of database, broker and channel layer follow from the environment."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def test_addresses_switch_to_servers_and_change_nothing_else():
 
 
 def test_every_thread_that_uses_the_database_finds_a_connection():
-    """Threads that stay, by process. Any other gives back what it borrows before it ends (database_threads.py)."""
+    """Permanent threads, by process. Other threads return their connections before they end (database_threads.py)."""
     most = backend_settings.database(Environment(database_url="postgresql://db/yard"))["OPTIONS"]["pool"][
         "max_size"
     ]
-    beside = 2  # a sweep timer, a steward, a thinker
+    beside = 2  # the worker has the sweep timer; the dispatcher has the lease keeper and the decider
     assert asgi_handler.THREADS + database_threads.THREADS + beside <= most
     assert processes.WORKER_THREADS + checks.THREADS + sender.THREADS + beside <= most
     assert processes.DISPATCHER_THREADS + FleetSettings("x").worker_threads + beside <= most
@@ -70,14 +70,14 @@ def test_a_deep_data_directory_gets_a_socket_that_fits(tmp_path):
 
 
 def test_the_channel_layer_survives_idle_sockets_and_many_closing_at_once(tmp_path):
-    """redis-py's own 5 s read timeout and 100 connections broke idle and mass-closing sockets."""
+    """With redis-py's defaults (5 s read timeout, 100 connections) idle sockets and many closing sockets broke."""
     (host,) = backend_settings.channel_layer(Environment(data=tmp_path))["CONFIG"]["hosts"]
     assert host["socket_timeout"] is None
     assert host["max_connections"] >= 2000
 
 
 def test_a_pickle_in_the_broker_is_never_opened():
-    """Pickle would be code execution for whoever can write to the broker."""
+    """Anybody who can write to the broker could run code with a pickle."""
     with Connection("memory://") as link:
         queue = Queue("default")(link)
         link.Producer().publish({"a": 1}, serializer="pickle", routing_key="default", declare=[queue])
@@ -88,7 +88,7 @@ def test_a_pickle_in_the_broker_is_never_opened():
 
 @pytest.mark.django_db(transaction=True)
 def test_writers_queue_instead_of_failing():
-    """A read that turns into a write inside a transaction is what locks SQLite databases up by default."""
+    """By default, a transaction that reads first and then writes makes SQLite fail with "database is locked"."""
     before = Tick.objects.create(name="contended", at="2026-01-01T00:00:00Z").pk
     problems: list[Exception] = []
 

@@ -1,4 +1,4 @@
-"""The broker that comes along: found, private, and replaceable."""
+"""The broker of `trainyard up`: its executable is found, it is private, and it can be restarted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The database does not answer: every door says that it passes, and in no door's words is anything of ours."""
+"""The database does not answer: pages and API say that this passes, and show no internals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def away():
-    """Every statement fails, as on a connection to a server that was killed."""
+    """Let every statement fail, as on a connection to a killed server."""
 
     def fail(error):
         def refuse(execute, sql, params, many, context):

@@ -1,4 +1,4 @@
-"""/healthz: what is broken, what is late, and nothing that a stranger should not read."""
+"""/healthz reports what is broken and what is late, and nothing that anybody should not read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_worker_or_dispatcher_not_seen_lately_is_late(monkeypatch, sweep_s, se
 
 
 def test_many_requests_at_once_wait_for_a_connection(settings):
-    """They are answered, not told that the broker is broken, which would take the door away from everybody."""
+    """Many requests at once must not make the broker look broken: a load balancer would then take the site offline."""
     server = Redis().start()
     try:
         settings.REDIS_URL = server.url

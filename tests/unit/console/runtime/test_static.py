@@ -1,4 +1,4 @@
-"""What the browser needs beside pages comes from the web process itself."""
+"""The web process serves the static files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCRIPTS = [
 
 @pytest.mark.parametrize("path", SCRIPTS)
 async def test_a_browser_package_is_served_over_asgi_without_a_complaint(async_client, settings, path):
-    """Warnings are errors here, and a lazily read file would be one under ASGI. All are found at the start."""
+    """Warnings are errors in tests, and a streamed file would warn under ASGI. All files are found at the start."""
     settings.WHITENOISE_AUTOREFRESH = False
     answer = await async_client.get(f"/static/{path}")
     assert answer.status_code == 200

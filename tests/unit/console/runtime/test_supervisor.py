@@ -1,4 +1,4 @@
-"""Children that die come back, children that must go go, and none outlives its supervisor."""
+"""The supervisor restarts children that die, stops children, and leaves none behind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.harness.shell import process_alive, wait_for
 
 
 class Running:
-    """A supervisor in a thread, and what it said."""
+    """A supervisor in a thread, and the lines that it printed."""
 
     def __init__(self, *processes):
         self.said = []
@@ -118,7 +118,7 @@ def test_nothing_outlives_a_supervisor_that_was_killed():
 
 
 class Patient(Watchdog):
-    """A watchdog whose workers answer when the test says so."""
+    """A watchdog whose worker answers when the test says so."""
 
     def __init__(self, supervisor):
         super().__init__(supervisor, ["worker"])
@@ -138,10 +138,10 @@ def test_a_worker_that_runs_but_takes_no_messages_is_restarted():
     supervisor.restart = lambda name, why: restarted.append((name, why))
     watchdog, start = Patient(supervisor), time.time()
     watchdog.check("worker", "dispatch.d1", start)
-    watchdog.check("worker", "dispatch.d1", start + 10)  # the first question may have been lost
+    watchdog.check("worker", "dispatch.d1", start + 10)  # the first echo may have been lost
     assert watchdog.sent == [("worker", "dispatch.d1", start), ("worker", "dispatch.d1", start + 10)]
     watchdog.answered = start + 10
-    watchdog.check("worker", "dispatch.d1", start + 20)  # it heard: the time counts from here
+    watchdog.check("worker", "dispatch.d1", start + 20)  # the worker answered: the time starts again
     watchdog.check("worker", "dispatch.d1", start + 20 + UNRESPONSIVE_AFTER_S)
     assert restarted == []
     watchdog.check("worker", "dispatch.d1", start + 21 + UNRESPONSIVE_AFTER_S)

@@ -1,4 +1,4 @@
-"""`trainyard up` as a person meets it: the real command, its real processes, and what kills them."""
+"""`trainyard up` with the real command and its real processes, which are also killed."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_every_process_that_is_killed_comes_back(product):
 
 
 def test_each_queue_answers_the_echo(product):
-    """The watchdog's question goes through the worker's and through the dispatcher's own queue, and comes back."""
+    """The watchdog's echo passes through the queue of the worker and of the dispatcher and comes back."""
     path = product.data / "broker" / "redis.sock"
     assert path.is_socket()
     for name in ("worker", "dispatcher"):
@@ -106,5 +106,5 @@ def test_nothing_outlives_an_up_that_was_killed(product):
     product.up.kill()
     product.up.wait()
     wait_for(lambda: not any(process_alive(pid) for pid in pids), "all its processes to follow")
-    product.start()  # and the data directory is free again
+    product.start()  # the data directory is free again
     assert product.command("token", "create", "ada").stdout

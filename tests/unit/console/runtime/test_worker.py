@@ -1,4 +1,4 @@
-"""The worker looks by itself what is due: beat and its messages may be away."""
+"""The worker sweeps by its own timer: beat and the broker may be unavailable."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def quick(monkeypatch):
 
 @pytest.mark.django_db(transaction=True)
 def test_without_beat_the_worker_sweeps_by_its_own_timer_and_survives_a_failure(quick, monkeypatch, caplog):
-    """Failure mode 9: no message ever comes."""
+    """Failure mode 9: no message arrives."""
     begin, task, calls = timezone.now(), app.tasks[tasks.sweep.name], []
     real = task.run
 
@@ -51,7 +51,7 @@ def test_without_beat_the_worker_sweeps_by_its_own_timer_and_survives_a_failure(
 
 @pytest.mark.parametrize("problem", [OperationalError, InterfaceError, InternalError])
 def test_an_unavailable_database_is_no_error_of_a_task(problem, monkeypatch, caplog):
-    """One that gave us up for dead says InternalError. A traceback a second would bury what is wrong."""
+    """A server that dropped our connection gives InternalError. A traceback each second would hide the cause."""
 
     def away(now):
         raise problem("terminating connection due to idle-in-transaction timeout")
@@ -72,12 +72,12 @@ def test_every_worker_has_the_timer():
 START = """
 import sys
 from console.runtime.worker import app
-app.loader.init_worker()  # as Celery does before its first step
+app.loader.init_worker()  # Celery does this before its first step
 sys.exit("console.urls" in sys.modules)
 """
 
 
 def test_a_worker_starts_without_loading_every_page():
-    """Half a second of each start, and of each restart; `trainyard up` has made Django's checks before."""
+    """Loading all pages would cost half a second at each start. `trainyard up` has run Django's checks before."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CELERY_")}
     assert subprocess.run([sys.executable, "-c", START], env=environment, timeout=120).returncode == 0
