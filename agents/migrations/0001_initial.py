@@ -51,12 +51,16 @@ class Migration(migrations.Migration):
                 (
                     "offered_at",
                     models.CharField(
-                        blank=True, help_text="who offered: itself, or a jump's place", max_length=300
+                        blank=True,
+                        help_text="empty for the host's own key, address:port for the key of a jump host",
+                        max_length=300,
                     ),
                 ),
                 (
                     "jump_keys",
-                    models.JSONField(default=dict, help_text="pinned keys of the jump hosts, by host:port"),
+                    models.JSONField(
+                        default=dict, help_text="the pinned keys of the jump hosts by address:port"
+                    ),
                 ),
                 ("key_accepted_by", models.CharField(blank=True, max_length=150)),
                 ("key_accepted_at", models.DateTimeField(blank=True, null=True)),
@@ -77,7 +81,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("status_since", models.DateTimeField()),
-                ("last_error", models.TextField(blank=True, help_text="the last SSH error, word for word")),
+                ("last_error", models.TextField(blank=True, help_text="the last SSH error, unchanged")),
                 ("seen_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "pid_namespaces",
@@ -101,15 +105,13 @@ class Migration(migrations.Migration):
                 ("lease_until", models.DateTimeField(blank=True, null=True)),
                 (
                     "due_at",
-                    models.DateTimeField(
-                        blank=True, help_text="when the checklist is to be run (again)", null=True
-                    ),
+                    models.DateTimeField(blank=True, help_text="when the next check is due", null=True),
                 ),
                 (
                     "mark",
                     models.BigIntegerField(
                         default=0,
-                        help_text="grows while a dispatcher speaks to it, and is told to it: see recovery.py",
+                        help_text="grows while a dispatcher holds a link, and is sent to the host: see recovery.py",
                     ),
                 ),
             ],
@@ -193,7 +195,7 @@ class Migration(migrations.Migration):
                 (
                     "limited",
                     models.BooleanField(
-                        default=True, help_text="whether it counts towards the limit a minute"
+                        default=True, help_text="counts towards the limit of lines in a minute"
                     ),
                 ),
                 (
@@ -229,16 +231,16 @@ class Migration(migrations.Migration):
                 ("memory_mb", models.PositiveIntegerField()),
                 (
                     "accelerator_type",
-                    models.CharField(help_text="Vertex's name where there is one", max_length=63),
+                    models.CharField(help_text="Vertex's name, if it has one", max_length=63),
                 ),
                 ("present", models.BooleanField(default=True)),
                 (
                     "state",
                     models.CharField(
                         choices=[
-                            ("ok", "In use by nobody else"),
+                            ("ok", "Free of foreign processes"),
                             ("quarantined", "Quarantined"),
-                            ("cleaning", "Being proved free"),
+                            ("cleaning", "Being verified"),
                         ],
                         default="ok",
                         max_length=16,
