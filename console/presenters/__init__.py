@@ -1,4 +1,7 @@
-"""Rows → frozen page values → fragments. The sockets use the eight functions below; views use the modules."""
+"""Turn database rows into frozen values for pages, and those into fragments. Sockets use the eight functions below.
+
+Views use the modules.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One word, one colour and one icon for each state, defined once."""
+"""The word, colour and icon of each state, defined once for all pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """`tone` is a colour class, `icon` a symbol of static/icons.svg, `value` what the wire says."""
+    """`tone` is a colour class, `icon` a symbol of static/icons.svg, `value` the state's name in the database."""
 
     value: str
     word: str
@@ -52,7 +52,7 @@ HOST = _table(
     (HostStatus.UNUSABLE, "Not usable", "bad", "cross"),
 )
 
-# A GPU that is kept out of use, or not yet proved clean.
+# GPUs that no job may use: quarantined ones, and those that are not yet known to be free.
 GPU = _table(
     (GpuState.QUARANTINED, "Quarantined", "bad", "stop"),
     (GpuState.CLEANING, "Being verified", "busy", "ring"),
@@ -64,12 +64,12 @@ UNREACHABLE = Badge("UNREACHABLE", "Unreachable", "warn", "unplugged")
 RETIRED = Badge("retired", "Removed", "still", "slash")
 CORDONED = Badge("cordoned", "Takes no new jobs", "still", "stop")
 
-# What stands in a transition's from and to: states of jobs and replicas, phases of runs, or a word of its own.
+# The from_state and to_state of a transition hold states of jobs or replicas, phases of runs, or a word of their own.
 _ANY = JOB | REPLICA
 _PHASES = {phase.value: phase.value for phase in RunPhase}
 
 
 def word(state: str) -> str:
-    """A state of whatever subject in a transition, for people."""
+    """Return the word for a state in a transition, whatever its subject is."""
     known = _ANY.get(state)
     return known.word if known else _PHASES.get(state, state.lower().replace("_", " "))

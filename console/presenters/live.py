@@ -1,4 +1,4 @@
-"""What a socket sends: the same fragment as the first paint, and a stamp that changes whenever the fragment would."""
+"""The fragments that sockets send, and their stamps. A stamp changes whenever its fragment would change."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def job_stamp(job_id: int) -> str:
     newest = Transition.objects.filter(job_id=job_id).order_by("-id").values("pk")[:1]
     rows = Job.objects.filter(pk=job_id).order_by().annotate(newest=newest)
     busy = Run.objects.filter(job_id=job_id).aggregate(at=Max("sampled_at"))["at"]
-    # Samples of many replicas come all the time; the charts of all are drawn again together.
+    # The samples of many replicas arrive all the time. Redraw the charts of all replicas together.
     drawn = int(busy.timestamp()) // CHARTS_EVERY_S if busy else None
     return _digest([rows.values_list("version", "updated_at", "newest", *runs, quiet).first(), drawn])
 
 
 def job_live(user: User, job_id: int, query: Mapping[str, str]) -> str:
-    """The two parts of the page that change: what it is, above the logs, and what happened, below them."""
+    """Render the two live parts of a job's page: its state above the logs, and its use and history below them."""
     job = access.visible(user, Job.objects.filter(pk=job_id)).first()
     requested_filter = TimelineFilter.from_query(query)
     return (
@@ -42,7 +42,7 @@ def job_live(user: User, job_id: int, query: Mapping[str, str]) -> str:
 
 
 def list_stamp(user: User) -> str:
-    """Cheap on purpose: one look at the end of two indexes and one count, not a walk over all jobs."""
+    """Return the stamp of the job list. It is cheap: it reads the ends of two indexes and one count, not all jobs."""
     newest = Transition.objects.aggregate(Max("pk"))["pk__max"]
     waiting = Job.objects.filter(state__in=job_list.ACTIVE).aggregate(Max("updated_at"), Count("pk"))
     mine = Membership.objects.filter(user=user).order_by("pk").values_list("project", flat=True)
@@ -54,7 +54,7 @@ def list_live(user: User, query: Mapping[str, str]) -> str:
 
 
 def hosts_stamp() -> str:
-    """Without `seen_at` and what else changes while nothing does."""
+    """Return the stamp of the host list. It leaves out `seen_at` and other columns that change at every contact."""
     columns = (
         "id",
         "name",
@@ -81,7 +81,7 @@ def hosts_live(user: User) -> str:
 
 
 def host_stamp(host_id: int) -> str:
-    """Everything of the row and of its maintenance, but what every contact changes."""
+    """Return the stamp of a host's page: its row and its maintenance, without columns that every contact changes."""
     row: Mapping[str, object] = Host.every.filter(pk=host_id).values().first() or {}
     maintenance = HostMaintenance.objects.filter(host=host_id).values().first()
     unseen = ("lease_", "due_", "seen_", "mark")

@@ -1,4 +1,4 @@
-"""Small things that templates say often: icons, badges, times, sizes. All text goes through format_html."""
+"""Template tags that many pages use: icons, badges, times, sizes. All text goes through format_html."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def icon(name: str) -> SafeString:
 
 @register.simple_tag
 def logs_are_paused() -> bool:
-    """For the banner: one look at the disk, no query."""
+    """Whether the disk is nearly full, for the banner. Looks at the disk and makes no query."""
     return reader.logs_paused()
 
 
 @register.simple_tag
 def only_observing() -> bool:
-    """For the banner: a backup was restored, and nobody has confirmed yet."""
+    """Whether recovery mode is on, for the banner: a backup was restored, and no admin has confirmed yet."""
     return recovery.in_recovery_mode()
 
 
 @register.simple_tag
 def badge(state: Badge) -> SafeString:
-    """Colour, icon and word together: none of them alone carries the meaning."""
+    """Render colour, icon and word together, so that no meaning depends on one of them."""
     return format_html(
         '<span class="badge tone-{}" data-state="{}">{}<span>{}</span></span>',
         state.tone,
@@ -56,7 +56,7 @@ def badge(state: Badge) -> SafeString:
 
 @register.simple_tag
 def when(moment: datetime | None) -> SafeString:
-    """A moment twice: to the second, and as how long ago, which page.js keeps fresh."""
+    """Render a moment twice: to the second, and as a time ago that page.js keeps current."""
     if moment is None:
         return format_html('<span class="none">{}</span>', "–")
     return format_html(
@@ -70,7 +70,7 @@ def when(moment: datetime | None) -> SafeString:
 
 @register.simple_tag
 def ago(moment: datetime | None) -> SafeString:
-    """How long ago, with the moment itself at hand."""
+    """Render how long ago a moment was. The moment itself is in the title."""
     if moment is None:
         return format_html('<span class="none">{}</span>', "–")
     return format_html(
@@ -84,7 +84,7 @@ def ago(moment: datetime | None) -> SafeString:
 
 @register.simple_tag
 def took(start: datetime | None, end: datetime | None = None) -> SafeString:
-    """How long something lasted; while it lasts, page.js counts on."""
+    """Render how long something lasted. While it goes on, page.js counts on."""
     if start is None:
         return format_html('<span class="none">{}</span>', "–")
     if end is not None:
@@ -105,13 +105,13 @@ def span(value: timedelta | None) -> str:
 
 @register.filter
 def percent(part: float) -> str:
-    """0.5 → 50 %"""
+    """Render a share as percent: 0.5 → 50 %."""
     return f"{100 * part:.0f} %" if part >= 0.095 else f"{100 * part:.1f} %"
 
 
 @register.filter
 def mb(value: int | None) -> str:
-    """Mebibytes, in the unit that people read."""
+    """Render mebibytes as MiB or GiB."""
     if value is None:
         return "–"
     if value < 1024:
@@ -135,7 +135,7 @@ def relative(moment: datetime, now: datetime) -> str:
 
 
 def length(value: timedelta) -> str:
-    """Two units at most: 2 d 3 h, 5 min 12 s, 8 s."""
+    """Render a duration with at most two units: 2 d 3 h, 5 min 12 s, 8 s."""
     seconds = max(int(value.total_seconds()), 0)
     for position, (size, name) in enumerate(UNITS):
         if seconds >= size:
@@ -148,5 +148,5 @@ def length(value: timedelta) -> str:
 
 @register.simple_tag
 def query_with(filter: TimelineFilter, **changes: str) -> str:
-    """The query of an address in which something else is chosen."""
+    """Return the query of an address with some of the filters changed."""
     return filter.query_with(**changes)

@@ -1,4 +1,4 @@
-"""Error pages, from one frame. They ask no database, because it may be the reason."""
+"""Error pages. They make no query, because the database may be the cause of the error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def broken(request: HttpRequest) -> HttpResponse:
 
 
 def csrf(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """A form that was sent by another site, or from a page older than the login."""
+    """Answer a form without a valid CSRF token: another site sent it, or the page is older than the login."""
     return HttpResponse(render_to_string("errors/csrf.html", {"path": request.path}), status=403)
 
 

@@ -1,4 +1,4 @@
-"""What training code can rely on, for whoever writes it."""
+"""The help page for authors of training code: what the code can rely on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The front door: the first five minutes for a deployment that has run nothing yet, then the jobs."""
+"""The start page: the first steps while the person sees no job yet, then the list of jobs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""GPUs over the last day, hour by hour: which part of them was held by jobs, and how busy they were.
+"""The use of GPUs over the last day, hour by hour: which share of them jobs held, and how busy they were.
 
-Held is counted from the facts of runs, as usage is. Busy comes from samples, of which three minutes of each hour are
-looked at: the mean over all GPUs, where one that nobody held counts as idle.
+The held share is computed from the facts of runs, as usage is. The busy share comes from samples: the mean over all
+GPUs in three minutes of each hour. A GPU that no job held counts as idle.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MINUTE_S, HOUR_S = 60, 3600
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """Percent of all GPUs. `busy` is None where no sample is kept. The last one has only begun."""
+    """One hour, in percent of all GPUs. `busy` is None if no sample is kept. The last hour has only begun."""
 
     start: datetime
     held: int
@@ -34,7 +34,7 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class DayLine:
-    """Drawn as the charts of a job are; `words` for whoever does not see it."""
+    """A line of the chart, as SVG path data. `words` say the same to people who do not see the chart."""
 
     title: str
     words: str
@@ -48,7 +48,10 @@ class LastDay:
 
 
 def last_day(gpus: Mapping[str, int], kind: str, now: datetime) -> LastDay | None:
-    """Of these GPUs, by UUID: all, or those of one type. Three queries; None where there is no GPU."""
+    """Return the last day of the given GPUs (UUID → id). `kind` names their type if they are of one type.
+
+    Makes three queries. Returns None if there is no GPU.
+    """
     if not gpus:
         return None
     starts = [start_of_step(now, HOUR_S) - HOUR * back for back in range(HOURS - 1, -1, -1)]
@@ -76,7 +79,7 @@ def _line(title: str, points: Sequence[tuple[datetime, int]]) -> DayLine | None:
 
 
 def _held_s(gpus: set[int], kind: str, starts: list[datetime], now: datetime) -> dict[datetime, float]:
-    """GPU-seconds by hour: from when a run got its place until it gave it back."""
+    """Return held GPU-seconds by hour. A run holds its GPUs from its placement until it releases them."""
     over = Usage.objects.filter(
         ended_at__gt=starts[0], gpus__gt=0, **({"accelerator_type": kind} if kind else {})
     )
@@ -107,7 +110,7 @@ def _busy(gpus: set[str], starts: list[datetime], now: datetime) -> dict[datetim
 
 
 def _percents(gpus: set[str], moments: list[datetime]) -> Iterable[tuple[datetime, float]]:
-    """What was sampled at these moments: a minute's mean, or, of the last hour, the ten seconds that begin there."""
+    """Yield the GPU percentages sampled at the given moments: a minute's mean, or ten seconds within the last hour."""
     fine = [
         Q(step=STEP, at__gte=at, at__lt=at + timedelta(seconds=STEP))
         for at in moments[-len(SAMPLED_MINUTES) * 2 :]

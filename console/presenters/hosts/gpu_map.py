@@ -1,4 +1,4 @@
-"""All hosts' GPUs at a glance: what each does now, and whose it is, as far as the person may see."""
+"""The map of all GPUs: what each one does now, and which job holds it, as far as the person may see that job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jobs.rules.lifecycle.states import RunPhase
 
 FREE = Badge("free", "Free", "good", "dash")
 HELD = Badge("held", "Held by a job", "live", "play")
-# Nobody started by us is on it, or nobody can tell.
+# A process that Trainyard did not start is on the GPU, or the host cannot tell.
 STRANGERS = Badge("strangers", "Held by somebody else", "bad", "stop")
 PROVING = badges.GPU[GpuState.CLEANING]
 CLOSED = Badge("closed", "On a host that takes no jobs", "still", "slash")
@@ -33,7 +33,7 @@ SOMEBODY = "a job of a project that is not yours"
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A job with some GPUs of a host; without an address where the person may not see it."""
+    """A job that holds GPUs of a host. `url` is empty if the person may not see the job."""
 
     job: str
     project: str
@@ -43,7 +43,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One GPU. `words` say all of it: what it is, what it does, for whom."""
+    """One GPU. `words` describe it fully: what it is, what it does, and for which job."""
 
     index: int
     state: Badge
@@ -74,7 +74,7 @@ class GpuMap:
 
 
 def gpu_map(user: User, kind: str) -> GpuMap:
-    """Of all types, or of one. Nine queries, whatever the number of GPUs."""
+    """Return the map of all GPUs, or of one type. Makes nine queries for any number of GPUs."""
     now = timezone.now()
     hosts = access.visible(
         user, Host.objects.select_related("location", "maintenance").defer("checklist", "facts")
@@ -105,7 +105,7 @@ def gpu_map(user: User, kind: str) -> GpuMap:
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """`run` is None where the person may not see the job."""
+    """A claim on a GPU. `run` is None if the person may not see the job."""
 
     run: Run | None
     ended: bool
@@ -148,7 +148,7 @@ def _cell(host: Host, gpu: Gpu, claim: _Claim | None, forgotten: bool) -> Cell:
 
 
 def _state(host: Host, gpu: Gpu, claim: _Claim | None) -> Badge:
-    """Who is on it comes first; whether its host takes jobs matters for a free one only."""
+    """Return the state of a GPU. Who uses it comes first. Whether its host takes jobs matters only for a free GPU."""
     if gpu.state == GpuState.QUARANTINED:
         return STRANGERS
     if claim is not None:

@@ -1,4 +1,4 @@
-"""The GPUs of a host, and who is on each, as frozen values for the pages."""
+"""The GPUs of one host and the processes on them, as frozen values for pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jobs.rules.lifecycle.states import RunPhase
 
 @dataclass(frozen=True, slots=True)
 class GpuHolder:
-    """Somebody whom we did not start, on a GPU."""
+    """A process on a GPU that Trainyard did not start."""
 
     pid: int
     user: str
@@ -33,7 +33,7 @@ class GpuHolder:
 
 @dataclass(frozen=True, slots=True)
 class GpuLine:
-    """`badge`: it is kept out of use, or a run that is over is still being proved to be gone."""
+    """One GPU. `badge` is set if no job may use it, or if its ended run is not yet known to be gone."""
 
     id: int
     index: int
@@ -85,7 +85,10 @@ def gpus(host: Host, user: User) -> Iterable[GpuLine]:
 
 
 def held_runs(host: Host, user: User) -> QuerySet[Run]:
-    """Hosts belong to no project, what runs on them does: others see that something is held, never by whom."""
+    """Return the runs on the host that the person may see.
+
+    A host belongs to no project, but its runs do. Other people see that a GPU is held, never by which job.
+    """
     return access.visible(user, Run.objects.filter(host=host, released_at=None))
 
 

@@ -1,4 +1,4 @@
-"""All hosts in one list, as frozen values for the page."""
+"""The list of hosts, as frozen values for its page."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class HostList:
 
 
 def host_list(user: User) -> HostList:
-    """Four queries, whatever the number of hosts."""
+    """Return all hosts. Makes four queries for any number of hosts."""
     hosts = access.visible(
         user, Host.objects.select_related("location", "maintenance").defer("checklist", "facts")
     )
@@ -68,7 +68,7 @@ def host_list(user: User) -> HostList:
 
 
 def closed_text(host: Host, runs: int) -> str:
-    """What it means that this host takes no new jobs."""
+    """Say why this host takes no new jobs: it is cordoned, being drained, or drained."""
     if maintenance_of(host).drain_at is None:
         return "takes no new jobs"
     return "being emptied" if runs else "drained: nothing runs here"

@@ -1,4 +1,4 @@
-"""Rows of hosts as frozen values for the pages, at a constant number of queries."""
+"""The page of one host, as frozen values, with a constant number of queries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHOWN_EVENTS = 30
 SSH_ERROR = "The last SSH error, word for word"
 UNUSABLE = "Why no job is placed on it"
 LOCKED_OUT = frozenset({HostStatus.NEW, HostStatus.AUTH_FAILED})
-# One line, safe to run twice, for people who are logged in on the host.
+# One line for people who are logged in on the host. It is safe to run twice.
 APPEND = (
     "mkdir -p -m 700 ~/.ssh && echo '{key}' >> ~/.ssh/authorized_keys && chmod 600 ~/.ssh/authorized_keys"
 )
@@ -36,7 +36,7 @@ APPEND = (
 
 @dataclass(frozen=True, slots=True)
 class CheckLine:
-    """`tone` and `icon` as of a badge; `word` says the same to those who do not see them."""
+    """One line of the checklist. `tone` and `icon` are those of a badge; `word` says the same in text."""
 
     name: str
     word: str
@@ -58,7 +58,7 @@ class RunLine:
 
 @dataclass(frozen=True, slots=True)
 class DoubtedLine:
-    """A run that the host says it has, and of which there is no row."""
+    """A run that the host reports and that the database does not know."""
 
     id: int
     run: str
@@ -80,7 +80,7 @@ class EventLine:
 
 @dataclass(frozen=True, slots=True)
 class HostLive:
-    """What changes while one looks at a host."""
+    """The live part of a host's page."""
 
     id: int
     name: str
@@ -127,7 +127,7 @@ def live(host: Host, user: User) -> HostLive:
     allowed = access.verbs(user, host)
     events = host.events.all()[:SHOWN_EVENTS]
     known = {str(row["name"]): row for row in host.checklist}
-    # Whatever else happened to the host since: a key in place of an accepted one is never shown as a first one.
+    # A key that would replace an accepted key is never shown as a first key, whatever else happened to the host.
     changed = bool(host.offered_key and _pinned(host))
     runs = tuple(_runs(host, user))
     running = Run.objects.filter(host=host, released_at=None, held=False).count()
@@ -176,7 +176,7 @@ def live(host: Host, user: User) -> HostLive:
 
 
 def _progress(host: Host, running: int, user: User) -> str:
-    """How far it is emptied, and for whom it waits."""
+    """Say how far the host is drained, and which jobs it waits for."""
     maintenance = maintenance_of(host)
     if maintenance.drain_at is None:
         return ""
@@ -193,7 +193,7 @@ def _progress(host: Host, running: int, user: User) -> str:
 
 
 def _left(host: Host, user: User) -> str:
-    """The jobs that are still there: by name for whoever may see them, by number of the others."""
+    """Name the jobs that are still on the host. Jobs that the person may not see are only counted."""
     here = Run.objects.filter(host=host, released_at=None, held=False).order_by()
     seen = set(access.visible(user, here).values_list("job", flat=True))
     others = here.exclude(job__in=seen).values("job").distinct().count()
@@ -210,7 +210,7 @@ def append_command() -> str:
 
 
 def _pinned(host: Host) -> str:
-    """The pinned key that the offered one would replace: of the jump that offered it, or of the host itself."""
+    """Return the pinned key that the offered key would replace: the jump host's if that offered it, else the host's."""
     return str(host.jump_keys.get(host.offered_at, "")) if host.offered_at else host.pinned_key
 
 
@@ -219,7 +219,7 @@ def _fingerprint(line: str) -> str:
 
 
 def _checks(host: Host, known: Mapping[str, Mapping[str, object]]) -> Iterable[CheckLine]:
-    """Every line of the list, those too that the check has not come to yet."""
+    """Yield every line of the checklist, also the lines that the check has not reached yet."""
     going = host.status == HostStatus.CHECKING
     for name in checklist.ORDER:
         row = known.get(name)

@@ -1,4 +1,4 @@
-"""Charts of how busy one replica is, drawn here, as SVG without script or style."""
+"""Charts of what one replica uses, drawn on the server as SVG without script or style."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agents.models import Gpu
 from jobs.models import Job, RunSample
 
 WIDTH, HEIGHT = 600.0, 90.0
-# A line is drawn with so many points at most: more cannot be seen.
+# The maximal number of points in a line: more cannot be seen.
 POINTS = 240
 MAX_ROWS = 8_000
 SPANS: Mapping[str, tuple[str, timedelta | None]] = {
@@ -24,7 +24,7 @@ Point = tuple[datetime, float]
 
 @dataclass(frozen=True, slots=True)
 class Charts:
-    """Of one replica over some time."""
+    """The charts of one replica over a span of time."""
 
     replica: str
     span: str
@@ -35,7 +35,7 @@ class Charts:
 
 
 def charts(job: Job, replica: str, span: str, now: datetime) -> Charts:
-    """Two queries."""
+    """Return the charts of one replica. Makes two queries."""
     span = span if span in SPANS else "hour"
     rows = _rows(job, replica, SPANS[span][1], now)
     start, end = (rows[0].at, rows[-1].at) if rows else (None, None)
@@ -123,7 +123,7 @@ def _chart(
 
 
 def thin(line: Sequence[Point]) -> Sequence[Point]:
-    """As many points as can be seen: of each stretch the highest, so that a peak stays one."""
+    """Reduce a line to the points that can be seen. Of each stretch the highest point stays, so no peak is lost."""
     if len(line) <= POINTS:
         return line
     size = -(-len(line) // POINTS)
@@ -132,7 +132,7 @@ def thin(line: Sequence[Point]) -> Sequence[Point]:
 
 
 def path(line: Iterable[Point], start: datetime, end: datetime, top: float, gap: timedelta) -> str:
-    """SVG path data. Where nothing was known for long, the line is broken."""
+    """Return SVG path data. The line is broken where samples are missing for longer than `gap`."""
     span = (end - start).total_seconds() or 1.0
     steps: list[str] = []
     before: datetime | None = None

@@ -1,4 +1,4 @@
-"""The list of jobs: filtered and paged in SQL, without the specs."""
+"""The list of jobs, filtered and paged in SQL. It does not load the specs."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ COLUMNS = (
 
 
 def cursor_number(text: str) -> int | None:
-    """An id or a cursor out of an address; None for whatever the database could not hold."""
+    """Read an id or a cursor from an address. Return None for a value that the database could not hold."""
     value = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
     return value if value is not None and value < 2**63 else None
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What the address of the page asks for; anything unknown in it counts as not asked."""
+    """The filters in the address of the page. An unknown value counts as no filter."""
 
     state: str = ""
     text: str = ""
@@ -95,7 +95,7 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class JobList:
-    """`older` and `newest` are addresses of other pages of it, or empty."""
+    """One page of the list. `older` and `newest` are addresses of other pages, or empty."""
 
     rows: tuple[JobRow, ...]
     filters: Filters
@@ -138,7 +138,7 @@ def _found(user: User, filters: Filters) -> QuerySet[Job]:
 
 
 def _row(job: Job) -> JobRow:
-    # Why it waited is no news of a job that is over.
+    # The reason of a wait does not matter once the job is over.
     reason = "" if job.state in TERMINAL else job.reason
     flags = [str(flag.get("text", "")) for flag in job.flags]
     return JobRow(

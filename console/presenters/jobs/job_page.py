@@ -1,5 +1,4 @@
-"""Rows of jobs as frozen values for the pages. Every function here costs the same number of queries for one row as for
-a thousand."""
+"""The page of one job, as frozen values. The number of queries does not depend on the number of replicas."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ class FlagLine:
 
 @dataclass(frozen=True, slots=True)
 class JobLive:
-    """What changes while one looks at a job: the same for the first paint and for every update."""
+    """The live part of a job's page. The first page and every update show the same values."""
 
     id: int
     name: str
@@ -72,13 +71,13 @@ class JobLive:
 
     @property
     def restarted(self) -> bool:
-        """Has any of its replicas more logs than one?"""
+        """Whether a replica of the job has more than one log."""
         return any(len(replica.runs) > 1 for replica in self.replicas)
 
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """The parts that never change, around the live one."""
+    """The whole page: the parts that never change, and the live part."""
 
     id: int
     name: str
@@ -92,7 +91,7 @@ class JobPage:
 
 
 def live(job: Job, user: User, requested_filter: TimelineFilter = EVERYTHING) -> JobLive:
-    """So many queries for one replica as for a thousand; of a failed job, three more for its last words."""
+    """Return the live part. A failed job costs three queries more, for the last lines of its log."""
     allowed = access.verbs(user, job)
     shells = "shell" in allowed and _web_access(job) and job.state not in TERMINAL
     replicas = tuple(replica_lines(job, shells))
@@ -161,14 +160,17 @@ def _since(job: Job) -> datetime:
 
 
 def error_text(job: Job) -> str:
-    """Vertex's one-word message of a cancelled job says what the state says already; that a job is to be run again is
-    no error, and why is said by its flag."""
+    """Return the error message to show, or an empty text.
+
+    Vertex's one-word message of a cancelled job repeats the state. A job that will run again has no error; its flag
+    says why it runs again.
+    """
     said = job.state == JobState.CANCELLED and job.error_message == CANCELLED_TEXT
     return "" if said or job.outcome == JobState.QUEUED else job.error_message
 
 
 def _kill_at(job: Job) -> datetime | None:
-    """When the grace of a cancelled job is over at the latest, seen from here."""
+    """Return when the grace period of a cancelled job ends at the latest, by the control plane's clock."""
     if job.state != JobState.CANCELLING or job.cancel_requested_at is None:
         return None
     return job.cancel_requested_at + timedelta(seconds=settings.TRAINYARD.grace_s)

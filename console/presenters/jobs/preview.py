@@ -1,4 +1,4 @@
-"""What would happen to a job if it were submitted now, and which GPUs there are. Looks only; promises nothing."""
+"""Preview what would happen to a job if it were submitted now, and list GPUs and machine types. It reserves nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class MachineOffer:
-    """A machine type that some host of the location could hold. `now`: on how many hosts one fits at this moment."""
+    """A machine type. `ever`: how many hosts of the location could hold it; `now`: on how many it fits now."""
 
     name: str
     text: str
@@ -92,7 +92,7 @@ def _start(spec: CustomJobSpec, location: str, types: Types) -> Preview:
 
 
 def gpu_offers() -> list[GpuOffer]:
-    """The types that hosts which are up have, and how many of each are free."""
+    """Return the GPU types of the hosts that are up, and how many of each are free."""
     there = Gpu.objects.filter(present=True, host__retired_at=None, host__status=HostStatus.UP)
     gpus = dict(there.values_list("pk", "accelerator_type"))
     held = set(GpuClaim.objects.filter(released_at=None).values_list("gpu_id", flat=True))
@@ -102,7 +102,7 @@ def gpu_offers() -> list[GpuOffer]:
 
 
 def machine_offers(location: str) -> list[MachineOffer]:
-    """Every machine type that may be asked for there, and on how many hosts it fits: ever, and now."""
+    """Return every machine type of the location, and on how many hosts it fits: ever, and now."""
     here = capacity.read_capacity()
     place = here.location(location)
     free = [view for view in here.views if view.location == place]

@@ -1,4 +1,4 @@
-"""The replicas of a job with their runs, as frozen values for the pages."""
+"""The replicas of a job with their runs, as frozen values for pages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jobs.rules.lifecycle.states import RunPhase
 
 UNREACHABLE_STATUSES = frozenset({HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED})
 LOST = {
-    "lost": "lost: the host no longer had the process",
+    "lost": "lost: the process was no longer on the host",
     "reboot": "lost: the host was restarted",
     "tombstone": "never started",
 }
@@ -48,7 +48,7 @@ class RunLine:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLine:
-    """One replica with its latest run. `badge` says Unreachable while its host does not answer."""
+    """One replica with its latest run. `badge` is Unreachable while its host does not answer."""
 
     name: str
     state: str
@@ -70,7 +70,7 @@ class ReplicaLine:
 
 
 def memory_limit(run: Run) -> str:
-    """What its machine type allows it to use, and whether its host holds it to that."""
+    """Return the memory limit of the machine type, and whether the host enforces it."""
     if not run.memory_mb or run.memory_enforced is None:
         return ""
     held = "enforced" if run.memory_enforced else "not enforced on this host"
@@ -78,7 +78,7 @@ def memory_limit(run: Run) -> str:
 
 
 def ending(run: Run) -> str:
-    """How a run ended, in words; empty while it goes on."""
+    """Say how a run ended. Return an empty text while it is not over."""
     if not RunPhase(run.phase).over:
         return ""
     if run.refusal:
@@ -93,7 +93,7 @@ def ending(run: Run) -> str:
 
 
 def replica_lines(job: Job, shells: bool) -> Iterable[ReplicaLine]:
-    # A place to which a replica is about to move is no run of it yet.
+    # A held run is a placement to which a replica is about to move. It is not shown as a run yet.
     runs = (
         Run.objects.filter(held=False)
         .select_related("host")
@@ -106,9 +106,9 @@ def replica_lines(job: Job, shells: bool) -> Iterable[ReplicaLine]:
 
 def _replica_line(job: Job, replica: Replica, runs: list[Run], shells: bool) -> ReplicaLine:
     run = runs[0] if runs else None
-    # A replica that waits for its next attempt still has the run of the last one; its host and end belong to that.
+    # A replica that waits for its next attempt still has the run of the last one. Do not show that run's host and end.
     current = run if run is not None and run.attempt == job.attempt else None
-    silent = (
+    unreachable = (
         current is not None
         and current.phase != RunPhase.CLOSED
         and current.host.status in UNREACHABLE_STATUSES
@@ -117,7 +117,7 @@ def _replica_line(job: Job, replica: Replica, runs: list[Run], shells: bool) -> 
     return ReplicaLine(
         name=replica.name,
         state=replica.state,
-        badge=badges.UNREACHABLE if silent else badges.REPLICA[replica.state],
+        badge=badges.UNREACHABLE if unreachable else badges.REPLICA[replica.state],
         host=current.host.name if current else "",
         host_url=reverse("host", args=[current.host_id]) if current else "",
         run=run.pk if run else "",
@@ -128,7 +128,7 @@ def _replica_line(job: Job, replica: Replica, runs: list[Run], shells: bool) -> 
         memory=memory_limit(current) if current else "",
         started_at=current.started_at if current else None,
         ended_at=current.ended_at if current else None,
-        unreachable_since=current.host.status_since if current and silent else None,
+        unreachable_since=current.host.status_since if current and unreachable else None,
         log_url=reverse("log", args=[job.pk, replica.name]),
         raw_url=f"/api/v1/jobs/{job.pk}/replicas/{replica.name}/log",
         shell_url=reverse("shell", args=[job.pk, current.pk]) if current and running and shells else "",

@@ -1,4 +1,4 @@
-"""What was asked for, as it stands in the job's own document: the part of its page that never changes."""
+"""What the job's document requests: the part of its page that never changes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from jobs.rules.scheduling.order import PRIORITIES
 from jobs.rules.spec.custom_job import DAY_S
 
 STRATEGIES = {
-    "SPOT": "SPOT: makes room for others",
-    "FLEX_START": "flex start: gives up after its longest wait",
+    "SPOT": "SPOT: makes room for other jobs",
+    "FLEX_START": "flex start: fails after its longest wait",
 }
 
 
@@ -29,19 +29,19 @@ class PoolLine:
 
 
 def facts(job: Job) -> Iterable[tuple[str, str]]:
-    """What holds for the job as a whole, defaults included."""
+    """Yield the settings of the job as a whole, including defaults."""
     scheduling = job.spec.get("scheduling") or {}
     word = next((word for word, worth in PRIORITIES.items() if worth == job.priority), "normal")
     retries = "never" if scheduling.get("disableRetries") else f"at most {MAX_RETRIES} times"
-    # Without retries a restart of one never restarts all.
+    # A job without retries never restarts all replicas when one restarts.
     all_restart = scheduling.get("restartJobOnWorkerRestart") and not scheduling.get("disableRetries")
     yield "Location", job.location_name
     yield "Time limit", _span(scheduling.get("timeout")) or "none"
     yield "Priority", word
-    yield "Strategy", STRATEGIES.get(scheduling.get("strategy", ""), "standard: nobody may stop it")
-    yield "Longest wait for room", _longest_wait(scheduling)
+    yield "Strategy", STRATEGIES.get(scheduling.get("strategy", ""), "standard: no other job can stop it")
+    yield "Longest wait for capacity", _longest_wait(scheduling)
     yield "The whole job is run again", retries
-    yield "When one replica restarts", "all restart" if all_restart else "it alone does"
+    yield "When one replica restarts", "all replicas restart" if all_restart else "only that one restarts"
     yield "Shells", "allowed" if job.spec.get("enableWebAccess") else "not allowed"
     if output := (job.spec.get("baseOutputDirectory") or {}).get("outputUriPrefix"):
         yield "Output directory", str(output)
@@ -54,7 +54,7 @@ def _longest_wait(scheduling: Mapping[str, Any]) -> str:
 
 
 def _span(written: str | None) -> str:
-    """`5400s`; zero is Vertex's word for no end."""
+    """Reword a duration such as `5400s`. Zero means no limit, as at Vertex: return an empty text."""
     seconds = float(written.removesuffix("s")) if written else 0.0
     return duration_text(seconds) if seconds else ""
 
@@ -85,7 +85,7 @@ def _machine(machine: Mapping[str, object]) -> str:
 
 
 def _command(argv: list[str]) -> str:
-    """A script as it was typed; anything else one argument a line, as JSON, so that spaces show."""
+    """Return a script as it was typed. In another command, arguments with spaces are quoted as JSON."""
     if len(argv) == 3 and argv[0] in ("bash", "python3") and argv[1] == "-c":
         return f"# {argv[0]}\n{argv[2]}"
     return " ".join(arg if arg.isprintable() and " " not in arg and arg else json.dumps(arg) for arg in argv)

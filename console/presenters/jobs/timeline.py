@@ -1,4 +1,4 @@
-"""What happened to a job, newest first: filtered by whom and by what, grouped by attempt."""
+"""The history of a job, newest first, filtered by subject and kind, and grouped by attempt."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobs.rules.lifecycle.history_kinds import ABOUT_THE_JOB, JOB, HistoryKind
 from jobs.rules.lifecycle.states import TERMINAL
 
 SHOWN = 60
-# Less than this is the time that a message takes, and the second that a clock may be off anywhere.
+# Smaller differences come from the time that a message takes, and from clocks that are a second off everywhere.
 CLOCK_IS_OFF_S = 2.0
 AGAIN = (HistoryKind.RESTART, HistoryKind.RETRY, HistoryKind.PREEMPT, HistoryKind.DRAIN)
 WORDS: Mapping[str, tuple[str, str]] = {
@@ -39,7 +39,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class TimelineFilter:
-    """What of it is asked for. Anything that does not exist is everything."""
+    """The filters in the address of the page. A value that does not exist counts as no filter."""
 
     of: str = ""
     kind: str = ""
@@ -55,7 +55,7 @@ class TimelineFilter:
 
     @property
     def query(self) -> str:
-        """As it stands in an address."""
+        """The query of an address with these filters."""
         return self.query_with()
 
     @property
@@ -63,7 +63,7 @@ class TimelineFilter:
         return bool(self.of or self.kind)
 
     def query_with(self, **changes: str) -> str:
-        """The same with something else filter."""
+        """Return the query of an address with these filters, some of them changed."""
         names = ("of", "kind", "use", "span", "sort")
         pairs = {**{name: getattr(self, name) for name in names}, **changes}
         return urlencode({name: value for name, value in pairs.items() if value})
@@ -107,7 +107,7 @@ class Timeline:
 
 
 def timeline(job: Job, replicas: Iterable[str], filter: TimelineFilter) -> Timeline:
-    """The newest lines, by one query."""
+    """Return the newest lines. Makes one query."""
     lines, following = page(job, filter, None, SHOWN)
     return Timeline(
         filter=filter,
@@ -121,7 +121,7 @@ def timeline(job: Job, replicas: Iterable[str], filter: TimelineFilter) -> Timel
 def page(
     job: Job, filter: TimelineFilter, before: int | None, size: int
 ) -> tuple[tuple[Line, ...], int | None]:
-    """So many lines, newest first, and the cursor of the next page."""
+    """Return at most `size` lines, newest first, and the cursor of the next page."""
     rows = select(job, filter).order_by("-id")
     if before is not None:
         rows = rows.filter(id__lt=before)
@@ -148,14 +148,14 @@ def older(job: Job, filter: TimelineFilter, before: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LastRestart:
-    """Why something of it was started again the last time."""
+    """When and why a part of the job was last started again."""
 
     at: datetime
     cause: str
 
 
 def last_restart(job: Job) -> LastRestart | None:
-    """What a person wants to know who finds his job in another attempt, or younger than it should be."""
+    """Return the last restart. It tells a person why a running job is in a later attempt, or younger than expected."""
     if job.state in TERMINAL:
         return None
     row = job.transitions.filter(kind__in=AGAIN).order_by("-id").only("at", "cause").first()

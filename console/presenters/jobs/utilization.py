@@ -1,4 +1,4 @@
-"""How busy replicas are now, and who of them has been silent for how long, so that the odd one stands out."""
+"""What the replicas of a job use now, and for how long each has been quiet, so that a replica that hangs stands out."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ QUIETEST_FIRST = "silent"
 
 @dataclass(frozen=True, slots=True)
 class CurrentUse:
-    """What a replica uses at the moment; where that is nothing, or nobody knows, `unknown` says so.
+    """What a replica uses at the moment. `unknown` says why nothing is known.
 
-    `quiet_since`: of one that runs, since when it has printed nothing. `odd`: for conspicuously longer than the others.
+    `quiet_since`: since when a running replica has printed nothing. `odd`: it is quiet for much longer than the others.
     """
 
     replica: str
@@ -45,7 +45,7 @@ class CurrentUse:
 
 @dataclass(frozen=True, slots=True)
 class UtilizationPanel:
-    """`odd`: those of `now` that stand out. `sorted`: by silence, the longest first, or else in the job's own order."""
+    """`odd`: the unusually quiet lines of `now`. `sorted`: the longest quiet replica is first, not the job's order."""
 
     now: tuple[CurrentUse, ...]
     odd: tuple[CurrentUse, ...]
@@ -54,14 +54,14 @@ class UtilizationPanel:
 
     @property
     def gpus(self) -> bool:
-        """Does anybody hold one? Else nothing is said of them."""
+        """Whether a replica holds GPUs. If none does, the page has no columns for GPUs."""
         return any(line.gpu for line in self.now)
 
 
 def utilization(
     job: Job, replicas: Sequence[ReplicaLine], replica: str, span: str, sort: str
 ) -> UtilizationPanel:
-    """Five queries, however many replicas there are."""
+    """Return the panel. Makes five queries for any number of replicas."""
     at = timezone.now()
     names = [line.name for line in replicas]
     chosen = replica if replica in names else names[0] if names else ""

@@ -1,4 +1,4 @@
-"""The audit: found, paged, and in words."""
+"""The audit: filtered, paged, and worded for people."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jobs.models import AuditEntry
 SIZE = 100
 FILTERS = {"project": "project__name", "actor": "actor", "subject": "subject__icontains", "what": "what"}
 WORDS = {
-    "project.create": "Project made",
+    "project.create": "Project created",
     "project.change": "Project changed",
     "project.archive": "Project archived",
     "project.restore": "Project restored",
@@ -27,24 +27,24 @@ WORDS = {
     "member.remove": "Member removed",
     "quota.set": "Quota",
     "user.add": "Person added",
-    "user.invite": "Link made",
+    "user.invite": "Login link created",
     "user.password": "Password changed",
     "user.disable": "Person disabled",
     "user.enable": "Person enabled",
     "user.admin": "Admin rights",
     "host.cordon": "Host closed to new jobs",
     "host.uncordon": "Host opened to jobs",
-    "host.drain": "Host to be emptied",
+    "host.drain": "Host drained",
     "host.contain": "Containment of a host",
     "host.declare_gone": "Host declared gone",
-    "gpu.recheck": "GPU looked at again",
-    "gpu.evict": "Strangers on a GPU ended",
-    "gpu.use": "GPU used all the same",
-    "recovery.begin": "Recovery begun by hand",
+    "gpu.recheck": "GPU checked again",
+    "gpu.evict": "Other processes on a GPU killed",
+    "gpu.use": "Quarantine of a GPU lifted",
+    "recovery.begin": "Recovery mode started by hand",
     "recovery.confirm": "Recovery confirmed",
     "stray.stop": "Unknown run stopped",
     "stray.dismiss": "Unknown run dismissed",
-    "machine_type.define": "Machine type made",
+    "machine_type.define": "Machine type created",
     "machine_type.change": "Machine type changed",
     "machine_type.remove": "Machine type removed",
     "notice.vouch": "Address vouched for",
@@ -78,7 +78,7 @@ class AuditPage:
 
 
 def found(user: access.type_of_user, query: Mapping[str, str]) -> QuerySet[AuditEntry]:
-    """The newest first. Anything unknown in what is query counts as not query."""
+    """Return the matching entries, newest first. An unknown filter counts as no filter."""
     rows = access.visible(user, AuditEntry.objects.select_related("project").order_by("-id"))
     for name, path in FILTERS.items():
         text = query.get(name, "").strip().replace("\0", "")[:200]
@@ -121,7 +121,7 @@ def _entry(row: AuditEntry) -> Entry:
 
 
 def _changed(before: object, after: object) -> tuple[str, str]:
-    """Of two objects only what differs."""
+    """Return two values as texts. Of two objects only the differing fields are shown."""
     if isinstance(before, dict) and isinstance(after, dict):
         names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
         before = {name: before.get(name) for name in names}

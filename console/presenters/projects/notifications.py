@@ -1,4 +1,4 @@
-"""Who is told what, and what became of each telling, for the pages."""
+"""The targets of notifications and the log of what was sent, as frozen values for pages."""
 
 from __future__ import annotations
 

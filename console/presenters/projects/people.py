@@ -1,4 +1,4 @@
-"""The people of this Trainyard, for its admins."""
+"""The people of this deployment, for its admins."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PersonRow:
 
 
 def people(only: QuerySet[User] | None = None) -> list[PersonRow]:
-    """All of them, unless only some are asked for."""
+    """Return all people, or only those of a query set."""
     users = User.objects.all() if only is None else only
     roles = defaultdict(list)
     of = Membership.objects.filter(user__in=users).select_related("project").order_by("project__name")

@@ -1,4 +1,4 @@
-"""Projects: the list with what each uses, and one with its quotas, members and share."""
+"""Projects: the list with the use of each, and the page of one project with its quotas, members and share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ProjectRow:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What is used against a limit; `limit` None: none is set. `change` is where it can be changed, or empty."""
+    """The use of one quota. `limit` is None if no limit is set. `change` is the address to change it, or empty."""
 
     label: str
     used: float
@@ -49,7 +49,7 @@ class Bar:
 
     @property
     def most(self) -> float:
-        """For the meter, which cannot have a length of nothing."""
+        """The maximum of the meter, which cannot be zero."""
         return max(self.limit or 0, 1)
 
 
@@ -130,7 +130,7 @@ def page(project: Project, user: User) -> ProjectPage:
 
 
 def defaults() -> tuple[tuple[Bar, ...], tuple[Bar, ...]]:
-    """What new projects begin with: as a whole, and each member."""
+    """Return the limits of new projects: for the whole project, and for each member."""
     whole, each = (quotas.limits_of(QuotaTarget(None, each=flag)) for flag in (False, True))
     return limits_only(whole, None, WHOLE), limits_only(each, None, EACH)
 
@@ -138,7 +138,10 @@ def defaults() -> tuple[tuple[Bar, ...], tuple[Bar, ...]]:
 def bars(
     limits: Limits, use: Use, queued: int, project: Project | None, whose: str | None
 ) -> tuple[Bar, ...]:
-    """Each GPU type that is limited or in use, then jobs and hours. `whose` None: nothing can be changed."""
+    """Return a bar for each GPU type that is limited or in use, then for jobs and hours.
+
+    `whose` None: the person cannot change the limits.
+    """
     kinds = sorted({*limits.gpus, *(kind for kind, count in use.gpus.items() if count)})
 
     def bar(label: str, used: float, limit: float | None, metric: Metric, kind: str = "") -> Bar:
@@ -189,7 +192,7 @@ def member_rows(
 
 
 def held(use: Use) -> str:
-    """2 NVIDIA_L4, 8 NVIDIA_H100_80GB"""
+    """Word the held GPUs, such as `2 NVIDIA_L4, 8 NVIDIA_H100_80GB`."""
     return ", ".join(f"{count} {kind}" for kind, count in sorted(use.gpus.items()) if count)
 
 

@@ -1,4 +1,4 @@
-"""The report of a month."""
+"""The usage report of one month."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def report(user: User, only: Project | None, month: date, now: datetime) -> Repo
 
 
 def sums(lines: Iterable[UsageLine], key: Callable[[UsageLine], str]) -> tuple[Sum, ...]:
-    """The largest first."""
+    """Return the sums by key, the largest first."""
     found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for line in lines:
         found[key(line)][0] += line.gpu_seconds / 3600

@@ -1,4 +1,4 @@
-"""The usage of a month as CSV, one line for each job and accelerator type: for pages, REST and the command line."""
+"""The usage of a month as CSV, one line per job and accelerator type, for pages, REST and the command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Out(Protocol):
 
 
 def write(out: Out, month: date, lines: Iterable[JobLine], projects: Mapping[int, str]) -> None:
-    """Names are written as they are but for a leading =, +, - or @, which a spreadsheet would run as a formula."""
+    """Write the lines as CSV. A name that begins with =, +, - or @ gets a quote, so that no spreadsheet runs it."""
     table = csv.writer(out, lineterminator="\n")
     table.writerow(HEADER)
     for line in lines:

@@ -1,4 +1,4 @@
-"""All GPUs of all hosts on one page."""
+"""The map of the GPUs of all hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts: the list, adding, accepting a key, checking, removing."""
+"""Pages of hosts: list and show them, add, check and remove them, accept keys, act on their GPUs and stray runs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def add(request: HttpRequest) -> HttpResponse:
 @require_POST
 @login_required
 def paste(request: HttpRequest) -> HttpResponse:
-    """Several at once: all of them or, when one line is wrong, none."""
+    """Add several hosts, or none if one line is wrong."""
     _only_managers(request)
     form = PasteHosts(request.POST)
     if form.is_valid():
@@ -66,7 +66,7 @@ def paste(request: HttpRequest) -> HttpResponse:
         except Refused as refused:
             form.add_error("location" if refused.field == "location" else "hosts", refused.message)
         else:
-            messages.success(request, f"{len(rows)} hosts are added. Each waits for its key to be accepted.")
+            messages.success(request, f"{len(rows)} hosts are added. Accept the key of each.")
             return redirect("hosts")
     return _add_page(request, pasted=form)
 
@@ -100,10 +100,10 @@ def accept(request: HttpRequest, host_id: int) -> HttpResponse:
 @login_required
 def check(request: HttpRequest, host_id: int) -> HttpResponse:
     row = access.get_or_404(request.user, "manage", Host.objects.all(), pk=host_id)
-    # Due now, so that the sweep finds it even if the hint is lost.
+    # The check is due now, so the sweep starts it even if the hint is lost.
     Host.objects.filter(pk=row.pk).update(due_at=timezone.now())
     hints.enrol(row.pk)
-    messages.info(request, "The host is being checked.")
+    messages.info(request, "The check of the host has started.")
     return redirect("host", host_id=host_id)
 
 
@@ -124,7 +124,7 @@ def remove(request: HttpRequest, host_id: int) -> HttpResponse:
 @require_POST
 @login_required
 def gpu_act(request: HttpRequest, host_id: int, gpu_id: int, what: str) -> HttpResponse:
-    """A GPU that is kept out of use: look again, kill who is on it, use it all the same."""
+    """Act on a quarantined GPU: check it again, kill the processes on it, or use it anyway."""
     row = access.get_or_404(request.user, "manage", Host.objects.all(), pk=host_id)
     gpu = row.gpus.filter(pk=gpu_id).first()
     if gpu is None or what not in gpus.ACTS:
@@ -140,7 +140,7 @@ def gpu_act(request: HttpRequest, host_id: int, gpu_id: int, what: str) -> HttpR
 @require_POST
 @login_required
 def stray_act(request: HttpRequest, host_id: int, stray_id: int, act: str) -> HttpResponse:
-    """A run that the host has and that is not known to be ours: end it there, or see it no more."""
+    """Act on a run that the host reports and the database does not know: stop it, or dismiss it from the page."""
     row = access.get_or_404(request.user, "manage", Host.objects.all(), pk=host_id)
     stray = strays.shown(row).filter(pk=stray_id).first()
     if stray is None or act not in strays.ACTS:

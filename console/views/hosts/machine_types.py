@@ -1,4 +1,4 @@
-"""Machine types: what may be asked for by one name, and on how many hosts it fits."""
+"""Machine types: named amounts of resources that jobs request, and the number of hosts that each fits on."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def remove(request: HttpRequest, type_id: int) -> HttpResponse:
     if row is None:
         raise Http404
     machine_types.remove(row, person(request).username, timezone.now())
-    messages.success(request, f"{row.name} cannot be asked for any more. Jobs that did go on.")
+    messages.success(
+        request, f"Machine type {row.name} is removed. Jobs that requested it keep their resources."
+    )
     return redirect("machines")
 
 
@@ -71,7 +73,7 @@ def _define(request: HttpRequest, form: DefineType) -> bool:
     except Refused as refused:
         form.add_error(refused.field if refused.field in form.fields else None, refused.message)
         return False
-    messages.success(request, f"{row.name} can be asked for.")
+    messages.success(request, f"Jobs can request machine type {row.name} now.")
     return True
 
 

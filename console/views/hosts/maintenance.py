@@ -1,4 +1,4 @@
-"""What an admin does with a host in service: close it, empty it, open it again."""
+"""Maintenance of a host by an admin: cordon, drain, uncordon, PID namespaces, declare gone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cordon(request: HttpRequest, host_id: int) -> HttpResponse:
         return _page(request, row, cordon=form)
     with transaction.atomic():
         service.cordon(row, form.cleaned_data["message"], person(request).username, timezone.now())
-    messages.success(request, f"{row.name} takes no new jobs. What runs there goes on.")
+    messages.success(request, f"{row.name} takes no new jobs. Running jobs go on.")
     return redirect("host", host_id=host_id)
 
 
@@ -54,7 +54,7 @@ def drain(request: HttpRequest, host_id: int) -> HttpResponse:
     except Refused as refused:
         form.add_error("deadline" if refused.field == "until" else None, refused.message)
         return _page(request, row, drain=form)
-    messages.success(request, f"{row.name} is being emptied.")
+    messages.success(request, f"{row.name} is being drained.")
     return redirect("host", host_id=host_id)
 
 
@@ -79,7 +79,7 @@ def uncordon(request: HttpRequest, host_id: int) -> HttpResponse:
     row = _host(request, host_id)
     with transaction.atomic():
         service.uncordon(row, person(request).username, timezone.now())
-    messages.success(request, f"{row.name} is open to jobs again.")
+    messages.success(request, f"{row.name} takes jobs again.")
     return redirect("host", host_id=host_id)
 
 
@@ -93,7 +93,7 @@ def declare_gone(request: HttpRequest, host_id: int) -> HttpResponse:
     except Refused as refused:
         form.add_error("name" if refused.field == "name" else None, refused.message)
         return _page(request, row, gone=form)
-    messages.success(request, f"{row.name} is declared gone. What ran there is given up.")
+    messages.success(request, f"{row.name} is declared gone. Its runs are given up.")
     return redirect("host", host_id=host_id)
 
 

@@ -1,4 +1,4 @@
-"""Recovery mode: what hosts know and the database does not, and the word that lets everything go on."""
+"""Recovery mode: the runs that hosts report and a restored database lacks, and the confirmation that ends it."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ def begin(request: HttpRequest) -> HttpResponse:
     except Refused as refused:
         form.add_error("why" if refused.field == "why" else None, refused.message)
         return _page(request, form)
-    messages.success(
-        request, "Trainyard only observes now. Nothing is started or stopped before you confirm."
-    )
+    messages.success(request, "Trainyard only observes now. It starts and stops nothing until you confirm.")
     return redirect("recovery")
 
 
@@ -54,7 +52,7 @@ def confirm(request: HttpRequest) -> HttpResponse:
     except Refused as refused:
         messages.error(request, refused.message)
         return redirect("recovery")
-    messages.success(request, "Confirmed. Jobs go on.")
+    messages.success(request, "Recovery mode is over. Jobs are started and stopped again.")
     return redirect("hosts")
 
 

@@ -1,4 +1,4 @@
-"""Jobs: the list, one job, and what can be done to it."""
+"""Pages of jobs: the list, one job and its history; cancel and delete."""
 
 from __future__ import annotations
 

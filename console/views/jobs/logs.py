@@ -1,4 +1,4 @@
-"""The log of one replica on a page of its own."""
+"""The page with the log of one replica."""
 
 from __future__ import annotations
 

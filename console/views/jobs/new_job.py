@@ -1,4 +1,4 @@
-"""The new-job form: as fields or as JSON, checked, previewed, submitted."""
+"""The new-job form, as fields or as JSON: show, check, preview and submit it; clone a job."""
 
 from __future__ import annotations
 
@@ -69,15 +69,17 @@ def clone(request: HttpRequest, job_id: int) -> HttpResponse:
     destination = JobDestination(job.project.name, job.location_name, _new_destination().request_id)
     projects = _projects(request)
     if destination.project not in projects:
-        why = "is archived" if job.project.archived_at else "takes no jobs from you"
-        messages.warning(request, f"Project {destination.project} {why}: this is a job of {projects[0]} now.")
+        why = "is archived" if job.project.archived_at else "does not let you submit jobs"
+        messages.warning(
+            request, f"Project {destination.project} {why}. The form has project {projects[0]} instead."
+        )
     return _show(request, Draft.from_document(document, destination), cloned=job)
 
 
 @require_POST
 @login_required
 def sample(request: HttpRequest) -> HttpResponse:
-    """One click to the first log line."""
+    """Submit the sample job with one click."""
     _only_submitters(request)
     destination = JobDestination(_projects(request)[0], _locations()[0], _new_destination().request_id)
     return _submit_document(request, JsonDraft.from_document(SAMPLE, destination), SAMPLE, destination)
@@ -119,7 +121,7 @@ def _submit_document(
 
 
 def _more_violations(draft: AnyDraft) -> Iterable[Violation]:
-    """What else is wrong with a form that Django's own looks have refused: all is told in one round."""
+    """Return the violations of a document of which Django refused a field: the page shows all errors at once."""
     if isinstance(draft, Draft):
         try:
             machine_types.read(draft.document(), draft.location)
@@ -142,7 +144,7 @@ def _check(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
 
 
 def _to_json(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
-    """What is typed, as JSON, right or wrong: the canonical spelling where it is right."""
+    """Show the form as JSON, valid or not. A valid document is shown in its canonical spelling."""
     document = draft.document()
     try:
         document = parse.to_document(machine_types.read(document, draft.destination.location)[0])
@@ -154,7 +156,7 @@ def _to_json(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
 
 
 def _to_form(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
-    """Only a right document can be shown as a form without losing some of it."""
+    """Show the JSON as a form. An invalid document stays JSON, because the form could lose a part of it."""
     try:
         document = parse.to_document(machine_types.read(draft.document(), draft.destination.location)[0])
     except parse.InvalidDocument as refused:
@@ -190,7 +192,7 @@ def _show(
 
 
 def _machines(draft: AnyDraft) -> list[preview.MachineOffer]:
-    """Those that some host of the destination location could hold."""
+    """Return the machine types that a host of the location could hold."""
     if isinstance(draft, JsonDraft):
         return []
     location = str(draft.job["location"].value() or adding.DEFAULT_LOCATION)
@@ -202,14 +204,14 @@ def _set_choices(request: HttpRequest, draft: AnyDraft) -> None:
 
 
 def _new_destination(project: str = "") -> JobDestination:
-    """A new form has a name of its own, so that sending it twice makes one job."""
+    """Return a destination with a new request id. Sending a form twice with one id makes one job."""
     return JobDestination(project, "", f"form-{uuid.uuid4()}")
 
 
 def _only_submitters(request: HttpRequest) -> None:
     access.require(request.user, "submit", Job)
     if not _projects(request):
-        raise PermissionDenied  # those that are left are archived
+        raise PermissionDenied  # all projects of the person are archived
 
 
 def _projects(request: HttpRequest) -> list[str]:
@@ -217,7 +219,7 @@ def _projects(request: HttpRequest) -> list[str]:
 
 
 def _locations() -> list[str]:
-    """The default one first; it exists even before the first host does."""
+    """Return the locations, the default one first. The default exists even before the first host."""
     names = [
         name for name in Location.objects.values_list("name", flat=True) if name != adding.DEFAULT_LOCATION
     ]

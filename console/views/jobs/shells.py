@@ -1,4 +1,4 @@
-"""The page of a shell. Its bytes come over a socket (console/consumers), which asks for itself whether it may."""
+"""The page of a shell. Its bytes come over a socket (console/consumers), which checks permissions itself."""
 
 from __future__ import annotations
 

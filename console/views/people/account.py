@@ -1,4 +1,4 @@
-"""One's own account: tokens for scripts, the password, the theme."""
+"""The page of a person's own account: tokens for scripts, and the password."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def account(request: HttpRequest) -> HttpResponse:
 @require_POST
 @login_required
 def new_token(request: HttpRequest) -> HttpResponse:
-    """The answer to this POST is the only place where the token is ever seen; a reload makes another one."""
+    """Create a token. Only the answer to this POST shows it; a reload creates another token."""
     user, form = person(request), NewToken(request.POST)
     if not form.is_valid():
         return _page(request, user, form=form)
@@ -46,7 +46,7 @@ def revoke_token(request: HttpRequest, token_id: int) -> HttpResponse:
     if not ApiToken.objects.filter(user=user, pk=token_id).exists():
         raise Http404
     if tokens.revoke(user, token_id, timezone.now()):
-        messages.success(request, "The token is revoked. Whatever used it is refused from now on.")
+        messages.success(request, "The token is revoked. Programs that use it are refused from now on.")
     return redirect("account")
 
 
@@ -54,14 +54,14 @@ def revoke_token(request: HttpRequest, token_id: int) -> HttpResponse:
 @require_POST
 @login_required
 def password(request: HttpRequest) -> HttpResponse:
-    """Other sessions of the person end, because the session's hash holds the password's."""
+    """Change the password. Other sessions of the person end, because their hash depends on the password."""
     user = person(request)
     form = PasswordChangeForm(user, request.POST)
     if not form.is_valid():
         return _page(request, user, password=form)
     form.save()
     auth.update_session_auth_hash(request, user)
-    messages.success(request, "Your password is changed. Everywhere else you are logged out.")
+    messages.success(request, "Your password is changed. You are logged out everywhere else.")
     return redirect("account")
 
 
@@ -73,7 +73,7 @@ def _page(
     **context: object,
 ) -> HttpResponse:
     password = password or PasswordChangeForm(user)
-    password.fields["old_password"].widget.attrs.pop("autofocus", None)  # it is one form of several here
+    password.fields["old_password"].widget.attrs.pop("autofocus", None)  # the page has several forms
     rows = ApiToken.objects.filter(user=user, revoked_at=None)
     forms = {"form": form or NewToken(), "password": password}
     return render(request, "people/account.html", {"tokens": rows, **forms, **context})

@@ -1,4 +1,4 @@
-"""For admins: the people of this Trainyard. And the page behind the link that lets a person set a password."""
+"""Pages for admins: people, invitations and the audit. Also the page on which an invited person sets a password."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def add(request: HttpRequest) -> HttpResponse:
 def invite(request: HttpRequest, user_id: int) -> HttpResponse:
     user = _one(request, user_id)
     if not user.is_active:
-        messages.error(request, f"{user.username} is disabled. Let them in again first.")
+        messages.error(request, f"{user.username} is disabled. Enable the account first.")
         return redirect("people")
     with transaction.atomic():
         token = accounts.invite(user, person(request).username, timezone.now())
@@ -85,7 +85,7 @@ def disable(request: HttpRequest, user_id: int) -> HttpResponse:
     except Refused as refused:
         messages.error(request, refused.message)
         return redirect("people")
-    return _done(request, f"{user.username} is shut out. Jobs go on: cancel those that should not.")
+    return _done(request, f"{user.username} is disabled. Their jobs go on. Cancel those that should not.")
 
 
 @require_POST
@@ -94,7 +94,7 @@ def enable(request: HttpRequest, user_id: int) -> HttpResponse:
     user = _one(request, user_id)
     with transaction.atomic():
         accounts.enable(user, person(request).username, timezone.now())
-    return _done(request, f"{user.username} may log in again. Tokens that were revoked stay so.")
+    return _done(request, f"{user.username} may log in again. Revoked tokens stay revoked.")
 
 
 @require_POST
@@ -122,7 +122,7 @@ def audit(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def invited(request: HttpRequest, token: str) -> HttpResponse:
-    """Open to whoever has the link: it stands for the person until it is used."""
+    """Let the person set a password. The page needs no login: the link identifies the person until it is used."""
     user = accounts.invited_user(token, timezone.now())
     if user is None:
         return render(request, "people/invited_closed.html", status=404)
@@ -142,7 +142,7 @@ def invited(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def add_validation_error(form: NewPerson | NewPassword, refused: ValidationError) -> None:
-    """Complaints about the name carry their field; those about a password come without one."""
+    """Add validation errors to the form. Errors of a name carry their field, errors of a password do not."""
     by_field = refused.error_dict if hasattr(refused, "error_dict") else {"password": refused.error_list}
     for field, errors in by_field.items():
         form.add_error(field if field in form.fields else None, errors)
@@ -166,7 +166,7 @@ def _done(request: HttpRequest, words: str) -> HttpResponse:
 
 
 def _invited(request: HttpRequest, user: User, token: str) -> HttpResponse:
-    """The answer to this POST is the only place where the link is ever seen; a reload makes another one."""
+    """Show the new link. Only the answer to this POST shows it; a reload creates another link."""
     path = reverse("invited", args=[token])
     link = settings.TRAINYARD.url + path if settings.TRAINYARD.url else request.build_absolute_uri(path)
     response = _page(request, link=link, linked=user, days=accounts.INVITED_FOR.days)

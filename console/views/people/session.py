@@ -1,4 +1,4 @@
-"""Logging in and out."""
+"""Login, logout and the theme."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def logout(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def theme(request: HttpRequest) -> HttpResponse:
-    """Kept in the browser: it belongs to the screen, not to the person."""
+    """Set the theme. It is kept in the browser, because it belongs to the screen and not to the person."""
     response = HttpResponseRedirect(_onward(request, request.POST.get("next", "")))
     wanted = request.POST.get("theme", "")
     if wanted in THEMES:
@@ -57,7 +57,7 @@ def _logged_in(request: HttpRequest, form: Login) -> bool:
         return False
     user = auth.authenticate(request, username=name, password=form.cleaned_data["password"])
     if user is None:
-        form.add_error(None, "This name and password do not go together.")
+        form.add_error(None, "The name or the password is wrong.")
         return False
     throttle.succeeded(name, address)
     auth.login(request, user)
@@ -65,7 +65,7 @@ def _logged_in(request: HttpRequest, form: Login) -> bool:
 
 
 def _onward(request: HttpRequest, where: str) -> str:
-    """Only to a page of ours: a login page must not be a way to send people elsewhere."""
+    """Return the page to go to: only one of ours, so that a login link cannot send people to another site."""
     hosts, secure = {request.get_host()}, request.is_secure()
     if where and url_has_allowed_host_and_scheme(where, allowed_hosts=hosts, require_https=secure):
         return where

@@ -1,4 +1,4 @@
-"""The first person names themselves, through the link that was printed at start."""
+"""The page on which the first admin creates an account, through the link printed at start."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def setup(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def _add_validation_error(form: Setup, refused: ValidationError) -> None:
-    """Complaints about the name carry their field; those about a password come without one."""
+    """Add validation errors to the form. Errors of a name carry their field, errors of a password do not."""
     by_field = getattr(
         refused, "error_dict", {"password": refused.error_list if hasattr(refused, "error_list") else []}
     )

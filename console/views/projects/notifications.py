@@ -1,4 +1,4 @@
-"""Notifications: a person's own, and a project's, with the project's idle rule. One page for both."""
+"""The page of notifications: a person's own, or those of a project together with its idle rule."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from jobs.notifications import create, delivery, email_opt_in, targets
 
 @dataclass(frozen=True, slots=True)
 class NotificationOwner:
-    """Whose notifications these are: somebody's own, or a project's."""
+    """The person or the project that the notifications belong to."""
 
     owner: User | Project
 
@@ -54,7 +54,7 @@ def owner_of(request: HttpRequest, name: str | None) -> NotificationOwner:
 
 
 def find(request: HttpRequest, target_id: int) -> tuple[NotificationTarget, NotificationOwner]:
-    """A target that this person may change: 404 for everybody else's."""
+    """Return a target that this person may change, or answer 404."""
     row = get_object_or_404(NotificationTarget.objects.select_related("project"), pk=target_id)
     if row.project is not None:
         return row, owner_of(request, row.project.name)
@@ -72,7 +72,7 @@ def page(request: HttpRequest, project: str | None = None) -> HttpResponse:
 @require_safe
 @login_required
 def log(request: HttpRequest, project: str | None = None) -> HttpResponse:
-    """What was sent lately: asked for again while something is on its way."""
+    """Render the log of sent notifications. The page asks for it again while one is on its way."""
     of = owner_of(request, project)
     return render(request, "notifications/_log.html", {"log": presenter.log(of.owner), "whose": of})
 
@@ -82,7 +82,7 @@ def log(request: HttpRequest, project: str | None = None) -> HttpResponse:
 @require_POST
 @login_required
 def add(request: HttpRequest, project: str | None = None) -> HttpResponse:
-    """The answer to this POST is the only place where a webhook's secret is ever seen."""
+    """Add a target. Only the answer to this POST shows the secret of a webhook."""
     of, form = owner_of(request, project), NewTarget(request.POST)
     if not form.is_valid():
         return _page(request, of, form=form)
@@ -107,12 +107,12 @@ def add(request: HttpRequest, project: str | None = None) -> HttpResponse:
         return _page(request, of, form=form)
     if row.confirmed_at is None:
         messages.success(
-            request, f"A link was sent to {row.shown}. It is told once somebody there has followed it."
+            request, f"A link was sent to {row.shown}. Notifications begin once somebody has confirmed it."
         )
         delivery.send_due(timezone.now())
         return redirect(of.url)
     if not secret:
-        messages.success(request, f"{row.shown} will be told.")
+        messages.success(request, f"{row.shown} will be notified.")
         return redirect(of.url)
     response = _page(request, of, secret=secret, made=row)
     response.headers["Cache-Control"] = "no-store"
@@ -128,7 +128,7 @@ def change(request: HttpRequest, target_id: int) -> HttpResponse:
         return _page(request, of, changed={row.pk: form})
     typed = form.cleaned_data
     targets.change(row, typed["events"], typed["wait_hours"], person(request).username, timezone.now())
-    messages.success(request, f"What {row.shown} is told of is changed.")
+    messages.success(request, f"The events for {row.shown} are changed.")
     return redirect(of.url)
 
 
@@ -142,7 +142,7 @@ def test(request: HttpRequest, target_id: int) -> HttpResponse:
 @require_POST
 @login_required
 def ask(request: HttpRequest, target_id: int) -> HttpResponse:
-    """The link once more. It is in the letter only: whoever gave the address is not its owner yet."""
+    """Send the link again. Only the e-mail holds it, because the person who typed the address may not own it."""
     row, of = find(request, target_id)
     here = request.build_absolute_uri("/")
     return _sent(request, of, lambda now: email_opt_in.send_letter(row, here, person(request).username, now))
@@ -158,14 +158,17 @@ def vouch(request: HttpRequest, target_id: int) -> HttpResponse:
     except Refused as refused:
         messages.error(request, refused.message)
     else:
-        messages.success(request, f"{row.shown} will be told.")
+        messages.success(request, f"{row.shown} will be notified.")
     return redirect(of.url)
 
 
 @never_cache
 @require_http_methods(["GET", "POST"])
 def confirm(request: HttpRequest, token: str) -> HttpResponse:
-    """Open to whoever has the link. To look proves nothing: programs that read mail follow links, and do not answer."""
+    """Ask the owner of an address to confirm. The page needs no login.
+
+    Opening it confirms nothing: programs that scan mail follow links too, but do not send the form.
+    """
     now = timezone.now()
     target, answer = email_opt_in.target_of_link(token, now), request.POST.get("answer")
     if target is None:
@@ -182,7 +185,7 @@ def confirm(request: HttpRequest, token: str) -> HttpResponse:
 def remove(request: HttpRequest, target_id: int) -> HttpResponse:
     row, of = find(request, target_id)
     targets.remove(row, person(request).username, timezone.now())
-    messages.success(request, f"{row.shown} is told nothing any more.")
+    messages.success(request, f"{row.shown} is not notified any more.")
     return redirect(of.url)
 
 
@@ -202,7 +205,7 @@ def idle_rule(request: HttpRequest, project: str) -> HttpResponse:
 
 
 def _sent(request: HttpRequest, of: NotificationOwner, send: Callable[[datetime], None]) -> HttpResponse:
-    """Something is sent at once, and the page shows how it fares; or why it may not be."""
+    """Send at once. The page then shows the progress, or why nothing may be sent."""
     try:
         send(timezone.now())
     except Refused as refused:

@@ -1,4 +1,4 @@
-"""Projects: the list, one of them, its members and limits, and what new ones begin with."""
+"""Pages of projects: the list, one project with its members and limits, and the limits of new projects."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def new(request: HttpRequest) -> HttpResponse:
         except Refused as refused:
             add_refusal(form, refused)
         else:
-            messages.success(request, f"Project {row.name} is made. Name its members below.")
+            messages.success(request, f"Project {row.name} is created. Add its members below.")
             return redirect("project", project=row.name)
     return render(request, "projects/new.html", {"form": form})
 
@@ -80,7 +80,7 @@ def archive(request: HttpRequest, project: str) -> HttpResponse:
     restore = request.POST.get("undo") == "1"
     with transaction.atomic():
         (service.restore if restore else service.archive)(row, person(request).username, timezone.now())
-    word = "takes jobs again" if restore else "is archived: it takes no jobs any more, and what runs goes on"
+    word = "takes jobs again" if restore else "is archived. It takes no new jobs, and its running jobs go on"
     messages.success(request, f"{row.name} {word}.")
     return redirect("project", project=row.name)
 
@@ -88,7 +88,7 @@ def archive(request: HttpRequest, project: str) -> HttpResponse:
 @require_POST
 @login_required
 def set_member(request: HttpRequest, project: str) -> HttpResponse:
-    """A new member, or another role of one."""
+    """Add a member, or change the role of a member."""
     row = access.project_or_404(request.user, "manage_members", project)
     form = Member(request.POST)
     if not form.is_valid():
@@ -119,10 +119,10 @@ def remove_member(request: HttpRequest, project: str, user_id: int) -> HttpRespo
 @require_POST
 @login_required
 def set_quota(request: HttpRequest, project: str) -> HttpResponse:
-    """A project's own admins set the limits of members; those of the whole are the deployment's."""
+    """Set a limit. Admins of the project limit members; admins of the deployment also limit the whole project."""
     row = access.project_or_404(request.user, "manage_members", project)
     form = _limit_form(request, row, request.POST)
-    # The form offers only what the person may change, and takes nothing else.
+    # The form has only the choices that the person may change, and refuses others.
     if form.is_valid() and _set(request, form, _target(row, form.cleaned_data["whose"])):
         return redirect("project", project=row.name)
     return _page(request, row, limit=form)
@@ -194,7 +194,7 @@ def _page(
 
 
 def _back(request: HttpRequest, row: Project) -> HttpResponse:
-    """Whoever has taken their own role away may not see the project any more."""
+    """Go back to the project, or to the list if the person has given up their own role and may not see the project."""
     return (
         redirect("project", project=row.name)
         if access.can(request.user, "see", row)

@@ -1,4 +1,4 @@
-"""What was used in a month: sums on a page, everything as CSV."""
+"""The usage of a month: sums on a page, all jobs as CSV."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ def _month(request: HttpRequest) -> date:
 
 
 def _only_project(request: HttpRequest) -> Project | None:
-    """The project that the address names; none: all that the person may see."""
+    """Return the project that the address names, or None for all projects that the person may see."""
     named = request.GET.get("project", "")
     return access.project_or_404(request.user, "see_usage", named) if named else None

@@ -401,11 +401,11 @@ def test_all_of_scheduling_is_set_in_the_form_and_kept_by_a_clone(browser):
 def test_a_clone_that_cannot_be_a_job_of_the_same_project_says_of_which_it_is(browser, cast, project):
     Membership.objects.create(project=cast.elsewhere, user=cast.vera, role="submitter")
     path = f"/jobs/{a_job(project, cast.bob).pk}/clone"
-    told = "takes no jobs from you: this is a job of elsewhere now."
+    told = "does not let you submit jobs. The form has project elsewhere instead."
     assert told in browser("vera").get(path).content.decode()
     assert told not in browser("bob").get(path).content.decode()
     Project.objects.filter(pk=project.pk).update(archived_at=timezone.now())
     assert (
-        "Project default is archived: this is a job of elsewhere now."
+        "Project default is archived. The form has project elsewhere instead."
         in browser("root").get(path).content.decode()
     )

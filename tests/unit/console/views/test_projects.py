@@ -140,7 +140,7 @@ def test_the_list_of_jobs_can_be_narrowed_to_a_project(browser, cast, project):
 
 def test_a_project_is_archived_and_restored(browser, cast, project):
     root = browser("root")
-    assert "it takes no jobs any more" in text(root.post(f"{HERE}archive", follow=True))
+    assert "It takes no new jobs" in text(root.post(f"{HERE}archive", follow=True))
     assert browser("bob").get("/jobs/new").status_code == 403
     assert browser("bob").get(HERE).status_code == 200
     root.post(f"{HERE}archive", {"undo": "1"})

@@ -92,7 +92,10 @@ def test_login_leads_on_but_never_away(client, cast, wanted, where):
 @pytest.mark.parametrize("who", [{"name": "bob", "password": "wrong"}, {"name": "ghost"}, {"name": "gone"}])
 def test_a_wrong_login_does_not_say_what_was_wrong(client, cast, who):
     answer = enter(client, **who)
-    assert "do not go together" in answer.content.decode() and not answer.wsgi_request.user.is_authenticated
+    assert (
+        "The name or the password is wrong" in answer.content.decode()
+        and not answer.wsgi_request.user.is_authenticated
+    )
 
 
 def test_guessing_is_slowed_by_name_and_address(client, cast):
