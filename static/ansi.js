@@ -1,6 +1,6 @@
-// Text with terminal escapes → pieces of plain text with a style. Only colours and weights (SGR) mean anything;
-// every other escape is dropped, and nothing that a program prints ever becomes markup: pieces are painted as text
-// nodes, with class names and colours made from numbers alone.
+// Turn text with terminal escapes into pieces of plain text with a style. Only colours and weights (SGR) have an effect;
+// every other escape is dropped. What a program prints never becomes markup: pieces are painted as text nodes, and
+// class names and colours are made from numbers alone.
 
 const CONTROL = new RegExp(
   "\\x1b(?:" +
@@ -11,9 +11,9 @@ const CONTROL = new RegExp(
     ")|[\\x00-\\x08\\x0a-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]",
   "g",
 );
-// The same, cut off by the end of what came so far.
+// An escape that is cut off at the end of the bytes that have arrived.
 const UNFINISHED = /^\x1b(?:\[[0-?]{0,64}[ -/]{0,8}|[\]P^_X][^\x07\x1b\x9c]{0,4096}\x1b?|[ -/]{0,4})?$/;
-// Directions that would let text pose as other text are shown, not followed.
+// Characters that change the direction of text could make it look like other text. They are shown, not obeyed.
 const BIDI = /[\u202a-\u202e\u2066-\u2069]/;
 
 export const PLAIN = Object.freeze({
@@ -33,12 +33,12 @@ export class Ansi {
     this.unfinished = "";
   }
 
-  // The pieces of `text`: {text, style} or CARRIAGE_RETURN. An escape may be cut anywhere between two calls.
+  // Returns the pieces of `text`: {text, style} or CARRIAGE_RETURN. An escape may be cut anywhere between two calls.
   read(text) {
     text = this.unfinished + text;
     this.unfinished = "";
     const last = text.lastIndexOf("\x1b");
-    // "\x1b\\" ends a string; what looks unfinished may have begun at the escape before.
+    // "\x1b\\" ends a string, so an unfinished escape may begin at the last escape character but one.
     for (const at of [last > 0 ? text.lastIndexOf("\x1b", last - 1) : -1, last]) {
       if (at >= 0 && UNFINISHED.test(text.slice(at))) {
         this.unfinished = text.slice(at);
@@ -80,7 +80,7 @@ export class Ansi {
     this.style = Object.freeze(style);
   }
 
-  // 5;n or 2;r;g;b. How many numbers that took.
+  // Reads 5;n or 2;r;g;b. Returns how many numbers it used.
   #palette(style, side, [kind, ...rest]) {
     const bytes = rest.map((n) => Math.min(255, Math.max(0, Math.trunc(n) || 0)));
     if (kind === 5 && bytes.length >= 1) {
@@ -95,7 +95,7 @@ export class Ansi {
   }
 }
 
-// The 256 colours beyond the first 16: a cube of 6 x 6 x 6, then 24 greys.
+// Returns one of the 256 colours beyond the first 16: a cube of 6 x 6 x 6, then 24 greys.
 function cube(n) {
   if (n >= 232) return `rgb(${Array(3).fill(8 + 10 * (n - 232)).join(",")})`;
   const level = (i) => (i ? 55 + 40 * i : 0);
@@ -107,7 +107,7 @@ export function isPlain(style) {
   return style === PLAIN || Object.keys(PLAIN).every((key) => style[key] === PLAIN[key]);
 }
 
-// A node for one piece: a text node, in a span where it has a style.
+// Returns the node of a piece: a text node, in a span if the piece has a style.
 export function paint({ text, style }) {
   if (isPlain(style)) return document.createTextNode(text);
   const span = document.createElement("span");

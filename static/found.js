@@ -1,13 +1,13 @@
-// Looking through all that is stored for the text in the search field, piece by piece: through this log, or through
-// those of all replicas. What is found stands in a list; choosing a line goes there, in whichever log it is.
+// Search for the text of the search field in everything that is stored, piece by piece: in this log, or in the logs of
+// all replicas. A list shows the lines found. A click on a line goes to it, in whichever log it is.
 
-const AT_ONCE = 200; // lines that are listed before one scrolls on
-const EDGE = 60; // pixels from the list's end at which one does
+const AT_ONCE = 200; // lines that are listed before the person scrolls on
+const EDGE = 60; // pixels from the end of the list at which the search goes on
 
 const number = new Intl.NumberFormat("en");
 const megabytes = (n) => `${number.format(Math.ceil(n / 1e6))} MB`;
 
-// How the answers of one log go on, and how those of all replicas do.
+// How to go on after an answer, for a search in one log and for a search in all.
 const ONE = { rest: (a) => (a.searchedTo < a.stored ? { from: a.searchedTo } : null), done: (a) => a.searchedTo };
 const ALL = { rest: (a) => (a.nextPageToken ? { pageToken: a.nextPageToken } : null), done: (a) => a.searched };
 
@@ -31,7 +31,7 @@ export class Found {
     this.view.foundLines.replaceChildren();
   }
 
-  // Another log is shown: lines of one log are no lines of another, those of all stay.
+  // Another log is shown. Close the lines found in one log; keep those found in all logs.
   moved() {
     if (!this.all) this.close();
   }
@@ -52,12 +52,12 @@ export class Found {
     return this.#on();
   }
 
-  // On from where the last answer ended, until there are so many lines more, or no more is stored.
+  // Go on where the last answer ended, until AT_ONCE more lines are found or everything is searched.
   async #on() {
     const turn = this.turn;
     const enough = this.count + AT_ONCE;
     this.view.foundMore.hidden = true;
-    if (!this.count) this.#say("Looking…");
+    if (!this.count) this.#say("Searching…");
     while (this.next && this.count < enough) {
       const answer = await this.#ask({ ...this.asked, ...this.next }, turn);
       if (turn !== this.turn || !answer) return;
@@ -86,7 +86,7 @@ export class Found {
       const { error } = await answer.json();
       throw new Error(error.message);
     } catch (problem) {
-      if (turn === this.turn) this.#say(`Could not look through the log: ${problem.message}`);
+      if (turn === this.turn) this.#say(`The log could not be searched: ${problem.message}`);
       return null;
     }
   }

@@ -1,10 +1,10 @@
-// Log bytes → rows. Bytes stay bytes until a row is made of them: every row knows the offset at which it begins, so
-// that a viewer can drop rows and ask for them again.
+// Turn the bytes of a log into rows. Every row knows the byte offset at which it begins, so that a viewer can drop rows
+// and fetch them again.
 
 import { Ansi, CARRIAGE_RETURN } from "./ansi.js";
 
-// A line that is longer is shown in pieces. Browsers lay out rows of this length at once.
-const MOST_BYTES = 8192;
+// A longer line is shown in several rows. Browsers lay out rows of this length at once.
+const MAX_ROW_BYTES = 8192;
 const NEWLINE = 10;
 const RETURN = 13;
 
@@ -25,7 +25,7 @@ export class Row {
 }
 
 export class Lines {
-  // `continued`: what comes first is not the beginning of a line.
+  // `continued`: the first byte is not the beginning of a line.
   constructor(run, offset, continued = false) {
     this.run = run;
     this.offset = offset;
@@ -36,13 +36,13 @@ export class Lines {
     this.returned = false;
   }
 
-  // The rows that `bytes` begin or change, in order. The last of them may go on with the next call.
+  // Returns the rows that `bytes` begin or change, in order. The last row may continue with the next call.
   push(bytes) {
     const rows = this.row ? [this.row] : [];
     let at = 0;
     while (at < bytes.length) {
       const newline = bytes.indexOf(NEWLINE, at);
-      const end = Math.min(newline < 0 ? bytes.length : newline, at + MOST_BYTES);
+      const end = Math.min(newline < 0 ? bytes.length : newline, at + MAX_ROW_BYTES);
       this.#cutBefore(bytes, at, end);
       this.#write(rows, this.decoder.decode(bytes.subarray(at, end), { stream: true }), this.offset + at);
       at = end;
@@ -52,18 +52,18 @@ export class Lines {
     return rows;
   }
 
-  // A row that would become too long ends here, and what follows is a row of its own with an offset of its own.
-  // What a carriage return is going to replace does not count.
+  // End a row that would become too long. The rest of the line is a row of its own, with its own offset. Text that a
+  // carriage return is going to replace does not count.
   #cutBefore(bytes, at, end) {
     if (!this.row || this.returned) return;
     const replaced = bytes.subarray(at, end).indexOf(RETURN);
-    if (this.row.length + (replaced < 0 ? end - at : replaced) <= MOST_BYTES) return;
+    if (this.row.length + (replaced < 0 ? end - at : replaced) <= MAX_ROW_BYTES) return;
     this.row.cut = true;
     this.row = null;
     this.continued = true;
   }
 
-  // Nothing follows: what is still held back is written.
+  // No more bytes follow: write the bytes that the decoder still holds.
   finish() {
     const rows = this.row ? [this.row] : [];
     const rest = this.decoder.decode();
@@ -71,7 +71,7 @@ export class Lines {
     return rows;
   }
 
-  // What lies before `offset` is missing: the next byte begins a row.
+  // The bytes before `offset` are missing. The next byte begins a row.
   skipTo(offset) {
     this.offset = offset;
     this.decoder = decoder();
@@ -87,7 +87,7 @@ export class Lines {
   }
 
   #write(rows, text, offset) {
-    // A row begins with its first byte, even one that shows nothing yet.
+    // A row begins with its first byte, even if that byte shows nothing yet.
     if (!this.row) this.#open(rows, offset);
     for (const piece of this.ansi.read(text)) {
       if (piece === CARRIAGE_RETURN) this.returned = true;
@@ -97,7 +97,7 @@ export class Lines {
 
   #append({ text, style }) {
     if (this.returned) {
-      // A progress bar: the line begins again, and stays one line.
+      // A carriage return, as of a progress bar: the line begins again and stays one line.
       this.row.pieces = [];
       this.row.length = 0;
       this.returned = false;
@@ -111,7 +111,7 @@ export class Lines {
   #end(rows, next) {
     this.#write(rows, this.decoder.decode(), next - 1);
     this.decoder = decoder();
-    // An escape that its line did not finish is not looked for in the next: it must not swallow that.
+    // Forget an escape that the line did not finish: it must not swallow the next line.
     this.ansi.unfinished = "";
     this.returned = false;
     this.row = null;
@@ -119,7 +119,7 @@ export class Lines {
   }
 }
 
-// Bytes that are no UTF-8 show as replacement marks; the download has them as they are.
+// Bytes that are not UTF-8 are shown as replacement characters. The download has them unchanged.
 function decoder() {
   return new TextDecoder("utf-8", { fatal: false, ignoreBOM: true });
 }

@@ -1,5 +1,5 @@
-// The log viewer: a window of rows over a log of any size. At the live end it follows a socket; elsewhere it stands
-// still and fetches what lies above and below as one scrolls there. It never holds more than MOST_ROWS rows.
+// The log viewer: a window of rows over a log of any size. At the live end it follows a socket. Elsewhere it stands
+// still, and fetches rows above and below when the person scrolls there. It never holds more than MAX_ROWS rows.
 
 import { Found } from "./found.js";
 import { Lines, Row } from "./lines.js";
@@ -8,10 +8,10 @@ import { Runs } from "./runs.js";
 import { PLAIN, paint } from "./ansi.js";
 import { Wire, dot } from "./wire.js";
 
-const MOST_ROWS = 4000;
-const TAIL = 128 * 1024; // what is shown at first
-const STEP = 128 * 1024; // what one fetch brings
-const NEAR = 256 * 1024; // closer to the end than this, the socket goes on instead of jumping
+const MAX_ROWS = 4000;
+const TAIL = 128 * 1024; // bytes that are shown at first
+const STEP = 128 * 1024; // bytes of one fetch
+const NEAR = 256 * 1024; // closer to the end than this, the socket continues instead of jumping
 const ACK_STEP = 32 * 1024; // far below what the server sends ahead, so a quiet log needs no message back
 const HIDDEN_MS = 5000;
 const EDGE = 400; // pixels from the edge at which more is fetched
@@ -59,7 +59,7 @@ export class LogView {
     this.choice.look();
   }
 
-  // What names the replica: its tab, the title, and what screen readers are told.
+  // Show the name of the replica: in its tab, the title and the labels for screen readers.
   #name() {
     for (const tab of document.querySelectorAll("[data-log-tab]")) {
       if (tab.dataset.logTab === this.replica) tab.setAttribute("aria-current", "true");
@@ -74,20 +74,20 @@ export class LogView {
     dot("live");
     this.received = this.acked = 0;
     this.queue = [];
-    // After an interruption: on from the byte that came last.
+    // After an interruption, continue after the last byte that arrived.
     this.#ask(this.status && this.bottom.run ? { run: this.bottom.run, from: this.bottom.offset } : { tail: TAIL });
     this.wire.send({ pause: !this.live });
   }
 
-  // Bytes that are still under way from before are not those of the place that is asked for: only what follows the
-  // header with the same id is.
+  // Ask for a place in the log. Bytes of the old place may still arrive. Those of the new place follow the header with
+  // the same id.
   #ask(place) {
     this.asked += 1;
     this.awaiting = true;
     this.wire.send({ ...place, id: this.asked });
   }
 
-  // ---- what comes
+  // ---- incoming bytes and headers
 
   #queue(item) {
     this.queue.push(item);
@@ -109,10 +109,10 @@ export class LogView {
     this.#trim("top");
     if (this.following) this.#toEnd();
     if (this.received - this.acked >= ACK_STEP) this.#ack();
-    this.#told();
+    this.#showStatus();
   }
 
-  // A window begins with a whole line, where there is one. What is left out comes when one scrolls up.
+  // Begin the window with a whole line if there is one. The part before it is fetched when the person scrolls up.
   #wholeLines(data) {
     if (this.rows.length || !this.lines.continued) return data;
     const newline = data.indexOf(10);
@@ -206,7 +206,7 @@ export class LogView {
   }
 
   #trim(side) {
-    let extra = this.rows.length - MOST_ROWS;
+    let extra = this.rows.length - MAX_ROWS;
     if (extra <= 0) return;
     const gone = side === "top" ? this.rows.splice(0, extra) : this.rows.splice(-extra);
     for (const row of gone) row.node.remove();
@@ -235,7 +235,7 @@ export class LogView {
     this.more.hidden = on;
   }
 
-  // Not live: the socket tells sizes only.
+  // Leave the live end: the socket sends only sizes from now on.
   #still() {
     this.#follow(false);
     this.live = false;
@@ -244,10 +244,10 @@ export class LogView {
 
   pause() {
     this.#still();
-    this.#told();
+    this.#showStatus();
   }
 
-  // To the newest line: by going on where the window ends if that is near, else by jumping.
+  // Go to the newest line: continue where the window ends if that is near, else jump.
   resume() {
     const near = this.status && this.rows.length && this.bottom.run === this.status.run;
     const behind = near ? this.status.stored - this.bottom.offset : Infinity;
@@ -270,7 +270,7 @@ export class LogView {
     this.#below(this.#parsed(piece, this.lines));
     this.#moveBottom();
     this.body.scrollTop = 0;
-    this.#told();
+    this.#showStatus();
   }
 
   async #earlier() {
@@ -289,7 +289,7 @@ export class LogView {
     this.top = { run, offset: piece.from };
     this.#above(rows);
     this.#trim("bottom");
-    this.#told();
+    this.#showStatus();
   }
 
   async #later() {
@@ -302,10 +302,10 @@ export class LogView {
     this.#below(this.#parsed(piece, this.lines));
     this.#moveBottom();
     this.#trim("top");
-    return this.#told();
+    return this.#showStatus();
   }
 
-  // Bytes and gaps in their order, through `lines`; the rows that this made.
+  // Put the bytes and gaps through `lines`, in their order. Returns the rows.
   #parsed(piece, lines) {
     const rows = new Set();
     const add = (some) => some.forEach((row) => rows.add(row));
@@ -334,21 +334,21 @@ export class LogView {
       const gaps = JSON.parse(header("Gaps") ?? "[]");
       return { from: Number(header("From")), to: Number(header("To")), gaps, data };
     } catch (problem) {
-      this.#say(`Could not fetch more of the log: ${problem.message}`, "bad");
+      this.#say(`More of the log could not be fetched: ${problem.message}`, "bad");
       return null;
     } finally {
       this.fetching = false;
     }
   }
 
-  // ---- what is said about it
+  // ---- the status line
 
   #say(text, tone = "") {
     this.state.textContent = text;
     this.state.dataset.tone = tone;
   }
 
-  #told() {
+  #showStatus() {
     const status = this.status;
     if (!status) return;
     const unread = status.run === this.bottom.run ? status.size - this.bottom.offset : 0;
@@ -383,7 +383,7 @@ export class LogView {
   }
 
   #toTime() {
-    // Times on our pages are UTC, so this one is too.
+    // Times on our pages are in UTC, so this one is too.
     const when = Date.parse(`${this.time.value}Z`) / 1000;
     if (when > 0) this.goto({ at: when });
   }
@@ -404,7 +404,7 @@ export class LogView {
     if (below < EDGE && !up && !this.following) this.#later();
   }
 
-  // A tab that nobody sees takes nothing; when it is seen again it catches up from where it was.
+  // A hidden tab receives no bytes. When it is shown again, it continues from where it was.
   #visible() {
     clearTimeout(this.hiding);
     if (document.hidden) {

@@ -1,4 +1,4 @@
-// Searching in what is loaded: rows that contain the text are marked, and one goes from one to the next.
+// Search in the loaded rows: mark the rows that contain the text, and go from one to the next.
 
 export class Marks {
   constructor(view) {
@@ -23,9 +23,9 @@ export class Marks {
     this.changed(this.view.rows);
   }
 
-  // Rows that came, or whose text changed.
+  // Called with rows that are new or whose text changed.
   changed(rows) {
-    if (!this.text) return this.#tell();
+    if (!this.text) return this.#showCount();
     const known = new Set(this.hits);
     let fresh = false;
     for (const row of rows) {
@@ -36,7 +36,7 @@ export class Marks {
       else if (!hit && known.has(row)) this.dropped([row]);
     }
     if (fresh) this.hits.sort((a, b) => this.#order(a, b));
-    return this.#tell();
+    return this.#showCount();
   }
 
   dropped(rows) {
@@ -44,13 +44,13 @@ export class Marks {
     const gone = new Set(rows);
     this.hits = this.hits.filter((row) => !gone.has(row));
     if (gone.has(this.now)) this.now = null;
-    this.#tell();
+    this.#showCount();
   }
 
   forget() {
     this.hits = [];
     this.now = null;
-    this.#tell();
+    this.#showCount();
   }
 
   step(by) {
@@ -64,14 +64,14 @@ export class Marks {
     this.now?.node.classList.remove("now");
     this.now = row;
     this.now.node.classList.add("now");
-    // Only the log scrolls, not the page around it.
+    // Scroll only the log, not the page around it.
     const { body } = this.view;
     const { top, height } = this.now.node.getBoundingClientRect();
     body.scrollTop += top + height / 2 - body.getBoundingClientRect().top - body.clientHeight / 2;
-    this.#tell();
+    this.#showCount();
   }
 
-  // To the line that holds the byte at `offset`.
+  // Go to the line that holds the byte at `offset`.
   at(offset) {
     const found = this.view.rows.filter((row) => row.offset <= offset).at(-1);
     if (found) this.#show(found);
@@ -81,7 +81,7 @@ export class Marks {
     return a.node.compareDocumentPosition(b.node) & Node.DOCUMENT_POSITION_FOLLOWING ? -1 : 1;
   }
 
-  #tell() {
+  #showCount() {
     const count = this.hits.length;
     const at = this.now ? `${this.hits.indexOf(this.now) + 1} of ` : "";
     this.view.count.textContent = this.text ? `${at}${count} in what is loaded` : "";

@@ -3,7 +3,7 @@
 
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
-// The same words as console/templatetags/display.py, so that nothing jumps when the page counts on.
+// The same wording as console/templatetags/display.py, so that the text does not jump when the page counts on.
 function length(seconds) {
   seconds = Math.max(Math.floor(seconds), 0);
   for (let i = 0; i < UNITS.length; i++) {
@@ -40,7 +40,7 @@ async function copy(button) {
     await navigator.clipboard.writeText(button.dataset.copy);
     word.textContent = "Copied";
   } catch {
-    // No clipboard without HTTPS: select the text, so that Ctrl+C copies it.
+    // Without HTTPS there is no clipboard. Select the text, so that Ctrl+C copies it.
     getSelection().selectAllChildren(button.parentElement.querySelector("code"));
     word.textContent = "Press Ctrl+C";
   }

@@ -1,4 +1,4 @@
-// Which run of the replica is shown: the newest, from restart to restart, or one that is chosen.
+// Choose the run of the replica whose log is shown: the newest run, from restart to restart, or a certain one.
 
 export class Runs {
   constructor(view) {
@@ -6,7 +6,7 @@ export class Runs {
     view.runs.addEventListener("change", () => view.show(view.replica, view.runs.value));
   }
 
-  // Fetch the list anew. With one run there is nothing to choose.
+  // Fetch the list of runs again. It is hidden if there is only one run.
   async look() {
     const { view } = this;
     let job;
@@ -15,7 +15,7 @@ export class Runs {
       if (!answer.ok) return;
       job = await answer.json();
     } catch {
-      return; // The socket tells that the connection is gone.
+      return; // The socket reports a lost connection.
     }
     const runs = job.replicas.find(({ name }) => name === view.replica)?.runs ?? [];
     const options = [new Option("Newest run, followed", "")];

@@ -1,13 +1,13 @@
-// A terminal on a replica. Bytes go both ways as they are; each side acknowledges what it has really taken, so that
-// neither a flood of output nor a large paste piles up anywhere.
+// A terminal on a replica. Bytes go both ways unchanged. Each side acknowledges the bytes that it has processed, so that
+// neither a flood of output nor a large paste fills a buffer.
 
 import { FitAddon } from "./npm/xterm-fit/lib/addon-fit.mjs";
 import { Terminal } from "./npm/xterm/lib/xterm.mjs";
 
 const ACK_STEP = 32 * 1024;
 const PIECE = 16 * 1024;
-const AHEAD = 192 * 1024; // typed or pasted and not yet taken by the host
-const EARLY = 1000; // keys, or pieces of a paste
+const AHEAD = 192 * 1024; // bytes sent that the host has not acknowledged yet
+const EARLY = 1000; // keys, or pieces of a paste, that wait until the shell is ready
 const THEME = { background: "#0d1117", foreground: "#e6edf3", cursor: "#7db3ff", selectionBackground: "#33507a" };
 
 class ShellPage {
@@ -47,7 +47,7 @@ class ShellPage {
       this.fit.fit();
       this.#send({ resize: [this.terminal.cols, this.terminal.rows] });
     };
-    socket.onmessage = ({ data }) => (typeof data === "string" ? this.#told(JSON.parse(data)) : this.#show(data));
+    socket.onmessage = ({ data }) => (typeof data === "string" ? this.#received(JSON.parse(data)) : this.#show(data));
     socket.onclose = ({ reason }) => {
       if (socket === this.socket) this.#closed(this.reason || reason);
     };
@@ -60,10 +60,10 @@ class ShellPage {
       event.preventDefault();
       this.leave.focus();
     }
-    return !leaves && (this.opening || event.key !== "Tab"); // a closed one has no use for Tab
+    return !leaves && (this.opening || event.key !== "Tab"); // a closed terminal has no use for Tab
   }
 
-  #told(message) {
+  #received(message) {
     if (message.opening) this.#say(`Opening a shell as ${message.opening}…`);
     if (message.ready) {
       this.ready = true;
@@ -79,7 +79,7 @@ class ShellPage {
 
   #show(data) {
     const socket = this.socket;
-    // Acknowledged when it is on the screen: a terminal that cannot follow makes the program wait.
+    // Acknowledge bytes when they are on the screen: a slow terminal makes the program wait.
     this.terminal.write(new Uint8Array(data), () => {
       if (socket !== this.socket) return;
       this.shown += data.byteLength;
@@ -90,7 +90,7 @@ class ShellPage {
   }
 
   #type(bytes) {
-    // What is typed while it connects is not lost: it goes when there is somebody to take it.
+    // Keys typed while the shell connects are kept, and sent when it is ready.
     if (!this.opening || (!this.ready && this.waiting.length >= EARLY)) return;
     for (let at = 0; at < bytes.length; at += PIECE) this.waiting.push(bytes.subarray(at, at + PIECE));
     this.#pour();
@@ -113,7 +113,7 @@ class ShellPage {
     const was = this.ready;
     this.ready = this.opening = false;
     this.waiting = [];
-    this.#say(reason || (was ? "The connection was lost." : "No shell could be opened."), "warn");
+    this.#say(reason || (was ? "The connection was lost." : "The shell could not be opened."), "warn");
     this.terminal.write(`\r\n\x1b[2m[${was ? "closed" : "not opened"}]\x1b[0m\r\n`);
     this.again.hidden = false;
   }

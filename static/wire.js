@@ -1,13 +1,13 @@
-// A WebSocket that comes back: at growing distances, at once when the network or the person returns.
+// A WebSocket that reconnects: after growing pauses, and at once when the network returns.
 
 const FIRST_MS = 300;
-const MOST_MS = 10_000;
+const MAX_MS = 10_000;
 // Close codes of console/consumers/socket_lifecycle.py that no new attempt would change.
 const FINAL = new Set([4400, 4403, 4404]);
 
 const WORDS = { live: "Live", lost: "Reconnecting…", off: "Not live" };
 
-// The one word about the connection at the top of every page.
+// Show the state of the connection at the top of the page.
 export function dot(state, reason = "") {
   const element = document.getElementById("link-dot");
   if (!element) return;
@@ -63,13 +63,13 @@ export class Wire {
     socket.onclose = async ({ code, reason }) => {
       if (socket !== this.socket || this.ended) return;
       let final = FINAL.has(code);
-      // A handshake that was refused says nothing to a page; the page's own address does.
+      // The browser does not tell a page why a handshake was refused. The address of the page does.
       if (!opened && !final) [final, reason] = await refused();
       if (this.ended) return;
       this.ended = final;
       this.hooks.closed?.({ final, reason, code });
       if (!final) this.#again(this.pause * (0.7 + 0.6 * Math.random()));
-      this.pause = Math.min(MOST_MS, this.pause * 2);
+      this.pause = Math.min(MAX_MS, this.pause * 2);
     };
   }
 
@@ -80,15 +80,15 @@ export class Wire {
   }
 }
 
-// Whether this page itself may no longer be seen, and how to say so.
+// Ask whether the person may still see this page. Returns [final, message].
 async function refused() {
   try {
     const answer = await fetch(location.pathname + location.search, { method: "HEAD", redirect: "manual" });
     if (answer.type === "opaqueredirect" || answer.status === 401) return [true, "You are logged out."];
-    if (answer.status === 403) return [true, "You may not do this any more."];
-    if (answer.status === 404) return [true, "It is not here any more."];
+    if (answer.status === 403) return [true, "You no longer have permission."];
+    if (answer.status === 404) return [true, "This page no longer exists."];
   } catch {
-    // The server is away, not we.
+    // The server does not answer.
   }
   return [false, ""];
 }
