@@ -101,7 +101,7 @@ def test_S0_19_S0_20_a_checkpoint_on_shared_storage_outlives_restart_retry_and_m
     assert kept.story.ours["retries"] == 1 and kept.while_running["replicas"][0]["restarts"] == 0
 
 
-def test_S0_11_S0_20_whoever_is_moved_has_the_time_to_save(kept):
+def test_S0_11_S0_20_a_moved_replica_has_time_to_save(kept):
     """After SIGTERM it saved exactly the step at which the next run began."""
     left, last = kept.runs[-2:]
     assert "is told to leave" in kept.story.log(run=left["id"])
@@ -157,7 +157,7 @@ def test_a_replica_that_does_nothing_is_flagged_and_goes_on(watched, still):
     assert ("", "STALLED") in told and watched.idle_before is None
 
 
-def test_a_gpu_at_rest_is_told_and_its_job_stopped_only_where_that_was_chosen(watched, still, yard):
+def test_an_unused_gpu_is_flagged_and_its_job_cancelled_only_if_the_rule_says_so(watched, still, yard):
     assert watched.idle.startswith("All its GPUs have been at 0 % since ") and watched.state == "RUNNING"
     assert still.error["message"].startswith(
         "The job was stopped by the idle rule of project default. All its GPUs"

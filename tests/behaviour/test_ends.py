@@ -82,7 +82,7 @@ def attempts(story, name="workerpool0-0"):
     return max(run["attempt"] for run in story.runs(name))
 
 
-def test_S0_25_S0_23_an_exit_code_is_told_in_the_documents_words(told):
+def test_S0_25_S0_23_an_exit_code_has_the_documented_message(told):
     assert told["seven"].error == {"code": GRPC_INVALID, "message": nonzero("workerpool0-0", 7)}
     assert told["seven"].job["state"] == "JOB_STATE_FAILED"
 

@@ -42,7 +42,7 @@ def fed(yard):
         yard.wait_for_hosts("up")
 
 
-def test_S0_32_out_of_memory_is_told_in_the_documents_words_and_for_certain(fed):
+def test_S0_32_out_of_memory_has_the_documented_message_and_is_certain(fed):
     assert fed.hungry.error == {
         "code": GRPC_INVALID,
         "message": "The replica workerpool0-0 ran out of memory and exited with a non-zero status of 137.",

@@ -67,18 +67,18 @@ def test_S3_10_pools_with_different_numbers_of_gpus_are_accepted_and_run(uneven)
     assert [len(run["gpus"]) for run in uneven.runs("workerpool1-1")] == [2]
 
 
-def test_S3_09_S4_10_what_is_likely_to_hang_is_said_and_not_refused(uneven, browser):
+def test_S3_09_S4_10_a_job_that_is_likely_to_hang_gets_advice_and_is_not_refused(uneven, browser):
     page = browser.get(f"/jobs/{uneven.id}/")
     for text in ("1 and 2 GPUs", "at most one evaluator"):
         assert text in advice(uneven) and text in page
 
 
-def test_S0_20_a_long_job_is_told_to_save_checkpoints(uneven, browser):
+def test_S0_20_a_long_job_is_advised_to_save_checkpoints(uneven, browser):
     assert "at least every 4 hours" in advice(uneven)
     assert "at least every 4 hours" in browser.get(f"/jobs/{uneven.id}/")
 
 
-def test_S0_20_it_is_said_where_a_directory_on_the_hosts_own_disks_is_found_again(uneven, yard):
+def test_S0_20_the_page_says_where_a_directory_on_a_hosts_disk_is_found_again(uneven, yard):
     hosts = ", ".join(sorted(host.name for host in yard.fleet))
     assert f"on each host's own disk ({hosts})" in advice(uneven)
 
@@ -136,7 +136,7 @@ def test_S0_04_S0_36_beyond_its_quota_a_job_waits_and_is_not_failed(quota):
     assert quota.second.states() == ["QUEUED", "PENDING", "RUNNING", "SUCCEEDED"]
 
 
-def test_S3_36_what_hangs_is_charged_as_long_as_it_runs(quota):
+def test_S3_36_a_hanging_job_is_charged_as_long_as_it_runs(quota):
     """Usage grows while the job does nothing, and is final when it is over."""
     assert "NVIDIA_H100_80GB" in quota.usage
     assert quota.used() != quota.usage

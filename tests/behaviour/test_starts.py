@@ -124,7 +124,7 @@ def wide(yard, slow):
     return Story(yard, *pools, name="wide").over("SUCCEEDED")
 
 
-def test_S0_03_on_an_idle_floor_queued_is_short(wide):
+def test_S0_03_on_free_hosts_queued_is_short(wide):
     assert 0 <= wide.waited() < 10
 
 
@@ -183,7 +183,7 @@ def test_S3_29_a_shell_is_beside_the_training_and_does_not_disturb_it(ended):
     assert run["number"] == 0 and run["attempt"] == 1
 
 
-def test_S3_22_nothing_is_put_into_the_log_of_a_silent_job(ended):
+def test_S3_22_nothing_is_added_to_the_log_of_a_quiet_job(ended):
     assert ended.log == ended.cancelled.log() == ""
 
 
@@ -274,7 +274,7 @@ def _stranger(host, low, high):
     return taken
 
 
-def test_S0_38_S0_39_what_could_not_be_started_is_tried_three_times(broken):
+def test_S0_38_S0_39_a_job_that_cannot_be_started_is_tried_three_times(broken):
     assert broken.error == {
         "code": GRPC_INTERNAL,
         "message": "Internal error occurred for the current attempt",

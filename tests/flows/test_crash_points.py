@@ -234,7 +234,7 @@ def process_alive_on(host, pid):
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_at_each_point_that_only_trouble_leads_to(crowd, how):
+def test_killed_or_stopped_at_each_rare_point(crowd, how):
     """Runners are missing or cannot write, foreign processes use GPUs, logs are cut, and rolled into segments."""
     trouble = Trouble(crowd)
     with Waker(crowd) as waker:
@@ -260,7 +260,7 @@ def test_stopped_past_the_lease_at_each_point(crowd):
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_the_door_dies_while_it_takes_a_job(yard, how):
+def test_the_web_process_dies_while_it_accepts_a_job(yard, how):
     """The web process dies before and after the commit: the same key makes one job in the end."""
     with Waker(yard):
         for point in IN_WEB:

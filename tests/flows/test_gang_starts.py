@@ -90,7 +90,7 @@ def test_a_host_that_dies_while_its_gang_starts_begins_again_with_what_it_lost(y
     assert job.judged() == sorted(again)
 
 
-def test_a_host_that_falls_silent_while_its_gang_starts_is_waited_for_or_declared_gone(yard, client):
+def test_a_host_that_is_unreachable_while_its_gang_starts_is_waited_for_or_declared_gone(yard, client):
     """The order had arrived: the replica may live there. No other run of it begins before that one is proved over."""
     job = Starting(yard, 1, gpus=5)
     lost, old = job.lost, job.first["id"]
@@ -113,7 +113,7 @@ def test_a_host_that_falls_silent_while_its_gang_starts_is_waited_for_or_declare
     assert job.judged() == sorted(f"{name}-a{attempt}-r0" for name in NAMES for attempt in (1, 2))
 
 
-def test_a_gang_whose_host_is_silent_past_the_deadline_gives_all_else_back_and_starts_when_it_is_proved_over(
+def test_a_gang_whose_host_is_unreachable_past_the_deadline_starts_again_once_it_is_proved_over(
     yard, client, hasty
 ):
     """The order had arrived: the replica may live there, so the job does not start again while that is unknown."""

@@ -10,7 +10,7 @@ from tests.harness.shell import wait_for
 pytestmark = pytest.mark.needs_namespaces
 
 
-def test_a_gpu_that_a_stranger_is_on_is_quarantined_and_the_job_runs_elsewhere(yard, client):
+def test_a_gpu_in_foreign_use_is_quarantined_and_the_job_runs_elsewhere(yard, client):
     strangers = {}
     try:
         for host in yard.fleet:

@@ -80,7 +80,7 @@ def test_silence_is_not_failure(yard, client):
     assert [len(each.starts()) for each in (job, *others, waiting)] == [1, 1, 1, 1]
 
 
-def test_a_reboot_ends_runs_by_proof_and_they_start_again(yard, client):
+def test_a_reboot_proves_runs_over_and_they_start_again(yard, client):
     """Failure mode 18. The new boot id shows that the old run is dead: its replica starts again, its sibling not."""
     job = LongJob(yard, replicas=2, name="rebooted").running()
     for replica in ("workerpool0-0", "workerpool1-0"):

@@ -37,7 +37,7 @@ def moved(job, replica, old):
     return there
 
 
-def test_a_drained_host_is_left_under_the_same_name_and_peers_are_told(yard, client):
+def test_replicas_leave_a_drained_host_under_the_same_name_and_peers_learn_it(yard, client):
     """S0-11. The job stays RUNNING, no restart is counted, and both replicas get the same new cluster."""
     job = LongJob(yard, replicas=2, name="drained").running()
     for replica in (P, W):
@@ -115,7 +115,7 @@ for each in pathlib.Path("/proc").glob("[0-9]*"):
 """
 
 
-def test_what_a_job_forges_on_its_host_is_told_and_stops_nobody(yard, client):
+def test_a_forged_report_is_shown_and_stops_nothing(yard, client):
     """A job is the same Unix user as the runner: a report about unknown runs counts only under the console's seal."""
     job = yard.submit(job_spec(["python3", "-c", FORGER, *FORGED], name="forger"))
     client.wait(job, "SUCCEEDED")

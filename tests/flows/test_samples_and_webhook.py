@@ -19,7 +19,7 @@ def cores(client, job_id):
     return {run["replica"]: run["samples"][-1]["cpu"] for run in told["runs"] if run["samples"]}
 
 
-def test_a_stalled_replica_reads_nothing_and_the_end_is_told(yard, client):
+def test_a_stalled_replica_shows_no_use_and_its_end_is_sent(yard, client):
     """S3-21, and a notification from the page where it was set up to the webhook that received it."""
     browser = Browser(yard.url)
     browser.send("/login", "/login", username="ada", password=PASSWORD, next="")

@@ -27,7 +27,7 @@ def owners(yard):
     }
 
 
-def test_a_dispatcher_sleeps_past_its_lease_and_wakes(yard, client):
+def test_a_dispatcher_is_suspended_past_its_lease_and_resumed(yard, client):
     """Failure mode 31. The other dispatcher takes over the hosts; the suspended one has no effect when it wakes."""
     job = LongJob(yard, replicas=3, name="two dispatchers").running()
     for replica in ("workerpool0-0", "workerpool1-0", "workerpool1-1"):
@@ -101,7 +101,7 @@ for _ in range(10):
 """
 
 
-def test_messages_come_again_and_late(yard, client):
+def test_messages_arrive_twice_and_late(yard, client):
     """Failure mode 32: every message of finished jobs and of a running one is sent again many times, shuffled."""
     over = [yard.submit(job_spec(["replica", "--seconds", "0.2"], name="over")) for _ in range(3)]
     for job_id in over:

@@ -91,7 +91,7 @@ def test_a_host_that_is_not_there_says_so_word_for_word(db):
 
 
 @pytest.mark.parametrize(("seen_s_ago", "status"), [(3, HostStatus.UP), (120, HostStatus.UNREACHABLE)])
-def test_a_check_that_gets_no_connection_says_nothing_against_a_link_that_lives(db, seen_s_ago, status):
+def test_a_failed_check_does_not_make_a_host_with_a_live_link_unreachable(db, seen_s_ago, status):
     """A host that is too busy for a second login is not unreachable, and neither are jobs on it."""
     busy = adding.add_host("busy", "127.0.0.1", 1, "gpu", "", "", "ada", timezone.now())
     good = [{"name": name, "ok": True, "text": "", "fix": ""} for name in checklist.NEEDED]

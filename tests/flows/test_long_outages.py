@@ -42,7 +42,7 @@ def test_a_timeout_is_kept_by_the_host_while_the_console_is_away(yard, client):
     yard.check()
 
 
-def test_workers_are_stopped_cold_again_and_again(yard, client):
+def test_workers_are_shut_down_cold_again_and_again(yard, client):
     """Failure mode 49: SIGQUIT may end a worker between a commit and the hint after it."""
     jobs = []
     for _ in range(3):
@@ -79,7 +79,7 @@ def end(host):
             host.run_inside("kill", "-9", str(pid), check=False)
 
 
-def test_a_disk_that_hangs_holds_its_job_and_nobody_else(yard, client, hanging):
+def test_a_hanging_disk_blocks_its_job_and_no_other(yard, client, hanging):
     """Failure modes 22 and 39: a process that cannot be killed keeps its run open and its GPU claimed, and is named.
 
     The host's runner goes on meanwhile: it never touches a path of the user by itself.
