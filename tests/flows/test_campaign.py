@@ -85,7 +85,7 @@ class Nemesis:
     def trouble(self, begin, end, seconds):
         host = self.some_host()
         if host is None:
-            return "nobody: all have trouble already"
+            return "no host: all have a fault already"
         self.broken.add(host.name)
         begin(host)
 

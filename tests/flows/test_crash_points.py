@@ -158,7 +158,7 @@ def walk(yard, points, how, *kinds, meanwhile=lambda: None):
         while waiting and len(yard.armed()) < AT_ONCE:
             yard.arm(waiting.pop(0), how)
         assert time.monotonic() < deadline, (
-            f"nobody came to {sorted(yard.armed())}; not tried: {waiting}\n{yard.tail()}"
+            f"no process reached {sorted(yard.armed())}; not tried: {waiting}\n{yard.tail()}"
         )
         yard.replace_dead_extras()
         passers.send_more()
@@ -173,7 +173,7 @@ class Trouble:
     def __init__(self, yard):
         self.yard = yard
         self.due = dict.fromkeys(("uninstall", "shut", "trespass"), 0.0)
-        self.strangers = {}
+        self.foreign_processes = {}
 
     def __call__(self):
         armed = self.yard.armed()
@@ -210,9 +210,9 @@ class Trouble:
 
     def trespass(self, host):
         """Put a foreign process on the first GPU until an admin has it killed; then another one."""
-        if host not in self.strangers or not process_alive_on(host, self.strangers[host]):
+        if host not in self.foreign_processes or not process_alive_on(host, self.foreign_processes[host]):
             pid = int(host.run_inside("sh", "-c", "sleep 3600 >/dev/null 2>&1 & echo $!").stdout)
-            self.strangers[host] = pid
+            self.foreign_processes[host] = pid
             host.gpus(apps=[{"gpu": 0, "pid": pid}])
         url = f"{self.yard.url}/api/v1/hosts/{host.name}/gpus"
         for gpu in self.yard.client.call("GET", url, patience=60).json()["gpus"]:
@@ -222,7 +222,7 @@ class Trouble:
 
     def end(self):
         self.shut(self.yard.fleet[1], False)
-        for host, pid in self.strangers.items():
+        for host, pid in self.foreign_processes.items():
             host.run_inside("kill", "-9", str(pid), check=False)
             host.gpus(apps=[])
         kept_out = "SELECT uuid FROM agents_gpu WHERE state <> 'ok'"

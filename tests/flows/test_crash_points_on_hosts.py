@@ -136,7 +136,7 @@ def test_the_runner_dies_at_each_point(yard, how):
         gangs.send_more()
         time.sleep(0.1)
         left = {host.name: host.armed() for host in yard.fleet}
-        assert time.monotonic() < deadline, f"nobody came to {left}; not tried: {waiting}\n{yard.tail()}"
+        assert time.monotonic() < deadline, f"no process reached {left}; not tried: {waiting}\n{yard.tail()}"
     if gangs.to_be_cancelled:
         yard.client.cancel(gangs.job, patience=60)
     yard.check(f"after a {how} at each point of the runner")
@@ -205,7 +205,7 @@ def test_a_reboot_in_each_state_of_a_run(yard, client, hosts):
     unread.until(lambda: unread.on_host()["phase"] == "closed", "closed on its host")
     created = Single(yard, "created").comes_to("created")
     assert ended.on_host()["phase"] == "ended"
-    assert (ended.run()["phase"], unread.run()["phase"]) == ("running", "running"), "nobody was told"
+    assert (ended.run()["phase"], unread.run()["phase"]) == ("running", "running"), "no report has arrived"
     assert unread.run()["log_stored"] < unread.on_host()["log"]["size"]
 
     for host in hosts:

@@ -104,7 +104,7 @@ def test_a_host_that_is_unreachable_while_its_gang_starts_is_waited_for_or_decla
     client.wait(job.id, "QUEUED")
     [row] = yard.query(f"SELECT attempt, job_retries, internal_tries FROM jobs_job WHERE id = {job.id}")
     assert (row["attempt"], row["job_retries"], row["internal_tries"]) == (2, 0, 0)
-    assert replica_process(lost, old), "nobody has told the lost host yet"
+    assert replica_process(lost, old), "the lost host has no order to stop yet"
     lost.heal()
     job.running()
     walls = lambda run: [line["wall"] for line in yard.ledger(job.id) if line["run"] == run]  # noqa: E731

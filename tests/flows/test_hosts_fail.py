@@ -48,7 +48,7 @@ def test_silence_is_not_failure(yard, client):
     A job that is cancelled meanwhile ends although a replica still prints there, and says so. The replica is stopped
     when the host answers.
     """
-    job = LongJob(yard, gpus=7, name="silent").running()
+    job = LongJob(yard, gpus=7, name="unreachable").running()
     beside = LongJob(yard, gpus=1, name="ends beside it").running()
     host = job.host()
     assert beside.host() == host, "a host is filled before the next is begun"
@@ -56,7 +56,7 @@ def test_silence_is_not_failure(yard, client):
     yard.wait_for_hosts("unreachable", host.name)
     wait_for(lambda: "UNREACHABLE" in job.flags(), "the job to say that it is unreachable", dump=yard.tail)
     others = [LongJob(yard, gpus=8, name="elsewhere").running() for _ in range(2)]
-    waiting = LongJob(yard, gpus=8, name="waits for the silent one")
+    waiting = LongJob(yard, gpus=8, name="waits for the unreachable one")
     wait_for(lambda: client.state(waiting.id) == "QUEUED", "the third to wait")
     assert client.state(job.id) == "RUNNING"
     assert not job.run()["released_at"] and not job.run()["ended_at"]
@@ -71,7 +71,7 @@ def test_silence_is_not_failure(yard, client):
     )
     host.heal()
     yard.wait_for_hosts("up", host.name)
-    job.grows(what="the log to go on after the silence")
+    job.grows(what="the log to go on when the host answers")
     wait_for(lambda: "UNREACHABLE" not in job.flags(), "the flag to vanish")
     for each in (*others, job):
         each.succeeded()
@@ -242,7 +242,7 @@ def test_a_wrong_clock_changes_no_order_and_no_outcome(yard, client):
     yard.processes.kill("dispatcher")
     job = LongJob(yard, name="skewed", timeout_s=3600).running()
     offset = f"SELECT clock_offset_s FROM agents_host WHERE name = '{job.host().name}'"
-    assert abs(yard.query(offset)[0]["clock_offset_s"] + 86400) < 3600, "the offset is told"
+    assert abs(yard.query(offset)[0]["clock_offset_s"] + 86400) < 3600, "the offset is recorded"
     for each in yard.fleet:
         each.skew(86400)
     job.grows(what="the log to go on after the clock jumped")

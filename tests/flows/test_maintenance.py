@@ -78,7 +78,7 @@ def test_a_host_that_was_declared_gone_ends_what_it_still_runs_when_it_comes_bac
     assert not job.run(W)["released_at"]
     yard.command("host", "declare-gone", host.name, "--confirm", host.name)
     wait_for(moved(job, W, old), "the replica to run elsewhere", dump=yard.tail)
-    assert replica_process(host, old["id"]), "nobody has told the lost host yet"
+    assert replica_process(host, old["id"]), "the lost host has no order to stop yet"
     host.heal()
     yard.wait_for_hosts("up", host.name)
     wait_for(lambda: not replica_process(host, old["id"]), "its former self to be ended", dump=yard.tail)
@@ -120,7 +120,7 @@ def test_a_forged_report_is_shown_and_stops_nothing(yard, client):
     job = yard.submit(job_spec(["python3", "-c", FORGER, *FORGED], name="forger"))
     client.wait(job, "SUCCEEDED")
     told = "SELECT kind, text FROM agents_hostevent WHERE kind IN ('unknown_run', 'forged_mark')"
-    wait_for(lambda: len(yard.query(told)) == 3, "the host's book to tell of all three", dump=yard.tail)
+    wait_for(lambda: len(yard.query(told)) == 3, "the host's history to have all three", dump=yard.tail)
     [host_id] = {row["host_id"] for row in yard.runs(job)}
     host = next(
         each

@@ -88,7 +88,7 @@ class Viewer(Visitor):
             while time.monotonic() < (ends if reader.headers else ends + PATIENCE_S):
                 reader.receive(timeout=0.5)
         if not reader.headers:
-            raise TimeoutError(f"nothing is told of the log of {job_id}")
+            raise TimeoutError(f"no message about the log of {job_id}")
         whole = not any("gap" in header for header in reader.headers)
         for run, text in reader.bytes.items():
             if whole and run and len(text) > len(self.seen.get(run, b"")):
