@@ -1,4 +1,4 @@
-"""What people can be told of, how long to wait before telling again, and which addresses may be told."""
+"""Of which events people can be notified, when a failed one is sent again, and to which addresses nothing is sent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVENTS: Mapping[str, str] = MappingProxyType(
 )
 USUAL = ("succeeded", "failed", "cancelled", "preempted", "stalled", "idle")
 TEST = "test"
-# The one thing that an address is sent before it has said that it wants to be told.
+# The only message to an e-mail address that is not confirmed yet.
 CONFIRMATION = "confirmation"
 _BY_KIND = {
     HistoryKind.RESTART: "restarted",
@@ -38,9 +38,9 @@ _BY_FLAG = {FlagName.STALLED: "stalled", FlagName.IDLE: "idle", FlagName.UNREACH
 KINDS = frozenset(_BY_KIND)
 FLAGS = frozenset(_BY_FLAG)
 
-# Sixteen hours in all: a receiver that is down for a night is told in the morning.
+# Sixteen hours in all: a receiver that is down for a night gets the notification in the morning.
 DELAYS_S = (10, 30, 120, 600, 1800, 3600, 7200, 14400, 28800)
-# What no later try changes: the address is wrong, gone, or takes nothing of this kind.
+# HTTP answers that a later try does not change: the address is wrong, gone, or does not accept such messages.
 FINAL_ANSWERS = frozenset({400, 401, 403, 404, 405, 410, 411, 413, 414, 415, 422})
 
 Address = IPv4Address | IPv6Address
@@ -48,7 +48,7 @@ Network = IPv4Network | IPv6Network
 
 
 def event_of(kind: str, subject: str, to_state: str) -> str:
-    """What a line of history is to those who are told; empty for what nobody is told of."""
+    """The event that a line of history stands for; empty if nobody is notified of it."""
     if subject == JOB and to_state in TERMINAL:
         return JobState(to_state).lower()
     if kind == HistoryKind.FLAG:
@@ -57,12 +57,13 @@ def event_of(kind: str, subject: str, to_state: str) -> str:
 
 
 def delay_s(tries: int) -> int | None:
-    """How long to wait after so many tries that failed; None: it is given up."""
+    """How long to wait after so many failed tries; None: the notification is given up."""
     return DELAYS_S[tries - 1] if 0 < tries <= len(DELAYS_S) else None
 
 
 def address_refusal(address: str, allowed: Iterable[Network]) -> str:
-    """Why nothing is sent there; empty where it may be. A name is asked about by what it resolves to."""
+    """Why nothing is sent to this address; empty if it is allowed. For a name, ask about the addresses that it resolves
+    to."""
     found = _inner(ip_address(address.partition("%")[0]))
     if any(found.version == network.version and found in network for network in allowed):
         return ""
@@ -72,7 +73,7 @@ def address_refusal(address: str, allowed: Iterable[Network]) -> str:
 
 
 def _inner(address: Address) -> Address:
-    """An IPv4 address in an IPv6 one's clothes is judged by what it is."""
+    """The IPv4 address inside a mapped, 6to4 or NAT64 address, which decides; any other address as it is."""
     if isinstance(address, IPv4Address):
         return address
     if address.ipv4_mapped:

@@ -1,10 +1,10 @@
-"""How the end of a run is read, and what follows from it. This file is the table of the service's documents.
+"""The class of a run's end, and what follows from it. This file is the table in the documents of Vertex, as code.
 
 | end of a run                                      | class         | what follows                                   |
 | ------------------------------------------------- | ------------- | ---------------------------------------------- |
 | the primary exits 0                               | SUCCESS       | job SUCCEEDED, everything else is stopped      |
 | another replica exits 0                           | FINISHED      | that replica is done; the job goes on          |
-| it was over because we stopped it                 | STOPPED       | nothing by itself                              |
+| we stopped it                                     | STOPPED       | nothing by itself                              |
 | 6, 134, 11, 139, SIGABRT, SIGSEGV                 | TRANSIENT     | the whole job again, at most 3 times           |
 | any other exit code that the program chose        | USER_ERROR    | job FAILED                                     |
 | its command could not be executed                 | USER_ERROR    | job FAILED (StartError)                        |
@@ -12,15 +12,15 @@
 | another signal, 129 to 159, host rebooted, lost   | NOT_PERMANENT | the replica again, same host, at most 5 times; |
 |                                                   |               | then the whole job again, at most 3 times      |
 | the host could not start it                       | INTERNAL      | the whole job again, 3 tries in all            |
-| somebody else was found on its GPUs               | BUSY          | the whole job again, elsewhere; the GPUs are   |
-|                                                   |               | kept out of use; counts against nothing        |
+| another process was found on its GPUs             | BUSY          | the whole job again, elsewhere; the GPUs are   |
+|                                                   |               | quarantined; counts against nothing            |
 | the host ended it at its timeout                  | TIMEOUT       | job CANCELLED, with an error that says so      |
 
 All whole-job retries share one counter of 3, so a job has at most 4 attempts and a replica at most 6 runs in each.
-With `disable_retries` no whole job is run again; a replica still is. Waiting too long for capacity (no run at all) is
-a retry of the same kind, see `verdict.py`.
+With `disable_retries` the whole job is never run again; a replica still is. When a job has waited too long for capacity
+(without any run), trying again is a retry of the same kind, see `verdict.py`.
 
-What is done for maintenance counts against nothing, because nobody failed:
+What is done for maintenance counts against nothing, because nothing failed:
 
 | for maintenance                                   | what follows                                                   |
 | ------------------------------------------------- | -------------------------------------------------------------- |
@@ -31,7 +31,7 @@ What is done for maintenance counts against nothing, because nobody failed:
 |                                                   | which counts as its restart; without room the whole job goes   |
 |                                                   | back to the queue, which counts against nothing                |
 
-An exit code over 128 is how shells report a signal, so 137 without a known lack of memory reads as a kill. What the
+Shells report a signal as an exit code over 128, so 137 counts as a kill unless the host saw a lack of memory. What the
 host does not know is not guessed: no exit code and no signal means that the replica was lost.
 """
 
@@ -61,7 +61,7 @@ CANCELLED_TEXT = "CANCELED"
 
 _TRANSIENT_STATUS = frozenset({6, 11, 128 + 6, 128 + 11})
 _SIGNAL_STATUS = range(129, 160)
-# What the service's documents call a program that could not even be executed.
+# The exit status that the documents of Vertex give to a program that could not be executed.
 _START_ERROR_STATUS = 128
 
 
@@ -85,7 +85,7 @@ WELL = frozenset({EndClass.SUCCESS, EndClass.FINISHED})
 
 
 def classify(run: RunView, primary: bool) -> EndClass | None:
-    """What the end of this run was; None while it is not over."""
+    """The class of this run's end; None while the run is not over."""
     if not run.phase.over:
         return None
     if run.why == "timeout":
@@ -93,7 +93,7 @@ def classify(run: RunView, primary: bool) -> EndClass | None:
     if run.why == "refused":
         return _REFUSALS.get(run.refusal, EndClass.INTERNAL)
     if run.why in ("stop", "tombstone"):
-        # A stop that we did not order (an operator on the host, an older console) is a loss like any other.
+        # A stop that we did not ask for (by an operator on the host, or an older console) is a loss like any other.
         return EndClass.STOPPED if run.stop_wanted_at else EndClass.NOT_PERMANENT
     if run.why in ("lost", "reboot"):
         return EndClass.NOT_PERMANENT
@@ -114,7 +114,7 @@ def _by_exit(run: RunView, primary: bool) -> EndClass:
 
 
 def exit_status(run: RunView) -> int | None:
-    """As a shell shows it: the exit code, or 128 + the signal; None when the host does not know."""
+    """The exit status as a shell shows it: the exit code, or 128 + the signal; None when the host does not know it."""
     if run.exit_signal is not None:
         return 128 + run.exit_signal
     if run.exit_code is None and run.refusal == "exec_failed":
@@ -129,7 +129,7 @@ def may_restart(replica: ReplicaView) -> bool:
 
 
 def restarts_together(spec: CustomJobSpec) -> bool:
-    """Does the restart of one replica restart all? Not when retries are disabled, as the documents say."""
+    """Does the restart of one replica restart all? Not when retries are disabled, as the documents of Vertex say."""
     return spec.restart_job_on_worker_restart and not spec.disable_retries
 
 
@@ -138,7 +138,7 @@ def may_retry_job(spec: CustomJobSpec, job_retries: int) -> bool:
 
 
 def may_try_again(spec: CustomJobSpec, job_retries: int, internal_tries: int) -> bool:
-    """After an internal error, which is the `internal_tries`-th of this job, the one now included."""
+    """May the job be tried again after an internal error? `internal_tries` counts this error, too."""
     return may_retry_job(spec, job_retries) and internal_tries < MAX_INTERNAL_TRIES
 
 
@@ -146,7 +146,7 @@ def may_try_again(spec: CustomJobSpec, job_retries: int, internal_tries: int) ->
 
 
 def failed(ends: Iterable[tuple[RunView, EndClass]]) -> Outcome:
-    """FAILED, with one sentence for each replica that made it so."""
+    """FAILED, with one sentence for each replica that caused it."""
     ends = list(ends)
     known = all(end == EndClass.OUT_OF_MEMORY or exit_status(run) is not None for run, end in ends)
     return Outcome(
@@ -181,7 +181,7 @@ def no_capacity(location: str) -> Outcome:
 
 
 def cancelled(reason: str = "") -> Outcome:
-    """`reason` is told as the error, where no person asked for it."""
+    """CANCELLED. `reason`: the message of the error, where no person cancelled the job."""
     return Outcome(JobState.CANCELLED, CANCELLED_CODE, reason or CANCELLED_TEXT)
 
 

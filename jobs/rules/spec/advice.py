@@ -1,7 +1,7 @@
-"""What a person should know about a job that is right as it is: nothing here refuses or changes anything.
+"""Advice about a valid job. It refuses and changes nothing.
 
-The service accepts jobs that are likely to hang or to lose work, as its documents say. We say it as well, before the
-job is submitted and beside it while it runs.
+Vertex accepts jobs that are likely to hang or to lose work, and its documents say so. Trainyard says it before the job
+is submitted, and on its page while it runs.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from jobs.rules.spec.machine_types import NO_TYPES, Types, needs
 CHECKPOINT_EVERY_S = 4 * 3600.0
 MAX_NAMED = 4
 WARNING, HINT = "warning", "hint"
-# How the name of a bind mount begins.
+# How the text for a bind mount begins.
 BIND = "the directory "
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """`kind` is WARNING where the job may hang or lose work, HINT for what is only good to know."""
+    """`kind` is WARNING where the job may hang or lose work, and HINT for what is only good to know."""
 
     kind: str
     text: str
@@ -32,8 +32,8 @@ class Advice:
 def advice(
     spec: CustomJobSpec, storage: Mapping[str, str] | None = None, types: Types = NO_TYPES
 ) -> tuple[Advice, ...]:
-    """`storage`: for each host that may be used, which network storage holds the base output directory there, or ""
-    for a disk of its own; None where that cannot be known."""
+    """All advice about this job. `storage`: for each host that the job may use, which network storage holds the base
+    output directory there, or "" for a disk of the host's own; None where that is not known."""
     return (*_gpu_counts(spec, types), *_evaluators(spec), *_checkpoints(spec), *_storage(spec, storage))
 
 
@@ -81,7 +81,7 @@ def _storage(spec: CustomJobSpec, storage: Mapping[str, str] | None) -> Iterator
         yield Advice(
             HINT,
             f"{spec.base_output_directory} is a directory that is mounted from elsewhere on {_names(bound)}, so it "
-            "cannot be told whether it is the same storage on all hosts. If it is not, what is saved there is "
+            "is not known whether it is the same storage on all hosts. If it is not, what is saved there is "
             "not found after a retry or a move to another host.",
         )
     elif held == {""}:
@@ -112,7 +112,7 @@ def _storage(spec: CustomJobSpec, storage: Mapping[str, str] | None) -> Iterator
 
 
 def _long(seconds: float) -> str:
-    """`7 days`, `12 hours`: nobody counts seconds of a day."""
+    """`7 days`, `12 hours`; shorter times in seconds."""
     for size, word in ((86400, "day"), (3600, "hour")):
         if seconds >= size:
             count = f"{seconds / size:.1f}".removesuffix(".0")

@@ -1,11 +1,11 @@
-"""What the training code is told about its cluster: the environment of one replica.
+"""The environment variables that describe the cluster to the training code of one replica.
 
 Every replica gets CLUSTER_SPEC and the CLOUD_ML_* variables; a job with several replicas also gets TF_CONFIG and
-torch's rendezvous variables. Addresses are real ones, the host's address and the port that the replica's run claimed:
-without a network namespace per replica there are no names to bring along, and a port is what two replicas on one host
-differ in.
+torch's rendezvous variables. An address is the real address of the host and the port that the replica's run claimed:
+a replica has no network namespace, so it has no host name of its own, and two replicas on one host differ in their
+ports.
 
-The user's own `env` comes on top of all of it.
+The user's own `env` overrides all of these.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from functools import lru_cache
 
 from jobs.rules.spec.custom_job import CustomJobSpec, to_document
 
-# Linux takes at most 128 KiB for one variable. Rather than fail the start, the job's own description is left out then:
-# the part that programs read is the cluster.
+# Linux takes at most 128 KiB for one variable. Above this limit the description of the job is left out, so that the
+# start does not fail: programs read the part about the cluster.
 MAX_VARIABLE_BYTES = 100 * 1024
 
 _TF_TASKS = ("chief", "worker", "ps", "evaluator")
@@ -26,7 +26,7 @@ _TF_TASKS = ("chief", "worker", "ps", "evaluator")
 
 @dataclass(frozen=True, slots=True)
 class _ReplicaPosition:
-    """Where one replica stands in its job."""
+    """The position of one replica in its job."""
 
     pool: int
     index: int
@@ -35,7 +35,7 @@ class _ReplicaPosition:
 
 @dataclass(frozen=True, slots=True)
 class _Cluster:
-    """What all replicas of a job are told alike, written once: a thousand replicas have a thousand addresses each."""
+    """What all replicas of a job share, encoded once: each of a thousand replicas gets a thousand addresses."""
 
     places: Mapping[str, _ReplicaPosition]
     pools: str
@@ -55,8 +55,8 @@ def cluster_environment(
     host_name: str,
     gpus: int,
 ) -> dict[str, str]:
-    """The variables of one replica, the user's own included. `addresses` is "address:port" by replica name, `gpus` how
-    many this one has.
+    """The variables of one replica, the user's own included. `addresses`: "address:port" by replica name. `gpus`: how
+    many GPUs this replica has.
     """
     cluster = _cluster(spec, tuple(addresses.items()))
     place = cluster.places[replica]
@@ -90,7 +90,7 @@ def _cluster(spec: CustomJobSpec, addresses: tuple[tuple[str, str], ...]) -> _Cl
             name: _ReplicaPosition(pool, index, rank) for rank, (name, pool, index) in enumerate(replicas)
         },
         pools=_json({f"workerpool{pool}": hosts for pool, hosts in pools.items()}),
-        # The evaluator is no part of TensorFlow's cluster: it may only be a task.
+        # The evaluator is not part of TensorFlow's cluster: it may only be a task.
         tf_pools=_json({_TF_TASKS[pool]: hosts for pool, hosts in pools.items() if pool != 3}),
         job=_json(to_document(spec)),
         primary=address[replicas[0][0]],
@@ -109,10 +109,10 @@ def _json(value: object) -> str:
 
 
 def _rendezvous(cluster: _Cluster, place: _ReplicaPosition, job_id: str) -> dict[str, str]:
-    """For torch.distributed with one process per replica, and for a bare `torchrun train.py`.
+    """For torch.distributed with one process per replica, and for a plain `torchrun train.py`.
 
-    torchrun takes the default of each of its options from PET_<OPTION>. The rendezvous is its default, the static one;
-    endpoint and id are there so that `--rdzv-backend=c10d` alone is enough for the dynamic one.
+    torchrun takes the default of each of its options from PET_<OPTION>. Its default rendezvous is the static one; with
+    endpoint and id set, `--rdzv-backend=c10d` alone is enough for the dynamic one.
     """
     address, _, port = cluster.primary.rpartition(":")
     master, size, rank = address.strip("[]"), str(len(cluster.places)), str(place.rank)
@@ -131,7 +131,7 @@ def _rendezvous(cluster: _Cluster, place: _ReplicaPosition, job_id: str) -> dict
 
 
 def _processes(gpus: int) -> dict[str, str]:
-    """torchrun starts one process for each GPU of a replica, where it has any."""
+    """Let torchrun start one process for each GPU of the replica, if it has any."""
     return {"PET_NPROC_PER_NODE": str(gpus)} if gpus else {}
 
 

@@ -1,7 +1,7 @@
-"""What a user asks for, as frozen values: Vertex's CustomJob in our words, and its canonical JSON.
+"""What a user requests, as frozen values: Vertex's CustomJob, and its canonical JSON.
 
-`spec.py` makes these from what clients send. `to_document` writes the canonical form (camelCase, int64 as strings,
-nothing that is only a default), and `spec.parse(to_document(job)) == job`.
+`parse.py` makes these from what clients send. `to_document` writes the canonical form (camelCase, int64 as strings,
+defaults left out), and `parse_custom_job(to_document(job)) == job`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_LABELS = 64
 MAX_STRING_BYTES = 128 * 1024 - 1
 # All strings of one replica together: they travel in one order, and execve allows a quarter of the stack limit.
 MAX_STRINGS_BYTES = 512 * 1024
-# Each replica gets an order of its own, and all of a job are written in one transaction.
+# Each replica gets a start order of its own, and all orders of a job are written in one transaction.
 MAX_ORDERS_BYTES = 64 * 1024 * 1024
 
 STRATEGIES = {
@@ -65,7 +65,7 @@ ACCELERATORS = {
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What one replica runs on. `machines.needs` says what it asks of a host."""
+    """What one replica runs on. `machine_types.needs` says what it needs of a host."""
 
     machine_type: str = ""
     accelerator_type: str = ""
@@ -74,7 +74,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Kept and shown; the disk of one's own host is what it is."""
+    """Kept and shown, without effect: the host's own disk is used."""
 
     boot_disk_type: str = ""
     boot_disk_size_gb: int = 0
@@ -109,7 +109,8 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class CustomJobSpec:
-    """Position in `pools` is the role: 0 primary, 1 workers, 2 parameter servers, 3 evaluators; None is skipped."""
+    """The position in `pools` is the role: 0 primary, 1 workers, 2 parameter servers, 3 evaluators; None is a skipped
+    pool."""
 
     pools: tuple[Pool | None, ...]
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -123,7 +124,7 @@ class CustomJobSpec:
     kept: tuple[tuple[str, str], ...] = ()
 
     def replicas(self) -> Iterator[tuple[str, int, int, Pool]]:
-        """Every replica: name, pool, index in the pool, the pool's spec. The primary comes first."""
+        """Every replica: name, number of its pool, index in the pool, and the pool. The primary comes first."""
         for number, pool in enumerate(self.pools):
             if pool is not None:
                 for index in range(pool.replica_count):
@@ -131,7 +132,7 @@ class CustomJobSpec:
 
     @property
     def wait_limit_s(self) -> float | None:
-        """How long one try may wait for capacity; None is for as long as it takes. 0 is Vertex's word for that."""
+        """How long one attempt may wait for capacity; None means without limit, which Vertex writes as 0."""
         if self.max_wait_duration_s is None:
             return DAY_S if self.strategy == "FLEX_START" else None
         return self.max_wait_duration_s or None
@@ -200,5 +201,5 @@ def _pool_document(pool: Pool) -> dict[str, object]:
 
 
 def _given(**fields: object) -> dict[str, object]:
-    """A message without the fields that only hold their default, as proto3 JSON is written."""
+    """A message without the fields that hold their default, as proto3 JSON is written."""
     return {name: value for name, value in fields.items() if value}

@@ -1,11 +1,11 @@
-"""Reading proto3 JSON the way clients really send it, collecting every complaint instead of stopping at the first.
+"""Read proto3 JSON as clients really send it, and collect all violations instead of stopping at the first.
 
 Google's clients send camelCase or snake_case keys, integers as strings or as `2.0`, enums as numbers or as names, and
-`null` for anything. All of that is read here, in one place. Whatever else arrives is a `Violation` that names the field
+`null` for anything. All these forms are read here, in one place. Any other value is a `Violation` that names the field
 by its path in the message (`job_spec.worker_pool_specs[1].replica_count`), as google.rpc.BadRequest does.
 
-The document may come from anywhere, so nothing here trusts it: no recursion over unknown values, no printing of
-unbounded values, no text that cannot be written as UTF-8.
+The document may come from anywhere, so it is not trusted: unknown values are not walked through, no value is printed in
+full length, and no text is accepted that cannot be written as UTF-8.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 from jobs.rules.list_text import list_text
 
-# A hostile document must not make us build a hostile answer: nobody reads more than this.
+# A hostile document must not make the answer huge: nobody reads more violations than this.
 MAX_VIOLATIONS = 100
 
-# So many names are listed; of more, those that are near.
+# At most so many names are listed; of more, those that resemble what was typed.
 FEW = 8
 _INTEGER = re.compile(r"-?[0-9]{1,19}(\.0+)?", re.ASCII)
 _DURATION = re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,9})?s", re.ASCII)
@@ -28,14 +28,14 @@ _DURATION = re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,9})?s", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One field and what is wrong with it, in words for the person who wrote it."""
+    """One field and what is wrong with it, as text for the person who wrote it."""
 
     field: str
     description: str
 
 
 class InvalidDocument(Exception):
-    """The document asks for something that cannot be. Each violation names the field and says why."""
+    """The document is not valid. Each violation names a field and says what is wrong with it."""
 
     def __init__(self, violations: tuple[Violation, ...]) -> None:
         said = "; ".join(f"{each.field}: {each.description.rstrip('.')}" for each in violations)
@@ -64,7 +64,7 @@ class Complaints:
 
 
 class MessageReader:
-    """One message of a document. Fields are taken out one by one; what is left at `close` is unknown."""
+    """Reads one message of a document. Fields are taken out one by one; those that are left at `close` are unknown."""
 
     def __init__(self, document: object, path: str, complaints: Complaints) -> None:
         self.path = path
@@ -81,22 +81,22 @@ class MessageReader:
         return f"{self.path}.{name}" if self.path else name
 
     def complain(self, name: str, description: str) -> None:
-        if not self._broken:  # what is no object at all lacks no fields
+        if not self._broken:  # a value that is not an object has one violation already
             self._complaints.add(self.at(name), description)
 
     def complained(self, name: str) -> bool:
-        """Is something known to be wrong with this field or an item of it? Then what follows needs no second line."""
+        """Has this field, or an item of it, a violation already? Then a consequence of it needs no second one."""
         return self._complaints.about(self.at(name))
 
     def take(self, name: str) -> object:
-        """The value under the snake_case name or its camelCase twin; None when absent or null."""
+        """The value under the snake_case or the camelCase name; None when absent or null."""
         found = [self._left.pop(key) for key in dict.fromkeys((name, camel(name))) if key in self._left]
         if len(found) > 1:
             self.complain(name, f"is given twice, as {name} and as {camel(name)}.")
         return found[0] if found else None
 
     def text(self, name: str, *, maximum: int = 2048, printable: bool = True) -> str:
-        """A string of at most `most` characters; "" when absent."""
+        """A string of at most `maximum` characters; "" when absent."""
         value = self.take(name)
         if value is None:
             return ""
@@ -109,7 +109,7 @@ class MessageReader:
         return ""
 
     def texts(self, name: str, *, maximum: int, printable: bool = False) -> tuple[str, ...]:
-        """A list of strings. Its items may hold anything that a program's argument can."""
+        """A list of strings. Its items may hold anything that an argument of a program can."""
         texts: list[str] = []
         for index, value in enumerate(self._items(name, maximum)):
             problem = _text_problem(value, printable)
@@ -120,7 +120,7 @@ class MessageReader:
         return tuple(texts)
 
     def whole(self, name: str, *, default: int, minimum: int, maximum: int) -> int:
-        """An integer, however it was written; out of bounds is a violation."""
+        """An integer in any of the forms that clients send. A number out of bounds is a violation."""
         value = self.take(name)
         if value is None:
             return default
@@ -148,9 +148,9 @@ class MessageReader:
         also: re.Pattern[str] | None = None,
         here: Collection[str] = (),
     ) -> str:
-        """The name of an enum value given by name or by number; names[0] when absent or wrong.
+        """The name of an enum value that is given by name or by number; names[0] when absent or wrong.
 
-        `also`: what else is taken; `here`: such values as there are, to be told to whoever names another.
+        `also`: a pattern of other names that are accepted. `here`: the names that exist here, for the message.
         """
         value = self.take(name)
         if value is None:
@@ -185,7 +185,7 @@ class MessageReader:
         ]
 
     def pairs(self, name: str, *, maximum: int) -> dict[str, object]:
-        """A map with string keys, values unread."""
+        """A map with string keys; its values are not checked."""
         value = self.take(name)
         if value is None:
             return {}
@@ -198,7 +198,7 @@ class MessageReader:
         return {str(key): item for key, item in value.items()}
 
     def unsupported(self, name: str, why: str) -> None:
-        """A field of the API that would change what happens and that we cannot honour: never ignored silently."""
+        """Refuse a field that would change what happens and is not supported: it is never ignored silently."""
         if self.take(name) not in (None, "", 0, False, [], {}):
             self.complain(name, why)
 
@@ -230,7 +230,7 @@ def camel(name: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A value, short and in plain ASCII, for a message. Containers and huge numbers are only described."""
+    """A value for a message, short and in ASCII. Containers and huge numbers are only described."""
     if isinstance(value, Mapping):
         return "an object"
     if isinstance(value, list | tuple):
@@ -249,7 +249,7 @@ def shown(value: object) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a proto3 Duration, exact to the nanosecond that the format allows."""
+    """Seconds as a proto3 Duration, exact to the nanosecond, which is the limit of the format."""
     digits = f"{seconds:.9f}".rstrip("0").rstrip(".")
     return f"{digits}s"
 
@@ -287,7 +287,7 @@ def _integer(value: object) -> int | None:
 
 
 def _known(value: object, names: Mapping[int, str], here: Collection[str]) -> str:
-    """What was meant, most likely, and what there is. A list of dozens helps nobody."""
+    """Which value was probably meant, and which values exist. A list of dozens helps nobody."""
     there = f" Hosts here have {', '.join(sorted(here)[:FEW])}." if here else ""
     known = list(dict.fromkeys([*sorted(here), *list(names.values())[1:]]))
     typed = value[:64].upper() if isinstance(value, str) else ""

@@ -1,14 +1,14 @@
-"""What a machine spec asks of a host: CPUs, memory, GPUs.
+"""What a machine spec needs of a host: CPUs, memory, GPUs.
 
-Google's machine types are built in as facts, so that a job written for Vertex asks for the same here; admins define
-more of their own (`Types`). On one's own hosts nothing needs a type: without one (or with "host") a replica asks for
-one CPU and its GPUs, and shares the rest.
+Google's machine types are built in, so that a job written for Vertex needs the same here; admins define types of their
+own (`Types`). On one's own hosts no type is required: without one (or with "host") a replica needs one CPU and its
+GPUs, and shares the rest.
 
-**Memory.** A machine's memory is *nominal*; a part of it is the system's, on Google's machines as on yours, and a
-replica gets what is left, the *allocatable* memory: that is what is claimed on a host, and what it is limited to. The
+**Memory.** The memory of a machine type is *nominal*. The system uses a part of it, on Google's machines as on yours. A
+replica gets what is left, the *allocatable* memory: this is claimed on a host, and it is the replica's limit. The
 system keeps 100 MB, 25 % of the first 4 GB, 20 % of the next 4, 10 % of the next 8, 6 % of the next 112 and 2 % of the
 rest, but never more than 40 % of a machine. So the smallest types lose up to 40 %, larger ones relatively little.
-`custom-CPUS-MEMORY_MB` is no machine but a share of one, and means what it says.
+`custom-CPUS-MEMORY_MB` is a share of a machine, so its memory is allocatable memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What one replica takes of one host. Memory is allocatable memory."""
+    """What one replica needs of one host. Memory is allocatable memory."""
 
     cpus: float = 1.0
     memory_mb: int = 0
@@ -42,7 +42,7 @@ NO_TYPES: Types = MappingProxyType({})
 
 
 class UnknownMachine(Exception):
-    """No such machine type, or it does not go with these accelerators. The message says what is possible."""
+    """The machine type is unknown, or cannot have these accelerators. The message says what is possible."""
 
 
 # Family: memory per CPU in MB, and the numbers of CPUs that exist.
@@ -61,9 +61,9 @@ _FAMILIES: dict[str, tuple[float, tuple[int, ...]]] = {
     "e2-highcpu": (1_024, (2, 4, 8, 16, 32)),
     "c2-standard": (4_096, (4, 8, 16, 30, 60)),
 }
-# The one size of a family that has another memory than its CPUs would say.
+# The one type whose memory does not follow from its CPUs.
 _ODD_MB = {"n2-highmem-128": 864 * 1024}
-# Types that bring their GPUs along: CPUs, memory in GB, accelerator, how many.
+# Types that include GPUs: CPUs, memory in GB, accelerator, how many.
 _WITH_GPUS: dict[str, tuple[int, int, str, int]] = {
     "g2-standard-4": (4, 16, "NVIDIA_L4", 1),
     "g2-standard-8": (8, 32, "NVIDIA_L4", 1),
@@ -92,14 +92,14 @@ _WITH_GPUS: dict[str, tuple[int, int, str, int]] = {
 _SHARE = re.compile(r"custom-([1-9][0-9]{0,3})-([1-9][0-9]{0,7})", re.ASCII)
 _CUSTOM = re.compile(r"(?:n1-|n2-|n2d-|e2-)custom-([1-9][0-9]{0,3})-([1-9][0-9]{0,7})", re.ASCII)
 
-# How much of a machine is the system's: so many MB of it at this share, and so on.
+# How much of the memory the system keeps: of the first so many MB this share, of the next so many that share, ...
 _KEPT = ((4_096, 0.25), (4_096, 0.20), (8_192, 0.10), (114_688, 0.06), (1 << 40, 0.02))
 _KEPT_AT_LEAST_MB = 100
 _MAX_KEPT = 0.40
 
 
 def allocatable_mb(nominal_mb: int) -> int:
-    """What a replica may use of a machine with so much memory."""
+    """The memory that a replica may use of a machine with this nominal memory."""
     kept, left = float(_KEPT_AT_LEAST_MB), nominal_mb
     for size, share in _KEPT:
         kept += min(left, size) * share
@@ -108,7 +108,7 @@ def allocatable_mb(nominal_mb: int) -> int:
 
 
 def needs(machine: Machine, types: Types = NO_TYPES) -> Needs:
-    """What one replica on this machine takes. Raises `UnknownMachine`."""
+    """What one replica on this machine needs. Raises `UnknownMachine`."""
     name = machine.machine_type
     own = types.get(name) or _with_gpus(name)
     if own is not None and own.gpus:
@@ -126,7 +126,7 @@ def needs(machine: Machine, types: Types = NO_TYPES) -> Needs:
 
 
 def nominal(name: str) -> Needs | None:
-    """One of Google's types by its name, with the memory that its data sheet says. None for any other name."""
+    """One of Google's types by its name, with its nominal memory. None for any other name."""
     if name in _WITH_GPUS:
         cpus, memory_gb, accelerator, gpus = _WITH_GPUS[name]
         return Needs(float(cpus), memory_gb * 1024, accelerator, gpus)
@@ -148,7 +148,7 @@ def well_known() -> Iterator[str]:
 
 
 def is_taken(name: str) -> bool:
-    """Does this name mean something already, so that nobody may define it?"""
+    """Has this name a meaning already, so that no admin may define it?"""
     return name in ("", "host") or nominal(name) is not None or _SHARE.fullmatch(name) is not None
 
 
@@ -157,7 +157,7 @@ def _with_gpus(name: str) -> Needs | None:
 
 
 def _plain(name: str) -> Needs | None:
-    """CPUs and memory of a type without GPUs of its own."""
+    """CPUs and memory of a type that includes no GPUs."""
     if name in ("", "host"):
         return Needs()
     share = _SHARE.fullmatch(name)

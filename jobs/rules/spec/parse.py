@@ -1,8 +1,8 @@
-"""Reading a CustomJob: every field checked, every reason told at once.
+"""Parse a CustomJob: every field is checked, and all violations are reported at once.
 
-A field that Vertex has and Trainyard cannot honour is refused when ignoring it would change what the training code sees
-(NFS mounts, MIG slices), and kept and shown when it has no meaning on one's own hosts (service accounts, VPC networks,
-disk types). Unknown fields are refused: a misspelt one must not be a silent default.
+A field of Vertex that Trainyard does not support is refused if ignoring it would change what the training code sees
+(NFS mounts, MIG slices). It is kept and shown if it has no meaning on one's own hosts (service accounts, VPC networks,
+disk types). Unknown fields are refused: a misspelt field must not silently mean its default.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = [
     "to_document",
 ]
 
-# GPUs that Google does not rent (a GeForce RTX 4090) are asked for by the name that their host shows.
+# GPUs that Google does not rent (a GeForce RTX 4090) are requested by the name that their host reports.
 OWN_ACCELERATOR = re.compile(r"(NVIDIA|AMD|INTEL)_[A-Z0-9_]{1,56}", re.ASCII)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,255}", re.ASCII)
 _DIRECTORY = re.compile(r"(?:/|[a-z][a-z0-9+.-]*://[^/]).*", re.ASCII | re.DOTALL)
@@ -70,7 +70,7 @@ _OUTPUT_ONLY = (
     "satisfies_pzs",
     "satisfies_pzi",
 )
-# Strings of Google's that mean nothing on one's own hosts: kept, shown, without effect.
+# Strings that mean nothing on one's own hosts: kept and shown, without effect.
 _KEPT = (
     "service_account",
     "network",
@@ -82,9 +82,9 @@ _KEPT = (
 
 
 def parse_custom_job(document: object, types: Types = NO_TYPES, gpus_here: Collection[str] = ()) -> CustomJob:
-    """The job that a CustomJob document asks for. Raises `Refused` with all violations, and nothing else.
+    """The job that a CustomJob document describes. Raises `InvalidDocument` with all violations, and nothing else.
 
-    `types` are the machine types that the admins have defined where it is to run, `gpus_here` the types of GPUs there.
+    `types`: the machine types that admins have defined for its location. `gpus_here`: the types of GPUs there.
     """
     complaints = Complaints()
     fields = MessageReader(document, "", complaints)
@@ -102,7 +102,7 @@ def parse_custom_job(document: object, types: Types = NO_TYPES, gpus_here: Colle
 
 
 def parse_spec(document: object, types: Types = NO_TYPES) -> CustomJobSpec:
-    """The same for a CustomJobSpec alone, as it is kept with a job."""
+    """The same for a CustomJobSpec alone, in the form that is kept with a job."""
     complaints = Complaints()
     job_spec = _job_spec(MessageReader(document, "job_spec", complaints), types, ())
     complaints.raise_if_any()
@@ -159,7 +159,7 @@ def _output_directory(fields: MessageReader) -> str:
 
 
 def _check_directory(prefix: str, complaints: Complaints) -> None:
-    """Not for a spec that is kept already: it goes on as it was accepted."""
+    """Only for a new job: a spec that was accepted before this check stays valid."""
     field = "job_spec.base_output_directory.output_uri_prefix"
     if prefix and not _DIRECTORY.fullmatch(prefix) and not complaints.about(field):
         complaints.add(

@@ -147,7 +147,7 @@ def _applied_to_runs(view, plan, now):
 
 
 def placed(view):
-    """What schedule.py does: the first runs of an attempt, all at once."""
+    """What scheduler.py does: the first runs of an attempt, all at once."""
     assert view.state == JobState.QUEUED and view.outcome is None
     return replace(
         view,
@@ -158,7 +158,7 @@ def placed(view):
 
 
 def hold_place(view, replica, host="gpu-02", why="gpu-01 is being emptied by alice"):
-    """What moves.py does for a replica that must leave: a place on another host, held."""
+    """What moves.py does for a replica that must leave: a held run on another host."""
     number = sum(run.replica == replica and run.attempt == view.attempt for run in view.runs)
     held = run_of(replica, RunPhase.CREATED, attempt=view.attempt, number=number, held=True, held_why=why)
     return replace(view, runs=(*view.runs, replace(held, host=host)))

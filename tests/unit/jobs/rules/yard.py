@@ -1,4 +1,4 @@
-"""Small yards for the scheduler's tests, and a slow, plain reading of what its decisions have to keep."""
+"""Small simulated clusters for the tests of scheduling, and slow, simple checks of what its decisions must keep."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def host(number, gpus=4, location="lab", **facts):
 
 
 def wants(*groups):
-    """Asks from (replicas, GPUs each) or (replicas, GPUs each, CPUs each)."""
+    """The request text for groups of (replicas, GPUs each) or (replicas, GPUs each, CPUs each)."""
     rows = [
         [pool, group[0], *([*group, 1][2:3]), 0, KIND if group[1] else "", group[1]]
         for pool, group in enumerate(groups)
@@ -47,11 +47,11 @@ def ledger(limit):
     return QuotaLedger({1: QuotaAccount("project one", Limits({KIND: limit}))} if limit is not None else {})
 
 
-# -- a yard that goes on --
+# -- a cluster that goes on --
 
 
 class Yard:
-    """Hosts and the jobs on them. Time goes from end to end; every job runs until its timeout."""
+    """Hosts and the jobs on them. Time advances from one end of a job to the next; every job runs until its timeout."""
 
     def __init__(self, hosts, shares=None, limit=None):
         self.hosts, self.shares, self.limit = hosts, shares or {}, limit
@@ -117,7 +117,7 @@ class Yard:
         return decision
 
     def next_end(self):
-        """To the next moment at which a job is over. False when nobody runs."""
+        """Advance to the next moment at which a job ends. False when no job runs."""
         if not self.placed_jobs:
             return False
         self.now = min(ends for _, _, ends in self.placed_jobs.values())
@@ -144,11 +144,11 @@ def occupied(view, placements):
                     used_ports=frozenset(each.port for each in here))  # fmt: skip
 
 
-# -- slow and plain --
+# -- slow and simple --
 
 
 def could_place(free, groups):
-    """Every way to spread (replicas, needs) over hosts, tried out. `free`: [cpus, GPUs] by host."""
+    """Try every way to spread (replicas, needs) over hosts. `free`: [CPUs, GPUs] by host."""
     if not groups:
         return True
     (count, needs), *rest = groups
@@ -186,7 +186,7 @@ def could_ever(hosts, each):
 
 
 def slow_order(waiting, shares, held):
-    """One after the other: the project that is charged the least, and its earliest job."""
+    """One after the other: the earliest job of the project that is charged the least."""
     left, charged, found = list(waiting), {}, []
     for each in waiting:
         share = shares.get(each.project, Share())
@@ -239,7 +239,7 @@ def jobs(draw, most=8, first=1, spot=EITHER):
 
 @st.composite
 def yards(draw, limit=NO_LIMIT):
-    """Some hosts, some of whose room is taken by jobs that came before."""
+    """Some hosts, partly taken by jobs that came before."""
     hosts = [host(number, draw(st.sampled_from([0, 2, 4]))) for number in range(1, draw(st.integers(2, 4)))]
     yard = Yard(
         hosts, {1: Share(draw(st.sampled_from([1.0, 3.0])), draw(st.sampled_from([0.0, 1e4])))}, draw(limit)

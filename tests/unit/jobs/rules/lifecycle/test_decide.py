@@ -1,4 +1,4 @@
-"""One decision at a time: what is true goes in, what should be comes out."""
+"""One decision at a time: from what is true to what should be changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ P, W0, W1 = "workerpool0-0", "workerpool1-0", "workerpool1-1"
 
 
 def settled(view, now=NOW):
-    """The job after its plan, and after it is decided once more: that must change nothing."""
+    """The job after its plan. A second decision must change nothing."""
     plan = decide(view, now, GRACE_S)
     done = applied(view, plan, now)
     assert decide(done, now, GRACE_S) == NOTHING
@@ -45,7 +45,7 @@ def test_a_job_runs_when_all_replicas_are_up_and_not_before():
 
 
 def test_the_first_run_that_is_late_is_the_moment_to_look_again_and_to_begin_anew():
-    """The deadline of a start is that of the run that waits longest, whichever was started anew meanwhile."""
+    """The deadline of a start is that of the run that has waited longest, whichever replica was restarted meanwhile."""
     again = replace(run_of(W0, RunPhase.CREATED, number=1), created_at=after(30))
     view = job(run_of(P), again, run_of(W1, RunPhase.CLAIMED, started_at=None), state=JobState.PENDING)
     view = replace(view, start_limit_s=40.0)
@@ -158,7 +158,7 @@ def test_old_facts_do_not_move_a_replica_backwards():
     assert P not in decide(view, NOW, GRACE_S).replica_states
 
 
-# -- silence --
+# -- unreachable hosts --
 
 
 def test_silence_is_a_flag_and_never_a_failure():
@@ -190,7 +190,7 @@ def test_a_job_ends_beside_a_run_whose_host_does_not_answer():
     ],
 )
 def test_what_could_not_be_proved_over_is_named_where_the_end_is_told(ends, told, once_decided, decided):
-    """Whoever reads how it ended learns what may still live, where, since when; the job's error stays as it is."""
+    """The line about the end says what may still live, where, and since when; the job's error stays as it is."""
     asked = {} if ends else {"cancel_requested_at": NOW, "cancel_requested_by": "alice"}
     primary = ended(P, **(ends or {"exit_signal": 15, "why": "stop", "stop_wanted_at": NOW}))
     one = run_of(W0, unreachable_since=after(-900))
@@ -216,7 +216,7 @@ def test_what_could_not_be_proved_over_is_named_where_the_end_is_told(ends, told
 
 
 def test_nothing_is_left_where_the_job_goes_on():
-    """Silence alone, or beside a host that answers and is not yet done, ends nothing."""
+    """An unreachable host alone, or beside a host that answers and is not yet done, ends nothing."""
     silent = run_of(W0, unreachable_since=NOW)
     for runs in ((run_of(P), silent), (ended(P, exit_code=0), silent, run_of(W1))):
         plan, view = settled(job(*runs, of=spec(1, len(runs) - 1)))
@@ -439,7 +439,7 @@ def test_the_primary_may_still_succeed_while_all_are_being_restarted():
 
 @pytest.mark.parametrize("phase", [RunPhase.CREATED, RunPhase.CLAIMED, RunPhase.RUNNING])
 def test_no_attempt_begins_beside_a_run_on_a_silent_host(phase):
-    """Even one of which nothing was heard may live: its order may have arrived before the silence."""
+    """Even a run that its host never reported may live: its start order may have arrived just before."""
     silent = run_of(W0, phase, unreachable_since=NOW, stop_wanted_at=NOW)
     again = Outcome(JobState.QUEUED, 0, "again")
     view = job(ended(P, exit_code=134), silent, of=spec(1, 1), outcome=again)

@@ -1,4 +1,4 @@
-"""Who has stalled and whose GPUs are idle: told when it is known, never of a host that is not looked at."""
+"""Which replicas have stalled and which jobs are idle: only when it is known, and never without samples."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def flags_at(view, seconds):
         (view_of(), {FlagName.STALLED}),
         (view_of(active=1), set()),
         (view_of(stall=0.0), set()),
-        (view_of(sampled=1700), set()),  # nobody looks at it any more
+        (view_of(sampled=1700), set()),  # it is not sampled any more
         (view_of(unreachable_since=after(1790)), {FlagName.UNREACHABLE}),
         (view_of(idle=IDLE_S), {FlagName.STALLED, FlagName.IDLE}),
         (view_of(active=1790, gpu=1200, idle=IDLE_S), {FlagName.IDLE}),

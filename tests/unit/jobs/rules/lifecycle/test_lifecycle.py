@@ -1,7 +1,7 @@
-"""A job's whole life in a hostile world: facts late, doubled, dropped and reordered, hosts silent, cancels, timeouts.
+"""A whole life of a job in a hostile world: facts late, doubled, lost, reordered; unreachable hosts, cancels, timeouts.
 
-Hosts hold the truth about runs. The console learns it only through snapshots that may be delivered at any time, any
-number of times, in any order, or never; and decides whenever it pleases.
+Hosts hold the truth about runs. The console learns it only from snapshots, which may be delivered at any time, any
+number of times, in any order, or never; and it may decide at any moment.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Life(RuleBasedStateMachine):
     )
     @rule(data=st.data(), forced=st.sampled_from([False] * 8 + [True]))
     def a_host_is_emptied(self, data, forced):
-        """What moves.py does: a place elsewhere for a replica that may live, or the whole job must leave."""
+        """What moves.py does: a held run on another host for a replica that may live, or the whole job must leave."""
         if forced:
             self.view = replace(self.view, preempted="Must leave.")
             return
@@ -136,7 +136,7 @@ class Life(RuleBasedStateMachine):
         """The next thing that happens to a run on its host."""
         stopped = self.stop_known_to(run)
         if not stopped and any(known.id == run.id and known.held for known in self.view.runs):
-            return  # its place is held; its host has never heard of it
+            return  # a held run: its host has never heard of it
         if run.phase == RunPhase.CREATED and stopped:
             self.move(run, RunPhase.CLOSED, why="tombstone", closed_at=self.now)
         elif run.phase == RunPhase.CREATED and refusal:
@@ -171,7 +171,7 @@ class Life(RuleBasedStateMachine):
     # -- between them --
 
     def deliver(self, told):
-        """What intake.py does: phases only grow, and a fact once known is never written again."""
+        """What intake.py does: phases only grow, and a known fact is never written again."""
         runs = []
         for known in self.view.runs:
             if known.id == told.id and told.phase.rank > known.phase.rank:

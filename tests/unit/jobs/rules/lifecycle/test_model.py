@@ -1,12 +1,12 @@
 """The protocol of starting, stopping and forgetting runs, explored state by state: every interleaving of a small world.
 
-Two runs want one GPU of one host: a run and its restart, or two jobs. Two dispatchers: the second takes the lease over
-while the first is only paused, and goes on sending the order that it had in hand, any number of times. The host's
-keeper of a run may die and another adopts what it left; the main process may be over while its child lives on; the
-host may reboot, the database may forget a commit: any two of these. Steps interleave freely, so every crash between
-two steps is in here.
+Two runs want one GPU of one host: a run and its restart, or two jobs. There are two dispatchers: the second takes the
+lease over while the first is only paused; the first then goes on sending the order that it had in hand, any number of
+times. The keeper of a run may die, and another keeper adopts what it left; the main process may end while its child
+lives on; the host may reboot; the database may forget a commit: any two of these happen. Steps interleave freely, so
+every crash between two steps is covered.
 
-Each safeguard is switched off once, and something bad must follow: what is not needed is not believed to protect.
+Each safeguard is switched off once, and something bad must follow: a safeguard that is not needed proves nothing.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def database(w, a, on):
 
 
 def dispatchers(w, a, on):
-    """Only who holds the lease reads the rows. Whoever has an order in hand may send it, again and again."""
+    """Only the holder of the lease reads the rows. A dispatcher that has an order may send it any number of times."""
     order = {"placed": "start", "stopping": "stop", "over": "forget"}.get(w.db[a])
     holder = int(w.taken_over)
     if order:
@@ -102,7 +102,7 @@ def emptied(w, a):
 
 
 def host(w, a, on):
-    """What happens on the host without being told."""
+    """What happens on the host by itself."""
     if w.keeper[a] and w.dir[a] == "claimed" and "gpu_flock" in on and any(lives(w, b) for b in RUNS):
         yield f"refuse {a}", emptied(w, a)
     elif w.keeper[a] and w.dir[a] == "claimed":
@@ -194,7 +194,8 @@ def test_the_flock_on_the_gpu_is_needed_only_when_the_database_forgets():
 
 
 def test_an_order_of_a_paused_dispatcher_is_stopped_twice_over():
-    """An older lease is refused, and the host remembers what it was told to forget: each is enough, none is not."""
+    """An older lease is refused, and the host remembers what it was told to forget: one of the two is enough, and
+    without both the design fails."""
     assert explore(ALL - {"fence"})[0] is None
     assert explore(ALL - {"memory"})[0] is None
     assert explore(ALL - {"fence", "memory"})[0].startswith(("started twice", "alive after its end"))

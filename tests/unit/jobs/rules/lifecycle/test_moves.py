@@ -1,4 +1,4 @@
-"""A replica leaves its host: first a place elsewhere, then all stops, then all starts, and nothing is counted."""
+"""A replica moves: it gets a held run on another host, all replicas stop, all start, and no restart is counted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def step(view, now=NOW):
 
 
 def closed(view, *replicas, **facts):
-    """Their hosts obey the stop."""
+    """The hosts stop what they were told to stop."""
     facts = {"why": "stop", "exit_signal": 15, "ended_at": NOW, "closed_at": NOW, **facts}
     runs = (
         replace(run, phase=RunPhase.CLOSED, **facts)

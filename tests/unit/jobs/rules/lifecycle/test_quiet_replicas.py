@@ -1,4 +1,4 @@
-"""Who is conspicuously silent."""
+"""Which replicas are unusually quiet."""
 
 from __future__ import annotations
 

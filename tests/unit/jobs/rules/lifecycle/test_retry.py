@@ -1,4 +1,4 @@
-"""Every end of a run, read and answered: the table of the service's documents, exhausted."""
+"""Every end of a run, and what follows from it: the whole table in the documents of Vertex."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_run_that_is_not_over_has_no_class():
 
 
 def expected(end, primary, restarts, retries, tries, disabled, together):
-    """The table once more, said in another way than the code says it. None: the job goes on."""
+    """The table once more, in another form than in the code. None: the job goes on."""
     retry_left = retries < 3 and not disabled
     match end:
         case EndClass.SUCCESS:
@@ -78,7 +78,7 @@ def expected(end, primary, restarts, retries, tries, disabled, together):
         case EndClass.TIMEOUT:
             return JobState.CANCELLED
         case EndClass.STOPPED:
-            return None  # it was us who stopped it, for a move that is not needed any more
+            return None  # we stopped it, for a move that is not needed any more
         case EndClass.NOT_PERMANENT if restarts >= 5:
             return JobState.QUEUED if retry_left else JobState.FAILED
     return None
@@ -129,7 +129,7 @@ MOVES = list(
 
 
 def test_maintenance_leads_where_its_table_says_and_counts_against_nothing():
-    """Every class × role × counters × flags, with a place elsewhere for the replica, or its host declared gone."""
+    """Every class × role × counters × flags, with a held run for the replica, or its host declared gone."""
     for end, primary, restarts, retries, disabled, together, how in MOVES:
         if (end == EndClass.SUCCESS) != primary and end in (EndClass.SUCCESS, EndClass.FINISHED):
             continue

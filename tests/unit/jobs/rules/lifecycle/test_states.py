@@ -1,4 +1,4 @@
-"""The tables of states, and what is drawn from them."""
+"""The tables of states, and the drawing that is made from them."""
 
 from __future__ import annotations
 

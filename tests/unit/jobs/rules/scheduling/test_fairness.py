@@ -1,4 +1,4 @@
-"""Use that is forgotten by half in a week."""
+"""Use that decays by half in a week, and fair shares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gangs onto hosts: never more than there is, all or none, and the same answer as a slow search of every way."""
+"""Gang placement: never more than there is, all or none, and the same answer as a slow search of every way."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_mixture_that_best_fit_alone_would_miss_is_found():
 
 
 def test_a_large_mixture_is_tried_by_cpus_too():
-    """Twenty GPU workers would spoil the twenty big hosts for the servers; no search gets out of that in time."""
+    """Twenty GPU workers placed first would take the twenty big hosts from the servers; a search takes too long."""
     hosts = [host(n, cpus=4 if n % 2 else 10, t4=1) for n in range(40)]
     needs = [gpus(1, cpus=4.0)] * 20 + [Needs(cpus=8.0)] * 20
     assert len(place(hosts, *needs)) == 40

@@ -1,4 +1,4 @@
-"""What every decision about the queue keeps, against a slow and plain reading of the same rules."""
+"""What every decision about the queue must keep, compared with slow and simple code for the same rules."""
 
 from __future__ import annotations
 
@@ -84,10 +84,10 @@ def test_no_host_and_no_quota_is_ever_exceeded_and_nothing_is_placed_in_part(yar
     )
     assert yard.limit is None or mine == 0 or used[KIND] + mine <= yard.limit
     told = set(decision.waits) | {each.job for each, _ in decision.placed}
-    assert told == set(yard.waiting), "everybody has a place or a reason"
+    assert told == set(yard.waiting), "every job has placements or a reason"
 
 
-# -- the order of rows is nothing --
+# -- the order of rows does not matter --
 
 
 @examples(60)
@@ -121,7 +121,7 @@ def test_the_order_is_that_of_the_slow_way(yard, waiting):
 @examples(120)
 @given(yards(), jobs(first=50, spot=st.just(False)))
 def test_backfill_never_delays_the_first_that_is_blocked(yard, waiting):
-    """With those behind it or without them: the same start; and at that moment there really is room."""
+    """With the jobs behind it or without them it has the same start; and at that moment there really is capacity."""
     for each in list(yard.placed_jobs.values()):
         yard.placed_jobs[each[0].job] = (each[0]._replace(spot=False), *each[1:])
     submit_all(yard, waiting)
@@ -182,7 +182,7 @@ def test_a_short_job_passes_and_a_long_one_does_not():
     decision = yard.step()
     assert {each.job for each, _ in decision.placed} == {4, 5}
     assert "gpu1 frees by" in decision.waits[2].text and "1 host has room now" in decision.waits[2].text
-    assert "at the latest" not in decision.waits[2].text, "the page says that beside it, from `starts`"
+    assert "at the latest" not in decision.waits[2].text, "the page shows that from `starts`"
     assert decision.waits[3] == BEHIND
     assert decision.reserved[0].at == NOW + 3_600 + AFTER_TIMEOUT_S <= decision.starts[2]
 
@@ -202,7 +202,7 @@ def test_a_reservation_counts_on_nothing_that_is_promised_to_another_kind_of_job
     yard.submit(job(1, (1, 4, 8), timeout_s=3_600))
     yard.step()
     yard.submit(job(2, (1, 4, 8), timeout_s=600))
-    yard.submit(job(3, (1, 0, 8)))  # waits for the CPUs alone, which is another family
+    yard.submit(job(3, (1, 0, 8)))  # needs CPUs only, which is another family
     frees, lasts = NOW + 3_600 + AFTER_TIMEOUT_S, 600 + AFTER_TIMEOUT_S
     assert [(kept.job, kept.at) for kept in yard.decide().reserved] == [(2, frees), (3, frees + lasts)]
 
@@ -229,7 +229,7 @@ def test_whoever_could_ever_run_is_started_in_time(yard, waiting):
 @examples(40)
 @given(st.integers(1, 3), st.lists(TIMEOUTS, min_size=12, max_size=20))
 def test_a_large_job_is_not_passed_for_ever_by_small_ones_that_keep_coming(wide, timeouts):
-    """Small jobs keep coming; the large one starts by the moment that it was told first."""
+    """Small jobs keep coming; the large one starts by the first moment that was promised."""
     yard = Yard([host(number, 4) for number in range(1, wide + 2)])
     for number in range(4 * wide):
         yard.submit(job(number + 1, (1, 1), timeout_s=timeouts[number]))
@@ -242,6 +242,8 @@ def test_a_large_job_is_not_passed_for_ever_by_small_ones_that_keep_coming(wide,
         yard.step()
         if 100 in yard.started or not yard.next_end():
             break
+    while 100 not in yard.started and yard.next_end():
+        yard.step()
     assert yard.started[100] <= promised
 
 
@@ -317,7 +319,7 @@ def test_victims_are_minimal_when_young_and_large_ones_compete():
 
 
 def test_nobody_is_stopped_for_one_who_would_not_get_the_room():
-    """What is freed would go to the job before it; it would wait on, and the SPOT job had been stopped in vain."""
+    """The freed GPUs would go to the job before it: it would go on waiting, and the SPOT job was stopped in vain."""
     yard = Yard([host(1, 4), host(2, 4), host(3, 4)])
     for each in (job(1, (1, 4), timeout_s=1_000), job(2, (1, 4), timeout_s=2_000)):
         yard.submit(each)

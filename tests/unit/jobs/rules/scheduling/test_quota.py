@@ -1,4 +1,4 @@
-"""Who has to wait for quota, and what they are told."""
+"""Which jobs have to wait for quota, and the reason that they get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of a quota for those who wait: who comes behind gets what is left over then, or is over by then."""
+"""Quota that is kept for waiting jobs: a job behind gets what is left then, or must end before."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_what_is_left_over_is_given_away_once():
 
 
 def test_the_first_who_is_over_quota_is_kept_for_until_enough_comes_back():
-    """Two end one after the other: the first alone does not make room, the second does."""
+    """Two jobs end one after the other: only after the second is there enough quota."""
     reservations = project_vision(holds(1, 4, SOON), holds(2, 4, LATER), gpus={"H100": 8})
     reservations.wait(VISION, ADA, need(8))
     assert not reservations.kept(VISION, ADA, need(4), LATER)
@@ -87,7 +87,7 @@ def test_it_is_kept_from_the_first_moment_at_which_there_is_room_and_only_from_t
 
 
 def test_only_the_first_of_a_kind_is_kept_for():
-    """The second, a smaller one, must not pledge what the first has been promised: nothing comes of two promises."""
+    """The second must not reserve again what is kept for the first."""
     reservations = project_vision(holds(1, 8, SOON), gpus={"H100": 8})
     reservations.wait(VISION, ADA, need(4))
     reservations.wait(VISION, BOB, need(8))
@@ -95,7 +95,8 @@ def test_only_the_first_of_a_kind_is_kept_for():
 
 
 def test_nothing_is_kept_for_whom_no_end_helps():
-    """It is larger than the quota, or the month's hours are used up: it waits for an admin, and holds up nobody."""
+    """A job that is larger than the quota, or whose GPU-hours of the month are used up, waits for an admin and holds
+    up no other job."""
     reservations = project_vision(holds(1, 8, SOON), gpus={"H100": 8})
     reservations.wait(VISION, ADA, need(9))
     assert not reservations.kept(VISION, ADA, need(8), FOR_EVER)
@@ -121,7 +122,7 @@ def test_where_no_limit_speaks_of_them_nothing_is_kept():
 
 @pytest.mark.parametrize(("whose", "kept"), [(ADA, True), (BOB, False)])
 def test_what_others_give_back_is_none_of_a_members_own(whose, kept):
-    """Ada's own limit is 8. Eight that Bob gives back are no room for her, her own are."""
+    """Ada's own limit is 8. The 8 GPUs that Bob gives back do not help her; her own 8 do."""
     running = holds(1, 8, LATER, owner=ADA), holds(2, 8, SOON, owner=BOB)
     reservations = project_vision(*running, members={ADA: Limits(gpus={"H100": 8})}, gpus={"H100": 64})
     reservations.wait(VISION, ADA, need(8))

@@ -1,4 +1,4 @@
-"""What is kept for those who wait is not taken by those behind them: of every kind of GPU, and of quotas."""
+"""Jobs do not take what is kept for jobs before them: neither GPUs of any kind nor quota."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def one(number, kind, gpus, timeout_s=3_600.0, replicas=1, **more):
 
 
 def many_kinds(stopping=True):
-    """Of each kind one host, half taken until tomorrow by somebody; and a job of the first kind is being stopped."""
+    """One host of each kind, half taken until tomorrow; and the job on the first kind is being stopped."""
     hosts = [of_kind(number, kind, 2) for number, kind in enumerate(KINDS, 1)]
     running = [
         RunningJob(
@@ -44,7 +44,7 @@ def many_kinds(stopping=True):
 
 @pytest.mark.parametrize("work", [serving.MAX_WORK, 0])
 def test_the_first_of_every_kind_is_kept_for_however_many_wait_before_it(work, monkeypatch):
-    """Also where a pass had no time to look at all of them."""
+    """Also in a pass whose budget does not suffice to search for all of them."""
     monkeypatch.setattr(serving, "MAX_WORK", work)
     monkeypatch.setattr(serving, "MAX_WHOLE_LOOKS", 0)
     before = [one(100 + number, KINDS[0], 4, DAY, 2 + number) for number in range(20)]
@@ -59,7 +59,7 @@ def test_the_first_of_every_kind_is_kept_for_however_many_wait_before_it(work, m
 
 
 def test_whose_start_nobody_can_know_closes_nothing():
-    """Hosts that they need are away: what comes behind them starts."""
+    """Hosts that they need do not answer: jobs behind them start."""
     away = [one(100 + number, KINDS[1], 4, DAY, 9 + number) for number in range(20)]
     fits = one(500, KINDS[1], 1, 9 * DAY)
     assert [each.job for each, _ in decide_queue(many_kinds(), [*away, fits], QuotaLedger(), NOW).placed] == [

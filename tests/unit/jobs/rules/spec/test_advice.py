@@ -1,4 +1,4 @@
-"""What a person is told about a job that is right as it is."""
+"""The advice about a valid job."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_where_the_directory_is():
     assert kind == HINT and "shared storage (the directory /srv/7 on 8:1" in text, "two hosts on one machine"
     for unsure in ({"a": one, "b": other}, {"a": one, "b": ""}, {"a": one}):
         [(kind, text)] = told(of, unsure)
-        assert kind == HINT and "cannot be told" in text and "own disk" not in text
+        assert kind == HINT and "is not known" in text and "own disk" not in text
     assert told(spec(1, base_output_directory="gs://b/x", **SHORT), {"a": ""}) == []
 
 

@@ -1,4 +1,4 @@
-"""What a replica is told about its cluster, variable by variable."""
+"""The variables that describe the cluster to a replica, one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machine types: Google's well-known names as facts, one's own as numbers, the rest refused with what there is."""
+"""Machine types: Google's names are known, one's own are numbers, and any other is refused with what is possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specs: what clients send is read, what cannot be is refused with the field's name, and nothing else ever happens."""
+"""Specs: what clients send is parsed, or refused with the names of the fields; nothing else ever happens."""
 
 from __future__ import annotations
 
