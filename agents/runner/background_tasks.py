@@ -36,7 +36,7 @@ class BackgroundTask:
                 data = data[os.write(write, data) :]
 
         try:
-            self.pid = fork_detached(run, directory, {write}, "trainyard-errand %s" % kind)
+            self.pid = fork_detached(run, directory, {write}, "trainyard-task %s" % kind)
         except OSError:
             os.close(self.fd)
             raise
