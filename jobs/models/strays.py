@@ -14,7 +14,7 @@ class Proof(models.TextChoices):
 
 
 class Stray(models.Model):
-    """A run that a host has and the database does not. If it has our seal, its rows were lost with a restored backup."""
+    """A run that a host has and the database does not. If it has our seal, a restored backup has lost its rows."""
 
     run = models.CharField(max_length=80)
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="strays")

@@ -1,4 +1,4 @@
-"""Stalled jobs are flagged and go on; idle ones are told of, or cancelled with words, as their project chose."""
+"""Stalled jobs are flagged and go on; idle jobs are flagged, or cancelled with the reason, as their project chose."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.jobs.paper import settle
 
 @pytest.fixture
 def scene(add_host, desk, submit):
-    """A job on a GPU, and a way to say what it does at a minute."""
+    """A job on a GPU, and a function that samples what it uses at a minute."""
     host = add_host(gpus=1)
     job = submit(spec("sleep 9", gpus=1))
     settle(desk, host)

@@ -1,4 +1,4 @@
-"""What people ask for: once, whatever is retried; and what is refused, with the reason."""
+"""Requests about jobs: a retried request is done once, and a refusal names the reason."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_deleted_job_is_gone_but_its_history_is_kept(add_host, submit, desk, m
     assert Transition.objects.filter(job=job).exists() and not LogSegment.objects.exists()
     assert reader.read(run, 0, 10).data == b""
     settle(desk, host)
-    assert host.runs == {}  # the host may forget it, proved or not
+    assert host.runs == {}  # the host may forget the run, verified or not
 
 
 def test_a_deletion_that_is_rolled_back_costs_no_byte(

@@ -1,4 +1,4 @@
-"""Where a shell can be, until when, and the record of it."""
+"""On which runs a shell can be open, until when, and its record."""
 
 from __future__ import annotations
 
@@ -69,4 +69,4 @@ def test_a_session_whose_web_process_died_ends_when_that_was_last_heard(running,
         session.refresh_from_db()
     assert lives.closed_at is None and lives.seen_at == later
     assert (dies.closed_at, dies.close_reason) == (begin, "The web process that held it went away.")
-    assert "went away" in shells.why_close(dies, later)  # should it have been asleep only
+    assert "went away" in shells.why_close(dies, later)  # even if the process was only suspended

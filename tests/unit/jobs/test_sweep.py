@@ -1,4 +1,4 @@
-"""What is due is found, whoever forgot to say so; and nothing that is broken stops the rest."""
+"""The sweep finds what is due although a hint was lost, and a broken part does not stop the others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.django_db
 
 
 def take_only(host, run, document):
-    """Facts are written, and then the dispatcher dies before anybody decides."""
+    """Facts are written, and then the dispatcher dies before a decision."""
     arrivals = [intake.Arrival(run.pk, intake.Fact(document))]
     intake.take(host.row.pk, 7, arrivals, timezone.now(), UnreadableFrames())
 
@@ -101,7 +101,7 @@ def test_a_poison_row_rests_and_the_others_go_on(poison, add_host, submit, monke
 
 @pytest.mark.parametrize("together", [1, 2])
 def test_no_job_rests_because_the_database_went_away(together, submit, monkeypatch):
-    """A process that stood still finds its connection ended. The job is not to blame: whoever comes next decides."""
+    """A suspended process finds its connection closed. That is not the job's fault: the next process decides."""
     jobs = [submit() for _ in range(together)]
     due = [job.due_at for job in jobs]
 
@@ -183,7 +183,7 @@ def test_hosts_are_checked_when_they_are_due(add_host, monkeypatch):
 def test_a_broker_that_is_away_keeps_nobody_waiting(
     add_host, submit, django_capture_on_commit_callbacks, caplog
 ):
-    """Speaking to a dead broker takes seconds; here it takes until the test is over."""
+    """An attempt to reach a dead broker takes seconds; here it takes until the test is over."""
     add_host()
     silent, sent = threading.Event(), []
 
@@ -228,7 +228,7 @@ def test_a_hint_goes_to_the_dispatcher_that_holds_the_lease(
 
 
 def test_every_hint_names_a_task_that_exists(monkeypatch):
-    """Also those for which there is a bell: without Redis they go by the broker, which may be another one."""
+    """Hints with a wake-up list too: without Redis they go by the broker, which may be another server."""
     sent = []
     monkeypatch.setattr(hints.wakeup_list, "push", lambda door, hosts: (_ for _ in ()).throw(OSError()))
     monkeypatch.setattr(hints.current_app, "send_task", lambda task, args, **rest: sent.append((task, args)))
@@ -279,7 +279,7 @@ def test_a_log_that_cannot_be_rolled_and_a_part_that_fails_stop_nothing_else(
 
 
 def test_old_events_of_hosts_are_forgotten_but_never_the_newest(add_host, monkeypatch):
-    """By age, by a bound for a flood, and neither for the last ones of a quiet host."""
+    """Lines are pruned by age and by number, but never the last ones of a host with few lines."""
     monkeypatch.setattr(host_history, "ALWAYS_KEPT", 3)
     monkeypatch.setattr(host_history, "MAX_KEPT", 6)
     quiet, loud, busy = (add_host(name).row for name in ("quiet", "loud", "busy"))

@@ -1,7 +1,7 @@
-"""A process of ours dies at each named place of jobs/, again and again, and a job walks on to its one end.
+"""A process dies at each failpoint of jobs/, again and again, and the job still reaches its one end.
 
-Death is an exception that nobody catches: what was not committed is rolled back, as the database does for a process
-that is gone. Then another one comes, connects anew and finds what is due. The flows do the same with SIGKILL.
+The death is an exception that no code catches: what was not committed is rolled back, as the database does for a
+process that is gone. Then another process connects and finds what is due. The flows do the same with SIGKILL.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Died(BaseException):
 
 @pytest.fixture
 def dies_at(monkeypatch, tmp_path):
-    """dies_at(point): whoever comes there dies, three times."""
+    """dies_at(point): the process dies at this failpoint, three times."""
     fired = []
 
     def die(pid, signal):
@@ -65,7 +65,7 @@ def dies_at(monkeypatch, tmp_path):
 
 
 class Yard:
-    """Everything that processes of ours do for one job, in the order in which it comes round again and again."""
+    """One round of everything that the processes do for one job, in the order in which they repeat it."""
 
     def __init__(self, project, user, host, desk, cancelled):
         self.project, self.user, self.host, self.desk = project, user, host, desk
@@ -89,7 +89,7 @@ class Yard:
                     self.host.end(self.desk, run, exit_code=0)
 
     def connect_anew(self):
-        """A new link: the host tells what it has, whoever heard it before."""
+        """A new link: the host reports everything that it has again."""
         told = [Arrival(run, paper.fact(self.host.boot_id)) for run, paper in self.host.runs.items()]
         while told:
             try:
@@ -99,7 +99,7 @@ class Yard:
                 continue
 
     def live(self):
-        """Rounds until the job is over and the host was told to forget it."""
+        """Rounds until the job is over and the host was ordered to forget it."""
         for _ in range(30):
             try:
                 self.round()

@@ -1,7 +1,7 @@
-"""A job ends beside hosts that do not answer, and beside no other; and whatever ends is dated after what it followed.
+"""A job may end without the proof of an unreachable host, and of no other; an end is dated after the facts it follows.
 
-Whoever decides may stand still between any two of its steps. What the others do meanwhile is done here by threads with
-connections of their own; on SQLite they wait until whoever writes is done, and nothing can come in between.
+The deciding process may be suspended between any two of its steps. Here threads with connections of their own do what
+other processes do meanwhile. On SQLite they wait until the writer has ended, and nothing can come in between.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def somebody_waits_for_a_lock():
 
 
 class Others:
-    """What somebody else does at the same time, once; what it raises is the test's."""
+    """Something that another thread does at the same time, once. The test fails with what it raises."""
 
     def __init__(self):
         self.errors, self.threads = [], []
@@ -59,7 +59,7 @@ class Others:
         return thread
 
     def meanwhile(self, act):
-        """Done before the caller goes on, where two may write at once."""
+        """Wait until it is done, on a database where two transactions may write at once."""
         thread = self.start(act)
         if connection.vendor == "postgresql":
             thread.join(60)
@@ -80,7 +80,7 @@ def others():
 
 @pytest.fixture
 def running(add_host, submit, desk):
-    """A job with a replica on a host that has just fallen silent."""
+    """A job with a replica on a host that has just become unreachable."""
     host = add_host(gpus=1)
     job = submit(spec(gpus=1))
     settle(desk, host)
@@ -93,7 +93,7 @@ def status(host, new):
 
 
 def book_of(host):
-    """In the order in which it was written."""
+    """The lines in the order in which they were written."""
     return list(HostEvent.objects.filter(host=host.row).order_by("pk"))
 
 
@@ -153,7 +153,7 @@ def test_until_the_end_is_written_its_host_stays_silent_and_its_lease_is_renewed
 def test_a_full_host_is_checked_before_its_mail_and_nothing_is_held_meanwhile(
     add_host, submit, others, monkeypatch
 ):
-    """Whoever holds its status may be waiting for one of the runs that the mail is about."""
+    """The transaction that holds the host's status may be waiting for one of the runs that the batch is about."""
     host, _ = add_host(), submit()
     run, real, held, found = Run.objects.get(), intake.lock_jobs, threading.Event(), []
     refused = CLOSED | {"why": "refused", "refusal": "disk_full", "never_started": True}
@@ -178,7 +178,7 @@ def test_a_full_host_is_checked_before_its_mail_and_nothing_is_held_meanwhile(
     assert found == [HostStatus.CHECKING] and Run.objects.get().refusal == "disk_full"
     assert Host.objects.get().due_at is not None
     status(host, HostStatus.UP)
-    take_only(host, run, refused)  # told again, it is no news
+    take_only(host, run, refused)  # reported again, it is not new
     assert Host.objects.get().status == HostStatus.UP
 
 
@@ -207,7 +207,7 @@ def test_history_names_what_was_left_and_its_end_comes_when_its_host_answers(add
 
 @pytest.mark.parametrize("where", ["before it looks", "before it locks", "until its connection is gone"])
 def test_a_decision_is_not_dated_before_what_it_followed_from(where, add_host, submit, desk, monkeypatch):
-    """The decider stands still; meanwhile the runs of its jobs end, and that is told by somebody else."""
+    """The deciding process is suspended; meanwhile the runs of its jobs end, and another process stores that."""
     host = add_host(cpus=8)
     jobs = [submit() for _ in range(2)]
     settle(desk, host)
@@ -215,7 +215,7 @@ def test_a_decision_is_not_dated_before_what_it_followed_from(where, add_host, s
 
     def stand_still():
         if not told:
-            time.sleep(0.2)  # it is the time that passes which would be missing
+            time.sleep(0.2)  # the end must not be dated before this pause
             for run in Run.objects.all():
                 take_only(host, run, CLOSED)
             told.append(timezone.now())
@@ -233,7 +233,7 @@ def test_a_decision_is_not_dated_before_what_it_followed_from(where, add_host, s
             return decide_all(batch, clock)
         monkeypatch.setattr(
             advance.recovery, "in_recovery_mode", observing
-        )  # before it tries again, one by one
+        )  # before it tries the jobs again, one by one
         raise InternalError("terminating connection due to idle-in-transaction timeout")
 
     if where == "before it looks":
@@ -248,7 +248,7 @@ def test_a_decision_is_not_dated_before_what_it_followed_from(where, add_host, s
 
 
 def test_a_status_is_not_dated_before_the_one_that_it_follows(add_host):
-    """A check began, the host fell silent, and the check found it well."""
+    """A check began, the host became unreachable, and the check found it usable."""
     host, began = add_host(), timezone.now()
     status(host, HostStatus.UNREACHABLE)
     assert host_history.set_status(host.row.pk, HostStatus.UP, "", began - timedelta(seconds=5))

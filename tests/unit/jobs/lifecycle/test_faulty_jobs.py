@@ -1,4 +1,4 @@
-"""Jobs that cannot be handled by a fault of ours: they rest, are told of once, and stand in nobody's way."""
+"""Jobs that cannot be handled by a fault of Trainyard are set aside, logged once, and delay no other job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.jobs.conftest import spec
 
 @pytest.fixture
 def poison(monkeypatch):
-    """Why jobs of this name cannot be given a place: the words, or "" when they can. With how often it was tried."""
+    """Why jobs of this name cannot be placed ("": they can), and how often it was tried."""
     honest, why = claims.first_runs, {"words": "a fault of ours", "tries": 0}
 
     def seat(job, *rest):

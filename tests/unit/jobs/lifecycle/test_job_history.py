@@ -1,4 +1,4 @@
-"""History: every line says what sort of thing it tells, by both clocks, and a long wait does not flood it."""
+"""History: every line has a kind and the times of both clocks, and a long wait does not flood it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def lines(job, *names):
 
 
 def test_each_line_of_a_job_says_what_it_is(add_host, desk, submit):
-    """Placed, run, killed, restarted, done: kinds, runs and the host's wrong clock stand in the rows."""
+    """A job is placed, runs, is killed, restarts, ends: the rows have kinds, runs, the host's clock."""
     host = add_host()
     Host.every.filter(pk=host.row.pk).update(clock_offset_s=35.5)
     job = submit(gang(pool_of("sleep 9")))
@@ -57,7 +57,7 @@ def test_a_flag_is_told_when_it_comes_and_when_it_goes(add_host, desk, submit):
 
 
 def told_at(job, *waits):
-    """What history says after these waits, each so many minutes after now."""
+    """The lines of history after these reasons to wait, each so many minutes from now."""
     now = timezone.now()
     for minute, reason, text in waits:
         lines = job_history.of_waiting({job.pk: Wait(reason, text)}, now + timedelta(minutes=minute))

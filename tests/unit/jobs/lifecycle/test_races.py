@@ -1,7 +1,7 @@
-"""Everybody at once, on real connections: nothing is lost, nothing is held twice, nobody waits for ever.
+"""All writers at once, on real connections: nothing is lost, nothing is held twice, no writer waits for ever.
 
-Eight writers (hosts' clerks, deciders, schedulers, a sweeper, a canceller) over forty jobs. On PostgreSQL this is about
-row locks and their order; on SQLite about writers that queue for the one lock.
+Eight writers (worker threads of hosts, deciders, schedulers, a sweeper, a canceller) work on forty jobs. On PostgreSQL
+this is about row locks and their order; on SQLite about writers that queue for the one lock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DEADLINE_S = 120
 
 
 class Crowd:
-    """Threads that do one thing again and again until the test says stop; what any of them raises, the test sees."""
+    """Threads that repeat one thing until the test stops them. `errors` has what any of them raised."""
 
     def __init__(self):
         self.over, self.errors, self.threads = threading.Event(), [], []
@@ -67,7 +67,7 @@ def wait_until_over(crowd):
 
 
 def live(host, desk, dice):
-    """A host that does what is wanted, ends some runs, and says everything twice."""
+    """A host that does what is wanted, ends some runs, and reports everything twice."""
 
     def act():
         host.turn(desk)
@@ -140,7 +140,7 @@ def test_of_two_schedulers_one_places_and_the_other_finds_nothing_to_do(add_host
 
 
 def test_a_host_that_is_removed_while_jobs_are_placed_holds_none(add_host, submit):
-    """Either it was removed first, and the job waits, or the job came first, and it may not be removed."""
+    """Either the host was removed first and the job waits, or the job was placed first and the host stays."""
     for number in range(8):
         host, job, barrier, refused = (
             add_host(f"h{number}").row,

@@ -1,4 +1,5 @@
-"""A gang's start that one host cannot make: all is given back, said in words, tried again, and never half begun."""
+"""One host cannot start its replica of a gang: all claims are released, the reason is shown, the job is tried again,
+and it never runs with a part of its replicas."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 
 class Refusing(PaperHost):
-    """Refuses starts that `minds(order)`: `refusal` is the runner's word for why."""
+    """Refuses the starts for which `minds(order)` is true, with `refusal` as the runner's reason."""
 
     def obey(self, order, desk):
         if isinstance(order, Start):
@@ -42,7 +43,7 @@ class Refusing(PaperHost):
 
 @pytest.fixture
 def hosts(add_host):
-    """Three machines with a GPU each: a gang of three takes all of them."""
+    """Three hosts with a GPU each: a gang of three replicas takes all of them."""
     return [Refusing(add_host(f"h{number}", gpus=1).row) for number in range(3)]
 
 
@@ -102,7 +103,8 @@ def test_a_gang_waits_for_a_host_that_falls_silent_while_it_starts(k, hosts, tri
 def test_a_gang_whose_host_stays_silent_past_the_deadline_starts_elsewhere(
     k, ends, hosts, trio, desk, add_host
 ):
-    """All else is given back at once. Elsewhere it starts when the silent run is proved over, or declared lost."""
+    """The other claims are released at once. The job starts elsewhere when the run of the unreachable host is proved
+    closed, or declared lost."""
     minding(hosts, k, "", lambda document: False)
     silent = hosts[k]
     left = Run.objects.get(host=silent.row)
@@ -132,7 +134,7 @@ def test_a_gang_whose_host_stays_silent_past_the_deadline_starts_elsewhere(
 
 
 def test_a_host_that_answers_and_starts_nothing_is_no_place_for_a_gang(hosts, trio, desk):
-    """It claimed the run and hangs. The run is stopped there, and after three tries the job fails and says who."""
+    """The host claimed the run and hangs. The run is stopped; after three tries the job fails and names the host."""
     minding(hosts, 1, "", lambda document: False)
     hosts[1].runs = Hanging()
     for number in range(1, 4):
@@ -146,7 +148,7 @@ def test_a_host_that_answers_and_starts_nothing_is_no_place_for_a_gang(hosts, tr
 
 
 class Hanging(dict):
-    """The runs of a host where nothing gets further than its claim."""
+    """The runs of a host where no run gets further than its claim."""
 
     def __setitem__(self, run, paper):
         if paper.phase == "running":
@@ -165,7 +167,7 @@ def test_a_port_that_a_stranger_took_is_left_for_another(hosts, trio, desk):
 
 
 def test_a_host_whose_disk_is_full_is_passed_over_until_it_was_checked(add_host, submit, desk):
-    """Else it would look free, and job after job would fail there, or one job with all of its attempts."""
+    """Otherwise the host would look free, and job after job would fail there, or one job with all of its attempts."""
     full, other = hosts = [Refusing(add_host(name, gpus=1).row) for name in ("full", "other")]
     minding(hosts, 0, "disk_full", lambda document: True)
     first, second = submit(gang(pool_of(gpus=1))), submit(gang(pool_of(gpus=1)))

@@ -1,4 +1,4 @@
-"""One job from submit to the last byte, over the real rows, with hosts of paper."""
+"""One job from submit to the last log byte, with real rows and paper hosts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 
 def states(job):
-    """The job's history, each edge legal and joined to the one before."""
+    """The job's history: each step is legal and begins where the step before ended."""
     rows = list(Transition.objects.filter(job=job, subject="job"))
     for before, after in pairwise(rows):
         assert before.to_state == after.from_state
@@ -184,7 +184,8 @@ def test_a_transient_error_runs_the_whole_job_again(add_host, submit, desk):
 
 
 def test_a_host_that_was_set_up_anew_has_lost_its_runs(add_host, submit, desk):
-    """Its directory is gone and its boot id is another one: proof enough. With the old boot id it would not be."""
+    """The runner's directory is gone and the boot id is another one: that proves the runs closed. The old boot id would
+    not."""
     host = add_host()
     job = submit()
     settle(desk, host)

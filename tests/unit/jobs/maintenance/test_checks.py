@@ -1,4 +1,4 @@
-"""Checks of hosts run beside Celery's pool: silent machines hold up no decision."""
+"""Checks of hosts run beside Celery's pool: an unreachable host delays no decision."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def test_silent_machines_hold_nothing_up_and_none_is_forgotten(monkeypatch):
     monkeypatch.setattr(checks, "check", check)
     monkeypatch.setattr(checks, "checker", checks.Checker())
     for host_id in [*range(20), *range(20)]:
-        tasks.enrol(host_id)  # returns at once, or this test would never get to its next line
+        tasks.enrol(host_id)  # returns at once, or this test would hang here
     wait_for(lambda: len(begun) == checks.THREADS, "as many checks as there are threads")
-    tasks.enrol(begun[0])  # news about a host whose check has begun
+    tasks.enrol(begun[0])  # a new hint about a host whose check has begun
     answer.set()
     wait_for(lambda: len(done) >= 21, "all to be checked")
     assert sorted(set(done)) == list(range(20))

@@ -1,4 +1,4 @@
-"""A host that does not answer is declared gone by a person: that, and nothing else, frees what it holds."""
+"""A person declares an unreachable host gone: nothing else frees what it holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the database itself forbids, whoever writes."""
+"""What the database itself forbids, whatever code writes."""
 
 from __future__ import annotations
 

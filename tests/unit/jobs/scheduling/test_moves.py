@@ -1,4 +1,4 @@
-"""Hosts are emptied under running jobs: replicas move under their names, and nothing is counted or stopped in vain."""
+"""Hosts are drained under running jobs: replicas keep their names, no restart counts, nothing stops in vain."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def look(desk, *hosts):
 
 
 def places(job):
-    """Where each replica's latest run is, and its number."""
+    """The host, number and phase of each replica's latest run."""
     rows = (
         Run.objects.filter(job=job, held=False)
         .select_related("host", "replica")
@@ -65,7 +65,7 @@ def test_a_gang_moves_off_one_host_under_its_names(desk, add_host, submit):
         "workerpool1-0": ("three", 1, "running"),
     }
     assert not job.replicas.exclude(restarts=0).exists()
-    # Everybody has the same new cluster.
+    # All replicas have the same new cluster variables.
     specs = [json.loads(Run.objects.get(pk=run).order["env"]["CLUSTER_SPEC"]) for run in newest(job)]
     assert specs[0]["cluster"] == specs[1]["cluster"]
     [moved] = specs[0]["cluster"]["workerpool1"]
@@ -136,7 +136,7 @@ def test_a_cancel_in_the_middle_of_a_move_leaves_nothing_held_anywhere(desk, add
     settle(desk, one)
     two = add_host("three", gpus=2)
     drain(one)
-    scheduler.schedule_quietly(timezone.now())  # places are held, nobody has heard of the stop yet
+    scheduler.schedule_quietly(timezone.now())  # places are held; no host has the order to stop yet
     assert held(one) == held(two) == 1
     two.turn(desk)
     assert two.ledger == [], "a place that is held is not started"

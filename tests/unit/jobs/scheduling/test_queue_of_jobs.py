@@ -1,4 +1,4 @@
-"""Many people's jobs in one queue: who is first, who passes whom, who waits for quota, and what each is told."""
+"""Many people's jobs in one queue: which is first, which overtakes which, which waits for quota, and the reasons."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def labelled(document, word):
 
 @pytest.fixture
 def bob(db):
-    """Of a project of his own."""
+    """A user with a project of their own."""
     user = User.objects.create_user("bob")
     vision = Project.objects.create(name="vision", created_at=timezone.now(), weight=1)
     Membership.objects.create(project=vision, user=user, role=Role.ADMIN)
@@ -102,7 +102,7 @@ def test_high_is_for_those_who_may_and_other_words_are_refused(add_host, bob):
 
 
 def test_projects_take_turns_by_what_they_have_used(add_host, submit, bob):
-    """A queue of a hundred jobs of one project does not stand before the first of another."""
+    """A hundred waiting jobs of one project do not delay the first job of another."""
     add_host(gpus=4, cpus=16)
     mine = [submit(spec(gpus=1), place=False) for _ in range(6)]
     theirs = [bob(spec(gpus=1)) for _ in range(2)]

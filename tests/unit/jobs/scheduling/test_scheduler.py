@@ -1,4 +1,4 @@
-"""Who gets a place, who waits, and for what."""
+"""Which jobs are placed, which wait, and for what reason."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_without_a_host_a_job_waits_and_says_what_to_do(submit, add_host):
 
 
 def test_what_can_never_fit_is_refused_at_once(add_host, submit):
-    submit(spec(gpus=4))  # nobody knows yet what there will be
+    submit(spec(gpus=4))  # no host is known yet
     add_host(gpus=2)
     add_host("other", gpus=8, location="elsewhere")
     with pytest.raises(services.Refused) as refused:
@@ -54,7 +54,7 @@ def test_what_can_never_fit_is_refused_at_once(add_host, submit):
     assert "4 NVIDIA_L4" in refused.value.message and "There are: 1 with 2 NVIDIA_L4" in refused.value.message
     submit(spec(gpus=4), location="elsewhere")
     with pytest.raises(services.Refused):
-        submit(spec(gpus=4), location="europe-west4")  # a name that nobody defined is the default location
+        submit(spec(gpus=4), location="europe-west4")  # an unknown name means the default location
     Host.objects.filter(name="h1").update(retired_at=timezone.now())
     submit(spec(gpus=4))  # only hosts in service count
 
@@ -68,7 +68,7 @@ def test_a_gang_is_placed_whole_or_not_at_all(add_host, submit):
     version = waits.version
     pass_now()
     waits.refresh_from_db()
-    assert waits.version == version  # words are written only when they change
+    assert waits.version == version  # the reason is written only when it changes
 
 
 def test_first_come_first_served_on_what_both_could_use(add_host, submit, desk):
@@ -79,7 +79,7 @@ def test_first_come_first_served_on_what_both_could_use(add_host, submit, desk):
     small = [submit() for _ in range(4)]
     assert [state_of(job) for job in (first, second, third)] == ["PENDING", "QUEUED", "QUEUED"]
     assert third.reason == BEHIND.text and "2 NVIDIA_L4" in second.reason
-    # The CPU host is of no use to them, so nobody waits for it; on the GPU host one CPU is left beside the second.
+    # The CPU host is useless to them, so no job waits for it; on the GPU host one CPU is left beside the second.
     assert [state_of(job) for job in small] == ["PENDING"] * 4
     assert [state_of(submit()) for _ in range(2)] == ["PENDING", "QUEUED"]
     settle(desk, gpu, cpu)
@@ -124,7 +124,7 @@ def test_many_jobs_are_placed_by_few_statements(add_host, submit, django_assert_
 
 
 def test_a_pass_reads_once_what_runs_hold(add_host, submit, alice, desk):
-    """For what is free, for who runs until when, and for the shares of several projects."""
+    """One read serves the free capacity, the running jobs and their ends, and the shares of several projects."""
     host = add_host(cpus=2)
     submit()
     settle(desk, host)
@@ -165,7 +165,7 @@ def test_only_a_pass_that_began_after_the_hint_spares_another(passes, placed, ad
     job, honest = submit(place=False), scheduler.lock_pass
 
     def claim():
-        """While we wait for the lock, others end so many passes."""
+        """While this call waits for the lock, others finish so many passes."""
         if honest().serial < passes:
             Tick.objects.update(serial=passes)
         return honest()
@@ -176,7 +176,7 @@ def test_only_a_pass_that_began_after_the_hint_spares_another(passes, placed, ad
 
 
 def test_a_gang_runs_on_an_admins_own_machine_type(add_host, submit):
-    """What its replicas find about themselves follows from what they have, not from a name that only admins know."""
+    """The variables of its replicas follow from what they hold, not from a name that only admins know."""
     add_host("h1", gpus=4)
     machine_types.define("our-own", "", 1, 1_000, "NVIDIA_L4", 2, "", "root", timezone.now())
     job = submit(gang(pool_of(machine="our-own"), pool_of(machine="our-own")))

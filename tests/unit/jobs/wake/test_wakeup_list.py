@@ -1,4 +1,4 @@
-"""Hints straight through Redis: one dispatcher hears each, an outage is told once, and nothing depends on them."""
+"""Wake-up lists: one dispatcher takes each entry, an outage is logged once, and nothing depends on them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_what_gathers_while_the_outbox_speaks_is_joined():
 
 
 def test_a_process_that_ends_says_what_it_has_to_say():
-    """A command that exits while a client of the broker holds its lock would hang in the interpreter's end."""
+    """A command that exits while a client of the broker holds its lock would hang at the end of the interpreter."""
     told, speaking, go_on = [], threading.Event(), threading.Event()
 
     def tell(batch):
