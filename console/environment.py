@@ -47,7 +47,7 @@ def seconds(low: float, high: float) -> Callable[[str, str], float]:
 
 
 def boolean(name: str, value: str) -> bool:
-    words = {
+    choices = {
         "1": True,
         "true": True,
         "yes": True,
@@ -57,9 +57,9 @@ def boolean(name: str, value: str) -> bool:
         "no": False,
         "off": False,
     }
-    if value.lower() not in words:
+    if value.lower() not in choices:
         raise BadSetting(name, value, "give 'true' or 'false'.")
-    return words[value.lower()]
+    return choices[value.lower()]
 
 
 def port_range(name: str, value: str) -> tuple[int, int]:
@@ -72,10 +72,10 @@ def port_range(name: str, value: str) -> tuple[int, int]:
     return low, high
 
 
-def one_of(*words: str) -> Callable[[str, str], str]:
+def one_of(*choices: str) -> Callable[[str, str], str]:
     def read(name: str, value: str) -> str:
-        if value.upper() not in words:
-            raise BadSetting(name, value, f"give one of {', '.join(words)}.")
+        if value.upper() not in choices:
+            raise BadSetting(name, value, f"give one of {', '.join(choices)}.")
         return value.upper()
 
     return read

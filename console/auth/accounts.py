@@ -122,11 +122,11 @@ def set_admin(user: User, admin: bool, actor: str, now: datetime) -> None:
     audit.record(actor, "user.admin", "user", user.username, not admin, admin, now)
 
 
-def _keep_an_admin(user: User, words: str) -> None:
+def _keep_an_admin(user: User, message: str) -> None:
     """Refuse to lose the last admin. Locks the rows of all admins, so that two of them cannot disable each other."""
     admins = list(User.objects.select_for_update().filter(is_superuser=True, is_active=True))
     if user.is_superuser and not [one for one in admins if one.pk != user.pk]:
-        raise Refused("user", words)
+        raise Refused("user", message)
 
 
 def error_text(problem: ValidationError) -> str:

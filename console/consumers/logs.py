@@ -70,10 +70,10 @@ class LogSocket(Socket):
         self._watch = registry.TopicWatcher()
         self._write = websocket_protocol.direct_writer(scope)
         # The run's log is sent up to `_cursor`. `_up_to_date`: all of it is sent, and the next bytes may come by
-        # `offer`. `_nothing_untold`: the last header, too, is up to date.
+        # `offer`. `_header_up_to_date`: the last header, too, is up to date.
         self._cursor = 0
         self._up_to_date = False
-        self._nothing_untold = False
+        self._header_up_to_date = False
         self._header_sent_at = 0.0
 
     def authorize(self, user: User) -> None:
@@ -119,8 +119,8 @@ class LogSocket(Socket):
             return False
         self._cursor = piece.end
         self._sent += len(piece.data)
-        if self._nothing_untold:
-            self._nothing_untold = False
+        if self._header_up_to_date:
+            self._header_up_to_date = False
             self.wake()
         return True
 
@@ -141,22 +141,22 @@ class LogSocket(Socket):
         return bool(_of_replica(run=run_id, replica=self._replica_id))
 
     async def _newest(self) -> str:
-        told = False
+        sent = False
         while True:
             run_id = await in_database_thread(tails.newest_run, self._replica_id)
             if run_id:
                 return run_id
-            if not told:
+            if not sent:
                 await self.send_json({"waiting": "This replica has not been started yet."})
-                told = True
+                sent = True
             await self._watch.wait()
 
     async def _stream(self, run_id: str, tail: tails.Tail, restarted: bool) -> str:
         """Send one run's log until another run must be shown. Returns the id of that run."""
         label = await in_database_thread(describe, run_id)
-        self._cursor, told = 0, None
+        self._cursor, sent = 0, None
         if restarted:
-            told = await self._send_header(tail, self._cursor, **label, restart=True)
+            sent = await self._send_header(tail, self._cursor, **label, restart=True)
         while True:
             place = self._place
             if place is not None:
@@ -165,9 +165,9 @@ class LogSocket(Socket):
                     return target
                 self._place = None
                 self._cursor = await self._offset_of(place, run_id, tail.status.stored)
-                told = await self._send_header(tail, self._cursor, **label, jump=True, id=place.id)
-            elif told is None or self._is_news(told, tail.status):
-                told = await self._send_header(tail, self._cursor)
+                sent = await self._send_header(tail, self._cursor, **label, jump=True, id=place.id)
+            elif sent is None or self._is_news(sent, tail.status):
+                sent = await self._send_header(tail, self._cursor)
             room = 0 if self._paused else min(WINDOW - (self._sent - self._acked), tails.MAX_FRAME_BYTES)
             self._waits_for_ack = room <= 0
             piece = tail.from_ring(self._cursor, room) or await tail.read(self._cursor, room)
@@ -178,16 +178,16 @@ class LogSocket(Socket):
                 self._sent += len(piece.data)
                 await self.send_bytes(piece.data)
             elif tail.status.newest_run == run_id:
-                await self._wait_at_live_end(told == tail.status)
+                await self._wait_at_live_end(sent == tail.status)
             elif room > 0 and await self._continues_in_newer_run(tail, self._cursor):
                 return tail.status.newest_run
             else:
                 await self._watch.wait()
 
-    async def _wait_at_live_end(self, all_told: bool) -> None:
+    async def _wait_at_live_end(self, header_up_to_date: bool) -> None:
         """Wait until woken. In the meantime `offer` may send bytes. A new size alone waits for STATUS_EVERY_S."""
-        self._up_to_date, self._nothing_untold = True, all_told
-        if all_told:
+        self._up_to_date, self._header_up_to_date = True, header_up_to_date
+        if header_up_to_date:
             await self._watch.hinted()
         else:
             await self._watch.wait(tails.STATUS_EVERY_S)
@@ -210,10 +210,10 @@ class LogSocket(Socket):
         await self.send_json({**document(status), "at": cursor, **more})
         return status
 
-    def _is_news(self, told: Status, status: Status) -> bool:
-        if status == told:
+    def _is_news(self, sent: Status, status: Status) -> bool:
+        if status == sent:
             return False
-        if (status.phase, status.complete, status.newest_run) != (told.phase, told.complete, told.newest_run):
+        if (status.phase, status.complete, status.newest_run) != (sent.phase, sent.complete, sent.newest_run):
             return True
         return asyncio.get_running_loop().time() - self._header_sent_at >= tails.STATUS_EVERY_S
 

@@ -27,7 +27,8 @@ __all__ = ["KeepLinks", "app"]
 
 app = console.runtime.celery_app.app
 
-# Clerks beyond SQLite's one writer would only wait for its lock, and wait badly: it is polled for.
+# The threads of the work queue. SQLite has one writer, so more threads would only wait for its lock, and waiting for it
+# is expensive because SQLite polls.
 WORKER_THREADS = {"sqlite": 2, "postgresql": 6}
 # The dispatcher has many threads that each do a little between two waits. With Python's default of 5 ms, a thread whose
 # answer has arrived would wait for all the others.

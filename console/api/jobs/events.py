@@ -47,7 +47,7 @@ class EventsView(TrainyardView):
 
 def document(row: Transition) -> dict[str, Any]:
     about_the_job = row.subject in ABOUT_THE_JOB
-    told: dict[str, Any] = {
+    event: dict[str, Any] = {
         "id": str(row.pk),
         "time": format_time(row.at),
         "kind": row.kind,
@@ -59,9 +59,9 @@ def document(row: Transition) -> dict[str, Any]:
         "actor": row.actor,
     }
     if row.run:
-        told["run"] = row.run
+        event["run"] = row.run
     if row.host_at is not None:
-        told["hostTime"] = format_time(row.host_at)
+        event["hostTime"] = format_time(row.host_at)
     if row.host_offset_s is not None:
-        told["hostClockOffsetSeconds"] = round(row.host_offset_s, 3)
-    return told
+        event["hostClockOffsetSeconds"] = round(row.host_offset_s, 3)
+    return event

@@ -75,8 +75,8 @@ class LogView(TrainyardView):
             answer["Content-Range"] = f"bytes {first}-{last - 1}/{total}"
         answer["Content-Length"] = str(last - first)
         answer["Content-Disposition"] = f'attachment; filename="{run.pk}.log"'
-        told = [{"from": gap.start, "to": gap.end, "reason": gap.reason} for gap in gaps[:MAX_GAPS]]
-        _set_log_headers(answer, run, low, high, told)
+        shown = [{"from": gap.start, "to": gap.end, "reason": gap.reason} for gap in gaps[:MAX_GAPS]]
+        _set_log_headers(answer, run, low, high, shown)
         return answer
 
     # DRF answers HEAD only where a view defines it.

@@ -81,14 +81,14 @@ def _asked(request: Request, job_id: str) -> tuple[Job, SearchPattern]:
 
 def _line(line: job_search.FoundLine) -> Document:
     run, at = line.run, untrusted.timestamp(line.hit.wall)
-    told = {"time": format_time(at)} if at else {}
+    time = {"time": format_time(at)} if at else {}
     return {
         "replica": run.replica.name,
         "run": run.pk,
         "attempt": run.attempt,
         "number": run.number,
         "host": run.host.name,
-        **told,
+        **time,
         **document(line.hit),
     }
 

@@ -41,7 +41,7 @@ class SamplesView(TrainyardView):
         of: dict[str, list[dict[str, Any]]] = {run.pk: [] for run in runs}
         for row in reversed(found[:MAX_SAMPLES]):
             of[row.run_id].append(document(row))
-        told = [
+        answer = [
             {
                 "run": run.pk,
                 "replica": run.replica.name,
@@ -51,7 +51,7 @@ class SamplesView(TrainyardView):
             }
             for run in runs
         ]
-        return Response({"runs": told, "truncated": len(found) > MAX_SAMPLES})
+        return Response({"runs": answer, "truncated": len(found) > MAX_SAMPLES})
 
 
 def document(row: RunSample) -> dict[str, Any]:

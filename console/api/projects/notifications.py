@@ -1,4 +1,4 @@
-"""Who is told what, for scripts: one's own targets, a project's, and its idle rule."""
+"""Notification targets of a person or of a project, and a project's idle rule."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TargetsView(TrainyardView):
     """`GET, POST /api/v1/notifications` (one's own) and `/api/v1/projects/<p>/notifications`.
 
     `{"way": "mail" | "slack" | "hook", "address", "events": [...], "waitHours"}`. The answer to the POST of a hook is
-    the only place where its secret is ever seen.
+    the only place where its secret is shown.
     """
 
     def get(self, request: Request, project: str | None = None) -> Response:
@@ -63,8 +63,8 @@ class TargetsView(TrainyardView):
             if row.confirmed_at is None:
                 email_opt_in.send_letter(row, request.build_absolute_uri("/"), actor, now)
         delivery.send_due(now)
-        told = {**document(row), **({"secret": secret} if secret else {})}
-        return Response(told, headers={"Cache-Control": "no-store"})
+        answer = {**document(row), **({"secret": secret} if secret else {})}
+        return Response(answer, headers={"Cache-Control": "no-store"})
 
     def owner(self, request: Request, project: str | None) -> User | Project:
         return person(request) if project is None else access.project_or_404(request.user, "manage", project)
@@ -93,7 +93,7 @@ class TargetView(TrainyardView):
 
 
 class TestView(TrainyardView):
-    """`POST /api/v1/notifications/<id>:test`: a notice that says nothing but that it arrives."""
+    """`POST /api/v1/notifications/<id>:test`: send a test notification."""
 
     def post(self, request: Request, target: str) -> Response:
         row = target_of(request, target)
@@ -104,7 +104,7 @@ class TestView(TrainyardView):
 
 
 class AskView(TrainyardView):
-    """`POST /api/v1/notifications/<id>:ask`: the link once more, to an e-mail address that has not followed it."""
+    """`POST /api/v1/notifications/<id>:ask`: send the link again to an e-mail address that is not confirmed."""
 
     def post(self, request: Request, target: str) -> Response:
         row = target_of(request, target)
@@ -117,7 +117,7 @@ class AskView(TrainyardView):
 
 
 class VouchView(TrainyardView):
-    """`POST /api/v1/notifications/<id>:vouch`: an admin of the deployment knows whose address it is."""
+    """`POST /api/v1/notifications/<id>:vouch`: an admin of the deployment confirms the address."""
 
     def post(self, request: Request, target: str) -> Response:
         access.require(request.user, "manage", User)

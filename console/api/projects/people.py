@@ -27,7 +27,7 @@ MAX_NAME, MAX_PASSWORD = 150, 4096
 
 
 class PeopleView(TrainyardView):
-    """`GET /api/v1/people`; `POST {"name", "admin", "member", "password"}`: without a password, a link is made."""
+    """`GET /api/v1/people`; `POST {"name", "admin", "member", "password"}`: no password: a link."""
 
     def get(self, request: Request) -> Response:
         access.require(request.user, "manage", User)
@@ -47,12 +47,12 @@ class PeopleView(TrainyardView):
                 token = "" if password else accounts.invite(user, actor, now)
         except ValidationError as problem:
             raise refused(problem) from problem
-        told = document(one(user))
-        return unseen({**told, **({"invitation": invitation(request, token)} if token else {})})
+        answer = document(one(user))
+        return uncached({**answer, **({"invitation": invitation(request, token)} if token else {})})
 
 
 class PersonView(TrainyardView):
-    """`GET /api/v1/people/<name>`; `PATCH {"admin": false}`, `{"active": false}`: who is shut out loses all tokens."""
+    """`GET /api/v1/people/<name>`; `PATCH {"admin": false}`, `{"active": false}`: disabling revokes all tokens."""
 
     def get(self, request: Request, user: str) -> Response:
         return Response(document(one(found(request, user))))
@@ -75,7 +75,7 @@ class PersonView(TrainyardView):
 
 
 class InviteView(TrainyardView):
-    """`POST /api/v1/people/<name>:invite`: a link with which the person sets a password, once; an older one dies."""
+    """`POST /api/v1/people/<name>:invite`: a one-time link to set a password. An older link stops working."""
 
     def post(self, request: Request, user: str) -> Response:
         row = found(request, user)
@@ -84,7 +84,7 @@ class InviteView(TrainyardView):
             raise BadRequest("active", f"{row.username} is disabled. Enable them first.")
         with transaction.atomic():
             token = accounts.invite(row, person(request).username, timezone.now())
-        return unseen(invitation(request, token))
+        return uncached(invitation(request, token))
 
 
 def found(request: Request, name: str) -> User:
@@ -116,9 +116,9 @@ def invitation(request: Request, token: str) -> Document:
     return {"url": absolute_url(request, path), "expireTime": format_time(timezone.now() + until)}
 
 
-def unseen(told: Document) -> Response:
+def uncached(answer: Document) -> Response:
     """A response that no proxy may store, because anybody with the link can act as that person."""
-    return Response(told, headers={"Cache-Control": "no-store"})
+    return Response(answer, headers={"Cache-Control": "no-store"})
 
 
 def refused(problem: ValidationError) -> BadRequest:

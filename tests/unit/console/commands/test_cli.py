@@ -265,7 +265,7 @@ def test_a_wrong_setting_exits_with_2_and_no_traceback(tmp_path, name, value):
 
 
 def test_commands_that_start_together_on_a_new_data_directory_agree(tmp_path):
-    """Secrets, database, default project and the deployment's key are made once, by the first command that needs them."""
+    """Secrets, database, default project and the deployment's key are each made once, by the first command."""
     with ThreadPoolExecutor(3) as pool:
         answers = list(pool.map(lambda _: command("key", TRAINYARD_DATA=str(tmp_path / "data")), range(3)))
     assert [(done.returncode, done.stderr) for done in answers] == [(0, "")] * 3
