@@ -1,4 +1,4 @@
-"""The short way for log bytes: the same rows as by the long one, never past a lease, a host, a phase or an offset."""
+"""The fast path for log bytes makes the same rows as intake.py, and respects lease, host, phase and offset."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RUNNING = {"phase": "running", "boot_id": "b", "claimed_at": 1e9, "started_at": 
 
 @pytest.fixture
 def two(add_host, submit, desk):
-    """Two runs on one host whose first bytes are stored, and `tell`, which hands over what the host says."""
+    """Two runs on one host whose first bytes are stored, and `tell`, which hands over reports of the host."""
     host = add_host()
     submit(gang(pool_of(), pool_of()))
     first, second = Run.objects.order_by("pk").values_list("pk", flat=True)
@@ -64,7 +64,7 @@ def test_the_next_bytes_of_several_logs_are_stored_without_a_look(two, only_the_
     at = ((4, 1000.5), (6, 1001.0))
     taken = tell(
         (first, frame(4, b"two ", at=at)),
-        (second, frame(0, b"1 2 ")),  # begins with what is there already
+        (second, frame(0, b"1 2 ")),  # begins with bytes that are stored already
         (first, frame(8, b"three", z=False, at=())),
     )
     assert taken.acks == {first: 13, second: 4} and taken.current and not taken.pulls
@@ -78,7 +78,7 @@ def test_what_somebody_else_stored_meanwhile_is_seen(two):
     first, second, tell = two
     other = [Arrival(first, frame(4, b"two "))]
     intake.take(Run.objects.get(pk=first).host_id, 7, other, timezone.now(), UnreadableFrames())
-    # It thinks that the first log ends at 4. The second one must not be stored twice for that.
+    # The appender remembers that the first log ends at 4. The second log must not be stored twice because of that.
     taken = tell((second, frame(2, b"2 ")), (first, frame(4, b"two three")))
     assert taken.acks == {first: 13, second: 4}
     assert (log(first), log(second)) == (b"one two three", b"1 2 ")
@@ -155,7 +155,7 @@ def test_bytes_whose_facts_cannot_be_written_are_stored_once(add_host, submit, d
         broken.setattr(intake, "take", lambda *args: 1 / 0)
         desk.store_reports(host.row.pk, 7, batch)
     assert (log(run), Run.objects.get(pk=run).phase) == (b"one ", "created")
-    desk.store_reports(host.row.pk, 7, batch)  # the link asks again
+    desk.store_reports(host.row.pk, 7, batch)  # the link sends the batch again
     assert (log(run), Run.objects.get(pk=run).phase) == (b"one ", "running")
 
 
@@ -191,10 +191,13 @@ def test_what_was_appended_is_rolled_byte_by_byte(two, monkeypatch):
 
 
 def test_it_is_the_same_on_postgresql():
-    """The statement is written twice, once for each database: everything above, there too. So are those that are
-    spelt out once (agents/infra/sql.py), and what waits for what where two may write at once."""
+    """Run everything above on PostgreSQL too, because the statement is written once for each database.
+
+    The same holds for the prepared statements (agents/infra/sql.py), and for the locks where two may write at once.
+    """
     if connection.vendor == "postgresql":
-        return  # that is here
+        # This is PostgreSQL already.
+        return
     server = Postgres().start()
     try:
         environment = os.environ | {"TRAINYARD_TEST_DATABASE_URL": server.create_database("appending")}

@@ -1,4 +1,4 @@
-"""What hosts tell: late, doubled, malformed, hostile, or from a dispatcher that is none any more."""
+"""Reports of hosts that are late, repeated, malformed or hostile, or that come from a dispatcher without the lease."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ def test_what_was_told_once_is_never_told_otherwise(add_host, submit, desk):
     assert not take(host, (run, Fact(CLOSED | lies)), (run, Fact({"phase": "running"}))).jobs
     assert columns() == before
     job.refresh_from_db()
-    assert job.due_at is not None  # marked with the fact, so that no crash can lose the decision
+    assert (
+        job.due_at is not None
+    )  # marked in the transaction of the fact, so that no crash can lose the decision
 
 
 def test_an_exit_that_nobody_saw_stays_unknown(add_host, submit):

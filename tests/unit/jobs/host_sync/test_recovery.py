@@ -1,4 +1,4 @@
-"""A restored backup: hosts know what the database does not. Nothing is started or stopped before a person confirms."""
+"""A restored backup: hosts have runs unknown to the database. Nothing starts or stops before an admin confirms."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def inventory(host, desk):
 
 
 def stray(host, log=b"", run=LOST):
-    """A run that the console started on this host, as its seal says."""
+    """A run that the console started on this host, as its seal proves."""
     order = {"gpus": [], "port": 29_999}
     return PaperRun(order, log=log, seal=seals.seal_of_run(SealOwner.of(host.row), run))
 
 
 @pytest.fixture
 def restored(desk, add_host, submit):
-    """Host one runs a job of after the backup, and has forgotten one of before; another job waits."""
+    """Host one runs a job from after the backup and has forgotten one from before it; another job waits."""
     one = add_host("one", cpus=4)
     known, forgotten = submit(spec("known")), submit(spec("forgotten"))
     settle(desk, one)
@@ -81,7 +81,7 @@ def test_nothing_is_started_or_killed_before_the_admin_confirms(desk, restored):
         "stopped": [],
         "taken_as_lost": [first.pk],
     }
-    # The same news again is no news.
+    # The same report again changes nothing.
     inventory(one, desk)
     assert not recovery.in_recovery_mode()
 
@@ -190,7 +190,7 @@ def test_a_run_that_is_not_under_our_seal_for_it_is_told_once_and_stops_nobody(
 
 
 def test_what_the_database_knows_needs_no_seal(desk, add_host, submit):
-    """Runs of before there were seals are adopted as ever, and never started twice."""
+    """Runs from before seals existed are adopted as before, and never started twice."""
     one = add_host("one")
     job = submit(spec())
     settle(desk, one)
@@ -202,7 +202,7 @@ def test_what_the_database_knows_needs_no_seal(desk, add_host, submit):
 
 
 def test_a_run_of_a_host_that_was_added_after_the_backup_is_known_by_its_seal(desk, add_host):
-    """The row is another one then, the machine is the same."""
+    """The host has another row then, but the machine is the same."""
     one = add_host("one")
     seal = seals.seal_of_run(replace(SealOwner.of(one.row), host_id=one.row.pk + 1000), LOST)
     one.runs[LOST] = PaperRun({"gpus": [], "port": 1}, seal=seal)
@@ -266,7 +266,7 @@ def test_an_admin_may_say_what_no_host_can_prove(desk, add_host, submit):
 
 
 def test_what_a_stray_of_ours_holds_is_not_given_to_others(desk, add_host, submit):
-    """Once confirmed, it goes on by itself: its GPU, CPUs and memory are taken until it is closed."""
+    """After the confirmation, a stray goes on: its GPU, CPUs and memory are taken until it is closed."""
     one = add_host("one", cpus=8, gpus=2)
     lost = PaperRun(
         {"gpus": ["GPU-one-0"], "port": 29_999}, seal=seals.seal_of_run(SealOwner.of(one.row), LOST)
@@ -276,7 +276,7 @@ def test_what_a_stray_of_ours_holds_is_not_given_to_others(desk, add_host, submi
     forged.exit = {"cpus": 8.0, "memory_mb": 16_000, "gpus": ["GPU-one-1"]}
     one.runs |= {LOST: lost, OTHER: forged}
     inventory(one, desk)
-    # As a version left it that did not ask what strays hold.
+    # As a version left the row that did not store what strays hold.
     Stray.objects.filter(run=LOST).update(cpus=0, memory_mb=0, gpu_uuids=[], port=None)
     inventory(one, desk)
     recovery_mode.confirm([], "root", timezone.now())

@@ -1,4 +1,4 @@
-"""Samples: stored as they come, coarser as they age, and what they say about stillness."""
+"""Samples are stored as they come, become coarser as they age, and show when a run was active."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.jobs.paper import frame, settle
 
 @pytest.fixture
 def scene(add_host, desk, submit):
-    """A run with two GPUs on a host of paper, and a way for the host to tell something at a moment."""
+    """A run with two GPUs on a paper host, and a function by which the host reports something at a moment."""
     host = add_host(gpus=2)
     job = submit(spec("sleep 9", gpus=2))
     settle(desk, host)
@@ -51,7 +51,7 @@ def test_what_ages_is_averaged_and_nothing_is_counted_twice(scene):
     for later in (0, 1):
         samples.roll(now + timedelta(seconds=later))
     rows = RunSample.objects.filter(run=run).order_by("at").values_list("step", "cpu", "memory_mb")
-    # 110 to 70 s, 60 to 10 s, and the one at the full hour; each in the minute in which it came.
+    # 110 to 70 s, 60 to 10 s, and the sample at the full hour: each lies in the minute in which it came.
     assert list(rows) == [(60, 9.0, 110), (60, 3.5, 60), (60, 0.0, 0), (10, 7.0, 100)]
     samples.roll(now + timedelta(days=2))
     rows = RunSample.objects.filter(run=run).order_by("at").values_list("step", "memory_mb")
@@ -85,17 +85,17 @@ def test_still_since_is_when_it_last_did_anything(scene):
         times = [run.sampled_at, run.active_at, run.gpu_active_at]
         return [round((at - start).total_seconds()) for at in times], run.job_id in answer.jobs
 
-    assert told(sample(), 10) == ([10, 10, 10], False)  # nobody knows what was before
+    assert told(sample(), 10) == ([10, 10, 10], False)  # what was before is unknown
     assert told(sample(cpu=0.01), 20) == ([20, 10, 10], False)
     assert told(sample(cpu=0.9), 30) == ([30, 30, 10], False)
     assert told(sample(load=3), 40) == ([40, 40, 40], False)
     for seconds in range(50, 120, 10):
         told(sample(), seconds)
-    assert told(frame(run.log_stored, b"a word\n"), 121) == ([110, 121, 40], True)  # it woke: look again
-    Run.objects.filter(pk=run.pk).update(log_stored=10_000)  # as appending.py does it
+    assert told(frame(run.log_stored, b"a word\n"), 121) == ([110, 121, 40], True)  # it resumed
+    Run.objects.filter(pk=run.pk).update(log_stored=10_000)  # as fast_append.py does it
     assert told(sample(), 130)[0] == [130, 130, 40]
     assert told(sample(), 140)[0] == [140, 130, 40]
-    assert told(sample(), 300) == ([300, 300, 300], False)  # nobody looked for three minutes
+    assert told(sample(), 300) == ([300, 300, 300], False)  # no sample came for three minutes
 
 
 def test_a_deleted_job_leaves_no_samples(scene, desk):

@@ -1,4 +1,4 @@
-"""Looking through the logs of all replicas at once: each line once, in the job's order, whatever comes meanwhile."""
+"""Search in the logs of all replicas: each line is found once, in the order of the job, whatever comes meanwhile."""
 
 from __future__ import annotations
 

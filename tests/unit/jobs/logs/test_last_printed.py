@@ -1,4 +1,4 @@
-"""When runs last printed, by hosts' clocks that may show anything."""
+"""When runs last printed, according to the clocks of hosts, which may be wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log store against a model: whatever comes, in whatever order, what is stored is the host's, or a gap says so."""
+"""The log store against a model: whatever comes in any order, stored bytes are the host's, or a gap is recorded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ places = st.floats(0, 1)
 
 
 class LogStore(RuleBasedStateMachine):
-    """The model is a bytes object, and for each of its bytes whether the host lost it."""
+    """The model is a bytes object that says for each of its bytes whether the host lost it."""
 
     make_run = None  # set by the test below
 
@@ -39,14 +39,14 @@ class LogStore(RuleBasedStateMachine):
         self.desks = [InlineDesk(), InlineDesk()]
 
     def take(self, *whats):
-        """By the one dispatcher or the other: what they remember of the log may be old."""
+        """Store by one of two dispatchers in turn, so that what each remembers of the log may be old."""
         self.desks.reverse()
         return self.desks[0].store_reports(
             self.host.row.pk, 7, [Arrival(self.run.pk, what) for what in whats]
         )
 
     def stores_to(self, end):
-        """The model's compare-and-set."""
+        """Compare and set, on the model."""
         self.stored = max(self.stored, end)
 
     @rule(data=st.binary(min_size=1, max_size=30), times=st.integers(1, 20))
@@ -87,7 +87,7 @@ class LogStore(RuleBasedStateMachine):
 
     @rule(junk=st.binary(max_size=30), z=st.booleans())
     def a_broken_frame_comes(self, junk, z):
-        """It is asked for again; three times in a row the same, and its range is a gap."""
+        """An unreadable frame is pulled again; after three times its range becomes a gap."""
         broken = Frame(self.stored, self.stored + 31, z, junk)
         self.desks = [InlineDesk(), InlineDesk()]
         for _ in range(2):
@@ -175,7 +175,7 @@ def test_the_store_holds_what_the_host_printed(add_host, submit, desk, small):
     run_state_machine_as_test(
         machine,
         settings=settings(
-            # Each step is many statements: shrinking a failure would outlast the suite's patience.
+            # Each step is many statements: shrinking a failure would take longer than the time limit of the suite.
             phases=[Phase.generate],
             max_examples=25,
             stateful_step_count=25,

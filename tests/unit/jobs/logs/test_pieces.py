@@ -1,4 +1,4 @@
-"""What is in a payload, told by the fast unpacker, and by the one that everybody has."""
+"""The fast decompressor and that of the standard library agree about payloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading, rolling and joining logs: a moment, an end, a gap are found wherever they lie."""
+"""Read, roll and join logs: a time, an end and a gap are found wherever they lie."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_file_that_is_gone_is_a_gap_that_says_so(logged):
     storage.remove(second.key)
     whole = b"".join(reader.stream(run, 0, 1500))
     assert len(whole) == 1500 - (second.end - second.start)
-    # What lies before it is read first; then the hole, from wherever it is looked at; then what lies behind.
+    # The bytes before the gap are read first, then the gap, from any offset in it, then the bytes after it.
     assert reader.read(run, 0, 9999).end == first.end
     for offset in (second.start, second.start + 10):
         chunk = reader.read(run, offset, 9999)
@@ -139,7 +139,7 @@ def test_a_gap_longer_than_a_segment_hides_no_byte(logged):
 
 
 def test_pieces_that_are_joined_while_they_are_rolled_lose_no_byte(logged, monkeypatch):
-    """A joined piece may reach over the end of the segment that is on its way to the disk."""
+    """A joined piece may reach beyond the end of the segment that is being written to disk."""
     run, give = logged
     give(*lines(0, 10))
     write = storage.write

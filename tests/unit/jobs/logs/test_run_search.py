@@ -1,4 +1,4 @@
-"""Looking for a text in all of a log: what a look at all of its lines would find, wherever they are stored."""
+"""Search in a log finds what a search of all its lines would find, wherever they are stored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(add_host, submit):
 
 
 def found_in_turns(run, needle, most=200):
-    """As whoever asks again from where the last answer ended."""
+    """Search the whole log as a client does: each call continues where the last one ended."""
     hits, at = [], 0
     for _ in range(most):
         found = search_run(run, SearchPattern(needle), at, reader.size(run))

@@ -1,4 +1,4 @@
-"""Upper and lower case alike, in bytes: as Unicode's case folding of the text would have it."""
+"""Search in bytes ignores case exactly as Unicode's case folding of the text does."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_what_is_another_text_is_not(text, line):
 
 @given(LETTERS, LETTERS, LETTERS)
 def test_a_place_is_always_the_same_letters(text, before, behind):
-    """And it is never missed where it stands as it was typed, or in capitals."""
+    """A text is never missed where it stands as it was typed or in capitals."""
     for middle in (text, text.upper(), text.lower()):
         if text.isascii() and not middle.isascii() or middle.casefold() != text.casefold():
             continue

@@ -1,4 +1,4 @@
-"""A log is whole when its bytes are those that the host has: proved a bit at a time, each log by itself."""
+"""A log is verified when its bytes are those of the host. Large logs are verified in steps, each log alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receivers on loopback: one speaks HTTP and answers as it is told, one speaks SMTP. Threads, gone with the test."""
+"""Receivers on loopback: one speaks HTTP and gives set answers, one speaks SMTP. Their threads end with the test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Hook(ThreadingHTTPServer):
-    """`answers` are given one after the other, the last one for ever: (status, headers, body)."""
+    """Gives `answers` (status, headers, body) one after the other, and the last one for ever."""
 
     daemon_threads = True
 

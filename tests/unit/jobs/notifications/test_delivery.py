@@ -1,4 +1,4 @@
-"""Which lines of history become notices, which notices are due, and whose word about one counts."""
+"""Which lines of history become notifications, which of these are due, and which sender's result counts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def gathered():
 
 @pytest.fixture
 def notice(submit, tell):
-    """One that waits to be sent."""
+    """A notification that waits to be sent."""
     job = submit(spec())
     tell()
     cancel(job)
@@ -78,7 +78,7 @@ def test_a_target_that_rests_is_left_alone_until_then(notice):
 
 
 def test_the_word_of_one_who_was_too_slow_does_not_count(notice):
-    """Somebody else has it by now, and his word is the one that counts."""
+    """Another sender has claimed it meanwhile, and the result of that sender counts."""
     now = timezone.now()
     slow = delivery.claim(notice.pk, now)
     later = now + delivery.CLAIMED_FOR + timedelta(seconds=1)

@@ -1,4 +1,4 @@
-"""An e-mail address is asked before it is told: by a link in a letter, which nobody else ever sees."""
+"""An e-mail address must confirm before it is notified: by a link in a letter, which nobody else ever sees."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def test_nothing_is_told_before_the_owner_has_followed_the_link(browser, cast, p
     visitor = Client()
     assert "bob@example.org" in visitor.get(link[1]).content.decode()
     visitor.head(link[1])
-    assert NotificationTarget.objects.get().confirmed_at is None, "whoever reads mail for others only looks"
+    assert NotificationTarget.objects.get().confirmed_at is None, "a GET alone does not confirm"
     assert "You will be told" in visitor.post(link[1], {"answer": "yes"}).content.decode()
     assert (
         visitor.get(link[1]).status_code == 404 and visitor.post(link[1], {"answer": "no"}).status_code == 404
     )
     deliver()
-    assert len(mail.letters) == 1, "what happened before is not told"
+    assert len(mail.letters) == 1, "events before the confirmation are not notified"
     cancel(job_of(cast.bob, project))
     deliver()
     assert "Cancelled by alice." in texts(mail)[1]

@@ -1,4 +1,4 @@
-"""Telling people: from a line of history to a receiver that took it; again when it did not; given up, and seen."""
+"""Notifications from a line of history to the receiver: they are sent, tried again, given up, and visible."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def hook(allowed):
 
 @pytest.fixture
 def tell(alice):
-    """tell("hook", address, ...): Alice, or a project, is told from now on."""
+    """tell("hook", address, ...): Alice, or a project, is notified at this address from now on."""
 
     def add(way, address, owner=None, events=EVERYTHING, hours=4.0):
         create.create_from_history(timezone.now())
@@ -57,7 +57,7 @@ def tell(alice):
 
 
 def deliver(later=0):
-    """What the sweep and the worker do, at a moment."""
+    """Do what the sweep and the worker do at one moment."""
     now = timezone.now() + timedelta(seconds=later)
     create.create_from_history(now)
     for pk in delivery.due(now):
@@ -136,7 +136,7 @@ def test_who_does_not_answer_is_told_again_later_and_at_last_given_up(submit, ho
     assert target.paused_until == notice.due_at
     other = submit()
     cancel(other)
-    deliver(1)  # the other one waits with it
+    deliver(1)  # the target is paused, so the other notification waits too
     assert len(hook.heard) == 1
     deliver(60)
     assert Notification.objects.filter(sent_at=None).count() == 0 and len(hook.heard) == 3
@@ -177,7 +177,8 @@ def test_mail_is_sent_by_the_operators_server(submit, allowed, tell):
         allowed.EMAIL_HOST, allowed.EMAIL_PORT = "127.0.0.1", mail.port
         tell("mail", "alice@example.org")
         job = submit()
-        Job.objects.filter(pk=job.pk).update(display_name="one\nBcc: eve@example.org")  # no door lets it in
+        # No form or API accepts such a name.
+        Job.objects.filter(pk=job.pk).update(display_name="one\nBcc: eve@example.org")
         cancel(job)
         deliver()
         [(to, letter)] = mail.letters
@@ -212,7 +213,7 @@ def test_a_long_wait_is_told_once(submit, hook, tell):
 
 
 def test_a_line_that_was_committed_late_is_not_passed_over(submit, hook, tell):
-    """Ids are given before the commit: what was looked past is looked at once more."""
+    """Ids are given before the commit, so lines that were read past are read once more."""
     tell("hook", hook.url())
     job = submit()
     low = Tick.objects.get(name=create.LOW).serial
@@ -222,14 +223,14 @@ def test_a_line_that_was_committed_late_is_not_passed_over(submit, hook, tell):
     assert line.pk >= late > low
     for later in (0, 30, 59):
         create.create_from_history(timezone.now() + timedelta(seconds=later))
-    Notification.objects.all().delete()  # as if the line had not been there yet
+    Notification.objects.all().delete()  # as if the line had not been committed yet
     create.create_from_history(timezone.now() + timedelta(seconds=59.5))
     assert Notification.objects.count() == 1
     for later in (61, 122, 183):
         create.create_from_history(timezone.now() + timedelta(seconds=later))
     Notification.objects.all().delete()
     create.create_from_history(timezone.now() + timedelta(seconds=190))
-    assert Notification.objects.count() == 0  # and not for ever
+    assert Notification.objects.count() == 0  # lines are not read again for ever
 
 
 def test_two_senders_send_it_once(submit, hook, tell):
@@ -240,7 +241,7 @@ def test_two_senders_send_it_once(submit, hook, tell):
     [pk] = delivery.due(now)
     mine, theirs = delivery.claim(pk, now), delivery.claim(pk, now)
     assert mine is not None and theirs is None
-    # The first one dies with it: it is sent after a while all the same.
+    # The first sender dies while it sends: the notification is sent after a while all the same.
     deliver(delivery.CLAIMED_FOR.total_seconds() + 1)
     assert len(hook.heard) == 1 and Notification.objects.get().sent_at
 
@@ -302,13 +303,13 @@ def test_each_owner_has_one_notice_under_way_and_they_take_turns(alice, project,
         for row in rows
     ]
     sending = sender.NotificationSender()
-    sending.started = True  # the test itself is its threads
+    sending.started = True  # the test takes the part of the threads
     sending.put(ids)
     sending.put(ids)
     first, second = sending.next(), sending.next()
     assert [first[1], second[1]] == [ids[0], ids[3]] and not sending.ready
     sending.done(*second)
-    assert not sending.ready, "her other notices wait for the one that is under way"
+    assert not sending.ready, "her other notifications wait for the one that is being sent"
     sending.done(*first)
     assert [sending.next()[1], sending.ready] == [ids[1], type(sending.ready)()]
 

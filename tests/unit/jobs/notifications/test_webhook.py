@@ -1,4 +1,4 @@
-"""Nobody is led to a place that an admin did not allow, by whatever the name says now or a moment later."""
+"""A webhook reaches no address that an admin did not allow, whatever its name resolves to now or a moment later."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_what_an_admin_allows_is_allowed_and_nothing_beside_it():
 
 @pytest.fixture
 def names(monkeypatch):
-    """What names resolve to; each list is one answer, the last one for ever."""
+    """What names resolve to: a list of answers for each name, of which the last is given for ever."""
     known, real = {}, socket.getaddrinfo
 
     def resolve(host, port, *args, **options):
@@ -82,12 +82,12 @@ def test_nobody_learns_what_a_name_of_our_own_network_resolves_to(names):
 
 
 def test_a_name_that_changes_its_mind_leads_nowhere(names):
-    """Rebinding: allowed when it is asked about, this machine when it would be asked again."""
+    """DNS rebinding: the name resolves to an allowed address first, and to this machine when it is resolved again."""
     names["rebind.example"] = [["127.0.0.2"], ["127.0.0.1"]]
     with serving(Hook()) as hook:
         answer = webhook.post(hook.url("rebind.example"), b"{}", {}, (ip_network("127.0.0.2/32"),))
         assert answer.text.startswith("No answer") and not hook.heard
-    assert len(names["rebind.example"]) == 1  # it was asked once
+    assert len(names["rebind.example"]) == 1  # it was resolved once
 
 
 def test_a_redirect_is_not_followed(names):
@@ -136,7 +136,7 @@ def test_who_speaks_too_slowly_is_left(monkeypatch):
 
 
 class Dripping(threading.Thread):
-    """Accepts one connection, and sends a byte of what never ends every 50 ms, until it is left or 30 s are over."""
+    """Accepts one connection and sends a byte of an endless answer each 50 ms, until the peer closes or 30 s pass."""
 
     def __init__(self, begin):
         super().__init__(daemon=True)

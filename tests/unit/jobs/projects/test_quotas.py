@@ -1,4 +1,4 @@
-"""Limits, what is held against them, and the rows that say who changed them."""
+"""Limits, the use that counts against them, and the audit of their changes."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ def test_the_book_knows_what_is_held_until_it_is_given_back(add_host, submit, de
     job.refresh_from_db()
     assert job.state == "RUNNING" and refusal(waits, {L4: 1}) == f"project default uses 2 of 1 {L4}"
     host.end(desk, Run.objects.get(job=job).pk, exit_code=0)
-    waits.refresh_from_db()  # what was given back is its own now
+    waits.refresh_from_db()  # the released quota is used by this job now
     assert waits.state == "PENDING" and refusal(waits, {L4: 1}) == f"project default uses 1 of 1 {L4}"
 
 
 def test_over_quota_a_job_waits_and_starts_when_there_is_room_again(add_host, submit, desk, limit):
-    """S0-04; and S0-36: no room is told otherwise."""
+    """S0-04; and S0-36: missing capacity has another message."""
     host = add_host(gpus=2)
     limit(Metric.GPUS, 1, L4)
     first, second = submit(spec(gpus=1)), submit(spec(gpus=1))
     assert (first.state, second.state) == ("PENDING", "QUEUED")
     assert second.reason == f"Waits for quota: project default uses 1 of 1 {L4}."
-    assert submit(spec()).state == "PENDING"  # what needs none of it is not held up
+    assert submit(spec()).state == "PENDING"  # a job that needs none of the quota does not wait
     settle(desk, host)
     host.end(desk, Run.objects.get(job=first).pk, exit_code=0)
     second.refresh_from_db()
@@ -80,7 +80,7 @@ def test_over_quota_a_job_waits_and_starts_when_there_is_room_again(add_host, su
 
 
 def test_who_has_used_less_for_its_weight_is_served_first(add_host, submit, desk, project, alice):
-    """Submitted later, and yet placed before: the other project has used much lately."""
+    """A job submitted later is placed earlier, because the other project has used much lately."""
     host = add_host(gpus=1)
     other = Project.objects.create(name="other", created_at=timezone.now(), weight=1.0)
     Project.objects.filter(pk=project.pk).update(share_used=1e6, share_at=timezone.now())
@@ -116,7 +116,7 @@ def test_gpu_hours_of_this_month_count_what_runs_and_what_ran(add_host, submit, 
     host.end(desk, Run.objects.get(job=over).pk, exit_code=0)
     hour = timedelta(hours=1)
     later = month + 20 * hour
-    over.usage.update(began_at=month - hour, ended_at=month + hour)  # one hour of it is this month's
+    over.usage.update(began_at=month - hour, ended_at=month + hour)  # one hour of it counts for this month
     Run.objects.filter(job=running).update(created_at=later - hour)
     book = quotas.read_ledger(later)
     assert book.projects[over.project_id].use.gpu_hours == pytest.approx(3)
@@ -177,7 +177,7 @@ def test_a_limit_that_cannot_be_is_refused_by_its_field(limit, metric, kind, val
 
 def test_every_change_is_kept_with_who_and_from_and_to(limit, project, alice):
     limit(Metric.GPUS, 4, L4)
-    limit(Metric.GPUS, 4, L4)  # no change, no row
+    limit(Metric.GPUS, 4, L4)  # no change, so no audit row
     limit(Metric.GPUS, 2, L4)
     limit(Metric.GPUS, None, L4)
     limit(Metric.RUNNING, 1, user=alice)
@@ -214,7 +214,7 @@ def test_new_projects_begin_with_the_default(project):
 
 
 def test_what_a_silent_host_still_holds_of_what_is_over_keeps_nobody_waiting(add_host, submit, limit):
-    """Least of all the job itself, which is to start elsewhere."""
+    """Not even the job itself, which will start elsewhere, pays for such claims."""
     add_host(gpus=2)
     limit(Metric.GPUS, 2, L4)
     job = submit(spec(gpus=2))
@@ -248,7 +248,7 @@ def test_the_time_that_a_job_may_wait_for_capacity_stands_still_while_it_waits_f
 
     assert look(1_000) == (0, None) and job.reason.startswith("Waits for quota")
     limit(Metric.GPUS, 2, L4)
-    # From the first moment at which there was quota, 1,000 s after it was submitted.
+    # The time counts from the first moment with quota, 1,000 s after the job was submitted.
     assert look(1_000) == (0, 1_100) and job.reason == BEHIND.text
     limit(Metric.GPUS, 1, L4)
     assert look(1_060) == (0, None)

@@ -1,4 +1,4 @@
-"""What runs held is what is accounted, whatever order, across restarts and months."""
+"""Accounting counts exactly what runs held, in any order of events, across restarts and months."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ L4 = "NVIDIA_L4"
 
 
 def held(now):
-    """GPU- and CPU-seconds by run, as the runs themselves say."""
+    """GPU- and CPU-seconds by run, computed from the runs."""
     found = {}
     for run in Run.objects.all():
         seconds = ((run.released_at or now) - run.created_at).total_seconds()
@@ -119,7 +119,7 @@ def test_a_release_is_accounted_once(add_host, submit, desk):
 
 @pytest.fixture
 def rows(add_host, submit):
-    """Runs that held 0 to 3 GPUs at all kinds of times around the turn of two months."""
+    """Runs that held 0 to 3 GPUs at various times around the turn of two months."""
     add_host(cpus=64, gpus=24)
     base = datetime(2026, 11, 30, 12, tzinfo=UTC)
     for number in range(12):
@@ -154,7 +154,7 @@ def test_months_sum_up_to_what_was_held(rows, monkeypatch, project):
         shares.append(usage.shares(now)[project.pk].used_gpu_seconds)
         usage.fold(rows)
     assert not Usage.objects.filter(folded=False).exists() and usage.fold(rows) == 0
-    assert shares == pytest.approx([shares[0]] * 6) and shares[0] > 0  # folding changes nothing that is read
+    assert shares == pytest.approx([shares[0]] * 6) and shares[0] > 0  # folding does not change what is read
     assert {line.accelerator_type for line in report} <= {"", L4} and MonthlyUse.objects.exists()
     assert usage.gpu_seconds_this_month([project.pk], rows)[project.pk, Job.every.first().owner_id] == (
         pytest.approx(want[month_of(rows)])
@@ -195,7 +195,7 @@ def test_what_ends_or_is_folded_while_somebody_reads_is_counted_once(rows, proje
 
 
 def test_a_share_is_what_was_used_lately_and_is_held_now(rows, project):
-    """Half of it is forgotten in a week, whether or not it is folded in between."""
+    """Half of the use decays in a week, whether or not it is folded in between."""
     Run.objects.filter(released_at=None).delete()
     before = usage.shares(rows)[project.pk]
     usage.fold(rows)
