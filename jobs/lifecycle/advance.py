@@ -146,11 +146,11 @@ def _decide_all(batch: list[Rows], clock: Clock) -> tuple[datetime, list[tuple[R
     while True:
         now = _not_before(batch, clock.now())
         decided = [(rows, _plan(rows, now)) for rows in batch]
-        silent = {run.host_id for rows, plan in decided for run in _unproved_runs(rows, plan)} - held
-        if not silent:
+        unreachable = {run.host_id for rows, plan in decided for run in _unproved_runs(rows, plan)} - held
+        if not unreachable:
             return now, decided
-        host_history.lock_statuses(silent)
-        held |= silent
+        host_history.lock_statuses(unreachable)
+        held |= unreachable
         batch = snapshot.read([rows.job for rows in batch])
 
 

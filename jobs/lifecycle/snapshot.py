@@ -27,7 +27,7 @@ from jobs.rules.spec.machine_types import NO_TYPES, Needs, Types
 from jobs.rules.spec.parse import parse_spec
 
 # Nothing is known about the runs on a host with such a status, and nothing may be concluded about them.
-SILENT = frozenset({HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED})
+UNREACHABLE_STATUSES = frozenset({HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED})
 _JOB, _PROJECT, _REPLICA = PartialModel(Job), PartialModel(Project), PartialModel(Replica)
 # Without the columns that no decision needs; `order` alone can be a megabyte.
 _RUN = PartialModel(Run, without=("order", "log_proof", "log_digest_host", "log_digest_here"))
@@ -236,4 +236,4 @@ def _run(run: Run, replica: str) -> RunView:
 
 
 def _unreachable_since(host: Host) -> datetime | None:
-    return host.status_since if host.status in SILENT else None
+    return host.status_since if host.status in UNREACHABLE_STATUSES else None

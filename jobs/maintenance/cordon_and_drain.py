@@ -143,14 +143,14 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
             raise Refused(
                 "host", f"{row.name} has not been lost: it is {row.get_status_display().lower()}. Empty it."
             )
-        words = f"{actor} declared {row.name} gone"
-        jobs = lost_hosts.declare_lost(row.pk, words, now)
+        text = f"{actor} declared {row.name} gone"
+        jobs = lost_hosts.declare_lost(row.pk, text, now)
         _write(row, gone_at=now, gone_by=actor[:150])
         Host.every.filter(pk=row.pk).update(
             lease_owner="", lease_until=None, lease_token=max(row.lease_token + 1, int(now.timestamp()))
         )
         gpu_quarantine.mark_unverified(
-            row.gpus.filter(present=True), f"{words}, and nobody knows what runs on it.", actor, now
+            row.gpus.filter(present=True), f"{text}, and nobody knows what runs on it.", actor, now
         )
         runs = Run.objects.filter(host=row, declared_lost_at=now).count()
         audit.record(

@@ -41,7 +41,9 @@ def _evict(gpu: Gpu, actor: str, now: datetime) -> str:
         raise Refused(
             "gpu", f"Nobody is known to be on GPU {gpu.index} who could be killed. Have it looked at again."
         )
-    return f"{count} {'process is' if count == 1 else 'processes are'} being killed. What became of it is told below."
+    return (
+        f"{count} {'process is' if count == 1 else 'processes are'} being killed. The result is shown below."
+    )
 
 
 def _use(gpu: Gpu, actor: str, now: datetime) -> str:

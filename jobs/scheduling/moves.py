@@ -25,7 +25,7 @@ from agents.models import Host, HostStatus
 from jobs.lifecycle import claims, host_maintenance, snapshot
 from jobs.lifecycle.advance import advance_quietly
 from jobs.lifecycle.host_maintenance import maintenance_of
-from jobs.lifecycle.snapshot import SILENT, Rows
+from jobs.lifecycle.snapshot import UNREACHABLE_STATUSES, Rows
 from jobs.models import HostMaintenance, Job, Replica, Run
 from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
@@ -115,11 +115,15 @@ def _move_job(
     leaving = _leaving_replicas(rows)
     if not leaving:
         return
-    silent = sorted(
-        {run.host.name for run in rows.runs if run.phase != RunPhase.CLOSED and run.host.status in SILENT}
+    unreachable = sorted(
+        {
+            run.host.name
+            for run in rows.runs
+            if run.phase != RunPhase.CLOSED and run.host.status in UNREACHABLE_STATUSES
+        }
     )
-    if silent:
-        _wait(job, f"Nothing of it can be moved: {', '.join(silent)} does not answer.", now)
+    if unreachable:
+        _wait(job, f"Nothing of it can be moved: {', '.join(unreachable)} does not answer.", now)
         return
     answer = _placements(rows, leaving, placer, cluster)
     if isinstance(answer, NoCapacity):
