@@ -85,11 +85,11 @@ class Story:
 
         return wait_for(seen, f"{text!r} in the log of {name}", dump=self.yard.tail)
 
-    def told(self, name="workerpool0-0", run=None):
+    def environment(self, name="workerpool0-0", run=None):
         """Return the environment that programs/member.py printed."""
         log = self.wait_for_line("met ", name, run)
-        line = next(line for line in log.splitlines() if line.startswith("told "))
-        return json.loads(line.removeprefix("told "))
+        line = next(line for line in log.splitlines() if line.startswith("environment "))
+        return json.loads(line.removeprefix("environment "))
 
 
 def finish(yard, marker):

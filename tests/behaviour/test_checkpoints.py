@@ -104,7 +104,7 @@ def test_S0_19_S0_20_a_checkpoint_on_shared_storage_outlives_restart_retry_and_m
 def test_S0_11_S0_20_a_moved_replica_has_time_to_save(kept):
     """After SIGTERM it saved exactly the step at which the next run began."""
     left, last = kept.runs[-2:]
-    assert "is told to leave" in kept.story.log(run=left["id"])
+    assert "got SIGTERM" in kept.story.log(run=left["id"])
     assert begun(kept.story, last) == saved(kept.story, left)
 
 
@@ -132,12 +132,12 @@ class Watched:
     """A job that is flagged as stalled, then as idle by a rule that only flags, then cancelled by a rule that stops."""
 
     def __init__(self, yard, still, browser):
-        self.stalled = wait_for(lambda: flag(still, "STALLED"), "the stall to be told", dump=yard.tail)
+        self.stalled = wait_for(lambda: flag(still, "STALLED"), "the flag STALLED", dump=yard.tail)
         self.page = browser.get(f"/jobs/{still.id}/")
         self.idle_before = flag(still, "IDLE")
         idle_rule(browser, minutes="20")
         age(yard, still, 21)
-        self.idle = wait_for(lambda: flag(still, "IDLE"), "the idleness to be told", dump=yard.tail)
+        self.idle = wait_for(lambda: flag(still, "IDLE"), "the flag IDLE", dump=yard.tail)
         self.state = still.state
         idle_rule(browser, minutes="20", stops="1")
         still.over("CANCELLED")
@@ -153,8 +153,8 @@ def watched(yard, still, kept, browser):
 def test_a_replica_that_does_nothing_is_flagged_and_goes_on(watched, still):
     assert watched.stalled.startswith("No output, and no CPU or GPU in use: workerpool0-0 since ")
     assert watched.stalled in watched.page and "Stalled" in watched.page
-    told = [(row["from_state"], row["to_state"]) for row in still.moves("flag")]
-    assert ("", "STALLED") in told and watched.idle_before is None
+    flags = [(row["from_state"], row["to_state"]) for row in still.moves("flag")]
+    assert ("", "STALLED") in flags and watched.idle_before is None
 
 
 def test_an_unused_gpu_is_flagged_and_its_job_cancelled_only_if_the_rule_says_so(watched, still, yard):
@@ -186,7 +186,7 @@ class Spot:
         self.normal = Story(
             yard, {"command": ["replica", "--until", "~/finish-normal"], "gpus": 1}, name="normal"
         )
-        self.leaving = wait_for(lambda: flag(spot, "STOPPING"), "it to be told to leave", dump=yard.tail)
+        self.leaving = wait_for(lambda: flag(spot, "STOPPING"), "it to be preempted", dump=yard.tail)
         self.page_leaving = browser.get(f"/jobs/{spot.id}/")
         self.waits_for_it = wait_for(lambda: self.normal.ours["reason"], "the other to say why it waits")
         finish(yard, "saved-spot")
@@ -237,7 +237,7 @@ def test_a_spot_job_saves_within_its_grace_and_goes_on_from_there(spot):
         first, second = spot.runs[name]
         assert (first["exitCode"], first["exitSignal"]) == (0, None)
         log = spot.story.log(name, first["id"])
-        assert "is told to leave" in log and log.endswith(f"saved step {saved(spot.story, first, name)}\n")
+        assert "got SIGTERM" in log and log.endswith(f"saved step {saved(spot.story, first, name)}\n")
         assert begun(spot.story, second, name) == saved(spot.story, first, name)
 
 

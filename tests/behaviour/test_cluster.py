@@ -30,12 +30,12 @@ class Four:
             name="four pools",
             baseOutputDirectory={"outputUriPrefix": base},
         ).running()
-        self.first = {name: self.story.told(name) for name in POOLS}
+        self.first = {name: self.story.environment(name) for name in POOLS}
         self.before = {name: self.story.run(name) for name in POOLS}
         self.gpu_claims = []
         for name in RESTARTED:
             kill_replica(yard, self.before[name], "member")
-        self.again = {name: self.story.told(name, self.newer(name)["id"]) for name in RESTARTED}
+        self.again = {name: self.story.environment(name, self.newer(name)["id"]) for name in RESTARTED}
         self.starts = {name: self.story.log(name, self.newer(name)["id"]) for name in RESTARTED}
         self.while_running = self.story.job
         finish(yard, MARKER)
@@ -43,11 +43,11 @@ class Four:
         self.job, self.ours = self.story.job, self.story.ours
 
     def newer(self, name):
-        self.story.wait_for_line("told", name, f"{self.story.id}-{name}-a1-r1")
+        self.story.wait_for_line("environment", name, f"{self.story.id}-{name}-a1-r1")
         return self.story.run(name)
 
     def clusters(self, variable):
-        return {name: json.loads(told[variable]) for name, told in self.first.items()}
+        return {name: json.loads(environment[variable]) for name, environment in self.first.items()}
 
 
 @pytest.fixture(scope="module")
@@ -112,9 +112,9 @@ def test_S4_38_S4_39_S4_42_S4_43_every_replica_is_in_every_cluster_spec_once(fou
 
 def test_S4_45_S4_49_S4_62_the_job_in_both_is_what_was_submitted(four):
     for variable in ("CLUSTER_SPEC", "TF_CONFIG"):
-        for told in four.clusters(variable).values():
-            assert told["environment"] == "cloud"
-            assert told["job"] == four.job["jobSpec"]
+        for cluster in four.clusters(variable).values():
+            assert cluster["environment"] == "cloud"
+            assert cluster["job"] == four.job["jobSpec"]
 
 
 def test_S4_50_S4_64_every_replica_reaches_every_address_of_the_cluster(four):
@@ -130,7 +130,7 @@ def test_S4_51_S4_55_S4_56_tf_config_names_the_same_cluster_everywhere_and_no_ev
 
 def test_S4_60_S4_61_no_trial_without_tuning(four):
     for variable in ("CLUSTER_SPEC", "TF_CONFIG"):
-        assert all("trial" not in told["task"] for told in four.clusters(variable).values())
+        assert all("trial" not in cluster["task"] for cluster in four.clusters(variable).values())
 
 
 def test_S4_20_a_pool_comes_back_as_it_was_sent(four):
@@ -187,17 +187,17 @@ def test_S3_32_nodes_are_called_by_pool_and_index(four):
 
 def test_S4_21_S4_52_one_replica_has_a_cluster_spec_and_no_tf_config(small):
     alone, _ = small
-    told = alone.told()
-    assert json.loads(told["CLUSTER_SPEC"])["cluster"].keys() == {"workerpool0"}
-    assert "TF_CONFIG" not in told and "MASTER_ADDR" not in told
+    environment = alone.environment()
+    assert json.loads(environment["CLUSTER_SPEC"])["cluster"].keys() == {"workerpool0"}
+    assert "TF_CONFIG" not in environment and "MASTER_ADDR" not in environment
 
 
 def test_S4_22_S4_23_S4_24_S4_44_a_skipped_pool_is_named_nowhere_and_renumbers_nothing(small):
     _, skipped = small
-    told = skipped.told("workerpool2-0")
+    environment = skipped.environment("workerpool2-0")
     assert [replica["name"] for replica in skipped.ours["replicas"]] == ["workerpool0-0", "workerpool2-0"]
-    assert set(json.loads(told["CLUSTER_SPEC"])["cluster"]) == {"workerpool0", "workerpool2"}
-    assert json.loads(told["TF_CONFIG"])["task"].items() >= {"type": "ps", "index": 0}.items()
+    assert set(json.loads(environment["CLUSTER_SPEC"])["cluster"]) == {"workerpool0", "workerpool2"}
+    assert json.loads(environment["TF_CONFIG"])["task"].items() >= {"type": "ps", "index": 0}.items()
     assert skipped.job["jobSpec"]["workerPoolSpecs"][1] == {}
 
 

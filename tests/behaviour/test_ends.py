@@ -29,7 +29,7 @@ def nonzero(replica, status, reason="Error"):
 
 
 @pytest.fixture(scope="module")
-def told(yard):
+def stories(yard):
     """All stories by name, all over."""
     jobs = {
         "seven": [["sh", "-c", "exit 7"]],
@@ -82,43 +82,45 @@ def attempts(story, name="workerpool0-0"):
     return max(run["attempt"] for run in story.runs(name))
 
 
-def test_S0_25_S0_23_an_exit_code_has_the_documented_message(told):
-    assert told["seven"].error == {"code": GRPC_INVALID, "message": nonzero("workerpool0-0", 7)}
-    assert told["seven"].job["state"] == "JOB_STATE_FAILED"
+def test_S0_25_S0_23_an_exit_code_has_the_documented_message(stories):
+    assert stories["seven"].error == {"code": GRPC_INVALID, "message": nonzero("workerpool0-0", 7)}
+    assert stories["seven"].job["state"] == "JOB_STATE_FAILED"
 
 
-def test_S0_25_a_program_that_is_not_there_is_a_start_error(told):
-    error = told["not there"].error
+def test_S0_25_a_program_that_is_not_there_is_a_start_error(stories):
+    error = stories["not there"].error
     assert error["code"] == GRPC_INVALID
     assert error["message"].startswith(nonzero("workerpool0-0", 128, "StartError"))
     assert "no-such-program" in error["message"]
 
 
-def test_S0_25_several_failing_replicas_are_named_in_one_message(told):
-    error = told["two at once"].error["message"]
+def test_S0_25_several_failing_replicas_are_named_in_one_message(stories):
+    error = stories["two at once"].error["message"]
     ended = [
-        name for name in ("workerpool1-0", "workerpool1-1") if told["two at once"].run(name)["exitCode"] == 5
+        name
+        for name in ("workerpool1-0", "workerpool1-1")
+        if stories["two at once"].run(name)["exitCode"] == 5
     ]
     assert error == " ".join(nonzero(name, 5) for name in ended)
 
 
-def test_S0_13_S0_24_a_workers_common_error_ends_the_job_and_everything_of_it(told, yard):
-    story = told["worker"]
+def test_S0_13_S0_24_a_workers_common_error_ends_the_job_and_everything_of_it(stories, yard):
+    story = stories["worker"]
     assert story.error == {"code": GRPC_INVALID, "message": nonzero("workerpool1-0", 2)}
     assert story.replica()["state"] == "STOPPED" and len(story.runs()) == 1
     for name in ("worker", "seven", "always 134", "always lost"):
-        assert nothing_lives(yard, told[name].id)
+        assert nothing_lives(yard, stories[name].id)
 
 
-def test_S0_31_ordinary_codes_are_not_tried_again(told):
+def test_S0_31_ordinary_codes_are_not_tried_again(stories):
     for name, status in {"one": 1, "seven": 7}.items():
-        assert attempts(told[name]) == 1 and told[name].ours["retries"] == 0
-        assert told[name].error["message"] == nonzero("workerpool0-0", status)
+        assert attempts(stories[name]) == 1 and stories[name].ours["retries"] == 0
+        assert stories[name].error["message"] == nonzero("workerpool0-0", status)
 
 
 @pytest.mark.parametrize("how", TRANSIENT)
-def test_S0_26_S0_27_S0_28_S0_29_S0_30_transient_ends_run_the_whole_job_again(told, how):
-    story = told[how]
+def test_S0_26_S0_27_S0_28_S0_29_S0_30_transient_ends_run_the_whole_job_again(stories, how):
+    story = stories[how]
     assert story.job["state"] == "JOB_STATE_SUCCEEDED" and "error" not in story.job
     assert [(run["attempt"], run["number"]) for run in story.runs()] == [(1, 0), (2, 0)]
     assert story.ours["retries"] == 1
@@ -126,21 +128,21 @@ def test_S0_26_S0_27_S0_28_S0_29_S0_30_transient_ends_run_the_whole_job_again(to
     assert TRANSIENT[how] in again["cause"] and "retry 1 of 3" in again["cause"]
 
 
-def test_S0_18_S0_26_three_retries_and_no_more(told):
-    story = told["always 134"]
+def test_S0_18_S0_26_three_retries_and_no_more(stories):
+    story = stories["always 134"]
     assert attempts(story) == 4 and len(story.runs()) == 4 and story.ours["retries"] == 3
     assert story.error == {"code": GRPC_INVALID, "message": nonzero("workerpool0-0", 134)}
 
 
-def test_S0_17_S0_18_a_replica_that_is_always_lost_is_started_24_times(told):
-    story = told["always lost"]
+def test_S0_17_S0_18_a_replica_that_is_always_lost_is_started_24_times(stories):
+    story = stories["always lost"]
     runs = [(run["attempt"], run["number"]) for run in story.runs()]
     assert runs == [(attempt, number) for attempt in range(1, 5) for number in range(6)]
     assert story.error == {"code": GRPC_INVALID, "message": nonzero("workerpool0-0", 137)}
 
 
-def test_S0_16_five_restarts_are_survived_and_counted_by_replica(told):
-    story = told["five times"]
+def test_S0_16_five_restarts_are_survived_and_counted_by_replica(stories):
+    story = stories["five times"]
     assert story.job["state"] == "JOB_STATE_SUCCEEDED"
     counted = {name: story.replica(name)["restarts"] for name in ("workerpool1-0", "workerpool2-0")}
     assert counted == {"workerpool1-0": 5, "workerpool2-0": 2}
@@ -148,14 +150,14 @@ def test_S0_16_five_restarts_are_survived_and_counted_by_replica(told):
     assert len({run["host"] for run in story.runs("workerpool1-0")}) == 1
 
 
-def test_S0_17_the_sixth_loss_runs_the_whole_job_again(told):
-    story = told["six times"]
+def test_S0_17_the_sixth_loss_runs_the_whole_job_again(stories):
+    story = stories["six times"]
     assert [(run["attempt"], run["number"]) for run in story.runs()] == [(1, n) for n in range(6)] + [(2, 0)]
     assert story.job["state"] == "JOB_STATE_SUCCEEDED"
 
 
-def test_S0_14_what_a_restarted_replica_printed_is_kept_and_changes_no_result(told):
-    story = told["lost, then failed"]
+def test_S0_14_what_a_restarted_replica_printed_is_kept_and_changes_no_result(stories):
+    story = stories["lost, then failed"]
     assert story.error["message"] == nonzero("workerpool0-0", 4)
     first, second = story.runs("workerpool1-0")
     assert first["exitSignal"] == 9 and story.replica("workerpool1-0")["state"] == "STOPPED"
@@ -163,22 +165,22 @@ def test_S0_14_what_a_restarted_replica_printed_is_kept_and_changes_no_result(to
         assert "line 0" in story.log("workerpool1-0", run["id"])
 
 
-def test_S0_19_a_checkpoint_is_found_by_the_next_attempt(told):
-    story = told["remembers"]
+def test_S0_19_a_checkpoint_is_found_by_the_next_attempt(stories):
+    story = stories["remembers"]
     first, second = story.runs()
     assert f"checkpoint of {first['id']}" in story.log(run=first["id"])
     if first["host"] == second["host"]:
         assert f"checkpoint of {first['id']} {second['id']}" in story.log(run=second["id"])
 
 
-def test_S0_26_with_retries_disabled_there_is_one_attempt(told):
-    story = told["no retries"]
+def test_S0_26_with_retries_disabled_there_is_one_attempt(stories):
+    story = stories["no retries"]
     assert attempts(story) == 1 and story.error["message"] == nonzero("workerpool0-0", 6)
 
 
-def test_S0_23_the_error_is_there_when_the_state_is(told, yard):
+def test_S0_23_the_error_is_there_when_the_state_is(stories, yard):
     """The SDK reads both at once; the row has both from the same moment."""
-    for story in told.values():
+    for story in stories.values():
         state = story.job["state"]
         assert ("error" in story.job) == (state == "JOB_STATE_FAILED"), story.document["displayName"]
         assert (story.error or {}).get("code") != GRPC_CANCELLED

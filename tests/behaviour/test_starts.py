@@ -62,7 +62,7 @@ class SlowStart:
         self.blocked_meanwhile = self.blocked.ours
         self.go_on(slow)
         self.story.running()
-        self.told = [self.story.told(name) for name in NAMES]
+        self.environments = [self.story.environment(name) for name in NAMES]
         self.running = self.story.ours
         finish(yard, "finish-slow")
         self.story.over("SUCCEEDED")
@@ -85,7 +85,7 @@ def started(run):
 
 def test_S0_06_S0_07_replicas_start_although_another_is_slow(slow):
     """Replicas print while the job is still PENDING."""
-    assert all("told {" in log for log in slow.waiting)
+    assert all("environment {" in log for log in slow.waiting)
     assert slow.meanwhile["customJob"]["state"] == "JOB_STATE_PENDING"
     states = [replica["state"] for replica in slow.meanwhile["replicas"]]
     assert states == ["STARTING", "RUNNING", "RUNNING"]
@@ -105,9 +105,9 @@ def test_S0_08_running_is_when_the_last_replica_is_up(slow):
 
 def test_S0_01_S0_36_without_room_a_job_is_queued_and_says_why(slow):
     """The reason is capacity, not quota: what is needed, and how many there are."""
-    told = slow.blocked_meanwhile
-    assert told["customJob"]["state"] == "JOB_STATE_QUEUED" and "quota" not in told["reason"]
-    assert "8" in told["reason"] and "H100" in told["reason"]
+    blocked = slow.blocked_meanwhile
+    assert blocked["customJob"]["state"] == "JOB_STATE_QUEUED" and "quota" not in blocked["reason"]
+    assert "8" in blocked["reason"] and "H100" in blocked["reason"]
     assert slow.blocked.states() == ["QUEUED", "PENDING", "RUNNING", "SUCCEEDED"]
 
 
@@ -142,9 +142,9 @@ class Ended:
     """Jobs that never end by themselves: one is cancelled, one runs into its timeout, one deadlocks and stays."""
 
     def __init__(self, yard):
-        silent = ["sh", "-c", "echo kept > /tmp/of-training; exec sleep 1000"]
+        quiet = ["sh", "-c", "echo kept > /tmp/of-training; exec sleep 1000"]
         self.cancelled = Story(
-            yard, {"command": silent, "gpus": 1}, silent, name="cancelled", web_access=True
+            yard, {"command": quiet, "gpus": 1}, quiet, name="cancelled", web_access=True
         ).running()
         self.timeout = Story(yard, STAYS, name="timeout", timeout_s=2)
         self.with_shell = self.cancelled.job
@@ -256,18 +256,18 @@ def test_S0_37_room_that_comes_in_time_is_used(stockout):
 def broken(yard, stockout):
     """Foreign processes hold every port of every host, so that no replica can be started anywhere."""
     low, high = "23000", "23999"
-    strangers = [_stranger(host, low, high) for host in yard.fleet]
+    foreign_processes = [_foreign_process(host, low, high) for host in yard.fleet]
     try:
         return Story(yard, STAYS, name="broken").over("FAILED")
     finally:
-        for stranger in strangers:
-            stranger.kill()
-            stranger.wait()
-            stranger.stdin.close()
-            stranger.stdout.close()
+        for process in foreign_processes:
+            process.kill()
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()
 
 
-def _stranger(host, low, high):
+def _foreign_process(host, low, high):
     words = [*host.as_user("python3", "-c", TAKE_ALL_PORTS, low, high)]
     taken = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert taken.stdout.readline() == "taken\n"

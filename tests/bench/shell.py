@@ -11,8 +11,8 @@ import subprocess
 import time
 import tty
 
-from tests.bench.door import Door
 from tests.bench.figures import Figure, percentile, short, spread
+from tests.bench.socket_client import SocketClient
 from tests.bench.stage import stage
 from tests.harness.product import job_spec
 from tests.harness.shell import wait_for
@@ -29,7 +29,7 @@ class Socket:
     """The product's shell, used as the page's script does."""
 
     def __init__(self, product, run):
-        self.socket = Door(product.client, f"/ws/shell/{run}")
+        self.socket = SocketClient(product.client, f"/ws/shell/{run}")
         self.socket.send(json.dumps({"resize": [80, 24]}))
         self.taken = self.acked = 0
         while "ready" not in json.loads(self.socket.recv(timeout=30)):
@@ -101,56 +101,56 @@ def shell(options):
 
 def measure(connect, keys):
     """Measure echo times of single keys at a tty without `cat`, and the speed of three bursts."""
-    door = connect()
+    client = connect()
     try:
-        door.write(b"stty -echo; PS1=; stty echo; echo rea''dy\n")
-        read_until(door, b"ready")
-        quiet(door)
-        echoes = [echo_ms(door, key) for key in range(keys)]
-        door.write(b"\x15")
-        quiet(door)
-        bursts = [burst(door) for _ in range(3)]
+        client.write(b"stty -echo; PS1=; stty echo; echo rea''dy\n")
+        read_until(client, b"ready")
+        quiet(client)
+        echoes = [echo_ms(client, key) for key in range(keys)]
+        client.write(b"\x15")
+        quiet(client)
+        bursts = [burst(client) for _ in range(3)]
     finally:
-        door.close()
+        client.close()
     return echoes[10:], bursts
 
 
-def echo_ms(door, number):
+def echo_ms(client, number):
     key = b"abcdefgh"[number % 8 : number % 8 + 1]
     begin = time.perf_counter()
-    door.write(key)
-    while key not in door.read():
+    client.write(key)
+    while key not in client.read():
         pass
     took = (time.perf_counter() - begin) * 1000
     time.sleep(0.005)
     if number % 40 == 39:  # a line of typed keys stays short
-        door.write(b"\x15")
-        quiet(door)
+        client.write(b"\x15")
+        quiet(client)
     return took
 
 
-def burst(door):
+def burst(client):
     begin = time.perf_counter()
-    door.write(BURST)
-    size = read_until(door, MARK)
+    client.write(BURST)
+    size = read_until(client, MARK)
     return size / (time.perf_counter() - begin) / 1e6
 
 
-def read_until(door, text):
+def read_until(client, text):
     kept, size = b"", 0
     while text not in kept:
-        got = door.read()
+        got = client.read()
         size += len(got)
         kept = (kept + got)[-200:]
     return size
 
 
-def quiet(door):
+def quiet(client):
     """Read until nothing has come for a moment."""
-    if isinstance(door, Terminal):
-        while select.select([door.master], [], [], 0.15)[0]:
-            os.read(door.master, 1 << 16)
+    if isinstance(client, Terminal):
+        while select.select([client.master], [], [], 0.15)[0]:
+            os.read(client.master, 1 << 16)
         return
     with contextlib.suppress(TimeoutError):
         while True:
-            door.socket.recv(timeout=0.15)
+            client.socket.recv(timeout=0.15)

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """A member of a cluster: prints its environment, listens at its own address, connects to every peer, and stays.
 
-`told {json}` is its environment, as far as the service set it. `waits for ADDRESS` is printed once for a peer that
-does not answer yet; `met N` when it has spoken with all N members, itself included. The primary exits when all members
-have, or with --until when that file exists; the others stay until they are stopped.
+`environment {json}` is its environment, as far as the service set it. `waits for ADDRESS` is printed once for a peer
+that does not answer yet; `met N` when it has spoken with all N members, itself included. The primary exits when all
+members have, or with --until when that file exists; the others stay until they are stopped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def say(*words):
     print(*words, flush=True)
 
 
-def told():
+def environment():
     names = sorted(name for name in os.environ if name.startswith(SERVICE))
     return {name: os.environ[name] for name in [*names, "CUDA_VISIBLE_DEVICES", "PWD"] if name in os.environ}
 
@@ -79,7 +79,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--until", default="", help="the primary stays until this file exists")
     until = os.path.expanduser(parser.parse_args().until)
-    say("told", json.dumps(told()))
+    say("environment", json.dumps(environment()))
     with open("starts", "a") as starts:  # in the work directory, which a restart finds unchanged
         starts.write(os.environ["TRAINYARD_RUN"] + "\n")
     with open("starts") as starts:

@@ -68,7 +68,7 @@ def main():
         step += 1
         say("step", step)
         if leave:
-            say("is told to leave")
+            say("got SIGTERM")
             save_slowly(options)
             checkpoint.save(step)
             sys.exit(0)

@@ -20,7 +20,7 @@ TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 MASK = bytes(4)
 
 
-class Door:
+class SocketClient:
     def __init__(self, client, path, timeout=30):
         address = urllib.parse.urlsplit(client.url)
         self.socket = socket.create_connection((address.hostname, address.port), timeout=timeout)
