@@ -48,6 +48,7 @@ def add_host(
     actor: str,
     now: datetime,
 ) -> Host:
+    """Store a new host, whose first check is due now. Raises Refused. A location that does not exist yet is created."""
     name, address, user, jump = name.strip(), address.strip(), user.strip(), jump.strip()
     _check_fields(name, address, port, user, jump)
     row = Location.objects.filter(name=location or DEFAULT_LOCATION).first()

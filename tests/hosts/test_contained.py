@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.needs_namespaces, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module")
 def yard():
-    """Without a boot id mounted over its /proc: such a /proc cannot be mounted anew."""
+    """Hosts without a boot id mounted over their /proc: such a /proc could not be mounted again."""
     with Fleet(1, own_boot_id=False) as fleet, Product() as product:
         yield product.with_admin().with_hosts(fleet)
 

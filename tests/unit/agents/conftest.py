@@ -19,7 +19,7 @@ from tests.unit.agents.memory_control_plane import MemoryControlPlane
 
 @pytest.fixture(scope="module")
 def machines():
-    """Two machines for the tests of one file, which leave them as they found them."""
+    """Two machines for the tests of one file. Each test leaves them as it found them."""
     with Machines(2, tier="ports") as found:
         yield found
 
@@ -31,7 +31,7 @@ def machine(machines):
 
 @pytest.fixture
 def own_machine():
-    """One machine for this test alone: it may be cut, reset and given other keys."""
+    """A machine for one test, which may cut it off, reset it and give it other keys."""
     with Machines(1, tier="ports") as found:
         yield found[0]
 

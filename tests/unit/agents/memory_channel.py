@@ -1,4 +1,4 @@
-"""A fake channel of an SSH connection: what is sent lies in a queue."""
+"""A fake channel of an SSH connection: a queue keeps what is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nvidia-smi draws of real machines, read."""
+"""The topology tables that nvidia-smi prints on real machines are parsed."""
 
 from __future__ import annotations
 
@@ -75,27 +75,27 @@ def weights(text):
     return {(one, other): weight for one, other, weight in topology.parse(text)["links"]}
 
 
-def test_eight_behind_switches_are_all_alike():
+def test_eight_gpus_behind_switches_are_equally_near():
     found = weights(H100)
     assert len(found) == 28 and set(found.values()) == {118}
     assert topology.parse(H100)["numa"] == {str(n): n // 4 for n in range(8)}
     assert topology.topology_text(topology.parse(H100)) == "NVLink between all"
 
 
-def test_a_hybrid_mesh_has_near_and_far_ones():
+def test_a_hybrid_mesh_has_near_and_far_pairs():
     found = weights(V100)
     assert (found[0, 3], found[0, 1], found[0, 5], found[4, 7]) == (102, 101, 0, 102)
     assert topology.parse(V100)["numa"] == {} and len(found) == 28
     assert topology.topology_text(topology.parse(V100)) == "NVLink between 16 of 28 pairs"
 
 
-def test_pcie_only():
+def test_gpus_with_pcie_only():
     assert weights(RTX) == {(0, 1): 20, (0, 2): 0, (0, 3): 0, (1, 2): 0, (1, 3): 0, (2, 3): 30}
     assert topology.parse(RTX)["numa"] == {"0": 0, "1": 0, "2": 1, "3": 1}
     assert topology.topology_text(topology.parse(RTX)) == "PCIe only, 2 NUMA nodes"
 
 
-def test_one_gpu_has_no_neighbours():
+def test_one_gpu_has_no_pairs():
     one = table("GPU0 | " + TAIL, "GPU0 |  X  | 0-15 | 0 |  | N/A")
     assert (
         topology.parse(one) == {"links": [], "numa": {"0": 0}}
@@ -116,5 +116,5 @@ def test_one_gpu_has_no_neighbours():
     ]
     + ["\tGPU0\n" + "".join(f"GPU{n}\tX\n" for n in range(200))],
 )
-def test_anything_else_is_unknown(text):
+def test_a_text_that_is_no_table_gives_nothing(text):
     assert not topology.parse(text).get("links") and topology.topology_text(topology.parse(text)) == ""

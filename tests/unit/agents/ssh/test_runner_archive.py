@@ -1,4 +1,4 @@
-"""The runner's one file: the same from the same sources, whenever and wherever it is packed, and nothing else in it."""
+"""The runner's archive: the same sources give the same bytes anywhere and at any time, and it holds nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import zipfile
 from agents.ssh.runner_archive import RUNNER, runner_archive
 
 
-def test_the_same_sources_are_the_same_bytes(tmp_path):
+def test_the_same_sources_give_the_same_bytes(tmp_path):
     copy = tmp_path / "another place"
     shutil.copytree(RUNNER, copy, ignore=shutil.ignore_patterns("__pycache__"))
     for number, path in enumerate(sorted(copy.iterdir(), reverse=True)):
@@ -26,7 +26,7 @@ def test_the_same_sources_are_the_same_bytes(tmp_path):
     assert runner_archive(copy) != runner_archive(RUNNER)
 
 
-def test_it_holds_the_package_under_its_own_name_and_nothing_of_ours_besides():
+def test_it_holds_the_package_under_its_own_name_and_no_other_module_of_ours():
     with zipfile.ZipFile(io.BytesIO(runner_archive(RUNNER))) as archive:
         names = archive.namelist()
         assert names == sorted(names), "not in the order in which a disk happens to list them"
@@ -39,8 +39,8 @@ def test_it_holds_the_package_under_its_own_name_and_nothing_of_ours_besides():
     assert set(names) == modules | {"__main__.py", "agents/__init__.py"} and len(names) == len(set(names))
 
 
-def test_a_serve_has_no_modules_that_each_of_its_forks_would_pay_for(tmp_path):
-    """Threads and random numbers are looked after in every fork: as much work as all else in a fresh keeper."""
+def test_serve_imports_no_modules_that_slow_down_each_fork(tmp_path):
+    """`threading` and `random` have hooks that run in every fork: as much work as all the rest of a new keeper."""
     (tmp_path / "runner.pyz").write_bytes(runner_archive(RUNNER))
     program = "import sys; sys.path.insert(0, 'runner.pyz'); import agents.runner.serve; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE, check=True)
