@@ -21,7 +21,7 @@ class Share:
     used_gpu_seconds: float = 0.0
 
     @property
-    def standing(self) -> float:
+    def normalized_use(self) -> float:
         """Use divided by weight: the lower, the sooner its jobs are placed. A project without weight comes last."""
         return self.used_gpu_seconds / self.weight if self.weight > 0 else math.inf
 

@@ -21,18 +21,20 @@ SAME_NODE = 5
 _WEIGHTS = range(1, 1_000_000)
 
 
-def read(told: object, uuids: Mapping[int, str]) -> Topology | None:
+def read(reported: object, uuids: Mapping[int, str]) -> Topology | None:
     """What a host reported: `{"links": [[i, j, weight], ...], "numa": {"<index>": node}}`. Odd values are left out.
 
     `uuids`: the host's GPUs by their index. None: nothing is known.
     """
-    return _read(told if isinstance(told, str) else json.dumps(told), tuple(sorted(uuids.items())))
+    return _read(
+        reported if isinstance(reported, str) else json.dumps(reported), tuple(sorted(uuids.items()))
+    )
 
 
 @lru_cache(maxsize=2_048)
-def _read(told: str, pairs: tuple[tuple[int, str], ...]) -> Topology | None:
+def _read(reported: str, pairs: tuple[tuple[int, str], ...]) -> Topology | None:
     """Cached: every pass asks for it, and the wiring of a host never changes."""
-    document, uuids = json.loads(told), dict(pairs)
+    document, uuids = json.loads(reported), dict(pairs)
     if not isinstance(document, dict):
         return None
     nodes = {uuid: node for index, uuid in pairs if (node := _numa(document, index)) is not None}

@@ -27,9 +27,9 @@ def test_nothing_was_used_in_no_time():
     assert used(8, 5, 5) == used(8, 5, 9) == used(8, -3, -9) == 0
 
 
-def test_a_standing_is_use_over_weight():
-    assert Share(2, 100).standing == Share(1, 50).standing < Share(1, 51).standing
-    assert Share(0, 0).standing == math.inf
+def test_normalized_use_is_use_over_weight():
+    assert Share(2, 100).normalized_use == Share(1, 50).normalized_use < Share(1, 51).normalized_use
+    assert Share(0, 0).normalized_use == math.inf
 
 
 def test_the_index_is_one_for_equals():

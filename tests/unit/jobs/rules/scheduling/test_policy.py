@@ -83,8 +83,8 @@ def test_no_host_and_no_quota_is_ever_exceeded_and_nothing_is_placed_in_part(yar
         if each.project == 1
     )
     assert yard.limit is None or mine == 0 or used[KIND] + mine <= yard.limit
-    told = set(decision.waits) | {each.job for each, _ in decision.placed}
-    assert told == set(yard.waiting), "every job has placements or a reason"
+    answered = set(decision.waits) | {each.job for each, _ in decision.placed}
+    assert answered == set(yard.waiting), "every job has placements or a reason"
 
 
 # -- the order of rows does not matter --

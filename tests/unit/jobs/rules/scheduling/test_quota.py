@@ -20,7 +20,7 @@ def one(limits, running=0, hours=0.0, **gpus):
 
 
 @pytest.mark.parametrize(
-    ("book", "gpus", "words"),
+    ("ledger", "gpus", "text"),
     [
         (one(Limits({H100: 2}), **{H100: 2}), {H100: 1}, f"project default uses 2 of 2 {H100}"),
         (
@@ -56,19 +56,19 @@ def one(limits, running=0, hours=0.0, **gpus):
         (QuotaLedger(), {H100: 64}, None),
     ],
 )
-def test_over_quota_is_a_reason_in_words(book, gpus, words):
-    assert book.refusal(1, 7, gpus) == words
-    assert book.refusal(2, 7, gpus) is None
+def test_over_quota_gives_a_reason(ledger, gpus, text):
+    assert ledger.refusal(1, 7, gpus) == text
+    assert ledger.refusal(2, 7, gpus) is None
 
 
 def test_a_members_limit_is_told_first_and_holds_for_that_member_alone():
-    book = QuotaLedger(
+    ledger = QuotaLedger(
         {1: QuotaAccount("project default", Limits({H100: 2}), Use({H100: 2}))},
         {(1, 7): QuotaAccount("alice in project default", Limits({H100: 1}), Use({H100: 1}))},
     )
-    assert book.refusal(1, 7, {H100: 1}) == f"alice in project default uses 1 of 1 {H100}"
-    assert book.refusal(1, 8, {H100: 1}) == book.refusal(1, None, {H100: 1})
-    assert book.refusal(1, None, {H100: 1}) == f"project default uses 2 of 2 {H100}"
+    assert ledger.refusal(1, 7, {H100: 1}) == f"alice in project default uses 1 of 1 {H100}"
+    assert ledger.refusal(1, 8, {H100: 1}) == ledger.refusal(1, None, {H100: 1})
+    assert ledger.refusal(1, None, {H100: 1}) == f"project default uses 2 of 2 {H100}"
 
 
 def test_what_replaces_a_limit_leaves_the_others():
@@ -79,21 +79,21 @@ def test_what_replaces_a_limit_leaves_the_others():
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 4)), max_size=40))
 def test_whatever_is_taken_no_limit_is_passed_and_all_comes_back(offers):
     limits, own = Limits({H100: 6}, running=4), Limits({H100: 3})
-    book = QuotaLedger(
+    ledger = QuotaLedger(
         {1: QuotaAccount("one", limits), 2: QuotaAccount("two", limits)},
         {(1, 1): QuotaAccount("a in one", own), (1, 2): QuotaAccount("b in one", own)},
     )
     taken = []
     for project, owner, gpus in offers:
-        if book.refusal(project, owner, {H100: gpus}) is None:
-            book.take(project, owner, {H100: gpus})
+        if ledger.refusal(project, owner, {H100: gpus}) is None:
+            ledger.take(project, owner, {H100: gpus})
             taken.append((project, owner, {H100: gpus}))
-        for account in (*book.projects.values(), *book.members.values()):
+        for account in (*ledger.projects.values(), *ledger.members.values()):
             assert account.use.gpus.get(H100, 0) <= account.limits.gpus[H100]
-        assert all(account.use.running <= 4 for account in book.projects.values())
+        assert all(account.use.running <= 4 for account in ledger.projects.values())
     for one_taken in taken:
-        book.give(*one_taken)
-    accounts = [*book.projects.values(), *book.members.values()]
+        ledger.give(*one_taken)
+    accounts = [*ledger.projects.values(), *ledger.members.values()]
     assert all(account.use.running == 0 and not any(account.use.gpus.values()) for account in accounts)
 
 

@@ -20,8 +20,8 @@ PAIRS = {
 }
 
 
-def chosen(free, count, told=PAIRS):
-    return choose_gpus([UUIDS[index] for index in free], count, read(told, UUIDS))
+def chosen(free, count, reported=PAIRS):
+    return choose_gpus([UUIDS[index] for index in free], count, read(reported, UUIDS))
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_without_a_topology_the_first_are_taken():
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [{"links": "x", "numa": [1]}, {"links": [[0], [0, 0, 1], [0, 9, 7], ["a", 1, 2], [0, 1, -4], None]}],
 )
-def test_what_is_odd_is_left_out(told):
-    assert read(told, UUIDS) is None
+def test_what_is_odd_is_left_out(reported):
+    assert read(reported, UUIDS) is None
 
 
 def test_a_link_is_nearer_than_a_node():

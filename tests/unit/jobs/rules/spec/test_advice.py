@@ -12,12 +12,12 @@ SHORT = {"timeout_s": 3600.0}
 NFS = "nfs4 filer:/home"
 
 
-def told(of, storage=None):
+def advice_of(of, storage=None):
     return [(one.kind, one.text) for one in advice(of, storage)]
 
 
 def test_a_small_job_needs_no_advice():
-    assert told(spec(1, 2, 1, 1, **SHORT)) == []
+    assert advice_of(spec(1, 2, 1, 1, **SHORT)) == []
 
 
 def test_different_numbers_of_gpus_for_chief_and_workers():
@@ -25,34 +25,34 @@ def test_different_numbers_of_gpus_for_chief_and_workers():
         return {"accelerator_type": "NVIDIA_L4", "accelerator_count": count}
 
     of = replace(spec(1, 1, **SHORT), pools=(pool(1, **gpus(1)), pool(2, **gpus(2))))
-    [(kind, text)] = told(of)
+    [(kind, text)] = advice_of(of)
     assert kind == WARNING and "1 and 2 GPUs" in text and "MultiWorkerMirroredStrategy" in text
-    assert told(replace(of, pools=(pool(1, **gpus(2)), pool(2, **gpus(2))))) == []
-    assert told(replace(of, pools=(pool(1, **gpus(2)), None, pool(2)))) == []
+    assert advice_of(replace(of, pools=(pool(1, **gpus(2)), pool(2, **gpus(2))))) == []
+    assert advice_of(replace(of, pools=(pool(1, **gpus(2)), None, pool(2)))) == []
 
 
 def test_more_than_one_evaluator():
-    [(kind, text)] = told(spec(1, 0, 0, 2, **SHORT))
+    [(kind, text)] = advice_of(spec(1, 0, 0, 2, **SHORT))
     assert kind == WARNING and "at most one evaluator" in text
 
 
 def test_more_than_four_hours():
-    [(kind, text)] = told(spec(1))
+    [(kind, text)] = advice_of(spec(1))
     assert kind == HINT and "at least every 4 hours" in text and "AIP_CHECKPOINT_DIR is not set" in text
-    [(_, text)] = told(spec(1, base_output_directory="gs://b/x"))
+    [(_, text)] = advice_of(spec(1, base_output_directory="gs://b/x"))
     assert "in AIP_CHECKPOINT_DIR at least" in text and "not set" not in text
 
 
 def test_where_the_directory_is():
     of = spec(1, base_output_directory="/out/7", **SHORT)
-    assert told(of) == told(of, {}) == []
-    [(kind, text)] = told(of, {"a": NFS, "b": NFS})
+    assert advice_of(of) == advice_of(of, {}) == []
+    [(kind, text)] = advice_of(of, {"a": NFS, "b": NFS})
     assert kind == HINT and f"shared storage ({NFS})" in text
-    [(kind, text)] = told(of, {"a": "", "b": ""})
+    [(kind, text)] = advice_of(of, {"a": "", "b": ""})
     assert kind == WARNING and "each host's own disk (a, b)" in text
-    [(kind, text)] = told(of, {"a": ""})
+    [(kind, text)] = advice_of(of, {"a": ""})
     assert kind == HINT and "the disk of a" in text
-    [(kind, text)] = told(of, {"a": NFS, "b": ""})
+    [(kind, text)] = advice_of(of, {"a": NFS, "b": ""})
     assert kind == WARNING and NFS in text and "a disk of its own on b" in text
     here = {
         "path": "/out",
@@ -63,12 +63,12 @@ def test_where_the_directory_is():
         "device": "8:1",
     }
     one, same, other = (holder("/out/7", [here], boot) for boot in ("boot-1", "boot-1", "boot-2"))
-    [(kind, text)] = told(of, {"a": one, "b": same})
+    [(kind, text)] = advice_of(of, {"a": one, "b": same})
     assert kind == HINT and "shared storage (the directory /srv/7 on 8:1" in text, "two hosts on one machine"
     for unsure in ({"a": one, "b": other}, {"a": one, "b": ""}, {"a": one}):
-        [(kind, text)] = told(of, unsure)
+        [(kind, text)] = advice_of(of, unsure)
         assert kind == HINT and "is not known" in text and "own disk" not in text
-    assert told(spec(1, base_output_directory="gs://b/x", **SHORT), {"a": ""}) == []
+    assert advice_of(spec(1, base_output_directory="gs://b/x", **SHORT), {"a": ""}) == []
 
 
 def test_the_longest_mount_above_a_path_holds_it():

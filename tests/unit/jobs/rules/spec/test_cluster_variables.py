@@ -10,7 +10,7 @@ from jobs.rules.spec.custom_job import Container, to_document
 from tests.unit.jobs.rules.cast import pool, spec
 
 
-def told(of, replica="workerpool0-0", gpus=0):
+def variables_of(of, replica="workerpool0-0", gpus=0):
     addresses = {name: f"10.0.0.{pool}:{23000 + index}" for name, pool, index, _ in of.replicas()}
     return cluster_environment(
         of,
@@ -25,7 +25,7 @@ def told(of, replica="workerpool0-0", gpus=0):
 
 
 def test_a_single_replica_is_told_its_cluster_and_no_more():
-    variables = told(spec(1))
+    variables = variables_of(spec(1))
     assert {name: value for name, value in variables.items() if name != "CLUSTER_SPEC"} == {
         "CLOUD_ML_PROJECT_ID": "default",
         "CLOUD_ML_JOB_ID": "77",
@@ -42,7 +42,7 @@ def test_a_single_replica_is_told_its_cluster_and_no_more():
 
 def test_each_replica_of_four_pools_is_told_its_own_task_and_the_same_cluster():
     of = spec(1, 2, 1, 1)
-    seen = {name: told(of, name) for name, *_ in of.replicas()}
+    seen = {name: variables_of(of, name) for name, *_ in of.replicas()}
     clusters = [json.loads(variables["CLUSTER_SPEC"])["cluster"] for variables in seen.values()]
     assert clusters == [clusters[0]] * 5
     assert clusters[0]["workerpool1"] == ["10.0.0.1:23000", "10.0.0.1:23001"]
@@ -61,7 +61,7 @@ def test_each_replica_of_four_pools_is_told_its_own_task_and_the_same_cluster():
 
 
 def test_a_skipped_pool_is_named_nowhere_and_renumbers_nothing():
-    variables = told(spec(1, 0, 1), "workerpool2-0")
+    variables = variables_of(spec(1, 0, 1), "workerpool2-0")
     cluster_spec = json.loads(variables["CLUSTER_SPEC"])
     assert (list(cluster_spec["cluster"]), cluster_spec["task"]["type"]) == (
         ["workerpool0", "workerpool2"],
@@ -72,7 +72,7 @@ def test_a_skipped_pool_is_named_nowhere_and_renumbers_nothing():
 
 
 def test_torch_finds_its_group():
-    variables = told(spec(1, 2), "workerpool1-1")
+    variables = variables_of(spec(1, 2), "workerpool1-1")
     expected = {"MASTER_ADDR": "10.0.0.0", "MASTER_PORT": "23000", "WORLD_SIZE": "3", "RANK": "2"}
     assert {name: variables[name] for name in expected} == expected
     assert {name: value for name, value in variables.items() if name.startswith("PET_")} == {
@@ -98,14 +98,14 @@ def test_torch_finds_its_group():
 
 
 def test_torchrun_starts_a_process_for_each_gpu():
-    assert told(spec(1, 1), "workerpool1-0", gpus=4)["PET_NPROC_PER_NODE"] == "4"
-    assert "PET_NPROC_PER_NODE" not in told(spec(1, 1))
+    assert variables_of(spec(1, 1), "workerpool1-0", gpus=4)["PET_NPROC_PER_NODE"] == "4"
+    assert "PET_NPROC_PER_NODE" not in variables_of(spec(1, 1))
 
 
 def test_directories_end_in_a_slash_and_are_there_only_with_a_base():
-    assert "AIP_MODEL_DIR" not in told(spec(1))
+    assert "AIP_MODEL_DIR" not in variables_of(spec(1))
     for base in ("/shared/out", "/shared/out/"):
-        variables = told(spec(1, base_output_directory=base))
+        variables = variables_of(spec(1, base_output_directory=base))
         assert variables["AIP_MODEL_DIR"] == "/shared/out/model/"
         assert variables["AIP_CHECKPOINT_DIR"] == "/shared/out/checkpoints/"
         assert variables["AIP_TENSORBOARD_LOG_DIR"] == "/shared/out/logs/"
@@ -113,12 +113,12 @@ def test_directories_end_in_a_slash_and_are_there_only_with_a_base():
 
 def test_the_users_own_variables_come_on_top():
     mine = replace(pool(), container=Container("host", ("a",), (), (("RANK", "mine"), ("X", ""))))
-    variables = told(replace(spec(1), pools=(mine, pool())))
+    variables = variables_of(replace(spec(1), pools=(mine, pool())))
     assert (variables["RANK"], variables["X"]) == ("mine", "")
 
 
 def test_a_job_too_long_for_one_variable_is_left_out_of_it():
     long = replace(pool(), container=Container("host", ("x" * MAX_VARIABLE_BYTES,)))
     for name in ("CLUSTER_SPEC", "TF_CONFIG"):
-        value = told(replace(spec(1), pools=(long, pool())))[name]
+        value = variables_of(replace(spec(1), pools=(long, pool())))[name]
         assert len(value) < 1000 and "job" not in json.loads(value)
