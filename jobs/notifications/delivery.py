@@ -91,7 +91,7 @@ def _history(notification: Notification, taken: bool, now: datetime) -> dict[str
         "job": job,
         "at": now,
         "kind": history_kinds.HistoryKind.NOTIFICATION,
-        "subject": history_kinds.TOLD,
+        "subject": history_kinds.NOTIFIED,
         "to_state": "told" if taken else "not told",
         "attempt": notification.attempt,
         "cause": f"{result}: {EVENTS.get(notification.event, notification.event)}.",

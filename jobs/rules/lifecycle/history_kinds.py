@@ -26,5 +26,5 @@ class HistoryKind(StrEnum):
 
 JOB = "job"
 # Subjects of lines about the job that change no state of it: `subject == JOB` is the chain of its states, nothing else.
-WAITING, FLAGGED, TOLD = "wait", "flag", "notice"
-ABOUT_THE_JOB = frozenset({JOB, WAITING, FLAGGED, TOLD})
+WAITING, FLAGGED, NOTIFIED = "wait", "flag", "notice"
+ABOUT_THE_JOB = frozenset({JOB, WAITING, FLAGGED, NOTIFIED})

@@ -14,7 +14,7 @@ from jobs.host_sync.apply_reports import UnreadableFrames
 from jobs.logs import segments, storage
 from jobs.models import Membership, Project, Role, Run
 from jobs.scheduling import scheduler
-from tests.unit.jobs.paper import InlineDesk, PaperHost
+from tests.unit.jobs.paper import InlineControlPlane, PaperHost
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def alice(project):
 
 @pytest.fixture
 def desk():
-    return InlineDesk()
+    return InlineControlPlane()
 
 
 def spec(command="true", **pool):

@@ -29,7 +29,7 @@ class InlineDecider:
         pass
 
 
-class InlineDesk(JobsControlPlane):
+class InlineControlPlane(JobsControlPlane):
     def __init__(self):
         super().__init__(lambda hosts: (), InlineDecider())
 

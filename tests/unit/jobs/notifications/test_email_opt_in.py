@@ -68,7 +68,7 @@ def test_nothing_is_told_before_the_owner_has_followed_the_link(browser, cast, p
     assert "bob@example.org" in visitor.get(link[1]).content.decode()
     visitor.head(link[1])
     assert NotificationTarget.objects.get().confirmed_at is None, "a GET alone does not confirm"
-    assert "You will be told" in visitor.post(link[1], {"answer": "yes"}).content.decode()
+    assert "You will be notified" in visitor.post(link[1], {"answer": "yes"}).content.decode()
     assert (
         visitor.get(link[1]).status_code == 404 and visitor.post(link[1], {"answer": "no"}).status_code == 404
     )
@@ -83,7 +83,7 @@ def test_an_owner_who_wants_nothing_gets_nothing(browser, mail):
     browser("bob").post("/account/notifications/add", TYPED)
     send()
     link = re.search(r"/notified/[\w-]+", texts(mail)[0])[0]
-    assert "taken out" in Client().post(link, {"answer": "no"}).content.decode()
+    assert "was removed" in Client().post(link, {"answer": "no"}).content.decode()
     assert not NotificationTarget.objects.exists()
 
 
