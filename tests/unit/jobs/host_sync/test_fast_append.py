@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db
 TESTS = Path(__file__).parents[3]
 ALSO = [
     str(TESTS / "unit" / "agents" / "infra" / "test_sql.py"),
-    str(TESTS / "unit" / "jobs" / "lifecycle" / "test_ends_beside_silent_hosts.py"),
+    str(TESTS / "unit" / "jobs" / "lifecycle" / "test_ends_without_unreachable_hosts.py"),
 ]
 RUNNING = {"phase": "running", "boot_id": "b", "claimed_at": 1e9, "started_at": 1e9}
 
