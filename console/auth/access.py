@@ -20,7 +20,7 @@ from django.http import Http404
 from agents.models import Host
 from jobs.models import AuditEntry, Job, MachineType, Membership, Project, Role, Run
 
-type_of_user = AbstractBaseUser | AnonymousUser | None
+AnyUser = AbstractBaseUser | AnonymousUser | None
 Verb = Literal[
     "see",
     "see_log",
@@ -52,34 +52,36 @@ Subject = (
 )
 Row = TypeVar("Row", bound=Model)
 
-NOTHING: Final[frozenset[Verb]] = frozenset()
-LOOK: Final[frozenset[Verb]] = frozenset({"see", "see_log", "see_usage"})
-OWN: Final[frozenset[Verb]] = frozenset({"cancel", "delete", "shell"})
-RUN: Final[frozenset[Verb]] = LOOK | OWN | {"submit", "prioritize", "see_audit", "manage_members", "manage"}
-ALL: Final[frozenset[Verb]] = RUN | {"set_quotas", "configure"}
+NO_VERBS: Final[frozenset[Verb]] = frozenset()
+VIEWER_VERBS: Final[frozenset[Verb]] = frozenset({"see", "see_log", "see_usage"})
+OWNER_VERBS: Final[frozenset[Verb]] = frozenset({"cancel", "delete", "shell"})
+PROJECT_ADMIN_VERBS: Final[frozenset[Verb]] = frozenset(
+    {*VIEWER_VERBS, *OWNER_VERBS, "submit", "prioritize", "see_audit", "manage_members", "manage"}
+)
+ALL_VERBS: Final[frozenset[Verb]] = PROJECT_ADMIN_VERBS | {"set_quotas", "configure"}
 
-# On a project, and on a job of somebody else. Owners of a job also get OWN where they may submit.
+# On a project, and on a job of somebody else. Owners of a job also get OWNER_VERBS where they may submit.
 BY_ROLE: Final[dict[str, frozenset[Verb]]] = {
-    Role.VIEWER: LOOK,
-    Role.SUBMITTER: LOOK | {"submit"},
-    Role.ADMIN: RUN,
+    Role.VIEWER: VIEWER_VERBS,
+    Role.SUBMITTER: VIEWER_VERBS | {"submit"},
+    Role.ADMIN: PROJECT_ADMIN_VERBS,
 }
 
 
-def can(user: type_of_user, verb: Verb, subject: Subject) -> bool:
+def can(user: AnyUser, verb: Verb, subject: Subject) -> bool:
     return verb in verbs(user, subject)
 
 
-def verbs(user: type_of_user, subject: Subject) -> frozenset[Verb]:
+def verbs(user: AnyUser, subject: Subject) -> frozenset[Verb]:
     """Everything that this person may do to this object, with one query. For a class: to at least one object of it."""
     if not isinstance(user, User) or not user.is_active:
-        return NOTHING
+        return NO_VERBS
     if user.is_superuser:
-        return ALL
+        return ALL_VERBS
     if isinstance(subject, User) or subject is User:
-        return NOTHING
+        return NO_VERBS
     if isinstance(subject, Host) or subject in (Host, MachineType):
-        return frozenset({"see"}) if _roles(user) else NOTHING
+        return frozenset({"see"}) if _roles(user) else NO_VERBS
     if isinstance(subject, Project):
         return _of_role(_role(user, subject.pk))
     if isinstance(subject, Job):
@@ -87,11 +89,11 @@ def verbs(user: type_of_user, subject: Subject) -> frozenset[Verb]:
     if isinstance(subject, Run):
         return _on_job(user, subject.job)
     if subject is AuditEntry:
-        return frozenset({"see"}) if Role.ADMIN in _roles(user) else NOTHING
+        return frozenset({"see"}) if Role.ADMIN in _roles(user) else NO_VERBS
     return frozenset().union(*(_of_role(role) | _owned(role) for role in _roles(user)))
 
 
-def visible(user: type_of_user, rows: QuerySet[Row]) -> QuerySet[Row]:
+def visible(user: AnyUser, rows: QuerySet[Row]) -> QuerySet[Row]:
     """The rows that the person may see, without another query."""
     if not isinstance(user, User) or not user.is_active:
         return rows.none()
@@ -106,7 +108,7 @@ def visible(user: type_of_user, rows: QuerySet[Row]) -> QuerySet[Row]:
     return rows.filter(**{path: mine.values("project")})
 
 
-def where(user: type_of_user, verb: Verb) -> list[Project]:
+def projects_allowing(user: AnyUser, verb: Verb) -> list[Project]:
     """The projects in which the person may do this, sorted by name. Archived projects are left out."""
     if not isinstance(user, User) or not user.is_active:
         return []
@@ -117,13 +119,13 @@ def where(user: type_of_user, verb: Verb) -> list[Project]:
     return list(rows)
 
 
-def project_or_404(user: type_of_user, verb: Verb, named: str) -> Project:
+def project_or_404(user: AnyUser, verb: Verb, named: str) -> Project:
     """The project that an address names, by its name or its number."""
     number = named.isascii() and named.isdecimal()
     return get_or_404(user, verb, Project.objects.all(), **{"pk" if number else "name": named})
 
 
-def get_or_404(user: type_of_user, verb: Verb, rows: QuerySet[Row], **lookup: Any) -> Row:
+def get_or_404(user: AnyUser, verb: Verb, rows: QuerySet[Row], **lookup: Any) -> Row:
     """The row. Raises Http404 when the person may not see it, PermissionDenied when they may see it but not do this."""
     try:
         row = rows.get(**lookup)
@@ -137,7 +139,7 @@ def get_or_404(user: type_of_user, verb: Verb, rows: QuerySet[Row], **lookup: An
     return row
 
 
-def require(user: type_of_user, verb: Verb, kind: type[Model]) -> None:
+def require(user: AnyUser, verb: Verb, kind: type[Model]) -> None:
     """The same for a whole kind of object (its list, its form). Http404 when the person may see none of the kind."""
     allowed = verbs(user, kind)  # type: ignore[arg-type]
     if "see" not in allowed:
@@ -148,16 +150,16 @@ def require(user: type_of_user, verb: Verb, kind: type[Model]) -> None:
 
 def _on_job(user: User, job: Job) -> frozenset[Verb]:
     role = _role(user, job.project_id)
-    return _of_role(role) | (_owned(role) if job.owner_id == user.pk else NOTHING)
+    return _of_role(role) | (_owned(role) if job.owner_id == user.pk else NO_VERBS)
 
 
 def _of_role(role: str | None) -> frozenset[Verb]:
-    return BY_ROLE[role] if role else NOTHING
+    return BY_ROLE[role] if role else NO_VERBS
 
 
 def _owned(role: str | None) -> frozenset[Verb]:
     """The extra rights of a job's owner. A person who has become a viewer has no such rights on earlier jobs."""
-    return OWN if "submit" in _of_role(role) else NOTHING
+    return OWNER_VERBS if "submit" in _of_role(role) else NO_VERBS
 
 
 def _role(user: User, project_id: int) -> str | None:

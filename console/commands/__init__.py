@@ -5,6 +5,8 @@ A function takes the parsed arguments and returns the exit code. console/cli.py 
 
 from __future__ import annotations
 
+import getpass
+
 from jobs.models import Project
 
 # The actor in the audit when a change comes from the command line.
@@ -20,3 +22,8 @@ def project_named(name: str) -> Project:
     if project is None:
         raise CommandRefused(f"There is no project {name!r}.")
     return project
+
+
+def operator() -> str:
+    """The actor in the history of a host: the login name of the person at the terminal."""
+    return f"{getpass.getuser()} ({COMMAND_LINE})"

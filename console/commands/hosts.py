@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import re
 from collections.abc import Iterable
 
@@ -15,7 +14,7 @@ from agents.infra.refusals import Refused
 from agents.models import Host
 from agents.ssh import keys
 from agents.ssh.dial import DialError
-from console.commands import CommandRefused
+from console.commands import CommandRefused, operator
 from console.runtime import database_setup
 from jobs.lifecycle.host_maintenance import maintenance_of
 
@@ -34,7 +33,7 @@ def key(args: argparse.Namespace) -> int:
 def add(args: argparse.Namespace) -> int:
     """Add a host, accept its key, check it. Run again for the same machine, it continues where it stopped."""
     database_setup.prepare(timezone.now())
-    actor = f"{getpass.getuser()} (command line)"
+    actor = operator()
     try:
         host = existing_host(args) or adding.add_host(
             name=args.name,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 from datetime import timedelta
 
 from django.core.exceptions import ValidationError
@@ -12,7 +11,7 @@ from django.utils import timezone
 
 from agents.infra import refusals
 from agents.models import Host
-from console.commands import CommandRefused
+from console.commands import CommandRefused, operator
 from console.forms.fields import DurationText
 from console.runtime import database_setup
 from jobs.host_sync import recovery_mode, strays
@@ -22,7 +21,7 @@ from jobs.maintenance import cordon_and_drain
 def cordon(args: argparse.Namespace) -> int:
     host = find_host(args.name)
     with transaction.atomic():
-        cordon_and_drain.cordon(host, args.message, actor(), timezone.now())
+        cordon_and_drain.cordon(host, args.message, operator(), timezone.now())
     print(f"{host.name} takes no new jobs. What runs there goes on.")
     return 0
 
@@ -33,7 +32,7 @@ def drain(args: argparse.Namespace) -> int:
         wait_s = DurationText(required=False).clean(args.deadline)
         until = None if wait_s is None else now + timedelta(seconds=wait_s)
         with transaction.atomic():
-            cordon_and_drain.drain(host, args.message, until, args.force, actor(), now)
+            cordon_and_drain.drain(host, args.message, until, args.force, operator(), now)
     except ValidationError as problem:
         raise CommandRefused(f"--deadline: {problem.messages[0]}") from problem
     except refusals.Refused as refused:
@@ -46,7 +45,7 @@ def contain(args: argparse.Namespace) -> int:
     host, switch = find_host(args.name), args.pid_namespaces == "on"
     try:
         with transaction.atomic():
-            cordon_and_drain.set_pid_namespaces(host, switch, actor(), timezone.now())
+            cordon_and_drain.set_pid_namespaces(host, switch, operator(), timezone.now())
     except refusals.Refused as refused:
         raise CommandRefused(refused.message) from refused
     print(f"New runs on {host.name} get {'PID namespaces of their own' if switch else 'no PID namespaces'}.")
@@ -57,7 +56,7 @@ def declare_gone(args: argparse.Namespace) -> int:
     host = find_host(args.name)
     try:
         with transaction.atomic():
-            cordon_and_drain.declare_gone(host, args.confirm, actor(), timezone.now())
+            cordon_and_drain.declare_gone(host, args.confirm, operator(), timezone.now())
     except refusals.Refused as refused:
         hint = f" (--confirm {host.name})" if refused.field == "name" else ""
         raise CommandRefused(f"{refused.message}{hint}") from refused
@@ -70,7 +69,7 @@ def act_on_run(args: argparse.Namespace) -> int:
     host = find_host(args.name)
     try:
         with transaction.atomic():
-            strays.ACTS[args.what](host, args.run, actor(), timezone.now())
+            strays.ACTS[args.what](host, args.run, operator(), timezone.now())
     except refusals.Refused as refused:
         raise CommandRefused(refused.message) from refused
     print(f"{args.run} is {'to end' if args.what == 'stop' else 'not shown any more'}.")
@@ -80,7 +79,7 @@ def act_on_run(args: argparse.Namespace) -> int:
 def uncordon(args: argparse.Namespace) -> int:
     host = find_host(args.name)
     with transaction.atomic():
-        cordon_and_drain.uncordon(host, actor(), timezone.now())
+        cordon_and_drain.uncordon(host, operator(), timezone.now())
     print(f"{host.name} is open to jobs.")
     return 0
 
@@ -105,7 +104,7 @@ def begin_recovery(args: argparse.Namespace) -> int:
     database_setup.prepare(timezone.now())
     try:
         with transaction.atomic():
-            recovery_mode.begin(args.why, actor(), timezone.now())
+            recovery_mode.begin(args.why, operator(), timezone.now())
     except refusals.Refused as refused:
         raise CommandRefused(refused.message) from refused
     print("Trainyard only observes now. See: trainyard recovery show")
@@ -117,15 +116,11 @@ def confirm_recovery(args: argparse.Namespace) -> int:
     strays = [stray.run for stray in recovery_mode.differences().strays if stray.phase != "closed"]
     try:
         with transaction.atomic():
-            recovery_mode.confirm(strays if args.stop_all else args.stop, actor(), timezone.now())
+            recovery_mode.confirm(strays if args.stop_all else args.stop, operator(), timezone.now())
     except refusals.Refused as refused:
         raise CommandRefused(refused.message) from refused
     print("Confirmed. Jobs go on.")
     return 0
-
-
-def actor() -> str:
-    return f"{getpass.getuser()} (command line)"
 
 
 def find_host(name: str) -> Host:

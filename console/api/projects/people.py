@@ -27,7 +27,10 @@ MAX_NAME, MAX_PASSWORD = 150, 4096
 
 
 class PeopleView(TrainyardView):
-    """`GET /api/v1/people`; `POST {"name", "admin", "member", "password"}`: no password: a link."""
+    """`GET /api/v1/people`; `POST {"name", "admin", "member", "password"}`.
+
+    Without a password, the answer to the POST has a link with which the person sets one.
+    """
 
     def get(self, request: Request) -> Response:
         access.require(request.user, "manage", User)
@@ -52,7 +55,7 @@ class PeopleView(TrainyardView):
 
 
 class PersonView(TrainyardView):
-    """`GET /api/v1/people/<name>`; `PATCH {"admin": false}`, `{"active": false}`: disabling revokes all tokens."""
+    """`GET /api/v1/people/<name>`; `PATCH {"admin": false}`, `{"active": false}`, which revokes all tokens."""
 
     def get(self, request: Request, user: str) -> Response:
         return Response(document(one(found(request, user))))

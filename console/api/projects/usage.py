@@ -59,7 +59,7 @@ class AuditView(TrainyardView):
         return Response({"entries": entries, **more})
 
 
-def found(user: access.type_of_user, asked: dict[str, str]) -> QuerySet[AuditEntry]:
+def found(user: access.AnyUser, asked: dict[str, str]) -> QuerySet[AuditEntry]:
     rows = access.visible(user, AuditEntry.objects.select_related("project").order_by("-id"))
     for name, path in (
         ("project", "project__name"),

@@ -77,7 +77,7 @@ class AuditPage:
     projects: tuple[str, ...]
 
 
-def found(user: access.type_of_user, query: Mapping[str, str]) -> QuerySet[AuditEntry]:
+def found(user: access.AnyUser, query: Mapping[str, str]) -> QuerySet[AuditEntry]:
     """Return the matching entries, newest first. An unknown filter counts as no filter."""
     rows = access.visible(user, AuditEntry.objects.select_related("project").order_by("-id"))
     for name, path in FILTERS.items():

@@ -215,7 +215,7 @@ def _only_submitters(request: HttpRequest) -> None:
 
 
 def _projects(request: HttpRequest) -> list[str]:
-    return [project.name for project in access.where(request.user, "submit")]
+    return [project.name for project in access.projects_allowing(request.user, "submit")]
 
 
 def _locations() -> list[str]:

@@ -66,7 +66,10 @@ def test_nonsense_ids_are_not_there(cast, db, key):
 
 
 def test_where_names_the_projects_of_a_verb(cast, project):
-    names = {person: [p.name for p in access.where(getattr(cast, person), "submit")] for person in PEOPLE}
+    names = {
+        person: [p.name for p in access.projects_allowing(getattr(cast, person), "submit")]
+        for person in PEOPLE
+    }
     assert names["root"] == ["default", "elsewhere"]
     assert names["alice"] == names["bob"] == ["default"]
     assert names["charlie"] == ["elsewhere"]
