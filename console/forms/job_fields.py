@@ -47,7 +47,7 @@ class JobFields(forms.Form):
     timeout = DurationText(
         label="Time limit",
         required=False,
-        help_text="Counted from the moment when all replicas run. The job is cancelled when it is over. "
+        help_text="Counted from the moment when all replicas run. The job is cancelled when the limit is reached. "
         "For example 90m or 12h. Empty: 7d.",
     )
     max_wait_duration = DurationText(

@@ -149,7 +149,7 @@ def test_a_job_being_cancelled_says_when_the_rest_is_killed(browser, project, ca
         cancel_requested_by="alice",
     )
     page = browser("bob").get(f"/jobs/{job.pk}/").content.decode()
-    assert "alice asked for it" in page and "data-until=" in page and "Cancel the job" not in page
+    assert "alice requested it" in page and "data-until=" in page and "Cancel the job" not in page
 
 
 def test_an_unreachable_host_is_not_a_failure(browser, project, cast):

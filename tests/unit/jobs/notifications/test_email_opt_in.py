@@ -54,7 +54,7 @@ def test_nothing_is_told_before_the_owner_has_followed_the_link(browser, cast, p
     caplog.set_level(logging.DEBUG)
     bob = browser("bob")
     page = bob.post("/account/notifications/add", TYPED, follow=True).content.decode()
-    assert "Not told anything yet" in page and 'aria-label="Vouch for' not in page
+    assert "Not confirmed yet" in page and 'aria-label="Vouch for' not in page
     cancel(job_of(cast.bob, project))
     deliver()
     [letter] = texts(mail)
