@@ -1,4 +1,4 @@
-"""The cast. Root runs the deployment; Alice is admin of the project, Bob submits, Vera looks; Charlie is a stranger."""
+"""The people of the tests. Root is admin of the deployment. In the project, Alice is admin, Bob submits, Vera views."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def project(db):
 
 @pytest.fixture
 def cast(project):
-    """Everybody by name; Charlie is a member of another project only."""
+    """All people by name. Charlie is a member of another project only."""
     elsewhere = Project.objects.create(name="elsewhere", created_at=timezone.now())
     roles = {"alice": Role.ADMIN, "bob": Role.SUBMITTER, "bella": Role.SUBMITTER, "vera": Role.VIEWER}
     people = {"root": User.objects.create_superuser("root"), "nobody": AnonymousUser()}
@@ -36,7 +36,7 @@ def cast(project):
 
 @pytest.fixture
 def browser(cast):
-    """browser("bob"): a client that is logged in as Bob; browser(): one that is not."""
+    """browser("bob") returns a client logged in as Bob; browser() returns one that is not logged in."""
 
     def open_as(name=None, **options):
         client = Client(**options)

@@ -1,4 +1,4 @@
-"""Rows for pages: a job as it is in the middle of its life, a host as the checklist left it."""
+"""Rows for tests of pages: a running job, a host whose checklist is done."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def a_machine_type(name="lab-8", **changes):
 
 
 def a_job(project, owner, state="RUNNING", name="train", replicas=1, host=None, phase="running", **changes):
-    """A job with one run for each replica on the host; without a host it waits."""
+    """Make a job with one run per replica on the host. Without a host the job waits."""
     now = timezone.now()
     parsed = parse.parse_custom_job(document(name, replicas=replicas, enableWebAccess=True))
     known = {

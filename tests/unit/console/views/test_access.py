@@ -1,4 +1,4 @@
-"""Roles × verbs × objects, whole: the one table that pages, API and sockets all ask."""
+"""Every role × verb × object: the one access table of pages, API and sockets."""
 
 from __future__ import annotations
 

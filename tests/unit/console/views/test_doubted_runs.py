@@ -1,4 +1,4 @@
-"""Runs that a host has and that are not under our seal: who sees them, and what an admin does with them."""
+"""Runs that a host reports without the seal of Trainyard: who sees them, and what an admin can do with them."""
 
 from __future__ import annotations
 

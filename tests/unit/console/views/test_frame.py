@@ -1,4 +1,4 @@
-"""What holds for every page: headers that leave nothing inline to run, error pages, files that exist."""
+"""Rules for every page: a strict content security policy, error pages, existing static files."""
 
 from __future__ import annotations
 

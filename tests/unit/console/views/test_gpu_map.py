@@ -1,4 +1,4 @@
-"""All GPUs on one page: what each does, for whom, and nobody's name for those who may not see it."""
+"""The map of all GPUs: what each does, for which job, and no job's name for people who may not see that job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STRANGER = {
 
 @pytest.fixture
 def house(project, cast):
-    """Held, being cleaned, held by a stranger, free; and a free one on a host that takes no jobs."""
+    """GPUs that are held, cleaned, used by another process, and free; and a free one on a cordoned host."""
     host = a_host(name="gpu-a", gpus=4)
     HostMaintenance.objects.create(host=a_host(name="gpu-b", gpus=1), cordoned=True)
     held, ended, his, _ = host.gpus.order_by("index")
@@ -94,7 +94,7 @@ def test_it_costs_the_same_for_many(browser, house, project, cast, django_assert
 
 
 def test_the_day_counts_what_was_held_and_how_busy_it_was(house, project, cast):
-    """Two of five GPUs: one since three hours at 80 % of the time looked at, one for an hour, two hours ago."""
+    """Two of five GPUs were held: one for three hours until now, 80 % busy; one for an hour, two hours ago."""
     now = start_of_step(timezone.now(), 3600) + timedelta(minutes=55)
     run = Run.objects.get(phase="running")
     Run.objects.filter(pk=run.pk).update(created_at=start_of_step(now, 3600) - timedelta(hours=2))

@@ -1,4 +1,4 @@
-"""A GPU that is kept out of use, as pages and scripts show it, and what an admin may do about it."""
+"""A quarantined GPU on pages and in the API, and what an admin can do about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts: added one by one or pasted, their keys accepted by a named person, checked, removed."""
+"""Pages of hosts: add one or many, accept the host key, check, remove."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of jobs and the page of one: what they say, what they cost, and that a socket sends the very same."""
+"""The list of jobs and the page of one job: their texts, their number of queries, and that sockets send the same."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOSTILE = "<script>alert('1')</script>\"'--></td>"
 
 
 def queries(client, address):
-    """How many the page itself needs: the session and the user are asked for once more beside it."""
+    """Count the queries of the page itself, without those for the session and the user."""
     client.get(address)
     with CaptureQueriesContext(
         connection,
@@ -323,7 +323,7 @@ def test_first_paint_and_live_update_are_the_same(browser, project, cast, person
 
 
 def still(html):
-    """Without what counts on by itself from second to second."""
+    """Remove the texts that change every second."""
     return "".join(
         line for line in html.splitlines(keepends=True) if "data-ago" not in line and "data-since" not in line
     )

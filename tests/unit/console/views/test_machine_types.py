@@ -1,4 +1,4 @@
-"""Machine types: what may be asked for by name, defined and removed by the deployment's admins, kept by jobs."""
+"""Machine types: admins of the deployment define and remove them, and jobs keep what they requested."""
 
 from __future__ import annotations
 

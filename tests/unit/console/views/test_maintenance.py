@@ -1,4 +1,4 @@
-"""Hosts closed to new jobs and opened again: who, when and why is read wherever it matters."""
+"""Cordon and uncordon of hosts: the pages that concern it show who did it, when and why."""
 
 from __future__ import annotations
 

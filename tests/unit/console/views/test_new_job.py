@@ -1,4 +1,4 @@
-"""The new-job form: it writes the document, the rules judge it, and nothing that was typed is lost."""
+"""The new-job form: it writes the document, the rules check it, and typed text is never lost."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ DOCUMENTS = [
 
 
 def posted(draft):
-    """What a browser would send for this form: each field as it is shown, with its line ends."""
+    """Return what a browser would send for this form: each field as it is shown, with CRLF line ends."""
     data = QueryDict(mutable=True)
     for form in (draft.job, *draft.pools):
         for bound in form:
@@ -157,7 +157,7 @@ def test_sent_twice_is_one_job(browser):
 
 
 def test_all_complaints_are_told_in_one_round(browser):
-    """What the form finds and what the job's rules find; of one field only the first."""
+    """The page shows the errors of the form and of the job's rules, and only the first for each field."""
     wrong = {
         "timeout": "soon",
         "display_name": "",

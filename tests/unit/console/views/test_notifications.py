@@ -1,4 +1,4 @@
-"""Notifications on their pages: who may see and change them, what is typed, and that no secret comes back."""
+"""The pages of notifications: who may see and change them, what the form takes, and that no secret is shown again."""
 
 from __future__ import annotations
 

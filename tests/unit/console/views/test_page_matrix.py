@@ -1,4 +1,4 @@
-"""Every page × every person. A page without a row here fails, so that none is ever added without a decision."""
+"""Every page × every person. A page without a row here fails, so that every new page gets a decision."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOGIN = "login"
 
 
 def row(root, alice, bob, bella, vera, charlie, loner):
-    """What each gets; whoever is not logged in is sent to the login page."""
+    """Return the expected status for each person. A person who is not logged in is sent to the login page."""
     return dict(zip(PEOPLE, (root, alice, bob, bella, vera, charlie, loner, LOGIN), strict=True))
 
 
@@ -25,7 +25,7 @@ EVERYBODY = row(200, 200, 200, 200, 200, 200, 200)
 SEES_JOB = row(200, 200, 200, 200, 200, 404, 404)
 SEES_HOST = row(200, 200, 200, 200, 200, 200, 404)
 MANAGES_NOTIFICATIONS = row(200, 200, 403, 403, 403, 404, 404)
-# Whoever is in no project sees no kind of thing; people are nobody's but root's.
+# A person in no project sees nothing. Only root manages people.
 ROOT_ONLY = row(200, 403, 403, 403, 403, 403, 404)
 ROOT_AND_NO_OTHER = row(200, 404, 404, 404, 404, 404, 404)
 ACTS_ON_PEOPLE = row(302, 404, 404, 404, 404, 404, 404)

@@ -1,4 +1,4 @@
-"""Projects, limits, people, usage and the audit, as a person meets them in the browser."""
+"""The pages of projects, limits, people, usage and the audit."""
 
 from __future__ import annotations
 

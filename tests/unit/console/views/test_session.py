@@ -1,4 +1,4 @@
-"""Getting in: the setup link once, the login slowed for guessers, tokens shown once."""
+"""Login: the setup link works once, wrong passwords slow the login, tokens are shown once."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_the_lock_opens_by_itself(db):
 
 @pytest.mark.django_db(transaction=True)
 def test_many_guesses_at_once_are_no_more_than_one_after_the_other(cast, monkeypatch):
-    """Each is counted before its password is looked at."""
+    """Each attempt is counted before its password is checked."""
     looked, crowd = [], threading.Barrier(12)
     monkeypatch.setattr(auth, "authenticate", lambda request, **who: looked.append(who))
 

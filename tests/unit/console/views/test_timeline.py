@@ -1,4 +1,4 @@
-"""A job's history at the doors: chosen by whom and what, grouped by attempt, both clocks, last words of a failure."""
+"""A job's history on pages and in the API: filters, attempts, both clocks, and the last lines of a failure."""
 
 from __future__ import annotations
 

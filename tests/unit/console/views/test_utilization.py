@@ -1,4 +1,4 @@
-"""How busy a job is, at the doors: a stalled one reads 0 %, a line is broken where nothing was known."""
+"""What a job uses, on pages and in the API: a stalled replica shows 0 %, a chart has gaps without samples."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_stalled_replica_reads_nothing_beside_a_busy_one(browser, busy):
 
 
 def test_the_one_that_hangs_stands_out(browser, project, cast):
-    """By when each last printed, whether that still lies in rows or in files, by our clock; the odd one comes first."""
+    """Replicas sorted by their last line, by our clock, whether it is in rows or in files. The quietest is first."""
     job = a_job(project, cast.bob, replicas=4, host=a_host(clock_offset_s=300.0))
     now = timezone.now().timestamp()
     ages = {"workerpool0-0": 2, "workerpool1-0": 3, "workerpool1-1": 2000, "workerpool1-2": 4}
