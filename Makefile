@@ -3,13 +3,15 @@ PY := .venv/bin/python
 # Where the machine forbids compiled modules, each process of ours would take half as long again to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install install-run up test bench campaign soak simulate screenshots behaviour programs runner-pythons lint
+.PHONY: help install install-run up test quick rooms bench campaign soak simulate screenshots behaviour programs runner-pythons lint
 
 help:
 	@echo "make up       start Trainyard (TRAINYARD_PORT, TRAINYARD_BIND, TRAINYARD_DATA; see README.md)"
 	@echo "make install  everything that the other commands need"
 	@echo "make test     lint and all tests"
+	@echo "make quick    the inner loop: ruff, the laws, and the tests that need no host, in about 2 minutes"
 	@echo "make lint     ruff, mypy, migrations, import direction"
+	@echo "make rooms    draw docs/rooms.md again, from the imports"
 	@echo "make bench    the measurements of tests/bench/README.md"
 	@echo "make programs  train with TensorFlow and JAX over the tests' hosts; installs 2 GB below var/"
 	@echo "make runner-pythons  the runner's tests, and hosts, with other Pythons (PYTHONS=\"3.7 3.8 3.13\")"
@@ -33,8 +35,15 @@ test: install
 	@$(MAKE) --no-print-directory lint
 	@tools/with-hosts $(PY) tools/run-tests
 
+quick: install
+	@tools/test-machine
+	@tools/quick
+
 lint: install
 	@tools/lint
+
+rooms: install
+	@$(PY) -m tests.architecture.rooms
 
 bench: install
 	@tools/test-machine

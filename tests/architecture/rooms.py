@@ -1,0 +1,203 @@
+"""The rooms of the house, read from the imports; `python -m tests.architecture.rooms` draws them into docs/rooms.md.
+
+A room is a folder of a storey, or a file that lies directly in it. `jobs/rules/` is divided once more, because each of
+its folders is a subject of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "rooms.md"
+STOREYS = ("console", "jobs", "agents")
+
+HEAD = """# The rooms of the house
+
+This page is made from the imports of the code (`make rooms`), and a test keeps it fresh. An arrow says "imports".
+Arrows that follow from others are left out: where A imports B and B imports C, an arrow from A to C is not drawn.
+Which room may import which is a law: the table in `tests/architecture/rooms.py`.
+What each room is for stands at the top of `console/README.md`, `jobs/README.md` and `agents/README.md`.
+"""
+
+# Room by room, what it imports. `a/{b c}` stands for `a/b a/c`. A new arrow is a decision: write it down here.
+TABLE = """
+agents/hosts: agents/{infra models ssh}
+agents/infra:
+agents/links: agents/{hosts infra models runner ssh}
+agents/models:
+agents/runner:
+agents/ssh: agents/{infra models runner}
+console/api: console/{auth forms live presenters runtime} jobs/rules/{lifecycle notifications scheduling spec}
+    jobs/{host_sync idle_rule lifecycle logs maintenance models notifications projects scheduling services}
+    agents/{hosts infra models}
+console/apps: console/{runtime}
+console/asgi: console/{consumers runtime}
+console/auth: console/{models} jobs/{models projects} agents/{infra models}
+console/cli: jobs/rules/{scheduling}
+console/commands: console/{auth forms presenters runtime} jobs/rules/{scheduling} jobs/{host_sync lifecycle
+    maintenance models notifications projects} agents/{hosts infra models ssh}
+console/consumers: console/{auth live presenters runtime} jobs/{logs models shells} agents/{infra models ssh}
+console/environment:
+console/forms: jobs/rules/{notifications scheduling spec} jobs/{host_sync idle_rule models notifications projects
+    scheduling} agents/{infra}
+console/live: console/{runtime} jobs/{logs models} agents/{infra}
+console/models:
+console/presenters: console/{auth forms models} jobs/rules/{lifecycle list_text notifications scheduling spec}
+    jobs/{host_sync lifecycle logs models projects scheduling} agents/{hosts models ssh}
+console/runtime: console/{auth environment views} jobs/{host_sync models wake} agents/{infra links models ssh}
+console/settings: console/{auth environment runtime}
+console/templatetags: console/{presenters} jobs/{logs} agents/{hosts}
+console/urls: console/{runtime}
+console/views: console/{auth forms models presenters} jobs/rules/{lifecycle scheduling spec} jobs/{host_sync
+    idle_rule lifecycle maintenance models notifications projects scheduling services wake} agents/{hosts infra
+    models ssh}
+jobs/host_sync: jobs/rules/{lifecycle} jobs/{lifecycle logs models projects scheduling wake} agents/{hosts infra
+    links models}
+jobs/idle_rule: jobs/rules/{lifecycle} jobs/{lifecycle models projects services} agents/{infra}
+jobs/lifecycle: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models projects wake} agents/{hosts infra
+    models}
+jobs/logs: jobs/{models wake} agents/{infra links}
+jobs/maintenance: jobs/rules/{lifecycle} jobs/{host_sync lifecycle models projects scheduling wake} agents/{hosts
+    infra models}
+jobs/management: jobs/{models}
+jobs/models: jobs/rules/{lifecycle scheduling spec} agents/{models}
+jobs/notifications: jobs/rules/{lifecycle notifications} jobs/{models projects wake} agents/{infra}
+jobs/projects: jobs/rules/{lifecycle scheduling spec} jobs/{models wake} agents/{infra models}
+jobs/rules/lifecycle: jobs/rules/{list_text spec}
+jobs/rules/list_text:
+jobs/rules/notifications: jobs/rules/{lifecycle}
+jobs/rules/scheduling: jobs/rules/{list_text spec}
+jobs/rules/spec: jobs/rules/{list_text}
+jobs/scheduling: jobs/rules/{lifecycle list_text scheduling spec} jobs/{lifecycle models projects wake}
+    agents/{hosts infra models}
+jobs/services: jobs/rules/{lifecycle scheduling spec} jobs/{host_sync lifecycle logs models projects scheduling
+    wake} agents/{infra}
+jobs/shells: jobs/rules/{lifecycle} jobs/{lifecycle models wake}
+jobs/sweep: jobs/{host_sync idle_rule lifecycle logs models notifications projects scheduling shells wake}
+    agents/{hosts infra models}
+jobs/tasks: jobs/{lifecycle maintenance notifications scheduling sweep} agents/{infra links}
+jobs/wake: agents/{infra models}
+"""
+
+
+def may_import() -> dict[str, set[str]]:
+    """The table, read."""
+    found = {}
+    for line in re.sub(r"\n +", " ", TABLE.strip()).splitlines():
+        room, _, targets = line.partition(":")
+        found[room] = {
+            f"{storey}{name}"
+            for storey, names in re.findall(r"(\S*?)\{(.*?)\}", targets)
+            for name in names.split()
+        }
+    return found
+
+
+def product() -> Iterator[Path]:
+    """Every Python file of the product, migrations left out."""
+    for storey in STOREYS:
+        for path in sorted((ROOT / storey).rglob("*.py")):
+            if not {"migrations", "__pycache__"} & set(path.parts):
+                yield path.relative_to(ROOT)
+
+
+def room_of(path: Path) -> str:
+    """`jobs/logs/reader.py` is in the room `jobs/logs`; a file directly in a storey is a room."""
+    depth = 3 if path.parts[:2] == ("jobs", "rules") else 2
+    if len(path.parts) > depth:
+        return "/".join(path.parts[:depth])
+    return path.with_suffix("").as_posix()
+
+
+def imported(tree: ast.Module, modules: Mapping[str, str]) -> Iterator[str]:
+    """The rooms that a file imports from. `modules`: the room of each module of the product."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            while name and name not in modules:
+                name = name.rpartition(".")[0]
+            if name:
+                yield modules[name]
+
+
+def module_name(path: Path) -> str:
+    return path.with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
+
+
+def arrows() -> dict[str, set[str]]:
+    """For each room, the other rooms that it imports."""
+    paths = [path for path in product() if path.name != "__init__.py" or (ROOT / path).read_text().strip()]
+    modules = {module_name(path): room_of(path) for path in paths}
+    found: dict[str, set[str]] = {room: set() for room in modules.values()}
+    for path in paths:
+        room = room_of(path)
+        found[room] |= set(imported(ast.parse((ROOT / path).read_text()), modules)) - {room}
+    return {room: found[room] for room in sorted(found) if not room.endswith("__init__")}
+
+
+def circles(graph: Mapping[str, set[str]]) -> set[str]:
+    """Rooms from which a walk along the arrows comes back."""
+    return {room for room in graph if room in below(graph, graph[room])}
+
+
+def below(graph: Mapping[str, set[str]], rooms: set[str]) -> set[str]:
+    """These rooms and all that they import, directly or not."""
+    seen: set[str] = set()
+    todo = set(rooms)
+    while todo:
+        room = todo.pop()
+        seen.add(room)
+        todo |= graph.get(room, set()) - seen
+    return seen
+
+
+def without_shortcuts(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """The same graph without the arrows that follow from others."""
+    return {
+        room: {to for to in targets if not any(to in below(graph, graph[other]) for other in targets - {to})}
+        for room, targets in graph.items()
+    }
+
+
+def drawing(graph: Mapping[str, set[str]]) -> str:
+    """A Mermaid diagram, a box for each storey."""
+    lines = ["```mermaid", "graph TD"]
+    for storey in STOREYS:
+        lines.append(f"    subgraph {storey}")
+        lines += [
+            f"        {node(room)}[{room.removeprefix(storey + '/')}]"
+            for room in graph
+            if room.startswith(f"{storey}/")
+        ]
+        lines.append("    end")
+    for room, targets in without_shortcuts(graph).items():
+        lines += [f"    {node(room)} --> {node(to)}" for to in sorted(targets)]
+    return "\n".join([*lines, "```"])
+
+
+def node(room: str) -> str:
+    """Mermaid's names have no slashes."""
+    return room.replace("/", "_")
+
+
+def page() -> str:
+    graph = arrows()
+    tables = []
+    for storey in STOREYS:
+        own = {room: targets for room, targets in graph.items() if room.startswith(f"{storey}/")}
+        inside = sum(to.startswith(f"{storey}/") for targets in own.values() for to in targets)
+        tables.append(f"- `{storey}/`: {len(own)} rooms, {inside} arrows inside")
+    return f"{HEAD}\n{chr(10).join(tables)}\n\n{drawing(graph)}\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
