@@ -1,6 +1,6 @@
-# Everything runs from a fresh clone, on a machine with python3 and nothing else done before.
+# Every target works in a fresh clone, on a machine with python3: it installs what it needs below this directory.
 PY := .venv/bin/python
-# Where the machine forbids compiled modules, each process of ours would take half as long again to start.
+# Without .pyc files each process would take half as long again to start.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install install-run up test quick rooms bench campaign soak simulate screenshots behaviour programs runner-pythons lint
@@ -8,18 +8,18 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make up       start Trainyard (TRAINYARD_PORT, TRAINYARD_BIND, TRAINYARD_DATA; see README.md)"
 	@echo "make install  everything that the other commands need"
-	@echo "make test     lint and all tests"
+	@echo "make test     lint and all tests; says which packages of the system they need"
 	@echo "make quick    the inner loop: ruff, the laws, and the tests that need no host, in about 2 minutes"
-	@echo "make lint     ruff, mypy, migrations, import direction"
+	@echo "make lint     ruff, mypy, djlint, migrations, the laws of the code"
 	@echo "make rooms    draw docs/rooms.md again, from the imports"
-	@echo "make bench    the measurements of tests/bench/README.md"
-	@echo "make programs  train with TensorFlow and JAX over the tests' hosts; installs 2 GB below var/"
-	@echo "make runner-pythons  the runner's tests, and hosts, with other Pythons (PYTHONS=\"3.7 3.8 3.13\")"
-	@echo "make behaviour  write docs/behaviour.md: which rows of the service's documents are shown by which tests"
-	@echo "make simulate a month of a cluster by the scheduler's rules, drawn into docs/scheduling.svg"
-	@echo "make screenshots  take the pictures of the README again, of the product with jobs on test hosts"
-	@echo "make campaign the seeded fault campaign, longer than in the tests (CAMPAIGN_S=600 SEED=)"
-	@echo "make soak     ten minutes of everything at once: nothing is lost, nothing grows (SOAK_S=600 SEED=)"
+	@echo "make bench    the measurements of tests/bench/README.md (PARTS=\"first-line shell\")"
+	@echo "make programs  train with TensorFlow and JAX on test hosts; installs 2 GB below var/"
+	@echo "make runner-pythons  the tests of the runner, and of whole hosts, with other Pythons (PYTHONS=\"3.7 3.8 3.13\")"
+	@echo "make behaviour  write docs/behaviour.md: the statements of the service's documents, and the tests that show them"
+	@echo "make simulate a month of jobs by the scheduler's rules, drawn into docs/scheduling.svg"
+	@echo "make screenshots  take the pictures of the README again, with jobs on test hosts"
+	@echo "make campaign the seeded fault campaign, longer than in make test (CAMPAIGN_S=600 SEED=)"
+	@echo "make soak     ten minutes of jobs, viewers and faults at once: nothing is lost, nothing grows (SOAK_S=600 SEED=)"
 
 install:
 	@tools/install all

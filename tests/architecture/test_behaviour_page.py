@@ -1,4 +1,4 @@
-"""docs/behaviour.md tells the truth: it is the page that its tool would write, and every test that it names exists."""
+"""docs/behaviour.md is what its tool would write now, and every test that it names exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every place where a process may be killed in a test has a name, every name has a place, and every name is walked."""
+"""Every failpoint in the code has a name, every name has a failpoint, and the flows go through every one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def sources(runner):
-    """The modules that go to hosts, or all others."""
+    """Parse the modules that go to hosts, or all others."""
     for room in ("agents", "jobs", "console"):
         for path in sorted((ROOT / room).rglob("*.py")):
             if (
@@ -36,7 +36,7 @@ def calls(trees, *names):
 
 
 def points(trees):
-    """What is said to failpoint(): a name, or `send.*.before` where a frame's kind is in the middle."""
+    """Return the arguments of failpoint(): a name, or `send.*.before` where a frame's type is in the middle."""
     found = set()
     for call in calls(trees, "failpoint"):
         said = call.args[0]
@@ -50,7 +50,7 @@ def points(trees):
 
 
 def kinds(trees):
-    """The kinds of frames that are written out in these modules: {"t": "start", ...} and dict(facts, t="fact")."""
+    """Return the types of frames that these modules write out: {"t": "start", ...} and dict(facts, t="fact")."""
     found = set()
     for tree in trees:
         for node in ast.walk(tree):
@@ -86,7 +86,7 @@ def test_every_frame_that_either_end_says_is_a_point():
 
 
 def test_every_name_is_walked():
-    """A walk ends only when somebody has come by at each name that it armed, and was killed or stopped there."""
+    """A flow ends only when a process has reached each failpoint that it armed, and was killed or suspended there."""
     walked = (*console_walks.POINTS, *console_walks.RARE, *console_walks.STRANGE, *console_walks.IN_WEB)
     assert sorted(walked) == sorted(failpoints.NAMES) and len(set(walked)) == len(walked)
     assert runner_walks.POINTS == RUNNER_FAILPOINTS

@@ -1,4 +1,4 @@
-"""docs/guarantees.md tells the truth: each promise and failure has its row, and each test that it names exists."""
+"""docs/guarantees.md has a row for each guarantee and failure mode, and each test that it names exists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROW = re.compile(r"^\*\*(G?\d+)\.", re.M)
 
 
 def rows() -> dict[str, str]:
-    """Each numbered row's text, up to its blank line."""
+    """Return the text of each numbered row, up to its blank line."""
     found = [(match[1], PAGE[match.start() :].split("\n\n")[0]) for match in ROW.finditer(PAGE)]
     assert len(found) == len(dict(found)), "a number has two rows"
     return dict(found)
@@ -26,7 +26,7 @@ def rows() -> dict[str, str]:
 
 @cache
 def collected_from(path: str) -> frozenset[str]:
-    """What pytest would collect from a file, at least by name."""
+    """Return the names that pytest would collect from a file."""
     file = ROOT / path
     if not (file.is_file() and file.name.startswith("test_")):
         return frozenset()

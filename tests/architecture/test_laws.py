@@ -1,4 +1,4 @@
-"""Each law holds in the product, and each is seen to catch a breach."""
+"""Each law holds in the product, and each catches a breach that is made for it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_every_law_has_been_seen_to_catch_something():
 
 
 def test_what_is_right_breaks_no_law():
-    """The same breaches, in the place where they are right, or written as they should be."""
+    """The same code is accepted in the place where it is right, or written as it should be."""
     right = [
         File(
             "jobs/lifecycle/advance.py",
