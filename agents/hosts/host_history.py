@@ -47,10 +47,10 @@ def record_once_a_day(host_id: int, kind: str, text: str, actor: str, now: datet
 
 
 def prune(before: datetime) -> int:
-    """Delete the lines that are older, host by host; returns how many.
+    """Delete the lines from before this moment, host by host. Returns how many lines were deleted.
 
-    The newest ALWAYS_KEPT lines of a host stay whatever their age. More than MAX_KEPT are never kept, so that a flood
-    of lines does not grow without end.
+    The newest ALWAYS_KEPT lines of each host stay, whatever their age. Of each host at most MAX_KEPT lines are kept,
+    so that a flood of lines does not grow without end.
     """
     gone = 0
     crowded = HostEvent.objects.order_by().values("host").annotate(n=Count("pk")).filter(n__gt=ALWAYS_KEPT)

@@ -101,7 +101,7 @@ class Fleet:
         return [host_id for host_id, host in list(self._hosts.items()) if host.ready]
 
     def held(self) -> dict[int, int]:
-        """The hosts of this fleet and their lease tokens."""
+        """The hosts whose lease this dispatcher holds, each with the token of its lease."""
         return {host_id: host.lease.token for host_id, host in list(self._hosts.items())}
 
     # The heartbeat thread.

@@ -136,7 +136,7 @@ class JobFields(forms.Form):
 
 
 def initial(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the initial values of the fields from a document that spec.parse has read and written."""
+    """The initial values of the fields, from a job document in its canonical form (spec/custom_job.py)."""
     job_spec = document.get("jobSpec", {})
     scheduling = job_spec.get("scheduling", {})
     strategy = scheduling.get("strategy", "")

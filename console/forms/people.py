@@ -62,7 +62,7 @@ class NewPerson(forms.Form):
     password = forms.CharField(
         required=False,
         strip=False,
-        help_text="Empty: you get a link, and the person sets a password with it.",
+        help_text="Leave it empty to get a link with which the person sets a password. You pass the link on.",
         widget=forms.PasswordInput(attrs=NEW),
     )
     member = forms.BooleanField(required=False, initial=True, label="Submitter in the project default")

@@ -93,7 +93,7 @@ class PoolFields(forms.Form):
 
 
 def initial(pool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the initial values of the fields from a pool of a document that spec.parse has read and written."""
+    """The initial values of the fields, from one pool of a job document in its canonical form (spec/custom_job.py)."""
     if not pool:
         return {"on": False, "replica_count": 1, "kind": "bash", "base": "{}"}
     machine, container = pool.get("machineSpec", {}), pool.get("containerSpec", {})

@@ -38,7 +38,7 @@ def database(environment: Environment) -> dict[str, Any]:
         raise BadSetting(
             "DATABASE_URL",
             f"{urlsplit(url).scheme}://...",
-            "add the database's name at the end of the address.",
+            "add the name of the database at the end, as in postgresql://user:password@host:5432/name.",
         )
     # Under ASGI threads come and go, so a pool of the process owns the connections, not a thread.
     chosen["CONN_MAX_AGE"] = 0

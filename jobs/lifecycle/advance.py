@@ -237,7 +237,7 @@ def _next_number(rows: Rows, old: Run) -> int:
 
 
 def _of_replica(rows: Rows, run: Run) -> list[Run]:
-    """All runs of the same replica and attempt, held places included."""
+    """All runs of the replica and attempt that `run` belongs to, held runs included."""
     return [each for each in rows.runs if (each.replica_id, each.attempt) == (run.replica_id, run.attempt)]
 
 

@@ -38,7 +38,7 @@ def due_for_verification(now: datetime, limit: int) -> list[str]:
 
 
 def verify_logs(run_ids: list[str], now: datetime) -> None:
-    """Verify as many of these logs as one slice of time allows. The others stay due."""
+    """Compare these logs with the digests of their hosts, for at most SLICE_S seconds. The others stay due."""
     deadline = time.monotonic() + SLICE_S
     verified = _verify_short(run_ids)
     for run_id in run_ids:

@@ -347,7 +347,7 @@ class Migration(migrations.Migration):
                     "machine_types",
                     models.JSONField(
                         default=dict,
-                        help_text="admins' types that it asks for, as they were at its submit: machine_types.Needs",
+                        help_text="the machine types defined by admins that the job asks for, as they were when it was submitted",
                     ),
                 ),
                 ("replica_count", models.PositiveIntegerField()),

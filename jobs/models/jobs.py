@@ -35,7 +35,7 @@ class Job(models.Model):
     labels = models.JSONField(default=dict)
     machine_types = models.JSONField(
         default=dict,
-        help_text="admins' types that it asks for, as they were at its submit: machine_types.Needs",
+        help_text="the machine types defined by admins that the job asks for, as they were when it was submitted",
     )
     replica_count = models.PositiveIntegerField()
 

@@ -99,7 +99,10 @@ class JobCase:
         return [run for run in runs if run and run.phase in NOT_YET and run.created_at <= since]
 
     def lost(self) -> Iterator[tuple[ReplicaView, RunView]]:
-        """Replicas whose latest run is over and that should start again. A stop without an outcome is a loss, too."""
+        """Replicas whose latest run is over and that should start again.
+
+        A run that Trainyard stopped counts as lost too, as long as the job has no outcome.
+        """
         for replica in self.view.replicas:
             if self.ends.get(replica.name) in (EndClass.NOT_PERMANENT, EndClass.STOPPED):
                 yield replica, self.latest[replica.name]

@@ -148,9 +148,11 @@ class MessageReader:
         also: re.Pattern[str] | None = None,
         here: Collection[str] = (),
     ) -> str:
-        """The name of an enum value that is given by name or by number; names[0] when absent or wrong.
+        """The name of an enum value that the document gives by name or by number.
 
-        `also`: a pattern of other names that are accepted. `here`: the names that exist here, for the message.
+        An absent value is names[0]. A wrong value is a violation, and names[0] stands for it until all are reported.
+        `also`: a pattern of further names that are accepted. `here`: the names that exist in this deployment; the
+        violation lists them.
         """
         value = self.take(name)
         if value is None:
