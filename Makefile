@@ -31,12 +31,12 @@ up: install-run
 	@exec .venv/bin/trainyard up
 
 test: install
-	@tools/test-machine
+	@tools/install-test-packages
 	@$(MAKE) --no-print-directory lint
 	@tools/with-hosts $(PY) tools/run-tests
 
 quick: install
-	@tools/test-machine
+	@tools/install-test-packages
 	@tools/quick
 
 lint: install
@@ -46,32 +46,32 @@ rooms: install
 	@$(PY) -m tests.architecture.rooms
 
 bench: install
-	@tools/test-machine
+	@tools/install-test-packages
 	@tools/with-hosts $(PY) -m tests.bench $(PARTS)
 
 simulate: install
 	@$(PY) -m tests.bench.simulate --plot docs/scheduling.svg
 
 screenshots: install
-	@tools/test-machine
+	@tools/install-test-packages
 	@$(PY) -m tests.browser.screenshots
 
 campaign: install
-	@tools/test-machine
+	@tools/install-test-packages
 	@CAMPAIGN_S=$(or $(CAMPAIGN_S),600) SEED=$(SEED) tools/with-hosts $(PY) -m pytest -q -s --timeout 0 tests/flows/test_campaign.py
 
 soak: install
-	@tools/test-machine
+	@tools/install-test-packages
 	@SOAK_S=$(or $(SOAK_S),600) SEED=$(SEED) tools/with-hosts $(PY) -m pytest -q -s --timeout 0 tests/flows/test_soak.py
 
 behaviour: install
 	@$(PY) -m tests.behaviour.page
 
 programs: install
-	@tools/test-machine
-	@tools/install-programs
+	@tools/install-test-packages
+	@tools/install-frameworks
 	@PROGRAMS=1 tools/with-hosts $(PY) -m pytest -q tests/behaviour/test_frameworks.py
 
 runner-pythons: install
-	@tools/test-machine
+	@tools/install-test-packages
 	@tools/runner-pythons $(PYTHONS)
