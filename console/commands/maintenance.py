@@ -37,7 +37,7 @@ def drain(args: argparse.Namespace) -> int:
         raise CommandRefused(f"--deadline: {problem.messages[0]}") from problem
     except refusals.Refused as refused:
         raise CommandRefused(refused.message) from refused
-    print(f"{host.name} is being emptied. See: trainyard host list")
+    print(f"{host.name} is being drained. See: trainyard host list")
     return 0
 
 

@@ -36,17 +36,17 @@ def maintenance_of(host: Host) -> HostMaintenance:
 def closed_text(host: Host) -> str:
     """`gpu-03 is closed to new jobs by alice: new disk`"""
     maintenance = maintenance_of(host)
-    what = "is being emptied" if maintenance.drain_at else "is closed to new jobs"
+    what = "is being drained" if maintenance.drain_at else "is closed to new jobs"
     return f"{host.name} {what}{_by(maintenance)}{_why(maintenance)}"
 
 
 def draining_text(host: Host) -> str:
-    """`gpu-03 is being emptied by alice until 2026-11-21 18:00:00 UTC: new disk`; empty when it is not."""
+    """`gpu-03 is being drained by alice until 2026-11-21 18:00:00 UTC: new disk`; empty when it is not."""
     maintenance = maintenance_of(host)
     if maintenance.drain_at is None:
         return ""
     until = f" until {maintenance.drain_until:%Y-%m-%d %H:%M:%S %Z}" if maintenance.drain_until else ""
-    return f"{host.name} is being emptied{_by(maintenance)}{until}{_why(maintenance)}"
+    return f"{host.name} is being drained{_by(maintenance)}{until}{_why(maintenance)}"
 
 
 def _by(maintenance: HostMaintenance) -> str:

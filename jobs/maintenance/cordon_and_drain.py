@@ -97,7 +97,7 @@ def drain(host: Host, message: str, until: datetime | None, force: bool, actor: 
         )
         _audit(row, "drain", actor, now)
         by_when = f" until {until:%Y-%m-%d %H:%M:%S %Z}{', then by force' if force else ''}" if until else ""
-        host_history.record(row.pk, "draining", f"{message or 'To be emptied.'}{by_when}", actor, now)
+        host_history.record(row.pk, "draining", f"{message or 'To be drained.'}{by_when}", actor, now)
         hints.jobs(lost_hosts.mark_jobs_of(row.pk, now))
         _announce(row)
 
@@ -141,7 +141,7 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
             raise Refused("name", f"Type the name of the host, {row.name}, to confirm.")
         if row.status in ANSWERS:
             raise Refused(
-                "host", f"{row.name} has not been lost: it is {row.get_status_display().lower()}. Empty it."
+                "host", f"{row.name} has not been lost: it is {row.get_status_display().lower()}. Drain it."
             )
         text = f"{actor} declared {row.name} gone"
         jobs = lost_hosts.declare_lost(row.pk, text, now)

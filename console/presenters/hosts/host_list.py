@@ -71,7 +71,7 @@ def closed_text(host: Host, runs: int) -> str:
     """Say why this host takes no new jobs: it is cordoned, being drained, or drained."""
     if maintenance_of(host).drain_at is None:
         return "takes no new jobs"
-    return "being emptied" if runs else "drained: nothing runs here"
+    return "being drained" if runs else "drained: nothing runs here"
 
 
 def _row(host: Host, gpus: list[tuple[int, int, str, str]], held: set[int], runs: Counter[int]) -> HostRow:

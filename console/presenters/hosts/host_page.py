@@ -187,7 +187,7 @@ def _progress(host: Host, running: int, user: User) -> str:
         return words
     until = f"{maintenance.drain_until:%Y-%m-%d %H:%M:%S %Z}"
     if not late:
-        after = ", then what is left goes back to the queue" if maintenance.drain_force else ""
+        after = ", then the remaining jobs go back to the queue" if maintenance.drain_force else ""
         return f"{words}Until {until}{after}."
     return f"{words}Overdue since {until}: waits for {_left(host, user)}."
 

@@ -91,7 +91,7 @@ def _maintenance(case: JobCase) -> str:
 
 
 def moves(case: JobCase) -> str:
-    """`workerpool1-0 moves from gpu-01 to gpu-02: gpu-01 is being emptied by alice`"""
+    """`workerpool1-0 moves from gpu-01 to gpu-02: gpu-01 is being drained by alice`"""
     found = [
         f"{name} moves from {case.latest[name].host} to {held.host}" for name, held in case.held_runs.items()
     ]

@@ -59,7 +59,7 @@ def test_a_removed_host_is_not_found(browser, verb):
     assert not HostMaintenance.objects.filter(cordoned=True).exists()
 
 
-def test_a_host_is_emptied_and_its_page_says_how_far_it_is(browser, project, cast):
+def test_a_host_is_drained_and_its_page_shows_the_progress(browser, project, cast):
     root, host = browser("root"), a_host("gpu-03")
     job = a_job(project, cast.bob, host=host, replicas=2)
     refused = root.post(f"/hosts/{host.pk}/drain", {"message": "disk", "force": "on"})
@@ -69,8 +69,8 @@ def test_a_host_is_emptied_and_its_page_says_how_far_it_is(browser, project, cas
         f"/hosts/{host.pk}/drain", {"message": "disk", "deadline": "2h", "force": "on"}, follow=True
     )
     words = page.content.decode()
-    assert "Being emptied" in words and "0 of 2 replicas have left." in words
-    assert "then what is left goes back to the queue" in words
+    assert "Being drained" in words and "0 of 2 replicas have left." in words
+    assert "then the remaining jobs go back to the queue" in words
     HostMaintenance.objects.filter(pk=host.pk).update(drain_until=timezone.now() - timedelta(minutes=1))
     assert f"waits for job {job.pk}" in root.get(f"/hosts/{host.pk}/").content.decode()
     theirs = browser("charlie").get(f"/hosts/{host.pk}/").content.decode()
@@ -92,11 +92,11 @@ def test_a_deadline_beyond_all_dates_is_refused_at_its_field(browser):
 def test_only_a_silent_host_is_declared_gone_and_only_by_its_typed_name(browser, project, cast):
     root, host = browser("root"), a_host("gpu-03")
     job = a_job(project, cast.bob, host=host)
-    assert "Declare it gone" not in root.get(f"/hosts/{host.pk}/maintenance").content.decode()
+    assert "Declare the host gone" not in root.get(f"/hosts/{host.pk}/maintenance").content.decode()
     refused = root.post(f"/hosts/{host.pk}/gone", {"name": "gpu-03"})
     assert "has not been lost" in refused.content.decode()
     Host.objects.filter(pk=host.pk).update(status="unreachable")
-    assert "Declare it gone" in root.get(f"/hosts/{host.pk}/maintenance").content.decode()
+    assert "Declare the host gone" in root.get(f"/hosts/{host.pk}/maintenance").content.decode()
     refused = root.post(f"/hosts/{host.pk}/gone", {"name": "gpu-3"})
     assert "Type the name of the host, gpu-03" in refused.context["gone"].errors["name"][0]
     assert job.runs.get().released_at is None

@@ -157,7 +157,7 @@ def placed(view):
     )
 
 
-def hold_place(view, replica, host="gpu-02", why="gpu-01 is being emptied by alice"):
+def hold_place(view, replica, host="gpu-02", why="gpu-01 is being drained by alice"):
     """What moves.py does for a replica that must leave: a held run on another host."""
     number = sum(run.replica == replica and run.attempt == view.attempt for run in view.runs)
     held = run_of(replica, RunPhase.CREATED, attempt=view.attempt, number=number, held=True, held_why=why)

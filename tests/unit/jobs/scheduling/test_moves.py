@@ -97,7 +97,7 @@ def test_without_room_it_goes_on_and_says_why_until_there_is_room(desk, add_host
     advance([job.pk], Clock())
     job.refresh_from_db()
     [flag] = job.flags
-    assert (flag["flag"], flag["text"]) == ("MAINTENANCE", "one is being emptied by root: new disk.")
+    assert (flag["flag"], flag["text"]) == ("MAINTENANCE", "one is being drained by root: new disk.")
     two = add_host("two", gpus=2)
     look(desk, one, two)
     job.refresh_from_db()
@@ -123,7 +123,7 @@ def test_at_the_deadline_force_sends_the_job_back_to_the_queue_and_mere_patience
     assert (job.state, job.attempt, job.job_retries, job.preempted_by) == ("QUEUED", 2, 0, "")
     assert held(one) == 0
     why = Transition.objects.get(job=job, subject="job", to_state="QUEUED", from_state="RUNNING")
-    assert why.kind == "preempt" and "one is being emptied by root until" in why.cause
+    assert why.kind == "preempt" and "one is being drained by root until" in why.cause
     cordon_and_drain.uncordon(one.row, "root", timezone.now())
     look(desk, one)
     job.refresh_from_db()

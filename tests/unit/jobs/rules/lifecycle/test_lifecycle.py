@@ -97,7 +97,7 @@ class Life(RuleBasedStateMachine):
         lambda self: self.view.state in (JobState.PENDING, JobState.RUNNING) and not self.view.outcome
     )
     @rule(data=st.data(), forced=st.sampled_from([False] * 8 + [True]))
-    def a_host_is_emptied(self, data, forced):
+    def a_host_is_drained(self, data, forced):
         """What moves.py does: a held run on another host for a replica that may live, or the whole job must leave."""
         if forced:
             self.view = replace(self.view, preempted="Must leave.")

@@ -45,7 +45,7 @@ def test_one_moves_and_the_others_start_with_its_new_address():
     assert {stop.run for stop in plan.stop} == {f"7-{name}-a1-r0" for name in (P, W0, W1)}
     assert {stop.grace_s for stop in plan.stop} == {LEAVE_S}, "time for a checkpoint"
     assert view.state == JobState.RUNNING and not plan.restart and not plan.take
-    words = "workerpool1-0 moves from host-of-workerpool1-0 to gpu-02: gpu-01 is being emptied by alice."
+    words = "workerpool1-0 moves from host-of-workerpool1-0 to gpu-02: gpu-01 is being drained by alice."
     assert flags(view)[FlagName.MAINTENANCE] == words
     plan, view = step(closed(view, P, W0))
     assert not plan.take and not plan.restart, "one still lives: two lives of a job never meet"
@@ -139,7 +139,7 @@ def test_the_sixth_loss_is_a_retry_of_the_job_wherever_it_was_lost():
 
 
 def test_a_job_that_must_leave_waits_again_and_nothing_is_counted():
-    why = "gpu-01 is being emptied by alice. There was no room elsewhere."
+    why = "gpu-01 is being drained by alice. There was no room elsewhere."
     view = replace(gang(), preempted=why, job_retries=3)
     plan, view = step(view)
     assert (plan.outcome.state, plan.outcome.message, plan.job_retries) == (JobState.QUEUED, why, None)
