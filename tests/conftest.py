@@ -17,7 +17,7 @@ LONG = (
     "tests/flows/test_campaign.py",
     "tests/flows/test_crash_points_on_hosts.py",
     "tests/flows/test_services_die.py",
-    "tests/flows/test_walks.py",
+    "tests/flows/test_end_to_end.py",
     "tests/flows/",
     "tests/behaviour/",
     "tests/browser/test_first_run.py",

@@ -17,8 +17,8 @@ STOREYS = ("console", "jobs", "agents")
 
 HEAD = """# The rooms of the house
 
-A *storey* is one of the three layers of the code: `console/`, `jobs/` and `agents/`, from the top to the bottom. A *room* is a
-folder of a storey, or a file that lies directly in it. The *house* is all of them.
+A *storey* is one of the three layers of the code: `console/`, `jobs/` and `agents/`, from top to bottom. A *room* is
+a folder of a storey, or a file that lies directly in it. The *house* is all of them.
 
 This page is made from the imports of the code (`make rooms`), and a test keeps it fresh. An arrow says "imports".
 Arrows that follow from others are left out: where A imports B and B imports C, an arrow from A to C is not drawn.

@@ -10,7 +10,7 @@ import os
 import pytest
 
 from tests.flows.conftest import pytest_runtest_setup, pytest_runtest_teardown
-from tests.flows.stage import THE_STAGE
+from tests.flows.shared_product import THE_STAGE
 
 # A fixture waits for conditions, each with its own deadline. This limit is for a harness that hangs.
 TIMEOUT_S = 1200
@@ -45,24 +45,24 @@ def pytest_runtest_makereport(item, call):
 
 
 @pytest.fixture(scope="session")
-def stage():
+def shared_product():
     yield THE_STAGE
     THE_STAGE.clear()
 
 
 @pytest.fixture(scope="module")
-def yard(stage, request):
+def yard(shared_product, request):
     """The product with three hosts. When all jobs of a file are over, the invariants are checked."""
-    product = stage.product_of("embedded")
+    product = shared_product.product_of("embedded")
     yield product
     try:
         if request.path not in TROUBLED:
             product.check()
             return
     except BaseException:
-        stage.clear()  # the next file is judged without the jobs of this one
+        shared_product.clear()  # the next file is judged without the jobs of this one
         raise
-    stage.clear()
+    shared_product.clear()
 
 
 @pytest.fixture(scope="module")

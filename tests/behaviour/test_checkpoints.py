@@ -10,10 +10,10 @@ import sqlite3
 
 import pytest
 
-from tests.behaviour.story import Story, finish, host_of, kill_replica, nothing_lives
-from tests.flows.test_walks import Browser
+from tests.behaviour.observed_job import ObservedJob, finish, host_of, kill_replica, nothing_lives
+from tests.flows.test_end_to_end import Browser
 from tests.harness.product.product import PASSWORD
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 pytestmark = pytest.mark.needs_namespaces
 P, ALL = "workerpool0-0", ("workerpool0-0", "workerpool1-0", "workerpool1-1")
@@ -28,20 +28,20 @@ def browser(yard):
     return browser
 
 
-def begun(story, run, name=P):
+def begun(observed, run, name=P):
     """Return the step at which a run began."""
-    return int(re.search(r"begins at step (\d+)", story.wait_for_line("begins at", name, run["id"]))[1])
+    return int(re.search(r"begins at step (\d+)", observed.wait_for_line("begins at", name, run["id"]))[1])
 
 
-def saved(story, run, name=P):
+def saved(observed, run, name=P):
     """Return the last step that the run has saved."""
-    return max(int(step) for step in re.findall(r"saved step (\d+)", story.log(name, run["id"])))
+    return max(int(step) for step in re.findall(r"saved step (\d+)", observed.log(name, run["id"])))
 
 
 @pytest.fixture(scope="module")
 def still(yard):
     """A job that holds a GPU, prints nothing and computes nothing. It starts first, because inactivity takes time."""
-    return Story(yard, {"command": ["sleep", "1000"], "gpus": 1}, name="still").running()
+    return ObservedJob(yard, {"command": ["sleep", "1000"], "gpus": 1}, name="still").running()
 
 
 class Kept:
@@ -49,40 +49,42 @@ class Kept:
 
     def __init__(self, yard):
         self.base = f"{yard.fleet[0].shared}/kept"
-        command = ["trainer", "--until", "~/finish-kept"]
-        self.story = story = Story(
+        command = ["checkpoint-trainer", "--until", "~/finish-kept"]
+        self.observed = observed = ObservedJob(
             yard,
             {"command": command, "gpus": 1},
             name="kept",
             baseOutputDirectory={"outputUriPrefix": self.base},
         ).running()
-        story.wait_for_line("saved step 10")
-        kill_replica(yard, self.newest(), "trainer")
+        observed.wait_for_line("saved step 10")
+        kill_replica(yard, self.newest(), "checkpoint-trainer")
         self.trains_on(1)
         aborted = host_of(yard, self.newest())
         self.act(aborted, "cordon")
-        kill_replica(yard, self.newest(), "trainer", "ABRT")
+        kill_replica(yard, self.newest(), "checkpoint-trainer", "ABRT")
         self.trains_on(2)
         drained = host_of(yard, self.newest())
         self.act(drained, "drain")
         self.trains_on(3)
-        self.while_running = story.ours
+        self.while_running = observed.ours
         for host in (aborted, drained):
             self.act(host, "uncordon")
         finish(yard, "finish-kept")
-        story.over("SUCCEEDED")
-        self.runs = story.runs()
+        observed.over("SUCCEEDED")
+        self.runs = observed.runs()
 
     def newest(self):
-        return self.story.run()
+        return self.observed.run()
 
     def trains_on(self, number):
         """Wait until the run with this number, over all attempts, has saved something."""
-        wait_for(lambda: len(self.story.runs()) > number, f"run {number}", dump=self.story.yard.tail)
-        self.story.wait_for_line("saved step", run=self.story.runs()[number]["id"])
+        wait_for(lambda: len(self.observed.runs()) > number, f"run {number}", dump=self.observed.yard.tail)
+        self.observed.wait_for_line("saved step", run=self.observed.runs()[number]["id"])
 
     def act(self, host, verb):
-        self.story.yard.client.call("POST", f"{self.story.yard.url}/api/v1/hosts/{host.name}:{verb}", json={})
+        self.observed.yard.client.call(
+            "POST", f"{self.observed.yard.url}/api/v1/hosts/{host.name}:{verb}", json={}
+        )
 
 
 @pytest.fixture(scope="module")
@@ -93,33 +95,33 @@ def kept(yard, still):
 def test_S0_19_S0_20_a_checkpoint_on_shared_storage_outlives_restart_retry_and_move(kept):
     runs = kept.runs
     places = [(run["attempt"], run["number"]) for run in runs]
-    assert places == [(1, 0), (1, 1), (2, 0), (2, 1)], kept.story.moves(P)
+    assert places == [(1, 0), (1, 1), (2, 0), (2, 1)], kept.observed.moves(P)
     hosts = [run["host"] for run in runs]
     assert hosts[0] == hosts[1] != hosts[2] != hosts[3], "restarted there, retried and moved elsewhere"
     for before, after in zip(runs, runs[1:], strict=False):
-        assert begun(kept.story, after) >= saved(kept.story, before) >= 5
-    assert kept.story.ours["retries"] == 1 and kept.while_running["replicas"][0]["restarts"] == 0
+        assert begun(kept.observed, after) >= saved(kept.observed, before) >= 5
+    assert kept.observed.ours["retries"] == 1 and kept.while_running["replicas"][0]["restarts"] == 0
 
 
 def test_S0_11_S0_20_a_moved_replica_has_time_to_save(kept):
     """After SIGTERM it saved exactly the step at which the next run began."""
     left, last = kept.runs[-2:]
-    assert "got SIGTERM" in kept.story.log(run=left["id"])
-    assert begun(kept.story, last) == saved(kept.story, left)
+    assert "got SIGTERM" in kept.observed.log(run=left["id"])
+    assert begun(kept.observed, last) == saved(kept.observed, left)
 
 
-def age(yard, story, minutes):
+def age(yard, observed, minutes):
     """Move the samples of its GPUs into the past, so that the test need not wait for minutes."""
-    run = story.run()["id"]
+    run = observed.run()["id"]
     back = f"strftime('%Y-%m-%d %H:%M:%f', gpu_active_at, '-{minutes} minutes')"
     with sqlite3.connect(yard.database, timeout=30) as database:
         database.execute(f"UPDATE jobs_run SET gpu_active_at = {back} WHERE id = ?", (run,))
-        database.execute("UPDATE jobs_job SET due_at = datetime('now') WHERE id = ?", (story.id,))
+        database.execute("UPDATE jobs_job SET due_at = datetime('now') WHERE id = ?", (observed.id,))
     database.close()
 
 
-def flag(story, name):
-    return next((each["text"] for each in story.ours["flags"] if each["flag"] == name), None)
+def flag(observed, name):
+    return next((each["text"] for each in observed.ours["flags"] if each["flag"] == name), None)
 
 
 def idle_rule(browser, **rule):
@@ -171,9 +173,9 @@ class Spot:
     """A SPOT job has all GPUs; another job needs one; the SPOT job is preempted, waits, and comes back."""
 
     def __init__(self, yard, browser):
-        command = ["trainer", "--until", "~/finish-spot", "--saving", str(SAVING_S)]
+        command = ["checkpoint-trainer", "--until", "~/finish-spot", "--saving", str(SAVING_S)]
         command += ["--saving-until", "~/saved-spot"]
-        self.story = spot = Story(
+        self.observed = spot = ObservedJob(
             yard,
             {"command": command, "gpus": 8},
             {"command": command, "gpus": 8, "replicas": 2},
@@ -183,7 +185,7 @@ class Spot:
         ).running()
         for name in ALL:
             spot.wait_for_line("saved step 5", name)
-        self.normal = Story(
+        self.normal = ObservedJob(
             yard, {"command": ["replica", "--until", "~/finish-normal"], "gpus": 1}, name="normal"
         )
         self.leaving = wait_for(lambda: flag(spot, "STOPPING"), "it to be preempted", dump=yard.tail)
@@ -206,8 +208,10 @@ class Spot:
 
     def told_on_page(self, browser):
         """Return the job as soon as its page says why it waits."""
-        ours = self.story.ours
-        return ours if ours["reason"] and ours["reason"] in browser.get(f"/jobs/{self.story.id}/") else None
+        ours = self.observed.ours
+        return (
+            ours if ours["reason"] and ours["reason"] in browser.get(f"/jobs/{self.observed.id}/") else None
+        )
 
 
 @pytest.fixture(scope="module")
@@ -223,8 +227,8 @@ def why(spot):
 
 
 def test_a_spot_job_makes_room_and_comes_back_at_its_own_cost(spot):
-    ours = spot.story.ours
-    assert spot.story.states() == ["QUEUED", "PENDING", "RUNNING"] * 2 + ["SUCCEEDED"]
+    ours = spot.observed.ours
+    assert spot.observed.states() == ["QUEUED", "PENDING", "RUNNING"] * 2 + ["SUCCEEDED"]
     assert (ours["attempt"], ours["retries"]) == (2, 0)
     assert [replica["restarts"] for replica in ours["replicas"]] == [0, 0, 0]
     for name in ALL:
@@ -236,9 +240,9 @@ def test_a_spot_job_saves_within_its_grace_and_goes_on_from_there(spot):
     for name in ALL:
         first, second = spot.runs[name]
         assert (first["exitCode"], first["exitSignal"]) == (0, None)
-        log = spot.story.log(name, first["id"])
-        assert "got SIGTERM" in log and log.endswith(f"saved step {saved(spot.story, first, name)}\n")
-        assert begun(spot.story, second, name) == saved(spot.story, first, name)
+        log = spot.observed.log(name, first["id"])
+        assert "got SIGTERM" in log and log.endswith(f"saved step {saved(spot.observed, first, name)}\n")
+        assert begun(spot.observed, second, name) == saved(spot.observed, first, name)
 
 
 def test_a_spot_job_says_for_whom_it_leaves_and_for_what_it_waits(spot):

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.behaviour.story import Story, finish, host_of, kill_replica, nothing_lives
+from tests.behaviour.observed_job import ObservedJob, finish, host_of, kill_replica, nothing_lives
 
 POOLS = ("workerpool0-0", "workerpool1-0", "workerpool1-1", "workerpool2-0", "workerpool3-0")
 RESTARTED = ("workerpool0-0", "workerpool1-1", "workerpool2-0", "workerpool3-0")
@@ -19,9 +19,9 @@ class Four:
     """A chief, two workers, a parameter server, an evaluator. One of each pool is killed, then the chief ends."""
 
     def __init__(self, yard):
-        command = ["member", "--until", f"~/{MARKER}"]
+        command = ["cluster-member", "--until", f"~/{MARKER}"]
         base = f"{yard.fleet[0].home}/out-cluster"
-        self.story = Story(
+        self.observed = ObservedJob(
             yard,
             {"command": command, "gpus": 5},
             {"command": command, "gpus": 6, "replicas": 2},
@@ -30,21 +30,21 @@ class Four:
             name="four pools",
             baseOutputDirectory={"outputUriPrefix": base},
         ).running()
-        self.first = {name: self.story.environment(name) for name in POOLS}
-        self.before = {name: self.story.run(name) for name in POOLS}
+        self.first = {name: self.observed.environment(name) for name in POOLS}
+        self.before = {name: self.observed.run(name) for name in POOLS}
         self.gpu_claims = []
         for name in RESTARTED:
-            kill_replica(yard, self.before[name], "member")
-        self.again = {name: self.story.environment(name, self.newer(name)["id"]) for name in RESTARTED}
-        self.starts = {name: self.story.log(name, self.newer(name)["id"]) for name in RESTARTED}
-        self.while_running = self.story.job
+            kill_replica(yard, self.before[name], "cluster-member")
+        self.again = {name: self.observed.environment(name, self.newer(name)["id"]) for name in RESTARTED}
+        self.starts = {name: self.observed.log(name, self.newer(name)["id"]) for name in RESTARTED}
+        self.while_running = self.observed.job
         finish(yard, MARKER)
-        self.story.over("SUCCEEDED")
-        self.job, self.ours = self.story.job, self.story.ours
+        self.observed.over("SUCCEEDED")
+        self.job, self.ours = self.observed.job, self.observed.ours
 
     def newer(self, name):
-        self.story.wait_for_line("environment", name, f"{self.story.id}-{name}-a1-r1")
-        return self.story.run(name)
+        self.observed.wait_for_line("environment", name, f"{self.observed.id}-{name}-a1-r1")
+        return self.observed.run(name)
 
     def clusters(self, variable):
         return {name: json.loads(environment[variable]) for name, environment in self.first.items()}
@@ -53,8 +53,8 @@ class Four:
 @pytest.fixture(scope="module")
 def small(yard):
     """A job of one replica, and one without the pool of workers."""
-    alone = Story(yard, ["member"], name="alone")
-    skipped = Story(yard, ["member"], {}, ["member"], {}, name="a pool skipped")
+    alone = ObservedJob(yard, ["cluster-member"], name="alone")
+    skipped = ObservedJob(yard, ["cluster-member"], {}, ["cluster-member"], {}, name="a pool skipped")
     return alone.over("SUCCEEDED"), skipped.over("SUCCEEDED")
 
 
@@ -119,7 +119,7 @@ def test_S4_45_S4_49_S4_62_the_job_in_both_is_what_was_submitted(four):
 
 def test_S4_50_S4_64_every_replica_reaches_every_address_of_the_cluster(four):
     for name in POOLS:
-        assert "met 5" in four.story.log(name, four.before[name]["id"])
+        assert "met 5" in four.observed.log(name, four.before[name]["id"])
 
 
 def test_S4_51_S4_55_S4_56_tf_config_names_the_same_cluster_everywhere_and_no_evaluator(four):
@@ -134,7 +134,7 @@ def test_S4_60_S4_61_no_trial_without_tuning(four):
 
 
 def test_S4_20_a_pool_comes_back_as_it_was_sent(four):
-    sent = four.story.document["jobSpec"]["workerPoolSpecs"]
+    sent = four.observed.document["jobSpec"]["workerPoolSpecs"]
     for pool, back in zip(sent, four.job["jobSpec"]["workerPoolSpecs"], strict=True):
         assert back["replicaCount"] == pool["replicaCount"]
         assert back["machineSpec"] == pool["machineSpec"]
@@ -145,20 +145,20 @@ def test_S4_20_a_pool_comes_back_as_it_was_sent(four):
 def test_S0_10_S0_12_a_killed_replica_of_any_pool_comes_back_in_its_place(four):
     """Same host, same name, same address and port, same variables, same GPUs, same work directory."""
     for name in RESTARTED:
-        old, new = four.before[name], four.story.run(name)
+        old, new = four.before[name], four.observed.run(name)
         assert (new["host"], new["gpus"], new["number"]) == (old["host"], old["gpus"], 1)
         assert four.again[name] == four.first[name]
         assert "starts here: 2" in four.starts[name]
-        assert "SIGKILL" in str(four.story.moves(name))
-        assert four.story.replica(name)["restarts"] == 1
-    assert four.story.replica("workerpool1-0")["restarts"] == 0
+        assert "SIGKILL" in str(four.observed.moves(name))
+        assert four.observed.replica(name)["restarts"] == 1
+    assert four.observed.replica("workerpool1-0")["restarts"] == 0
 
 
 def test_S0_10_gpus_were_not_given_up_in_between(four, yard):
     """A claim moves to the next run in the transaction that ends the old one."""
     rows = yard.query(
         "SELECT c.gpu_id, c.run_id, c.released_at, r.created_at, r.number FROM jobs_gpuclaim c"
-        f" JOIN jobs_run r ON r.id = c.run_id WHERE r.id LIKE '{four.story.id}-workerpool0-0-%'"
+        f" JOIN jobs_run r ON r.id = c.run_id WHERE r.id LIKE '{four.observed.id}-workerpool0-0-%'"
     )
     given_up = {row["gpu_id"]: row["released_at"] for row in rows if row["number"] == 0}
     taken = {row["gpu_id"]: row["created_at"] for row in rows if row["number"] == 1}
@@ -167,18 +167,18 @@ def test_S0_10_gpus_were_not_given_up_in_between(four, yard):
 
 def test_S0_15_the_job_stayed_running_through_its_restarts(four):
     assert four.while_running["state"] == "JOB_STATE_RUNNING"
-    assert four.story.states() == ["QUEUED", "PENDING", "RUNNING", "SUCCEEDED"]
+    assert four.observed.states() == ["QUEUED", "PENDING", "RUNNING", "SUCCEEDED"]
 
 
 def test_S0_21_S0_22_S4_07_the_primarys_end_is_the_jobs_end(four, yard):
     assert four.job["state"] == "JOB_STATE_SUCCEEDED" and "error" not in four.job
-    assert nothing_lives(yard, four.story.id)
-    held = yard.query(f"SELECT id FROM jobs_run WHERE job_id = {four.story.id} AND released_at IS NULL")
+    assert nothing_lives(yard, four.observed.id)
+    held = yard.query(f"SELECT id FROM jobs_run WHERE job_id = {four.observed.id} AND released_at IS NULL")
     assert held == []
 
 
 def test_S1_01_states_have_their_prefix_on_the_wire_only(four):
-    assert four.job["state"] == "JOB_STATE_SUCCEEDED" and four.story.moves()[-1]["to_state"] == "SUCCEEDED"
+    assert four.job["state"] == "JOB_STATE_SUCCEEDED" and four.observed.moves()[-1]["to_state"] == "SUCCEEDED"
 
 
 def test_S3_32_nodes_are_called_by_pool_and_index(four):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.behaviour.story import GRPC_INVALID, Story
+from tests.behaviour.observed_job import GRPC_INVALID, ObservedJob
 from tests.harness.hosts import memory
 
 pytestmark = [pytest.mark.needs_namespaces, pytest.mark.needs_cgroups]
@@ -18,11 +18,11 @@ class Fed:
     def __init__(self, yard):
         small = f"{yard.client.url}/api/v1/machineTypes/small-memory"
         yard.client.call("PUT", small, json={"cpus": 0.5, "memoryMb": 128})
-        beside = Story(
+        beside = ObservedJob(
             yard, {"command": ["replica", "--seconds", "2"], "machine": "small-memory"}, name="modest"
         ).running()
         self.limit = beside.run()
-        self.hungry = Story(
+        self.hungry = ObservedJob(
             yard, {"command": ["python3", "-c", EATS], "machine": "small-memory"}, name="hungry"
         )
         self.hungry.over("FAILED")

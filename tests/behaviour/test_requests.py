@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from tests.behaviour.story import Story, finish
-from tests.flows.test_walks import Browser
+from tests.behaviour.observed_job import ObservedJob, finish
+from tests.flows.test_end_to_end import Browser
 from tests.harness.product import Refused, job_spec
 from tests.harness.product.product import PASSWORD
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 QUICK = ["replica", "--seconds", "0.1"]
 DEADLOCK = "finish-deadlock"
@@ -27,7 +27,7 @@ def browser(yard):
 def uneven(yard):
     """The example of the documents: a chief with one GPU, two workers with two each, which wait for each other."""
     command = ["replica", "--until", f"~/{DEADLOCK}"]
-    story = Story(
+    observed = ObservedJob(
         yard,
         {"command": command, "gpus": 1},
         {"command": command, "gpus": 2, "replicas": 2},
@@ -37,13 +37,13 @@ def uneven(yard):
         timeout_s=5 * 3600,
         baseOutputDirectory={"outputUriPrefix": f"{yard.fleet[0].home}/out-uneven"},
     ).running()
-    yield story
+    yield observed
     finish(yard, DEADLOCK)
-    story.over("SUCCEEDED")
+    observed.over("SUCCEEDED")
 
 
-def advice(story):
-    return "\n".join(one["text"] for one in story.ours["advice"])
+def advice(observed):
+    return "\n".join(one["text"] for one in observed.ours["advice"])
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ class Quota:
         command = ["replica", "--until", "~/finish-quota"]
         self.limit(1)
         try:
-            self.first = Story(yard, {"command": command, "gpus": 1}, name="within").running()
-            self.second = Story(yard, {"command": QUICK, "gpus": 1}, name="beyond")
+            self.first = ObservedJob(yard, {"command": command, "gpus": 1}, name="within").running()
+            self.second = ObservedJob(yard, {"command": QUICK, "gpus": 1}, name="beyond")
             self.reason = wait_for(lambda: "quota" in (why := self.second.ours["reason"]) and why, "a reason")
             self.state = self.second.state
             self.usage = self.used()

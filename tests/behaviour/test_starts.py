@@ -8,17 +8,17 @@ import subprocess
 import pytest
 from websockets.exceptions import WebSocketException
 
-from tests.behaviour.story import (
+from tests.behaviour.observed_job import (
     GRPC_CANCELLED,
     GRPC_EXHAUSTED,
     GRPC_INTERNAL,
-    Story,
+    ObservedJob,
     finish,
     host_of,
     nothing_lives,
 )
-from tests.flows.scenes import stopped_on
-from tests.harness.shell import run, wait_for
+from tests.flows.running_jobs import stopped_on
+from tests.harness.wait_and_processes import run, wait_for
 
 NAMES = ("workerpool0-0", "workerpool1-0", "workerpool1-1")
 STAYS = ["replica", "--seconds", "600", "--every", "0.2"]
@@ -45,27 +45,27 @@ class SlowStart:
         hosts = yard.fleet.hosts
         for host in hosts:
             host.arm("before_gate", "stop")
-        command = ["member", "--until", "~/finish-slow"]
-        self.story = Story(
+        command = ["cluster-member", "--until", "~/finish-slow"]
+        self.observed = ObservedJob(
             yard, {"command": command, "gpus": 5}, {"command": command, "gpus": 5, "replicas": 2}, name="slow"
         )
         for host in hosts:
             wait_for(lambda host=host: stopped_on(host), f"a keeper of {host.name} to stand still")
-        slow = host_of(yard, self.story.run())
+        slow = host_of(yard, self.observed.run())
         for host in hosts:
             if host is not slow:
                 self.go_on(host)
-        self.waiting = [self.story.wait_for_line("waits for", name) for name in NAMES[1:]]
-        self.meanwhile = self.story.ours
-        self.blocked = Story(yard, {"command": ["member"], "gpus": 8}, name="no room")
+        self.waiting = [self.observed.wait_for_line("waits for", name) for name in NAMES[1:]]
+        self.meanwhile = self.observed.ours
+        self.blocked = ObservedJob(yard, {"command": ["cluster-member"], "gpus": 8}, name="no room")
         wait_for(lambda: self.blocked.ours["reason"] != "Waits to be placed.", "a reason")
         self.blocked_meanwhile = self.blocked.ours
         self.go_on(slow)
-        self.story.running()
-        self.environments = [self.story.environment(name) for name in NAMES]
-        self.running = self.story.ours
+        self.observed.running()
+        self.environments = [self.observed.environment(name) for name in NAMES]
+        self.running = self.observed.ours
         finish(yard, "finish-slow")
-        self.story.over("SUCCEEDED")
+        self.observed.over("SUCCEEDED")
         self.blocked.over("SUCCEEDED")
 
     @staticmethod
@@ -97,7 +97,7 @@ def test_S0_09_a_worker_that_comes_before_its_chief_waits_for_it_undisturbed(slo
 
 
 def test_S0_08_running_is_when_the_last_replica_is_up(slow):
-    assert slow.story.states() == ["QUEUED", "PENDING", "RUNNING", "SUCCEEDED"]
+    assert slow.observed.states() == ["QUEUED", "PENDING", "RUNNING", "SUCCEEDED"]
     assert "startTime" not in slow.meanwhile["customJob"]
     last = max(started(replica["runs"][0]) for replica in slow.running["replicas"])
     assert slow.running["customJob"]["startTime"] >= last
@@ -112,7 +112,7 @@ def test_S0_01_S0_36_without_room_a_job_is_queued_and_says_why(slow):
 
 
 def test_S3_19_a_submitted_job_is_provisioned(slow):
-    assert slow.story.states()[:2] == ["QUEUED", "PENDING"]
+    assert slow.observed.states()[:2] == ["QUEUED", "PENDING"]
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +120,8 @@ def wide(yard, slow):
     """A job with as many replicas as the hosts have CPUs, when nothing else runs."""
     [row] = yard.query("SELECT SUM(cpus) AS cpus FROM agents_host WHERE retired_at IS NULL")
     count = min(int(row["cpus"]), 8)
-    pools = [["member"], {"command": ["member"], "replicas": count - 1}]
-    return Story(yard, *pools, name="wide").over("SUCCEEDED")
+    pools = [["cluster-member"], {"command": ["cluster-member"], "replicas": count - 1}]
+    return ObservedJob(yard, *pools, name="wide").over("SUCCEEDED")
 
 
 def test_S0_03_on_free_hosts_queued_is_short(wide):
@@ -143,10 +143,10 @@ class Ended:
 
     def __init__(self, yard):
         quiet = ["sh", "-c", "echo kept > /tmp/of-training; exec sleep 1000"]
-        self.cancelled = Story(
+        self.cancelled = ObservedJob(
             yard, {"command": quiet, "gpus": 1}, quiet, name="cancelled", web_access=True
         ).running()
-        self.timeout = Story(yard, STAYS, name="timeout", timeout_s=2)
+        self.timeout = ObservedJob(yard, STAYS, name="timeout", timeout_s=2)
         self.with_shell = self.cancelled.job
         self.log = self.cancelled.log()
         with yard.client.shell(self.cancelled.run()["id"]) as shell:
@@ -215,14 +215,14 @@ class Stockout:
 
     def __init__(self, yard):
         command = ["replica", "--until", "~/finish-stockout", "--every", "0.5"]
-        holder = Story(
+        holder = ObservedJob(
             yard, {"command": command, "gpus": 8}, {"command": command, "gpus": 8, "replicas": 2}, name="all"
         ).running()
         one = {"command": ["replica", "--seconds", "0.1"], "gpus": 1}
         flexible = {"strategy": "FLEX_START", "maxWaitDuration": "1s"}
-        self.never = Story(yard, one, name="never", scheduling=flexible)
+        self.never = ObservedJob(yard, one, name="never", scheduling=flexible)
         self.never.over("FAILED")
-        self.in_time = Story(yard, one, name="in time", scheduling={"maxWaitDuration": "4s"})
+        self.in_time = ObservedJob(yard, one, name="in time", scheduling={"maxWaitDuration": "4s"})
         wait_for(lambda: self.in_time.ours["retries"] == 1, "its first retry")
         finish(yard, "finish-stockout")
         self.in_time.over("SUCCEEDED")
@@ -235,16 +235,16 @@ def stockout(yard, ended):
 
 
 def test_S0_35_S0_37_no_room_for_too_long_fails_after_three_retries(stockout):
-    story = stockout.never
-    assert story.error == {
+    observed = stockout.never
+    assert observed.error == {
         "code": GRPC_EXHAUSTED,
         "message": "Resources are insufficient in region: default. "
         "Try a different region or use a different accelerator.",
     }
-    assert story.ours["retries"] == 3 and story.runs() == []
-    said = story.job["jobSpec"]["scheduling"]
+    assert observed.ours["retries"] == 3 and observed.runs() == []
+    said = observed.job["jobSpec"]["scheduling"]
     assert (said["strategy"], said["maxWaitDuration"]) == ("FLEX_START", "1s")
-    assert [move["to_state"] for move in story.moves()] == ["QUEUED"] * 4 + ["FAILED"]
+    assert [move["to_state"] for move in observed.moves()] == ["QUEUED"] * 4 + ["FAILED"]
 
 
 def test_S0_37_room_that_comes_in_time_is_used(stockout):
@@ -258,7 +258,7 @@ def broken(yard, stockout):
     low, high = "23000", "23999"
     foreign_processes = [_foreign_process(host, low, high) for host in yard.fleet]
     try:
-        return Story(yard, STAYS, name="broken").over("FAILED")
+        return ObservedJob(yard, STAYS, name="broken").over("FAILED")
     finally:
         for process in foreign_processes:
             process.kill()

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.behaviour.story import Story
+from tests.behaviour.observed_job import ObservedJob
 
 # torch 1.13 under Python 3.11 fails with its own default for redirects, so one is given; tee shows the output here.
 DEBIAN = {"PET_REDIRECTS": "1", "PET_TEE": "1"}
@@ -21,11 +21,11 @@ def trained(yard):
         "torchrun": ["torchrun", "/usr/local/bin/torch-ddp"],
         "cluster spec": ["torch-ddp", "--by", "cluster-spec"],
     }
-    stories = {}
+    observed_jobs = {}
     for name, command in commands.items():
         pool = {"command": command, "gpus": 5, "env": {"PET_NPROC_PER_NODE": "2", **DEBIAN}}
-        stories[name] = Story(yard, pool, pool, name=f"torch by {name}")
-    return {name: story.over("SUCCEEDED") for name, story in stories.items()}
+        observed_jobs[name] = ObservedJob(yard, pool, pool, name=f"torch by {name}")
+    return {name: observed.over("SUCCEEDED") for name, observed in observed_jobs.items()}
 
 
 @pytest.mark.parametrize(("how", "size"), [("python", 2), ("torchrun", 4), ("cluster spec", 2)])

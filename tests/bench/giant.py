@@ -8,7 +8,7 @@ import sys
 import time
 
 from tests.bench.figures import Figure, short, spread
-from tests.bench.stage import peak_mb, rss_mb, stage
+from tests.bench.hosts_and_product import peak_mb, product_on_hosts, rss_mb
 from tests.harness.browser import headless_chromium
 from tests.harness.product import job_spec
 from tests.harness.product.product import PASSWORD
@@ -33,7 +33,7 @@ RANGE = 64 * 1024
 
 def giant(options):
     size_mb = 60 if options.quick else 1000
-    with stage("apart", disk_mb=size_mb * 2 + 300, LOG_BUDGET_MB=str(size_mb * 2)) as product:
+    with product_on_hosts("apart", disk_mb=size_mb * 2 + 300, LOG_BUDGET_MB=str(size_mb * 2)) as product:
         job_id = product.submit(job_spec(["python3", "-c", GIANT, size_mb], name="giant"))
         product.client.wait(job_id, "SUCCEEDED", timeout=900)
         product.settle(timeout=900)

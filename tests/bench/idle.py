@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 from tests.bench.figures import Figure
-from tests.bench.stage import cpu_seconds, rss_mb, stage
+from tests.bench.hosts_and_product import cpu_seconds, product_on_hosts, rss_mb
 
 
 def idle_links(options):
     count = 20 if options.quick else 100
-    with stage("embedded", hosts=count) as product:
+    with product_on_hosts("embedded", hosts=count) as product:
         time.sleep(10)
         dispatcher = product.processes.of("dispatcher")
         begin, before = time.perf_counter(), cpu_seconds(dispatcher)

@@ -6,10 +6,10 @@ import json
 import time
 
 from tests.bench.figures import Figure, percentile, spread
+from tests.bench.hosts_and_product import Master, product_on_hosts
 from tests.bench.slurm import NoSlurm, Slurm
-from tests.bench.stage import Master, stage
 from tests.harness.product import job_spec
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 HELLO = ["sh", "-c", "echo first; sleep 0.2"]
 MANY = 200
@@ -17,7 +17,7 @@ MANY = 200
 
 def first_line(options):
     count = 10 if options.quick else 60
-    with stage("apart") as product:
+    with product_on_hosts("apart") as product:
         for _ in range(3):
             first_line_ms(product)
         ours = [first_line_ms(product) for _ in range(count)]
@@ -54,7 +54,7 @@ def first_line_ms(product):
 def throughput(options):
     slurm = slurm_jobs_per_minute(options)
     for shape, words, aim in (("apart", "PostgreSQL + Redis", 1100), ("embedded", "embedded", 600)):
-        with stage(shape, hosts=10) as product:
+        with product_on_hosts(shape, hosts=10) as product:
             jobs_per_minute(product, 20)
             ours = jobs_per_minute(product, 50 if options.quick else MANY)
         reference = f"sbatch {slurm:.0f}/min" if slurm else "no Slurm here"

@@ -11,9 +11,9 @@ import tempfile
 import time
 
 from tests.bench.figures import Figure, percentile, short, spread
-from tests.bench.stage import stage
+from tests.bench.hosts_and_product import product_on_hosts
 from tests.harness.product import job_spec
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 from tests.programs import replica
 
 FIRST = re.compile(rb"line 0 at ([\d.]+)")
@@ -26,7 +26,7 @@ SMALL = "bench-quarter"
 def restart(options):
     jobs, kills = (2, 3) if options.quick else (5, 5)
     printed, seen = [], []
-    with stage("apart", hosts=2) as product:
+    with product_on_hosts("apart", hosts=2) as product:
         for _ in range(jobs):
             job_id = product.submit(job_spec(STAYS, name="restart"))
             for _ in range(kills):
@@ -89,7 +89,7 @@ def start_spread(options):
     All hosts and the console share this machine's cores, so the started programs compete with the product. A program
     that costs nothing shows the product's own part; a Python program is compared with the same without the product."""
     count = 3 if options.quick else 10
-    with stage("apart", hosts=HOSTS) as product:
+    with product_on_hosts("apart", hosts=HOSTS) as product:
         client = product.client
         machine = {"cpus": 0.25, "memoryMb": 64}
         client.call("PUT", f"{client.url}/api/v1/machineTypes/{SMALL}", json=machine)
@@ -132,7 +132,7 @@ def bare_spread_ms(command):
 def cancel(options):
     count = 5 if options.quick else 30
     answered, gone = [], []
-    with stage("apart", hosts=2) as product:
+    with product_on_hosts("apart", hosts=2) as product:
         for _ in range(count):
             first, last = cancel_ms(product)
             answered.append(first)

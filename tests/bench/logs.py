@@ -7,9 +7,9 @@ import subprocess
 import time
 
 from tests.bench.figures import Figure, percentile, short, spread
-from tests.bench.stage import Master, peak_mb, stage
+from tests.bench.hosts_and_product import Master, peak_mb, product_on_hosts
 from tests.harness.product import job_spec
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 # A line every 20 ms with the time at which it was printed; hosts share this machine's wall clock.
 PRINTER = (
@@ -34,7 +34,7 @@ WRITER = (
 
 def line_latency(options):
     count = 300 if options.quick else 1500
-    with stage("apart") as product:
+    with product_on_hosts("apart") as product:
         ours = printed_to_client(product, count)
         product.settle()
         tail = printed_to_tail(product.fleet[0], count)
@@ -86,7 +86,7 @@ def printed_to_tail(host, count):
 
 def bulk(options):
     size_mb = options.log_mb or (60 if options.quick else 500)
-    with stage("apart", disk_mb=size_mb * 2 + 300, LOG_BUDGET_MB=str(size_mb * 2)) as product:
+    with product_on_hosts("apart", disk_mb=size_mb * 2 + 300, LOG_BUDGET_MB=str(size_mb * 2)) as product:
         host = product.fleet[0]
         host.ssh("cat >writer.py", stdin=WRITER)
         host.ssh(f"python3 writer.py {size_mb} >reference.log", timeout=600)

@@ -12,10 +12,10 @@ import time
 import tty
 
 from tests.bench.figures import Figure, percentile, short, spread
+from tests.bench.hosts_and_product import product_on_hosts
 from tests.bench.socket_client import SocketClient
-from tests.bench.stage import stage
 from tests.harness.product import job_spec
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 BURST_MB = 20
 # As the page does (static/shell.js).
@@ -79,7 +79,7 @@ class Terminal:
 
 def shell(options):
     keys = 100 if options.quick else 500
-    with stage("apart") as product:
+    with product_on_hosts("apart") as product:
         spec = job_spec(["sleep", "600"], name="shell", web_access=True)
         job_id = product.submit(spec)
         product.client.wait(job_id, "RUNNING")

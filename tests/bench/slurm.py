@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.harness.hosts.network import GATEWAY
 from tests.harness.leftovers import owned_environment
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "munged")
 CONFIG = """\

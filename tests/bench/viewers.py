@@ -12,8 +12,8 @@ import time
 from urllib.parse import urlsplit
 
 from tests.bench.figures import Figure, percentile, short, spread
+from tests.bench.hosts_and_product import cpu_seconds, peak_mb, product_on_hosts
 from tests.bench.logs import PRINTER, WRITER
-from tests.bench.stage import cpu_seconds, peak_mb, stage
 from tests.harness.product import job_spec
 
 TEXT, BINARY, PING, PONG = 1, 2, 9, 10
@@ -24,7 +24,7 @@ ACK_STEP = 32 * 1024
 def viewers(options):
     """Many sockets on one log at 100 lines/s; and one that never reads."""
     count = 40 if options.quick else 200
-    with stage("apart") as product:
+    with product_on_hosts("apart") as product:
         web = product.processes.of("web")
         script = PRINTER.replace("0.02", "0.01")
         job_id = product.submit(job_spec(["python3", "-c", script, 3000], name="viewed"))

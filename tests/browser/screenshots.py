@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.bench.stage import stage
+from tests.bench.hosts_and_product import product_on_hosts
 from tests.harness.browser import headless_chromium
 from tests.harness.product import job_spec
 from tests.harness.product.product import PASSWORD
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 PLACE = Path(__file__).resolve().parents[2] / "docs" / "screenshots"
 SIZE = {"width": 1200, "height": 800}
@@ -57,7 +57,7 @@ def sampled(yard, job):
 
 def main():
     PLACE.mkdir(exist_ok=True)
-    with stage(hosts=3) as yard, headless_chromium() as browser:
+    with product_on_hosts(hosts=3) as yard, headless_chromium() as browser:
         job = submit_all(yard.client)
         wait_for(lambda: sampled(yard, job), "samples of the job", timeout=120)
         page = browser.new_page(viewport=SIZE, color_scheme="light", reduced_motion="reduce")

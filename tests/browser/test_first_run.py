@@ -16,7 +16,7 @@ from agents.hosts.checklist import NEEDED
 from agents.ssh.host_keys import fingerprint
 from tests.harness.hosts import Fleet
 from tests.harness.product import Product
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests.flows.stage import THE_STAGE
+from tests.flows.shared_product import THE_STAGE
 from tests.harness.fixtures import enter_network_of_hosts, leave_private_network
 
 # A flow waits for conditions, each with its own deadline. This limit is for a harness that hangs.
@@ -43,14 +43,14 @@ def pytest_runtest_makereport(item, call):
     report = yield
     if report.failed:
         item.stash[FAILED] = True
-        stage = getattr(item, "funcargs", {}).get("stage")
-        if stage and stage.product:
-            report.sections.append(("the last output of the product", stage.product.tail()))
+        shared_product = getattr(item, "funcargs", {}).get("shared_product")
+        if shared_product and shared_product.product:
+            report.sections.append(("the last output of the product", shared_product.product.tail()))
     return report
 
 
 @pytest.fixture(scope="session")
-def stage():
+def shared_product():
     yield THE_STAGE
     THE_STAGE.clear()
 
@@ -62,11 +62,11 @@ def shape():
 
 
 @pytest.fixture
-def yard(stage, shape, request):
+def yard(shared_product, shape, request):
     """The product with its hosts, all links up. After a failure the next test gets a new product."""
-    yield stage.product_of(shape)
+    yield shared_product.product_of(shape)
     if request.node.stash.get(FAILED, False):
-        stage.clear()
+        shared_product.clear()
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 from agents.infra import failpoints
 from tests.harness.product import job_spec
 from tests.harness.product.client import TERMINAL, Refused
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 pytestmark = pytest.mark.needs_namespaces
 
@@ -52,11 +52,11 @@ def shape():
 
 
 @pytest.fixture(scope="module")
-def alone_again(stage):
+def alone_again(shared_product):
     """Go back to the usual number of processes, which the next file expects."""
     yield
-    if stage.product:
-        stage.product.keep_extras(**ALONE)
+    if shared_product.product:
+        shared_product.product.keep_extras(**ALONE)
 
 
 @pytest.fixture

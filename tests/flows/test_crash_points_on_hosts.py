@@ -13,10 +13,10 @@ import time
 import pytest
 
 from agents.runner.failpoints import RUNNER_FAILPOINTS
-from tests.flows.scenes import LongJob, stopped_on
+from tests.flows.running_jobs import LongJob, stopped_on
 from tests.harness.product import job_spec
 from tests.harness.product.client import TERMINAL
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 POINTS = RUNNER_FAILPOINTS
 # A stop that arrives before its start makes a directory (a tombstone) that prevents the start.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.flows.scenes import LongJob, replica_process, stopped_on
-from tests.harness.shell import wait_for
+from tests.flows.running_jobs import LongJob, replica_process, stopped_on
+from tests.harness.wait_and_processes import wait_for
 
 pytestmark = pytest.mark.needs_namespaces
 NAMES = ("workerpool0-0", "workerpool1-0", "workerpool1-1")

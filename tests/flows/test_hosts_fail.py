@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from tests.flows.scenes import LongJob
+from tests.flows.running_jobs import LongJob
 from tests.harness.product.product import where_is
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 pytestmark = pytest.mark.needs_namespaces
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.flows.scenes import LongJob
+from tests.flows.running_jobs import LongJob
 from tests.harness.product import job_spec
 from tests.harness.product.client import Refused
 

@@ -8,13 +8,13 @@ import subprocess
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from tests.flows.scenes import LongJob, replica_process
-from tests.flows.test_walks import Browser
+from tests.flows.running_jobs import LongJob, replica_process
+from tests.flows.test_end_to_end import Browser
 from tests.harness.hosts.namespaced import HERE
 from tests.harness.product import Client, job_spec
 from tests.harness.product.client import Refused
 from tests.harness.product.product import PASSWORD
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 pytestmark = pytest.mark.needs_namespaces
 HANGS = "/mnt/hangs"

@@ -8,18 +8,18 @@ import sqlite3
 
 import pytest
 
-from tests.flows.scenes import LongJob, replica_process
+from tests.flows.running_jobs import LongJob, replica_process
 from tests.harness.product import job_spec
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 pytestmark = pytest.mark.needs_namespaces
 P, W = "workerpool0-0", "workerpool1-0"
 
 
 @pytest.fixture(autouse=True)
-def healed(yard, stage):
+def healed(yard, shared_product):
     yield
-    for host in stage.fleet or ():
+    for host in shared_product.fleet or ():
         host.heal()
 
 
@@ -144,7 +144,9 @@ def test_a_forged_report_is_shown_and_stops_nothing(yard, client):
     yard.check()
 
 
-def test_after_an_old_backup_nothing_is_started_or_killed_before_an_admin_confirms(yard, stage, client):
+def test_after_an_old_backup_nothing_is_started_or_killed_before_an_admin_confirms(
+    yard, shared_product, client
+):
     """Failure mode 50 and G25: a database of yesterday, with hosts of today."""
     known = LongJob(yard, name="known to the backup").running()
     client.wait_for_log(known.id, "line 0 at")
@@ -176,4 +178,4 @@ def test_after_an_old_backup_nothing_is_started_or_killed_before_an_admin_confir
         client.wait(known.id, "CANCELLED")
         waiting.running().succeeded()
     finally:
-        stage.clear()  # its database has lost a job that was accepted: nothing can be checked any more
+        shared_product.clear()  # its database has lost a job that was accepted: nothing can be checked any more

@@ -7,10 +7,10 @@ import signal
 
 import pytest
 
-from tests.flows.scenes import LongJob, replica_process
+from tests.flows.running_jobs import LongJob, replica_process
 from tests.harness.product import job_spec
 from tests.harness.product.product import ROOT
-from tests.harness.shell import command_of, wait_for
+from tests.harness.wait_and_processes import command_of, wait_for
 
 
 def test_each_process_is_killed_while_a_job_runs(yard, client):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from tests.flows.test_walks import Browser
+from tests.flows.test_end_to_end import Browser
 from tests.harness.product import job_spec
 from tests.harness.product.product import PASSWORD
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 from tests.unit.jobs.notifications.receivers import Hook, serving
 
 SPIN = ["python3", "-c", "print('at work', flush=True)\nwhile True: pass"]

@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from tests.flows.scenes import LongJob
+from tests.flows.running_jobs import LongJob
 from tests.harness.product import job_spec
 from tests.harness.product.product import ROOT
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 
 @pytest.fixture(scope="module")

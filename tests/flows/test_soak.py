@@ -18,7 +18,7 @@ import time
 import pytest
 from websockets.exceptions import WebSocketException
 
-from tests.bench.stage import rss_mb
+from tests.bench.hosts_and_product import rss_mb
 from tests.flows.test_campaign import Nemesis
 from tests.flows.test_crash_points import Waker
 from tests.harness.hosts import Fleet

@@ -9,7 +9,7 @@ import shutil
 import signal
 import tempfile
 
-from tests.harness.shell import environment_of, pids
+from tests.harness.wait_and_processes import environment_of, pids
 
 OWNER = "TRAINYARD_TEST_OWNER"
 PREFIX = "trainyard-harness-"

@@ -12,7 +12,7 @@ import sys
 from urllib.parse import quote
 
 from tests.harness import leftovers
-from tests.harness.shell import run, succeeds, wait_for
+from tests.harness.wait_and_processes import run, succeeds, wait_for
 
 POSTGRES_SETTINGS = {
     "listen_addresses": "",

@@ -9,7 +9,7 @@ import sys
 
 from tests.harness import leftovers
 from tests.harness.services import Postgres, Redis
-from tests.harness.shell import process_alive, wait_for
+from tests.harness.wait_and_processes import process_alive, wait_for
 
 HARNESS = """
 import signal

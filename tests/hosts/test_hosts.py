@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
 

@@ -13,7 +13,7 @@ from agents.ssh import install_runner
 from agents.ssh.dial import dial
 from agents.ssh.install_runner import RunnerInstallFailed, put_runner
 from agents.ssh.targets import Target
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 PROGRAM = b"print('a runner of two megabytes')\n# " + bytes(range(32, 127)) * 22_000
 SHA = hashlib.sha256(PROGRAM).hexdigest()

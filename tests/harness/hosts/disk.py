@@ -7,7 +7,7 @@ import os
 import pathlib
 import shutil
 
-from tests.harness.shell import run
+from tests.harness.wait_and_processes import run
 
 UID = 1777
 DIRECTORIES = [

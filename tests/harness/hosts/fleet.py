@@ -10,7 +10,7 @@ from tests.harness import leftovers
 from tests.harness.hosts.loopback import LoopbackHost
 from tests.harness.hosts.namespaced import NamespacedHost
 from tests.harness.hosts.network import namespaces_work, private_network, time_namespaces_work
-from tests.harness.shell import run, succeeds
+from tests.harness.wait_and_processes import run, succeeds
 
 # Several fleets of one process never share a name or an address.
 NUMBERS = itertools.count()

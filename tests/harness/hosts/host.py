@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 
-from tests.harness.shell import command_of, environment_of, pids, run
+from tests.harness.wait_and_processes import command_of, environment_of, pids, run
 
 USER = "gpu"
 

@@ -12,7 +12,7 @@ import sys
 
 from tests.harness.hosts.host import Host, NeedsNamespaces
 from tests.harness.leftovers import kill, owned_environment
-from tests.harness.shell import environment_of, pids, wait_for
+from tests.harness.wait_and_processes import environment_of, pids, wait_for
 
 HERE = pathlib.Path(__file__).resolve().parent
 SSHD_CONFIG = """\

@@ -14,7 +14,7 @@ import time
 from tests.harness.hosts.disk import fill, lay_out
 from tests.harness.hosts.host import USER, Host
 from tests.harness.hosts.network import BRIDGE, GATEWAY, SUBNET
-from tests.harness.shell import run, succeeds
+from tests.harness.wait_and_processes import run, succeeds
 
 HERE = pathlib.Path(__file__).resolve().parent
 SSHD_CONFIG = """\
@@ -49,7 +49,7 @@ class NamespacedHost(Host):
         self.address = address_of(number)
         self.own_boot_id = own_boot_id
         self.cable = f"v{self.name}"
-        self.long_cable = None
+        self.delay_process = None
         self.up = False
         self.boot = None
         self.pid = None
@@ -220,23 +220,23 @@ class NamespacedHost(Host):
         run(*enter, "nft", "delete", "table", "inet", "loss", check=False)
         if loss_percent:
             run(*enter, "nft", "-f", "-", stdin=loss_rules(loss_percent))
-        self.unplug_long_cable()
+        self.remove_delay()
         if delay_ms:
-            self.plug_long_cable(delay_ms)
+            self.add_delay(delay_ms)
 
-    def plug_long_cable(self, delay_ms):
-        """Put a delay between the host's cable and the switch. No other fault may be made until it is unplugged."""
+    def add_delay(self, delay_ms):
+        """Put a delay between the host's cable and the switch. No other fault may be made until it is removed."""
         near, far = f"n{self.name}", f"f{self.name}"
         pair = f"link add {near} type veth peer name {far}\nlink set {near} master {BRIDGE} up\nlink set {far} up\n"
         run("ip", "-batch", "-", stdin=f"{pair}link set {self.cable} nomaster\n")
-        words = [sys.executable, str(HERE / "long_cable.py"), self.cable, far, str(delay_ms)]
-        self.long_cable = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self.long_cable.stdout.readline() == "ready\n", "a long cable needs packet sockets"
+        words = [sys.executable, str(HERE / "network_delay.py"), self.cable, far, str(delay_ms)]
+        self.delay_process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.delay_process.stdout.readline() == "ready\n", "a delay needs packet sockets"
 
-    def unplug_long_cable(self):
-        if self.long_cable:
-            self.long_cable.communicate()
-            self.long_cable = None
+    def remove_delay(self):
+        if self.delay_process:
+            self.delay_process.communicate()
+            self.delay_process = None
             plug = f"link del n{self.name}\nlink set {self.cable} master {BRIDGE}\n"
             run("ip", "-batch", "-", stdin=plug, check=False)
 
@@ -255,7 +255,7 @@ class NamespacedHost(Host):
         self.path("/var/skew/seconds").unlink(missing_ok=True)
 
     def close(self):
-        self.unplug_long_cable()
+        self.remove_delay()
         if self.boot and self.boot.poll() is None:
             if self.pid:
                 os.kill(self.pid, signal.SIGKILL)

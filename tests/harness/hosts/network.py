@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-from tests.harness.shell import run, succeeds
+from tests.harness.wait_and_processes import run, succeeds
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWNET = 0x40000000

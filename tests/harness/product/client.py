@@ -9,7 +9,7 @@ import requests
 from websockets.sync.client import connect
 
 from tests.harness.product.viewers import LogReader, Shell
-from tests.harness.shell import PATIENCE_S, wait_for
+from tests.harness.wait_and_processes import PATIENCE_S, wait_for
 
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 

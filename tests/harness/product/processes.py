@@ -8,7 +8,7 @@ import re
 import signal
 
 from tests.harness.leftovers import kill
-from tests.harness.shell import command_of, environment_of, pids, process_alive, wait_for
+from tests.harness.wait_and_processes import command_of, environment_of, pids, process_alive, wait_for
 
 ROLES = {
     "up": r"console\.cli up",

@@ -20,7 +20,7 @@ from tests.harness.product.database import DatabaseReader
 from tests.harness.product.logs import StoredLogs
 from tests.harness.product.processes import Processes
 from tests.harness.services import Postgres, Redis
-from tests.harness.shell import command_of, environment_of, process_alive, run, wait_for
+from tests.harness.wait_and_processes import command_of, environment_of, process_alive, run, wait_for
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PASSWORD = "correct horse battery staple"

@@ -8,7 +8,7 @@ import time
 
 from websockets.exceptions import WebSocketException
 
-from tests.harness.shell import PATIENCE_S
+from tests.harness.wait_and_processes import PATIENCE_S
 
 
 class LogReader:

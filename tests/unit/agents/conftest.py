@@ -13,7 +13,7 @@ from agents.links import fleet as fleets
 from agents.models import Host, HostStatus, Location
 from agents.ssh.targets import Target
 from tests.harness.hosts import Fleet as Machines
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 from tests.unit.agents.memory_control_plane import MemoryControlPlane
 
 

@@ -24,7 +24,7 @@ from jobs.rules.lifecycle.history_kinds import HistoryKind
 from jobs.rules.lifecycle.plan import HistoryEvent, Plan
 from jobs.rules.lifecycle.states import JobState
 from jobs.wake import hints
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 from tests.unit.jobs.conftest import spec
 from tests.unit.jobs.host_sync.test_intake import CLOSED
 from tests.unit.jobs.paper import frame, settle

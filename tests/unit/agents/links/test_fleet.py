@@ -22,7 +22,7 @@ from agents.models import Host, HostEvent, HostStatus
 from agents.ssh import install_runner
 from agents.ssh.dial import dial
 from agents.ssh.host_keys import fingerprint
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 from tests.unit.agents.conftest import key_of, ready, row, target
 from tests.unit.agents.memory_control_plane import MemoryControlPlane
 

@@ -21,7 +21,7 @@ from agents.links.work_queue import WorkQueue
 from agents.runner.wire import PROTOCOL, WireError, encode
 from agents.ssh import host_keys
 from agents.ssh.install_runner import command
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 from tests.unit.agents.memory_channel import MemoryChannel
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINdamAGCsQq31Uv+08lkBzoO4XLz2qYjJa8CGmj3B1Ea"

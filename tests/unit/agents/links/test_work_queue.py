@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from agents.links.work_queue import WorkQueue
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 
 class Item:

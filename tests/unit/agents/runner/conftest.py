@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import hosts
-from tests.unit.agents.runner.console import Host
+from tests.unit.agents.runner.protocol_client import Host
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from agents.runner.containment import (
     remove_cgroup,
     try_write,
 )
-from tests.unit.agents.runner.console import command, wait_for
+from tests.unit.agents.runner.protocol_client import command, wait_for
 
 
 @pytest.fixture

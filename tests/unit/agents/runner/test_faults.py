@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from tests.harness.hanging import HangingDisk
-from tests.unit.agents.runner.console import command, wait_for
+from tests.harness.hanging_file_system import HangingDisk
+from tests.unit.agents.runner.protocol_client import command, wait_for
 
 NONSENSE = [
     b"",

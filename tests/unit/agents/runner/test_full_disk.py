@@ -11,7 +11,7 @@ import pytest
 
 from agents.runner.digest import log_digest
 from agents.runner.files import HOST_SPARES
-from tests.unit.agents.runner.console import PYTHON, Host, command, wait_for
+from tests.unit.agents.runner.protocol_client import PYTHON, Host, command, wait_for
 
 # Mounts a small disk over the home in a mount namespace of its own; root needs no user namespace for that.
 SMALL_DISK = ["unshare", "-m"] if os.getuid() == 0 else ["unshare", "-Urm"]

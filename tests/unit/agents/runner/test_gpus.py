@@ -12,8 +12,8 @@ import pytest
 
 from agents.runner.gpus import describe_holders, gpu_minors
 from agents.ssh.runner_archive import RUNNER as PACKAGE
-from tests.unit.agents.runner.console import Host, command
 from tests.unit.agents.runner.fake_gpus import FakeGpus
+from tests.unit.agents.runner.protocol_client import Host, command
 
 USER = pwd.getpwuid(os.getuid()).pw_name
 SLEEPER = command("import time", "print('up')", "time.sleep(600)")

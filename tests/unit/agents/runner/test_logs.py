@@ -17,7 +17,7 @@ from agents.runner.files import SPARES, make_spares
 from agents.runner.log_budget import LogBudget
 from agents.runner.log_shipper import LogShipper
 from agents.runner.wire import Decoder
-from tests.unit.agents.runner.console import command, wait_for
+from tests.unit.agents.runner.protocol_client import command, wait_for
 
 MIB = 1 << 20
 

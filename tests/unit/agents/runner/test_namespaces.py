@@ -12,9 +12,9 @@ import pytest
 from agents.runner.containment import cgroup_pids
 from agents.runner.namespaces import why_no_namespace
 from agents.runner.processes import all_processes, descendants, read_process
-from tests.unit.agents.runner.console import command, wait_for
-from tests.unit.agents.runner.test_host import shell
+from tests.unit.agents.runner.protocol_client import command, wait_for
 from tests.unit.agents.runner.test_samples import SPIN, first_gpu
+from tests.unit.agents.runner.test_shell_and_probe import shell
 
 # Twenty daemons that cannot be found: no mark, no parents, and they ignore SIGTERM.
 SLEEP_S = f"600.{os.getpid()}"

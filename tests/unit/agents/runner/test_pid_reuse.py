@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.agents.runner.console import PYTHON, Host, command, wait_for
+from tests.unit.agents.runner.protocol_client import PYTHON, Host, command, wait_for
 
 SPACES = ["unshare", "--pid", "--mount-proc", "--fork", "--kill-child"]
 AS_ROOT = os.getuid() == 0

@@ -11,7 +11,7 @@ import pytest
 from agents.links.arrivals import arrivals
 from agents.runner.programs import Program, output_of
 from agents.runner.samples import SMI, read_load
-from tests.unit.agents.runner.console import command, wait_for
+from tests.unit.agents.runner.protocol_client import command, wait_for
 
 # The busy child is an orphan: its parent is gone, and it is in a session of its own.
 SPIN = command(

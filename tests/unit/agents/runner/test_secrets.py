@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agents.runner.processes import all_processes
-from tests.unit.agents.runner.console import command, wait_for
+from tests.unit.agents.runner.protocol_client import command, wait_for
 
 CANARY = "canary-7f3a91c2"
 

@@ -19,7 +19,7 @@ from agents.runner.home import Home
 from agents.runner.outbox import Outbox
 from agents.runner.runs import Runs
 from agents.runner.wire import Decoder
-from tests.unit.agents.runner.console import wait_for
+from tests.unit.agents.runner.protocol_client import wait_for
 
 HOSTILE = [
     "plain",

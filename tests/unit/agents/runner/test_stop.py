@@ -22,7 +22,7 @@ from agents.runner.facts import load_facts, save_facts
 from agents.runner.home import Home
 from agents.runner.keeper import Keeper
 from agents.runner.processes import Process, freeze_and_kill, read_process, signal_process
-from tests.unit.agents.runner.console import command, wait_for
+from tests.unit.agents.runner.protocol_client import command, wait_for
 
 # Every hostile child touches a file again and again: a fresh file means that it still lives.
 BEAT = """

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agents.runner.outbox import Outbox
 from agents.runner.wire import MAX_HEADER, MAX_JUNK, MAX_PAYLOAD, PREFACE, Decoder, WireError, encode
-from tests.unit.agents.runner.console import PYTHON, RUNNER, wait_for
+from tests.unit.agents.runner.protocol_client import PYTHON, RUNNER, wait_for
 
 SOME = [
     ({"t": "a", "x": "é\n"}, b""),

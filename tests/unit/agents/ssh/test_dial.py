@@ -30,7 +30,7 @@ from agents.ssh.dial import (
 from agents.ssh.install_runner import RunnerInstallFailed, put_runner
 from agents.ssh.sockets import CONNECTION_ERRORS
 from agents.ssh.targets import Jump
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 from tests.unit.agents.conftest import target
 
 

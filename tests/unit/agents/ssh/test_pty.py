@@ -21,7 +21,7 @@ from agents.ssh.dial import dial, open_session, run_command
 from agents.ssh.pty import Shell, ShellRefused, open_shell
 from agents.ssh.sockets import CONNECTION_ERRORS
 from agents.ssh.targets import Jump, Target
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 from tests.unit.agents.conftest import ready, row, target
 
 pytestmark = pytest.mark.django_db(transaction=True)

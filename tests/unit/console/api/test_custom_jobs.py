@@ -11,7 +11,7 @@ from django.utils import timezone
 from console.api.jobs import custom_jobs
 from jobs.models import Job
 from tests.unit.console.api.conftest import JOBS
-from tests.unit.console.views.rows import a_host, a_job, document
+from tests.unit.console.views.example_rows import a_host, a_job, document
 
 pytestmark = pytest.mark.django_db
 

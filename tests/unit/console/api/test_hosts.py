@@ -8,7 +8,7 @@ import pytest
 
 from agents.models import Host
 from jobs.models import HostMaintenance, MachineType
-from tests.unit.console.views.rows import a_host, a_machine_type
+from tests.unit.console.views.example_rows import a_host, a_machine_type
 
 JSON = "application/json"
 LAB = {"cpus": 8, "memoryMb": 32768, "acceleratorType": "NVIDIA_L4", "acceleratorCount": 2}

@@ -18,8 +18,8 @@ from console.api.jobs.log_bytes import slice_parts, stored_parts
 from console.auth import tokens
 from console.runtime import database_threads
 from jobs.models import Run
-from tests.unit.console.rows_of_logs import complete, lose, write
-from tests.unit.console.views.rows import a_host, a_job, a_run
+from tests.unit.console.log_rows import complete, lose, write
+from tests.unit.console.views.example_rows import a_host, a_job, a_run
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jobs.logs import run_search
-from tests.unit.console.rows_of_logs import write
-from tests.unit.console.views.rows import a_host, a_job, a_run
+from tests.unit.console.log_rows import write
+from tests.unit.console.views.example_rows import a_host, a_job, a_run
 
 
 @pytest.fixture

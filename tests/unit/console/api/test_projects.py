@@ -12,7 +12,7 @@ from django.utils import timezone
 from jobs.lifecycle import claims
 from jobs.models import AuditEntry, GpuClaim, Job, Membership, Project, Run
 from tests.unit.console.api.conftest import JOBS
-from tests.unit.console.views.rows import a_host, a_job, document
+from tests.unit.console.views.example_rows import a_host, a_job, document
 
 P = "/api/v1/projects/default"
 L4 = "NVIDIA_L4"

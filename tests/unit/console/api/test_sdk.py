@@ -11,7 +11,7 @@ from google.oauth2.credentials import Credentials
 
 from console.auth import tokens
 from jobs.models import Job
-from tests.unit.console.views.rows import a_host, a_job
+from tests.unit.console.views.example_rows import a_host, a_job
 
 POOLS = [
     {

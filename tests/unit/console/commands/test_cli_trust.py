@@ -10,7 +10,7 @@ from agents.hosts import recovery
 from jobs.models import Stray
 from jobs.notifications import targets
 from tests.unit.console.commands.test_cli import trainyard
-from tests.unit.console.views.rows import a_doubted_run, a_host
+from tests.unit.console.views.example_rows import a_doubted_run, a_host
 
 __all__ = ["trainyard"]
 pytestmark = pytest.mark.django_db

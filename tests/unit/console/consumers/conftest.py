@@ -18,7 +18,7 @@ from console.auth import tokens
 from console.live import registry
 from console.runtime import database_threads, web
 from tests.unit.console.views.conftest import cast, project
-from tests.unit.console.views.rows import a_host, a_job
+from tests.unit.console.views.example_rows import a_host, a_job
 
 __all__ = ["cast", "project"]
 

@@ -19,7 +19,7 @@ from console.runtime import websocket_protocol
 from console.runtime.database_threads import in_database_thread
 from jobs.models import Membership
 from tests.unit.console.consumers.test_logs import grow, path
-from tests.unit.console.rows_of_logs import lose, write
+from tests.unit.console.log_rows import lose, write
 
 PATIENCE_S = 60
 

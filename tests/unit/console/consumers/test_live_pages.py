@@ -12,8 +12,8 @@ from console import presenters
 from console.live import registry
 from console.runtime.database_threads import in_database_thread
 from jobs.models import Job, Membership, Transition
-from tests.unit.console.rows_of_logs import write
-from tests.unit.console.views.rows import a_job, moved
+from tests.unit.console.log_rows import write
+from tests.unit.console.views.example_rows import a_job, moved
 
 
 def to_state(job, state):

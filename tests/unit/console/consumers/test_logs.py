@@ -12,8 +12,8 @@ from console.consumers.logs import WINDOW
 from console.live import registry, tails
 from console.runtime.database_threads import in_database_thread
 from jobs.models import LogGap, LogPiece, Run
-from tests.unit.console.rows_of_logs import complete, lose, write
-from tests.unit.console.views.rows import a_host, a_job, a_run
+from tests.unit.console.log_rows import complete, lose, write
+from tests.unit.console.views.example_rows import a_host, a_job, a_run
 
 
 def path(job, query=""):

@@ -15,7 +15,7 @@ from console import cli
 from console.environment import Environment
 from console.runtime import backend_settings, broker
 from console.runtime.broker import NoBroker
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 
 def hide(monkeypatch, *, path, wheel):

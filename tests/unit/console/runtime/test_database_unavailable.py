@@ -9,7 +9,7 @@ from django.test import Client
 from jobs.models import Job
 from tests.unit.console.api.conftest import JOBS, script
 from tests.unit.console.views.conftest import cast, project
-from tests.unit.console.views.rows import document
+from tests.unit.console.views.example_rows import document
 
 __all__ = ["cast", "project", "script"]
 pytestmark = pytest.mark.django_db

@@ -14,7 +14,7 @@ import pytest
 from console.runtime import supervisor as module
 from console.runtime.supervisor import Child, Process, Supervisor
 from console.runtime.watchdog import UNRESPONSIVE_AFTER_S, Watchdog
-from tests.harness.shell import process_alive, wait_for
+from tests.harness.wait_and_processes import process_alive, wait_for
 
 
 class Running:

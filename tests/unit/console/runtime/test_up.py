@@ -11,7 +11,7 @@ import redis
 import requests
 
 from tests.harness.product import Product
-from tests.harness.shell import process_alive, wait_for
+from tests.harness.wait_and_processes import process_alive, wait_for
 
 ROLES = ("web", "worker", "dispatcher", "beat", "broker")
 LINK = re.compile(r"^Set up your account: (http://\S+/setup/\S+)$", re.MULTILINE)

@@ -17,7 +17,7 @@ from console.runtime.worker import SweepTimer, app
 from jobs import sweep as sweeping
 from jobs import tasks
 from jobs.models import Tick
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 
 @pytest.fixture

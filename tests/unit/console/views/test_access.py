@@ -12,8 +12,8 @@ from django.http import Http404
 from agents.models import Host
 from console.auth import access
 from jobs.models import AuditEntry, Job, MachineType, Project, Run
-from tests.unit.console.powers import LOOK, MAY, PEOPLE, VERBS
-from tests.unit.console.views.rows import a_host, a_job
+from tests.unit.console.permission_table import LOOK, MAY, PEOPLE, VERBS
+from tests.unit.console.views.example_rows import a_host, a_job
 
 
 @pytest.fixture

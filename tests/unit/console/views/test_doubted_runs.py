@@ -9,7 +9,7 @@ from django.utils import timezone
 from agents.hosts import recovery
 from console.auth import tokens
 from jobs.models import Proof, Stray
-from tests.unit.console.views.rows import a_doubted_run, a_host
+from tests.unit.console.views.example_rows import a_doubted_run, a_host
 
 pytestmark = pytest.mark.django_db
 

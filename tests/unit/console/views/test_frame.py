@@ -13,7 +13,7 @@ from django.db import OperationalError
 from django.test import Client
 
 from console.views import home
-from tests.unit.console.views.rows import a_host, a_job
+from tests.unit.console.views.example_rows import a_host, a_job
 
 ROOT = Path(__file__).resolve().parents[4]
 TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))

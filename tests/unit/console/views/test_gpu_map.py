@@ -12,7 +12,7 @@ from agents.models import Host
 from console.presenters.hosts.gpu_last_day import last_day
 from jobs.host_sync.samples import start_of_step
 from jobs.models import GpuClaim, HostMaintenance, Job, Proof, Run, RunSample, Stray, Usage
-from tests.unit.console.views.rows import a_host, a_job, a_run, one_line
+from tests.unit.console.views.example_rows import a_host, a_job, a_run, one_line
 
 STRANGER = {
     "pid": 4711,

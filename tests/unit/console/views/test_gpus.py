@@ -9,7 +9,7 @@ from agents.hosts import gpu_quarantine
 from agents.models import Gpu, Host
 from console.presenters import host_stamp, hosts_stamp
 from jobs.models import AuditEntry
-from tests.unit.console.views.rows import a_host, a_job, a_run
+from tests.unit.console.views.example_rows import a_host, a_job, a_run
 
 HOSTILE = "<script>alert(1)</script>"
 STRANGER = {

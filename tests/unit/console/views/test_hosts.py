@@ -10,7 +10,7 @@ from agents.models import Host, HostStatus
 from agents.ssh import keys
 from agents.ssh.host_keys import fingerprint
 from console.presenters.hosts import host_list
-from tests.unit.console.views.rows import KEY, OTHER_KEY, a_host, a_job, a_run, one_line
+from tests.unit.console.views.example_rows import KEY, OTHER_KEY, a_host, a_job, a_run, one_line
 
 ONE = {
     "name": "gpu-01",

@@ -16,7 +16,7 @@ from console.presenters.jobs import replicas
 from jobs import services
 from jobs.models import Job, Replica, Run, Transition
 from jobs.rules.lifecycle.states import JobState
-from tests.unit.console.views.rows import a_host, a_job, a_run, moved, one_line
+from tests.unit.console.views.example_rows import a_host, a_job, a_run, moved, one_line
 
 HOSTILE = "<script>alert('1')</script>\"'--></td>"
 

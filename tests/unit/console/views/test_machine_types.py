@@ -8,7 +8,7 @@ from agents.models import Location
 from jobs.lifecycle import snapshot
 from jobs.models import Job, MachineType
 from jobs.rules.spec.machine_types import Needs, allocatable_mb
-from tests.unit.console.views.rows import a_host, a_machine_type
+from tests.unit.console.views.example_rows import a_host, a_machine_type
 from tests.unit.console.views.test_new_job import FORM
 
 TYPED = {

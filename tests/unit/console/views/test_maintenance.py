@@ -10,7 +10,7 @@ from django.utils import timezone
 from agents.models import Host, HostEvent
 from jobs.models import AuditEntry, HostMaintenance, Job, Run
 from jobs.scheduling import scheduler
-from tests.unit.console.views.rows import a_host, a_job
+from tests.unit.console.views.example_rows import a_host, a_job
 from tests.unit.console.views.test_new_job import FORM
 
 

@@ -17,7 +17,7 @@ from console.forms.sample import SAMPLE
 from jobs import services
 from jobs.models import Job, Membership, Project
 from jobs.rules.spec import parse
-from tests.unit.console.views.rows import a_host, a_job, a_run, document
+from tests.unit.console.views.example_rows import a_host, a_job, a_run, document
 
 CHOSEN = JobDestination("default", "default", "form-1")
 FORM = {

@@ -10,7 +10,7 @@ from agents.models import Host
 from console.views.urls import urlpatterns
 from jobs.models import Job
 from jobs.notifications import targets
-from tests.unit.console.views.rows import a_doubted_run, a_host, a_job, a_machine_type
+from tests.unit.console.views.example_rows import a_doubted_run, a_host, a_job, a_machine_type
 
 PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", None)
 LOGIN = "login"

@@ -17,7 +17,7 @@ from console.models import Invitation
 from jobs.lifecycle import claims
 from jobs.models import AuditEntry, Job, Membership, Project, Quota, Run
 from tests.unit.console.views.conftest import PASSWORD
-from tests.unit.console.views.rows import a_host, a_job
+from tests.unit.console.views.example_rows import a_host, a_job
 
 NEW = "a fine long password"
 HERE = "/projects/default/"

@@ -9,8 +9,8 @@ from django.utils import timezone
 
 from console.presenters.jobs.last_lines import tail
 from jobs.models import Job, LogPiece, Replica, Run, Transition
-from tests.unit.console.rows_of_logs import lose, write
-from tests.unit.console.views.rows import a_host, a_job, a_run, moved
+from tests.unit.console.log_rows import lose, write
+from tests.unit.console.views.example_rows import a_host, a_job, a_run, moved
 
 
 @pytest.fixture

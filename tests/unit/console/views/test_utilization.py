@@ -13,7 +13,7 @@ from console.presenters.jobs.charts import HEIGHT, POINTS, WIDTH, path, thin
 from console.presenters.jobs.timeline import TimelineFilter
 from console.presenters.live import job_stamp
 from jobs.models import LogPiece, LogSegment, Run, RunSample
-from tests.unit.console.views.rows import a_host, a_job, one_line
+from tests.unit.console.views.example_rows import a_host, a_job, one_line
 
 T0 = datetime(2026, 11, 21, 20, tzinfo=UTC)
 

@@ -22,7 +22,7 @@ from jobs import services
 from jobs.host_sync import intake
 from jobs.lifecycle import advance, snapshot
 from jobs.models import GpuClaim, Run, Transition
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 from tests.unit.jobs.conftest import gang, pool_of, spec
 from tests.unit.jobs.host_sync.test_intake import CLOSED
 from tests.unit.jobs.paper import settle

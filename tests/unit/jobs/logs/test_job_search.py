@@ -7,8 +7,8 @@ import pytest
 from jobs.logs import job_search, run_search
 from jobs.logs.job_search import START, search_job
 from jobs.logs.search_pattern import SearchPattern
-from tests.unit.console.rows_of_logs import write
-from tests.unit.console.views.rows import a_run
+from tests.unit.console.log_rows import write
+from tests.unit.console.views.example_rows import a_run
 from tests.unit.jobs.conftest import spec
 
 pytestmark = pytest.mark.django_db

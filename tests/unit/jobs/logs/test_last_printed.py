@@ -10,7 +10,7 @@ from django.utils import timezone
 from agents.models import Host
 from jobs.logs.last_printed import last_printed
 from jobs.models import Run
-from tests.unit.console.rows_of_logs import write
+from tests.unit.console.log_rows import write
 from tests.unit.jobs.conftest import spec
 
 pytestmark = pytest.mark.django_db

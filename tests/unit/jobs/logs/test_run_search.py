@@ -9,7 +9,7 @@ import pytest
 from jobs.logs import reader, run_search, segments
 from jobs.logs.run_search import search_run
 from jobs.logs.search_pattern import SearchPattern
-from tests.unit.console.rows_of_logs import lose, write
+from tests.unit.console.log_rows import lose, write
 from tests.unit.jobs.conftest import spec
 
 pytestmark = pytest.mark.django_db

@@ -6,7 +6,7 @@ import threading
 
 from jobs import tasks
 from jobs.maintenance import checks
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 
 def test_silent_machines_hold_nothing_up_and_none_is_forgotten(monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 from agents.infra.outbox import Outbox
 from jobs.wake import hints, wakeup_list
 from tests.harness.services import Redis
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 """Roles × verbs × objects × addresses. Each address has a row with the object and the verb that it needs; the answer to
-each person follows from the table in powers.py. A new address without a row fails.
+each person follows from the table in permission_table.py. A new address without a row fails.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from console.views.urls import urlpatterns as page_urls
 from jobs.models import Membership
 from jobs.notifications import targets
 from tests.unit.console.consumers import test_credentials as sockets
-from tests.unit.console.powers import PEOPLE, outcome
+from tests.unit.console.permission_table import PEOPLE, outcome
 from tests.unit.console.views import test_page_matrix as pages
 from tests.unit.console.views.conftest import cast, project
-from tests.unit.console.views.rows import a_host, a_job, a_machine_type
+from tests.unit.console.views.example_rows import a_host, a_job, a_machine_type
 
 __all__ = ["cast", "project"]
 

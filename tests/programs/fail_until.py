@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A program that fails in a given way until a given attempt: `frail --how exit:6 --until-attempt 2`.
+"""A program that fails in a given way until a given attempt: `fail-until --how exit:6 --until-attempt 2`.
 
 It keeps a checkpoint in AIP_CHECKPOINT_DIR, where there is one, and says which runs it finds there.
 """

@@ -1,5 +1,5 @@
 """The table of who may do what to which object. Pages, API and sockets are tested against it (test_access.py,
-test_matrix.py).
+test_permission_matrix.py).
 """
 
 from __future__ import annotations

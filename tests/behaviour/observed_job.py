@@ -7,12 +7,12 @@ from itertools import pairwise
 
 from tests.harness.product import job_spec
 from tests.harness.product.client import TERMINAL
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 GRPC_INVALID, GRPC_EXHAUSTED, GRPC_INTERNAL, GRPC_CANCELLED = 3, 8, 13, 1
 
 
-class Story:
+class ObservedJob:
     """A submitted job. `over()` waits for its end."""
 
     def __init__(self, yard, *pools, **options):
@@ -86,7 +86,7 @@ class Story:
         return wait_for(seen, f"{text!r} in the log of {name}", dump=self.yard.tail)
 
     def environment(self, name="workerpool0-0", run=None):
-        """Return the environment that programs/member.py printed."""
+        """Return the environment that programs/cluster_member.py printed."""
         log = self.wait_for_line("met ", name, run)
         line = next(line for line in log.splitlines() if line.startswith("environment "))
         return json.loads(line.removeprefix("environment "))

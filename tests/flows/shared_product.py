@@ -9,7 +9,7 @@ FLEET_SIZE = 3
 DATA_MB = 700
 
 
-class Stage:
+class SharedProduct:
     """Starting a product takes seconds of processor time, so tests share one, and each leaves it as it found it."""
 
     def __init__(self):
@@ -38,4 +38,4 @@ class Stage:
 
 
 # One for each test process; flows and behaviour tests share it.
-THE_STAGE = Stage()
+THE_STAGE = SharedProduct()

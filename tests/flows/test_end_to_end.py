@@ -11,10 +11,10 @@ import pytest
 import requests
 from websockets.exceptions import ConnectionClosed
 
-from tests.flows.scenes import replica_process
+from tests.flows.running_jobs import replica_process
 from tests.harness.product import job_spec
 from tests.harness.product.product import PASSWORD, SHAPES
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 # The files before this one have left a product of the shape "apart" (tests/conftest.py).
 pytestmark = pytest.mark.parametrize("shape", SHAPES[::-1], scope="module")

@@ -9,7 +9,7 @@ import time
 
 from tests.harness.hosts import Fleet
 from tests.harness.product import Product
-from tests.harness.shell import run
+from tests.harness.wait_and_processes import run
 
 TICKS = os.sysconf("SC_CLK_TCK")
 # As shipped: no scaled time, no failpoints.
@@ -34,7 +34,7 @@ class Shipped(Product):
 
 
 @contextlib.contextmanager
-def stage(shape="embedded", hosts=2, disk_mb=256, **settings):
+def product_on_hosts(shape="embedded", hosts=2, disk_mb=256, **settings):
     with Fleet(hosts, disk_mb=disk_mb) as fleet, Shipped(shape, **settings) as product:
         product.with_admin().with_hosts(fleet)
         yield product

@@ -1,6 +1,6 @@
 """A cable with latency: carries every frame between two interfaces of this network, with a delay each way.
 
-Usage: long_cable.py INTERFACE INTERFACE DELAY_MS. Prints "ready"; ends when its stdin does. It does what netem does,
+Usage: network_delay.py INTERFACE INTERFACE DELAY_MS. Prints "ready"; ends when its stdin does. It does what netem does,
 for kernels without it.
 """
 

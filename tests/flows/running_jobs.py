@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from tests.harness.product import job_spec
-from tests.harness.shell import wait_for
+from tests.harness.wait_and_processes import wait_for
 
 NAMES = itertools.count()
 

@@ -6,7 +6,7 @@ import pytest
 
 from jobs.models import Run
 from tests.unit.console.api.conftest import JOBS
-from tests.unit.console.views.rows import a_host, a_job
+from tests.unit.console.views.example_rows import a_host, a_job
 
 TYPE = "/api/v1/machineTypes/lab-2"
 LIMIT = "/api/v1/projects/default/quotas/running"

@@ -10,7 +10,7 @@ from django.db import connection, transaction
 
 from jobs.models import Job, Project
 from tests.unit.console.api.conftest import JOBS
-from tests.unit.console.views.rows import document
+from tests.unit.console.views.example_rows import document
 
 WRITERS, EACH = 8, 5
 
