@@ -73,7 +73,7 @@ def _over_quota(spec: CustomJobSpec, types: Types, project: Project, user: User)
 def _start(spec: CustomJobSpec, location: str, types: Types) -> Preview:
     never = capacity.refusal(spec, location, types)
     if never:
-        return Preview("bad", "cross", "It can never start here.", never.text)
+        return Preview("bad", "cross", "It can never start in this location.", never.text)
     requests = capacity.replica_requests(spec, types)
     here = capacity.read_capacity()
     placed = Placer(here.views, capacity.ports()).place(requests, here.location(location))
@@ -88,7 +88,7 @@ def _start(spec: CustomJobSpec, location: str, types: Types) -> Preview:
     where = (
         f"{len(placed)} {'replica' if len(placed) == 1 else 'replicas'} on {list_text(names, SHOWN_HOSTS)}."
     )
-    return Preview("good", "tick", "It could start now.", f"{where} Jobs that wait already go first.")
+    return Preview("good", "tick", "It could start now.", f"{where} Jobs that already wait are placed first.")
 
 
 def gpu_offers() -> list[GpuOffer]:

@@ -64,8 +64,8 @@ def test_headers_of_a_page_and_of_a_shell(browser, project, cast):
     ("error", "status", "words"),
     [
         (BadRequest("x"), 400, "could not be understood"),
-        (PermissionDenied("x"), 403, "but not do that"),
-        (RuntimeError("secret detail"), 500, "broke on our side"),
+        (PermissionDenied("x"), 403, "no permission to do that"),
+        (RuntimeError("secret detail"), 500, "could not do this"),
         (OperationalError("database is locked"), 503, "did not answer"),
     ],
 )
@@ -85,7 +85,7 @@ def test_error_pages(cast, monkeypatch, error, status, words):
 
 def test_an_unknown_address_is_a_page_for_people_and_json_for_scripts(browser, db):
     page = browser().get("/nothing/here")
-    assert page.status_code == 404 and "There is nothing here" in page.content.decode()
+    assert page.status_code == 404 and "Not found" in page.content.decode()
     answer = browser().get("/api/nothing")
     assert answer.status_code in (401, 404) and answer["Content-Type"].startswith("application/json")
 

@@ -37,14 +37,14 @@ def test_who_is_on_it_is_shown_and_only_admins_get_buttons(browser, host):
         "4711",
         "mallory",
         "has its device open",
-        "Look again",
+        "Check again",
         "Kill it",
-        "Use it all the same",
+        "Use it anyway",
     ):
         assert words in page, words
     assert HOSTILE not in page
     page = browser("vera").get(f"/hosts/{host.pk}/").content.decode()
-    assert "4711" in page and "Look again" not in page
+    assert "4711" in page and "Check again" not in page
     assert "1 quarantined" in browser("vera").get("/hosts/").content.decode()
 
 

@@ -156,13 +156,13 @@ def test_an_unreachable_host_is_not_a_failure(browser, project, cast):
     host = a_host(status=HostStatus.UNREACHABLE)
     job = a_job(project, cast.bob, host=host)
     page = one_line(browser("bob").get(f"/jobs/{job.pk}/").text)
-    assert "Unreachable" in page and "may well be running." in page and "Running" in page
+    assert "Unreachable" in page and "may still be running." in page and "Running" in page
 
 
 def test_what_a_job_ended_beside_is_said_to_be_stopped_when_its_host_answers(browser, project, cast):
     job = a_job(project, cast.bob, state="CANCELLED", host=a_host(status=HostStatus.UNREACHABLE))
     page = one_line(browser("bob").get(f"/jobs/{job.pk}/").text)
-    assert "may well be running, though its job is over: it is stopped as soon as the host answers." in page
+    assert "may still be running, although its job has ended. It is stopped when the host answers." in page
 
 
 def test_a_replica_that_waits_for_the_next_attempt_shows_no_old_host(browser, project, cast):

@@ -180,7 +180,7 @@ def test_nothing_is_done_by_looking(name, addresses, browser):
 def test_nothing_is_done_for_another_site(name, addresses, browser):
     answer = browser("root", enforce_csrf_checks=True).post(addresses(name))
     assert answer.status_code == 403
-    assert "This form is too old" in answer.content.decode()
+    assert "This form has expired" in answer.content.decode()
 
 
 def _try(name, verb, expected, addresses, browser):

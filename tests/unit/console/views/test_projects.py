@@ -30,7 +30,7 @@ def text(answer):
 def test_a_project_is_made_filled_and_used(browser, cast):
     root = browser("root")
     made = root.post("/projects/new", {"name": "vision", "title": "Vision"}, follow=True)
-    assert made.redirect_chain == [("/projects/vision/", 302)] and "Nobody yet." in text(made)
+    assert made.redirect_chain == [("/projects/vision/", 302)] and "No members yet." in text(made)
     root.post("/projects/vision/members", {"user": "charlie", "role": "submitter"})
     charlie = browser("charlie")
     assert "vision" in text(charlie.get("/projects/")) and "default" not in text(charlie.get("/projects/"))
