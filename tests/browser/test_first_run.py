@@ -75,7 +75,7 @@ def judge(page, name):
     assert over <= 0, f"{name} hangs over by {over} px at {NARROW['width']} px"
 
 
-def test_from_an_empty_product_to_a_shell(page, yard, machine):
+def test_a_first_run_from_setup_to_a_shell(page, yard, machine):
     set_up(page, yard)
     add_host(page, machine)
     job = run_sample(page)

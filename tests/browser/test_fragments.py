@@ -60,7 +60,7 @@ def sockets(page, yard):
 
 
 def mark(page):
-    """A loaded page forgets this, an exchanged fragment does not."""
+    """Set a mark that is lost when the whole page is loaded, and stays when a fragment is replaced."""
     page.evaluate("window.marked = true")
 
 
@@ -76,7 +76,7 @@ def wait_until(page, condition, shown=""):
     raise AssertionError(f"still not so after 30 s: {shown}")
 
 
-def test_a_filter_exchanges_the_list_and_back_brings_the_whole_one_again(page, yard, sockets):
+def test_a_filter_replaces_the_list_and_the_back_button_restores_it(page, yard, sockets):
     page.goto(f"{yard.url}/jobs/")
     expect(page.locator("#link-dot")).to_have_text("Live")
     mark(page)
@@ -96,7 +96,7 @@ def test_a_filter_exchanges_the_list_and_back_brings_the_whole_one_again(page, y
     assert page.get_by_label("Name or id").input_value() == "job-07"
 
 
-def test_a_filtered_list_goes_on_live(page, yard):
+def test_a_filtered_list_stays_live(page, yard):
     page.goto(f"{yard.url}/jobs/")
     page.get_by_label("Name or id").fill("fresh")
     page.get_by_role("button", name="Filter").click()
@@ -111,7 +111,7 @@ def test_a_filtered_list_goes_on_live(page, yard):
     assert marked(page)
 
 
-def test_older_jobs_are_a_fragment_away(page, yard):
+def test_older_jobs_are_loaded_as_a_fragment(page, yard):
     page.goto(f"{yard.url}/jobs/?text=job-")
     mark(page)
     page.get_by_role("link", name="Older").click()
@@ -149,7 +149,7 @@ def test_the_audit_is_filtered_in_place(page, yard):
 
 
 class Slow(BaseHTTPRequestHandler):
-    """A receiver of webhooks that answers when it is let."""
+    """A receiver of webhooks that answers only after the test releases it."""
 
     let = threading.Event()
 
@@ -174,7 +174,7 @@ def receiver():
     thread.join()
 
 
-def test_the_log_of_notifications_asks_again_by_itself(page, yard, receiver):
+def test_the_log_of_notifications_refreshes_by_itself(page, yard, receiver):
     page.goto(f"{yard.url}/account/notifications")
     page.get_by_label("How").select_option("hook")
     page.get_by_label("Address").fill(receiver)
@@ -201,7 +201,7 @@ def test_a_form_is_checked_in_place(page, yard, kind):
     assert page.url == f"{yard.url}/jobs/new{kind}"
 
 
-def test_a_form_that_was_checked_still_grows_and_warns(page, yard):
+def test_a_checked_form_still_adds_rows_and_warns_about_lost_text(page, yard):
     page.goto(f"{yard.url}/jobs/new?sample")
     page.get_by_role("button", name="Would it start now?").click()
     expect(page.locator("#draft .note").first).to_be_visible()
@@ -215,7 +215,7 @@ def test_a_form_that_was_checked_still_grows_and_warns(page, yard):
     assert warned == ["beforeunload"]
 
 
-def test_a_session_that_ended_leads_to_the_login(page, yard):
+def test_an_ended_session_redirects_to_the_login(page, yard):
     page.goto(f"{yard.url}/audit/")
     page.context.clear_cookies()
     page.get_by_role("button", name="Filter").click()
@@ -233,7 +233,7 @@ def test_a_form_stays_when_its_check_is_refused(page, yard):
     assert name.input_value() == "typed"
 
 
-def test_all_of_it_works_without_scripts(chromium, yard, page):
+def test_filters_and_forms_work_without_scripts(chromium, yard, page):
     context = chromium.new_context(java_script_enabled=False, storage_state=page.context.storage_state())
     plain = context.new_page()
     plain.goto(f"{yard.url}/jobs/")

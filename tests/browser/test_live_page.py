@@ -37,7 +37,7 @@ def send(sockets, number, extra=""):
     sockets[-1].send(json.dumps({"stamp": str(number), "html": fragment(number, extra)}))
 
 
-def test_what_the_person_does_is_kept(page, sockets):
+def test_an_update_keeps_focus_open_parts_and_typed_text(page, sockets):
     page.locator("summary").click()
     page.locator("#name").fill("half a na")
     send(sockets, 1, '<p id="new">one more</p>')
@@ -51,7 +51,7 @@ def test_what_the_person_does_is_kept(page, sockets):
     assert page.locator("#new").count() == 0 and page.get_by_text("inside 2").is_visible()
 
 
-def test_parts_that_stand_apart_change_together(page, sockets):
+def test_one_update_changes_separate_parts_of_the_page(page, sockets):
     page.locator("#outside").fill("typed between them")
     html = fragment(1) + '<div id="story">upon a time</div><div id="nowhere">not on this page</div>'
     sockets[-1].send(json.dumps({"stamp": "1", "html": html}))
@@ -60,14 +60,14 @@ def test_parts_that_stand_apart_change_together(page, sockets):
     assert page.locator("#outside").input_value() == "typed between them"
 
 
-def test_a_fragment_runs_nothing(page, sockets):
+def test_scripts_in_a_fragment_do_not_run(page, sockets):
     send(sockets, 1, "<script>window.bad = 1</script><img src=x onerror='window.bad = 1'>")
     page.get_by_text("version 1").wait_for()
     page.wait_for_timeout(100)
     assert page.evaluate("window.bad") is None
 
 
-def test_it_says_when_it_is_not_live_and_comes_back(page, sockets):
+def test_the_page_shows_when_it_is_not_live_and_reconnects(page, sockets):
     send(sockets, 1)
     page.get_by_text("version 1").wait_for()
     sockets[-1].close(code=1012)

@@ -72,7 +72,7 @@ def test_plain_rows_keep_their_offsets(feed):
         assert [row["offset"] for row in shown["rows"]] == [0, 4, 5, data.index(b"three")]
 
 
-def test_colours_are_classes_and_nothing_else_gets_through(feed):
+def test_colours_become_classes_and_other_escapes_are_dropped(feed):
     data = (
         b"\x1b[1;31mred\x1b[0m plain \x1b[38;5;208morange\x1b[39m \x1b[48;2;1;2;3mblue\x1b[m\x1b[7mback\x1b[27m\n"
         b"\x1b]0;title\x07\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\ \x1b]52;c;Zm9v\x07"
@@ -98,7 +98,7 @@ def test_colours_are_classes_and_nothing_else_gets_through(feed):
         )
 
 
-def test_progress_bars_are_one_living_line(feed):
+def test_a_progress_bar_is_one_line_that_changes(feed):
     bars = b"".join(
         b"\r%3d%%|%s| %d/1000000" % (n // 10_000, b"#" * (n % 40), n) for n in range(0, 1_000_000, 7)
     )
@@ -106,7 +106,7 @@ def test_progress_bars_are_one_living_line(feed):
     assert texts(shown) == ["start", "100% done", "next"]
 
 
-def test_endless_lines_come_in_pieces(feed):
+def test_endless_lines_are_cut_into_rows(feed):
     data = "é".encode() * 200_000
     shown = feed(data + b"\nshort\n", (65536, 1))
     pieces = shown["rows"][:-1]
@@ -121,7 +121,7 @@ def test_endless_lines_come_in_pieces(feed):
         )
 
 
-def test_escape_soup_makes_no_markup(feed):
+def test_random_escapes_make_no_markup(feed):
     """Any input gives spans with our classes and two colours only, and the same rows however it is cut."""
     dice = random.Random(20261121)
     crumbs = [

@@ -95,7 +95,7 @@ def numbered(first, last):
     return b"".join(b"step %07d loss 0.1234 and some more words\n" % n for n in range(first, last))
 
 
-def test_it_follows_pauses_and_goes_on(page, viewer):
+def test_the_viewer_follows_the_log_pauses_and_continues(page, viewer):
     product = viewer(b"first\n")
     wait_for_text(page, "first")
     product.print(b"\x1b[32msecond\x1b[0m\n")
@@ -111,7 +111,7 @@ def test_it_follows_pauses_and_goes_on(page, viewer):
     assert page.locator(ROWS).all_inner_texts() == ["first", "second", "third"]
 
 
-def test_a_long_log_is_a_window_that_moves(page, viewer):
+def test_the_viewer_keeps_only_a_window_of_a_long_log(page, viewer):
     data = numbered(0, 60_000)
     product = viewer(data)
     wait_for_text(page, "0059999")
@@ -165,7 +165,7 @@ def test_gaps_restarts_and_the_end_are_shown(page, viewer):
     page.get_by_text("Complete: 6 bytes, SHA-256 abc equal to the host's").wait_for()
 
 
-def test_it_comes_back_where_it_was(page, viewer):
+def test_the_viewer_reconnects_at_the_same_offset(page, viewer):
     product = viewer(b"one\ntw")
     wait_for_text(page, "tw")
     product.socket.close(code=1012)
@@ -175,7 +175,7 @@ def test_it_comes_back_where_it_was(page, viewer):
     assert {"run": "r0", "from": 6, "id": 2} in product.messages
 
 
-def test_searching_in_what_is_loaded(page, viewer):
+def test_search_in_the_loaded_rows(page, viewer):
     viewer(numbered(0, 30) + b"needle here\n" + numbered(30, 60) + b"a NEEDLE there\n")
     wait_for_text(page, "there")
     page.get_by_placeholder("Search").fill("needle")
@@ -188,7 +188,7 @@ def test_searching_in_what_is_loaded(page, viewer):
     assert page.locator(".log-body .hit").count() == 0
 
 
-def test_what_was_shown_is_acknowledged(page, viewer):
+def test_the_viewer_acknowledges_what_it_has_shown(page, viewer):
     """In steps: a quiet log needs no message back, and unacknowledged bytes stay far below the server's window."""
     product = viewer(b"x" * 63 + b"\n")
     wait_for_text(page, "xxx")
@@ -203,7 +203,7 @@ def test_what_was_shown_is_acknowledged(page, viewer):
     assert total - 32 * 1024 < acks[-1] <= total and acks == sorted(acks)
 
 
-def test_a_hidden_tab_takes_nothing_and_catches_up(page, viewer):
+def test_a_hidden_tab_receives_nothing_and_catches_up_when_shown(page, viewer):
     product = viewer(b"seen\n")
     wait_for_text(page, "seen")
     hide = """(hidden) => {
@@ -227,7 +227,7 @@ def test_a_hidden_tab_takes_nothing_and_catches_up(page, viewer):
     assert [message for message in product.messages if message.get("tail")][-1]["id"] == 2
 
 
-def test_the_whole_log_is_looked_through_piece_by_piece_and_a_line_leads_to_its_place(page, viewer):
+def test_search_in_the_whole_log_goes_piece_by_piece_and_a_hit_leads_to_its_place(page, viewer):
     data = numbered(0, 20_000)
     viewer(data)
     wait_for_text(page, "step 0019999")
@@ -259,7 +259,7 @@ def test_the_whole_log_is_looked_through_piece_by_piece_and_a_line_leads_to_its_
     assert page.locator(".log-found").is_hidden()
 
 
-def test_a_line_of_another_replica_leads_into_its_log(page, viewer):
+def test_a_hit_in_another_replica_opens_its_log(page, viewer):
     product = viewer(b"mine\n")
     wait_for_text(page, "mine")
     other = numbered(0, 20_000)

@@ -66,7 +66,7 @@ def screen(page):
     return page.locator(".xterm-rows").inner_text()
 
 
-def test_it_types_shows_and_resizes(page, host):
+def test_the_terminal_sends_input_shows_output_and_resizes(page, host):
     (size,) = [told["resize"] for told in host.told[:1]]
     assert size[0] > 60 and size[1] > 10
     page.keyboard.type("ls é\n")
@@ -83,7 +83,7 @@ def focused(page):
     return page.evaluate("document.activeElement.dataset.part || document.activeElement.className")
 
 
-def test_a_keyboard_alone_gets_out_of_the_terminal(page, host):
+def test_the_keyboard_alone_can_leave_the_terminal(page, host):
     """Tab goes to the program; another key, which the page names, leaves the terminal and types nothing."""
     page.keyboard.press("Tab")
     host.until(lambda: host.typed == b"\t")
@@ -99,7 +99,7 @@ def test_a_keyboard_alone_gets_out_of_the_terminal(page, host):
     assert focused(page) == "again", "a terminal that is closed takes no Tab"
 
 
-def test_what_is_typed_while_it_connects_is_not_lost(page, site):
+def test_input_during_connecting_is_not_lost(page, site):
     host = Host(page, slow=True)
     page.goto(site)
     page.get_by_text("Opening a shell as train@gpu-a").wait_for()
@@ -120,7 +120,7 @@ def test_output_is_acknowledged_when_it_is_on_the_screen(page, host):
     assert max(told["ack"] for told in host.told if "ack" in told) <= 160_000
 
 
-def test_a_paste_waits_for_the_host_and_arrives_whole(page, host):
+def test_a_large_paste_waits_for_acknowledgements_and_arrives_complete(page, host):
     paste = "".join(f"line {n}\n" for n in range(60_000))
     page.locator("textarea").evaluate(
         """(area, text) => {
@@ -141,7 +141,7 @@ def test_a_paste_waits_for_the_host_and_arrives_whole(page, host):
     assert host.typed == paste.replace("\n", "\r").encode()
 
 
-def test_the_reason_is_shown_and_it_can_be_opened_again(page, host):
+def test_a_closed_shell_shows_the_reason_and_can_be_opened_again(page, host):
     again = page.get_by_role("button", name="Open again")
     assert not again.is_visible()
     host.say(closed="The replica is not running.")

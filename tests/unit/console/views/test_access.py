@@ -27,19 +27,19 @@ def objects(cast, project):
     }
 
 
-def test_the_whole_table(cast, objects):
+def test_every_role_has_exactly_its_verbs(cast, objects):
     for person, (name, thing), verb in product(PEOPLE, objects.items(), VERBS):
         expected = verb in MAY[person].get(name, ())
         assert access.can(getattr(cast, person), verb, thing) is expected, (person, verb, name)
 
 
-def test_a_former_submitter_keeps_no_power_over_their_jobs(cast, objects):
+def test_a_former_submitter_has_no_rights_on_their_old_jobs(cast, objects):
     cast.bob.memberships.update(role="viewer")
     assert access.verbs(cast.bob, objects["job"]) == LOOK
 
 
 @pytest.mark.parametrize("person", PEOPLE)
-def test_lists_hold_exactly_what_may_be_seen(cast, objects, person):
+def test_lists_contain_exactly_the_visible_objects(cast, objects, person):
     user = getattr(cast, person)
     for name in ("job", "run", "project", "host"):
         thing = objects[name]
@@ -48,7 +48,7 @@ def test_lists_hold_exactly_what_may_be_seen(cast, objects, person):
 
 
 @pytest.mark.parametrize("person", PEOPLE)
-def test_get_or_404_hides_from_strangers_and_refuses_others(cast, objects, person):
+def test_get_or_404_answers_404_to_outsiders_and_403_to_members_without_the_verb(cast, objects, person):
     user, job = getattr(cast, person), objects["job"]
     for verb in VERBS:
         if access.can(user, verb, job):
@@ -60,12 +60,12 @@ def test_get_or_404_hides_from_strangers_and_refuses_others(cast, objects, perso
 
 
 @pytest.mark.parametrize("key", ["x", "1" * 30, "", "\0"])
-def test_nonsense_ids_are_not_there(cast, db, key):
+def test_invalid_ids_are_not_found(cast, db, key):
     with pytest.raises(Http404):
         access.get_or_404(cast.root, "see", Job.objects.all(), pk=key)
 
 
-def test_where_names_the_projects_of_a_verb(cast, project):
+def test_projects_allowing_returns_the_projects_of_a_verb(cast, project):
     names = {
         person: [p.name for p in access.projects_allowing(getattr(cast, person), "submit")]
         for person in PEOPLE
@@ -76,7 +76,7 @@ def test_where_names_the_projects_of_a_verb(cast, project):
     assert names["vera"] == names["loner"] == names["gone"] == names["nobody"] == []
 
 
-def test_a_decision_costs_one_query(cast, objects, django_assert_num_queries):
+def test_a_permission_check_costs_one_query(cast, objects, django_assert_num_queries):
     job = Job.objects.get(pk=objects["job"].pk)
     with django_assert_num_queries(1):
         access.verbs(cast.bob, job)

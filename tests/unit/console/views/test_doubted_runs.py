@@ -19,7 +19,7 @@ def script(cast):
     return Client(headers={"authorization": f"Bearer {tokens.create(cast.root, 'test', timezone.now())[1]}"})
 
 
-def test_an_admin_reads_on_the_hosts_page_what_it_says_and_ends_or_dismisses_it(browser, cast, project):
+def test_an_admin_sees_stray_runs_on_the_page_of_a_host_and_ends_or_dismisses_them(browser, cast, project):
     root, host = browser("root"), a_host("gpu-03")
     bare, false = a_doubted_run(host), a_doubted_run(host, Proof.FALSE)
     ours = a_doubted_run(host, Proof.SEALED)
@@ -40,7 +40,7 @@ def test_an_admin_reads_on_the_hosts_page_what_it_says_and_ends_or_dismisses_it(
     assert root.post(f"/hosts/{host.pk}/strays/{bare.pk}/adopt").status_code == 404
 
 
-def test_the_same_for_scripts(script):
+def test_the_api_lists_ends_and_dismisses_stray_runs(script):
     host = a_host("gpu-03")
     bare = a_doubted_run(host)
     [told] = script.get("/api/v1/recovery").json()["doubted"]
@@ -56,7 +56,7 @@ def test_the_same_for_scripts(script):
     assert script.get("/api/v1/recovery").json()["doubted"] == []
 
 
-def test_an_admin_begins_recovery_by_hand_and_says_why(browser, cast, script):
+def test_an_admin_begins_recovery_mode_by_hand_with_a_reason(browser, cast, script):
     root = browser("root")
     page = root.post("/recovery/begin", {"why": "x" * 501})
     assert page.context["begin"].errors["why"] and page.context["begin"]["why"].value() == "x" * 501

@@ -29,7 +29,7 @@ def job(project, cast):
         ("/audit/", "audit-entries"),
     ],
 )
-def test_htmx_gets_the_part_and_a_browser_the_page_that_holds_it(browser, job, address, part):
+def test_htmx_gets_the_fragment_and_a_browser_the_whole_page(browser, job, address, part):
     client, address = browser("root"), address.format(job=job.pk)
     page, fragment = client.get(address), client.get(address, headers=HTMX)
     assert "<html" in page.text and f'id="{part}"' in page.text
@@ -40,18 +40,18 @@ def test_htmx_gets_the_part_and_a_browser_the_page_that_holds_it(browser, job, a
     assert f'hx-select="#{part}"' in page.text
 
 
-def test_the_part_of_a_job_carries_the_address_of_its_socket(browser, job):
+def test_the_fragment_of_a_job_has_the_address_of_its_socket(browser, job):
     fragment = browser("bob").get(f"/jobs/{job.pk}/?kind=state&span=hour", headers=HTMX).text
     assert re.search(rf'data-live="/ws/jobs/{job.pk}\?kind=state&amp;span=hour"', fragment)
 
 
-def test_a_check_of_a_form_answers_htmx_with_the_form_alone(browser, project):
+def test_a_form_check_by_htmx_gets_only_the_form(browser, project):
     client = browser("bob")
     answer = client.post("/jobs/new", {"mode": "json", "text": "{", "action": "check"}, headers=HTMX)
     assert answer.status_code == 200 and "<html" not in answer.text and 'id="draft"' in answer.text
 
 
-def test_htmx_comes_with_every_page_of_a_person_and_fits_the_policy(browser, job):
+def test_every_page_of_a_logged_in_person_loads_htmx_within_the_security_policy(browser, job):
     page = browser("bob").get("/jobs/").text
     config = json.loads(re.search(r"name=\"htmx-config\"\s+content='([^']+)'", page)[1])
     assert "unsafe" not in " ".join(POLICY.values())

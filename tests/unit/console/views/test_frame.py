@@ -24,7 +24,7 @@ INLINE = re.compile(
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: str(path.relative_to(ROOT / "templates")))
-def test_nothing_inline_and_nothing_unescaped(template):
+def test_templates_have_no_inline_scripts_or_styles_and_escape_everything(template):
     assert not INLINE.findall(template.read_text())
 
 
@@ -34,7 +34,7 @@ def test_every_static_file_that_a_page_names_exists():
     assert len(ours) >= 8 and [name for name in sorted(ours) if not finders.find(name)] == []
 
 
-def test_every_icon_that_a_page_names_is_drawn():
+def test_every_icon_that_a_page_names_exists():
     drawn = set(re.findall(r'symbol id="(\w+)"', (ROOT / "static/icons.svg").read_text()))
     named = {name for path in TEMPLATES for name in re.findall(r'{% icon "(\w+)" %}', path.read_text())}
     source = "".join(path.read_text() for path in (ROOT / "console").rglob("*.py"))
@@ -44,7 +44,7 @@ def test_every_icon_that_a_page_names_is_drawn():
     assert named and in_code and named | in_code <= drawn
 
 
-def test_headers_of_a_page_and_of_a_shell(browser, project, cast):
+def test_pages_and_shells_have_their_security_headers(browser, project, cast):
     job = a_job(project, cast.bob, host=a_host())
     bob = browser("bob")
     for address in ("/jobs/", "/login", "/nothing/here"):
@@ -69,7 +69,7 @@ def test_headers_of_a_page_and_of_a_shell(browser, project, cast):
         (OperationalError("database is locked"), 503, "did not answer"),
     ],
 )
-def test_error_pages(cast, monkeypatch, error, status, words):
+def test_each_error_has_a_page_without_details(cast, monkeypatch, error, status, words):
     def fail(*_, **__):
         raise error
 
@@ -93,20 +93,18 @@ def test_an_unknown_address_is_a_page_for_people_and_json_for_scripts(browser, d
 @pytest.mark.parametrize(
     "address", ["/jobs/0/", "/jobs/99999999999999999999999/", "/hosts/99999999999999999999999/", "/jobs/x/"]
 )
-def test_absurd_numbers_are_not_found(browser, address):
+def test_huge_ids_are_not_found(browser, address):
     assert browser("root").get(address).status_code == 404
 
 
 @pytest.mark.parametrize("address", ["/jobs/?text=a%00b", "/v1/projects/default/locations/a%00/customJobs"])
-def test_an_address_with_a_nul_is_answered_before_a_database_is_asked(
-    browser, address, django_assert_num_queries
-):
+def test_an_address_with_a_nul_is_refused_before_any_query(browser, address, django_assert_num_queries):
     client = browser("root")
     with django_assert_num_queries(0):
         assert client.get(address).status_code == 400
 
 
-def test_a_server_without_room_says_so_on_every_page(browser, settings):
+def test_every_page_says_that_the_disk_of_the_server_is_full(browser, settings):
     words = "disk of this server is nearly full"
     assert words not in browser("vera").get("/jobs/").text
     settings.TRAINYARD = dataclasses.replace(settings.TRAINYARD, min_free_mb=10**9)

@@ -26,7 +26,7 @@ STRANGER = {
 
 
 @pytest.fixture
-def house(project, cast):
+def cluster(project, cast):
     """GPUs that are held, cleaned, used by another process, and free; and a free one on a cordoned host."""
     host = a_host(name="gpu-a", gpus=4)
     HostMaintenance.objects.create(host=a_host(name="gpu-b", gpus=1), cordoned=True)
@@ -39,7 +39,7 @@ def house(project, cast):
     return host
 
 
-def test_what_each_does_and_for_whom(browser, house):
+def test_the_map_shows_the_state_of_each_gpu_and_the_job_that_holds_it(browser, cluster):
     page = browser("vera").get("/hosts/gpus")
     rows = {row.name: row for row in page.context["map"].hosts}
     states = [cell.state.value for cell in rows["gpu-a"].cells]
@@ -56,10 +56,10 @@ def test_what_each_does_and_for_whom(browser, house):
     assert only.total == 5 and only.hosts[1].cells[0].state.value == "free"
 
 
-def test_what_a_forgotten_run_holds_is_not_called_free(browser, house):
-    free = house.gpus.get(index=3)
+def test_a_gpu_that_a_stray_run_holds_is_not_shown_as_free(browser, cluster):
+    free = cluster.gpus.get(index=3)
     row = Stray.objects.create(
-        host=house, run="17-x", phase="running", found_at=timezone.now(), gpu_uuids=[free.uuid]
+        host=cluster, run="17-x", phase="running", found_at=timezone.now(), gpu_uuids=[free.uuid]
     )
 
     def states():
@@ -67,14 +67,14 @@ def test_what_a_forgotten_run_holds_is_not_called_free(browser, house):
         return [cell.state.value for cell in rows[0].cells]
 
     assert states() == ["held", "cleaning", "strangers", "forgotten"]
-    page = browser("root").get(f"/hosts/{house.pk}/").content.decode()
+    page = browser("root").get(f"/hosts/{cluster.pk}/").content.decode()
     assert "Held by a run that a restored backup has forgotten" in page
     Stray.objects.filter(pk=row.pk).update(proof=Proof.UNSEALED)  # anybody there could have written that
     assert states()[3] == "free"
 
 
 @pytest.mark.parametrize(("who", "seen"), [("root", True), ("vera", True), ("charlie", False)])
-def test_names_are_for_those_who_may_see_the_job(browser, house, who, seen):
+def test_job_names_are_shown_only_to_people_who_may_see_the_job(browser, cluster, who, seen):
     text = one_line(browser(who).get("/hosts/gpus").text)
     assert ("secret-project-x" in text) == seen
     assert ('2 × <span class="muted">a job of a project that is not yours' in text) != seen
@@ -82,7 +82,9 @@ def test_names_are_for_those_who_may_see_the_job(browser, house, who, seen):
     assert seen or str(Job.objects.get().pk) not in text
 
 
-def test_it_costs_the_same_for_many(browser, house, project, cast, django_assert_max_num_queries):
+def test_the_number_of_queries_does_not_grow_with_the_hosts(
+    browser, cluster, project, cast, django_assert_max_num_queries
+):
     session = browser("vera")
     session.get("/hosts/gpus")
     for _ in range(5):
@@ -93,7 +95,7 @@ def test_it_costs_the_same_for_many(browser, house, project, cast, django_assert
         assert session.get("/hosts/gpus").context["map"].total == 20
 
 
-def test_the_day_counts_what_was_held_and_how_busy_it_was(house, project, cast):
+def test_the_last_day_counts_held_gpus_and_their_utilization(cluster, project, cast):
     """Two of five GPUs were held: one for three hours until now, 80 % busy; one for an hour, two hours ago."""
     now = start_of_step(timezone.now(), 3600) + timedelta(minutes=55)
     run = Run.objects.get(phase="running")

@@ -30,7 +30,7 @@ def host(project):
     return host
 
 
-def test_who_is_on_it_is_shown_and_only_admins_get_buttons(browser, host):
+def test_a_quarantined_gpu_shows_its_processes_and_only_admins_get_buttons(browser, host):
     page = browser("root").get(f"/hosts/{host.pk}/").content.decode()
     for words in (
         "Quarantined",
@@ -48,7 +48,7 @@ def test_who_is_on_it_is_shown_and_only_admins_get_buttons(browser, host):
     assert "1 quarantined" in browser("vera").get("/hosts/").content.decode()
 
 
-def test_a_gpu_whose_run_is_over_but_not_proved_gone_is_being_cleaned(browser, project, cast):
+def test_a_gpu_is_shown_as_cleaning_until_its_ended_run_is_proved_closed(browser, project, cast):
     host = a_host(gpus=1)
     job = a_job(project, cast.bob)
     a_run(job, job.replicas.get(), host, gpus=[host.gpus.first()], phase="ended")
@@ -56,7 +56,7 @@ def test_a_gpu_whose_run_is_over_but_not_proved_gone_is_being_cleaned(browser, p
     assert gpu.badge.word == "Cleaning"
 
 
-def test_open_pages_of_hosts_are_sent_again_for_a_gpu_and_not_for_every_contact(host):
+def test_a_change_of_a_gpu_updates_open_host_pages_and_a_mere_contact_does_not(host):
     def stamps():
         return host_stamp(host.pk), hosts_stamp()
 
@@ -76,7 +76,7 @@ def test_open_pages_of_hosts_are_sent_again_for_a_gpu_and_not_for_every_contact(
 @pytest.mark.parametrize(
     ("what", "words"), [("recheck", "looked at again"), ("evict", "being killed"), ("use", "in use again")]
 )
-def test_an_admin_acts(browser, host, what, words):
+def test_an_admin_acts_on_a_gpu_from_its_page(browser, host, what, words):
     gpu = host.gpus.first()
     page = browser("root").post(f"/hosts/{host.pk}/gpus/{gpu.pk}/{what}", follow=True).content.decode()
     assert words in page and "root" in page
@@ -94,7 +94,7 @@ def test_a_gpu_of_another_host_and_an_unknown_act_are_not_found(browser, host):
     assert root.post(f"/hosts/{host.pk}/gpus/{host.gpus.first().pk}/explode").status_code == 404
 
 
-def test_scripts_see_and_act_too(browser, host):
+def test_the_api_shows_quarantined_gpus_and_acts_on_them(browser, host):
     path = f"/api/v1/hosts/{host.pk}/gpus"
     root, vera, loner = browser("root"), browser("vera"), browser("loner")
     first, second = vera.get(path).json()["gpus"]

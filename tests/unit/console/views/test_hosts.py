@@ -50,7 +50,7 @@ def test_a_host_is_added(browser):
         ({"location": "Lab B"}, "location"),
     ],
 )
-def test_nonsense_is_refused_at_its_field_and_kept(browser, change, field):
+def test_an_invalid_value_is_refused_at_its_field_and_the_form_keeps_it(browser, change, field):
     a_host("taken")
     answer = browser("root").post("/hosts/add", {**ONE, **change})
     form = answer.context["form"]
@@ -59,7 +59,7 @@ def test_nonsense_is_refused_at_its_field_and_kept(browser, change, field):
     assert form["address"].value() == change.get("address", "10.0.0.11")
 
 
-def test_several_are_pasted(browser):
+def test_several_hosts_are_added_by_pasting(browser):
     text = "gpu-01 train@10.0.0.11\r\n\r\n# the rest\r\ngpu-02 10.0.0.12:2222 gate\r\n"
     answer = browser("root").post("/hosts/paste", {"hosts": text, "user": "train", "location": "default"})
     assert answer["Location"] == "/hosts/"
@@ -72,7 +72,7 @@ def test_several_are_pasted(browser):
 @pytest.mark.parametrize(
     "text", ["gpu-01 train@10.0.0.11\ngpu-01 train@10.0.0.12", "gpu-01 10.0.0.1\ntaken 10.0.0.2", "\n"]
 )
-def test_one_wrong_line_adds_none_and_keeps_the_text(browser, text):
+def test_one_invalid_line_adds_no_host_and_the_form_keeps_the_text(browser, text):
     a_host("taken")
     answer = browser("root").post("/hosts/paste", {"hosts": text, "user": "train", "location": "default"})
     assert answer.status_code == 200 and Host.objects.count() == 1
@@ -80,12 +80,12 @@ def test_one_wrong_line_adds_none_and_keeps_the_text(browser, text):
     assert text.split()[:1] == [] or text.split()[0] in answer.content.decode()
 
 
-def test_the_page_to_add_shows_how_to_let_us_in(browser):
+def test_the_page_to_add_a_host_shows_the_command_that_allows_the_login(browser):
     page = browser("root").get("/hosts/add").content.decode()
     assert keys.public_line().strip() in page and "authorized_keys" in page
 
 
-def test_an_offered_key_is_accepted_by_name(browser):
+def test_an_offered_key_is_accepted_and_the_admin_recorded(browser):
     host = a_host(status=HostStatus.NEW, pinned_key="", offered_key=KEY)
     root = browser("root")
     assert fingerprint(KEY) in root.get(f"/hosts/{host.pk}/").content.decode()
@@ -95,7 +95,7 @@ def test_an_offered_key_is_accepted_by_name(browser):
     assert "accepted by root" in root.get(f"/hosts/{host.pk}/").content.decode()
 
 
-def test_a_key_that_was_not_the_shown_one_is_not_accepted(browser):
+def test_only_the_key_that_was_shown_is_accepted(browser):
     host = a_host(status=HostStatus.NEW, pinned_key="", offered_key=OTHER_KEY)
     for shown in (fingerprint(KEY), ""):
         page = (
@@ -121,7 +121,7 @@ def test_a_changed_key_shows_both_fingerprints(browser, status):
     assert "The host key has changed" in page and "Accepted by alice" in page
 
 
-def test_a_changed_key_of_a_jump_is_compared_with_the_jumps(browser):
+def test_a_changed_key_of_a_jump_host_is_shown_beside_the_accepted_key_of_the_jump_host(browser):
     host = a_host(
         status=HostStatus.BLOCKED,
         jump="gate",
@@ -133,7 +133,7 @@ def test_a_changed_key_of_a_jump_is_compared_with_the_jumps(browser):
     assert (shown.pinned, shown.offered) == (fingerprint(OTHER_KEY), fingerprint(KEY))
 
 
-def test_the_checklist_has_every_line_its_cure_and_the_error_word_for_word(browser):
+def test_the_checklist_shows_every_check_its_cure_and_the_exact_error(browser):
     error = "kex_exchange_identification: Connection closed\nby remote host"
     host = a_host(
         status=HostStatus.UNUSABLE,
@@ -158,13 +158,13 @@ def test_the_checklist_has_every_line_its_cure_and_the_error_word_for_word(brows
         assert words in page.content.decode(), words
 
 
-def test_checking_again_is_due_at_once(browser):
+def test_check_again_makes_the_check_due_at_once(browser):
     host = a_host(due_at=None)
     browser("root").post(f"/hosts/{host.pk}/check")
     assert Host.objects.filter(pk=host.pk).exclude(due_at=None).exists()
 
 
-def test_a_host_is_removed_but_not_while_a_run_holds_it(browser, project, cast):
+def test_a_host_is_not_removed_while_a_run_holds_it(browser, project, cast):
     host = a_host("gpu-9")
     job = a_job(project, cast.bob, host=host)
     root = browser("root")
@@ -178,7 +178,7 @@ def test_a_host_is_removed_but_not_while_a_run_holds_it(browser, project, cast):
     assert root.post(f"/hosts/{host.pk}/check").status_code == 404
 
 
-def test_gpus_and_runs_of_a_host(browser, project, cast):
+def test_the_page_of_a_host_shows_its_gpus_and_runs(browser, project, cast):
     host = a_host(gpus=2)
     job = a_job(project, cast.bob, name="bert")
     run = a_run(job, job.replicas.get(), host, gpus=[host.gpus.first()])
@@ -189,7 +189,7 @@ def test_gpus_and_runs_of_a_host(browser, project, cast):
     assert (row.gpus_used, row.gpus, row.models, row.runs) == (1, 2, "2 × NVIDIA L4", 1)
 
 
-def test_a_stranger_to_the_project_sees_that_something_is_held_and_not_by_whom(browser, project, cast):
+def test_people_outside_the_project_see_that_a_gpu_is_held_but_not_by_which_job(browser, project, cast):
     host = a_host(gpus=2)
     job = a_job(project, cast.bob, name="secret-bert")
     run = a_run(job, job.replicas.get(), host, gpus=[host.gpus.first()])
@@ -200,7 +200,9 @@ def test_a_stranger_to_the_project_sees_that_something_is_held_and_not_by_whom(b
     assert not [word for word in ("secret-bert", run.pk, str(job.pk)) if word in text]
 
 
-def test_the_list_costs_the_same_for_many_hosts(browser, project, cast, django_assert_num_queries):
+def test_the_number_of_queries_does_not_grow_with_the_hosts(
+    browser, project, cast, django_assert_num_queries
+):
     a_host(gpus=1)
     with CaptureQueriesContext(connection) as few:
         host_list.host_list(cast.vera)

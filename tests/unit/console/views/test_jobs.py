@@ -73,7 +73,7 @@ def test_the_list_says_why_a_job_waits(browser, three):
     assert "Needs 8 GPUs; 3 are free." in browser("vera").get("/jobs/").content.decode()
 
 
-def test_every_job_is_on_one_page_of_the_list(browser, project, cast):
+def test_every_job_is_on_exactly_one_page_of_the_list(browser, project, cast):
     made = [a_job(project, cast.bob, name=f"job {n}").display_name for n in range(103)]
     address, seen, pages, vera = "/jobs/?owner=bob", [], 0, browser("vera")
     while address:
@@ -82,7 +82,7 @@ def test_every_job_is_on_one_page_of_the_list(browser, project, cast):
     assert seen == made[::-1] and pages == 3
 
 
-def test_the_list_costs_the_same_for_many_jobs_and_loads_no_spec(browser, project, cast):
+def test_the_number_of_queries_of_the_list_does_not_grow_and_no_spec_is_loaded(browser, project, cast):
     client = browser("vera")
     a_job(project, cast.bob, labels={"team": "vision"})
     one = queries(client, "/jobs/")
@@ -93,7 +93,7 @@ def test_the_list_costs_the_same_for_many_jobs_and_loads_no_spec(browser, projec
     assert not [sql for sql in many if '"spec"' in sql]
 
 
-def test_an_empty_list_leads_on(browser):
+def test_an_empty_list_links_to_the_first_steps(browser):
     assert "First five minutes" in browser("bob").get("/", follow=True).content.decode()
     assert "/welcome" in browser("bob").get("/jobs/").content.decode()
 
@@ -101,7 +101,7 @@ def test_an_empty_list_leads_on(browser):
 # The page of one job
 
 
-def test_the_page_costs_the_same_for_many_replicas(browser, project, cast):
+def test_the_number_of_queries_of_the_page_does_not_grow_with_the_replicas(browser, project, cast):
     client, host = browser("bob"), a_host()
     small, large = a_job(project, cast.bob, host=host), a_job(project, cast.bob, replicas=40, host=host)
     for n in range(30):
@@ -126,19 +126,19 @@ def test_the_page_of_a_running_job(browser, project, cast):
     assert "Delete the job" not in page
 
 
-def test_who_may_only_look_sees_no_way_to_act(browser, project, cast):
+def test_a_viewer_sees_no_actions(browser, project, cast):
     job = a_job(project, cast.bob, host=a_host())
     page = browser("vera").get(f"/jobs/{job.pk}/").content.decode()
     assert "/shell/" not in page and "/cancel" not in page and "/clone" not in page
 
 
 @pytest.mark.parametrize("phase", ["created", "claimed", "ended", "closed"])
-def test_no_shell_is_offered_where_nothing_runs(browser, project, cast, phase):
+def test_no_shell_is_offered_for_a_replica_that_does_not_run(browser, project, cast, phase):
     job = a_job(project, cast.bob, host=a_host(), phase=phase)
     assert "/shell/" not in browser("bob").get(f"/jobs/{job.pk}/").content.decode()
 
 
-def test_a_job_being_cancelled_says_when_the_rest_is_killed(browser, project, cast):
+def test_a_job_being_cancelled_shows_when_its_processes_are_killed(browser, project, cast):
     now = timezone.now()
     job = a_job(
         project,
@@ -152,14 +152,16 @@ def test_a_job_being_cancelled_says_when_the_rest_is_killed(browser, project, ca
     assert "alice requested it" in page and "data-until=" in page and "Cancel the job" not in page
 
 
-def test_an_unreachable_host_is_not_a_failure(browser, project, cast):
+def test_an_unreachable_host_is_not_shown_as_a_failure(browser, project, cast):
     host = a_host(status=HostStatus.UNREACHABLE)
     job = a_job(project, cast.bob, host=host)
     page = one_line(browser("bob").get(f"/jobs/{job.pk}/").text)
     assert "Unreachable" in page and "may still be running." in page and "Running" in page
 
 
-def test_what_a_job_ended_beside_is_said_to_be_stopped_when_its_host_answers(browser, project, cast):
+def test_a_run_left_on_an_unreachable_host_is_shown_to_be_stopped_when_the_host_answers(
+    browser, project, cast
+):
     job = a_job(project, cast.bob, state="CANCELLED", host=a_host(status=HostStatus.UNREACHABLE))
     page = one_line(browser("bob").get(f"/jobs/{job.pk}/").text)
     assert "may still be running, although its job has ended. It is stopped when the host answers." in page
@@ -196,19 +198,19 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("facts", "words"), ENDS)
-def test_how_a_run_ended_is_said_in_words(facts, words):
+def test_the_end_of_a_run_is_described_in_words(facts, words):
     assert replicas.ending(Run(phase="closed", **facts)) == words
     assert replicas.ending(Run(phase="running", **facts)) == ""
 
 
 @pytest.mark.parametrize(("memory_mb", "words"), [(38, "38 MiB"), (1536, "1.5 GiB")])
-def test_a_small_limit_of_memory_is_not_told_as_none(memory_mb, words):
+def test_a_small_memory_limit_is_not_shown_as_none(memory_mb, words):
     run = Run(memory_mb=memory_mb, memory_enforced=True)
     assert replicas.memory_limit(run) == f"{words} of memory, enforced"
 
 
 @pytest.mark.parametrize("state", list(JobState))
-def test_every_state_has_its_page(browser, project, cast, state):
+def test_a_job_in_each_state_has_a_page(browser, project, cast, state):
     job = a_job(
         project, cast.bob, state=state, error_message="Because of that.\nAnd this." * (state == "FAILED")
     )
@@ -217,7 +219,7 @@ def test_every_state_has_its_page(browser, project, cast, state):
     assert answer.context["job"].terminal is (state in ("SUCCEEDED", "FAILED", "CANCELLED"))
 
 
-def test_the_history_is_whole(browser, project, cast):
+def test_the_history_pages_show_every_line_once(browser, project, cast):
     job = a_job(project, cast.bob)
     for n in range(450):
         moved(job, "WAITING", "STARTING", subject="workerpool0-0", cause=f"cause {n};")
@@ -230,7 +232,7 @@ def test_the_history_is_whole(browser, project, cast):
     assert seen == [f"cause {n};" for n in range(449, -1, -1)] + ["submitted"]
 
 
-def test_foreign_text_is_only_ever_text(browser, project, cast):
+def test_text_of_users_and_hosts_is_escaped_on_every_page(browser, project, cast):
     host = a_host(status=HostStatus.UNREACHABLE, last_error=HOSTILE)
     job = a_job(
         project,
@@ -270,7 +272,7 @@ def test_foreign_text_is_only_ever_text(browser, project, cast):
 # What can be done
 
 
-def test_cancelling_asks_the_service_once(browser, project, cast):
+def test_a_job_that_is_cancelled_twice_is_cancelled_once(browser, project, cast):
     job = a_job(project, cast.bob, state="QUEUED")
     for _ in range(2):
         assert browser("bob").post(f"/jobs/{job.pk}/cancel")["Location"] == f"/jobs/{job.pk}/"
@@ -278,7 +280,7 @@ def test_cancelling_asks_the_service_once(browser, project, cast):
     assert (job.cancel_requested_by, job.state) == ("bob", "CANCELLED")
 
 
-def test_a_job_that_is_over_can_be_deleted_and_is_gone(browser, project, cast):
+def test_a_job_that_is_over_can_be_deleted(browser, project, cast):
     job = a_job(project, cast.bob, state="SUCCEEDED")
     assert browser("bob").post(f"/jobs/{job.pk}/delete")["Location"] == "/jobs/"
     assert browser("bob").get(f"/jobs/{job.pk}/").status_code == 404
@@ -291,7 +293,7 @@ def test_a_job_that_is_not_over_is_not_deleted(browser, project, cast):
     assert "Cancel it first" in page and Job.objects.filter(pk=job.pk).exists()
 
 
-def test_a_refusal_leaves_nothing_half_done(browser, project, cast, monkeypatch):
+def test_a_refused_action_is_rolled_back(browser, project, cast, monkeypatch):
     job = a_job(project, cast.bob, state="SUCCEEDED")
 
     def half(row, actor, now):
@@ -307,7 +309,7 @@ def test_a_refusal_leaves_nothing_half_done(browser, project, cast, monkeypatch)
 
 
 @pytest.mark.parametrize("person", ["root", "bob", "vera"])
-def test_first_paint_and_live_update_are_the_same(browser, project, cast, person):
+def test_a_page_and_its_live_update_have_the_same_html(browser, project, cast, person):
     job = a_job(project, cast.bob, host=a_host(), ended_at=timezone.now() - timedelta(hours=1))
     user, host_id = getattr(cast, person), job.runs.get().host_id
     pages = {
@@ -329,7 +331,7 @@ def still(html):
     )
 
 
-def test_a_stranger_is_sent_nothing(project, cast):
+def test_people_outside_the_project_are_sent_no_fragment(project, cast):
     job = a_job(project, cast.bob, host=a_host())
     host_id = job.runs.get().host_id
     assert presenters.job_live(cast.charlie, job.pk, {}) == ""
@@ -338,7 +340,7 @@ def test_a_stranger_is_sent_nothing(project, cast):
     assert presenters.host_live(cast.loner, host_id) == ""
 
 
-def test_the_stamps_move_with_what_is_shown(project, cast):
+def test_a_stamp_changes_when_its_fragment_would(project, cast):
     host = a_host(gpus=1)
     job = a_job(project, cast.bob, host=host)
 
@@ -376,7 +378,7 @@ def test_the_stamps_move_with_what_is_shown(project, cast):
     assert moved_by(lambda: a_job(project, cast.bob)) == {"list"}
 
 
-def test_the_logs_of_earlier_runs_are_looked_through_where_there_are_any(browser, project, cast):
+def test_search_in_logs_of_earlier_runs_is_offered_where_there_are_any(browser, project, cast):
     job = a_job(project, cast.bob, host=a_host())
     page = f"/jobs/{job.pk}/"
     assert 'data-part="everywhere"' not in browser("vera").get(page).content.decode()

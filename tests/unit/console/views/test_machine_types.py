@@ -22,7 +22,7 @@ TYPED = {
 }
 
 
-def test_a_type_is_defined_asked_for_and_kept_by_its_jobs(browser, project):
+def test_a_defined_type_can_be_requested_and_jobs_keep_its_old_resources(browser, project):
     root, bob = browser("root"), browser("bob")
     a_host("small", gpus=1, cpus=8)
     a_host("right", gpus=2, cpus=16)
@@ -57,21 +57,21 @@ def test_a_type_is_defined_asked_for_and_kept_by_its_jobs(browser, project):
         ({"accelerator_type": "blue"}, "accelerator_type"),
     ],
 )
-def test_nonsense_is_refused_at_its_field_and_kept(browser, change, field):
+def test_an_invalid_value_is_refused_at_its_field_and_the_form_keeps_it(browser, change, field):
     answer = browser("root").post("/machines/", {**TYPED, **change})
     form = answer.context["form"]
     assert not MachineType.objects.exists() and list(form.errors) == [field]
     assert form["note"].value() == "the blue racks"
 
 
-def test_a_small_part_of_a_cpu_is_told_as_it_is(browser, project):
+def test_a_small_fraction_of_a_cpu_is_shown_exactly(browser, project):
     a_host("one", gpus=0, cpus=1)
     a_machine_type("tiny", cpus=0.05, memory_mb=64)
     page = browser("root").get("/machines/").content.decode()
     assert page.count(">0.05</td>") == 2 and ">0.1</td>" not in page
 
 
-def test_what_no_host_of_the_location_can_hold_is_refused_with_what_exists(browser):
+def test_a_job_that_fits_no_host_of_the_location_is_refused_and_the_error_lists_what_exists(browser):
     a_host("has-one", gpus=1, cpus=16, memory_mb=65536)
     a_machine_type("elsewhere-big", location=Location.objects.create(name="lab-b"))
     refused = browser("bob").post("/jobs/new", {**FORM, "pool0-machine_type": "a2-highgpu-8g"})
@@ -83,7 +83,7 @@ def test_what_no_host_of_the_location_can_hold_is_refused_with_what_exists(brows
     assert not Job.objects.exists()
 
 
-def test_one_of_a_location_wins_over_one_of_all(browser):
+def test_a_machine_type_of_a_location_wins_over_one_of_all_locations(browser):
     place = Location.objects.get_or_create(name="default")[0]
     a_machine_type("lab", cpus=2, memory_mb=4096)
     a_machine_type("lab", cpus=4, memory_mb=4096, location=place)

@@ -14,7 +14,7 @@ from tests.unit.console.views.example_rows import a_host, a_job
 from tests.unit.console.views.test_new_job import FORM
 
 
-def test_nothing_is_placed_on_a_cordoned_host_and_whoever_waits_reads_why(browser):
+def test_no_job_is_placed_on_a_cordoned_host_and_waiting_jobs_show_why(browser):
     root, bob = browser("root"), browser("bob")
     host = a_host("gpu-03")
     done = root.post(f"/hosts/{host.pk}/cordon", {"message": "new  disk"}, follow=True)
@@ -38,7 +38,7 @@ def test_nothing_is_placed_on_a_cordoned_host_and_whoever_waits_reads_why(browse
     assert list(events)[1:] == [("cordoned", "new  disk"), ("uncordoned", "Open to jobs again.")]
 
 
-def test_where_other_hosts_are_open_the_closed_ones_are_told_beside_the_reason(browser):
+def test_a_wait_reason_also_names_the_cordoned_hosts(browser):
     closed = a_host("closed", gpus=8)
     a_host("open", gpus=0)
     browser("root").post(f"/hosts/{closed.pk}/cordon", {})
@@ -81,7 +81,7 @@ def test_a_host_is_drained_and_its_page_shows_the_progress(browser, project, cas
     assert "drained: nothing runs here" in browser("bob").get("/hosts/").content.decode()
 
 
-def test_a_deadline_beyond_all_dates_is_refused_at_its_field(browser):
+def test_a_deadline_that_is_too_far_is_refused_at_its_field(browser):
     host = a_host("gpu-03")
     for typed in ("9999999999d", "9" * 400 + "h"):
         page = browser("root").post(f"/hosts/{host.pk}/drain", {"message": "disk", "deadline": typed})
@@ -89,7 +89,7 @@ def test_a_deadline_beyond_all_dates_is_refused_at_its_field(browser):
     assert not HostMaintenance.objects.exists()
 
 
-def test_only_a_silent_host_is_declared_gone_and_only_by_its_typed_name(browser, project, cast):
+def test_only_an_unreachable_host_is_declared_gone_and_only_by_its_typed_name(browser, project, cast):
     root, host = browser("root"), a_host("gpu-03")
     job = a_job(project, cast.bob, host=host)
     assert "Declare the host gone" not in root.get(f"/hosts/{host.pk}/maintenance").content.decode()
@@ -104,7 +104,7 @@ def test_only_a_silent_host_is_declared_gone_and_only_by_its_typed_name(browser,
     assert "Declared gone by root" in page and job.runs.get().released_at
 
 
-def test_pid_namespaces_are_switched_where_the_host_can_have_them_and_go_with_the_order(browser):
+def test_pid_namespaces_are_enabled_only_where_the_host_supports_them_and_sent_with_the_run(browser):
     root, host = (
         browser("root"),
         a_host("gpu-03", facts={"pid_namespace": False, "pid_namespace_why": "EPERM"}),

@@ -98,7 +98,7 @@ def posted(draft):
 
 
 @pytest.mark.parametrize("wanted", DOCUMENTS, ids=lambda wanted: wanted["displayName"].strip())
-def test_a_document_shown_as_a_form_and_sent_back_is_the_same(wanted):
+def test_a_document_is_the_same_after_a_round_trip_through_the_form(wanted):
     job = parse.parse_custom_job(wanted)
     shown = Draft.from_document(parse.to_document(job), CHOSEN)
     shown.set_choices(["default"], ["default"])
@@ -122,18 +122,18 @@ def whole(job):
 @pytest.mark.parametrize(
     "argv", [["a"], ["a", ""], [" a"], ['"a"'], ["a\nb", "é", "\t"], ["\\n", "'", "a b  c"], []]
 )
-def test_arguments_survive_their_text(argv):
+def test_arguments_are_the_same_after_a_round_trip_through_text(argv):
     assert read_arguments(write_arguments(argv)) == argv
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(604800, "7d"), (5400, "90m"), (0.5, "0.5s"), (90, "90s"), (3600, "1h")]
 )
-def test_durations_are_short(seconds, text):
+def test_durations_are_written_briefly(seconds, text):
     assert duration_text(seconds) == text
 
 
-def test_submitting_makes_the_job(browser, project):
+def test_a_submitted_form_creates_the_job(browser, project):
     answer = browser("bob").post("/jobs/new", FORM)
     job = Job.objects.get()
     assert answer["Location"] == f"/jobs/{job.pk}/"
@@ -145,7 +145,7 @@ def test_submitting_makes_the_job(browser, project):
     ]
 
 
-def test_sent_twice_is_one_job(browser):
+def test_a_form_that_is_sent_twice_creates_one_job(browser):
     bob = browser("bob")
     key = re.search(r'name="request_id" value="([^"]+)"', bob.get("/jobs/new").content.decode())[1]
     answers = [bob.post("/jobs/new", {**FORM, "request_id": key}) for _ in range(2)]
@@ -156,7 +156,7 @@ def test_sent_twice_is_one_job(browser):
     assert changed["Location"] != answers[0]["Location"] and Job.objects.count() == 2
 
 
-def test_all_complaints_are_told_in_one_round(browser):
+def test_all_errors_are_shown_at_once_and_only_the_first_of_each_field(browser):
     """The page shows the errors of the form and of the job's rules, and only the first for each field."""
     wrong = {
         "timeout": "soon",
@@ -211,7 +211,7 @@ WRONG = [
 @pytest.mark.parametrize(
     ("change", "field", "words"), WRONG, ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_what_is_wrong_is_said_at_its_field(browser, change, field, words):
+def test_an_error_is_shown_at_its_field(browser, change, field, words):
     answer = browser("bob").post("/jobs/new", {**FORM, **change})
     assert answer.status_code == 200 and not Job.objects.exists()
     draft = answer.context["draft"]
@@ -223,7 +223,7 @@ def test_what_is_wrong_is_said_at_its_field(browser, change, field, words):
     assert "python3 train.py" in page or "pool0-program" in change
 
 
-def test_all_is_told_at_once_and_nothing_is_lost(browser):
+def test_a_refused_form_shows_all_errors_and_keeps_its_values(browser):
     hostile = "</textarea><script>alert(1)</script>"
     answer = browser("bob").post(
         "/jobs/new",
@@ -248,7 +248,7 @@ def test_all_is_told_at_once_and_nothing_is_lost(browser):
     assert {"labels"} <= set(draft.job.errors)
 
 
-def test_a_document_that_cannot_fit_is_refused_with_its_reason(browser):
+def test_a_document_that_fits_no_host_is_refused_with_the_reason(browser):
     a_host(gpus=1)
     typed = {**FORM, "pool0-accelerator_type": "NVIDIA_L4", "pool0-accelerator_count": "8"}
     answer = browser("bob").post("/jobs/new", typed)
@@ -270,7 +270,7 @@ def test_the_form_and_its_json_are_two_views_of_one_job(browser):
     assert Job.objects.get().display_name == "mnist"
 
 
-def test_json_of_a_wrong_form_is_shown_with_what_is_wrong(browser):
+def test_the_json_of_an_invalid_form_is_shown_with_its_errors(browser):
     answer = browser("bob").post("/jobs/new", {**FORM, "action": "json", "display_name": ""})
     assert "<code>display_name</code> is required." in answer.content.decode()
 
@@ -288,7 +288,7 @@ def test_json_of_a_wrong_form_is_shown_with_what_is_wrong(browser):
         ('{"displayName": "x", "jobSpek": {}}', "jobSpek"),
     ],
 )
-def test_wrong_json_is_refused_and_kept(browser, text, words):
+def test_invalid_json_is_refused_and_the_page_keeps_it(browser, text, words):
     sent = {"mode": "json", "project": "default", "location": "default", "text": text}
     page = browser("bob").post("/jobs/new", sent).content.decode()
     assert words in page and not Job.objects.exists()
@@ -310,7 +310,7 @@ def test_the_preview_says_whether_it_would_start(browser, gpus, asked, tone):
     assert not Job.objects.exists()
 
 
-def test_the_preview_sees_what_is_taken_and_the_form_offers_what_is_free(browser, project, cast):
+def test_the_preview_counts_held_resources_and_the_form_offers_free_ones(browser, project, cast):
     host = a_host(gpus=2)
     job = a_job(project, cast.bob)
     a_run(job, job.replicas.get(), host, gpus=[host.gpus.first()])
@@ -321,7 +321,7 @@ def test_the_preview_sees_what_is_taken_and_the_form_offers_what_is_free(browser
     assert '<option value="NVIDIA_L4">1 of 2 free</option>' in answer.content.decode()
 
 
-def test_a_full_console_disk_loses_nothing_that_was_typed(browser, monkeypatch):
+def test_a_full_console_disk_does_not_lose_the_typed_form(browser, monkeypatch):
     def full(*_, **__):
         raise services.Unavailable("The disk of this console is nearly full.")
 
@@ -331,7 +331,7 @@ def test_a_full_console_disk_loses_nothing_that_was_typed(browser, monkeypatch):
     assert "nearly full" in answer.content.decode() and "python3 train.py" in answer.content.decode()
 
 
-def test_a_clone_is_the_form_filled_with_the_job(browser, project, cast):
+def test_a_clone_fills_the_form_with_the_job(browser, project, cast):
     job = a_job(project, cast.bob, name="first try", replicas=3, labels={"team": "vision"})
     draft = browser("bella").get(f"/jobs/{job.pk}/clone").context["draft"]
     assert draft.job["display_name"].value() == "first try"
@@ -345,13 +345,13 @@ def test_the_sample_runs_with_one_click(browser):
     assert answer["Location"] == f"/jobs/{Job.objects.get().pk}/"
 
 
-def test_nobody_submits_to_a_project_of_others(browser, cast):
+def test_a_job_is_not_submitted_to_a_project_of_other_people(browser, cast):
     answer = browser("charlie").post("/jobs/new", FORM)
     assert answer.status_code == 200 and not Job.objects.exists()
     assert "not one of the available choices" in str(answer.context["draft"].job.errors["project"])
 
 
-def test_priority_and_spot_are_chosen_and_high_is_for_those_who_may(browser, cast, project):
+def test_priority_and_spot_are_set_in_the_form_and_high_needs_permission(browser, cast, project):
     asked = {**FORM, "priority": "high", "strategy": "SPOT", "action": "submit"}
     Project.objects.filter(pk=project.pk).update(highest_priority="high")
     assert (
@@ -376,7 +376,7 @@ def test_priority_and_spot_are_chosen_and_high_is_for_those_who_may(browser, cas
     assert Job.objects.latest("pk").priority == -100
 
 
-def test_all_of_scheduling_is_set_in_the_form_and_kept_by_a_clone(browser):
+def test_the_form_sets_all_scheduling_fields_and_a_clone_keeps_them(browser):
     scheduling = {
         "timeout": "5400s",
         "maxWaitDuration": "0s",
@@ -398,7 +398,7 @@ def test_all_of_scheduling_is_set_in_the_form_and_kept_by_a_clone(browser):
     assert not Draft.from_document(document(), CHOSEN).job.scheduling_shown
 
 
-def test_a_clone_that_cannot_be_a_job_of_the_same_project_says_of_which_it_is(browser, cast, project):
+def test_a_clone_says_why_it_cannot_be_in_the_project_of_the_original(browser, cast, project):
     Membership.objects.create(project=cast.elsewhere, user=cast.vera, role="submitter")
     path = f"/jobs/{a_job(project, cast.bob).pk}/clone"
     told = "does not let you submit jobs. The form has project elsewhere instead."

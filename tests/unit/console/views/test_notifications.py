@@ -26,7 +26,7 @@ def form(**changes):
     return {"way": "hook", "address": HOOK, "events": ["failed", "stalled"], "wait_hours": "2", **changes}
 
 
-def test_a_hook_is_added_its_secret_shown_once_and_nothing_of_it_again(browser):
+def test_the_secret_of_a_webhook_is_shown_only_when_it_is_added(browser):
     bob = browser("bob")
     answer = bob.post(f"{MINE}/add", form())
     row = NotificationTarget.objects.get()
@@ -40,7 +40,7 @@ def test_a_hook_is_added_its_secret_shown_once_and_nothing_of_it_again(browser):
     )
 
 
-def test_what_a_target_is_told_of_can_be_changed_tested_and_ended(browser):
+def test_a_target_is_changed_tested_and_removed(browser):
     bob = browser("bob")
     bob.post(f"{MINE}/add", form(way="mail", address="bob@example.org"))
     row = NotificationTarget.objects.get()
@@ -73,20 +73,22 @@ def test_what_a_target_is_told_of_can_be_changed_tested_and_ended(browser):
         ({"wait_hours": "-3"}, "wait_hours", "greater"),
     ],
 )
-def test_what_cannot_be_is_said_at_its_field_and_nothing_is_lost(browser, typed, field, words):
+def test_an_invalid_target_is_refused_at_its_field_and_the_form_keeps_its_values(
+    browser, typed, field, words
+):
     answer = browser("bob").post(f"{MINE}/add", form(**typed))
     assert words in str(answer.context["form"].errors[field]) and not NotificationTarget.objects.exists()
     if address := typed.get("address"):
         assert address in answer.content.decode()
 
 
-def test_mail_needs_a_mail_server(browser, settings):
+def test_an_email_target_needs_a_mail_server(browser, settings):
     settings.EMAIL_HOST = ""
     answer = browser("bob").post(f"{MINE}/add", form(way="mail", address="bob@example.org"))
     assert "TRAINYARD_SMTP_URL" in str(answer.context["form"].errors["way"])
 
 
-def test_a_projects_are_its_admins_matter_and_audited(browser):
+def test_admins_of_a_project_manage_its_targets_and_idle_rule_and_the_audit_records_it(browser):
     alice = browser("alice")
     alice.post(f"{OURS}/add", form())
     row = NotificationTarget.objects.get(project__name="default")
@@ -106,7 +108,7 @@ def test_a_projects_are_its_admins_matter_and_audited(browser):
     ("name", "page", "others"),
     [("alice", 200, 302), ("root", 200, 302), ("bob", 403, 403), ("vera", 403, 403), ("charlie", 404, 404)],
 )
-def test_who_may(browser, name, page, others):
+def test_only_admins_see_and_change_the_notifications_of_a_project(browser, name, page, others):
     browser("alice").post(f"{OURS}/add", form())
     browser("bella").post(f"{MINE}/add", form())
     ours, hers = NotificationTarget.objects.order_by("pk")

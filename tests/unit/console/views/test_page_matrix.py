@@ -159,17 +159,17 @@ def test_every_page_has_a_row():
 
 
 @pytest.mark.parametrize("name", sorted(GET))
-def test_who_may_look(name, addresses, browser):
+def test_each_person_can_open_exactly_their_pages(name, addresses, browser):
     _try(name, "get", GET[name], addresses, browser)
 
 
 @pytest.mark.parametrize("name", sorted(POST))
-def test_who_may_act(name, addresses, browser):
+def test_each_person_can_do_exactly_their_actions(name, addresses, browser):
     _try(name, "post", POST[name], addresses, browser)
 
 
 @pytest.mark.parametrize("name", sorted(set(POST) - set(GET)))
-def test_nothing_is_done_by_looking(name, addresses, browser):
+def test_a_get_changes_nothing(name, addresses, browser):
     jobs = list(Job.every.values_list("pk", "state", "cancel_requested_at", "deleted_at"))
     assert browser("root").get(addresses(name)).status_code == 405
     assert list(Job.every.values_list("pk", "state", "cancel_requested_at", "deleted_at")) == jobs
@@ -177,7 +177,7 @@ def test_nothing_is_done_by_looking(name, addresses, browser):
 
 
 @pytest.mark.parametrize("name", sorted(POST))
-def test_nothing_is_done_for_another_site(name, addresses, browser):
+def test_a_post_from_another_site_is_refused(name, addresses, browser):
     answer = browser("root", enforce_csrf_checks=True).post(addresses(name))
     assert answer.status_code == 403
     assert "This form has expired" in answer.content.decode()

@@ -27,7 +27,7 @@ def text(answer):
     return re.sub(r"\s+", " ", answer.content.decode())
 
 
-def test_a_project_is_made_filled_and_used(browser, cast):
+def test_a_project_is_created_gets_members_and_runs_jobs(browser, cast):
     root = browser("root")
     made = root.post("/projects/new", {"name": "vision", "title": "Vision"}, follow=True)
     assert made.redirect_chain == [("/projects/vision/", 302)] and "No members yet." in text(made)
@@ -69,13 +69,13 @@ def test_a_project_is_made_filled_and_used(browser, cast):
         ("/admin/people/add", {"username": "zoe", "password": "short"}, "zoe", "too short"),
     ],
 )
-def test_what_is_wrong_is_said_beside_what_was_typed(browser, path, typed, kept, complaint):
+def test_errors_are_shown_beside_the_typed_values(browser, path, typed, kept, complaint):
     answer = browser("root").post(path, typed)
     assert answer.status_code == 200 and kept in text(answer) and complaint in text(answer)
     assert not AuditEntry.objects.exists() and not Quota.objects.exists()
 
 
-def test_limits_are_set_shown_with_their_use_and_taken_away(browser, cast, project):
+def test_limits_are_set_shown_with_their_use_and_removed(browser, cast, project):
     a_job(project, cast.bob, host=a_host())
     limit = {"whose": ":project", "metric": "running", "limit": "1"}
     page = text(browser("root").post(f"{HERE}quotas", limit, follow=True))
@@ -96,7 +96,7 @@ def test_limits_are_set_shown_with_their_use_and_taken_away(browser, cast, proje
     assert Job.objects.get().state == "RUNNING"
 
 
-def test_a_full_queue_is_told_and_nothing_typed_is_lost(browser, cast, project):
+def test_a_full_queue_is_reported_and_the_form_keeps_its_values(browser, cast, project):
     Quota.objects.create(project=project, metric="queued", value=0)
     form = {
         "mode": "form",
@@ -112,7 +112,7 @@ def test_a_full_queue_is_told_and_nothing_typed_is_lost(browser, cast, project):
     assert "my-own-name" in text(answer) and "echo mine" in text(answer) and not Job.objects.exists()
 
 
-def test_the_form_tells_that_it_would_wait_for_quota(browser, cast, project):
+def test_the_preview_says_that_a_job_would_wait_for_quota(browser, cast, project):
     a_host()
     Quota.objects.create(project=project, metric="running", value=0, each=True)
     form = {
@@ -127,7 +127,7 @@ def test_the_form_tells_that_it_would_wait_for_quota(browser, cast, project):
     assert "Bob in project default runs 0 of 0 jobs." in text(browser("bob").post("/jobs/new", form))
 
 
-def test_the_list_of_jobs_can_be_narrowed_to_a_project(browser, cast, project):
+def test_the_job_list_is_filtered_by_project(browser, cast, project):
     a_job(project, cast.bob, name="mine")
     a_job(cast.elsewhere, cast.charlie, name="theirs")
     root = browser("root")
@@ -163,7 +163,7 @@ def test_a_renamed_project_is_found_under_its_new_name_and_its_number(browser, c
     assert '<option value="high" selected>' in root.get("/projects/lab/").content.decode()
 
 
-def test_a_link_lets_a_person_in_once(browser, cast):
+def test_an_invitation_link_works_once(browser, cast):
     answer = browser("root").post("/admin/people/add", {"username": "zoe", "member": "on"})
     assert "no-store" in answer["Cache-Control"]
     link = re.search(r"/invited/[\w-]+", answer.content.decode())[0]
@@ -181,7 +181,7 @@ def test_a_link_lets_a_person_in_once(browser, cast):
     assert not Membership.objects.filter(user__username="max").exists()
 
 
-def test_a_link_gets_old_is_replaced_and_dies_with_the_person(browser, cast):
+def test_an_invitation_link_ends_when_it_expires_is_replaced_or_its_person_is_disabled(browser, cast):
     now = timezone.now()
     older, token = (accounts.invite(cast.bob, "root", now) for _ in range(2))
     assert accounts.invited_user(older, now) is None and accounts.invited_user(token, now) == cast.bob
@@ -190,7 +190,7 @@ def test_a_link_gets_old_is_replaced_and_dies_with_the_person(browser, cast):
     assert accounts.invited_user(token, now) is None and Client().get(f"/invited/{token}").status_code == 404
 
 
-def test_who_is_shut_out_is_out_and_the_last_admin_stays(browser, cast):
+def test_a_disabled_person_is_logged_out_and_the_last_admin_cannot_be_disabled(browser, cast):
     root, bob = browser("root"), browser("bob")
     token = tokens.create(cast.bob, "ci", timezone.now())[1]
     root.post(f"/admin/people/{cast.bob.pk}/disable")
@@ -228,7 +228,7 @@ def test_the_report_of_a_month_and_its_csv(browser, cast, project):
     assert browser("root").get("/usage/?month=2026-13").status_code == 404
 
 
-def test_the_audit_tells_who_changed_what_from_what_to_what(browser, cast, project):
+def test_the_audit_shows_who_changed_what_with_old_and_new_value(browser, cast, project):
     root = browser("root")
     for limit in ("4", "2"):
         root.post(f"{HERE}quotas", {"whose": ":project", "metric": "running", "limit": limit})
@@ -241,7 +241,7 @@ def test_the_audit_tells_who_changed_what_from_what_to_what(browser, cast, proje
     assert "Nothing fits" in text(root.get("/audit/?actor=nobody"))
 
 
-def test_many_projects_cost_as_many_queries_as_few(browser, cast, django_assert_max_num_queries):
+def test_the_number_of_queries_does_not_grow_with_the_projects(browser, cast, django_assert_max_num_queries):
     for number in range(20):
         row = Project.objects.create(name=f"p{number}", created_at=timezone.now())
         a_job(row, cast.bob)

@@ -29,14 +29,14 @@ def typed(**changes):
     return {"username": "ada", "password": NEW, "again": NEW, **changes}
 
 
-def test_the_first_person_names_themselves_and_is_in(client, link):
+def test_the_first_admin_sets_up_an_account_and_is_logged_in(client, link):
     answer = client.post(link, typed(), follow=True)
     assert "The first five minutes" in answer.content.decode()
     ada = User.objects.get()
     assert ada.is_superuser and ada.check_password(NEW) and answer.context["user"] == ada
 
 
-def test_the_link_works_once(client, link):
+def test_the_setup_link_works_once(client, link):
     client.post(link, typed())
     client.logout()
     for answer in (client.get(link), client.post(link, typed(username="eve"))):
@@ -44,7 +44,7 @@ def test_the_link_works_once(client, link):
     assert User.objects.count() == 1
 
 
-def test_only_the_newest_link_works(client, link):
+def test_only_the_newest_setup_link_works(client, link):
     setup.renew(timezone.now())
     answer = client.get(link)
     assert answer.status_code == 404 and "prints a new link" in answer.content.decode()
@@ -60,13 +60,13 @@ def test_only_the_newest_link_works(client, link):
         ({"again": "something else"}, "again"),
     ],
 )
-def test_what_is_wrong_is_said_and_the_link_lives(client, link, change, field):
+def test_a_refused_setup_form_shows_its_errors_and_the_link_stays_valid(client, link, change, field):
     answer = client.post(link, typed(**change))
     assert answer.context["form"].errors[field] and not User.objects.exists()
     assert client.post(link, typed()).status_code == 302
 
 
-def test_login_says_that_nobody_has_set_it_up(client, link):
+def test_the_login_page_says_that_trainyard_is_not_set_up(client, link):
     assert "one-time setup link" in client.get("/login").content.decode()
 
 
@@ -85,12 +85,12 @@ def enter(client, name="bob", password=PASSWORD, **more):
         ("javascript:alert(1)", "/"),
     ],
 )
-def test_login_leads_on_but_never_away(client, cast, wanted, where):
+def test_login_redirects_to_pages_of_trainyard_only(client, cast, wanted, where):
     assert enter(client, next=wanted)["Location"] == where
 
 
 @pytest.mark.parametrize("who", [{"name": "bob", "password": "wrong"}, {"name": "ghost"}, {"name": "gone"}])
-def test_a_wrong_login_does_not_say_what_was_wrong(client, cast, who):
+def test_a_failed_login_does_not_say_whether_name_or_password_was_wrong(client, cast, who):
     answer = enter(client, **who)
     assert (
         "The name or the password is wrong" in answer.content.decode()
@@ -98,7 +98,7 @@ def test_a_wrong_login_does_not_say_what_was_wrong(client, cast, who):
     )
 
 
-def test_guessing_is_slowed_by_name_and_address(client, cast):
+def test_password_guessing_is_slowed_for_each_name_and_address(client, cast):
     for _ in range(throttle.TRIES_OF_PAIR):
         enter(client, password="guess")
     assert "Too many wrong passwords" in enter(client).content.decode()
@@ -110,7 +110,7 @@ def test_guessing_is_slowed_by_name_and_address(client, cast):
     assert enter(client, name="alice").status_code == 302
 
 
-def test_the_lock_opens_by_itself(db):
+def test_the_login_lock_ends_after_its_time(db):
     now = timezone.now()
     for second in range(throttle.TRIES_OF_PAIR):
         assert not throttle.attempt("bob", "10.0.0.1", now + timedelta(seconds=second))
@@ -119,7 +119,7 @@ def test_the_lock_opens_by_itself(db):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_guesses_at_once_are_no_more_than_one_after_the_other(cast, monkeypatch):
+def test_parallel_guesses_are_limited_like_sequential_ones(cast, monkeypatch):
     """Each attempt is counted before its password is checked."""
     looked, crowd = [], threading.Barrier(12)
     monkeypatch.setattr(auth, "authenticate", lambda request, **who: looked.append(who))
@@ -146,7 +146,7 @@ def test_one_address_cannot_try_all_names(db):
     assert throttle.attempt("fresh", "10.0.0.1", now) and not throttle.attempt("fresh", "10.0.0.2", now)
 
 
-def test_logging_out_takes_a_post(browser):
+def test_logout_requires_a_post(browser):
     bob = browser("bob")
     assert bob.get("/logout").status_code == 405
     bob.post("/logout")

@@ -54,7 +54,7 @@ def story(project, cast):
         ("?of=workerpool0-0", []),
     ],
 )
-def test_the_page_shows_what_is_chosen_and_stays_with_it(browser, story, query, shown):
+def test_the_history_is_filtered_and_its_socket_uses_the_same_filter(browser, story, query, shown):
     answer = browser("vera").get(f"/jobs/{story.pk}/{query}")
     attempts = answer.context["job"].timeline.attempts
     assert sorted(line.cause for attempt in attempts for line in attempt.lines) == sorted(shown)
@@ -65,7 +65,7 @@ def test_the_page_shows_what_is_chosen_and_stays_with_it(browser, story, query, 
     assert page.index('id="job-logs"') < page.index('id="job-events"') < page.index('id="job-spec"')
 
 
-def test_scripts_read_history_from_where_they_were(browser, story):
+def test_the_api_returns_history_from_a_page_token_on(browser, story):
     ask = browser("vera").get
     first = ask(f"/api/v1/jobs/{story.pk}/events?pageSize=2").json()
     rest = ask(f"/api/v1/jobs/{story.pk}/events?pageToken={first['nextPageToken']}").json()
@@ -87,7 +87,7 @@ def test_scripts_read_history_from_where_they_were(browser, story):
     assert browser("charlie").get(f"/api/v1/jobs/{story.pk}/events").status_code == 404
 
 
-def test_a_failure_shows_the_last_words_of_who_failed_first(browser, project, cast):
+def test_a_failed_job_shows_the_last_lines_of_the_replica_that_failed_first(browser, project, cast):
     job = a_job(
         project,
         cast.bob,
@@ -126,7 +126,7 @@ def test_last_lines_are_plain_and_bounded(printed, shown):
     assert tail(printed) == shown
 
 
-def test_the_last_words_are_those_behind_a_gap(browser, project, cast):
+def test_the_last_lines_begin_after_a_gap(browser, project, cast):
     job = a_job(project, cast.bob, state="FAILED", host=a_host(), phase="closed", error_message="It failed.")
     Replica.objects.filter(job=job).update(state="FAILED")
     run = job.runs.get()
@@ -139,7 +139,7 @@ def test_the_last_words_are_those_behind_a_gap(browser, project, cast):
     assert "OSError: disk" in shown and "long ago" not in shown and "of a line" not in shown
 
 
-def test_a_job_that_was_started_again_says_why_above_everything_else(browser, project, cast):
+def test_a_restarted_job_shows_the_cause_above_its_replicas(browser, project, cast):
     job = a_job(project, cast.bob, host=a_host())
     why = "workerpool0-0 was killed by SIGKILL on gpu-a; restart 2 of 5."
     page = browser("vera").get(f"/jobs/{job.pk}/").content.decode()

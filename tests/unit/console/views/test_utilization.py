@@ -35,7 +35,7 @@ def busy(project, cast):
     return job
 
 
-def test_a_stalled_replica_reads_nothing_beside_a_busy_one(browser, busy):
+def test_a_stalled_replica_shows_0_percent_beside_a_busy_one(browser, busy):
     page = browser("vera").get(f"/jobs/{busy.pk}/?use=workerpool1-0&span=day").text
     part = page[page.index('<section id="job-use"') : page.index('<section id="job-events"')]
     first, second = one_line(part).split('id="use-workerpool')[1:]
@@ -50,7 +50,7 @@ def test_a_stalled_replica_reads_nothing_beside_a_busy_one(browser, busy):
     assert both.count("<path") > both.count("<figure") == 4  # CPU, memory, and both GPUs twice
 
 
-def test_the_one_that_hangs_stands_out(browser, project, cast):
+def test_a_replica_that_hangs_is_marked_and_sorted_first(browser, project, cast):
     """Replicas sorted by their last line, by our clock, whether it is in rows or in files. The quietest is first."""
     job = a_job(project, cast.bob, replicas=4, host=a_host(clock_offset_s=300.0))
     now = timezone.now().timestamp()
@@ -80,7 +80,7 @@ def test_the_one_that_hangs_stands_out(browser, project, cast):
     assert [line.replica for line in job_page.live(job, cast.vera).use.now] == list(ages)
 
 
-def test_scripts_read_samples(browser, busy):
+def test_the_api_returns_samples(browser, busy):
     ask = browser("vera").get
     told = ask(f"/api/v1/jobs/{busy.pk}/samples?replica=workerpool0-0").json()
     [run] = told["runs"]
@@ -96,7 +96,7 @@ def test_scripts_read_samples(browser, busy):
     assert browser("charlie").get(f"/api/v1/jobs/{busy.pk}/samples").status_code == 404
 
 
-def test_a_new_sample_is_news_for_the_page(busy):
+def test_a_new_sample_changes_the_stamp_of_the_page(busy):
     before = job_stamp(busy.pk)
     assert job_stamp(busy.pk) == before
     Run.objects.filter(job=busy).update(sampled_at=timezone.now())
@@ -111,12 +111,12 @@ def test_a_new_sample_is_news_for_the_page(busy):
         ([], ""),
     ],
 )
-def test_a_line_goes_where_something_was_known(points, drawn):
+def test_a_chart_line_has_a_gap_where_samples_are_missing(points, drawn):
     line = [(T0 + timedelta(seconds=at), value) for at, value in points]
     end = line[-1][0] if line else T0
     assert path(line, T0, end, 4.0, timedelta(seconds=30)) == drawn
 
 
-def test_a_peak_stays_one():
+def test_thinning_a_chart_keeps_its_peak():
     line = [(T0 + timedelta(seconds=n), 9.0 if n == 777 else 1.0) for n in range(5000)]
     assert len(thin(line)) <= POINTS and max(value for _, value in thin(line)) == 9.0
