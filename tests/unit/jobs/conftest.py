@@ -14,7 +14,7 @@ from jobs.host_sync.apply_reports import UnreadableFrames
 from jobs.logs import segments, storage
 from jobs.models import Membership, Project, Role, Run
 from jobs.scheduling import scheduler
-from tests.unit.jobs.paper import InlineControlPlane, PaperHost
+from tests.unit.jobs.fake_hosts import FakeHost, InlineControlPlane
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def alice(project):
 
 
 @pytest.fixture
-def desk():
+def control_plane():
     return InlineControlPlane()
 
 
@@ -69,7 +69,7 @@ def add_host(db):
             cpus=cpus,
             memory_mb=16_000,
             boot_id="boot-1",
-            lease_owner="paper",
+            lease_owner="dispatcher-1",
             lease_token=7,
         )
         for index in range(gpus):
@@ -81,7 +81,7 @@ def add_host(db):
                 memory_mb=1,
                 accelerator_type=kind,
             )
-        return PaperHost(row)
+        return FakeHost(row)
 
     return add
 

@@ -16,15 +16,15 @@ from jobs.host_sync.apply_reports import UnreadableFrames
 from jobs.lifecycle.advance import advance
 from jobs.models import AuditEntry, Project, Run, Transition
 from tests.unit.jobs.conftest import spec
-from tests.unit.jobs.paper import settle
+from tests.unit.jobs.fake_hosts import settle
 
 
 @pytest.fixture
-def scene(add_host, desk, submit):
+def scene(add_host, control_plane, submit):
     """A job on a GPU, and a function that samples what it uses at a minute."""
     host = add_host(gpus=1)
     job = submit(spec("sleep 9", gpus=1))
-    settle(desk, host)
+    settle(control_plane, host)
     run, start = Run.objects.get(job=job), timezone.now()
 
     def at(minutes, cpu=0.0, load=0):
@@ -42,7 +42,7 @@ def scene(add_host, desk, submit):
             now = at(minute, **does)
         return now
 
-    job.until, job.host, job.desk = until, host, desk
+    job.until, job.host, job.control_plane = until, host, control_plane
     return job
 
 
@@ -85,7 +85,7 @@ def test_a_rule_that_stops_cancels_with_the_reason_and_is_audited(scene, project
     idle_rule.cancel_idle_jobs(now)
     scene.refresh_from_db()
     assert scene.state == "CANCELLING" and scene.cancel_requested_by == "idle rule of project default"
-    settle(scene.desk, scene.host)
+    settle(scene.control_plane, scene.host)
     scene.refresh_from_db()
     assert scene.state == "CANCELLED"
     assert scene.error_message.startswith(

@@ -15,7 +15,7 @@ from jobs.logs import reader, segments, storage, verify
 from jobs.models import Job, LogPiece, LogSegment, Project, Run, Transition
 from jobs.rules.spec.parse import InvalidDocument
 from tests.unit.jobs.conftest import spec
-from tests.unit.jobs.paper import frame, settle
+from tests.unit.jobs.fake_hosts import frame, settle
 
 
 def test_the_same_request_is_the_same_job(submit, django_user_model, project):
@@ -76,36 +76,36 @@ def test_with_a_full_disk_nothing_is_accepted_before_it_half_exists(submit, monk
     assert not Job.every.exists() and reader.logs_paused()
 
 
-def test_a_deleted_job_is_gone_but_its_history_is_kept(add_host, submit, desk, monkeypatch):
+def test_a_deleted_job_is_gone_but_its_history_is_kept(add_host, submit, control_plane, monkeypatch):
     monkeypatch.setattr(storage, "MB", 1)
     host = add_host()
     job = submit()
     with pytest.raises(services.Refused):
         services.delete(job, "alice", timezone.now())
-    settle(desk, host)
+    settle(control_plane, host)
     run = Run.objects.get()
     host.runs[run.pk].log = b"x" * 3000
-    host.end(desk, run.pk, exit_code=0)
-    host.turn(desk)
+    host.end(control_plane, run.pk, exit_code=0)
+    host.reconcile(control_plane)
     services.delete(job, "alice", timezone.now())
     assert not Job.objects.filter(pk=job.pk).exists() and Job.every.get(pk=job.pk).deleted_by == "alice"
     assert Transition.objects.filter(job=job).exists() and not LogSegment.objects.exists()
     assert reader.read(run, 0, 10).data == b""
-    settle(desk, host)
+    settle(control_plane, host)
     assert host.runs == {}  # the host may forget the run, verified or not
 
 
 def test_a_deletion_that_is_rolled_back_costs_no_byte(
-    add_host, submit, desk, monkeypatch, django_capture_on_commit_callbacks
+    add_host, submit, control_plane, monkeypatch, django_capture_on_commit_callbacks
 ):
     monkeypatch.setattr(storage, "MB", 1)
     host = add_host()
     job = submit()
-    settle(desk, host)
+    settle(control_plane, host)
     run = Run.objects.get()
     host.runs[run.pk].log = b"x" * 3000
-    host.end(desk, run.pk, exit_code=0)
-    host.turn(desk)
+    host.end(control_plane, run.pk, exit_code=0)
+    host.reconcile(control_plane)
     while segments.roll(run.pk):
         pass
     keys = list(LogSegment.objects.values_list("key", flat=True))
@@ -121,10 +121,10 @@ def test_a_deletion_that_is_rolled_back_costs_no_byte(
     assert verify.due_for_verification(timezone.now(), 5) == [], "what is not here any more is not proved"
 
 
-def test_a_job_is_not_deleted_while_a_silent_host_may_run_it(add_host, submit, desk):
+def test_a_job_is_not_deleted_while_a_silent_host_may_run_it(add_host, submit, control_plane):
     host = add_host()
     job = submit()
-    settle(desk, host)
+    settle(control_plane, host)
     Host.objects.update(status=HostStatus.UNREACHABLE, status_since=timezone.now())
     services.cancel(job, "alice", timezone.now())
     job.refresh_from_db()
@@ -133,27 +133,27 @@ def test_a_job_is_not_deleted_while_a_silent_host_may_run_it(add_host, submit, d
         services.delete(job, "alice", timezone.now())
 
 
-def test_late_bytes_of_a_deleted_job_are_let_go(add_host, submit, desk):
+def test_late_bytes_of_a_deleted_job_are_let_go(add_host, submit, control_plane):
     host = add_host()
     job = submit()
-    settle(desk, host)
+    settle(control_plane, host)
     (run,) = host.runs
-    host.end(desk, run, exit_code=0)
+    host.end(control_plane, run, exit_code=0)
     job.refresh_from_db()
     assert job.state == "SUCCEEDED"
     services.delete(job, "alice", timezone.now())
     assert not LogPiece.objects.exists()
     late = [Arrival(run, frame(Run.objects.get().log_stored, b"late")), Arrival(run, LogEnd(99, "sha256:x"))]
-    taken = host.tell(desk, late)
+    taken = host.report(control_plane, late)
     assert taken.current and run not in taken.acks and not LogPiece.objects.exists()
-    assert desk.wanted_runs(host.row.pk)[run].forget
+    assert control_plane.wanted_runs(host.row.pk)[run].forget
 
 
-def test_cancelling_what_is_over_changes_nothing(add_host, submit, desk):
+def test_cancelling_what_is_over_changes_nothing(add_host, submit, control_plane):
     host = add_host()
     job = submit()
-    settle(desk, host)
-    host.end(desk, Run.objects.get().pk, exit_code=0)
+    settle(control_plane, host)
+    host.end(control_plane, Run.objects.get().pk, exit_code=0)
     before = Job.objects.values().get()
     services.cancel(job, "alice", timezone.now())
     assert Job.objects.values().get() == before and before["state"] == "SUCCEEDED"

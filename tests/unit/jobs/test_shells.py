@@ -10,29 +10,29 @@ from django.utils import timezone
 from jobs import services, shells
 from jobs.models import Run, ShellSession
 from tests.unit.jobs.conftest import spec
-from tests.unit.jobs.paper import settle
+from tests.unit.jobs.fake_hosts import settle
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def running(add_host, submit, desk):
+def running(add_host, submit, control_plane):
     host = add_host()
     document = spec()
     document["jobSpec"]["enableWebAccess"] = True
     submit(document)
-    settle(desk, host)
+    settle(control_plane, host)
     run = Run.objects.get()
     return host, run
 
 
-def test_there_is_one_while_it_runs_and_no_longer(running, alice, desk):
+def test_there_is_one_while_it_runs_and_no_longer(running, alice, control_plane):
     host, run = running
     session = shells.record_opened(run, alice, "127.0.0.1", timezone.now())
     assert not shells.why_not(run) and shells.why_close(session, timezone.now()) is None
     services.cancel(run.job, "alice", timezone.now())
     assert "stopped" in shells.why_close(session, timezone.now()) and shells.why_not(run)
-    settle(desk, host)
+    settle(control_plane, host)
     assert "not running" in shells.why_close(session, timezone.now())
     shells.record_closed(session, "The job is over.", timezone.now())
     shells.record_closed(session, "Another reason.", timezone.now())
@@ -43,7 +43,7 @@ def test_there_is_one_while_it_runs_and_no_longer(running, alice, desk):
     )
 
 
-def test_none_without_web_access_or_before_it_runs(add_host, submit, desk):
+def test_none_without_web_access_or_before_it_runs(add_host, submit, control_plane):
     host = add_host()
     submit()
     run = Run.objects.get()
@@ -52,7 +52,7 @@ def test_none_without_web_access_or_before_it_runs(add_host, submit, desk):
     document["jobSpec"]["enableWebAccess"] = True
     later = Run.objects.get(job=submit(document))
     assert "not running" in shells.why_not(later)
-    settle(desk, host)
+    settle(control_plane, host)
     assert shells.why_not(later) is None
 
 

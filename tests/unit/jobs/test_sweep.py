@@ -26,8 +26,8 @@ from jobs.rules.lifecycle.states import JobState
 from jobs.wake import hints
 from tests.harness.wait_and_processes import wait_for
 from tests.unit.jobs.conftest import spec
+from tests.unit.jobs.fake_hosts import frame, settle
 from tests.unit.jobs.host_sync.test_intake import CLOSED
-from tests.unit.jobs.paper import frame, settle
 
 pytestmark = pytest.mark.django_db
 
@@ -43,7 +43,7 @@ def now_of(job):
     return job
 
 
-def test_a_job_goes_its_way_by_sweeps_alone(add_host, submit, desk):
+def test_a_job_goes_its_way_by_sweeps_alone(add_host, submit, control_plane):
     host = add_host()
     job = submit(place=False)
     at = timezone.now()
@@ -122,25 +122,25 @@ def test_what_is_due_is_pushed_ahead_before_it_is_tried(add_host, submit):
     assert now_of(job).due_at == at + sweep.RETRY_AFTER and sweep.take_due(at) == []
 
 
-def test_a_host_that_fell_silent_without_a_word_is_noticed(add_host, submit, desk):
+def test_a_host_that_fell_silent_without_a_word_is_noticed(add_host, submit, control_plane):
     host = add_host()
     job = submit()
-    settle(desk, host)
+    settle(control_plane, host)
     Host.objects.update(status=HostStatus.UNREACHABLE, status_since=timezone.now())
     sweep.sweep(timezone.now())
     assert [flag["flag"] for flag in now_of(job).flags] == ["UNREACHABLE"]
 
 
-def test_a_timeout_ends_a_job_that_nobody_reports_about(add_host, submit, desk):
+def test_a_timeout_ends_a_job_that_nobody_reports_about(add_host, submit, control_plane):
     host = add_host()
     document = spec()
     document["jobSpec"]["scheduling"] = {"timeout": "60s"}
     job = submit(document)
-    settle(desk, host)
+    settle(control_plane, host)
     at = timezone.now() + timedelta(seconds=61)
     sweep.sweep(at)
     assert now_of(job).state == "CANCELLING" and Run.objects.get().stop_wanted_at >= at
-    settle(desk, host)
+    settle(control_plane, host)
     assert now_of(job).state == "CANCELLED" and "imeout" in job.error_message
 
 
@@ -159,10 +159,10 @@ def test_a_job_that_may_not_wait_for_ever_is_tried_four_times_and_fails(submit):
     assert [row.to_state for row in job.transitions.filter(subject="job")] == ["QUEUED"] * 4 + ["FAILED"]
 
 
-def test_deciding_again_writes_nothing(add_host, submit, desk):
+def test_deciding_again_writes_nothing(add_host, submit, control_plane):
     host = add_host()
     job = submit()
-    settle(desk, host)
+    settle(control_plane, host)
     advance.advance([job.pk], Clock())
     before = (Job.objects.values().get(), Run.objects.values().get(), job.transitions.count())
     for _ in range(3):
@@ -222,7 +222,7 @@ def test_a_hint_goes_to_the_dispatcher_that_holds_the_lease(
         hints.hosts([])
     dispatch = "jobs.tasks.dispatch"
     assert sorted(sent) == [
-        (dispatch, [mine.row.pk], "dispatch.paper"),
+        (dispatch, [mine.row.pk], "dispatch.dispatcher-1"),
         (dispatch, [free.row.pk], "dispatch"),
     ]
 

@@ -21,7 +21,7 @@ from jobs.models import Job, LogPiece, LogSegment, Run
 from jobs.wake import announce
 from tests.harness.services import Postgres
 from tests.unit.jobs.conftest import gang, pool_of
-from tests.unit.jobs.paper import frame
+from tests.unit.jobs.fake_hosts import frame
 
 pytestmark = pytest.mark.django_db
 TESTS = Path(__file__).parents[3]
@@ -33,14 +33,14 @@ RUNNING = {"phase": "running", "boot_id": "b", "claimed_at": 1e9, "started_at": 
 
 
 @pytest.fixture
-def two(add_host, submit, desk):
+def two(add_host, submit, control_plane):
     """Two runs on one host whose first bytes are stored, and `tell`, which hands over reports of the host."""
     host = add_host()
     submit(gang(pool_of(), pool_of()))
     first, second = Run.objects.order_by("pk").values_list("pk", flat=True)
 
     def tell(*arrivals, token=7, host_id=host.row.pk):
-        return desk.store_reports(host_id, token, [Arrival(run, what) for run, what in arrivals])
+        return control_plane.store_reports(host_id, token, [Arrival(run, what) for run, what in arrivals])
 
     tell(
         (first, Fact(RUNNING)), (second, Fact(RUNNING)), (first, frame(0, b"one ")), (second, frame(0, b"1 "))
@@ -129,10 +129,10 @@ def test_nothing_more_is_stored_of_a_deleted_job_by_the_short_way(two):
 
 
 def test_the_first_bytes_are_shown_before_the_facts_beside_them_are_understood(
-    add_host, submit, desk, monkeypatch
+    add_host, submit, control_plane, monkeypatch
 ):
     host, job = add_host(), submit()
-    (run,) = desk.wanted_runs(host.row.pk)
+    (run,) = control_plane.wanted_runs(host.row.pk)
     rung, honest = [], intake.take
     monkeypatch.setattr(announce, "send_now", lambda topics: rung.extend(topics))
 
@@ -142,20 +142,20 @@ def test_the_first_bytes_are_shown_before_the_facts_beside_them_are_understood(
 
     monkeypatch.setattr(intake, "take", take)
     batch = [Arrival(run, Fact(RUNNING)), Arrival(run, frame(0, b"one "))]
-    assert desk.store_reports(host.row.pk, 7, batch).acks == {run: 4}
+    assert control_plane.store_reports(host.row.pk, 7, batch).acks == {run: 4}
     job.refresh_from_db()
     assert job.state == "RUNNING" and rung.count(f"log:{run}") == 1
 
 
-def test_bytes_whose_facts_cannot_be_written_are_stored_once(add_host, submit, desk, monkeypatch):
+def test_bytes_whose_facts_cannot_be_written_are_stored_once(add_host, submit, control_plane, monkeypatch):
     host, _ = add_host(), submit()
-    (run,) = desk.wanted_runs(host.row.pk)
+    (run,) = control_plane.wanted_runs(host.row.pk)
     batch = [Arrival(run, Fact(RUNNING)), Arrival(run, frame(0, b"one "))]
     with monkeypatch.context() as broken:
         broken.setattr(intake, "take", lambda *args: 1 / 0)
-        desk.store_reports(host.row.pk, 7, batch)
+        control_plane.store_reports(host.row.pk, 7, batch)
     assert (log(run), Run.objects.get(pk=run).phase) == (b"one ", "created")
-    desk.store_reports(host.row.pk, 7, batch)  # the link sends the batch again
+    control_plane.store_reports(host.row.pk, 7, batch)  # the link sends the batch again
     assert (log(run), Run.objects.get(pk=run).phase) == (b"one ", "running")
 
 

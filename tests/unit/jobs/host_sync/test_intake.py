@@ -18,7 +18,7 @@ from jobs.host_sync.apply_reports import UnreadableFrames
 from jobs.models import GpuClaim, Job, LogGap, LogPiece, Run
 from jobs.rules.lifecycle.states import RunPhase
 from tests.unit.jobs.conftest import spec
-from tests.unit.jobs.paper import frame, settle
+from tests.unit.jobs.fake_hosts import frame, settle
 
 pytestmark = pytest.mark.django_db
 
@@ -74,7 +74,7 @@ def test_facts_in_any_order_and_number_end_in_the_same_row(seed, add_host, submi
     assert [moment.timestamp() for moment in known] == [1e9, 1e9, 1e9 + 5, 1e9 + 6]
 
 
-def test_what_was_told_once_is_never_told_otherwise(add_host, submit, desk):
+def test_what_was_told_once_is_never_told_otherwise(add_host, submit, control_plane):
     host = add_host()
     job = submit()
     run = Run.objects.get().pk
@@ -98,16 +98,18 @@ def test_an_exit_that_nobody_saw_stays_unknown(add_host, submit):
     assert (columns()["exit_code"], columns()["phase"], columns()["why"]) == (None, "closed", "lost")
 
 
-def test_claims_are_released_when_the_host_has_proved_it_clean_and_not_before(add_host, submit, desk):
+def test_claims_are_released_when_the_host_has_proved_it_clean_and_not_before(
+    add_host, submit, control_plane
+):
     host = add_host(gpus=1)
     submit(spec(gpus=1))
-    settle(desk, host)
+    settle(control_plane, host)
     (run,) = host.runs
-    host.tell(desk, [Arrival(run, Fact({"phase": "ended", "exit_code": 0, "why": "exit"}))])
+    host.report(control_plane, [Arrival(run, Fact({"phase": "ended", "exit_code": 0, "why": "exit"}))])
     assert Job.objects.get().state == "RUNNING" and GpuClaim.objects.get().released_at is None
-    host.tell(desk, [Arrival(run, Forgotten())])
+    host.report(control_plane, [Arrival(run, Forgotten())])
     assert Run.objects.get().forgotten_at is None and Run.objects.get().released_at is None
-    host.end(desk, run, exit_code=0)
+    host.end(control_plane, run, exit_code=0)
     assert Job.objects.get().state == "SUCCEEDED" and GpuClaim.objects.get().released_at is not None
 
 
@@ -144,7 +146,7 @@ whats = st.one_of(
 
 
 @pytest.fixture
-def paper(add_host, submit):
+def fake_host(add_host, submit):
     host = add_host()
     for _ in range(2):
         submit()
@@ -153,9 +155,9 @@ def paper(add_host, submit):
 
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(told=st.lists(st.tuples(st.integers(0, 2), whats), max_size=6))
-def test_nothing_that_a_host_says_can_raise(told, paper):
+def test_nothing_that_a_host_says_can_raise(told, fake_host):
     runs = [*Run.objects.values_list("pk", flat=True), "\0\ud800 no such run"]
-    take(paper, *((runs[which], what) for which, what in told))
+    take(fake_host, *((runs[which], what) for which, what in told))
     for run in Run.objects.all():
         covered = sum(piece.end - piece.start for piece in LogPiece.objects.filter(run=run))
         covered += sum(gap.end - gap.start for gap in LogGap.objects.filter(run=run))
@@ -167,7 +169,7 @@ def test_a_time_that_cannot_be_meant_is_no_time(value):
     assert untrusted.timestamp(value) is None
 
 
-def test_one_unwritable_thing_does_not_hold_up_the_rest(paper, desk, monkeypatch):
+def test_one_unwritable_thing_does_not_hold_up_the_rest(fake_host, control_plane, monkeypatch):
     first, second = Run.objects.values_list("pk", flat=True)
     honest = facts.fill_facts
 
@@ -177,24 +179,25 @@ def test_one_unwritable_thing_does_not_hold_up_the_rest(paper, desk, monkeypatch
         return honest(run, told, now)
 
     monkeypatch.setattr(facts, "fill_facts", learn)
-    paper.tell(
-        desk, [Arrival(first, Fact(CLOSED)), Arrival(second, Fact(CLOSED)), Arrival(first, frame(0, b"x"))]
+    fake_host.report(
+        control_plane,
+        [Arrival(first, Fact(CLOSED)), Arrival(second, Fact(CLOSED)), Arrival(first, frame(0, b"x"))],
     )
     assert Run.objects.get(pk=second).phase == "closed" and Run.objects.get(pk=first).log_stored == 1
 
 
-def test_a_database_that_is_away_is_told_to_the_link(paper, desk, monkeypatch):
+def test_a_database_that_is_away_is_told_to_the_link(fake_host, control_plane, monkeypatch):
     def away(*args):
         raise OperationalError("the server closed the connection")
 
     monkeypatch.setattr(intake, "_write", away)
     with pytest.raises(OperationalError):
-        paper.tell(desk, [Arrival("x", Fact(CLOSED))])
+        fake_host.report(control_plane, [Arrival("x", Fact(CLOSED))])
 
 
-def test_from_a_claim_alone_nothing_is_decided(add_host, submit, desk):
+def test_from_a_claim_alone_nothing_is_decided(add_host, submit, control_plane):
     host, job = add_host(), submit()
-    (run,) = desk.wanted_runs(host.row.pk)
+    (run,) = control_plane.wanted_runs(host.row.pk)
     due = Job.objects.get(pk=job.pk).due_at
     claimed = {"phase": "claimed", "boot_id": "b", "claimed_at": 1e9, "containment": "cgroup"}
     told = intake.take(host.row.pk, 7, [Arrival(run, Fact(claimed))], timezone.now(), UnreadableFrames())

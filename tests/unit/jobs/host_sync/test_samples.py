@@ -13,15 +13,15 @@ from jobs.host_sync import intake, samples
 from jobs.host_sync.apply_reports import UnreadableFrames
 from jobs.models import Run, RunSample
 from tests.unit.jobs.conftest import spec
-from tests.unit.jobs.paper import frame, settle
+from tests.unit.jobs.fake_hosts import frame, settle
 
 
 @pytest.fixture
-def scene(add_host, desk, submit):
-    """A run with two GPUs on a paper host, and a function by which the host reports something at a moment."""
+def scene(add_host, control_plane, submit):
+    """A run with two GPUs on a fake host, and a function by which the host reports something at a moment."""
     host = add_host(gpus=2)
     job = submit(spec("sleep 9", gpus=2))
-    settle(desk, host)
+    settle(control_plane, host)
     run = Run.objects.get(job=job)
 
     def tell(what, at):
@@ -58,12 +58,14 @@ def test_what_ages_is_averaged_and_nothing_is_counted_twice(scene):
     assert list(rows) == [(600, 110), (600, 0), (600, 100)]
 
 
-def test_of_more_runs_than_are_rolled_at_once_none_waits_for_ever(add_host, desk, submit, monkeypatch):
+def test_of_more_runs_than_are_rolled_at_once_none_waits_for_ever(
+    add_host, control_plane, submit, monkeypatch
+):
     monkeypatch.setattr(samples, "RUNS_AT_ONCE", 1)
     host, now = add_host(), samples.start_of_step(timezone.now(), 600)
     for _ in range(2):
         submit(spec("sleep 9"))
-    settle(desk, host)
+    settle(control_plane, host)
     RunSample.objects.bulk_create(
         RunSample(run=run, step=10, at=now - timedelta(seconds=back), cpu=1.0, gpus=[])
         for run in Run.objects.all()
@@ -98,7 +100,7 @@ def test_still_since_is_when_it_last_did_anything(scene):
     assert told(sample(), 300) == ([300, 300, 300], False)  # no sample came for three minutes
 
 
-def test_a_deleted_job_leaves_no_samples(scene, desk):
+def test_a_deleted_job_leaves_no_samples(scene, control_plane):
     run, tell = scene
     tell(sample(), timezone.now())
     Run.objects.filter(pk=run.pk).update(phase="closed")

@@ -64,11 +64,11 @@ def dies_at(monkeypatch, tmp_path):
     return arm
 
 
-class Yard:
+class LifeOfAJob:
     """One round of everything that the processes do for one job, in the order in which they repeat it."""
 
-    def __init__(self, project, user, host, desk, cancelled):
-        self.project, self.user, self.host, self.desk = project, user, host, desk
+    def __init__(self, project, user, host, control_plane, cancelled):
+        self.project, self.user, self.host, self.control_plane = project, user, host, control_plane
         self.cancelled = cancelled
         self.now = timezone.now()
 
@@ -79,26 +79,26 @@ class Yard:
                 self.project, self.user, spec(gpus=1), "default", "the same request", self.now
             )
         sweep.sweep(self.now)
-        self.host.turn(self.desk)
-        for run, paper in list(self.host.runs.items()):
-            if paper.phase == "running" and paper.order is not None:
-                paper.log += os.urandom(300_000) if len(paper.log) < 1000 else b""
+        self.host.reconcile(self.control_plane)
+        for run, fake_run in list(self.host.runs.items()):
+            if fake_run.phase == "running" and fake_run.order is not None:
+                fake_run.log += os.urandom(300_000) if len(fake_run.log) < 1000 else b""
                 if self.cancelled:
                     services.cancel(job, "alice", self.now)
                 else:
-                    self.host.end(self.desk, run, exit_code=0)
+                    self.host.end(self.control_plane, run, exit_code=0)
 
     def connect_anew(self):
         """A new link: the host reports everything that it has again."""
-        told = [Arrival(run, paper.fact(self.host.boot_id)) for run, paper in self.host.runs.items()]
-        while told:
+        reports = [Arrival(run, fake_run.fact(self.host.boot_id)) for run, fake_run in self.host.runs.items()]
+        while reports:
             try:
-                self.host.tell(self.desk, told)
+                self.host.report(self.control_plane, reports)
                 return
             except Died:
                 continue
 
-    def live(self):
+    def run_to_its_end(self):
         """Rounds until the job is over and the host was ordered to forget it."""
         for _ in range(30):
             try:
@@ -115,14 +115,16 @@ class Yard:
     [(point, False) for point in (*OTHERS, *WORKER, *DISPATCHER)]
     + [(point, True) for point in ("cancel.before", *WORKER[2:], *DISPATCHER)],
 )
-def test_a_job_has_one_life_wherever_processes_die(point, cancelled, dies_at, project, alice, add_host, desk):
+def test_a_job_has_one_life_wherever_processes_die(
+    point, cancelled, dies_at, project, alice, add_host, control_plane
+):
     fired = dies_at(point)
     host = add_host(gpus=1)
-    Yard(project, alice, host, desk, cancelled).live()
+    LifeOfAJob(project, alice, host, control_plane, cancelled).run_to_its_end()
     assert len(fired) == DEATHS or point in NOT_SO_OFTEN and fired
     (job,), (run,) = Job.objects.all(), Run.objects.all()
     assert job.state == ("CANCELLED" if cancelled else "SUCCEEDED")
-    assert host.ledger == [run.pk] and run.released_at
+    assert host.started_runs == [run.pk] and run.released_at
     assert not GpuClaim.objects.filter(released_at=None).exists()
     status = reader.status(run)
     assert status.complete and status.matches and status.size_here == run.log_size > 200_000

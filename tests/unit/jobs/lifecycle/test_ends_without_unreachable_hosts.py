@@ -24,8 +24,8 @@ from jobs.lifecycle import advance, snapshot
 from jobs.models import GpuClaim, Run, Transition
 from tests.harness.wait_and_processes import wait_for
 from tests.unit.jobs.conftest import gang, pool_of, spec
+from tests.unit.jobs.fake_hosts import settle
 from tests.unit.jobs.host_sync.test_intake import CLOSED
-from tests.unit.jobs.paper import settle
 from tests.unit.jobs.test_sweep import now_of, take_only
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
@@ -79,11 +79,11 @@ def others():
 
 
 @pytest.fixture
-def running(add_host, submit, desk):
+def running(add_host, submit, control_plane):
     """A job with a replica on a host that has just become unreachable."""
     host = add_host(gpus=1)
     job = submit(spec(gpus=1))
-    settle(desk, host)
+    settle(control_plane, host)
     status(host, HostStatus.UNREACHABLE)
     return host, now_of(job)
 
@@ -98,7 +98,7 @@ def book_of(host):
 
 
 def test_no_job_ends_beside_a_host_that_answers_again_while_its_decider_stands_still(
-    running, others, desk, monkeypatch
+    running, others, control_plane, monkeypatch
 ):
     host, job = running
     real, seen = advance.decide, []
@@ -116,7 +116,7 @@ def test_no_job_ends_beside_a_host_that_answers_again_while_its_decider_stands_s
     if connection.vendor == "postgresql":
         assert seen[1:] == [[True]] and now_of(job).state == "CANCELLING"
         assert Run.objects.get().silent_since is None
-        settle(desk, host)
+        settle(control_plane, host)
         assert now_of(job).state == "CANCELLED"
         assert [line.kind for line in book_of(host)] == ["unreachable", "up"]
     else:
@@ -137,7 +137,7 @@ def test_until_the_end_is_written_its_host_stays_silent_and_its_lease_is_renewed
 
     def renew():
         until = timezone.now() + timedelta(hours=1)
-        leases.renew_and_take("paper", {host.row.pk: 7}, until, 15.0, False)
+        leases.renew_and_take("dispatcher-1", {host.row.pk: 7}, until, 15.0, False)
 
     monkeypatch.setattr(advance, "failpoint", before_the_commit)
     services.cancel(job, "alice", timezone.now())
@@ -182,14 +182,14 @@ def test_a_full_host_is_checked_before_its_mail_and_nothing_is_held_meanwhile(
     assert Host.objects.get().status == HostStatus.UP
 
 
-def test_history_names_what_was_left_and_its_end_comes_when_its_host_answers(add_host, submit, desk):
+def test_history_names_what_was_left_and_its_end_comes_when_its_host_answers(add_host, submit, control_plane):
     near, far = add_host("near", cpus=1), add_host("far", cpus=1)
     job = submit(gang(pool_of(), pool_of()))
-    settle(desk, near, far)
+    settle(control_plane, near, far)
     first = Run.objects.get(replica__name="workerpool0-0")
     here, there = (near, far) if first.host_id == near.row.pk else (far, near)
     status(there, HostStatus.UNREACHABLE)
-    here.end(desk, first.pk, exit_code=0)
+    here.end(control_plane, first.pk, exit_code=0)
     left = Run.objects.exclude(pk=first.pk).get()
     since = Host.objects.get(pk=there.row.pk).status_since
     assert (now_of(job).state, job.error_message, left.silent_since) == ("SUCCEEDED", "", since)
@@ -198,7 +198,7 @@ def test_history_names_what_was_left_and_its_end_comes_when_its_host_answers(add
     assert "as soon as its host answers" in told
     assert [first.silent_since, Run.objects.get(pk=first.pk).silent_since] == [None, None]
     status(there, HostStatus.UP)
-    settle(desk, near, far)
+    settle(control_plane, near, far)
     left.refresh_from_db()
     assert left.released_at > job.ended_at and left.silent_since == since
     assert "stop" in Transition.objects.filter(job=job, subject="workerpool1-0").last().cause
@@ -206,11 +206,13 @@ def test_history_names_what_was_left_and_its_end_comes_when_its_host_answers(add
 
 
 @pytest.mark.parametrize("where", ["before it looks", "before it locks", "until its connection is gone"])
-def test_a_decision_is_not_dated_before_what_it_followed_from(where, add_host, submit, desk, monkeypatch):
+def test_a_decision_is_not_dated_before_what_it_followed_from(
+    where, add_host, submit, control_plane, monkeypatch
+):
     """The deciding process is suspended; meanwhile the runs of its jobs end, and another process stores that."""
     host = add_host(cpus=8)
     jobs = [submit() for _ in range(2)]
-    settle(desk, host)
+    settle(control_plane, host)
     lock, decide_all, told = snapshot.lock, advance._advance, []
 
     def stand_still():

@@ -14,22 +14,22 @@ from jobs.lifecycle.advance import advance
 from jobs.models import HostMaintenance, Transition
 from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
 from tests.unit.jobs.conftest import gang, pool_of
-from tests.unit.jobs.paper import settle
+from tests.unit.jobs.fake_hosts import settle
 
 
 def lines(job, *names):
     return list(Transition.objects.filter(job=job).order_by("pk").values_list(*names))
 
 
-def test_each_line_of_a_job_says_what_it_is(add_host, desk, submit):
+def test_each_line_of_a_job_says_what_it_is(add_host, control_plane, submit):
     """A job is placed, runs, is killed, restarts, ends: the rows have kinds, runs, the host's clock."""
     host = add_host()
     Host.every.filter(pk=host.row.pk).update(clock_offset_s=35.5)
     job = submit(gang(pool_of("sleep 9")))
-    settle(desk, host)
-    host.end(desk, f"{job.pk}-workerpool0-0-a1-r0", exit_signal=9)
-    settle(desk, host)
-    host.end(desk, f"{job.pk}-workerpool0-0-a1-r1", exit_code=0)
+    settle(control_plane, host)
+    host.end(control_plane, f"{job.pk}-workerpool0-0-a1-r0", exit_signal=9)
+    settle(control_plane, host)
+    host.end(control_plane, f"{job.pk}-workerpool0-0-a1-r1", exit_code=0)
     run = f"{job.pk}-workerpool0-0-a1-r"
     assert lines(job, "kind", "subject", "to_state", "run", "host_offset_s") == [
         ("state", "job", "QUEUED", "", None),
@@ -44,10 +44,10 @@ def test_each_line_of_a_job_says_what_it_is(add_host, desk, submit):
     ]
 
 
-def test_a_flag_is_told_when_it_comes_and_when_it_goes(add_host, desk, submit):
+def test_a_flag_is_told_when_it_comes_and_when_it_goes(add_host, control_plane, submit):
     host = add_host()
     job = submit()
-    settle(desk, host)
+    settle(control_plane, host)
     for status in (HostStatus.UNREACHABLE, HostStatus.UNREACHABLE, HostStatus.UP):
         Host.every.filter(pk=host.row.pk).update(status=status, status_since=timezone.now())
         advance([job.pk], Clock())

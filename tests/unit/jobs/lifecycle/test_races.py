@@ -66,16 +66,16 @@ def wait_until_over(crowd):
         time.sleep(0.05)
 
 
-def live(host, desk, dice):
+def live(host, control_plane, dice):
     """A host that does what is wanted, ends some runs, and reports everything twice."""
 
     def act():
-        host.turn(desk)
-        for run, paper in list(host.runs.items()):
-            if paper.phase == "running" and dice.random() < 0.7:
-                host.end(desk, run, exit_code=dice.choice([0, 0, 0, 7, 134]))
-        told = [Arrival(run, paper.fact("boot-1")) for run, paper in host.runs.items()]
-        host.tell(desk, told[-3:] * 2)
+        host.reconcile(control_plane)
+        for run, fake_run in list(host.runs.items()):
+            if fake_run.phase == "running" and dice.random() < 0.7:
+                host.end(control_plane, run, exit_code=dice.choice([0, 0, 0, 7, 134]))
+        told = [Arrival(run, fake_run.fact("boot-1")) for run, fake_run in host.runs.items()]
+        host.report(control_plane, told[-3:] * 2)
 
     return act
 
@@ -85,10 +85,10 @@ def test_many_hands_lose_nothing(seed, add_host, submit):
     hosts = [add_host(f"h{number}", cpus=3, gpus=2) for number in range(4)]
     documents = [spec(gpus=1), gang(pool_of(), pool_of(count=2)), spec(), spec(gpus=2)]
     jobs = [submit(documents[number % 4], place=False) for number in range(40)]
-    dice, crowd, desk = random.Random(seed), Crowd(), JobsControlPlane(lambda ids: ())
+    dice, crowd, control_plane = random.Random(seed), Crowd(), JobsControlPlane(lambda ids: ())
     try:
         for host in hosts:
-            crowd.go(live(host, desk, random.Random(dice.random())))
+            crowd.go(live(host, control_plane, random.Random(dice.random())))
         crowd.go(lambda: scheduler.schedule(timezone.now()))
         crowd.go(lambda: scheduler.schedule(timezone.now()))
         crowd.go(lambda: sweep.advance_due(Clock()))
@@ -98,14 +98,14 @@ def test_many_hands_lose_nothing(seed, add_host, submit):
         wait_until_over(crowd)
     finally:
         crowd.stop()
-        desk.close()
+        control_plane.close()
     assert crowd.errors == []
     assert_all_is_well(jobs, hosts)
 
 
 def assert_all_is_well(jobs, hosts):
-    ledger = [run for host in hosts for run in host.ledger]
-    assert len(ledger) == len(set(ledger))
+    started = [run for host in hosts for run in host.started_runs]
+    assert len(started) == len(set(started))
     assert not GpuClaim.objects.filter(released_at=None).exists()
     assert not Run.objects.filter(released_at=None).exists()
     for job in jobs:

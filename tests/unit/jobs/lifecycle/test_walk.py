@@ -1,4 +1,4 @@
-"""One job from submit to the last log byte, with real rows and paper hosts."""
+"""One job from submit to the last log byte, with real rows and fake hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jobs.logs import reader, verify
 from jobs.models import GpuClaim, Job, Run, Transition
 from jobs.rules.lifecycle.states import JobState, legal
 from tests.unit.jobs.conftest import gang, pool_of, spec
-from tests.unit.jobs.paper import settle
+from tests.unit.jobs.fake_hosts import settle
 
 pytestmark = pytest.mark.django_db
 
@@ -35,19 +35,19 @@ def now_of(job):
     return job
 
 
-def test_a_job_walks_from_submit_to_its_last_byte(add_host, submit, desk):
+def test_a_job_walks_from_submit_to_its_last_byte(add_host, submit, control_plane):
     host = add_host()
     job = submit()
     (run,) = Run.objects.all()
     assert (job.state, run.phase, run.host_id) == ("PENDING", "created", host.row.pk)
     assert run.order["command"] == ["sh", "-c", "true"] and run.order["env"]["CLOUD_ML_JOB_ID"] == str(job.pk)
 
-    settle(desk, host)
-    assert now_of(job).state == "RUNNING" and job.started_at and host.ledger == [run.pk]
-    host.end(desk, run.pk, exit_code=0)
+    settle(control_plane, host)
+    assert now_of(job).state == "RUNNING" and job.started_at and host.started_runs == [run.pk]
+    host.end(control_plane, run.pk, exit_code=0)
     assert now_of(job).state == "SUCCEEDED" and job.ended_at and job.error_code is None
 
-    settle(desk, host)
+    settle(control_plane, host)
     verify.verify_logs([run.pk], timezone.now())
     status = reader.status(run)
     assert (
@@ -55,28 +55,28 @@ def test_a_job_walks_from_submit_to_its_last_byte(add_host, submit, desk):
         and status.matches
         and reader.read(run, 0, 100).data == f"hello from {run.pk}\n".encode()
     )
-    settle(desk, host)
+    settle(control_plane, host)
     run.refresh_from_db()
-    assert run.forgotten_at and run.released_at and host.runs == {} and host.ledger == [run.pk]
+    assert run.forgotten_at and run.released_at and host.runs == {} and host.started_runs == [run.pk]
     assert states(job) == ["QUEUED", "PENDING", "RUNNING", "SUCCEEDED"]
 
 
-def test_a_gang_runs_when_all_are_up_and_ends_with_its_primary(add_host, submit, desk):
+def test_a_gang_runs_when_all_are_up_and_ends_with_its_primary(add_host, submit, control_plane):
     first, second = add_host("h1", cpus=2), add_host("h2", cpus=2)
     job = submit(gang(pool_of(), pool_of(count=3)))
     assert Run.objects.count() == 4
-    first.turn(desk)
+    first.reconcile(control_plane)
     assert now_of(job).state == "PENDING"
-    settle(desk, first, second)
+    settle(control_plane, first, second)
     assert now_of(job).state == "RUNNING"
     primary = Run.objects.get(replica__name="workerpool0-0")
     host = first if primary.host_id == first.row.pk else second
-    host.end(desk, primary.pk, exit_code=0)
+    host.end(control_plane, primary.pk, exit_code=0)
     assert now_of(job).state == "RUNNING" and job.outcome == "SUCCEEDED"
-    settle(desk, first, second)
+    settle(control_plane, first, second)
     assert now_of(job).state == "SUCCEEDED"
     assert not Run.objects.filter(released_at=None).exists()
-    assert {paper.phase for each in (first, second) for paper in each.runs.values()} == {"closed"}
+    assert {fake_run.phase for each in (first, second) for fake_run in each.runs.values()} == {"closed"}
 
 
 def test_the_cluster_is_told_to_every_replica(add_host, submit):
@@ -92,24 +92,24 @@ def test_the_cluster_is_told_to_every_replica(add_host, submit):
         assert env["WORLD_SIZE"] == "2"
 
 
-def test_a_user_error_fails_the_job_with_the_exact_text_and_stops_the_others(add_host, submit, desk):
+def test_a_user_error_fails_the_job_with_the_exact_text_and_stops_the_others(add_host, submit, control_plane):
     host = add_host(cpus=4)
     job = submit(gang(pool_of(), pool_of(count=2)))
-    settle(desk, host)
+    settle(control_plane, host)
     worker = Run.objects.get(replica__name="workerpool1-1")
-    host.end(desk, worker.pk, exit_code=7)
-    settle(desk, host)
+    host.end(control_plane, worker.pk, exit_code=7)
+    settle(control_plane, host)
     assert now_of(job).state == "FAILED"
     expected = "The replica workerpool1-1 exited with a non-zero status of 7. Termination reason: Error."
     assert (job.error_code, job.error_message) == (3, expected)
 
 
 @pytest.mark.parametrize("moment", ["queued", "placed", "running", "ended"])
-def test_cancel_wins_at_any_moment(moment, add_host, submit, desk):
+def test_cancel_wins_at_any_moment(moment, add_host, submit, control_plane):
     host = add_host()
     job = submit(place=moment != "queued")
     if moment in ("running", "ended"):
-        settle(desk, host)
+        settle(control_plane, host)
     if moment == "ended":
         (run,) = host.runs.values()
         run.phase = "ended"
@@ -117,87 +117,87 @@ def test_cancel_wins_at_any_moment(moment, add_host, submit, desk):
     state = now_of(job).state
     assert state == ("CANCELLED" if moment == "queued" else "CANCELLING")
     services.cancel(job, "bob", timezone.now())
-    settle(desk, host)
+    settle(control_plane, host)
     assert now_of(job).state == "CANCELLED" and job.cancel_requested_by == "alice"
-    assert host.ledger == [] or moment in ("running", "ended")
+    assert host.started_runs == [] or moment in ("running", "ended")
     assert not Run.objects.filter(released_at=None).exists()
     assert states(job)[-1] == "CANCELLED"
 
 
-def test_silence_is_a_flag_and_frees_nothing(add_host, submit, desk):
+def test_silence_is_a_flag_and_frees_nothing(add_host, submit, control_plane):
     host = add_host(gpus=1)
     job = submit(spec(gpus=1))
-    settle(desk, host)
+    settle(control_plane, host)
     Host.objects.update(status=HostStatus.UNREACHABLE, status_since=timezone.now())
-    desk.host_changed(host.row.pk)
+    control_plane.host_changed(host.row.pk)
     assert now_of(job).state == "RUNNING" and [flag["flag"] for flag in job.flags] == ["UNREACHABLE"]
     assert GpuClaim.objects.filter(released_at=None).count() == 1
     Host.objects.update(status=HostStatus.UP, status_since=timezone.now())
-    desk.host_changed(host.row.pk)
+    control_plane.host_changed(host.row.pk)
     assert now_of(job).state == "RUNNING" and job.flags == []
     assert states(job) == ["QUEUED", "PENDING", "RUNNING"]
 
 
-def test_a_cancelled_job_on_a_silent_host_ends_and_its_claim_stays(add_host, submit, desk):
+def test_a_cancelled_job_on_a_silent_host_ends_and_its_claim_stays(add_host, submit, control_plane):
     host = add_host(gpus=1)
     job = submit(spec(gpus=1))
-    settle(desk, host)
+    settle(control_plane, host)
     Host.objects.update(status=HostStatus.UNREACHABLE, status_since=timezone.now())
     services.cancel(job, "alice", timezone.now())
     advance([job.pk], Clock())
     assert now_of(job).state == "CANCELLED" and GpuClaim.objects.filter(released_at=None).count() == 1
     waiting = submit(spec(gpus=1))
     Host.objects.update(status=HostStatus.UP, status_since=timezone.now())
-    settle(desk, host)
+    settle(control_plane, host)
     assert not Run.objects.filter(job=job, released_at=None).exists()
     assert now_of(waiting).state == "RUNNING" and states(job)[-1] == "CANCELLED"
 
 
-def test_a_lost_replica_comes_back_under_its_name_with_its_claims(add_host, submit, desk):
+def test_a_lost_replica_comes_back_under_its_name_with_its_claims(add_host, submit, control_plane):
     host = add_host(gpus=1)
     job = submit(spec(gpus=1))
-    settle(desk, host)
+    settle(control_plane, host)
     old = Run.objects.get()
-    host.end(desk, old.pk, exit_signal=9, exit_code=None)
+    host.end(control_plane, old.pk, exit_signal=9, exit_code=None)
     new = Run.objects.exclude(pk=old.pk).get()
     old.refresh_from_db()
     assert old.released_at and (new.port, new.gpu_uuids, new.number) == (old.port, old.gpu_uuids, 1)
     assert GpuClaim.objects.get(released_at=None).run_id == new.pk
     assert new.order["work_key"] == Run.objects.get(pk=old.pk).order["work_key"]
-    settle(desk, host)
-    host.end(desk, new.pk, exit_code=0)
-    assert now_of(job).state == "SUCCEEDED" and host.ledger == [old.pk, new.pk]
+    settle(control_plane, host)
+    host.end(control_plane, new.pk, exit_code=0)
+    assert now_of(job).state == "SUCCEEDED" and host.started_runs == [old.pk, new.pk]
 
 
-def test_a_transient_error_runs_the_whole_job_again(add_host, submit, desk):
+def test_a_transient_error_runs_the_whole_job_again(add_host, submit, control_plane):
     host = add_host()
     job = submit(gang(pool_of(), pool_of()))
-    settle(desk, host)
-    host.end(desk, Run.objects.get(replica__name="workerpool0-0").pk, exit_code=134)
-    settle(desk, host)
+    settle(control_plane, host)
+    host.end(control_plane, Run.objects.get(replica__name="workerpool0-0").pk, exit_code=134)
+    settle(control_plane, host)
     assert now_of(job).attempt == 2 and job.job_retries == 1 and job.error_message == ""
-    assert now_of(job).state == "RUNNING" and len(host.ledger) == 4
-    host.end(desk, Run.objects.get(attempt=2, replica__name="workerpool0-0").pk, exit_code=0)
-    settle(desk, host)
+    assert now_of(job).state == "RUNNING" and len(host.started_runs) == 4
+    host.end(control_plane, Run.objects.get(attempt=2, replica__name="workerpool0-0").pk, exit_code=0)
+    settle(control_plane, host)
     assert now_of(job).state == "SUCCEEDED"
     assert "QUEUED" in states(job)[2:]
 
 
-def test_a_host_that_was_set_up_anew_has_lost_its_runs(add_host, submit, desk):
+def test_a_host_that_was_set_up_anew_has_lost_its_runs(add_host, submit, control_plane):
     """The runner's directory is gone and the boot id is another one: that proves the runs closed. The old boot id would
     not."""
     host = add_host()
     job = submit()
-    settle(desk, host)
+    settle(control_plane, host)
     host.runs.clear()
-    settle(desk, host)
+    settle(control_plane, host)
     assert Run.objects.get().phase == "running" and now_of(job).state == "RUNNING"
     Host.objects.update(boot_id="boot-2")
     host.boot_id = "boot-2"
-    host.turn(desk)
-    settle(desk, host)
+    host.reconcile(control_plane)
+    settle(control_plane, host)
     old = Run.objects.get(number=0)
     assert (old.phase, old.why) == ("closed", "lost") and old.released_at
-    assert host.ledger[0] == old.pk and host.ledger.count(old.pk) == 1
+    assert host.started_runs[0] == old.pk and host.started_runs.count(old.pk) == 1
     assert Job.objects.get().state == "RUNNING" and Run.objects.get(number=1).phase == "running"
     assert lost_hosts.close_lost_runs([old.pk], timezone.now()) == set()

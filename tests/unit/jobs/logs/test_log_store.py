@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 from agents.links.control_plane import Arrival, Fact, Frame, Gap, LogEnd
 from jobs.logs import reader, segments, storage, verify
 from jobs.models import LogGap, LogPiece, LogSegment, Run
-from tests.unit.jobs.paper import InlineControlPlane, digest_of, frame
+from tests.unit.jobs.fake_hosts import InlineControlPlane, digest_of, frame
 
 pytestmark = pytest.mark.django_db
 places = st.floats(0, 1)
@@ -36,12 +36,12 @@ class LogStore(RuleBasedStateMachine):
         self.host, self.run = type(self).make_run()
         self.file, self.lost = b"", set()
         self.stored, self.torn = 0, False
-        self.desks = [InlineControlPlane(), InlineControlPlane()]
+        self.control_planes = [InlineControlPlane(), InlineControlPlane()]
 
     def take(self, *whats):
         """Store by one of two dispatchers in turn, so that what each remembers of the log may be old."""
-        self.desks.reverse()
-        return self.desks[0].store_reports(
+        self.control_planes.reverse()
+        return self.control_planes[0].store_reports(
             self.host.row.pk, 7, [Arrival(self.run.pk, what) for what in whats]
         )
 
@@ -89,7 +89,7 @@ class LogStore(RuleBasedStateMachine):
     def a_broken_frame_comes(self, junk, z):
         """An unreadable frame is pulled again; after three times its range becomes a gap."""
         broken = Frame(self.stored, self.stored + 31, z, junk)
-        self.desks = [InlineControlPlane(), InlineControlPlane()]
+        self.control_planes = [InlineControlPlane(), InlineControlPlane()]
         for _ in range(2):
             assert self.take(broken).pulls == {self.run.pk: self.stored}
 
@@ -164,7 +164,7 @@ class LogStore(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("small", [60], indirect=True)
-def test_the_store_holds_what_the_host_printed(add_host, submit, desk, small):
+def test_the_store_holds_what_the_host_printed(add_host, submit, control_plane, small):
     host = add_host(cpus=9999)
 
     def make_run():

@@ -15,7 +15,7 @@ from jobs.host_sync.apply_reports import UnreadableFrames
 from jobs.logs import pieces, reader, segments, storage
 from jobs.logs.pieces import Block, Unreadable, merged
 from jobs.models import LogGap, LogPiece, LogSegment, Run
-from tests.unit.jobs.paper import frame, settle
+from tests.unit.jobs.fake_hosts import frame, settle
 
 pytestmark = pytest.mark.django_db
 SEGMENT = 600  # as of the fixture `small`
@@ -202,18 +202,18 @@ def test_joining_changes_no_byte():
     assert all(block.end - block.start == len(block.raw()) for block in joined)
 
 
-def test_below_the_floor_the_host_keeps_its_bytes(add_host, submit, desk, monkeypatch):
+def test_below_the_floor_the_host_keeps_its_bytes(add_host, submit, control_plane, monkeypatch):
     host = add_host()
     submit()
     monkeypatch.setattr(storage, "is_disk_low", lambda: True)
-    settle(desk, host)
+    settle(control_plane, host)
     (run,) = host.runs
-    assert desk.wanted_runs(host.row.pk)[run].pull_from is None
-    taken = host.tell(desk, [Arrival(run, frame(0, b"abc"))])
+    assert control_plane.wanted_runs(host.row.pk)[run].pull_from is None
+    taken = host.report(control_plane, [Arrival(run, frame(0, b"abc"))])
     assert not taken.acks and not taken.pulls and not LogPiece.objects.exists()
-    host.end(desk, run, exit_code=0)
+    host.end(control_plane, run, exit_code=0)
     monkeypatch.setattr(storage, "is_disk_low", lambda: False)
-    settle(desk, host)
+    settle(control_plane, host)
     assert (
         reader.status(Run.objects.get()).complete
         and reader.read(Run.objects.get(), 0, 99).data == host.runs[run].log

@@ -12,24 +12,24 @@ from django.utils import timezone
 from agents.links.control_plane import Fact
 from jobs.logs import reader, verify
 from jobs.models import LogGap, LogPiece, Run
-from tests.unit.jobs.paper import digest_of, frame, settle
+from tests.unit.jobs.fake_hosts import digest_of, frame, settle
 
 pytestmark = pytest.mark.django_db
 
 
-def test_a_log_that_differs_is_shown_and_stays_on_the_host(add_host, submit, desk):
+def test_a_log_that_differs_is_shown_and_stays_on_the_host(add_host, submit, control_plane):
     host = add_host()
     submit()
-    settle(desk, host)
+    settle(control_plane, host)
     run = Run.objects.get()
-    host.end(desk, run.pk, exit_code=0)
+    host.end(control_plane, run.pk, exit_code=0)
     honest = host.runs[run.pk].log
     host.runs[run.pk].log = b"H" + honest[1:]
-    settle(desk, host)
+    settle(control_plane, host)
     Run.objects.update(log_digest_host=digest_of(honest + b"?"))
     verify.verify_logs([run.pk], timezone.now())
     assert reader.status(run).matches is False
-    settle(desk, host)
+    settle(control_plane, host)
     assert run.pk in host.runs and Run.objects.get().forgotten_at is None
 
 
@@ -50,15 +50,15 @@ def test_a_large_log_is_proved_a_bit_at_a_time(logged, monkeypatch):
 
 
 def test_short_logs_are_proved_together_and_one_that_is_broken_by_itself(
-    add_host, submit, desk, django_assert_max_num_queries, caplog
+    add_host, submit, control_plane, django_assert_max_num_queries, caplog
 ):
     host = add_host(cpus=16)
     for _ in range(12):
         submit()
-    settle(desk, host)
+    settle(control_plane, host)
     for run in list(host.runs):
-        host.end(desk, run, exit_code=0)
-    settle(desk, host)
+        host.end(control_plane, run, exit_code=0)
+    settle(control_plane, host)
     runs = verify.due_for_verification(timezone.now(), 20)
     LogPiece.objects.filter(run=runs[0]).update(data=b"junk", z=True)
     LogGap.objects.create(run_id=runs[1], start=0, end=1, reason="test")

@@ -14,7 +14,7 @@ from jobs.maintenance import cordon_and_drain
 from jobs.models import AuditEntry, GpuClaim, Run, Transition
 from jobs.scheduling import scheduler
 from tests.unit.jobs.conftest import gang, pool_of, spec
-from tests.unit.jobs.paper import settle
+from tests.unit.jobs.fake_hosts import settle
 from tests.unit.jobs.scheduling.test_moves import held, look, places
 
 
@@ -27,26 +27,26 @@ def declare(host, name=None):
     host.row.refresh_from_db()
 
 
-def on_two_hosts(desk, add_host, submit):
+def on_two_hosts(control_plane, add_host, submit):
     hosts = {name: add_host(name, gpus=2) for name in ("one", "two")}
     job = submit(gang(pool_of(gpus=2), pool_of(gpus=2)))
-    settle(desk, *hosts.values())
+    settle(control_plane, *hosts.values())
     lost = hosts.pop(places(job)["workerpool1-0"][0])
     [stays] = hosts.values()
     return job, lost, stays
 
 
 def test_what_ran_there_goes_on_elsewhere_and_comes_to_an_end_when_the_host_comes_back(
-    desk, add_host, submit
+    control_plane, add_host, submit
 ):
-    job, lost, stays = on_two_hosts(desk, add_host, submit)
+    job, lost, stays = on_two_hosts(control_plane, add_host, submit)
     silent(lost)
     third = add_host("third", gpus=2)
-    look(desk, stays, third)
-    assert held(lost) == 1 and third.ledger == [], "silence frees nothing"
+    look(control_plane, stays, third)
+    assert held(lost) == 1 and third.started_runs == [], "silence frees nothing"
     declare(lost)
     assert held(lost) == 0 and not GpuClaim.objects.filter(gpu__host=lost.row, released_at=None).exists()
-    look(desk, stays, third)
+    look(control_plane, stays, third)
     job.refresh_from_db()
     assert (job.state, job.attempt, job.job_retries) == ("RUNNING", 1, 0)
     assert places(job) == {
@@ -64,12 +64,12 @@ def test_what_ran_there_goes_on_elsewhere_and_comes_to_an_end_when_the_host_come
     # It comes back, and what was given up still runs there.
     assert lost.runs[given_up.pk].phase == "running"
     silent(lost, HostStatus.UP)
-    look(desk, stays, third)
+    look(control_plane, stays, third)
     lost.row.refresh_from_db()
     assert lost.row.maintenance.gone_at and HostEvent.objects.filter(host=lost.row, kind="back").count() == 0
-    settle(desk, lost)
+    settle(control_plane, lost)
     assert lost.runs[given_up.pk].phase == "closed", "ended before anything else"
-    assert lost.ledger == [given_up.pk], "and nothing was started there"
+    assert lost.started_runs == [given_up.pk], "and nothing was started there"
     given_up.refresh_from_db()
     assert given_up.proved_at and given_up.why == "lost"
     assert given_up.log_complete_at and given_up.log_stored == given_up.log_size > 0
@@ -82,23 +82,25 @@ def test_what_ran_there_goes_on_elsewhere_and_comes_to_an_end_when_the_host_come
     assert set(lost.row.gpus.values_list("state", flat=True)) == {GpuState.CLEANING}
 
 
-def test_without_room_the_whole_job_waits_again_and_that_counts_against_nothing(desk, add_host, submit):
-    job, lost, stays = on_two_hosts(desk, add_host, submit)
+def test_without_room_the_whole_job_waits_again_and_that_counts_against_nothing(
+    control_plane, add_host, submit
+):
+    job, lost, stays = on_two_hosts(control_plane, add_host, submit)
     silent(lost)
     declare(lost)
-    look(desk, stays)
+    look(control_plane, stays)
     job.refresh_from_db()
     assert (job.state, job.attempt, job.job_retries) == ("QUEUED", 2, 0)
     why = Transition.objects.get(job=job, subject="job", to_state="QUEUED", from_state="RUNNING").cause
     assert "declared" in why and "no room elsewhere for workerpool1-0" in why
     assert held(stays) == held(lost) == 0
     job_two = submit(spec(gpus=2))
-    look(desk, stays)
+    look(control_plane, stays)
     assert places(job_two)["workerpool0-0"][0] == stays.row.name, "what it held elsewhere is free for others"
 
 
-def test_whoever_spoke_for_it_before_is_fenced_out(desk, add_host, submit):
-    job, lost, _ = on_two_hosts(desk, add_host, submit)
+def test_whoever_spoke_for_it_before_is_fenced_out(control_plane, add_host, submit):
+    job, lost, _ = on_two_hosts(control_plane, add_host, submit)
     token = lost.row.lease_token
     [run] = list(lost.runs)
     silent(lost)
@@ -109,16 +111,16 @@ def test_whoever_spoke_for_it_before_is_fenced_out(desk, add_host, submit):
     assert job.runs.get(pk=run).phase == "closed"
 
 
-def test_a_run_whose_start_was_still_on_its_way_gets_a_tombstone(desk, add_host, submit):
+def test_a_run_whose_start_was_still_on_its_way_gets_a_tombstone(control_plane, add_host, submit):
     one = add_host("one")
     job = submit(spec())
     silent(one)
     declare(one)
     assert job.runs.get(number=0).phase == "closed"
     silent(one, HostStatus.UP)
-    settle(desk, one)
-    assert one.ledger == [] and one.runs[f"{job.pk}-workerpool0-0-a1-r0"].exit == {"why": "tombstone"}
-    look(desk, one)
+    settle(control_plane, one)
+    assert one.started_runs == [] and one.runs[f"{job.pk}-workerpool0-0-a1-r0"].exit == {"why": "tombstone"}
+    look(control_plane, one)
     job.refresh_from_db()
     assert job.state == "RUNNING" and places(job)["workerpool0-0"][2] == "running"
 
@@ -132,10 +134,10 @@ def test_a_run_whose_start_was_still_on_its_way_gets_a_tombstone(desk, add_host,
         (HostStatus.UNREACHABLE, " ", "name"),
     ],
 )
-def test_a_host_that_answers_or_another_name_is_refused(desk, add_host, submit, status, name, field):
+def test_a_host_that_answers_or_another_name_is_refused(control_plane, add_host, submit, status, name, field):
     one = add_host("one")
     job = submit(spec())
-    settle(desk, one)
+    settle(control_plane, one)
     silent(one, status)
     with pytest.raises(Refused) as refused:
         declare(one, name)

@@ -18,8 +18,8 @@ from jobs.models import GpuClaim, HostMaintenance, Run, Transition
 from jobs.scheduling import capacity
 from jobs.scheduling.scheduler import schedule
 from tests.unit.jobs.conftest import spec
+from tests.unit.jobs.fake_hosts import settle
 from tests.unit.jobs.lifecycle.test_starts import Refusing
-from tests.unit.jobs.paper import settle
 
 pytestmark = pytest.mark.django_db
 
@@ -42,9 +42,9 @@ class Watched(Refusing):
     def minds(self, document):
         return bool(self.there.keys() & set(document["gpus"]))
 
-    def obey(self, order, desk):
+    def obey(self, order, control_plane):
         self.refusal = "gpu_busy"
-        told = super().obey(order, desk)
+        told = super().obey(order, control_plane)
         for arrival in told:
             if isinstance(arrival.what, Fact) and arrival.what.document.get("refusal"):
                 arrival.what.document["busy"] = self.there
@@ -67,10 +67,10 @@ def report(host, held, free=(), error="", token=7):
     return gpu_quarantine.record_look(host.row.pk, token, document, timezone.now())
 
 
-def test_the_gpu_is_quarantined_and_the_job_runs_elsewhere_at_no_cost(host, submit, desk):
+def test_the_gpu_is_quarantined_and_the_job_runs_elsewhere_at_no_cost(host, submit, control_plane):
     host.there = {"GPU-h1-0": [STRANGER]}
     job = submit(spec(gpus=1))
-    settle(desk, host)
+    settle(control_plane, host)
     job.refresh_from_db()
     assert (job.state, job.attempt, job.job_retries, job.internal_tries) == ("RUNNING", 2, 0, 0)
     assert [claim.gpu.uuid for claim in GpuClaim.objects.filter(released_at=None)] == ["GPU-h1-1"]
@@ -82,10 +82,10 @@ def test_the_gpu_is_quarantined_and_the_job_runs_elsewhere_at_no_cost(host, subm
     assert "gpu_busy" in told and "counts against nothing" in told and "h1" in told
 
 
-def test_a_job_that_finds_no_other_place_waits_and_says_so(host, submit, desk):
+def test_a_job_that_finds_no_other_place_waits_and_says_so(host, submit, control_plane):
     host.there = {f"GPU-h1-{index}": [STRANGER] for index in range(2)}
     job = submit(spec(gpus=1))
-    settle(desk, host)
+    settle(control_plane, host)
     job.refresh_from_db()
     assert (job.state, job.job_retries) == ("QUEUED", 0)
     assert "2 are quarantined" in job.reason
@@ -99,29 +99,33 @@ def test_a_job_that_finds_no_other_place_waits_and_says_so(host, submit, desk):
     host.there = {}
     assert report(host, {"GPU-h1-0": []}, free=["GPU-h1-0"]) and state() == "ok"
     schedule(timezone.now())
-    settle(desk, host)
+    settle(control_plane, host)
     job.refresh_from_db()
     assert (job.state, job.job_retries, state(1)) == ("RUNNING", 0, "quarantined")
 
 
-def test_who_stays_on_a_gpu_after_a_run_keeps_it_out_of_use(host, submit, desk):
+def test_who_stays_on_a_gpu_after_a_run_keeps_it_out_of_use(host, submit, control_plane):
     submit(spec(gpus=1))
-    settle(desk, host)
+    settle(control_plane, host)
     run = Run.objects.get()
     host.runs[run.pk].exit = {}
-    host.end(desk, run.pk, exit_code=0, busy={"GPU-h1-0": [STRANGER], "GPU-h1-1": [STRANGER], "x": 1})
+    host.end(
+        control_plane, run.pk, exit_code=0, busy={"GPU-h1-0": [STRANGER], "GPU-h1-1": [STRANGER], "x": 1}
+    )
     assert (state(0), state(1)) == ("quarantined", "ok"), "a run speaks for its own GPUs only"
     gpu_quarantine.record_look(
         host.row.pk, 7, {"gpus": {"GPU-h1-0": []}, "free": ["GPU-h1-0"]}, timezone.now()
     )
-    host.tell(desk, [Arrival(run.pk, host.runs[run.pk].fact(host.boot_id))])
+    host.report(control_plane, [Arrival(run.pk, host.runs[run.pk].fact(host.boot_id))])
     assert state(0) == "ok", "an old fact, told again by the next inventory, is no news"
 
 
 @pytest.mark.parametrize(
     "busy", [None, {}, [], 7, {"GPU-h1-0": 7}, {"GPU-h1-0": [7, {"pid": "x", "age_s": -1}]}]
 )
-def test_a_refusal_without_names_or_with_nonsense_keeps_its_gpus_out_of_use(host, submit, desk, busy):
+def test_a_refusal_without_names_or_with_nonsense_keeps_its_gpus_out_of_use(
+    host, submit, control_plane, busy
+):
     submit(spec(gpus=1))
     run = Run.objects.get()
     refused = {
@@ -131,7 +135,7 @@ def test_a_refusal_without_names_or_with_nonsense_keeps_its_gpus_out_of_use(host
         "message": "so it is",
         "busy": busy,
     }
-    host.tell(desk, [Arrival(run.pk, Fact(refused))])
+    host.report(control_plane, [Arrival(run.pk, Fact(refused))])
     assert state() == "quarantined"
 
 
@@ -161,7 +165,7 @@ def test_what_a_host_is_told_to_watch_and_whom_to_evict(host):
     assert (event.actor, "was killed" in event.text) == ("root", True)
 
 
-def test_an_admin_may_use_it_all_the_same_and_the_next_start_looks_again(host, submit, desk):
+def test_an_admin_may_use_it_all_the_same_and_the_next_start_looks_again(host, submit, control_plane):
     now = timezone.now()
     gpu_quarantine.quarantine(host.row.pk, {"GPU-h1-0": [STRANGER]}, "why", now)
     gpu = Gpu.objects.get(uuid="GPU-h1-0")
@@ -171,7 +175,7 @@ def test_an_admin_may_use_it_all_the_same_and_the_next_start_looks_again(host, s
         service.act(gpu, "evict", "root", now)
     host.there = {"GPU-h1-0": [STRANGER]}
     submit(spec(gpus=1))
-    settle(desk, host)
+    settle(control_plane, host)
     assert state() == "quarantined" and not HostMaintenance.objects.exists()
 
 

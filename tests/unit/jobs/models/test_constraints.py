@@ -11,17 +11,17 @@ from django.utils import timezone
 from agents.models import Gpu, Location
 from jobs.models import GpuClaim, Job, Project, Run, Transition
 from tests.unit.jobs.conftest import spec
-from tests.unit.jobs.paper import settle
+from tests.unit.jobs.fake_hosts import settle
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def done(add_host, submit, desk):
+def done(add_host, submit, control_plane):
     host = add_host(gpus=2)
     job = submit(spec(gpus=1))
-    settle(desk, host)
-    host.end(desk, Run.objects.get().pk, exit_code=3)
+    settle(control_plane, host)
+    host.end(control_plane, Run.objects.get().pk, exit_code=3)
     job.refresh_from_db()
     assert job.state == "FAILED"
     return job

@@ -21,11 +21,11 @@ from jobs.lifecycle.advance import advance
 from jobs.models import Job, Membership, Notification, NotificationTarget, Tick, Transition
 from jobs.notifications import create, delivery, email_opt_in, sender, targets
 from jobs.rules.notifications import EVENTS
-from tests.unit.jobs.conftest import add_host, alice, desk, gang, pool_of, project, spec, submit
+from tests.unit.jobs.conftest import add_host, alice, control_plane, gang, pool_of, project, spec, submit
+from tests.unit.jobs.fake_hosts import settle
 from tests.unit.jobs.notifications.receivers import Hook, Mail, serving
-from tests.unit.jobs.paper import settle
 
-__all__ = ["add_host", "alice", "desk", "project", "submit"]
+__all__ = ["add_host", "alice", "control_plane", "project", "submit"]
 EVERYTHING = list(EVENTS)
 
 
@@ -64,13 +64,13 @@ def deliver(later=0):
         sender.deliver(pk, now)
 
 
-def test_a_life_is_told_as_json_that_is_signed_and_told_once(add_host, desk, submit, hook, tell):
+def test_a_life_is_told_as_json_that_is_signed_and_told_once(add_host, control_plane, submit, hook, tell):
     target, host = tell("hook", hook.url()), add_host()
     job = submit(spec("sleep 9"))
-    settle(desk, host)
-    host.end(desk, f"{job.pk}-workerpool0-0-a1-r0", exit_signal=9)
-    settle(desk, host)
-    host.end(desk, f"{job.pk}-workerpool0-0-a1-r1", exit_code=3)
+    settle(control_plane, host)
+    host.end(control_plane, f"{job.pk}-workerpool0-0-a1-r0", exit_signal=9)
+    settle(control_plane, host)
+    host.end(control_plane, f"{job.pk}-workerpool0-0-a1-r1", exit_code=3)
     for later in (0, 1, 200):
         deliver(later)
     assert [json.loads(body)["type"] for _, _, body in hook.heard] == ["job.restarted", "job.failed"]
@@ -111,15 +111,15 @@ def cancel(job):
     advance([job.pk], Clock())
 
 
-def test_a_gang_that_is_restarted_together_is_one_telling(add_host, desk, submit, hook, tell):
+def test_a_gang_that_is_restarted_together_is_one_telling(add_host, control_plane, submit, hook, tell):
     tell("hook", hook.url(), events=["restarted"])
     host = add_host(cpus=64)
     document = gang(pool_of("sleep 9"), pool_of("sleep 9", count=3))
     document["jobSpec"]["scheduling"] = {"restartJobOnWorkerRestart": True}
     job = submit(document)
-    settle(desk, host)
-    host.end(desk, f"{job.pk}-workerpool1-1-a1-r0", exit_signal=9)
-    settle(desk, host)
+    settle(control_plane, host)
+    host.end(control_plane, f"{job.pk}-workerpool1-1-a1-r0", exit_signal=9)
+    settle(control_plane, host)
     deliver()
     assert Transition.objects.filter(job=job, kind="restart").count() == 4 and len(hook.heard) == 1
 

@@ -21,7 +21,7 @@ from jobs.rules.scheduling.policy import BEHIND, KEPT
 from jobs.rules.scheduling.quota import Metric
 from jobs.scheduling.scheduler import schedule
 from tests.unit.jobs.conftest import spec
-from tests.unit.jobs.paper import settle
+from tests.unit.jobs.fake_hosts import settle
 
 pytestmark = pytest.mark.django_db
 L4 = "NVIDIA_L4"
@@ -39,7 +39,7 @@ def refusal(job, gpus):
     return quotas.read_ledger(timezone.now()).refusal(job.project_id, job.owner_id, gpus)
 
 
-def test_the_book_knows_what_is_held_until_it_is_given_back(add_host, submit, desk, limit, alice):
+def test_the_book_knows_what_is_held_until_it_is_given_back(add_host, submit, control_plane, limit, alice):
     host = add_host(gpus=4)
     limit(Metric.GPUS, 2, L4)
     limit(Metric.RUNNING, 1)
@@ -53,15 +53,15 @@ def test_the_book_knows_what_is_held_until_it_is_given_back(add_host, submit, de
     assert refusal(waits, {L4: 1}) == f"project default uses 2 of 2 {L4}"
     assert refusal(waits, {}) == "project default runs 1 of 1 job"
     limit(Metric.GPUS, 1, L4)  # stops nothing
-    settle(desk, host)
+    settle(control_plane, host)
     job.refresh_from_db()
     assert job.state == "RUNNING" and refusal(waits, {L4: 1}) == f"project default uses 2 of 1 {L4}"
-    host.end(desk, Run.objects.get(job=job).pk, exit_code=0)
+    host.end(control_plane, Run.objects.get(job=job).pk, exit_code=0)
     waits.refresh_from_db()  # the released quota is used by this job now
     assert waits.state == "PENDING" and refusal(waits, {L4: 1}) == f"project default uses 1 of 1 {L4}"
 
 
-def test_over_quota_a_job_waits_and_starts_when_there_is_room_again(add_host, submit, desk, limit):
+def test_over_quota_a_job_waits_and_starts_when_there_is_room_again(add_host, submit, control_plane, limit):
     """S0-04; and S0-36: missing capacity has another message."""
     host = add_host(gpus=2)
     limit(Metric.GPUS, 1, L4)
@@ -69,8 +69,8 @@ def test_over_quota_a_job_waits_and_starts_when_there_is_room_again(add_host, su
     assert (first.state, second.state) == ("PENDING", "QUEUED")
     assert second.reason == f"Waits for quota: project default uses 1 of 1 {L4}."
     assert submit(spec()).state == "PENDING"  # a job that needs none of the quota does not wait
-    settle(desk, host)
-    host.end(desk, Run.objects.get(job=first).pk, exit_code=0)
+    settle(control_plane, host)
+    host.end(control_plane, Run.objects.get(job=first).pk, exit_code=0)
     second.refresh_from_db()
     assert second.state == "PENDING"
     limit(Metric.GPUS, 4, L4)
@@ -79,7 +79,7 @@ def test_over_quota_a_job_waits_and_starts_when_there_is_room_again(add_host, su
     assert not Job.objects.filter(state="FAILED").exists()
 
 
-def test_who_has_used_less_for_its_weight_is_served_first(add_host, submit, desk, project, alice):
+def test_who_has_used_less_for_its_weight_is_served_first(add_host, submit, control_plane, project, alice):
     """A job submitted later is placed earlier, because the other project has used much lately."""
     host = add_host(gpus=1)
     other = Project.objects.create(name="other", created_at=timezone.now(), weight=1.0)
@@ -87,8 +87,8 @@ def test_who_has_used_less_for_its_weight_is_served_first(add_host, submit, desk
     running = submit(spec(gpus=1))
     used_much = submit(spec(gpus=1), place=False)
     used_nothing = services.submit(other, alice, spec(gpus=1), "default", None, timezone.now())
-    settle(desk, host)
-    host.end(desk, Run.objects.get(job=running).pk, exit_code=0)
+    settle(control_plane, host)
+    host.end(control_plane, Run.objects.get(job=running).pk, exit_code=0)
     states = dict(Job.objects.values_list("pk", "state"))
     assert (states[used_much.pk], states[used_nothing.pk]) == ("QUEUED", "PENDING")
 
@@ -106,14 +106,14 @@ def test_members_have_limits_of_their_own(add_host, submit, limit, alice):
     assert refusal(waits, {L4: 100}) is None
 
 
-def test_gpu_hours_of_this_month_count_what_runs_and_what_ran(add_host, submit, desk, limit):
+def test_gpu_hours_of_this_month_count_what_runs_and_what_ran(add_host, submit, control_plane, limit):
     host = add_host(gpus=4)
     limit(Metric.GPU_HOURS, 3)
     now = timezone.now()
     month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     over, running = submit(spec(gpus=1)), submit(spec(gpus=2))
-    settle(desk, host)
-    host.end(desk, Run.objects.get(job=over).pk, exit_code=0)
+    settle(control_plane, host)
+    host.end(control_plane, Run.objects.get(job=over).pk, exit_code=0)
     hour = timedelta(hours=1)
     later = month + 20 * hour
     over.usage.update(began_at=month - hour, ended_at=month + hour)  # one hour of it counts for this month
@@ -225,13 +225,13 @@ def test_what_a_silent_host_still_holds_of_what_is_over_keeps_nobody_waiting(add
 
 
 def test_the_time_that_a_job_may_wait_for_capacity_stands_still_while_it_waits_for_quota(
-    add_host, submit, desk, limit, project, alice
+    add_host, submit, control_plane, limit, project, alice
 ):
     """S0-04 and S0-36: over quota is never a stockout."""
     host = add_host(gpus=1)
     limit(Metric.GPUS, 1, L4)
     submit(spec(gpus=1))
-    settle(desk, host)
+    settle(control_plane, host)
     patient = spec(gpus=1)
     patient["jobSpec"]["scheduling"] = {"strategy": "FLEX_START", "maxWaitDuration": "100s"}
     job = submit(patient)
@@ -278,19 +278,21 @@ def test_the_clocks_of_many_go_on_by_one_statement(add_host, submit, limit):
     assert list(waited) == [(None, pytest.approx(101.0 * number, abs=0.9)) for number in (1, 2, 3)]
 
 
-def test_a_large_job_over_quota_is_not_passed_by_small_ones_that_would_stay(add_host, submit, desk, limit):
+def test_a_large_job_over_quota_is_not_passed_by_small_ones_that_would_stay(
+    add_host, submit, control_plane, limit
+):
     host = add_host(gpus=4, cpus=16)
     limit(Metric.GPUS, 2, L4)
     first = submit(spec(gpus=1))
-    settle(desk, host)
+    settle(control_plane, host)
     large, small = submit(spec(gpus=2)), submit(spec(gpus=1))
     assert large.reason == f"Waits for quota: project default uses 1 of 2 {L4}, and this job needs 2."
     assert (small.state, small.reason) == ("QUEUED", KEPT.text)
     short = spec(gpus=1)
     short["jobSpec"]["scheduling"] = {"timeout": "60s"}
     assert submit(short).state == "PENDING"
-    settle(desk, host)
+    settle(control_plane, host)
     for job in (first, Job.objects.latest("pk")):
-        host.end(desk, Run.objects.get(job=job).pk, exit_code=0)
+        host.end(control_plane, Run.objects.get(job=job).pk, exit_code=0)
     large.refresh_from_db()
     assert large.state == "PENDING"

@@ -15,7 +15,7 @@ from jobs.models import Job, MonthlyUse, Run, Usage
 from jobs.projects import usage
 from jobs.rules.scheduling.usage_months import by_month, month_of
 from tests.unit.jobs.conftest import gang, pool_of, spec
-from tests.unit.jobs.paper import settle
+from tests.unit.jobs.fake_hosts import settle
 
 pytestmark = pytest.mark.django_db
 L4 = "NVIDIA_L4"
@@ -36,13 +36,13 @@ def accounted(now):
     return {row.run: (row.seconds * row.gpus, row.seconds * row.cpus) for row in rows}
 
 
-def test_a_restart_moves_the_claim_without_a_hole_or_an_overlap(add_host, submit, desk):
+def test_a_restart_moves_the_claim_without_a_hole_or_an_overlap(add_host, submit, control_plane):
     host = add_host(gpus=4)
     job = submit(gang(pool_of(gpus=1), pool_of(gpus=2, kind=L4)))
-    settle(desk, host)
+    settle(control_plane, host)
     first = Run.objects.get(replica__name="workerpool1-0")
-    host.end(desk, first.pk, exit_signal=9)
-    settle(desk, host)
+    host.end(control_plane, first.pk, exit_signal=9)
+    settle(control_plane, host)
     second = Run.objects.get(replica__name="workerpool1-0", number=1)
     first.refresh_from_db()
     row = Usage.objects.get()
@@ -50,39 +50,39 @@ def test_a_restart_moves_the_claim_without_a_hole_or_an_overlap(add_host, submit
     assert (row.began_at, row.ended_at) == (first.created_at, second.created_at)
     now = timezone.now()
     assert accounted(now) == held(now) and len(usage.live(now)) == 2
-    host.end(desk, Run.objects.get(replica__name="workerpool0-0").pk, exit_code=0)
-    settle(desk, host)
+    host.end(control_plane, Run.objects.get(replica__name="workerpool0-0").pk, exit_code=0)
+    settle(control_plane, host)
     job.refresh_from_db()
     assert job.state == "SUCCEEDED" and not usage.live(timezone.now())
     assert accounted(now) == held(now) and Usage.objects.count() == 3
 
 
-def test_a_stalled_job_is_counted_until_it_ends(add_host, submit, desk):
+def test_a_stalled_job_is_counted_until_it_ends(add_host, submit, control_plane):
     """S3-36."""
     host = add_host(gpus=1)
     submit(spec(gpus=1))
-    settle(desk, host)
+    settle(control_plane, host)
     began = timezone.now() - timedelta(hours=30)
     Run.objects.update(created_at=began, started_at=began)
     (row,) = usage.live(timezone.now())
     assert row.seconds * row.gpus == pytest.approx(30 * 3600, abs=60)
-    host.end(desk, Run.objects.get().pk, exit_signal=15)
+    host.end(control_plane, Run.objects.get().pk, exit_signal=15)
     assert (Usage.objects.get().ended_at - began).total_seconds() == pytest.approx(30 * 3600, abs=60)
 
 
-def test_a_clock_that_was_set_back_counts_nothing_and_nothing_less(add_host, submit, desk):
+def test_a_clock_that_was_set_back_counts_nothing_and_nothing_less(add_host, submit, control_plane):
     host = add_host(gpus=1)
     submit(spec(gpus=1))
-    settle(desk, host)
+    settle(control_plane, host)
     began = timezone.now() + timedelta(hours=1)
     Run.objects.update(created_at=began)
     assert [row.seconds for row in usage.live(timezone.now())] == [0.0]
 
 
-def test_who_ends_while_somebody_reads_is_read_as_ended(add_host, submit, desk, monkeypatch):
+def test_who_ends_while_somebody_reads_is_read_as_ended(add_host, submit, control_plane, monkeypatch):
     host, now = add_host(gpus=1), timezone.now()
     submit(spec(gpus=1))
-    settle(desk, host)
+    settle(control_plane, host)
     monkeypatch.setattr(
         usage, "live", lambda at, projects=None, read=usage.live: ended_after(read(at, projects))
     )
@@ -95,20 +95,20 @@ def test_who_ends_while_somebody_reads_is_read_as_ended(add_host, submit, desk, 
     assert row.ended_at == now + timedelta(seconds=5)
 
 
-def test_cores_are_counted_by_their_number(add_host, submit, desk, project):
+def test_cores_are_counted_by_their_number(add_host, submit, control_plane, project):
     host = add_host(gpus=1, cpus=8)
     submit(spec(gpus=1))
-    settle(desk, host)
+    settle(control_plane, host)
     noon = datetime(2031, 5, 15, 12, tzinfo=UTC)
     Run.objects.update(cpus=3.0, created_at=noon - timedelta(seconds=10))
     [line] = usage.report(month_of(noon), [project.pk], noon)
     assert (line.cpu_seconds, line.gpu_seconds) == (30.0, 10.0)
 
 
-def test_a_release_is_accounted_once(add_host, submit, desk):
+def test_a_release_is_accounted_once(add_host, submit, control_plane):
     host = add_host(gpus=1)
     submit(spec(gpus=1))
-    settle(desk, host)
+    settle(control_plane, host)
     run = Run.objects.get()
     for _ in range(2):
         claims.release([run.pk], timezone.now())

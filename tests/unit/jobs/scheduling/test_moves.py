@@ -17,7 +17,7 @@ from jobs.maintenance import cordon_and_drain
 from jobs.models import GpuClaim, HostMaintenance, Job, Run, Transition
 from jobs.scheduling import scheduler
 from tests.unit.jobs.conftest import gang, pool_of, spec
-from tests.unit.jobs.paper import settle
+from tests.unit.jobs.fake_hosts import settle
 
 
 def drain(host, minutes=None, force=False, message="new disk"):
@@ -25,14 +25,14 @@ def drain(host, minutes=None, force=False, message="new disk"):
     cordon_and_drain.drain(host.row, message, until, force, "root", timezone.now())
 
 
-def later(desk, minutes, *hosts):
+def later(control_plane, minutes, *hosts):
     scheduler.schedule_quietly(timezone.now() + timedelta(minutes=minutes))
-    settle(desk, *hosts)
+    settle(control_plane, *hosts)
 
 
-def look(desk, *hosts):
+def look(control_plane, *hosts):
     scheduler.schedule_quietly(timezone.now())
-    settle(desk, *hosts)
+    settle(control_plane, *hosts)
 
 
 def places(job):
@@ -49,15 +49,15 @@ def held(host):
     return Run.objects.filter(host=host.row, released_at=None).count()
 
 
-def test_a_gang_moves_off_one_host_under_its_names(desk, add_host, submit):
+def test_a_gang_moves_off_one_host_under_its_names(control_plane, add_host, submit):
     one, two = add_host("one", gpus=2), add_host("two", gpus=2)
     job = submit(gang(pool_of(gpus=2), pool_of(gpus=2)))
-    settle(desk, one, two)
+    settle(control_plane, one, two)
     three = add_host("three", gpus=2)
     leaves = "one" if places(job)["workerpool1-0"][0] == "one" else "two"
     [leaving, stays] = [one, two] if leaves == "one" else [two, one]
     drain(leaving)
-    look(desk, one, two, three)
+    look(control_plane, one, two, three)
     job.refresh_from_db()
     assert job.state == "RUNNING" and job.attempt == 1 and job.job_retries == 0
     assert places(job) == {
@@ -85,12 +85,12 @@ def newest(job):
     return list({run.replica_id: run.pk for run in rows}.values())
 
 
-def test_without_room_it_goes_on_and_says_why_until_there_is_room(desk, add_host, submit):
+def test_without_room_it_goes_on_and_says_why_until_there_is_room(control_plane, add_host, submit):
     one = add_host("one", gpus=2)
     job = submit(spec(gpus=2))
-    settle(desk, one)
+    settle(control_plane, one)
     drain(one)
-    look(desk, one)
+    look(control_plane, one)
     job.refresh_from_db()
     assert places(job) == {"workerpool0-0": ("one", 0, "running")}
     assert job.reason.startswith("Cannot leave one yet. Needs 1 x 2 NVIDIA_L4")
@@ -99,7 +99,7 @@ def test_without_room_it_goes_on_and_says_why_until_there_is_room(desk, add_host
     [flag] = job.flags
     assert (flag["flag"], flag["text"]) == ("MAINTENANCE", "one is being drained by root: new disk.")
     two = add_host("two", gpus=2)
-    look(desk, one, two)
+    look(control_plane, one, two)
     job.refresh_from_db()
     assert places(job) == {"workerpool0-0": ("two", 1, "running")}
     assert not job.reason and not job.replicas.exclude(restarts=0).exists()
@@ -107,15 +107,15 @@ def test_without_room_it_goes_on_and_says_why_until_there_is_room(desk, add_host
 
 @pytest.mark.parametrize("force", [True, False])
 def test_at_the_deadline_force_sends_the_job_back_to_the_queue_and_mere_patience_does_not(
-    desk, add_host, submit, force
+    control_plane, add_host, submit, force
 ):
     one = add_host("one", gpus=2)
     job = submit(spec(gpus=2))
-    settle(desk, one)
+    settle(control_plane, one)
     drain(one, minutes=5, force=force)
-    look(desk, one)
+    look(control_plane, one)
     assert places(job)["workerpool0-0"] == ("one", 0, "running")
-    later(desk, 6, one)
+    later(control_plane, 6, one)
     job.refresh_from_db()
     if not force:
         assert (job.state, job.attempt) == ("RUNNING", 1) and "Cannot leave one" in job.reason
@@ -125,33 +125,33 @@ def test_at_the_deadline_force_sends_the_job_back_to_the_queue_and_mere_patience
     why = Transition.objects.get(job=job, subject="job", to_state="QUEUED", from_state="RUNNING")
     assert why.kind == "preempt" and "one is being drained by root until" in why.cause
     cordon_and_drain.uncordon(one.row, "root", timezone.now())
-    look(desk, one)
+    look(control_plane, one)
     job.refresh_from_db()
     assert job.state == "RUNNING" and places(job)["workerpool0-0"] == ("one", 0, "running")
 
 
-def test_a_cancel_in_the_middle_of_a_move_leaves_nothing_held_anywhere(desk, add_host, submit):
+def test_a_cancel_in_the_middle_of_a_move_leaves_nothing_held_anywhere(control_plane, add_host, submit):
     one, two = add_host("one", gpus=2), add_host("two", gpus=0)
     job = submit(spec(gpus=2))
-    settle(desk, one)
+    settle(control_plane, one)
     two = add_host("three", gpus=2)
     drain(one)
     scheduler.schedule_quietly(timezone.now())  # places are held; no host has the order to stop yet
     assert held(one) == held(two) == 1
-    two.turn(desk)
-    assert two.ledger == [], "a place that is held is not started"
+    two.reconcile(control_plane)
+    assert two.started_runs == [], "a place that is held is not started"
     services.cancel(job, "alice", timezone.now())
-    settle(desk, one, two)
+    settle(control_plane, one, two)
     job.refresh_from_db()
     assert job.state == "CANCELLED" and held(one) == held(two) == 0
     assert not GpuClaim.objects.filter(released_at=None).exists()
-    assert two.ledger == [], "nothing was ever started at the new place"
+    assert two.started_runs == [], "nothing was ever started at the new place"
 
 
-def test_a_job_whose_peer_does_not_answer_is_not_stopped_into_nothing(desk, add_host, submit):
+def test_a_job_whose_peer_does_not_answer_is_not_stopped_into_nothing(control_plane, add_host, submit):
     one, two, three = add_host("one", gpus=2), add_host("two", gpus=2), add_host("three", gpus=0)
     job = submit(gang(pool_of(gpus=2), pool_of(gpus=2)))
-    settle(desk, one, two)
+    settle(control_plane, one, two)
     add_host("four", gpus=2)
     type(one.row).every.filter(pk=two.row.pk).update(status=HostStatus.UNREACHABLE)
     drain(one)
@@ -163,15 +163,15 @@ def test_a_job_whose_peer_does_not_answer_is_not_stopped_into_nothing(desk, add_
     assert not Run.objects.filter(held=True).exists() and held(three) == 0
 
 
-def test_undrained_in_time_nothing_has_happened(desk, add_host, submit):
+def test_undrained_in_time_nothing_has_happened(control_plane, add_host, submit):
     one = add_host("one", gpus=2)
     job = submit(spec(gpus=2))
-    settle(desk, one)
+    settle(control_plane, one)
     drain(one)
-    look(desk, one)
+    look(control_plane, one)
     cordon_and_drain.uncordon(one.row, "root", timezone.now())
     add_host("two", gpus=2)
-    look(desk, one)
+    look(control_plane, one)
     assert places(job) == {"workerpool0-0": ("one", 0, "running")}
     job.refresh_from_db()
     assert not job.reason
@@ -185,26 +185,28 @@ def test_terms_that_make_no_sense_are_refused(add_host, minutes, force):
     assert not HostMaintenance.objects.exists()
 
 
-def test_moving_twice_in_a_row_never_counts(desk, add_host, submit):
+def test_moving_twice_in_a_row_never_counts(control_plane, add_host, submit):
     one, two = add_host("one", gpus=2), add_host("two", gpus=0)
     job = submit(spec(gpus=2))
-    settle(desk, one, two)
+    settle(control_plane, one, two)
     here = one
     for number in range(1, 8):
         there = add_host(f"next-{number}", gpus=2)
         drain(here)
-        look(desk, here, there)
+        look(control_plane, here, there)
         assert places(job) == {"workerpool0-0": (there.row.name, number, "running")}
         here = there
     job.refresh_from_db()
     assert (job.state, job.attempt, Job.objects.get().replicas.get().restarts) == ("RUNNING", 1, 0)
 
 
-def test_a_place_that_is_lost_before_anybody_came_leaves_its_number_to_nobody(desk, add_host, submit):
+def test_a_place_that_is_lost_before_anybody_came_leaves_its_number_to_nobody(
+    control_plane, add_host, submit
+):
     """The new host is declared gone while the old run still stops: the replica starts again where it was."""
     one, two = add_host("one", gpus=2), add_host("two", gpus=0)
     job = submit(spec(gpus=2))
-    settle(desk, one, two)
+    settle(control_plane, one, two)
     three = add_host("three", gpus=2)
     drain(one)
     scheduler.schedule_quietly(timezone.now())
@@ -212,8 +214,10 @@ def test_a_place_that_is_lost_before_anybody_came_leaves_its_number_to_nobody(de
     Host.objects.filter(pk=three.row.pk).update(status=HostStatus.UNREACHABLE, status_since=timezone.now())
     cordon_and_drain.declare_gone(three.row, "three", "root", timezone.now())
     cordon_and_drain.uncordon(one.row, "root", timezone.now())
-    settle(desk, one, two)
+    settle(control_plane, one, two)
     job.refresh_from_db()
-    assert places(job) == {"workerpool0-0": ("one", 2, "running")} and one.ledger[1:] == [newest(job)[0]]
+    assert places(job) == {"workerpool0-0": ("one", 2, "running")} and one.started_runs[1:] == [
+        newest(job)[0]
+    ]
     assert (job.state, job.attempt, job.replicas.get().restarts) == ("RUNNING", 1, 0)
     assert GpuClaim.objects.filter(released_at=None).count() == 2

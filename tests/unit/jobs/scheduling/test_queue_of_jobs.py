@@ -19,7 +19,7 @@ from jobs.rules.scheduling.quota import Metric
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.scheduling import queue_snapshot, scheduler
 from tests.unit.jobs.conftest import gang, pool_of, spec
-from tests.unit.jobs.paper import settle
+from tests.unit.jobs.fake_hosts import settle
 
 KIND = "NVIDIA_L4"
 
@@ -111,7 +111,9 @@ def test_projects_take_turns_by_what_they_have_used(add_host, submit, bob):
     assert [state_of(job) for job in mine] == ["PENDING"] * 2 + ["QUEUED"] * 4
 
 
-def test_over_quota_a_job_waits_with_the_reason_and_holds_nobody_up(add_host, submit, bob, project, desk):
+def test_over_quota_a_job_waits_with_the_reason_and_holds_nobody_up(
+    add_host, submit, bob, project, control_plane
+):
     host = add_host(gpus=4, cpus=16)
     quotas.set_limit(QuotaTarget(project), Metric.GPUS, KIND, 2, "root", timezone.now())
     held, over, cpu = submit(spec(gpus=2)), submit(spec(gpus=1)), submit(spec())
@@ -127,8 +129,8 @@ def test_over_quota_a_job_waits_with_the_reason_and_holds_nobody_up(add_host, su
     pass_now()
     over.refresh_from_db()
     assert over.version == version
-    settle(desk, host)
-    host.end(desk, Run.objects.get(job=held).pk, exit_code=0)
+    settle(control_plane, host)
+    host.end(control_plane, Run.objects.get(job=held).pk, exit_code=0)
     assert state_of(over) == "PENDING"
 
 
@@ -195,32 +197,34 @@ def test_a_long_queue_is_not_looked_at_all_the_time_and_each_change_is_seen(add_
     assert Job.objects.filter(state="PENDING").count() == 2
 
 
-def test_a_spot_job_makes_room_with_a_grace_and_waits_again_counting_against_nothing(add_host, submit, desk):
+def test_a_spot_job_makes_room_with_a_grace_and_waits_again_counting_against_nothing(
+    add_host, submit, control_plane
+):
     host = add_host(gpus=2, cpus=8)
     spot = submit(timed(spec(gpus=2), 3_600, strategy="SPOT"))
-    settle(desk, host)
+    settle(control_plane, host)
     wants = submit(spec(gpus=2))
     assert wants.state == "QUEUED" and "being made free" in wants.reason and wants.earliest_start_at
     run = Run.objects.get(job=spot)
     assert run.stop_wanted_at and run.stop_grace_s == 30 and str(wants.pk) in run.stop_reason
-    settle(desk, host)
+    settle(control_plane, host)
     pass_now()
     assert (state_of(wants), state_of(spot)) == ("RUNNING", "QUEUED")
     assert (spot.attempt, spot.job_retries, spot.preempted_by, spot.error_message) == (2, 0, "", "")
     told = Transition.objects.filter(job=spot, subject="job", to_state="QUEUED").last()
     assert told.kind == "preempt" and f"Makes room for job {wants.pk}" in told.cause
-    settle(desk, host)
-    host.end(desk, Run.objects.get(job=wants).pk, exit_code=0)
+    settle(control_plane, host)
+    host.end(control_plane, Run.objects.get(job=wants).pk, exit_code=0)
     assert state_of(spot) == "PENDING"
 
 
-def test_for_a_job_of_another_project_room_is_made_without_naming_it(add_host, submit, bob, desk):
+def test_for_a_job_of_another_project_room_is_made_without_naming_it(add_host, submit, bob, control_plane):
     host = add_host(gpus=1)
     spot = submit(timed(spec(gpus=1), 3_600, strategy="SPOT"))
-    settle(desk, host)
+    settle(control_plane, host)
     secret = bob({**spec(gpus=1), "displayName": "takeover-of-acme"})
     pass_now()
-    settle(desk, host)
+    settle(control_plane, host)
     assert state_of(secret) == "RUNNING"
     told = str(list(Transition.objects.filter(job=spot).values())) + str(
         Run.objects.filter(job=spot).values()
@@ -229,10 +233,10 @@ def test_for_a_job_of_another_project_room_is_made_without_naming_it(add_host, s
     assert not [word for word in ("takeover", "bob", str(secret.pk)) if word in told]
 
 
-def test_nobody_makes_room_for_a_spot_job_or_in_vain(add_host, submit, desk):
+def test_nobody_makes_room_for_a_spot_job_or_in_vain(add_host, submit, control_plane):
     host = add_host(gpus=2, cpus=8)
     spot, firm = (submit(timed(spec(gpus=1), 3_600, strategy=word)) for word in ("SPOT", "STANDARD"))
-    settle(desk, host)
+    settle(control_plane, host)
     submit(timed(spec(gpus=1), 3_600, strategy="SPOT")), submit(spec(gpus=2))
     assert (state_of(spot), state_of(firm)) == ("RUNNING", "RUNNING")
     assert not Run.objects.exclude(stop_wanted_at=None).exists()

@@ -17,7 +17,7 @@ from jobs.rules.scheduling.placement import HostView
 from jobs.rules.scheduling.policy import BEHIND
 from jobs.scheduling import capacity, machine_types, scheduler
 from tests.unit.jobs.conftest import gang, pool_of, spec
-from tests.unit.jobs.paper import settle
+from tests.unit.jobs.fake_hosts import settle
 
 
 def pass_now():
@@ -71,7 +71,7 @@ def test_a_gang_is_placed_whole_or_not_at_all(add_host, submit):
     assert waits.version == version  # the reason is written only when it changes
 
 
-def test_first_come_first_served_on_what_both_could_use(add_host, submit, desk):
+def test_first_come_first_served_on_what_both_could_use(add_host, submit, control_plane):
     gpu, cpu = add_host("gpu", cpus=2, gpus=2), add_host("cpu", cpus=4)
     first = submit(spec(gpus=2))
     second = submit(spec(gpus=2))
@@ -82,8 +82,8 @@ def test_first_come_first_served_on_what_both_could_use(add_host, submit, desk):
     # The CPU host is useless to them, so no job waits for it; on the GPU host one CPU is left beside the second.
     assert [state_of(job) for job in small] == ["PENDING"] * 4
     assert [state_of(submit()) for _ in range(2)] == ["PENDING", "QUEUED"]
-    settle(desk, gpu, cpu)
-    gpu.end(desk, Run.objects.get(job=first).pk, exit_code=0)
+    settle(control_plane, gpu, cpu)
+    gpu.end(control_plane, Run.objects.get(job=first).pk, exit_code=0)
     assert (state_of(second), state_of(third)) == ("PENDING", "QUEUED")
 
 
@@ -123,11 +123,11 @@ def test_many_jobs_are_placed_by_few_statements(add_host, submit, django_assert_
     assert Tick.objects.get(name="schedule").serial == 1
 
 
-def test_a_pass_reads_once_what_runs_hold(add_host, submit, alice, desk):
+def test_a_pass_reads_once_what_runs_hold(add_host, submit, alice, control_plane):
     """One read serves the free capacity, the running jobs and their ends, and the shares of several projects."""
     host = add_host(cpus=2)
     submit()
-    settle(desk, host)
+    settle(control_plane, host)
     other = Project.objects.create(name="other", created_at=timezone.now())
     waiting = [submit(place=False) for _ in range(2)]
     services.submit(other, alice, spec(), "default", None, timezone.now())

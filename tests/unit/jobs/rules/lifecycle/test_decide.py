@@ -11,7 +11,7 @@ from jobs.rules.lifecycle.plan import NOTHING, Stop, UnprovedRun
 from jobs.rules.lifecycle.retry import EndClass, failed
 from jobs.rules.lifecycle.states import TERMINAL, FlagName, JobState, ReplicaState, RunPhase
 from jobs.rules.lifecycle.views import Outcome
-from tests.unit.jobs.rules.cast import GRACE_S, NOW, after, applied, ended, job, placed, queued, run_of, spec
+from tests.unit.jobs.rules.views import GRACE_S, NOW, after, applied, ended, job, placed, queued, run_of, spec
 
 P, W0, W1 = "workerpool0-0", "workerpool1-0", "workerpool1-1"
 

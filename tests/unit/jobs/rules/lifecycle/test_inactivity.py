@@ -10,7 +10,7 @@ from jobs.rules.lifecycle.decide import LOOK_AGAIN_RUNNING_S, decide
 from jobs.rules.lifecycle.plan import NOTHING
 from jobs.rules.lifecycle.states import FlagName, JobState, RunPhase
 from jobs.rules.lifecycle.views import Flag
-from tests.unit.jobs.rules.cast import GRACE_S, NOW, after, applied, job, run_of
+from tests.unit.jobs.rules.views import GRACE_S, NOW, after, applied, job, run_of
 
 STALL_S, IDLE_S = 1800.0, 600.0
 

@@ -17,7 +17,7 @@ from jobs.rules.lifecycle.decide import decide
 from jobs.rules.lifecycle.plan import NOTHING
 from jobs.rules.lifecycle.retry import MAX_RESTARTS, MAX_RETRIES
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase
-from tests.unit.jobs.rules.cast import GRACE_S, NOW, applied, examples, hold_place, placed, queued, spec
+from tests.unit.jobs.rules.views import GRACE_S, NOW, applied, examples, hold_place, placed, queued, spec
 
 ENDS = [
     {"why": "exit", "exit_code": 0},

@@ -7,7 +7,7 @@ from dataclasses import replace
 from jobs.rules.lifecycle.decide import decide
 from jobs.rules.lifecycle.plan import NOTHING
 from jobs.rules.lifecycle.states import FlagName, JobState, ReplicaState, RunPhase
-from tests.unit.jobs.rules.cast import GRACE_S, NOW, after, applied, ended, hold_place, job, run_of, spec
+from tests.unit.jobs.rules.views import GRACE_S, NOW, after, applied, ended, hold_place, job, run_of, spec
 
 P, W0, W1 = "workerpool0-0", "workerpool1-0", "workerpool1-1"
 LEAVE_S = 30.0

@@ -10,7 +10,7 @@ from jobs.rules.lifecycle import retry
 from jobs.rules.lifecycle.decide import decide
 from jobs.rules.lifecycle.retry import EndClass, classify
 from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
-from tests.unit.jobs.rules.cast import GRACE_S, NOW, ended, hold_place, job, run_of, spec
+from tests.unit.jobs.rules.views import GRACE_S, NOW, ended, hold_place, job, run_of, spec
 
 ENDS = [
     # facts, class as the primary, class as another replica

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jobs.rules.scheduling.placement import GpuView, HostView, NoCapacity, Placer, ReplicaRequest, never_fits
 from jobs.rules.spec.machine_types import Needs
-from tests.unit.jobs.rules.cast import examples
+from tests.unit.jobs.rules.views import examples
 
 PORTS = range(23_000, 23_100)
 T4, A100 = "NVIDIA_TESLA_T4", "NVIDIA_TESLA_A100"

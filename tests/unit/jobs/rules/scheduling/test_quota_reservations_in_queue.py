@@ -12,8 +12,18 @@ from jobs.rules.scheduling.policy import KEPT, ClusterView, decide_queue
 from jobs.rules.scheduling.quota import Limits, QuotaAccount, QuotaLedger
 from jobs.rules.scheduling.running_jobs import HostClaim, RunningJob
 from jobs.rules.scheduling.views import GpuView, HostView
-from tests.unit.jobs.rules.cast import examples
-from tests.unit.jobs.rules.yard import KIND, NOW, PORTS, Yard, host, job, jobs, wants, yards
+from tests.unit.jobs.rules.simulated_cluster import (
+    KIND,
+    NOW,
+    PORTS,
+    SimulatedCluster,
+    host,
+    job,
+    jobs,
+    simulated_clusters,
+    wants,
+)
+from tests.unit.jobs.rules.views import examples
 
 DAY = 86_400.0
 KINDS = [f"NVIDIA_K{number:02}" for number in range(30)]
@@ -81,36 +91,36 @@ def test_a_spot_job_makes_room_for_the_first_of_a_kind_behind_many_others():
 
 
 def test_the_quota_of_a_reserved_start_is_not_given_away_behind_it():
-    yard = Yard([host(1, 4), host(2, 4), host(3, 4)], limit=8)
+    cluster = SimulatedCluster([host(1, 4), host(2, 4), host(3, 4)], limit=8)
     for each in (
         job(1, (1, 3), timeout_s=9 * DAY),
         job(2, (1, 3), timeout_s=3_600, project=2),
         job(6, (1, 2), timeout_s=9 * DAY, project=2),
     ):
-        yard.submit(each)
-    yard.step()
+        cluster.submit(each)
+    cluster.step()
     # Three are held, and four more will be when job 2 is over: one is left for job 4, and none for job 5.
     for each in (job(3, (1, 4)), job(4, (1, 1), timeout_s=9 * DAY), job(5, (1, 1), timeout_s=9 * DAY)):
-        yard.submit(each)
-    decision = yard.decide()
+        cluster.submit(each)
+    decision = cluster.decide()
     assert [each.job for each, _ in decision.placed] == [4] and decision.waits[5] == KEPT
     assert decision.reserved[0].job == 3 and 5 in decision.over_quota
 
 
 def test_whoever_is_over_quota_is_not_passed_for_ever_by_those_of_its_project():
-    yard = Yard([host(number, 4) for number in (1, 2, 3)], limit=4)
+    cluster = SimulatedCluster([host(number, 4) for number in (1, 2, 3)], limit=4)
     for number in range(4):
-        yard.submit(job(number + 1, (1, 1), timeout_s=600 + 300 * number))
-    yard.step()
-    yard.submit(job(50, (1, 4), timeout_s=600))
-    last = max(ends for _, _, ends in yard.placed_jobs.values())
+        cluster.submit(job(number + 1, (1, 1), timeout_s=600 + 300 * number))
+    cluster.step()
+    cluster.submit(job(50, (1, 4), timeout_s=600))
+    last = max(ends for _, _, ends in cluster.placed_jobs.values())
     for number in range(60):
-        yard.submit(job(100 + number, (1, 1), timeout_s=400 + 50 * (number % 7)))
-        yard.step()
-        if 50 in yard.started or not yard.next_end():
+        cluster.submit(job(100 + number, (1, 1), timeout_s=400 + 50 * (number % 7)))
+        cluster.step()
+        if 50 in cluster.started or not cluster.next_end():
             break
-    assert yard.started[50] <= last
-    assert any(number >= 100 for number in yard.started), "who is over by then does pass"
+    assert cluster.started[50] <= last
+    assert any(number >= 100 for number in cluster.started), "who is over by then does pass"
 
 
 def test_a_full_person_keeps_nothing_from_the_others_of_the_project():
@@ -130,22 +140,22 @@ def test_a_full_person_keeps_nothing_from_the_others_of_the_project():
 
 
 @examples(20)
-@given(yards(limit=st.sampled_from([2, 4, 6])), jobs(6, first=50, spot=st.just(False)))
-def test_within_a_quota_nobody_starves_either(yard, waiting):
+@given(simulated_clusters(limit=st.sampled_from([2, 4, 6])), jobs(6, first=50, spot=st.just(False)))
+def test_within_a_quota_nobody_starves_either(cluster, waiting):
     """Small jobs of the project keep coming; every job that its quota and its hosts could ever hold starts."""
-    for each in list(yard.placed_jobs.values()):
-        yard.placed_jobs[each[0].job] = (each[0]._replace(spot=False), *each[1:])
+    for each in list(cluster.placed_jobs.values()):
+        cluster.placed_jobs[each[0].job] = (each[0]._replace(spot=False), *each[1:])
     able = set()
     for each in waiting:
-        yard.submit(each._replace(project=1, priority=0))
-        alone = Yard(yard.hosts, limit=yard.limit)
-        alone.submit(yard.waiting[each.job])
+        cluster.submit(each._replace(project=1, priority=0))
+        alone = SimulatedCluster(cluster.hosts, limit=cluster.limit)
+        alone.submit(cluster.waiting[each.job])
         able |= {placed.job for placed, _ in alone.decide().placed}
     for number in range(60):
-        if not any(each >= 1_000 for each in yard.waiting):
-            yard.submit(job(1_000 + number, (1, 1), timeout_s=30_000.0 + 997 * (number % 5)))
-        yard.step()
-        able -= set(yard.started)
-        if not able or not yard.next_end():
+        if not any(each >= 1_000 for each in cluster.waiting):
+            cluster.submit(job(1_000 + number, (1, 1), timeout_s=30_000.0 + 997 * (number % 5)))
+        cluster.step()
+        able -= set(cluster.started)
+        if not able or not cluster.next_end():
             break
     assert not able

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jobs.rules.scheduling.topology import SAME_NODE, choose_gpus, read
 from jobs.rules.scheduling.views import Topology
-from tests.unit.jobs.rules.cast import examples
+from tests.unit.jobs.rules.views import examples
 
 UUIDS = {index: f"GPU-{index}" for index in range(8)}
 # Pairs by NVLink, two NUMA nodes of four.

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from jobs.rules.spec.advice import HINT, WARNING, advice
 from jobs.scheduling.output_directories import holder
-from tests.unit.jobs.rules.cast import pool, spec
+from tests.unit.jobs.rules.views import pool, spec
 
 SHORT = {"timeout_s": 3600.0}
 NFS = "nfs4 filer:/home"

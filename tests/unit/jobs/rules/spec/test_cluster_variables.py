@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from jobs.rules.spec.cluster_variables import MAX_VARIABLE_BYTES, cluster_environment
 from jobs.rules.spec.custom_job import Container, to_document
-from tests.unit.jobs.rules.cast import pool, spec
+from tests.unit.jobs.rules.views import pool, spec
 
 
 def variables_of(of, replica="workerpool0-0", gpus=0):

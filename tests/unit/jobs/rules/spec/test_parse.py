@@ -21,7 +21,7 @@ from jobs.rules.spec.custom_job import (
 )
 from jobs.rules.spec.json_fields import MAX_VIOLATIONS
 from jobs.rules.spec.parse import InvalidDocument, parse_custom_job, parse_spec, script_command, to_document
-from tests.unit.jobs.rules.cast import examples
+from tests.unit.jobs.rules.views import examples
 
 CONTAINER = {"imageUri": "host", "command": ["python3", "train.py"]}
 GOOD = {

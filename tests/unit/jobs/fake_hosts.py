@@ -1,4 +1,4 @@
-"""Paper hosts: they obey a control plane as real hosts do, but run nothing. `ledger` lists what they started."""
+"""Fake hosts: they obey the control plane as real hosts do, but run nothing. `started_runs` lists what they started."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def digest_of(data):
 
 
 @dataclass
-class PaperRun:
+class FakeRun:
     order: dict | None
     phase: str = "running"
     log: bytes = b""
@@ -68,71 +68,73 @@ class PaperRun:
 
 
 @dataclass
-class PaperHost:
+class FakeHost:
     row: object
     boot_id: str = "boot-1"
     runs: dict = field(default_factory=dict)
-    ledger: list = field(default_factory=list)
+    started_runs: list = field(default_factory=list)
 
-    def turn(self, desk):
+    def reconcile(self, control_plane):
         """Ask what is wanted, do it, and report it. True if there was anything to do."""
-        wanted = desk.wanted_runs(self.row.pk)
-        phases = {run: paper.phase for run, paper in self.runs.items()}
+        wanted = control_plane.wanted_runs(self.row.pk)
+        phases = {run: fake_run.phase for run, fake_run in self.runs.items()}
         found = orders_to_send(wanted, phases, SentOrders(), 0.0)
-        arrivals = [each for order in found for each in self.obey(order, desk)]
+        arrivals = [each for order in found for each in self.obey(order, control_plane)]
         if arrivals:
-            self.tell(desk, arrivals)
+            self.report(control_plane, arrivals)
         return bool(arrivals)
 
-    def obey(self, order, desk):
-        paper = self.runs.get(order.run)
+    def obey(self, order, control_plane):
+        fake_run = self.runs.get(order.run)
         match order:
             case Start(run):
-                document = desk.start_orders([run]).get(run)
+                document = control_plane.start_orders([run]).get(run)
                 if document is None:
                     return []
-                assert paper is None
+                assert fake_run is None
                 self.assert_free(document)
-                self.ledger.append(run)
-                paper = self.runs[run] = PaperRun(document, log=f"hello from {run}\n".encode())
+                self.started_runs.append(run)
+                fake_run = self.runs[run] = FakeRun(document, log=f"hello from {run}\n".encode())
             case Stop(run):
-                if paper is None:
-                    paper = self.runs[run] = PaperRun(None, "closed", exit={"why": "tombstone"})
-                elif paper.phase != "closed":
-                    paper.phase, paper.exit = "closed", {"exit_signal": 15, "why": "stop"}
+                if fake_run is None:
+                    fake_run = self.runs[run] = FakeRun(None, "closed", exit={"why": "tombstone"})
+                elif fake_run.phase != "closed":
+                    fake_run.phase, fake_run.exit = "closed", {"exit_signal": 15, "why": "stop"}
             case Pull(run, start):
-                if paper is None:
+                if fake_run is None:
                     return []
-                frames = [Arrival(run, frame(start, paper.log[start:]))] if start < len(paper.log) else []
-                end = LogEnd(len(paper.log), digest_of(paper.log))
-                return [*frames, *([Arrival(run, end)] if paper.phase == "closed" else [])]
+                frames = (
+                    [Arrival(run, frame(start, fake_run.log[start:]))] if start < len(fake_run.log) else []
+                )
+                end = LogEnd(len(fake_run.log), digest_of(fake_run.log))
+                return [*frames, *([Arrival(run, end)] if fake_run.phase == "closed" else [])]
             case Forget(run):
                 self.runs.pop(run, None)
                 return [Arrival(run, Forgotten())]
-        return [Arrival(order.run, paper.fact(self.boot_id))]
+        return [Arrival(order.run, fake_run.fact(self.boot_id))]
 
     def assert_free(self, document):
         """As flock and bind do on a real host: fail if a living run holds the same GPU or port."""
-        alive = [paper.order for paper in self.runs.values() if paper.phase != "closed"]
+        alive = [fake_run.order for fake_run in self.runs.values() if fake_run.phase != "closed"]
         held = {each for order in alive for each in (*order["gpus"], order["port"])}
         assert not held & {*document["gpus"], document["port"]}
 
-    def tell(self, desk, arrivals):
+    def report(self, control_plane, arrivals):
         self.row.refresh_from_db()
-        accepted = desk.store_reports(self.row.pk, self.row.lease_token, arrivals)
+        accepted = control_plane.store_reports(self.row.pk, self.row.lease_token, arrivals)
         assert accepted.current
         return accepted
 
-    def end(self, desk, run, **exit):
+    def end(self, control_plane, run, **exit):
         """End the run: its program and all its processes are gone."""
-        paper = self.runs[run]
-        paper.phase, paper.exit = "closed", {"why": "exit", **exit}
-        self.tell(desk, [Arrival(run, paper.fact(self.boot_id))])
+        fake_run = self.runs[run]
+        fake_run.phase, fake_run.exit = "closed", {"why": "exit", **exit}
+        self.report(control_plane, [Arrival(run, fake_run.fact(self.boot_id))])
 
 
-def settle(desk, *hosts):
-    """Give every host its turns until none has anything to do."""
+def settle(control_plane, *hosts):
+    """Let every host reconcile until none has anything to do."""
     for _ in range(50):
-        if not max([host.turn(desk) for host in hosts]):
+        if not max([host.reconcile(control_plane) for host in hosts]):
             return
     raise AssertionError("the hosts never came to rest")

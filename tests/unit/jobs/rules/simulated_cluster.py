@@ -50,7 +50,7 @@ def ledger(limit):
 # -- a cluster that goes on --
 
 
-class Yard:
+class SimulatedCluster:
     """Hosts and the jobs on them. Time advances from one end of a job to the next; every job runs until its timeout."""
 
     def __init__(self, hosts, shares=None, limit=None):
@@ -90,7 +90,7 @@ class Yard:
             for each, placements, ends in self.placed_jobs.values()
         ]
 
-    def cluster(self):
+    def cluster_view(self):
         held = {}
         for each, _, _ in self.placed_jobs.values():
             held[each.project] = (
@@ -99,7 +99,7 @@ class Yard:
         return ClusterView(self.views(), PORTS, self.running(), self.shares, held)
 
     def decide(self):
-        return decide_queue(self.cluster(), list(self.waiting.values()), self.ledger, self.now)
+        return decide_queue(self.cluster_view(), list(self.waiting.values()), self.ledger, self.now)
 
     def step(self):
         decision = self.decide()
@@ -238,16 +238,16 @@ def jobs(draw, most=8, first=1, spot=EITHER):
 
 
 @st.composite
-def yards(draw, limit=NO_LIMIT):
+def simulated_clusters(draw, limit=NO_LIMIT):
     """Some hosts, partly taken by jobs that came before."""
     hosts = [host(number, draw(st.sampled_from([0, 2, 4]))) for number in range(1, draw(st.integers(2, 4)))]
-    yard = Yard(
+    cluster = SimulatedCluster(
         hosts, {1: Share(draw(st.sampled_from([1.0, 3.0])), draw(st.sampled_from([0.0, 1e4])))}, draw(limit)
     )
     for each in draw(jobs(6)):
-        yard.submit(each)
-    yard.step()
-    yard.waiting.clear()
-    yard.preempted.clear()
-    yard.now += draw(st.sampled_from([0.0, 30.0, 500.0]))
-    return yard
+        cluster.submit(each)
+    cluster.step()
+    cluster.waiting.clear()
+    cluster.preempted.clear()
+    cluster.now += draw(st.sampled_from([0.0, 30.0, 500.0]))
+    return cluster
