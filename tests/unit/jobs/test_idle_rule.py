@@ -50,7 +50,7 @@ def flags(job):
     return [flag["flag"] for flag in job.flags]
 
 
-def test_a_stall_is_flagged_told_and_stops_nothing(scene):
+def test_a_stall_is_flagged_and_recorded_and_stops_nothing(scene):
     scene.until(0, 29)
     assert flags(scene) == []
     scene.until(29, 33)
@@ -70,7 +70,7 @@ def test_a_project_without_a_rule_has_none(scene):
     assert scene.state == "RUNNING" and flags(scene) == []
 
 
-def test_a_rule_that_only_tells_stops_nothing(scene, project):
+def test_a_rule_that_only_notifies_stops_nothing(scene, project):
     idle_rule.set_rule(project, 20, False, "alice", timezone.now())
     now = scene.until(0, 25, cpu=1.0)
     assert flags(scene) == ["IDLE"]
@@ -97,7 +97,7 @@ def test_a_rule_that_stops_cancels_with_the_reason_and_is_audited(scene, project
     assert (entry.actor, entry.before, entry.after) == ("alice", None, {"minutes": 20, "stops": True})
 
 
-def test_who_began_to_work_since_is_left_alone(scene, project):
+def test_a_job_that_became_active_since_is_not_cancelled(scene, project):
     idle_rule.set_rule(project, 20, True, "alice", timezone.now())
     now = scene.until(0, 25, cpu=1.0)
     assert flags(scene) == ["IDLE"]
@@ -107,7 +107,7 @@ def test_who_began_to_work_since_is_left_alone(scene, project):
     assert scene.state == "RUNNING" and scene.cancel_requested_at is None
 
 
-def test_rules_that_cannot_be_are_refused_and_no_change_is_no_entry(project):
+def test_invalid_rules_are_refused_and_no_change_is_no_audit_entry(project):
     now = timezone.now()
     for minutes in (0, -1, 10**6):
         with pytest.raises(Refused):

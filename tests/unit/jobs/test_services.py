@@ -43,14 +43,14 @@ def test_a_request_id_that_cannot_be_kept_is_refused(request_id, submit):
 
 
 @pytest.mark.parametrize("document", [None, [], {}, {"displayName": "x"}, {"jobSpec": "\0"}, spec("\0")])
-def test_a_document_that_cannot_be_meant_leaves_no_row(document, submit, project, alice):
+def test_an_invalid_document_leaves_no_row(document, submit, project, alice):
     with pytest.raises(InvalidDocument):
         services.submit(project, alice, document, "default", None, timezone.now())
     assert not Job.every.exists()
 
 
 @pytest.mark.django_db(transaction=True)
-def test_one_request_from_eight_doors_at_once_is_one_job(project, alice):
+def test_eight_simultaneous_submits_of_one_request_make_one_job(project, alice):
     jobs, barrier = [], threading.Barrier(8)
 
     def door():
@@ -121,7 +121,7 @@ def test_a_deletion_that_is_rolled_back_costs_no_byte(
     assert verify.due_for_verification(timezone.now(), 5) == [], "what is not here any more is not proved"
 
 
-def test_a_job_is_not_deleted_while_a_silent_host_may_run_it(add_host, submit, control_plane):
+def test_a_job_is_not_deleted_while_an_unreachable_host_may_run_it(add_host, submit, control_plane):
     host = add_host()
     job = submit()
     settle(control_plane, host)
@@ -133,7 +133,7 @@ def test_a_job_is_not_deleted_while_a_silent_host_may_run_it(add_host, submit, c
         services.delete(job, "alice", timezone.now())
 
 
-def test_late_bytes_of_a_deleted_job_are_let_go(add_host, submit, control_plane):
+def test_late_bytes_of_a_deleted_job_are_dropped(add_host, submit, control_plane):
     host = add_host()
     job = submit()
     settle(control_plane, host)
@@ -149,7 +149,7 @@ def test_late_bytes_of_a_deleted_job_are_let_go(add_host, submit, control_plane)
     assert control_plane.wanted_runs(host.row.pk)[run].forget
 
 
-def test_cancelling_what_is_over_changes_nothing(add_host, submit, control_plane):
+def test_cancelling_an_ended_job_changes_nothing(add_host, submit, control_plane):
     host = add_host()
     job = submit()
     settle(control_plane, host)
@@ -159,7 +159,7 @@ def test_cancelling_what_is_over_changes_nothing(add_host, submit, control_plane
     assert Job.objects.values().get() == before and before["state"] == "SUCCEEDED"
 
 
-def test_who_names_a_gpu_that_is_none_is_told_which_there_are(add_host, submit):
+def test_an_unknown_gpu_type_is_refused_with_the_types_that_exist(add_host, submit):
     add_host(gpus=1, kind="NVIDIA_GEFORCE_RTX_4090")
     add_host("elsewhere", gpus=1, location="lab", kind="NVIDIA_B300")
     for typed, near in (("rtx_4090", "Did you mean NVIDIA_GEFORCE_RTX_4090? "), ("zzz", "")):

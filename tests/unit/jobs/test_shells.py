@@ -26,7 +26,7 @@ def running(add_host, submit, control_plane):
     return host, run
 
 
-def test_there_is_one_while_it_runs_and_no_longer(running, alice, control_plane):
+def test_a_shell_is_allowed_while_the_run_runs_and_no_longer(running, alice, control_plane):
     host, run = running
     session = shells.record_opened(run, alice, "127.0.0.1", timezone.now())
     assert not shells.why_not(run) and shells.why_close(session, timezone.now()) is None
@@ -43,7 +43,7 @@ def test_there_is_one_while_it_runs_and_no_longer(running, alice, control_plane)
     )
 
 
-def test_none_without_web_access_or_before_it_runs(add_host, submit, control_plane):
+def test_no_shell_without_web_access_or_before_the_run_runs(add_host, submit, control_plane):
     host = add_host()
     submit()
     run = Run.objects.get()
@@ -56,7 +56,7 @@ def test_none_without_web_access_or_before_it_runs(add_host, submit, control_pla
     assert shells.why_not(later) is None
 
 
-def test_a_session_whose_web_process_died_ends_when_that_was_last_heard(running, alice):
+def test_a_session_whose_web_process_died_ends_at_its_last_sign_of_life(running, alice):
     _, run = running
     begin = timezone.now()
     lives, dies = (shells.record_opened(run, alice, "127.0.0.1", begin) for _ in range(2))

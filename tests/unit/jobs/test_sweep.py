@@ -71,7 +71,9 @@ def test_one_sweep_at_a_time_and_a_clock_set_back_stops_none(add_host, submit):
 
 
 @pytest.mark.parametrize("poison", ["decision", "apply", "illegal"])
-def test_a_poison_row_rests_and_the_others_go_on(poison, add_host, submit, monkeypatch, caplog):
+def test_a_job_whose_decision_fails_is_put_off_and_the_others_go_on(
+    poison, add_host, submit, monkeypatch, caplog
+):
     host = add_host(cpus=8)
     jobs = [submit() for _ in range(3)]
     bad = jobs[1]
@@ -100,7 +102,7 @@ def test_a_poison_row_rests_and_the_others_go_on(poison, add_host, submit, monke
 
 
 @pytest.mark.parametrize("together", [1, 2])
-def test_no_job_rests_because_the_database_went_away(together, submit, monkeypatch):
+def test_no_job_is_put_off_because_the_database_is_unavailable(together, submit, monkeypatch):
     """A suspended process finds its connection closed. That is not the job's fault: the next process decides."""
     jobs = [submit() for _ in range(together)]
     due = [job.due_at for job in jobs]
@@ -114,7 +116,7 @@ def test_no_job_rests_because_the_database_went_away(together, submit, monkeypat
     assert [now_of(job).due_at for job in jobs] == due
 
 
-def test_what_is_due_is_pushed_ahead_before_it_is_tried(add_host, submit):
+def test_a_due_job_is_moved_ahead_before_it_is_tried(add_host, submit):
     job = submit()
     at = timezone.now()
     Job.objects.update(due_at=at)
@@ -122,7 +124,7 @@ def test_what_is_due_is_pushed_ahead_before_it_is_tried(add_host, submit):
     assert now_of(job).due_at == at + sweep.RETRY_AFTER and sweep.take_due(at) == []
 
 
-def test_a_host_that_fell_silent_without_a_word_is_noticed(add_host, submit, control_plane):
+def test_a_host_that_became_unreachable_without_a_hint_is_noticed(add_host, submit, control_plane):
     host = add_host()
     job = submit()
     settle(control_plane, host)
@@ -131,7 +133,7 @@ def test_a_host_that_fell_silent_without_a_word_is_noticed(add_host, submit, con
     assert [flag["flag"] for flag in now_of(job).flags] == ["UNREACHABLE"]
 
 
-def test_a_timeout_ends_a_job_that_nobody_reports_about(add_host, submit, control_plane):
+def test_a_timeout_ends_a_job_without_reports(add_host, submit, control_plane):
     host = add_host()
     document = spec()
     document["jobSpec"]["scheduling"] = {"timeout": "60s"}
@@ -180,9 +182,7 @@ def test_hosts_are_checked_when_they_are_due(add_host, monkeypatch):
     assert asked == [host.row.pk]
 
 
-def test_a_broker_that_is_away_keeps_nobody_waiting(
-    add_host, submit, django_capture_on_commit_callbacks, caplog
-):
+def test_an_unavailable_broker_delays_no_caller(add_host, submit, django_capture_on_commit_callbacks, caplog):
     """An attempt to reach a dead broker takes seconds; here it takes until the test is over."""
     add_host()
     silent, sent = threading.Event(), []

@@ -59,7 +59,7 @@ def log(run):
     return b"".join(reader.stream(row, 0, row.log_stored))
 
 
-def test_the_next_bytes_of_several_logs_are_stored_without_a_look(two, only_the_short_way):
+def test_the_next_bytes_of_several_logs_are_stored_by_one_statement(two, only_the_short_way):
     first, second, tell = two
     at = ((4, 1000.5), (6, 1001.0))
     taken = tell(
@@ -74,7 +74,7 @@ def test_the_next_bytes_of_several_logs_are_stored_without_a_look(two, only_the_
     assert LogPiece.objects.get(run=first, start=8).wall is None
 
 
-def test_what_somebody_else_stored_meanwhile_is_seen(two):
+def test_bytes_that_another_dispatcher_stored_meanwhile_are_seen(two):
     first, second, tell = two
     other = [Arrival(first, frame(4, b"two "))]
     intake.take(Run.objects.get(pk=first).host_id, 7, other, timezone.now(), UnreadableFrames())
@@ -98,7 +98,7 @@ def test_a_host_speaks_for_its_own_runs_only(two, add_host):
     assert taken.current and not taken.acks and log(first) == b"one "
 
 
-def test_what_is_not_simply_the_next_bytes_takes_the_long_way(two):
+def test_anything_but_the_next_bytes_takes_the_slow_path(two):
     first, second, tell = two
     assert tell((first, frame(9, b"ahead"))).pulls == {first: 4}
     assert tell((first, Frame(4, 9, True, b"broken"))).pulls == {first: 4}
@@ -107,7 +107,7 @@ def test_what_is_not_simply_the_next_bytes_takes_the_long_way(two):
     assert tell((first, frame(9, b"on"))).acks == {first: 11} and log(first) == b"one on"
 
 
-def test_what_is_still_to_come_of_a_closed_run_goes_the_short_way_but_for_its_last_bytes(two, monkeypatch):
+def test_bytes_of_a_closed_run_take_the_fast_path_except_the_last(two, monkeypatch):
     first, _, tell = two
     tell((first, Fact(RUNNING | {"phase": "closed", "log": {"size": 12, "final": True}})))
     assert Run.objects.get(pk=first).log_complete_at is None
@@ -119,7 +119,7 @@ def test_what_is_still_to_come_of_a_closed_run_goes_the_short_way_but_for_its_la
     assert Run.objects.get(pk=first).log_complete_at is not None and log(first) == b"one two last"
 
 
-def test_nothing_more_is_stored_of_a_deleted_job_by_the_short_way(two):
+def test_the_fast_path_stores_nothing_of_a_deleted_job(two):
     first, second, tell = two
     closed = Fact(RUNNING | {"phase": "closed", "exit_code": 0, "log": {"size": 99, "final": True}})
     tell((first, closed), (second, closed))
@@ -159,7 +159,7 @@ def test_bytes_whose_facts_cannot_be_written_are_stored_once(add_host, submit, c
     assert (log(run), Run.objects.get(pk=run).phase) == (b"one ", "running")
 
 
-def test_what_is_stored_already_is_not_handed_over_again_when_the_rest_cannot_be_written(two, monkeypatch):
+def test_stored_bytes_are_not_stored_again_when_the_rest_cannot_be_written(two, monkeypatch):
     first, second, tell = two
     seen = []
 
@@ -173,7 +173,7 @@ def test_what_is_stored_already_is_not_handed_over_again_when_the_rest_cannot_be
     assert seen == [facts, facts[:1], facts[1:]]
 
 
-def test_what_was_appended_is_rolled_byte_by_byte(two, monkeypatch):
+def test_appended_bytes_are_rolled_byte_by_byte(two, monkeypatch):
     first, _, tell = two
     monkeypatch.setattr(segments, "size", lambda: 10)
     odd = bytes(range(256))
@@ -190,7 +190,7 @@ def test_what_was_appended_is_rolled_byte_by_byte(two, monkeypatch):
     assert segments.roll(first) is False and LogSegment.objects.count() == 1
 
 
-def test_it_is_the_same_on_postgresql():
+def test_the_tests_of_this_file_pass_on_postgresql():
     """Run everything above on PostgreSQL too, because the statement is written once for each database.
 
     The same holds for the prepared statements (agents/infra/sql.py), and for the locks where two may write at once.

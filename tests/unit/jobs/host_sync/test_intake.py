@@ -74,7 +74,7 @@ def test_facts_in_any_order_and_number_end_in_the_same_row(seed, add_host, submi
     assert [moment.timestamp() for moment in known] == [1e9, 1e9, 1e9 + 5, 1e9 + 6]
 
 
-def test_what_was_told_once_is_never_told_otherwise(add_host, submit, control_plane):
+def test_a_recorded_fact_is_never_overwritten(add_host, submit, control_plane):
     host = add_host()
     job = submit()
     run = Run.objects.get().pk
@@ -165,11 +165,11 @@ def test_nothing_that_a_host_says_can_raise(told, fake_host):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e300, True, "1", None, [1]])
-def test_a_time_that_cannot_be_meant_is_no_time(value):
+def test_an_impossible_time_is_ignored(value):
     assert untrusted.timestamp(value) is None
 
 
-def test_one_unwritable_thing_does_not_hold_up_the_rest(fake_host, control_plane, monkeypatch):
+def test_one_unwritable_report_does_not_delay_the_others(fake_host, control_plane, monkeypatch):
     first, second = Run.objects.values_list("pk", flat=True)
     honest = facts.fill_facts
 
@@ -186,7 +186,7 @@ def test_one_unwritable_thing_does_not_hold_up_the_rest(fake_host, control_plane
     assert Run.objects.get(pk=second).phase == "closed" and Run.objects.get(pk=first).log_stored == 1
 
 
-def test_a_database_that_is_away_is_told_to_the_link(fake_host, control_plane, monkeypatch):
+def test_an_unavailable_database_raises_to_the_link(fake_host, control_plane, monkeypatch):
     def away(*args):
         raise OperationalError("the server closed the connection")
 
@@ -195,7 +195,7 @@ def test_a_database_that_is_away_is_told_to_the_link(fake_host, control_plane, m
         fake_host.report(control_plane, [Arrival("x", Fact(CLOSED))])
 
 
-def test_from_a_claim_alone_nothing_is_decided(add_host, submit, control_plane):
+def test_a_claim_alone_starts_no_decision(add_host, submit, control_plane):
     host, job = add_host(), submit()
     (run,) = control_plane.wanted_runs(host.row.pk)
     due = Job.objects.get(pk=job.pk).due_at

@@ -88,7 +88,7 @@ def test_nothing_is_started_or_killed_before_the_admin_confirms(control_plane, r
     assert not recovery.in_recovery_mode()
 
 
-def test_a_stop_that_was_ordered_before_waits_for_the_word_too(control_plane, add_host, submit):
+def test_a_stop_ordered_before_recovery_waits_for_the_confirmation(control_plane, add_host, submit):
     one = add_host("one")
     job = submit(spec())
     settle(control_plane, one)
@@ -116,7 +116,7 @@ def test_a_stray_is_stopped_by_choice(control_plane, restored):
         recovery_mode.confirm([], "root", timezone.now())
 
 
-def test_what_no_console_of_ours_would_call_a_run_stops_nobody(control_plane, add_host, submit):
+def test_a_run_with_an_impossible_name_starts_no_recovery_mode(control_plane, add_host, submit):
     one = add_host("one")
     one.report(control_plane, [Arrival("somebody-elses", FakeRun({"gpus": [], "port": 1}).fact("boot-1"))])
     assert not recovery.in_recovery_mode() and not Stray.objects.exists()
@@ -132,7 +132,7 @@ def test_a_run_of_a_host_that_was_added_again_is_known(control_plane, add_host, 
     assert not recovery.in_recovery_mode() and job.runs.get().host == one.row
 
 
-def test_the_log_of_what_is_known_is_fetched_meanwhile(control_plane, restored):
+def test_logs_of_known_runs_are_fetched_during_recovery(control_plane, restored):
     one, known, *_ = restored
     run = known.runs.get()
     one.runs[run.pk].log += b"more\n"
@@ -157,7 +157,7 @@ OTHER = "1795000000000000002-workerpool0-0-a1-r0"
         ("a key that is gone", Proof.FALSE, "its seal is not ours for this run on this host"),
     ],
 )
-def test_a_run_that_is_not_under_our_seal_for_it_is_told_once_and_stops_nobody(
+def test_a_run_without_a_valid_seal_is_recorded_once_and_starts_no_recovery_mode(
     control_plane, add_host, submit, settings, sealed_for, proof, why
 ):
     one = add_host("one", cpus=4)
@@ -191,7 +191,7 @@ def test_a_run_that_is_not_under_our_seal_for_it_is_told_once_and_stops_nobody(
     )
 
 
-def test_what_the_database_knows_needs_no_seal(control_plane, add_host, submit):
+def test_a_run_in_the_database_needs_no_seal(control_plane, add_host, submit):
     """Runs from before seals existed are adopted as before, and never started twice."""
     one = add_host("one")
     job = submit(spec())
@@ -233,7 +233,7 @@ def test_a_flood_of_forged_runs_is_bounded(control_plane, add_host):
     assert len(kinds) == strays.MAX_UNSEALED + 1
 
 
-def test_an_admin_ends_or_dismisses_what_is_not_ours(control_plane, add_host):
+def test_an_admin_ends_or_dismisses_a_stray_without_our_seal(control_plane, add_host):
     one, now = add_host("one"), timezone.now()
     one.runs |= {LOST: FakeRun({"gpus": [], "port": 1}), OTHER: FakeRun({"gpus": [], "port": 2})}
     inventory(one, control_plane)
@@ -253,7 +253,7 @@ def test_an_admin_ends_or_dismisses_what_is_not_ours(control_plane, add_host):
         strays.stop(one.row, "nothing", "root", now)
 
 
-def test_an_admin_may_say_what_no_host_can_prove(control_plane, add_host, submit):
+def test_an_admin_may_declare_what_no_host_can_prove(control_plane, add_host, submit):
     one = add_host("one")
     with pytest.raises(Refused, match="why"):
         recovery_mode.begin("  ", "root", timezone.now())
@@ -267,7 +267,7 @@ def test_an_admin_may_say_what_no_host_can_prove(control_plane, add_host, submit
     assert AuditEntry.objects.get(what="recovery.begin").after == {"why": "restored from Friday"}
 
 
-def test_what_a_stray_of_ours_holds_is_not_given_to_others(control_plane, add_host, submit):
+def test_resources_of_our_stray_are_not_given_to_others(control_plane, add_host, submit):
     """After the confirmation, a stray goes on: its GPU, CPUs and memory are taken until it is closed."""
     one = add_host("one", cpus=8, gpus=2)
     lost = FakeRun(
@@ -293,7 +293,7 @@ def test_what_a_stray_of_ours_holds_is_not_given_to_others(control_plane, add_ho
     assert states(waits) == ["PENDING"]
 
 
-def test_nonsense_about_what_a_stray_holds_is_left_out(control_plane, add_host):
+def test_nonsense_about_the_resources_of_a_stray_is_ignored(control_plane, add_host):
     one = add_host("one")
     lost = one.runs[LOST] = stray(one)
     lost.exit = {"cpus": float("inf"), "memory_mb": -1, "gpus": [7, "x" * 200, None], "port": "high"}

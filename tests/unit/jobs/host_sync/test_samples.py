@@ -42,7 +42,7 @@ def test_a_sample_is_stored_once_and_only_of_the_runs_own_gpus(scene):
     assert (row.step, row.cpu, row.memory_mb, row.gpus) == (10, 1.5, 100, [[50, 10], [0, 20]])
 
 
-def test_what_ages_is_averaged_and_nothing_is_counted_twice(scene):
+def test_old_samples_are_averaged_and_none_is_counted_twice(scene):
     run, tell = scene
     now = samples.start_of_step(timezone.now(), 600)
     for back in range(0, 120, 10):
@@ -58,7 +58,7 @@ def test_what_ages_is_averaged_and_nothing_is_counted_twice(scene):
     assert list(rows) == [(600, 110), (600, 0), (600, 100)]
 
 
-def test_of_more_runs_than_are_rolled_at_once_none_waits_for_ever(
+def test_samples_of_more_runs_than_a_batch_are_all_rolled_in_time(
     add_host, control_plane, submit, monkeypatch
 ):
     monkeypatch.setattr(samples, "RUNS_AT_ONCE", 1)
@@ -77,7 +77,7 @@ def test_of_more_runs_than_are_rolled_at_once_none_waits_for_ever(
     assert not old.exists()
 
 
-def test_still_since_is_when_it_last_did_anything(scene):
+def test_a_run_is_inactive_since_its_last_activity(scene):
     run, tell = scene
     start = timezone.now()
 

@@ -97,7 +97,7 @@ def book_of(host):
     return list(HostEvent.objects.filter(host=host.row).order_by("pk"))
 
 
-def test_no_job_ends_beside_a_host_that_answers_again_while_its_decider_stands_still(
+def test_no_job_ends_beside_a_host_that_answers_again_while_the_decider_is_suspended(
     running, others, control_plane, monkeypatch
 ):
     host, job = running
@@ -123,7 +123,7 @@ def test_no_job_ends_beside_a_host_that_answers_again_while_its_decider_stands_s
         assert [line.kind for line in book_of(host)] == ["unreachable", "job_ended", "up"]
 
 
-def test_until_the_end_is_written_its_host_stays_silent_and_its_lease_is_renewed(
+def test_until_the_end_is_written_its_host_stays_unreachable_and_its_lease_is_renewed(
     running, others, monkeypatch
 ):
     host, job = running
@@ -150,7 +150,7 @@ def test_until_the_end_is_written_its_host_stays_silent_and_its_lease_is_renewed
     assert Host.objects.get().lease_until > timezone.now() + timedelta(minutes=30)
 
 
-def test_a_full_host_is_checked_before_its_mail_and_nothing_is_held_meanwhile(
+def test_the_check_of_a_full_host_is_asked_for_before_its_reports_and_without_locks(
     add_host, submit, others, monkeypatch
 ):
     """The transaction that holds the host's status may be waiting for one of the runs that the batch is about."""
@@ -182,7 +182,9 @@ def test_a_full_host_is_checked_before_its_mail_and_nothing_is_held_meanwhile(
     assert Host.objects.get().status == HostStatus.UP
 
 
-def test_history_names_what_was_left_and_its_end_comes_when_its_host_answers(add_host, submit, control_plane):
+def test_history_names_the_runs_that_were_left_and_they_close_when_the_host_answers(
+    add_host, submit, control_plane
+):
     near, far = add_host("near", cpus=1), add_host("far", cpus=1)
     job = submit(gang(pool_of(), pool_of()))
     settle(control_plane, near, far)
@@ -206,9 +208,7 @@ def test_history_names_what_was_left_and_its_end_comes_when_its_host_answers(add
 
 
 @pytest.mark.parametrize("where", ["before it looks", "before it locks", "until its connection is gone"])
-def test_a_decision_is_not_dated_before_what_it_followed_from(
-    where, add_host, submit, control_plane, monkeypatch
-):
+def test_a_decision_is_not_dated_before_its_facts(where, add_host, submit, control_plane, monkeypatch):
     """The deciding process is suspended; meanwhile the runs of its jobs end, and another process stores that."""
     host = add_host(cpus=8)
     jobs = [submit() for _ in range(2)]
@@ -249,7 +249,7 @@ def test_a_decision_is_not_dated_before_what_it_followed_from(
     assert all(job.ended_at >= told[0] for job in jobs)
 
 
-def test_a_status_is_not_dated_before_the_one_that_it_follows(add_host):
+def test_a_status_is_not_dated_before_the_previous_one(add_host):
     """A check began, the host became unreachable, and the check found it usable."""
     host, began = add_host(), timezone.now()
     status(host, HostStatus.UNREACHABLE)

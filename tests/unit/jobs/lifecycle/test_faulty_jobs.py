@@ -36,7 +36,7 @@ def state_of(job):
     return job.state
 
 
-def test_it_rests_longer_each_time_and_is_told_of_once(add_host, submit, poison, caplog):
+def test_a_faulty_job_is_set_aside_longer_each_time_and_logged_once(add_host, submit, poison, caplog):
     add_host(cpus=1)
     job, other = submit({**spec(), "displayName": "poison"}, place=False), submit(spec(), place=False)
     now = timezone.now()
@@ -66,7 +66,7 @@ def told(caplog):
     return [each for each in caplog.records if "cannot be given its place" in each.message]
 
 
-def test_when_the_fault_is_gone_it_starts(add_host, submit, poison):
+def test_a_faulty_job_starts_when_the_fault_is_gone(add_host, submit, poison):
     add_host()
     job = submit({**spec(), "displayName": "poison"})
     poison["words"] = ""
@@ -76,7 +76,7 @@ def test_when_the_fault_is_gone_it_starts(add_host, submit, poison):
     assert (state_of(job), job.fault, job.rests_until, job.reason) == ("PENDING", None, None, "")
 
 
-def test_it_can_be_cancelled_while_it_rests(add_host, submit, poison):
+def test_a_faulty_job_can_be_cancelled_while_it_is_set_aside(add_host, submit, poison):
     add_host()
     job = submit({**spec(), "displayName": "poison"})
     services.cancel(job, "alice", timezone.now())
@@ -85,7 +85,7 @@ def test_it_can_be_cancelled_while_it_rests(add_host, submit, poison):
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_a_rest_that_does_not_take_hold_ends_the_passes_too(add_host, submit, poison, monkeypatch, broken):
+def test_a_pass_ends_even_if_a_faulty_job_cannot_be_set_aside(add_host, submit, poison, monkeypatch, broken):
     add_host(cpus=2)
     job, other = submit({**spec(), "displayName": "poison"}, place=False), submit(spec(), place=False)
     if broken:
@@ -102,7 +102,7 @@ def test_a_rest_that_does_not_take_hold_ends_the_passes_too(add_host, submit, po
 
 
 @pytest.mark.parametrize("resource_request", [None, ""])
-def test_a_job_that_cannot_be_read_stands_in_nobodys_way(add_host, submit, caplog, resource_request):
+def test_a_job_that_cannot_be_read_delays_no_other_job(add_host, submit, caplog, resource_request):
     add_host(cpus=2)
     broken = submit(place=False)
     Job.objects.filter(pk=broken.pk).update(spec={"workerPoolSpecs": "none"})

@@ -21,7 +21,7 @@ def lines(job, *names):
     return list(Transition.objects.filter(job=job).order_by("pk").values_list(*names))
 
 
-def test_each_line_of_a_job_says_what_it_is(add_host, control_plane, submit):
+def test_each_line_of_history_has_its_kind(add_host, control_plane, submit):
     """A job is placed, runs, is killed, restarts, ends: the rows have kinds, runs, the host's clock."""
     host = add_host()
     Host.every.filter(pk=host.row.pk).update(clock_offset_s=35.5)
@@ -44,7 +44,7 @@ def test_each_line_of_a_job_says_what_it_is(add_host, control_plane, submit):
     ]
 
 
-def test_a_flag_is_told_when_it_comes_and_when_it_goes(add_host, control_plane, submit):
+def test_history_records_when_a_flag_is_set_and_when_it_is_cleared(add_host, control_plane, submit):
     host = add_host()
     job = submit()
     settle(control_plane, host)

@@ -81,7 +81,7 @@ def live(host, control_plane, dice):
 
 
 @pytest.mark.parametrize("seed", [1])
-def test_many_hands_lose_nothing(seed, add_host, submit):
+def test_concurrent_processes_lose_and_start_nothing_twice(seed, add_host, submit):
     hosts = [add_host(f"h{number}", cpus=3, gpus=2) for number in range(4)]
     documents = [spec(gpus=1), gang(pool_of(), pool_of(count=2)), spec(), spec(gpus=2)]
     jobs = [submit(documents[number % 4], place=False) for number in range(40)]

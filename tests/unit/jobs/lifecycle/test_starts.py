@@ -70,7 +70,9 @@ def minding(hosts, k, refusal, minds):
 
 
 @pytest.mark.parametrize("k", range(3))
-def test_a_gang_that_one_host_cannot_start_gives_everything_back_and_says_who(k, hosts, trio, control_plane):
+def test_a_gang_that_one_host_cannot_start_releases_everything_and_names_the_host(
+    k, hosts, trio, control_plane
+):
     minding(hosts, k, "storage", lambda document: True)
     settle(control_plane, *hosts)
     assert (now_of(trio).state, trio.error_message) == ("FAILED", INTERNAL_TEXT)
@@ -84,7 +86,7 @@ def test_a_gang_that_one_host_cannot_start_gives_everything_back_and_says_who(k,
 
 
 @pytest.mark.parametrize("k", range(3))
-def test_a_gang_waits_for_a_host_that_falls_silent_while_it_starts(k, hosts, trio, control_plane):
+def test_a_gang_waits_for_a_host_that_becomes_unreachable_while_it_starts(k, hosts, trio, control_plane):
     minding(hosts, k, "", lambda document: False)
     awake = [host for number, host in enumerate(hosts) if number != k]
     Host.objects.filter(pk=hosts[k].row.pk).update(status=HostStatus.UNREACHABLE, status_since=timezone.now())
@@ -100,7 +102,7 @@ def test_a_gang_waits_for_a_host_that_falls_silent_while_it_starts(k, hosts, tri
 
 @pytest.mark.parametrize("k", range(3))
 @pytest.mark.parametrize("ends", ["it answers", "an admin declares it gone"])
-def test_a_gang_whose_host_stays_silent_past_the_deadline_starts_elsewhere(
+def test_a_gang_whose_host_stays_unreachable_past_the_deadline_starts_elsewhere(
     k, ends, hosts, trio, control_plane, add_host
 ):
     """The other claims are released at once. The job starts elsewhere when the run of the unreachable host is proved
@@ -160,7 +162,7 @@ class Hanging(dict):
         super().__setitem__(run, fake_run)
 
 
-def test_a_port_that_a_stranger_took_is_left_for_another(hosts, trio, control_plane):
+def test_a_port_that_a_foreign_process_took_is_replaced_by_another(hosts, trio, control_plane):
     strangers = {run.port for run in Run.objects.all()}
     for host in hosts:
         host.refusal, host.minds = "port_taken", lambda document: document["port"] in strangers
@@ -170,7 +172,7 @@ def test_a_port_that_a_stranger_took_is_left_for_another(hosts, trio, control_pl
     assert all(host.started_runs for host in hosts)
 
 
-def test_a_host_whose_disk_is_full_is_passed_over_until_it_was_checked(add_host, submit, control_plane):
+def test_a_host_with_a_full_disk_gets_no_runs_until_it_was_checked(add_host, submit, control_plane):
     """Otherwise the host would look free, and job after job would fail there, or one job with all of its attempts."""
     full, other = hosts = [Refusing(add_host(name, gpus=1).row) for name in ("full", "other")]
     minding(hosts, 0, "disk_full", lambda document: True)
@@ -184,7 +186,7 @@ def test_a_host_whose_disk_is_full_is_passed_over_until_it_was_checked(add_host,
     assert Host.objects.get(pk=other.row.pk).status == HostStatus.UP
 
 
-def test_another_refusal_is_no_reason_to_pass_a_host_over(add_host, submit, control_plane):
+def test_another_refusal_does_not_keep_runs_off_a_host(add_host, submit, control_plane):
     host = Refusing(add_host().row)
     host.minds, host.refusal = lambda document: True, "port_taken"
     submit()

@@ -79,7 +79,7 @@ def test_a_gang_runs_when_all_are_up_and_ends_with_its_primary(add_host, submit,
     assert {fake_run.phase for each in (first, second) for fake_run in each.runs.values()} == {"closed"}
 
 
-def test_the_cluster_is_told_to_every_replica(add_host, submit):
+def test_every_replica_gets_the_cluster_variables(add_host, submit):
     add_host("h1", cpus=1), add_host("h2", cpus=1)
     submit(gang(pool_of(), pool_of()))
     orders = {run.replica.name: run for run in Run.objects.select_related("replica", "host")}
@@ -124,7 +124,7 @@ def test_cancel_wins_at_any_moment(moment, add_host, submit, control_plane):
     assert states(job)[-1] == "CANCELLED"
 
 
-def test_silence_is_a_flag_and_frees_nothing(add_host, submit, control_plane):
+def test_an_unreachable_host_is_a_flag_and_frees_nothing(add_host, submit, control_plane):
     host = add_host(gpus=1)
     job = submit(spec(gpus=1))
     settle(control_plane, host)
@@ -138,7 +138,7 @@ def test_silence_is_a_flag_and_frees_nothing(add_host, submit, control_plane):
     assert states(job) == ["QUEUED", "PENDING", "RUNNING"]
 
 
-def test_a_cancelled_job_on_a_silent_host_ends_and_its_claim_stays(add_host, submit, control_plane):
+def test_a_cancelled_job_on_an_unreachable_host_ends_and_its_claim_stays(add_host, submit, control_plane):
     host = add_host(gpus=1)
     job = submit(spec(gpus=1))
     settle(control_plane, host)

@@ -62,7 +62,7 @@ def test_each_line_of_each_replica_is_found_once_in_order(job, monkeypatch, read
     assert all_of(job, "loss") == newest and len(newest) == 16
 
 
-def test_what_is_started_meanwhile_is_looked_through_as_well(job, monkeypatch):
+def test_a_replica_that_starts_during_the_search_is_searched_too(job, monkeypatch):
     monkeypatch.setattr(job_search, "MAX_RUNS", 1)
     first = search_job(job, SearchPattern("x"), START, False)
     assert first.next is not None

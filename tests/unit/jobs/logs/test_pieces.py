@@ -30,7 +30,7 @@ spoilt = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=
 
 
 @given(st.binary(max_size=300), st.integers(0, 9), spoilt, st.integers(-3, 3), st.binary(max_size=3))
-def test_whatever_comes_is_understood_as_zlib_does(raw, level, changes, off, more):
+def test_any_frame_is_read_as_zlib_reads_it(raw, level, changes, off, more):
     data = bytearray(zlib.compress(raw * 3, level))
     for place, value in changes:
         data[place % len(data)] = value

@@ -51,7 +51,7 @@ def test_the_end_of_a_long_log_is_one_lookup(logged, django_assert_max_num_queri
         assert len(reader.read(run, run.log_stored - 250, 1000).data) == 250
 
 
-def test_of_two_that_roll_the_same_range_one_gives_up(logged, monkeypatch):
+def test_of_two_workers_that_roll_the_same_range_one_gives_up(logged, monkeypatch):
     run, give = logged
     give(*lines(0, 7))
     honest = storage.write
@@ -94,7 +94,7 @@ def test_a_log_that_is_cut_again_and_again_is_one_gap_for_as_long_as_nothing_com
     assert reader.size(run) == 200 and len(b"".join(reader.stream(run, 0, 200))) == 100
 
 
-def test_a_file_that_is_gone_is_a_gap_that_says_so(logged):
+def test_a_lost_segment_file_is_a_gap_that_says_so(logged):
     run, give = logged
     give(*lines(0, 14))
     while segments.roll(run.pk):
@@ -171,7 +171,7 @@ def test_a_log_that_is_deleted_while_it_is_rolled_stays_deleted(logged, monkeypa
     assert not LogSegment.objects.exists() and reader.read(run, 0, 9).data == b""
 
 
-def test_what_a_host_can_send_no_more_of_is_a_gap_after_three_tries(logged):
+def test_an_unreadable_frame_is_a_gap_after_three_tries(logged):
     run, _ = logged
     tries, bad = UnreadableFrames(), Frame(0, 40, True, b"not zlib")
     answers = [intake.take(run.host_id, 7, [Arrival(run.pk, bad)], timezone.now(), tries) for _ in range(3)]
@@ -179,7 +179,7 @@ def test_what_a_host_can_send_no_more_of_is_a_gap_after_three_tries(logged):
     assert LogGap.objects.get().end == 40 == answers[2].acks[run.pk]
 
 
-def test_a_bomb_is_no_frame():
+def test_a_zip_bomb_is_refused_as_a_frame():
     bomb = zlib.compress(b"\0" * (64 << 20), 9)
     with pytest.raises(Unreadable):
         pieces.block_of(Frame(0, 1000, True, bomb))
@@ -202,7 +202,7 @@ def test_joining_changes_no_byte():
     assert all(block.end - block.start == len(block.raw()) for block in joined)
 
 
-def test_below_the_floor_the_host_keeps_its_bytes(add_host, submit, control_plane, monkeypatch):
+def test_with_too_little_free_disk_the_host_keeps_its_bytes(add_host, submit, control_plane, monkeypatch):
     host = add_host()
     submit()
     monkeypatch.setattr(storage, "is_disk_low", lambda: True)

@@ -34,7 +34,7 @@ def found_in_turns(run, needle, most=200):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_each_line_that_has_it_is_found_once_in_whatever_pieces_it_is_read(run, monkeypatch, seed):
+def test_each_matching_line_is_found_once_however_the_log_is_divided(run, monkeypatch, seed):
     dice = random.Random(seed)
     monkeypatch.setattr(run_search, "STEP", dice.choice([7, 50, 1000]))
     monkeypatch.setattr(run_search, "MAX_READ", dice.choice([100, 5000]) + 60)
@@ -55,7 +55,7 @@ def test_each_line_that_has_it_is_found_once_in_whatever_pieces_it_is_read(run, 
     assert found == expected and expected
 
 
-def test_nothing_is_found_over_a_gap_and_what_is_behind_it_is(run):
+def test_no_match_crosses_a_gap_and_matches_behind_it_are_found(run):
     write(run, b"one loss\nanother loss, and a los")
     lose(run, 1000)
     write(run, b"s two\nloss three, not ended")
@@ -78,7 +78,7 @@ def test_a_line_without_an_end_is_searched_in_parts_and_shown_in_part(run, monke
 
 
 @pytest.mark.parametrize("place", range(3892, 3902))  # the first part ends before 3897
-def test_what_lies_across_two_parts_of_a_line_is_found_once(run, monkeypatch, place):
+def test_a_match_across_two_parts_of_a_line_is_found_once(run, monkeypatch, place):
     monkeypatch.setattr(run_search, "STEP", 4000)
     monkeypatch.setattr(run_search, "MAX_LINE", 1600)
     write(run, b"." * place + b"loss" + b"." * 9000)
@@ -86,7 +86,7 @@ def test_what_lies_across_two_parts_of_a_line_is_found_once(run, monkeypatch, pl
     assert hit.offset == place and b"loss" in hit.text and hit.line <= place
 
 
-def test_one_question_reads_no_more_than_it_may(run, monkeypatch):
+def test_one_search_request_reads_a_bounded_part(run, monkeypatch):
     monkeypatch.setattr(run_search, "STEP", 1000)
     monkeypatch.setattr(run_search, "MAX_READ", 3000)
     monkeypatch.setattr(segments, "SMALL_TAIL", 100)
@@ -101,7 +101,7 @@ def test_one_question_reads_no_more_than_it_may(run, monkeypatch):
     assert sum(asked) == 3000 and 2900 < found.end <= 3000 and not found.hits
 
 
-def test_who_has_as_many_as_asked_for_may_ask_on_and_who_has_all_is_told_so(run):
+def test_a_full_answer_names_where_to_go_on_and_the_last_says_that_it_is_complete(run):
     write(run, b"loss\nloss\nno end: los")
     some = search_run(run, SearchPattern("loss"), 0, reader.size(run), max_hits=2)
     assert (len(some.hits), some.over) == (2, False)

@@ -35,13 +35,13 @@ def places(text, data):
         ("😀é", "😀É"),
     ],
 )
-def test_what_is_the_same_in_another_case_is_found(text, line):
+def test_text_in_another_case_is_found(text, line):
     data = b"\xff\xc3 " + line.encode() + b"\xc3"
     [(start, end)] = places(text, data)
     assert data[start:end].decode().casefold() == text.casefold() and end - start <= SearchPattern(text).reach
 
 
-def test_a_pattern_is_made_only_of_what_needs_one(monkeypatch):
+def test_a_regular_expression_is_compiled_only_for_text_that_needs_one(monkeypatch):
     made = []
     honest = re.compile
     monkeypatch.setattr(re, "compile", lambda pattern: made.append(pattern) or honest(pattern))
@@ -50,7 +50,7 @@ def test_a_pattern_is_made_only_of_what_needs_one(monkeypatch):
 
 
 @pytest.mark.parametrize(("text", "line"), [("öl", "ol"), ("ö.", "öx"), ("é", "\xe8")])
-def test_what_is_another_text_is_not(text, line):
+def test_other_text_is_not_found(text, line):
     assert places(text, line.encode()) == []
 
 

@@ -33,7 +33,7 @@ def test_a_log_that_differs_is_shown_and_stays_on_the_host(add_host, submit, con
     assert run.pk in host.runs and Run.objects.get().forgotten_at is None
 
 
-def test_a_large_log_is_proved_a_bit_at_a_time(logged, monkeypatch):
+def test_a_large_log_is_verified_in_steps(logged, monkeypatch):
     run, give = logged
     monkeypatch.setattr(verify, "BLOCK", 1000)
     data = os.urandom(4500)
@@ -49,7 +49,7 @@ def test_a_large_log_is_proved_a_bit_at_a_time(logged, monkeypatch):
     assert Run.objects.get().prove_due_at is None
 
 
-def test_short_logs_are_proved_together_and_one_that_is_broken_by_itself(
+def test_short_logs_are_verified_together_and_a_broken_one_alone(
     add_host, submit, control_plane, django_assert_max_num_queries, caplog
 ):
     host = add_host(cpus=16)
@@ -70,7 +70,7 @@ def test_short_logs_are_proved_together_and_one_that_is_broken_by_itself(
     assert verify.due_for_verification(timezone.now(), 20) == []
 
 
-def test_a_log_that_cannot_be_read_keeps_no_other_from_its_proof(logged, caplog):
+def test_a_log_that_cannot_be_read_delays_no_other_verification(logged, caplog):
     run, give = logged
     give(frame(0, b"abc"), Fact({"phase": "closed", "log": {"size": 3, "final": True, "digest": "x"}}))
     LogPiece.objects.all().delete()

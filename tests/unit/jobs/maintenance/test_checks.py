@@ -9,7 +9,7 @@ from jobs.maintenance import checks
 from tests.harness.wait_and_processes import wait_for
 
 
-def test_silent_machines_hold_nothing_up_and_none_is_forgotten(monkeypatch):
+def test_hosts_that_do_not_answer_delay_no_check_and_none_is_forgotten(monkeypatch):
     answer, begun, done = threading.Event(), [], []
 
     def check(host_id):

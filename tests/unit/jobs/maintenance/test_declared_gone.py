@@ -36,7 +36,7 @@ def on_two_hosts(control_plane, add_host, submit):
     return job, lost, stays
 
 
-def test_what_ran_there_goes_on_elsewhere_and_comes_to_an_end_when_the_host_comes_back(
+def test_replicas_move_off_a_host_declared_gone_and_their_old_runs_close_when_it_returns(
     control_plane, add_host, submit
 ):
     job, lost, stays = on_two_hosts(control_plane, add_host, submit)
@@ -99,7 +99,7 @@ def test_without_room_the_whole_job_waits_again_and_that_counts_against_nothing(
     assert places(job_two)["workerpool0-0"][0] == stays.row.name, "what it held elsewhere is free for others"
 
 
-def test_whoever_spoke_for_it_before_is_fenced_out(control_plane, add_host, submit):
+def test_the_dispatcher_that_held_the_lease_of_a_gone_host_is_fenced_out(control_plane, add_host, submit):
     job, lost, _ = on_two_hosts(control_plane, add_host, submit)
     token = lost.row.lease_token
     [run] = list(lost.runs)

@@ -104,7 +104,7 @@ def test_a_job_that_finds_no_other_place_waits_and_says_so(host, submit, control
     assert (job.state, job.job_retries, state(1)) == ("RUNNING", 0, "quarantined")
 
 
-def test_who_stays_on_a_gpu_after_a_run_keeps_it_out_of_use(host, submit, control_plane):
+def test_a_process_that_stays_on_a_gpu_after_a_run_puts_it_in_quarantine(host, submit, control_plane):
     submit(spec(gpus=1))
     settle(control_plane, host)
     run = Run.objects.get()
@@ -149,7 +149,7 @@ def test_a_report_of_nonsense_frees_nothing(host, nonsense):
     )
 
 
-def test_what_a_host_is_told_to_watch_and_whom_to_evict(host):
+def test_a_host_gets_the_gpus_to_watch_and_the_processes_to_evict(host):
     now = timezone.now()
     assert gpu_quarantine.watched_gpus(host.row.pk) == gpu_quarantine.WatchedGpus()
     gpu_quarantine.quarantine(host.row.pk, {"GPU-h1-0": [STRANGER], "GPU-h1-1": []}, "why", now)
@@ -165,7 +165,7 @@ def test_what_a_host_is_told_to_watch_and_whom_to_evict(host):
     assert (event.actor, "was killed" in event.text) == ("root", True)
 
 
-def test_an_admin_may_use_it_all_the_same_and_the_next_start_looks_again(host, submit, control_plane):
+def test_an_admin_may_release_a_gpu_and_the_next_start_checks_it_again(host, submit, control_plane):
     now = timezone.now()
     gpu_quarantine.quarantine(host.row.pk, {"GPU-h1-0": [STRANGER]}, "why", now)
     gpu = Gpu.objects.get(uuid="GPU-h1-0")
@@ -179,7 +179,7 @@ def test_an_admin_may_use_it_all_the_same_and_the_next_start_looks_again(host, s
     assert state() == "quarantined" and not HostMaintenance.objects.exists()
 
 
-def test_a_host_cannot_forge_an_answer_to_an_admin_nor_fill_its_book(host):
+def test_a_host_cannot_forge_an_answer_to_an_admin_nor_flood_its_history(host):
     """Nobody asked for anybody to be killed; and whatever a host brings about, so much of it is written in a minute."""
     now = timezone.now()
     gpu_quarantine.record_eviction(host.row.pk, 7, {"gpu": "GPU-h1-0", "words": ["PID 1 was killed"]}, now)

@@ -31,7 +31,7 @@ def test_a_host_is_removed_when_nothing_holds_it(add_host, submit, control_plane
     assert row.retired_at and [event.actor for event in row.events.all()] == ["alice"]
 
 
-def test_a_silent_host_that_is_removed_leaves_a_gap_and_not_a_log_without_an_end(
+def test_an_unreachable_host_that_is_removed_leaves_a_gap_and_not_a_log_without_an_end(
     add_host, submit, control_plane
 ):
     host = add_host()

@@ -58,7 +58,7 @@ def test_history_never_changes_and_keeps_its_job(done):
     assert Transition.objects.filter(job=done).count() > 3
 
 
-def test_what_one_run_holds_no_other_can_hold(add_host, submit):
+def test_no_two_runs_hold_the_same_claim(add_host, submit):
     host = add_host(gpus=1)
     submit(spec(gpus=1))
     run = Run.objects.get()

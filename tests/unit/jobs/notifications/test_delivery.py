@@ -47,21 +47,21 @@ def notice(submit, tell):
     return Notification.objects.get()
 
 
-def test_the_very_next_line_is_told(submit, tell):
+def test_a_target_gets_the_next_line_after_it_was_added(submit, tell):
     job = submit(spec())
     row = tell()
     cancel(job)
     assert gathered() == [row.pk]
 
 
-def test_whoever_asks_later_is_not_told_of_what_was_before(submit, tell):
+def test_a_new_target_gets_no_earlier_events(submit, tell):
     before = tell("before")
     cancel(submit(spec()))
     tell("after")
     assert gathered() == [before.pk]
 
 
-def test_who_may_not_log_in_any_more_is_told_nothing(alice, submit, tell):
+def test_a_disabled_user_gets_no_notifications(alice, submit, tell):
     tell()
     alice.is_active = False
     alice.save()
@@ -69,7 +69,7 @@ def test_who_may_not_log_in_any_more_is_told_nothing(alice, submit, tell):
     assert gathered() == []
 
 
-def test_a_target_that_rests_is_left_alone_until_then(notice):
+def test_a_paused_target_gets_nothing_until_its_pause_ends(notice):
     now = timezone.now()
     NotificationTarget.objects.update(paused_until=now + timedelta(seconds=30))
     assert delivery.due(now) == [] and delivery.claim(notice.pk, now) is None
@@ -77,7 +77,7 @@ def test_a_target_that_rests_is_left_alone_until_then(notice):
     assert delivery.due(later) == [notice.pk] and delivery.claim(notice.pk, later) is not None
 
 
-def test_the_word_of_one_who_was_too_slow_does_not_count(notice):
+def test_the_result_of_a_sender_that_lost_its_claim_is_ignored(notice):
     """Another sender has claimed it meanwhile, and the result of that sender counts."""
     now = timezone.now()
     slow = delivery.claim(notice.pk, now)
@@ -91,7 +91,7 @@ def test_the_word_of_one_who_was_too_slow_does_not_count(notice):
     assert (notice.sent_at, notice.given_up_at, notice.answer) == (later, None, "the quick one")
 
 
-def test_what_is_old_is_forgotten_unless_it_is_still_to_be_sent(notice):
+def test_old_notifications_are_deleted_unless_they_are_still_to_be_sent(notice):
     now = timezone.now() + delivery.KEPT_FOR + timedelta(days=1)
     delivery.delete_old(now)
     assert Notification.objects.filter(pk=notice.pk).exists()

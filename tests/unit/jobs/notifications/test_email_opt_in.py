@@ -50,7 +50,7 @@ def job_of(user, project):
     return services.submit(project, user, spec(), "default", None, timezone.now())
 
 
-def test_nothing_is_told_before_the_owner_has_followed_the_link(browser, cast, project, mail, caplog):
+def test_nothing_is_sent_before_the_owner_has_followed_the_link(browser, cast, project, mail, caplog):
     caplog.set_level(logging.DEBUG)
     bob = browser("bob")
     page = bob.post("/account/notifications/add", TYPED, follow=True).content.decode()
@@ -79,7 +79,7 @@ def test_nothing_is_told_before_the_owner_has_followed_the_link(browser, cast, p
     assert "Cancelled by alice." in texts(mail)[1]
 
 
-def test_an_owner_who_wants_nothing_gets_nothing(browser, mail):
+def test_an_owner_who_answers_no_is_removed(browser, mail):
     browser("bob").post("/account/notifications/add", TYPED)
     send()
     link = re.search(r"/notified/[\w-]+", texts(mail)[0])[0]
@@ -101,7 +101,7 @@ def test_a_new_link_ends_the_old_one_and_both_end_in_time(browser, mail):
     assert email_opt_in.target_of_link("", now) is None
 
 
-def test_letters_to_those_who_did_not_ask_are_bounded(alice, mail):
+def test_confirmation_letters_of_a_day_are_bounded(alice, mail):
     now = timezone.now()
     for number in range(email_opt_in.MAX_LETTERS_A_DAY + 1):
         row, _ = targets.add(alice, "mail", f"x{number}@example.org", [], 4.0, "alice", now)

@@ -64,7 +64,7 @@ def deliver(later=0):
         sender.deliver(pk, now)
 
 
-def test_a_life_is_told_as_json_that_is_signed_and_told_once(add_host, control_plane, submit, hook, tell):
+def test_each_event_of_a_job_is_posted_once_as_signed_json(add_host, control_plane, submit, hook, tell):
     target, host = tell("hook", hook.url()), add_host()
     job = submit(spec("sleep 9"))
     settle(control_plane, host)
@@ -91,7 +91,9 @@ def test_a_life_is_told_as_json_that_is_signed_and_told_once(add_host, control_p
     ]
 
 
-def test_only_what_was_asked_for_and_only_about_ones_own(project, submit, hook, tell, django_user_model):
+def test_a_target_gets_only_its_events_and_only_of_its_own_jobs(
+    project, submit, hook, tell, django_user_model
+):
     bob = django_user_model.objects.create_user("bob")
     Membership.objects.create(project=project, user=bob, role="submitter")
     tell("slack", hook.url(path="/alice"), events=["cancelled"])
@@ -111,7 +113,7 @@ def cancel(job):
     advance([job.pk], Clock())
 
 
-def test_a_gang_that_is_restarted_together_is_one_telling(add_host, control_plane, submit, hook, tell):
+def test_a_gang_that_is_restarted_together_is_one_notification(add_host, control_plane, submit, hook, tell):
     tell("hook", hook.url(), events=["restarted"])
     host = add_host(cpus=64)
     document = gang(pool_of("sleep 9"), pool_of("sleep 9", count=3))
@@ -124,7 +126,7 @@ def test_a_gang_that_is_restarted_together_is_one_telling(add_host, control_plan
     assert Transition.objects.filter(job=job, kind="restart").count() == 4 and len(hook.heard) == 1
 
 
-def test_who_does_not_answer_is_told_again_later_and_at_last_given_up(submit, hook, tell):
+def test_a_failed_notification_is_sent_again_later_and_given_up_at_last(submit, hook, tell):
     target = tell("hook", hook.url())
     hook.answers = [(503, {}, b"not now"), (204, {}, b"")]
     job = submit()
@@ -161,7 +163,7 @@ def test_who_does_not_answer_is_told_again_later_and_at_last_given_up(submit, ho
         (500, {}, False),
     ],
 )
-def test_what_a_receiver_says_decides_whether_it_is_asked_again(submit, hook, tell, status, headers, final):
+def test_the_answer_of_a_receiver_decides_about_another_try(submit, hook, tell, status, headers, final):
     tell("hook", hook.url())
     hook.answers = [(status, headers, b"its \x00 words")]
     cancel(submit())
@@ -193,7 +195,7 @@ def test_mail_is_sent_by_the_operators_server(submit, allowed, tell):
         assert Notification.objects.latest("pk").given_up_at
 
 
-def test_without_a_mail_server_that_is_what_is_said(submit, tell, settings):
+def test_without_a_mail_server_the_result_says_so(submit, tell, settings):
     settings.EMAIL_HOST = ""
     tell("mail", "alice@example.org")
     cancel(submit())
@@ -201,7 +203,7 @@ def test_without_a_mail_server_that_is_what_is_said(submit, tell, settings):
     assert Notification.objects.get().answer == sender.NO_MAIL
 
 
-def test_a_long_wait_is_told_once(submit, hook, tell):
+def test_a_long_wait_is_notified_once(submit, hook, tell):
     tell("hook", hook.url(), events=["waiting"], hours=2)
     job = submit()
     for hours in (1.9, 2.1, 2.2, 30):
@@ -233,7 +235,7 @@ def test_a_line_that_was_committed_late_is_not_passed_over(submit, hook, tell):
     assert Notification.objects.count() == 0  # lines are not read again for ever
 
 
-def test_two_senders_send_it_once(submit, hook, tell):
+def test_two_senders_send_a_notification_once(submit, hook, tell):
     tell("hook", hook.url())
     cancel(submit())
     now = timezone.now()
@@ -258,7 +260,7 @@ def test_addresses_and_secrets_are_nowhere_to_be_read(submit, hook, tell, caplog
     assert target.shown.startswith(f"http://127.0.0.1:{hook.port}/…")
 
 
-def test_the_sweep_makes_and_posts_them(submit, hook, tell, monkeypatch):
+def test_the_sweep_creates_and_posts_notifications(submit, hook, tell, monkeypatch):
     tell("hook", hook.url())
     cancel(submit())
     posted = []
@@ -267,7 +269,7 @@ def test_the_sweep_makes_and_posts_them(submit, hook, tell, monkeypatch):
     assert posted == [[Notification.objects.get().pk]]
 
 
-def test_who_lost_the_project_is_told_nothing_more_of_it(alice, project, submit, hook, tell):
+def test_a_former_member_gets_no_notifications_of_the_project(alice, project, submit, hook, tell):
     tell("slack", hook.url(), hours=1.0)
     job, waits = submit(spec()), submit(spec())
     Membership.objects.filter(user=alice, project=project).delete()
@@ -282,7 +284,7 @@ def test_who_lost_the_project_is_told_nothing_more_of_it(alice, project, submit,
     assert len(hook.heard) == 2
 
 
-def test_a_crowd_of_notices_for_one_keeps_nobody_elses_away(alice, project, tell):
+def test_many_notifications_of_one_target_delay_no_other_target(alice, project, tell):
     many, few = tell("slack", "https://many.example/"), tell("slack", "https://few.example/", owner=project)
     now = timezone.now()
     rows = [(many, n) for n in range(2 * delivery.MAX_AT_ONCE)] + [(few, 0)]
@@ -294,7 +296,7 @@ def test_a_crowd_of_notices_for_one_keeps_nobody_elses_away(alice, project, tell
     assert Notification.objects.get(target=few).pk in due and len(due) == delivery.MAX_OF_TARGET + 1
 
 
-def test_each_owner_has_one_notice_under_way_and_they_take_turns(alice, project, tell):
+def test_each_owner_has_one_notification_in_delivery_and_owners_take_turns(alice, project, tell):
     rows = [tell("slack", f"https://{n}.example/") for n in range(3)]
     rows.append(tell("slack", "https://ours.example/", owner=project))
     now = timezone.now()
@@ -314,7 +316,7 @@ def test_each_owner_has_one_notice_under_way_and_they_take_turns(alice, project,
     assert [sending.next()[1], sending.ready] == [ids[1], type(sending.ready)()]
 
 
-def test_what_cannot_be_sent_for_a_reason_of_our_own_is_given_up_as_well(submit, hook, tell, monkeypatch):
+def test_a_notification_that_we_cannot_send_is_given_up_too(submit, hook, tell, monkeypatch):
     tell("slack", hook.url(), events=["cancelled"])
     cancel(submit(spec()))
     monkeypatch.setattr(sender, "send", lambda *_: 1 / 0)

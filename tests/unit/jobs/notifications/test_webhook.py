@@ -28,11 +28,11 @@ def test_local_addresses_are_refused(address):
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "64:ff9b::808:808"])
-def test_public_ones_are_not(address):
+def test_public_addresses_are_allowed(address):
     assert address_refusal(address, ()) == ""
 
 
-def test_what_an_admin_allows_is_allowed_and_nothing_beside_it():
+def test_only_networks_that_an_admin_allows_are_allowed():
     allowed = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
     assert address_refusal("10.9.9.9", allowed) == address_refusal("fd00::5", allowed) == ""
     assert address_refusal("192.168.0.1", allowed) and address_refusal("::1", allowed)
@@ -75,13 +75,13 @@ def test_every_way_to_this_machine_is_closed(url, names):
         assert "local address" in answer.text
 
 
-def test_nobody_learns_what_a_name_of_our_own_network_resolves_to(names):
+def test_the_answer_hides_what_an_internal_name_resolves_to(names):
     names["inside.example"] = [["10.7.7.7"]]
     answer = webhook.post("https://inside.example/", b"{}", {}, ())
     assert "inside.example" in answer.text and "10.7" not in answer.text
 
 
-def test_a_name_that_changes_its_mind_leads_nowhere(names):
+def test_a_name_that_resolves_differently_later_has_no_effect(names):
     """DNS rebinding: the name resolves to an allowed address first, and to this machine when it is resolved again."""
     names["rebind.example"] = [["127.0.0.2"], ["127.0.0.1"]]
     with serving(Hook()) as hook:
@@ -97,7 +97,7 @@ def test_a_redirect_is_not_followed(names):
         assert answer.final and "not followed" in answer.text and len(hook.heard) == 1 and not inside.heard
 
 
-def test_the_name_is_still_what_the_receiver_is_asked_for(names):
+def test_the_request_still_names_the_host(names):
     names["hooks.example"] = [["127.0.0.1"]]
     with serving(Hook()) as hook:
         assert webhook.post(hook.url("hooks.example", "/a?b=c"), b"{}", {}, LOOPBACK).taken
@@ -123,12 +123,12 @@ def test_the_name_is_still_what_the_receiver_is_asked_for(names):
         ),
     ],
 )
-def test_what_is_no_address_of_a_hook(url):
+def test_an_invalid_webhook_address_is_refused(url):
     with pytest.raises(webhook.WebhookRefused):
         webhook.parse_address(url)
 
 
-def test_who_speaks_too_slowly_is_left(monkeypatch):
+def test_a_receiver_that_does_not_answer_is_left_after_the_timeout(monkeypatch):
     monkeypatch.setattr(webhook, "TOTAL_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         answer = webhook.post(f"http://127.0.0.1:{silent.getsockname()[1]}/", b"{}", {}, LOOPBACK)
@@ -156,7 +156,7 @@ class Dripping(threading.Thread):
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "when the time is over"])
-def test_who_keeps_the_line_alive_byte_by_byte_is_left_too(monkeypatch, late):
+def test_a_receiver_that_answers_byte_by_byte_is_left_after_the_timeout(monkeypatch, late):
     monkeypatch.setattr(webhook, "TOTAL_S", 0.3)
     connect, receiver = socket.create_connection, Dripping(b"HTTP/1.1 ")
 
@@ -203,7 +203,7 @@ def test_whatever_is_answered_can_be_stored(said):
     assert "\0" not in answer.text and "\ufffd" in answer.text
 
 
-def test_waiting_grows_and_ends():
+def test_the_back_off_grows_and_ends():
     waits = [delay_s(tries) for tries in range(1, len(DELAYS_S) + 2)]
     assert waits[-1] is None and waits[:-1] == sorted(DELAYS_S) and sum(DELAYS_S) > 8 * 3600
 
@@ -225,5 +225,5 @@ def test_waiting_grows_and_ends():
         ("notice", "notice", "told", ""),
     ],
 )
-def test_what_a_line_is_to_those_who_are_told(kind, subject, to_state, event):
+def test_each_line_of_history_is_its_event(kind, subject, to_state, event):
     assert event_of(kind, subject, to_state) == event

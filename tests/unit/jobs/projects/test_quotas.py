@@ -39,7 +39,7 @@ def refusal(job, gpus):
     return quotas.read_ledger(timezone.now()).refusal(job.project_id, job.owner_id, gpus)
 
 
-def test_the_book_knows_what_is_held_until_it_is_given_back(add_host, submit, control_plane, limit, alice):
+def test_the_ledger_counts_claims_until_they_are_released(add_host, submit, control_plane, limit, alice):
     host = add_host(gpus=4)
     limit(Metric.GPUS, 2, L4)
     limit(Metric.RUNNING, 1)
@@ -79,7 +79,9 @@ def test_over_quota_a_job_waits_and_starts_when_there_is_room_again(add_host, su
     assert not Job.objects.filter(state="FAILED").exists()
 
 
-def test_who_has_used_less_for_its_weight_is_served_first(add_host, submit, control_plane, project, alice):
+def test_the_project_that_used_less_for_its_weight_is_served_first(
+    add_host, submit, control_plane, project, alice
+):
     """A job submitted later is placed earlier, because the other project has used much lately."""
     host = add_host(gpus=1)
     other = Project.objects.create(name="other", created_at=timezone.now(), weight=1.0)
@@ -142,13 +144,15 @@ def test_a_full_queue_refuses_and_says_for_whom(submit, limit, alice):
         submit(place=False)
 
 
-def test_nothing_is_asked_where_nothing_is_limited(submit, django_assert_num_queries):
+def test_without_limits_no_usage_is_read(submit, django_assert_num_queries):
     submit(place=False)
     with django_assert_num_queries(1):
         quotas.read_ledger(timezone.now())
 
 
-def test_the_book_takes_as_many_queries_for_many_jobs(submit, limit, django_assert_max_num_queries):
+def test_the_ledger_takes_the_same_number_of_queries_for_many_jobs(
+    submit, limit, django_assert_max_num_queries
+):
     limit(Metric.GPUS, 2, L4, each=True)
     limit(Metric.GPU_HOURS, 3)
     for _ in range(30):
@@ -175,7 +179,7 @@ def test_a_limit_that_cannot_be_is_refused_by_its_field(limit, metric, kind, val
     assert refused.value.field == field and not AuditEntry.objects.exists()
 
 
-def test_every_change_is_kept_with_who_and_from_and_to(limit, project, alice):
+def test_every_change_of_a_limit_is_audited_with_actor_before_and_after(limit, project, alice):
     limit(Metric.GPUS, 4, L4)
     limit(Metric.GPUS, 4, L4)  # no change, so no audit row
     limit(Metric.GPUS, 2, L4)
@@ -213,7 +217,7 @@ def test_new_projects_begin_with_the_default(project):
     assert User.objects.count() == 0
 
 
-def test_what_a_silent_host_still_holds_of_what_is_over_keeps_nobody_waiting(add_host, submit, limit):
+def test_claims_of_ended_jobs_on_unreachable_hosts_do_not_count_against_quota(add_host, submit, limit):
     """Not even the job itself, which will start elsewhere, pays for such claims."""
     add_host(gpus=2)
     limit(Metric.GPUS, 2, L4)
@@ -258,7 +262,7 @@ def test_the_time_that_a_job_may_wait_for_capacity_stands_still_while_it_waits_f
     assert (job.quota_s, job.quota_since) == (0.0, None)
 
 
-def test_the_clocks_of_many_go_on_by_one_statement(add_host, submit, limit):
+def test_the_quota_clocks_of_many_jobs_go_on_by_one_statement(add_host, submit, limit):
     add_host(gpus=1)
     limit(Metric.GPUS, 0, L4)
     patient = spec(gpus=1)

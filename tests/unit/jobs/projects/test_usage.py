@@ -79,7 +79,7 @@ def test_a_clock_that_was_set_back_counts_nothing_and_nothing_less(add_host, sub
     assert [row.seconds for row in usage.live(timezone.now())] == [0.0]
 
 
-def test_who_ends_while_somebody_reads_is_read_as_ended(add_host, submit, control_plane, monkeypatch):
+def test_a_run_that_ends_while_usage_is_read_is_read_as_ended(add_host, submit, control_plane, monkeypatch):
     host, now = add_host(gpus=1), timezone.now()
     submit(spec(gpus=1))
     settle(control_plane, host)
@@ -162,7 +162,9 @@ def test_months_sum_up_to_what_was_held(rows, monkeypatch, project):
 
 
 @pytest.mark.parametrize("meanwhile", ["fold", "release", "release and fold"])
-def test_what_ends_or_is_folded_while_somebody_reads_is_counted_once(rows, project, monkeypatch, meanwhile):
+def test_a_row_that_ends_or_is_folded_while_usage_is_read_is_counted_once(
+    rows, project, monkeypatch, meanwhile
+):
     now = rows
     month = month_of(Run.objects.filter(released_at=None).order_by("created_at").last().created_at)
 
@@ -194,7 +196,7 @@ def test_what_ends_or_is_folded_while_somebody_reads_is_counted_once(rows, proje
     assert Usage.objects.filter(folded=True).exists() is ("fold" in meanwhile)
 
 
-def test_a_share_is_what_was_used_lately_and_is_held_now(rows, project):
+def test_a_share_counts_recent_use_and_what_is_held_now(rows, project):
     """Half of the use decays in a week, whether or not it is folded in between."""
     Run.objects.filter(released_at=None).delete()
     before = usage.shares(rows)[project.pk]

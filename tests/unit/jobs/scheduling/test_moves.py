@@ -85,7 +85,9 @@ def newest(job):
     return list({run.replica_id: run.pk for run in rows}.values())
 
 
-def test_without_room_it_goes_on_and_says_why_until_there_is_room(control_plane, add_host, submit):
+def test_without_capacity_the_job_goes_on_and_says_why_until_there_is_capacity(
+    control_plane, add_host, submit
+):
     one = add_host("one", gpus=2)
     job = submit(spec(gpus=2))
     settle(control_plane, one)
@@ -106,7 +108,7 @@ def test_without_room_it_goes_on_and_says_why_until_there_is_room(control_plane,
 
 
 @pytest.mark.parametrize("force", [True, False])
-def test_at_the_deadline_force_sends_the_job_back_to_the_queue_and_mere_patience_does_not(
+def test_at_the_deadline_only_a_forced_drain_sends_the_job_back_to_the_queue(
     control_plane, add_host, submit, force
 ):
     one = add_host("one", gpus=2)
@@ -148,7 +150,7 @@ def test_a_cancel_in_the_middle_of_a_move_leaves_nothing_held_anywhere(control_p
     assert two.started_runs == [], "nothing was ever started at the new place"
 
 
-def test_a_job_whose_peer_does_not_answer_is_not_stopped_into_nothing(control_plane, add_host, submit):
+def test_a_job_with_an_unreachable_peer_is_not_stopped_for_a_move(control_plane, add_host, submit):
     one, two, three = add_host("one", gpus=2), add_host("two", gpus=2), add_host("three", gpus=0)
     job = submit(gang(pool_of(gpus=2), pool_of(gpus=2)))
     settle(control_plane, one, two)
@@ -163,7 +165,7 @@ def test_a_job_whose_peer_does_not_answer_is_not_stopped_into_nothing(control_pl
     assert not Run.objects.filter(held=True).exists() and held(three) == 0
 
 
-def test_undrained_in_time_nothing_has_happened(control_plane, add_host, submit):
+def test_a_drain_that_is_undone_in_time_changes_nothing(control_plane, add_host, submit):
     one = add_host("one", gpus=2)
     job = submit(spec(gpus=2))
     settle(control_plane, one)
@@ -178,7 +180,7 @@ def test_undrained_in_time_nothing_has_happened(control_plane, add_host, submit)
 
 
 @pytest.mark.parametrize(("minutes", "force"), [(-5, False), (None, True)])
-def test_terms_that_make_no_sense_are_refused(add_host, minutes, force):
+def test_invalid_drain_options_are_refused(add_host, minutes, force):
     one = add_host("one")
     with pytest.raises(Refused):
         drain(one, minutes, force)
@@ -200,9 +202,7 @@ def test_moving_twice_in_a_row_never_counts(control_plane, add_host, submit):
     assert (job.state, job.attempt, Job.objects.get().replicas.get().restarts) == ("RUNNING", 1, 0)
 
 
-def test_a_place_that_is_lost_before_anybody_came_leaves_its_number_to_nobody(
-    control_plane, add_host, submit
-):
+def test_a_held_run_that_is_lost_before_it_starts_leaves_its_number_unused(control_plane, add_host, submit):
     """The new host is declared gone while the old run still stops: the replica starts again where it was."""
     one, two = add_host("one", gpus=2), add_host("two", gpus=0)
     job = submit(spec(gpus=2))

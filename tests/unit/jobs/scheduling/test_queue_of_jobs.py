@@ -92,7 +92,7 @@ def test_a_project_asks_for_no_more_than_it_may(add_host, bob, highest, said, pr
     assert f"have priority {highest} at most" in refused.value.message
 
 
-def test_high_is_for_those_who_may_and_other_words_are_refused(add_host, bob):
+def test_high_priority_needs_permission_and_unknown_priorities_are_refused(add_host, bob):
     Project.objects.update(highest_priority="high")
     with pytest.raises(services.Refused) as refused:
         bob(labelled(spec(), "high"))
@@ -111,7 +111,7 @@ def test_projects_take_turns_by_what_they_have_used(add_host, submit, bob):
     assert [state_of(job) for job in mine] == ["PENDING"] * 2 + ["QUEUED"] * 4
 
 
-def test_over_quota_a_job_waits_with_the_reason_and_holds_nobody_up(
+def test_a_job_over_quota_waits_with_the_reason_and_delays_no_other_project(
     add_host, submit, bob, project, control_plane
 ):
     host = add_host(gpus=4, cpus=16)
@@ -134,7 +134,7 @@ def test_over_quota_a_job_waits_with_the_reason_and_holds_nobody_up(
     assert state_of(over) == "PENDING"
 
 
-def test_a_short_job_passes_one_that_waits_and_is_told_of_and_a_long_one_does_not(add_host, submit):
+def test_a_short_job_passes_a_reserved_job_and_a_long_one_does_not(add_host, submit):
     add_host("h1", gpus=4, cpus=16), add_host("h2", gpus=4, cpus=16)
     running = submit(timed(spec(gpus=4), 3_600))
     large = submit(gang(pool_of(gpus=4), pool_of(gpus=4)))
@@ -158,7 +158,7 @@ def test_gpus_that_are_near_to_each_other_go_to_one_replica(add_host, submit):
     assert sorted(indexes) == [0, 2]
 
 
-def test_a_job_of_before_is_read_when_it_is_first_looked_at(add_host, submit):
+def test_a_job_without_a_request_text_gets_one_when_it_is_first_read(add_host, submit):
     job = submit(labelled(spec(gpus=1), "low"), place=False)
     resource_request = Job.objects.get(pk=job.pk).resource_request
     Job.objects.filter(pk=job.pk).update(resource_request="", priority=0)
@@ -168,7 +168,7 @@ def test_a_job_of_before_is_read_when_it_is_first_looked_at(add_host, submit):
     assert (job.state, job.resource_request, job.priority) == ("PENDING", resource_request, -100)
 
 
-def test_many_who_wait_cost_few_statements(add_host, submit, django_assert_max_num_queries):
+def test_many_waiting_jobs_cost_few_statements(add_host, submit, django_assert_max_num_queries):
     add_host(gpus=1)
     submit(spec(gpus=1))
     waiting = [submit(spec(gpus=1), place=False) for _ in range(60)]
@@ -178,7 +178,7 @@ def test_many_who_wait_cost_few_statements(add_host, submit, django_assert_max_n
     assert {state_of(job) for job in waiting} == {"QUEUED"} and len(queue_snapshot.waiting_jobs()) == 60
 
 
-def test_a_long_queue_is_not_looked_at_all_the_time_and_each_change_is_seen(add_host, submit, monkeypatch):
+def test_a_long_queue_is_not_read_all_the_time_and_each_change_is_seen(add_host, submit, monkeypatch):
     monkeypatch.setattr(scheduler, "SHORT_QUEUE", 2)
     add_host(gpus=1)
     for _ in range(4):
@@ -218,7 +218,7 @@ def test_a_spot_job_makes_room_with_a_grace_and_waits_again_counting_against_not
     assert state_of(spot) == "PENDING"
 
 
-def test_for_a_job_of_another_project_room_is_made_without_naming_it(add_host, submit, bob, control_plane):
+def test_a_preemption_does_not_name_the_job_of_another_project(add_host, submit, bob, control_plane):
     host = add_host(gpus=1)
     spot = submit(timed(spec(gpus=1), 3_600, strategy="SPOT"))
     settle(control_plane, host)
@@ -233,7 +233,7 @@ def test_for_a_job_of_another_project_room_is_made_without_naming_it(add_host, s
     assert not [word for word in ("takeover", "bob", str(secret.pk)) if word in told]
 
 
-def test_nobody_makes_room_for_a_spot_job_or_in_vain(add_host, submit, control_plane):
+def test_no_job_is_stopped_for_a_spot_job_or_in_vain(add_host, submit, control_plane):
     host = add_host(gpus=2, cpus=8)
     spot, firm = (submit(timed(spec(gpus=1), 3_600, strategy=word)) for word in ("SPOT", "STANDARD"))
     settle(control_plane, host)

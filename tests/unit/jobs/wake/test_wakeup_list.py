@@ -37,7 +37,7 @@ def listen():
         listener.stop()
 
 
-def test_a_word_reaches_the_one_it_is_for_and_a_word_for_all_reaches_one(redis_server, listen, caplog):
+def test_a_hint_reaches_its_dispatcher_and_a_common_hint_reaches_one(redis_server, listen, caplog):
     mine, theirs = listen("dispatch.mine", "dispatch"), listen("dispatch.theirs", "dispatch")
     hints.send("jobs.tasks.dispatch", [7, 5], "dispatch.mine")
     wait_for(lambda: mine == [[5, 7]], "my own word")
@@ -51,7 +51,7 @@ def test_a_word_reaches_the_one_it_is_for_and_a_word_for_all_reaches_one(redis_s
     assert caplog.text.count("Redis is unavailable") == 2
 
 
-def test_a_word_that_nobody_takes_does_not_stay(redis_server):
+def test_a_hint_that_no_dispatcher_takes_expires(redis_server):
     for number in range(wakeup_list.MAX_WAITING + 5):
         wakeup_list.push("dispatch", [number])
     waiting = wakeup_list.client()
@@ -71,7 +71,7 @@ def test_without_redis_a_hint_is_a_task(monkeypatch, settings, tmp_path):
     assert sent == [("jobs.tasks.dispatch", "dispatch.mine")]
 
 
-def test_what_gathers_while_the_outbox_speaks_is_joined():
+def test_hints_that_gather_while_the_outbox_sends_are_joined():
     batches, speaking, go_on = [], threading.Event(), threading.Event()
 
     def tell(batch):
@@ -90,7 +90,7 @@ def test_what_gathers_while_the_outbox_speaks_is_joined():
     assert batches == [{"a": {1}}, {"a": {0, 1, 2}, "b": set()}]
 
 
-def test_a_process_that_ends_says_what_it_has_to_say():
+def test_a_process_that_ends_sends_its_last_hints():
     """A command that exits while a client of the broker holds its lock would hang at the end of the interpreter."""
     told, speaking, go_on = [], threading.Event(), threading.Event()
 

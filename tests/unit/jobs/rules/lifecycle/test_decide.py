@@ -114,7 +114,7 @@ def test_success_is_decided_at_once_and_reached_when_every_run_is_closed():
     assert (view.state, plan.ended_at, view.flags, view.due_at) == (JobState.SUCCEEDED, after(3), (), None)
 
 
-def test_what_peers_do_when_the_primary_has_left_is_no_error_of_the_job():
+def test_errors_of_peers_after_the_primary_left_are_no_error_of_the_job():
     view = job(ended(P, exit_code=0), ended(W0, exit_code=1), ended(W1, exit_signal=6))
     assert decide(view, NOW, GRACE_S).state == JobState.SUCCEEDED
 
@@ -129,7 +129,7 @@ def test_an_outcome_once_decided_stays():
     assert decide(view, NOW, GRACE_S).state == JobState.FAILED
 
 
-def test_who_failed_by_themselves_beside_the_first_is_named_until_the_end_is_reached():
+def test_replicas_that_failed_beside_the_first_are_named_until_the_end_is_reached():
     first = failed([(ended(W0, exit_code=5), EndClass.USER_ERROR)])
     pools = {"of": spec(1, 2), "outcome": first}
     beside = job(run_of(P, stop_wanted_at=NOW), ended(W0, exit_code=5), ended(W1, exit_code=7), **pools)
@@ -161,7 +161,7 @@ def test_old_facts_do_not_move_a_replica_backwards():
 # -- unreachable hosts --
 
 
-def test_silence_is_a_flag_and_never_a_failure():
+def test_an_unreachable_host_is_a_flag_and_never_a_failure():
     view = job(run_of(P), run_of(W0, unreachable_since=after(-900)), run_of(W1))
     plan, view = settled(view, after(3600))
     assert (plan.state, plan.outcome, plan.stop, plan.restart) == (None, None, (), ())
@@ -189,7 +189,7 @@ def test_a_job_ends_beside_a_run_whose_host_does_not_answer():
         ({}, "Cancelled by alice.", "Cancelled, and all that could be reached is stopped."),
     ],
 )
-def test_what_could_not_be_proved_over_is_named_where_the_end_is_told(ends, told, once_decided, decided):
+def test_the_line_about_the_end_names_runs_that_are_not_proved_closed(ends, told, once_decided, decided):
     """The line about the end says what may still live, where, and since when; the job's error stays as it is."""
     asked = {} if ends else {"cancel_requested_at": NOW, "cancel_requested_by": "alice"}
     primary = ended(P, **(ends or {"exit_signal": 15, "why": "stop", "stop_wanted_at": NOW}))
@@ -215,7 +215,7 @@ def test_what_could_not_be_proved_over_is_named_where_the_end_is_told(ends, told
     assert before in (None, view.outcome) and "answer" not in view.outcome.message
 
 
-def test_nothing_is_left_where_the_job_goes_on():
+def test_a_job_that_goes_on_leaves_no_run():
     """An unreachable host alone, or beside a host that answers and is not yet done, ends nothing."""
     silent = run_of(W0, unreachable_since=NOW)
     for runs in ((run_of(P), silent), (ended(P, exit_code=0), silent, run_of(W1))):
@@ -243,7 +243,7 @@ def test_processes_that_cannot_be_killed_keep_the_job_open_and_are_shown():
     )
 
 
-def test_a_run_of_an_older_attempt_is_stopped_and_speaks_for_nobody():
+def test_a_run_of_an_older_attempt_is_stopped_and_its_end_does_not_count():
     old = run_of(W0, number=3)
     view = job(run_of(P, attempt=2), run_of(W0, attempt=2), old, of=spec(1, 1), attempt=2)
     assert (
@@ -268,7 +268,7 @@ def test_a_flag_keeps_its_since_when_while_its_text_changes():
 
 
 @pytest.mark.parametrize("state", [JobState.PENDING, JobState.RUNNING])
-def test_cancel_stops_everything_and_names_who_asked(state):
+def test_cancel_stops_everything_and_names_the_person(state):
     view = job(
         run_of(P),
         run_of(W0),
@@ -361,7 +361,7 @@ def test_waiting_too_long_for_capacity_is_tried_three_times_again_and_then_fails
     )
 
 
-def test_a_job_without_a_limit_waits_for_ever_and_asks_for_no_look():
+def test_a_job_without_a_limit_waits_for_ever_and_is_never_due():
     assert decide(queued(), after(1e8), GRACE_S) == NOTHING
 
 
@@ -438,7 +438,7 @@ def test_the_primary_may_still_succeed_while_all_are_being_restarted():
 
 
 @pytest.mark.parametrize("phase", [RunPhase.CREATED, RunPhase.CLAIMED, RunPhase.RUNNING])
-def test_no_attempt_begins_beside_a_run_on_a_silent_host(phase):
+def test_no_attempt_begins_beside_a_run_on_an_unreachable_host(phase):
     """Even a run that its host never reported may live: its start order may have arrived just before."""
     silent = run_of(W0, phase, unreachable_since=NOW, stop_wanted_at=NOW)
     again = Outcome(JobState.QUEUED, 0, "again")

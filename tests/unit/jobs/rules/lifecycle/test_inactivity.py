@@ -49,11 +49,11 @@ def flags_at(view, seconds):
         (view_of(idle=IDLE_S, sampled=0), set()),
     ],
 )
-def test_what_is_said_after_half_an_hour(view, flags):
+def test_an_inactive_run_gets_its_flags_after_half_an_hour(view, flags):
     assert flags_at(view, 1800) == flags
 
 
-def test_one_gpu_that_works_is_a_job_that_works():
+def test_one_busy_gpu_makes_the_job_active():
     still = replace(view_of(gpu=0).runs[0], active_at=after(1799))
     busy = replace(run_of("workerpool1-0"), gpus=True, sampled_at=after(1800), gpu_active_at=after(1795))
     last = replace(run_of("workerpool1-1"), gpus=True, sampled_at=after(1800), gpu_active_at=after(0))
@@ -64,7 +64,7 @@ def test_one_gpu_that_works_is_a_job_that_works():
     assert flags_at(job(still, replace(busy, gpus=False), last, idle_after_s=IDLE_S), 1800) == {FlagName.IDLE}
 
 
-def test_it_is_looked_at_when_it_may_be_true_and_the_flag_goes_when_it_wakes():
+def test_a_job_is_due_when_it_may_be_stalled_and_activity_clears_the_flag():
     view = view_of(active=100, sampled=100)
     plan = decide(view, after(100), GRACE_S)
     assert plan.due_at == after(100 + LOOK_AGAIN_RUNNING_S)
@@ -77,7 +77,7 @@ def test_it_is_looked_at_when_it_may_be_true_and_the_flag_goes_when_it_wakes():
     assert plan.flags == () and plan.state is None
 
 
-def test_a_stall_says_who_and_since_when_and_stays_as_it_was_said():
+def test_a_stall_names_its_replicas_and_their_times_and_keeps_its_text():
     view = view_of(active=0, sampled=1800)
     first = decide(view, after(1800), GRACE_S)
     [flag] = first.flags
@@ -87,7 +87,7 @@ def test_a_stall_says_who_and_since_when_and_stays_as_it_was_said():
     assert decide(again, after(2500), GRACE_S).flags is None
 
 
-def test_nothing_is_said_of_a_job_that_ends():
+def test_a_job_that_ends_gets_no_inactivity_flags():
     stopping = replace(view_of(), cancel_requested_at=NOW, cancel_requested_by="alice")
     plan = decide(stopping, after(1800), GRACE_S)
     assert FlagName.STALLED not in {flag.name for flag in plan.flags or ()}

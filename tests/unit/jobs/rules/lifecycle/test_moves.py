@@ -74,7 +74,7 @@ def test_a_job_that_is_still_starting_moves_as_well():
     assert len(plan.take) == 1 and view.state == JobState.PENDING
 
 
-def test_who_is_done_stays_done_and_its_peers_move_on():
+def test_a_finished_replica_stays_finished_while_its_peers_move():
     view = job(run_of(P), ended(W0, exit_code=0), run_of(W1), of=spec(1, 2))
     view = replace(
         view,
@@ -86,7 +86,7 @@ def test_who_is_done_stays_done_and_its_peers_move_on():
     assert view.replicas[1].state == ReplicaState.FINISHED
 
 
-def test_who_finishes_before_it_could_move_gives_its_place_back_and_the_others_come_back_for_nothing():
+def test_a_replica_that_finishes_before_its_move_releases_the_held_run_and_its_peers_restart_uncounted():
     _, view = step(hold_place(gang(), W0))
     view = closed(view, P, W1)
     done = ended(W0, exit_code=0, stop_wanted_at=NOW)
@@ -120,7 +120,7 @@ def test_the_primarys_success_wins_over_a_move():
     assert view.outcome.state == JobState.SUCCEEDED and plan.stop[-1].run == "7-workerpool1-0-a1-r1"
 
 
-def test_what_was_on_a_host_that_is_gone_never_comes_back_there():
+def test_a_replica_of_a_host_that_is_gone_never_restarts_there():
     lost = ended(W0, why="lost", gone=True, message="alice declared gpu-01 gone")
     view = job(run_of(P), lost, run_of(W1), of=spec(1, 2))
     plan, view = step(view)

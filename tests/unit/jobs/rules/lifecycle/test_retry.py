@@ -262,7 +262,7 @@ def test_stockout_names_the_location():
     )
 
 
-def test_every_end_can_be_told():
+def test_every_end_has_a_description():
     for facts, *_ in ENDS:
         assert "host-of-workerpool0-0" in retry.how_it_ended(ended(**facts)), facts
     assert retry.how_it_ended(ended(exit_signal=9)) == "was killed by SIGKILL on host-of-workerpool0-0"

@@ -42,7 +42,7 @@ def test_an_illegal_move_names_both_states():
     assert not legal(JobState.RUNNING, ReplicaState.RUNNING), "a job's state is no replica's"
 
 
-def test_words_on_the_wire():
+def test_the_names_of_states_on_the_wire_are_fixed():
     assert wire_name(JobState.RUNNING) == "JOB_STATE_RUNNING"
     assert [phase.value for phase in RunPhase] == ["created", "claimed", "running", "ended", "closed"]
     assert sorted(RunPhase, key=lambda phase: phase.rank) == list(RunPhase)

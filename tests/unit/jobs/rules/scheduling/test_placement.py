@@ -52,7 +52,7 @@ def test_a_replicas_gpus_are_on_one_host():
     )
 
 
-def test_what_is_free_is_told_as_people_say_it():
+def test_free_capacity_is_described_in_words():
     """One CPU is not "1 CPUs"."""
     one = place([host(1, cpus=1)], Needs(cpus=1), Needs(cpus=1))
     assert one == NoCapacity("Needs 2 x 1 CPU in lab; 1 CPU free, at most 1 on one host.")
@@ -142,7 +142,7 @@ NEVER = [
 
 
 @pytest.mark.parametrize(("needs", "reason"), NEVER, ids=str)
-def test_what_could_never_fit_is_told_from_what_only_has_to_wait(needs, reason):
+def test_a_request_that_never_fits_is_distinguished_from_one_that_waits(needs, reason):
     used = {"used_cpus": 8.0, "used_memory_mb": 16_000, "used_ports": frozenset(PORTS)}
     hosts = [replace(host(n, t4=2, **used), used_gpus=frozenset({f"{n}-t4-0", f"{n}-t4-1"})) for n in (1, 2)]
     assert isinstance(place(hosts, *needs), NoCapacity)

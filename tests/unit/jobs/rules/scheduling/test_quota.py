@@ -61,7 +61,7 @@ def test_over_quota_gives_a_reason(ledger, gpus, text):
     assert ledger.refusal(2, 7, gpus) is None
 
 
-def test_a_members_limit_is_told_first_and_holds_for_that_member_alone():
+def test_a_members_limit_is_named_first_and_holds_for_that_member_alone():
     ledger = QuotaLedger(
         {1: QuotaAccount("project default", Limits({H100: 2}), Use({H100: 2}))},
         {(1, 7): QuotaAccount("alice in project default", Limits({H100: 1}), Use({H100: 1}))},
@@ -71,13 +71,13 @@ def test_a_members_limit_is_told_first_and_holds_for_that_member_alone():
     assert ledger.refusal(1, None, {H100: 1}) == f"project default uses 2 of 2 {H100}"
 
 
-def test_what_replaces_a_limit_leaves_the_others():
+def test_replacing_a_limit_keeps_the_others():
     base, own = Limits({H100: 2, "NVIDIA_L4": 8}, 5, 50, 100), Limits({H100: 4}, queued=9)
     assert own.over(base) == Limits({H100: 4, "NVIDIA_L4": 8}, 5, 9, 100)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 4)), max_size=40))
-def test_whatever_is_taken_no_limit_is_passed_and_all_comes_back(offers):
+def test_no_limit_is_ever_exceeded_and_everything_is_given_back(offers):
     limits, own = Limits({H100: 6}, running=4), Limits({H100: 3})
     ledger = QuotaLedger(
         {1: QuotaAccount("one", limits), 2: QuotaAccount("two", limits)},

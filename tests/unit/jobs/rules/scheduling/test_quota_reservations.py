@@ -39,20 +39,20 @@ def need(gpus, kind="H100"):
     return {kind: gpus}
 
 
-def test_whoever_ends_at_the_very_moment_has_given_back_by_then():
+def test_a_job_that_ends_at_the_reserved_moment_has_given_its_quota_back():
     reservations = project_vision(holds(1, 8, SOON), gpus={"H100": 16})
     reservations.reserve(VISION, ADA, need(8), SOON)
     assert not reservations.kept(VISION, ADA, need(8), FOR_EVER), "8 are left beside those that are kept"
     assert reservations.kept(VISION, ADA, need(9), FOR_EVER)
 
 
-def test_whoever_ends_later_still_holds_what_he_has():
+def test_a_job_that_ends_after_the_reserved_moment_still_holds_its_quota():
     reservations = project_vision(holds(1, 8, LATER), gpus={"H100": 16})
     reservations.reserve(VISION, ADA, need(8), SOON)
     assert reservations.kept(VISION, ADA, need(1), FOR_EVER)
 
 
-def test_who_is_over_by_then_takes_nothing_and_one_moment_later_it_does():
+def test_a_job_that_ends_by_the_reserved_moment_may_start_and_one_that_ends_later_may_not():
     reservations = project_vision(gpus={"H100": 8})
     reservations.reserve(VISION, ADA, need(8), SOON)
     assert not reservations.kept(VISION, ADA, need(8), SOON)
@@ -60,7 +60,7 @@ def test_who_is_over_by_then_takes_nothing_and_one_moment_later_it_does():
     assert not reservations.kept(SPEECH, BOB, need(8), FOR_EVER), "another project is not concerned"
 
 
-def test_what_is_left_over_is_given_away_once():
+def test_quota_left_beside_a_reservation_is_given_away_once():
     reservations = project_vision(gpus={"H100": 16})
     reservations.reserve(VISION, ADA, need(8), SOON)
     assert not reservations.kept(VISION, BOB, need(8), FOR_EVER)
@@ -68,7 +68,7 @@ def test_what_is_left_over_is_given_away_once():
     assert reservations.kept(VISION, BOB, need(1), FOR_EVER)
 
 
-def test_the_first_who_is_over_quota_is_kept_for_until_enough_comes_back():
+def test_quota_is_kept_for_the_first_job_over_quota_until_enough_is_given_back():
     """Two jobs end one after the other: only after the second is there enough quota."""
     reservations = project_vision(holds(1, 4, SOON), holds(2, 4, LATER), gpus={"H100": 8})
     reservations.wait(VISION, ADA, need(8))
@@ -76,7 +76,7 @@ def test_the_first_who_is_over_quota_is_kept_for_until_enough_comes_back():
     assert reservations.kept(VISION, ADA, need(1), LATER + 1)
 
 
-def test_it_is_kept_from_the_first_moment_at_which_there_is_room_and_only_from_then():
+def test_quota_is_kept_from_the_first_moment_at_which_it_suffices():
     reservations = project_vision(holds(1, 4, SOON), holds(2, 4, LATER), gpus={"H100": 8})
     reservations.wait(VISION, ADA, need(2))
     assert not reservations.kept(VISION, ADA, need(4), SOON)
@@ -86,7 +86,7 @@ def test_it_is_kept_from_the_first_moment_at_which_there_is_room_and_only_from_t
     )
 
 
-def test_only_the_first_of_a_kind_is_kept_for():
+def test_quota_is_kept_only_for_the_first_job_of_a_kind():
     """The second must not reserve again what is kept for the first."""
     reservations = project_vision(holds(1, 8, SOON), gpus={"H100": 8})
     reservations.wait(VISION, ADA, need(4))
@@ -94,7 +94,7 @@ def test_only_the_first_of_a_kind_is_kept_for():
     assert not reservations.kept(VISION, ADA, need(4), FOR_EVER), "4 are left beside the first one's"
 
 
-def test_nothing_is_kept_for_whom_no_end_helps():
+def test_no_quota_is_kept_for_a_job_that_no_end_helps():
     """A job that is larger than the quota, or whose GPU-hours of the month are used up, waits for an admin and holds
     up no other job."""
     reservations = project_vision(holds(1, 8, SOON), gpus={"H100": 8})
@@ -108,20 +108,20 @@ def test_nothing_is_kept_for_whom_no_end_helps():
     assert not used_up._of
 
 
-def test_a_limit_of_jobs_is_kept_too_for_jobs_without_gpus_as_well():
+def test_a_limit_of_running_jobs_is_kept_for_jobs_without_gpus_too():
     reservations = project_vision(holds(1, 8, SOON), running=1)
     reservations.wait(VISION, ADA, {})
     assert reservations.kept(VISION, ADA, {}, FOR_EVER) and not reservations.kept(VISION, ADA, {}, SOON)
 
 
-def test_where_no_limit_speaks_of_them_nothing_is_kept():
+def test_without_a_limit_nothing_is_kept():
     reservations = project_vision(gpus={"A100": 8})
     reservations.reserve(VISION, ADA, need(8), SOON)
     assert not reservations._of
 
 
 @pytest.mark.parametrize(("whose", "kept"), [(ADA, True), (BOB, False)])
-def test_what_others_give_back_is_none_of_a_members_own(whose, kept):
+def test_quota_that_other_members_give_back_does_not_help_a_members_own_limit(whose, kept):
     """Ada's own limit is 8. The 8 GPUs that Bob gives back do not help her; her own 8 do."""
     running = holds(1, 8, LATER, owner=ADA), holds(2, 8, SOON, owner=BOB)
     reservations = project_vision(*running, members={ADA: Limits(gpus={"H100": 8})}, gpus={"H100": 64})

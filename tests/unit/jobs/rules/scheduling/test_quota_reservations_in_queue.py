@@ -53,7 +53,7 @@ def many_kinds(stopping=True):
 
 
 @pytest.mark.parametrize("work", [serving.MAX_WORK, 0])
-def test_the_first_of_every_kind_is_kept_for_however_many_wait_before_it(work, monkeypatch):
+def test_the_first_job_of_each_kind_gets_a_reservation_however_many_wait_before_it(work, monkeypatch):
     """Also in a pass whose budget does not suffice to search for all of them."""
     monkeypatch.setattr(serving, "MAX_WORK", work)
     monkeypatch.setattr(serving, "MAX_WHOLE_LOOKS", 0)
@@ -68,7 +68,7 @@ def test_the_first_of_every_kind_is_kept_for_however_many_wait_before_it(work, m
     assert len(decision.placed) == (29 if work else 0)
 
 
-def test_whose_start_nobody_can_know_closes_nothing():
+def test_a_job_whose_start_cannot_be_computed_reserves_nothing():
     """Hosts that they need do not answer: jobs behind them start."""
     away = [one(100 + number, KINDS[1], 4, DAY, 9 + number) for number in range(20)]
     fits = one(500, KINDS[1], 1, 9 * DAY)
@@ -107,7 +107,7 @@ def test_the_quota_of_a_reserved_start_is_not_given_away_behind_it():
     assert decision.reserved[0].job == 3 and 5 in decision.over_quota
 
 
-def test_whoever_is_over_quota_is_not_passed_for_ever_by_those_of_its_project():
+def test_a_job_over_quota_is_not_passed_for_ever_by_jobs_of_its_project():
     cluster = SimulatedCluster([host(number, 4) for number in (1, 2, 3)], limit=4)
     for number in range(4):
         cluster.submit(job(number + 1, (1, 1), timeout_s=600 + 300 * number))
@@ -123,7 +123,7 @@ def test_whoever_is_over_quota_is_not_passed_for_ever_by_those_of_its_project():
     assert any(number >= 100 for number in cluster.started), "who is over by then does pass"
 
 
-def test_a_full_person_keeps_nothing_from_the_others_of_the_project():
+def test_a_member_at_the_limit_keeps_nothing_from_other_members():
     accounts = {(1, 1): QuotaAccount("alice", Limits({KIND: 2}))}
     ledger = QuotaLedger({1: QuotaAccount("project one", Limits({KIND: 8}))}, accounts)
     ledger.take(1, 1, {KIND: 1})
@@ -141,7 +141,7 @@ def test_a_full_person_keeps_nothing_from_the_others_of_the_project():
 
 @examples(20)
 @given(simulated_clusters(limit=st.sampled_from([2, 4, 6])), jobs(6, first=50, spot=st.just(False)))
-def test_within_a_quota_nobody_starves_either(cluster, waiting):
+def test_within_a_quota_no_job_starves(cluster, waiting):
     """Small jobs of the project keep coming; every job that its quota and its hosts could ever hold starts."""
     for each in list(cluster.placed_jobs.values()):
         cluster.placed_jobs[each[0].job] = (each[0]._replace(spot=False), *each[1:])

@@ -50,7 +50,7 @@ def test_without_a_topology_the_first_are_taken():
     "reported",
     [{"links": "x", "numa": [1]}, {"links": [[0], [0, 0, 1], [0, 9, 7], ["a", 1, 2], [0, 1, -4], None]}],
 )
-def test_what_is_odd_is_left_out(reported):
+def test_an_invalid_topology_is_ignored(reported):
     assert read(reported, UUIDS) is None
 
 
@@ -77,7 +77,7 @@ def test_no_other_choice_is_nearer(weights, count):
     assert inside(found) == max(inside(group) for group in combinations(names, count))
 
 
-def test_on_a_large_host_near_ones_are_gathered():
+def test_on_a_large_host_near_gpus_are_chosen():
     uuids = {index: f"GPU-{index:02}" for index in range(16)}
     links = [[one, other, 50] for one, other in combinations(range(0, 16, 2), 2)]
     assert choose_gpus(list(uuids.values()), 8, read({"links": links}, uuids)) == tuple(

@@ -24,7 +24,7 @@ def variables_of(of, replica="workerpool0-0", gpus=0):
     )
 
 
-def test_a_single_replica_is_told_its_cluster_and_no_more():
+def test_a_single_replica_gets_the_variables_of_its_cluster_only():
     variables = variables_of(spec(1))
     assert {name: value for name, value in variables.items() if name != "CLUSTER_SPEC"} == {
         "CLOUD_ML_PROJECT_ID": "default",
@@ -40,7 +40,7 @@ def test_a_single_replica_is_told_its_cluster_and_no_more():
     }
 
 
-def test_each_replica_of_four_pools_is_told_its_own_task_and_the_same_cluster():
+def test_each_replica_of_four_pools_gets_its_own_task_and_the_same_cluster():
     of = spec(1, 2, 1, 1)
     seen = {name: variables_of(of, name) for name, *_ in of.replicas()}
     clusters = [json.loads(variables["CLUSTER_SPEC"])["cluster"] for variables in seen.values()]

@@ -84,7 +84,7 @@ def test_an_admins_type_with_gpus_is_asked_for_with_these_or_none():
         needs(Machine("lab-9"), OWN)
 
 
-def test_a_known_name_is_nobodys_to_define():
+def test_a_name_of_googles_cannot_be_defined():
     taken = ["", "host", "custom-4-1024", "n1-custom-4-1024", *well_known()]
     assert all(is_taken(name) for name in taken) and len(taken) > 100
     assert not is_taken("lab-8") and not is_taken("n1-standard-5")
