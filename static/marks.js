@@ -84,7 +84,7 @@ export class Marks {
   #showCount() {
     const count = this.hits.length;
     const at = this.now ? `${this.hits.indexOf(this.now) + 1} of ` : "";
-    this.view.count.textContent = this.text ? `${at}${count} in what is loaded` : "";
+    this.view.count.textContent = this.text ? `${at}${count} in the loaded lines` : "";
     this.view.previous.disabled = this.view.next.disabled = !count;
   }
 }

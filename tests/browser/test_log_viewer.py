@@ -179,7 +179,7 @@ def test_search_in_the_loaded_rows(page, viewer):
     viewer(numbered(0, 30) + b"needle here\n" + numbered(30, 60) + b"a NEEDLE there\n")
     wait_for_text(page, "there")
     page.get_by_placeholder("Search").fill("needle")
-    page.get_by_text("2 in what is loaded").wait_for()
+    page.get_by_text("2 in the loaded lines").wait_for()
     page.get_by_placeholder("Search").press("Enter")
     assert page.locator(".log-body .now").inner_text() == "needle here"
     page.get_by_role("button", name="Previous hit").click()
@@ -242,7 +242,7 @@ def test_search_in_the_whole_log_goes_piece_by_piece_and_a_hit_leads_to_its_plac
         route.fulfill(json={"run": what["run"], "hits": hits, "searchedTo": end, "stored": len(data)})
 
     page.route("**/log/search?**", search)
-    page.get_by_placeholder("Search in what is loaded").fill("5300 loss")
+    page.get_by_placeholder("Search the loaded lines").fill("5300 loss")
     page.get_by_role("button", name="Whole log").click()
     page.get_by_text("2 lines", exact=True).wait_for()
     assert asked == [("5300 loss", 0), ("5300 loss", len(data) // 2)]
@@ -284,7 +284,7 @@ def test_a_hit_in_another_replica_opens_its_log(page, viewer):
         route.fulfill(json={"hits": hits, "searched": 5_000_000, "stored": 9_000_000, **more})
 
     page.route("**/api/v1/jobs/1/log/search?**", search)
-    page.get_by_placeholder("Search in what is loaded").fill("15300")
+    page.get_by_placeholder("Search the loaded lines").fill("15300")
     page.get_by_role("button", name="All replicas").click()
     # Two hundred lines are enough to look at; more come as one scrolls.
     page.get_by_text("301 lines in 5 MB of 9 MB", exact=True).wait_for()
@@ -293,7 +293,7 @@ def test_a_hit_in_another_replica_opens_its_log(page, viewer):
     expect(lines.first).to_have_text("workerpool1-0 attempt 2, start 1 12:01:02 step 0015300")
     page.locator(".log-found ol").evaluate("(list) => { list.scrollTop = list.scrollHeight; }")
     page.get_by_text("451 lines", exact=True).wait_for()
-    assert page.get_by_role("button", name="Look further").is_hidden()
+    assert page.get_by_role("button", name="Continue the search").is_hidden()
     lines.first.click()
     expect(page.locator(".log-body .row.now").filter(has_text="step 0015300")).to_be_in_viewport()
     expect(page.get_by_role("log", name="Output of workerpool1-0")).to_be_visible()
