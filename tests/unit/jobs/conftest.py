@@ -100,7 +100,7 @@ def submit(project, alice):
 
 @pytest.fixture
 def small(monkeypatch, settings, request):
-    """Segments of 600 bytes instead of 8 MiB; of 60 for the machine, which likes small things."""
+    """Segments of 600 bytes instead of 8 MiB; another size for a test that asks for it."""
     segment = getattr(request, "param", 600)
     monkeypatch.setattr(storage, "MB", 1)
     monkeypatch.setattr(segments, "SMALL_TAIL", 100)
@@ -109,16 +109,16 @@ def small(monkeypatch, settings, request):
 
 @pytest.fixture
 def logged(add_host, submit, small):
-    """A run whose log of ten lines is here, a mark on each."""
+    """A run, and a function by which its host reports things about it."""
     host = add_host()
     submit()
     run = Run.objects.get()
 
     def give(*whats):
-        told = intake.take(
+        accepted = intake.take(
             host.row.pk, 7, [Arrival(run.pk, what) for what in whats], timezone.now(), UnreadableFrames()
         )
         run.refresh_from_db()
-        return told
+        return accepted
 
     return run, give

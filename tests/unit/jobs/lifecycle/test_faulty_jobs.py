@@ -48,7 +48,7 @@ def test_a_faulty_job_is_set_aside_longer_each_time_and_logged_once(add_host, su
     tried = poison["tries"]
     for seconds in (1, 30, 59):
         scheduler.schedule_unasked(now + timedelta(seconds=seconds))
-    assert poison["tries"] == tried, "nobody tries while it rests"
+    assert poison["tries"] == tried, "it is not tried while it is set aside"
     for rest in (2, 4, 8):
         scheduler.schedule_unasked(at := job.rests_until)
         assert state_of(job) == "QUEUED" and minutes(job.rests_until - at) == rest

@@ -43,7 +43,7 @@ def test_replicas_move_off_a_host_declared_gone_and_their_old_runs_close_when_it
     silent(lost)
     third = add_host("third", gpus=2)
     look(control_plane, stays, third)
-    assert held(lost) == 1 and third.started_runs == [], "silence frees nothing"
+    assert held(lost) == 1 and third.started_runs == [], "an unreachable host frees nothing"
     declare(lost)
     assert held(lost) == 0 and not GpuClaim.objects.filter(gpu__host=lost.row, released_at=None).exists()
     look(control_plane, stays, third)

@@ -117,7 +117,7 @@ def test_a_process_that_stays_on_a_gpu_after_a_run_puts_it_in_quarantine(host, s
         host.row.pk, 7, {"gpus": {"GPU-h1-0": []}, "free": ["GPU-h1-0"]}, timezone.now()
     )
     host.report(control_plane, [Arrival(run.pk, host.runs[run.pk].fact(host.boot_id))])
-    assert state(0) == "ok", "an old fact, told again by the next inventory, is no news"
+    assert state(0) == "ok", "an old fact that the next inventory reports again changes nothing"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_an_admin_may_release_a_gpu_and_the_next_start_checks_it_again(host, sub
 
 
 def test_a_host_cannot_forge_an_answer_to_an_admin_nor_flood_its_history(host):
-    """Nobody asked for anybody to be killed; and whatever a host brings about, so much of it is written in a minute."""
+    """An eviction that nobody asked for is not recorded, and a host causes at most MAX_A_MINUTE lines in a minute."""
     now = timezone.now()
     gpu_quarantine.record_eviction(host.row.pk, 7, {"gpu": "GPU-h1-0", "words": ["PID 1 was killed"]}, now)
     assert not HostEvent.objects.exists()

@@ -141,7 +141,7 @@ def test_a_cancel_in_the_middle_of_a_move_leaves_nothing_held_anywhere(control_p
     scheduler.schedule_quietly(timezone.now())  # places are held; no host has the order to stop yet
     assert held(one) == held(two) == 1
     two.reconcile(control_plane)
-    assert two.started_runs == [], "a place that is held is not started"
+    assert two.started_runs == [], "a held run is not started"
     services.cancel(job, "alice", timezone.now())
     settle(control_plane, one, two)
     job.refresh_from_db()

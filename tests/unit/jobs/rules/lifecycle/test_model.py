@@ -26,7 +26,7 @@ class World(NamedTuple):
     hand: tuple = (None, None)  # the order that each dispatcher has in hand
     seen: int = 0  # the highest lease that the host has heard from
     dir: tuple = (None, None)  # the run's directory: None, claimed, running, ended, closed
-    gone: tuple = (False, False)  # names that the host was told to forget
+    gone: tuple = (False, False)  # names that the host was ordered to forget
     main: tuple = (False, False)
     child: tuple = (False, False)
     keeper: tuple = (False, False)
@@ -194,7 +194,7 @@ def test_the_flock_on_the_gpu_is_needed_only_when_the_database_forgets():
 
 
 def test_an_order_of_a_paused_dispatcher_is_stopped_twice_over():
-    """An older lease is refused, and the host remembers what it was told to forget: one of the two is enough, and
+    """An older lease is refused, and the host remembers what it was ordered to forget: one of the two is enough, and
     without both the design fails."""
     assert explore(ALL - {"fence"})[0] is None
     assert explore(ALL - {"memory"})[0] is None

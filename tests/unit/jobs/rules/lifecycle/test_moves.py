@@ -21,7 +21,7 @@ def step(view, now=NOW):
 
 
 def closed(view, *replicas, **facts):
-    """The hosts stop what they were told to stop."""
+    """The hosts stop the runs that they were ordered to stop."""
     facts = {"why": "stop", "exit_signal": 15, "ended_at": NOW, "closed_at": NOW, **facts}
     runs = (
         replace(run, phase=RunPhase.CLOSED, **facts)

@@ -8,7 +8,7 @@ from jobs.rules.lifecycle.quiet_replicas import MIN_S, unusually_quiet
 
 
 @pytest.mark.parametrize(
-    ("silent", "odd"),
+    ("quiet", "unusual"),
     [
         ({}, set()),
         ({"a": 1e6}, set()),
@@ -20,5 +20,5 @@ from jobs.rules.lifecycle.quiet_replicas import MIN_S, unusually_quiet
         ({str(n): 1.0 for n in range(63)} | {"x": 90.0}, {"x"}),
     ],
 )
-def test_a_replica_that_is_quiet_for_much_longer_than_most_is_unusual(silent, odd):
-    assert unusually_quiet(silent) == odd
+def test_a_replica_that_is_quiet_for_much_longer_than_most_is_unusual(quiet, unusual):
+    assert unusually_quiet(quiet) == unusual

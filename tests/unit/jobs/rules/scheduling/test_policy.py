@@ -211,7 +211,7 @@ def test_a_reservation_counts_on_nothing_that_is_promised_to_another_kind_of_job
     assert [(kept.job, kept.at) for kept in cluster.decide().reserved] == [(2, frees), (3, frees + lasts)]
 
 
-# -- nobody starves --
+# -- no job starves --
 
 
 @examples(60)

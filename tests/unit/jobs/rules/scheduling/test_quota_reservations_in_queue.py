@@ -120,7 +120,9 @@ def test_a_job_over_quota_is_not_passed_for_ever_by_jobs_of_its_project():
         if 50 in cluster.started or not cluster.next_end():
             break
     assert cluster.started[50] <= last
-    assert any(number >= 100 for number in cluster.started), "who is over by then does pass"
+    assert any(number >= 100 for number in cluster.started), (
+        "a job that ends before the reserved moment passes"
+    )
 
 
 def test_a_member_at_the_limit_keeps_nothing_from_other_members():
