@@ -58,7 +58,7 @@ class Member(forms.Form):
 
 
 class LimitForm(forms.Form):
-    whose = forms.ChoiceField(label="For whom")
+    whose = forms.ChoiceField(label="Applies to")
     metric = forms.ChoiceField(
         label="Limit of", choices=[(str(metric), METRIC_LABELS[metric]) for metric in Metric]
     )

@@ -93,7 +93,7 @@ def declare_gone(request: HttpRequest, host_id: int) -> HttpResponse:
     except Refused as refused:
         form.add_error("name" if refused.field == "name" else None, refused.message)
         return _page(request, row, gone=form)
-    messages.success(request, f"{row.name} is declared gone. Its runs are given up.")
+    messages.success(request, f"{row.name} is declared gone. Its runs count as lost.")
     return redirect("host", host_id=host_id)
 
 

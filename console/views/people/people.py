@@ -107,7 +107,7 @@ def set_admin(request: HttpRequest, user_id: int) -> HttpResponse:
     except Refused as refused:
         messages.error(request, refused.message)
         return redirect("people")
-    return _done(request, f"{user.username} {'may do everything now' if admin else 'is no admin any more'}.")
+    return _done(request, f"{user.username} {'is an admin now' if admin else 'is no admin any more'}.")
 
 
 @require_safe
