@@ -38,7 +38,7 @@ def begin(request: HttpRequest) -> HttpResponse:
     except Refused as refused:
         form.add_error("why" if refused.field == "why" else None, refused.message)
         return _page(request, form)
-    messages.success(request, "Recovery mode has begun. Trainyard starts and stops nothing until you confirm.")
+    messages.success(request, "Recovery mode has begun. Nothing is started or stopped until you confirm.")
     return redirect("recovery")
 
 
