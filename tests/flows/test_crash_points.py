@@ -234,7 +234,7 @@ def process_alive_on(host, pid):
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_killed_or_stopped_at_each_rare_point(crowd, how):
+def test_each_process_is_killed_or_suspended_at_each_rare_failpoint(crowd, how):
     """Runners are missing or cannot write, foreign processes use GPUs, logs are cut, and rolled into segments."""
     trouble = Trouble(crowd)
     with Waker(crowd) as waker:
@@ -246,12 +246,12 @@ def test_killed_or_stopped_at_each_rare_point(crowd, how):
     crowd.check(f"after a {how} where trouble leads")
 
 
-def test_killed_at_each_point(crowd):
+def test_each_process_is_killed_at_each_failpoint(crowd):
     walk(crowd, POINTS, "kill")
     crowd.check("after a kill at each point")
 
 
-def test_stopped_past_the_lease_at_each_point(crowd):
+def test_each_process_is_suspended_past_the_lease_at_each_failpoint(crowd):
     with Waker(crowd) as waker:
         walk(crowd, POINTS, "stop")
         waker.wait_until_all_are_awake()

@@ -85,7 +85,7 @@ def test_a_job_from_the_form_to_the_last_byte(yard, client, browser):
     assert viewer.headers[-1]["complete"] and viewer.headers[-1]["digest_here"] == digest
 
 
-def test_what_an_admin_sets_holds_for_the_next_job(yard, client):
+def test_machine_types_and_quotas_that_an_admin_sets_hold_for_the_next_job(yard, client):
     """Machine types and quotas on both databases: set, changed, obeyed, and named in the reason."""
     for cpus in (1, 0.5):
         client.call("PUT", f"{client.url}/api/v1/machineTypes/tiny", json={"cpus": cpus, "memoryMb": 256})

@@ -42,7 +42,7 @@ def test_cuts_in_the_middle_of_a_stream_lose_nothing(yard, client):
     assert len(job.starts()) == 1
 
 
-def test_silence_is_not_failure(yard, client):
+def test_an_unreachable_host_does_not_fail_its_jobs(yard, client):
     """Failure mode 16: a half-open link. The page says *unreachable since*; GPUs stay claimed; then all goes on.
 
     A job that is cancelled meanwhile ends although a replica still prints there, and says so. The replica is stopped
@@ -168,7 +168,7 @@ def logins_tried(host):
     return sum(host.sshd_log().count(words) for words in ("publickey", "authenticating user"))
 
 
-def test_sshd_limits_slow_us_and_break_nothing(yard, client):
+def test_sshd_limits_slow_the_links_and_break_nothing(yard, client):
     """Failure modes 35 and 36: two sessions a connection, two handshakes at a time, and many connections at once."""
     job = LongJob(yard, name="limits", web_access=True).running()
     host = job.host()
@@ -206,7 +206,7 @@ def bad_links(hosts):
         host.shape()
 
 
-def test_slow_long_and_lossy_links_are_only_slow(yard, client, bad_links):
+def test_links_with_low_bandwidth_latency_or_loss_are_only_slow(yard, client, bad_links):
     """Failure mode 17: hosts are reached and start runs, 5 MB of log come from each, and shells work beside them."""
     yard.processes.kill("dispatcher")
     options = ["--mb", "5", "--every", "0.2"]

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.needs_namespaces
 HANGS = "/mnt/hangs"
 
 
-def test_a_timeout_is_kept_by_the_host_while_the_console_is_away(yard, client):
+def test_a_timeout_is_kept_by_the_host_while_the_console_is_down(yard, client):
     """G14: by the host's monotonic clock, whatever its wall clock does meanwhile."""
     for host in yard.fleet:
         host.skew(-86400)
@@ -119,7 +119,7 @@ def host_id(yard, host):
     return yard.query(f"SELECT id FROM agents_host WHERE name = '{host.name}'")[0]["id"]
 
 
-def test_a_login_that_is_revoked_is_tried_rarely_and_loses_nothing(yard, client):
+def test_a_host_with_a_revoked_login_is_dialled_rarely_and_loses_nothing(yard, client):
     """Failure mode 34: the login is refused, jobs go on, sshd is tried rarely; accepted again, all goes on."""
     job = LongJob(yard, name="no way in").running()
     host = job.host()
@@ -148,7 +148,7 @@ def refusals(host):
     return host.sshd_log().count("Connection closed by authenticating user")
 
 
-def test_a_person_who_leaves_leaves_their_job_running(yard, client):
+def test_the_job_of_a_disabled_person_keeps_running(yard, client):
     """Failure mode 41: the job belongs to its project; shells and tokens end at once; history keeps the name."""
     add = ("user", "add", "bob", "--password-stdin")
     member = ("member", "set", "bob", "submitter")

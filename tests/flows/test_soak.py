@@ -257,7 +257,7 @@ def starts(yard):
     return sorted(row["took"].total_seconds() for row in rows if row["took"] is not None)
 
 
-def test_nothing_is_lost_nothing_grows_no_error_is_logged(yard):
+def test_a_soak_loses_nothing_grows_nowhere_and_logs_no_error(yard):
     print(f"SEED={SEED} SOAK_S={SOAK_S:.0f}", flush=True)
     with Waker(yard) as waker:
         soak = Soak(yard)

@@ -82,7 +82,7 @@ def test_a_refused_login_shows_the_line_that_is_missing(host, added):
     assert items[-1].name == "Login" and keys.public_line() in items[-1].fix
 
 
-def test_a_host_that_is_not_there_says_so_word_for_word(db):
+def test_an_unreachable_host_is_reported_with_the_exact_error(db):
     nowhere = adding.add_host("nowhere", "127.0.0.1", 1, "gpu", "", "", "ada", timezone.now())
     with pytest.raises(DialError):
         enrolment.fetch_host_key(nowhere.pk, timezone.now())
@@ -106,7 +106,7 @@ def test_a_failed_check_does_not_make_a_host_with_a_live_link_unreachable(db, se
 
 
 @pytest.mark.needs_namespaces
-def test_a_host_behind_another_is_accepted_key_by_key(fleet, added):
+def test_the_keys_of_a_jump_host_and_its_inner_host_are_accepted_one_by_one(fleet, added):
     gate, inner = fleet[0], fleet[1]
     inner.authorize(keys.public_line())
     far = adding.add_host(
@@ -151,7 +151,7 @@ def test_gpus_that_another_host_reports_are_not_taken_over(host, added):
         ("jump", {"jump": "a@b:99999"}),
     ],
 )
-def test_bad_input_names_the_field(db, field, changes):
+def test_invalid_input_names_the_field(db, field, changes):
     good = {"name": "a", "address": "h", "port": 22, "user": "u", "location": "", "jump": "", "actor": "ada"}
     adding.add_host(**{**good, "name": "taken"}, now=timezone.now())
     with pytest.raises(Refused) as refused:

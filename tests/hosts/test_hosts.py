@@ -23,7 +23,7 @@ def test_a_host_takes_logins_by_key_and_has_gpus(fleet):
     assert fleet[0].ssh(query).stdout == "3, 81559\n"
 
 
-def test_a_stranger_is_refused_until_the_key_is_authorized(host, tmp_path):
+def test_an_unknown_key_is_refused_until_it_is_authorized(host, tmp_path):
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
     line = (tmp_path / "key.pub").read_text()
     words = host.ssh_command("true")

@@ -38,13 +38,13 @@ def yard():
         yield product.with_admin().with_hosts(fleet)
 
 
-def test_the_hosts_run_that_python(yard, version):
+def test_the_hosts_run_the_chosen_python(yard, version):
     assert {host.ssh("python3 --version").stdout for host in yard.fleet} == {f"Python {version}\n"}
     checked = yard.query("SELECT checklist FROM agents_host")
     assert len(checked) == 2 and all(version in str(row["checklist"]) for row in checked), checked
 
 
-def test_jobs_run_from_start_to_end_there(yard):
+def test_jobs_run_from_start_to_end_under_that_python(yard):
     """A gang that ends by itself, a job that crashes and is started again, a job that is cancelled, and a shell."""
     pool = {"command": ["replica", "--seconds", "1", "--mb", "0.3"], "gpus": 5}
     gang = yard.submit(job_spec(pool, pool, name="gang"))

@@ -11,7 +11,7 @@ from agents.hosts.host_history import MAX_A_MINUTE, TRAINYARD
 from agents.models import Host, HostEvent, Location
 
 
-def test_lines_without_a_limit_are_always_written_and_leave_the_others_their_room(db):
+def test_unlimited_lines_are_always_written_and_do_not_use_up_the_limit_of_others(db):
     now = timezone.now()
     host = Host.objects.create(
         name="gpu-01",

@@ -83,9 +83,7 @@ def test_a_gang_starts_at_once_and_every_log_is_whole(machine, key, control_plan
     assert host.pk
 
 
-def test_a_link_that_breaks_again_and_again_loses_and_repeats_no_byte(
-    own_machine, control_plane, start_fleet
-):
+def test_a_link_that_breaks_repeatedly_loses_and_repeats_no_byte(own_machine, control_plane, start_fleet):
     row(own_machine)
     control_plane.start("r", "sh", "-c", "for i in $(seq 1 60); do seq $i 1000; sleep 0.05; done")
     start_fleet(key_of(own_machine.fleet), control_plane)
@@ -99,7 +97,7 @@ def test_a_link_that_breaks_again_and_again_loses_and_repeats_no_byte(
     assert HostEvent.objects.count() <= 6
 
 
-def test_a_silent_host_is_unreachable_with_its_run_untouched_until_it_answers(
+def test_a_host_that_does_not_answer_is_unreachable_and_its_run_goes_on(
     own_machine, control_plane, start_fleet
 ):
     host = row(own_machine)
@@ -192,7 +190,7 @@ class FullControlPlane(MemoryControlPlane):
         return replace(want, pull_from=None) if self.full else want
 
 
-def test_bytes_that_came_while_the_disk_was_full_are_asked_for_again(machine, key, start_fleet):
+def test_bytes_that_arrived_while_the_disk_was_full_are_requested_again(machine, key, start_fleet):
     control_plane = FullControlPlane()
     host = row(machine)
     fleet = start_fleet(key, control_plane)
@@ -296,9 +294,7 @@ def status(host):
     return Host.objects.get(pk=host.pk).status
 
 
-def test_a_run_goes_on_under_the_next_version_of_the_runner(
-    machine, key, control_plane, start_fleet, monkeypatch
-):
+def test_a_run_goes_on_when_the_runner_is_upgraded(machine, key, control_plane, start_fleet, monkeypatch):
     host = row(machine)
     control_plane.start(
         "r", "sh", "-c", "echo old; until [ -e $HOME/upgraded ]; do sleep 0.05; done; echo new"

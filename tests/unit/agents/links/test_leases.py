@@ -50,7 +50,7 @@ def test_hosts_are_taken_kept_and_renewed_under_one_token():
     assert Host.objects.filter(lease_until__gt=NOW + timedelta(seconds=24)).count() == 3
 
 
-def test_a_lease_that_ran_out_changes_hands_with_a_greater_token_and_the_old_holder_learns_it():
+def test_an_expired_lease_passes_on_with_a_greater_token_and_the_old_holder_learns_it():
     hosts(1)
     first = dict(share("a").held)
     second = dict(share("b", at=LEASE_S + 1).held)
@@ -60,7 +60,7 @@ def test_a_lease_that_ran_out_changes_hands_with_a_greater_token_and_the_old_hol
     assert Host.objects.get().lease_owner == "b"
 
 
-def test_a_dispatcher_that_comes_gets_its_share_once_it_is_released():
+def test_a_new_dispatcher_gets_its_share_when_others_release_it():
     hosts(5)
     held = dict(share("a").held)
     assert share("b", at=1).held == {}
@@ -72,7 +72,7 @@ def test_a_dispatcher_that_comes_gets_its_share_once_it_is_released():
     assert share("a", kept, at=4) == leases.LeaseChanges(kept, frozenset())
 
 
-def test_the_former_life_of_a_process_is_taken_over_at_once_but_not_by_itself():
+def test_a_restarted_process_takes_over_its_hosts_at_once_and_its_earlier_life_does_not_get_them_back():
     hosts(1)
     former = dict(share("a").held)
     anew = dict(share("a", at=1, fresh=True).held)
@@ -80,7 +80,7 @@ def test_the_former_life_of_a_process_is_taken_over_at_once_but_not_by_itself():
     assert share("a", former, at=2).held == {}, "the former life, should it wake up"
 
 
-def test_one_of_two_that_grab_at_the_same_time_gets_the_host(monkeypatch):
+def test_one_of_two_dispatchers_that_take_a_host_at_the_same_time_gets_it(monkeypatch):
     (host,) = hosts(1)
     real = leases._free
 
@@ -126,7 +126,7 @@ HELLO = Hello(boot_id="boot-2", sha="s", wall_offset_s=1.5, free_mb=700)
         (HostStatus.CHECKING, False, HostStatus.CHECKING),
     ],
 )
-def test_a_host_that_greets_is_up_if_its_checklist_is_good_and_checked_if_not(before, usable, after):
+def test_a_host_that_connects_is_up_if_its_checklist_is_good_and_checked_if_not(before, usable, after):
     host = row(Machine(0), status=before, lease_token=4, **({} if usable else {"checklist": []}))
     assert host_status.record_greeting(host.pk, 4, HELLO, NOW) == (before != after)
     host.refresh_from_db()

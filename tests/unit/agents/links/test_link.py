@@ -38,7 +38,7 @@ def test_a_fingerprint_is_the_one_that_ssh_keygen_shows():
 
 
 @pytest.mark.parametrize("line", ["", "ssh-ed25519", "ssh-ed25519 ä", "ssh-ed25519 A A=A"])
-def test_what_is_no_key_line_is_refused(line):
+def test_a_text_that_is_no_key_line_is_refused(line):
     with pytest.raises(host_keys.InvalidHostKey):
         host_keys.fingerprint(line)
 
@@ -145,7 +145,7 @@ def test_a_batch_is_bounded_in_number_and_weight_and_stays_until_it_is_done():
 
 
 @pytest.mark.parametrize("junk", [[{}] * 20_000, {str(n): n for n in range(4_000)}, [[[]]] * 7_000])
-def test_the_weight_of_a_fact_is_its_size_in_memory(junk):
+def test_the_size_of_a_fact_is_counted_as_its_size_in_memory(junk):
     """At least a third of what Python uses for it, so that a full inbox is not a full memory."""
     tracemalloc.start()
     try:
@@ -157,7 +157,7 @@ def test_the_weight_of_a_fact_is_its_size_in_memory(junk):
     assert memory_size(Arrival("r", Fact(FACT))) < 2_000
 
 
-def test_a_host_makes_us_remember_only_so_many_runs(monkeypatch):
+def test_the_runs_of_a_host_that_are_kept_in_memory_are_limited(monkeypatch):
     monkeypatch.setattr(link, "MAX_RUNS", 5)
     opened = link.Link.__new__(link.Link)
     opened._lock, opened._phases, opened.inbox = threading.Lock(), {}, Inbox()
@@ -180,7 +180,7 @@ def test_a_forgotten_run_is_no_longer_listed():
     assert opened.phases() == {"r2": "closed"}
 
 
-def test_a_host_that_reports_errors_without_end_does_not_fill_our_log(caplog):
+def test_a_host_that_reports_errors_without_end_does_not_fill_the_process_log(caplog):
     opened = link.Link.__new__(link.Link)
     opened._lock, opened._refused, opened._errors_logged = threading.Lock(), [], 0
     for n in range(3 * link.MAX_LOGGED_ERRORS):
@@ -343,6 +343,6 @@ def test_a_long_message_over_a_slow_link_does_not_end_it(monkeypatch):
 
 
 @pytest.mark.parametrize(("sha", "mode"), [("a" * 64, "serve; id"), ("a" * 63 + ";", "serve"), ("", "serve")])
-def test_only_a_digest_and_a_known_mode_get_into_a_command(sha, mode):
+def test_a_remote_command_holds_only_a_digest_and_a_known_mode(sha, mode):
     with pytest.raises(ValueError):
         command(sha, mode)

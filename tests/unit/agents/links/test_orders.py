@@ -34,11 +34,11 @@ def sent(wants, phases, now=0.0, before=None):
         (Wanted(forget=True), "running", []),
     ],
 )
-def test_each_want_against_each_phase(want, phase, expected):
+def test_the_order_for_each_wanted_state_and_reported_phase(want, phase, expected):
     assert sent({"r": want}, {} if phase is None else {"r": phase}) == expected
 
 
-def test_nothing_is_started_that_is_known_there_stopped_or_to_be_forgotten():
+def test_a_run_that_the_host_knows_or_that_is_stopped_or_forgotten_is_not_started():
     flags = itertools.product((False, True), (False, True), (None, 0), (None, "claimed", "running", "closed"))
     for stop, forget, pull, phase in flags:
         want = Wanted(stop=stop, forget=forget, pull_from=pull)

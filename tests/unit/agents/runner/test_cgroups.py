@@ -70,7 +70,7 @@ def test_processes_in_the_way_move_into_a_child_of_the_same_cgroup(group):
 
 
 @pytest.mark.needs_cgroups
-def test_a_login_that_has_moved_down_is_still_in_the_cgroup_above(group):
+def test_a_login_in_a_child_cgroup_still_finds_the_cgroup_above(group):
     group, controller = group
     program = f"import sys; sys.path[:0] = {[str(Path.cwd())]}; from agents.runner import containment as c\n"
     program += (

@@ -49,7 +49,7 @@ def facts_only(console):
 
 
 @pytest.mark.parametrize("name", ["log.cut", "log.sent", "log.marks", "log.blocks", "stop.json", "control"])
-def test_nonsense_in_its_files_is_lost_state_and_ends_no_runner(host, console, name):
+def test_nonsense_in_the_files_of_a_run_loses_its_state_and_ends_no_runner(host, console, name):
     """A replica may write into its own run's directory. Whatever it writes there, serve and the other runs go on."""
     facts_only(console)
     for number, nonsense in enumerate(NONSENSE):
@@ -86,7 +86,7 @@ def test_nonsense_in_its_files_is_lost_state_and_ends_no_runner(host, console, n
         {"message": "x" * 100_000, "mono_started": "soon", "boot_id": 7},
     ],
 )
-def test_nonsense_in_its_facts_hides_no_other_run(host, console, spoil):
+def test_nonsense_in_the_facts_of_a_run_hides_no_other_run(host, console, spoil):
     console.start("r1", TALKER)
     console.start("r2", TALKER)
     facts = {**console.running("r1"), **spoil}

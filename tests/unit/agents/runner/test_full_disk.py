@@ -67,7 +67,7 @@ def small(tmp_path):
         host.clean()
 
 
-def test_a_full_disk_still_records_the_end(small):
+def test_on_a_full_disk_the_end_of_a_run_is_still_recorded(small):
     host = small(4)
     console = host.connect()
     console.hello()
@@ -81,7 +81,7 @@ def test_a_full_disk_still_records_the_end(small):
     assert console.ended_log("r1")[0] == b"up\n"
 
 
-def test_a_full_disk_still_refuses_and_lets_a_console_in(small):
+def test_on_a_full_disk_starts_are_refused_and_a_console_can_connect(small):
     """Not a byte is free: another console takes over, starts are refused by a fact, and stops leave their
     tombstones."""
     host = small(4)

@@ -71,7 +71,7 @@ def test_a_gpu_that_a_foreign_process_uses_is_refused_and_names_it(console, gpus
     assert console.running("r2"), "the others are free"
 
 
-def test_monitors_and_other_runs_of_ours_are_not_in_the_way(console, gpus):
+def test_monitors_and_our_other_runs_do_not_block_a_gpu(console, gpus):
     gpus.stranger(0, "open", name="nvtop")
     looks = f"import time; files = [open(path) for path in {[str(d) for d in gpus.devices]}]"
     console.start("r1", command(looks, "print('up')", "time.sleep(600)"), gpus=gpus.uuids[:1], mark="r1")
@@ -115,7 +115,7 @@ def test_a_leftover_with_the_mark_of_a_run_that_is_over_is_killed_before_a_start
 
 
 @pytest.mark.parametrize("fail", ["driver", "hang"])
-def test_a_driver_that_does_not_answer_proves_nothing(hurried, gpus, fail):
+def test_a_start_is_refused_when_the_driver_does_not_answer(hurried, gpus, fail):
     console = hurried
     gpus.set(fail=fail)
     console.start("r1", SLEEPER, gpus=gpus.uuids[:2])
@@ -124,7 +124,7 @@ def test_a_driver_that_does_not_answer_proves_nothing(hurried, gpus, fail):
     assert ("couldn't communicate" if fail == "driver" else "did not answer") in facts["message"]
 
 
-def test_gpus_out_of_use_are_looked_at_until_they_are_proved_free(hurried, gpus):
+def test_quarantined_gpus_are_watched_until_they_are_proved_free(hurried, gpus):
     console = hurried
     stranger = gpus.stranger(0, "compute")
     console.say("watch", gpus=gpus.uuids[:2], soon=[gpus.uuids[1]])

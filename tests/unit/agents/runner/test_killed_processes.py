@@ -152,7 +152,7 @@ def test_a_kill_at_any_point_of_a_start_is_reported_truthfully(console, host, po
     assert not [p for p in host.run_dir("r1").iterdir() if p.name in ("order.json", "control", "spare.0")]
 
 
-def test_a_kill_between_term_and_kill_still_ends_the_stop(console, host):
+def test_a_stop_is_finished_though_a_keeper_dies_between_sigterm_and_sigkill(console, host):
     host.arm("between_term_and_kill")
     console.start("r1", PATIENT)
     console.text("r1", "up")
@@ -216,7 +216,7 @@ def test_the_newest_connection_takes_over_and_the_older_one_leaves(console, host
     assert newer.ended_log("r1")[0] == b"up\nbye\n"
 
 
-def test_a_serve_that_slept_through_the_takeover_starts_nothing(console, host):
+def test_a_serve_that_was_suspended_during_the_takeover_starts_nothing(console, host):
     host.arm("before_reply", "stop")
     console.start("r1", PATIENT)
     wait_for(lambda: host.fired("before_reply"), "a stopped serve")

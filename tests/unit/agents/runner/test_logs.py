@@ -75,7 +75,7 @@ def test_a_line_is_sent_at_once(host, inotify):
     assert marks == sorted(marks)
 
 
-def test_a_cut_connection_goes_on_where_it_stopped_and_the_digest_holds(console, host):
+def test_after_a_cut_connection_the_log_continues_where_it_stopped(console, host):
     argv, data = noisy(30 * MIB)
     console.start("r1", argv)
     log = bytearray()
@@ -147,7 +147,7 @@ def test_a_log_over_its_budget_keeps_head_and_tail_and_an_exact_gap(console, hos
     assert found[:start] == whole[:start] and found[end:] == whole[end:]
 
 
-def test_a_flood_that_is_punched_while_it_is_sent_never_shows_zeros(console, host):
+def test_a_log_that_is_punched_while_it_is_sent_never_shows_zeros(console, host):
     console.start("r1", numbers(3_000_000), log_budget_mb=2)
     console.closed("r1")
     found, _ = console.ended_log("r1")
@@ -174,7 +174,7 @@ def test_a_file_system_that_cannot_punch_loses_nothing(tmp_path, monkeypatch, ca
     assert len(list(tmp_path.glob("spare.*"))) == SPARES
 
 
-def test_a_hole_punched_during_a_read_is_not_taken_for_text(tmp_path, monkeypatch):
+def test_a_hole_punched_during_a_read_is_not_sent_as_text(tmp_path, monkeypatch):
     (tmp_path / "log").write_bytes(b"x" * 300_000)
     tail = LogShipper("r1", str(tmp_path))
     tail.pull(0)
@@ -196,7 +196,7 @@ def test_a_hole_punched_during_a_read_is_not_taken_for_text(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("hole", [[0, 400_000], [0, 2**53], [250_000, 300_001]])
-def test_a_hole_beyond_the_end_of_its_file_is_none(tmp_path, hole):
+def test_a_hole_beyond_the_end_of_the_file_is_ignored(tmp_path, hole):
     """Such a hole is of a log that was cut since, or nonsense that the replica wrote: it was reported again and
     again."""
     (tmp_path / "log").write_bytes(b"x" * 300_000)
@@ -211,7 +211,7 @@ def test_a_hole_beyond_the_end_of_its_file_is_none(tmp_path, hole):
     assert {message["t"] for message, _ in found} == {"log"} and found[-1][0]["to"] == 300_000
 
 
-def test_a_log_that_is_cut_again_and_again_is_reported_ever_less_often(tmp_path):
+def test_the_cuts_of_a_log_that_is_cut_repeatedly_are_reported_less_and_less_often(tmp_path):
     (tmp_path / "log").write_bytes(b"x" * 100)
     tail = LogShipper("r1", str(tmp_path))
     tail.pull(0)
@@ -274,7 +274,7 @@ def test_every_run_is_served_while_one_floods_and_facts_come_first(console):
     assert len(console.logs["flood"]) < 64 * MIB  # all of this happened while the flood went on
 
 
-def test_a_new_pull_starts_there(console):
+def test_a_new_pull_starts_at_its_own_offset(console):
     console.start("r1", ["sh", "-c", "echo 0123456789; sleep 600"])
     console.text("r1", "9\n")
     console.logs["r1"] = bytearray(b"01234")

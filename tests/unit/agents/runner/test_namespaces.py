@@ -84,12 +84,12 @@ def daemons():
         (["sh", "-c", "kill -TERM $$"], None, signal.SIGTERM),
     ],
 )
-def test_its_true_end_is_reported(console, argv, code, signum):
+def test_the_true_end_of_a_run_in_a_namespace_is_reported(console, argv, code, signum):
     start(console, argv)
     assert ending(console.closed("r1")) == (code, signum, "exit", "pid_namespace")
 
 
-def test_it_sees_its_own_processes_only_and_its_facts_name_it_as_the_host_does(console, host):
+def test_a_run_sees_only_its_own_processes_and_its_facts_have_the_pid_of_the_host(console, host):
     start(console, ["sh", "-c", "echo $$ $(ls /proc | grep -c '^[0-9]'); id -u; echo up; exec sleep 600"])
     lines = console.text("r1", "up").splitlines()
     pid, seen = map(int, lines[0].split())
@@ -186,7 +186,7 @@ def test_a_stop_before_the_gate_means_never_started(console, host):
     assert not (host.run_dir("r1") / "work" / "ledger").exists() and none_lives(tree)
 
 
-def test_the_next_runner_takes_it_over(console, host):
+def test_the_next_runner_takes_over_a_run_in_a_namespace(console, host):
     start(console, python(PATIENT))
     console.text("r1", "up")
     os.kill(console.process.pid, signal.SIGKILL)
@@ -199,7 +199,7 @@ def test_the_next_runner_takes_it_over(console, host):
 
 @pytest.mark.needs_cgroups
 @pytest.mark.parametrize("end", ["stop", "both keepers killed"])
-def test_together_with_a_cgroup_no_process_and_no_cgroup_is_left(host, end):
+def test_a_namespace_with_a_cgroup_leaves_no_process_and_no_cgroup(host, end):
     console = host.connect()
     console.hello()
     start(console, python(DAEMONS + PATIENT))
@@ -229,7 +229,7 @@ def test_a_memory_limit_holds_in_a_namespace_and_its_kill_is_certain(host):
 
 
 @pytest.mark.parametrize("beside", ["subreaper", pytest.param("cgroup", marks=pytest.mark.needs_cgroups)])
-def test_its_shell_and_its_samples(host, smi, beside):
+def test_shells_and_samples_of_a_run_in_a_namespace(host, smi, beside):
     """A busy orphan in a session of its own is counted; the shell is outside the namespace and ends with the run."""
     console = host.connect(**{"TRAINYARD_NO_CGROUP": "1"} if beside == "subreaper" else {})
     console.hello()
@@ -254,7 +254,7 @@ def test_its_shell_and_its_samples(host, smi, beside):
     session.close()
 
 
-def test_where_it_cannot_be_had_the_run_goes_on_and_says_so(host):
+def test_without_a_possible_namespace_the_run_goes_on_and_reports_why(host):
     """In a user namespace that allows no more of them: as on a host whose admin has forbidden them."""
     forbidding = f'echo 0 > /proc/sys/user/max_pid_namespaces; exec {host.python} "$@"'
     wrapper = host.home / "python"

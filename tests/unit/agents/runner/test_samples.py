@@ -95,7 +95,7 @@ def test_the_output_of_nvidia_smi_is_parsed_strictly(text, load):
 
 
 @pytest.mark.parametrize("missing", ["pipe", "fork"])
-def test_without_a_descriptor_or_a_process_there_is_no_load_and_serve_goes_on(monkeypatch, missing):
+def test_serve_goes_on_without_a_descriptor_or_process_for_nvidia_smi(monkeypatch, missing):
     """serve starts nvidia-smi itself every ten seconds: its connection must not end when it cannot."""
 
     def none():

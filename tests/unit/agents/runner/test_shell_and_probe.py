@@ -58,7 +58,7 @@ def shell(host, request, typed=b""):
         os.waitpid(pid, 0)
 
 
-def test_a_shell_opens_in_the_runs_place_and_environment(console, host):
+def test_a_shell_opens_in_the_directory_and_environment_of_the_run(console, host):
     console.start("r1", ["sh", "-c", "echo up; exec sleep 600"], env={"SECRET": "s3cr3t"}, web_access=True)
     console.text("r1", "up")
     console.running("r1")
@@ -101,7 +101,7 @@ def test_a_shell_opens_in_the_runs_place_and_environment(console, host):
         ([], "object"),
     ],
 )
-def test_a_shell_is_refused_where_there_is_none_to_open(console, host, request_, words):
+def test_a_shell_is_refused_for_a_run_that_has_none(console, host, request_, words):
     console.start("closed", ["true"], web_access=True)
     console.closed("closed")
     console.start("no-shells", ["sleep", "600"])
@@ -240,7 +240,7 @@ def test_shared_storage_is_reported_and_hidden_mounts_are_not():
     assert told["/data set"]["source"] == "filer:/export/team"
 
 
-def test_a_runner_whose_file_is_gone_has_all_that_it_needs(host, tmp_path):
+def test_a_runner_whose_file_was_deleted_works_on(host, tmp_path):
     """The file is deleted, or replaced on a damaged disk, while a serve still works from it for months."""
     program = tmp_path / "runner.pyz"
     shutil.copy(RUNNER, program)

@@ -35,7 +35,7 @@ messages = st.tuples(
 
 @given(st.lists(messages, max_size=6), st.data())
 @settings(max_examples=80, deadline=None)
-def test_encoded_messages_come_out_whole_in_any_pieces(found, data):
+def test_encoded_messages_are_decoded_whole_however_the_stream_is_split(found, data):
     sent = [({**fields, "t": kind}, payload) for fields, kind, payload in found]
     stream = b"".join(encode(message, payload) for message, payload in sent)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
@@ -46,7 +46,7 @@ def test_encoded_messages_come_out_whole_in_any_pieces(found, data):
     assert got == sent
 
 
-def test_a_stream_cut_at_any_byte_gives_what_was_whole_and_waits():
+def test_a_stream_cut_at_any_byte_gives_the_complete_messages_and_waits():
     for cut in range(len(STREAM) + 1):
         decoder = Decoder()
         got = decoder.feed(STREAM[:cut]) + decoder.feed(STREAM[cut:])
@@ -76,7 +76,7 @@ def test_a_stream_cut_at_any_byte_gives_what_was_whole_and_waits():
         b"",
     ],
 )
-def test_a_broken_line_is_an_error_of_ours_for_ever(line):
+def test_a_broken_line_raises_a_wire_error_now_and_at_each_later_feed(line):
     decoder = Decoder()
     for _ in range(2):
         with pytest.raises(WireError):
@@ -85,7 +85,7 @@ def test_a_broken_line_is_an_error_of_ours_for_ever(line):
 
 @given(st.binary(max_size=400))
 @settings(max_examples=300, deadline=None)
-def test_junk_never_does_more_than_raise(junk):
+def test_random_bytes_only_raise_a_wire_error(junk):
     for preface in (False, True):
         decoder = Decoder(preface=preface)
         try:
@@ -152,7 +152,7 @@ def hello(**change):
         (hello() + hello(), "hello"),
     ],
 )
-def test_a_serve_reports_what_is_wrong_and_ends(host, data, about):
+def test_a_serve_reports_a_broken_stream_and_ends(host, data, about):
     answers, status = answer_of(host, data)
     assert answers[-1][0]["t"] == "error" and answers[-1][0]["about"] == about
     assert status == 0
@@ -191,7 +191,7 @@ frames = st.lists(
 @settings(
     max_examples=25, deadline=None, derandomize=True, phases=[Phase.generate]
 )  # shrinking takes minutes
-def test_any_well_framed_nonsense_leaves_a_serve_alive_or_at_an_orderly_end(tmp_path_factory, found, junk):
+def test_after_well_framed_nonsense_a_serve_lives_or_ends_in_order(tmp_path_factory, found, junk):
     from_here = tmp_path_factory.mktemp("fuzz")
     env = {"HOME": str(from_here), "PATH": os.environ["PATH"]}
     data = (

@@ -400,7 +400,7 @@ def test_no_shell_opens_on_a_run_that_does_not_run(machine, key, running):
 
 
 @NEEDS_A_TERMINAL
-def test_a_host_that_only_prints_opens_no_shell(machine, key, monkeypatch):
+def test_a_host_that_sends_no_greeting_opens_no_shell(machine, key, monkeypatch):
     monkeypatch.setattr(pty.install_runner, "command", lambda sha, mode: "yes no runner here")
     with pytest.raises(ShellRefused, match="greeting"):
         open_shell(target(machine), key, "t-shells", "r", 80, 24)

@@ -26,7 +26,7 @@ def test_the_same_sources_give_the_same_bytes(tmp_path):
     assert runner_archive(copy) != runner_archive(RUNNER)
 
 
-def test_it_holds_the_package_under_its_own_name_and_no_other_module_of_ours():
+def test_the_archive_holds_only_the_package_of_the_runner():
     with zipfile.ZipFile(io.BytesIO(runner_archive(RUNNER))) as archive:
         names = archive.namelist()
         assert names == sorted(names), "not in the order in which a disk happens to list them"

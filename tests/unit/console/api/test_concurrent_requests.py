@@ -16,7 +16,7 @@ WRITERS, EACH = 8, 5
 
 
 @pytest.mark.django_db(transaction=True)
-def test_eight_writers_and_a_slow_transaction_lose_nothing_and_see_no_error(script):
+def test_eight_clients_beside_a_slow_transaction_lose_no_job_and_see_no_error(script):
     """Failure mode 14. On SQLite all writers queue for one lock. The labels of a job say which request made it."""
     client, answers, over = script("bob"), [], threading.Event()
 

@@ -43,7 +43,7 @@ SNAKE = {
     ("path", "sent"),
     [(JOBS, document()), (JOBS + "?$alt=json;enum-encoding=int", SNAKE), ("/" + JOBS, SNAKE)],
 )
-def test_a_job_is_created_however_the_client_spells_it(script, path, sent):
+def test_a_job_is_created_from_each_spelling_of_address_and_fields(script, path, sent):
     doubled = {"PATH_INFO": path} if path.startswith("//") else {}
     answer = script("bob").post(path.replace("//", "/"), sent, content_type="application/json", **doubled)
     assert answer.status_code == 200, answer.content
@@ -88,7 +88,7 @@ def test_a_refusal_names_the_field(script, body, field):
     assert not Job.objects.exists()
 
 
-def test_one_key_makes_one_job(script):
+def test_one_idempotency_key_creates_one_job(script):
     bob = script("bob", **{"Idempotency-Key": "nightly-1"})
     first = bob.post(JOBS, document(), content_type="application/json").json()
     assert bob.post(JOBS, document(), content_type="application/json").json() == first
@@ -124,7 +124,7 @@ MATRIX = {
 
 
 @pytest.mark.parametrize("verb", MATRIX)
-def test_each_role_gets_what_it_may(script, cast, project, verb):
+def test_each_role_gets_the_answer_that_its_permissions_allow(script, cast, project, verb):
     job = a_job(project, cast.bob)
     calls = {
         "list": lambda client: client.get(JOBS),
@@ -143,13 +143,13 @@ def test_each_role_gets_what_it_may(script, cast, project, verb):
         assert ("WWW-Authenticate" in answer) == (answer.status_code == 401)
 
 
-def test_the_sdk_shows_our_message_for_a_wrong_token(script, db):
+def test_the_sdk_shows_the_message_for_a_wrong_token(script, db):
     assert script(authorization="Bearer tyd_wrong").get(JOBS).status_code == 401
     answer = script(authorization="Bearer tyd_wrong", **{"x-goog-api-client": "gl-python/3.11"}).get(JOBS)
     assert answer.status_code == 403 and "token" in answer.json()["error"]["message"]
 
 
-def test_errors_have_googles_shape(script):
+def test_errors_have_the_format_of_google_apis(script):
     alice = script("alice")
     for method, path, status in (
         ("get", "/v1/projects/default/locations/x/models", 404),
@@ -269,7 +269,7 @@ def test_the_list_can_be_filtered(script, shelf):
     assert {text: named(answer) for text, answer in answers.items()} == dict(FILTERS)
 
 
-def test_stars_match_in_order_and_no_name_makes_the_search_hang(script, cast, project):
+def test_wildcards_match_in_order_and_no_name_makes_the_filter_hang(script, cast, project):
     a_job(project, cast.bob, name="a" * 128)
     a_job(project, cast.bob, name="one two three two")
     stars = {
@@ -303,7 +303,7 @@ def test_an_invalid_filter_is_refused(script):
         assert violation["field"] == "filter"
 
 
-def test_pages_follow_each_other(script, shelf):
+def test_page_tokens_lead_through_the_whole_list(script, shelf):
     vera = script("vera")
     first = vera.get(JOBS, {"pageSize": "2", "readMask": "displayName,job_spec.enable_web_access"}).json()
     assert first["customJobs"] == [
@@ -338,7 +338,7 @@ def test_a_list_costs_as_many_queries_as_one_job(script, cast, project, django_a
         assert len(vera.get(JOBS).json()["customJobs"]) == 8
 
 
-def test_our_own_view_of_a_job(script, cast, project):
+def test_the_trainyard_view_of_a_job(script, cast, project):
     job = a_job(project, cast.bob, host=a_host("gpu-a"), reason="", replicas=2, attempt=2)
     answer = script("vera").get(f"/api/v1/jobs/{job.pk}").json()
     assert answer["id"] == str(job.pk) and answer["attempt"] == 2 and answer["owner"] == "bob"

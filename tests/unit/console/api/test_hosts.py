@@ -14,7 +14,7 @@ JSON = "application/json"
 LAB = {"cpus": 8, "memoryMb": 32768, "acceleratorType": "NVIDIA_L4", "acceleratorCount": 2}
 
 
-def test_a_host_is_closed_and_opened_by_its_name_or_number(script):
+def test_a_host_is_cordoned_and_uncordoned_by_its_name_or_number(script):
     host, root = a_host("gpu-03", gpus=2), script("root")
     body = json.dumps({"message": "new disk"})
     answer = root.post("/api/v1/hosts/gpu-03:cordon", body, content_type=JSON)
@@ -38,7 +38,7 @@ def test_a_host_gets_pid_namespaces_if_it_can_have_them(script):
 @pytest.mark.parametrize(
     ("name", "status"), [("vera", 403), ("alice", 403), ("loner", 404), (None, 401)], ids=str
 )
-def test_only_the_deployments_admins_close_hosts(script, name, status):
+def test_only_the_deployments_admins_cordon_hosts(script, name, status):
     host = a_host("gpu-03")
     assert script(name).post("/api/v1/hosts/gpu-03:cordon").status_code == status
     assert not HostMaintenance.objects.filter(host=host).exists()

@@ -51,7 +51,7 @@ def fetch(cast, job, tidy):
     return call
 
 
-async def test_every_byte_comes_as_it_was(fetch, job):
+async def test_every_byte_is_returned_as_it_was_printed(fetch, job):
     run = job.runs.get
     data = os.urandom(600_000) + bytes(range(256)) + b"\r\n\x00\xff"
     row = await sync_to_async(run)()
@@ -74,7 +74,7 @@ async def test_every_byte_comes_as_it_was(fetch, job):
     assert answer["Trainyard-Log-Digest"].startswith("sha256:")
 
 
-async def test_ranges(fetch, job):
+async def test_range_requests_return_the_bytes_that_were_asked_for(fetch, job):
     row = await job.runs.aget()
     await sync_to_async(write)(row, b"0123456789")
     for header, status, body, told in (
@@ -128,7 +128,7 @@ async def test_a_log_with_too_many_gaps_is_served_in_parts(fetch, job, monkeypat
     assert body == b"ab" and answer["Trainyard-Log-To"] == "15"
 
 
-async def test_which_run(fetch, job):
+async def test_the_run_is_the_latest_or_the_one_that_was_asked_for(fetch, job):
     first = await job.runs.select_related("replica").aget()
     await sync_to_async(write)(first, b"first", wall=1_000.0)
     await sync_to_async(write)(first, b" start", wall=2_000.0)
@@ -152,7 +152,7 @@ gaps_of = st.lists(st.integers(0, 60), min_size=0, max_size=8, unique=True).map(
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.integers(0, 60), st.integers(0, 60), gaps_of, st.integers(0, 60), st.integers(0, 60))
-def test_the_arithmetic_is_that_of_a_slow_reference(low, high, edges, first, last):
+def test_the_parts_of_a_range_equal_those_of_a_simple_reference(low, high, edges, first, last):
     high = max(low, high)
     gaps = list(zip(edges[::2], edges[1::2], strict=False))
     kept = [n for n in range(low, high) if not any(start <= n < end for start, end in gaps)]

@@ -18,7 +18,7 @@ def path(job, query):
     return f"/api/v1/jobs/{job.pk}/replicas/workerpool0-0/log/search?{query}"
 
 
-def test_lines_come_as_plain_text_with_their_places(script, job):
+def test_matching_lines_are_returned_as_plain_text_with_their_positions(script, job):
     run = job.runs.get()
     write(run, b"step 1\n\x1b[31mKeyError\x1b[0m: '<b>'\x07\nkeyerror again\n")
     told = script("vera").get(path(job, "q=KeyError")).json()
@@ -50,7 +50,7 @@ def test_an_invalid_search_is_refused(script, job, query, field):
 
 
 @pytest.mark.parametrize(("who", "status"), [("charlie", 404), ("loner", 404), (None, 401)])
-def test_strangers_find_nothing(script, job, who, status):
+def test_a_person_without_permission_finds_nothing(script, job, who, status):
     write(job.runs.get(), b"secret\n")
     assert script(who).get(path(job, "q=secret")).status_code == status
     assert script("vera").get(path(job, "q=a&run=1-workerpool0-0-a1-r0")).status_code == 404

@@ -85,7 +85,7 @@ def test_an_error_names_the_field(script, method, path, body, field):
     assert not AuditEntry.objects.exists() and not NotificationTarget.objects.exists()
 
 
-def test_targets_are_added_changed_tested_and_removed_by_their_owners(script, cast, settings):
+def test_notification_targets_are_added_changed_tested_and_removed_by_their_owners(script, cast, settings):
     bob, alice = script("bob"), script("alice")
     hook = bob.post(MINE, {**SLACK, "way": "hook", "events": ["failed"]}, **JSON).json()
     assert (

@@ -36,7 +36,7 @@ def violation(answer):
     return error["status"], error["details"][0]["fieldViolations"][0]["field"]
 
 
-def test_a_project_is_made_named_weighed_and_archived(script):
+def test_a_project_is_created_renamed_weighted_and_archived(script):
     root = script("root")
     made = root.post(P[:-8], {"name": "vision", "title": "Vision"}, content_type="application/json").json()
     assert (made["name"], made["title"], made["weight"]) == ("vision", "Vision", 1.0)
@@ -82,7 +82,7 @@ def test_a_project_is_made_named_weighed_and_archived(script):
         ({"owner": "me"}, "owner"),
     ],
 )
-def test_a_bad_change_names_its_field(script, cast, body, field):
+def test_an_invalid_change_names_its_field(script, cast, body, field):
     answer = script("root").patch("/api/v1/projects/elsewhere", body, content_type="application/json")
     assert answer.status_code == 400 and violation(answer)[1] == field
     assert Project.objects.get(pk=cast.elsewhere.pk).name == "elsewhere" and not AuditEntry.objects.exists()
@@ -127,14 +127,14 @@ def test_quotas_are_set_shown_with_their_use_and_removed(script, cast, project):
 @pytest.mark.parametrize(
     "body", [{}, {"limit": "2"}, {"limit": -1}, {"limit": 1.5}, {"limit": True}, {"most": 1}, []]
 )
-def test_a_bad_limit_is_refused_by_name(script, body):
+def test_an_invalid_quota_is_refused_and_its_field_named(script, body):
     answer = put(script("root"), f"{P}/quotas/{L4}", body)
     assert answer.status_code == 400 and not AuditEntry.objects.exists()
     if body:
         assert violation(answer)[1] == "limit"
 
 
-def test_what_new_projects_begin_with(script):
+def test_new_projects_begin_with_the_default_quotas(script):
     root = script("root")
     put(root, f"/api/v1/defaultQuotas/{L4}", {"limit": 8})
     told = put(root, "/api/v1/defaultQuotas/eachMember/queued", {"limit": 5}).json()
@@ -194,7 +194,7 @@ def test_admins_of_a_project_see_its_audit(script, cast, project):
     assert script("bob").get("/api/v1/audit").status_code == 404
 
 
-def test_a_project_that_is_given_appears_and_goes(script, cast):
+def test_a_project_is_listed_only_while_the_person_is_a_member(script, cast):
     charlie = script("charlie")
     assert [one["name"] for one in charlie.get("/api/v1/projects").json()["projects"]] == ["elsewhere"]
     assert charlie.get(JOBS).status_code == 404

@@ -73,7 +73,7 @@ def test_the_unmodified_sdk_submits_lists_gets_cancels_and_deletes(aiplatform, s
     assert running.web_access_uris["workerpool0-0"].startswith("http://") and running.start_time
 
 
-def test_the_sdk_shows_our_messages(aiplatform, sdk):
+def test_the_sdk_shows_the_messages_of_the_api(aiplatform, sdk):
     sdk()
     wrong = [{**POOLS[0], "container_spec": {"image_uri": "pytorch", "command": ["true"]}}]
     with pytest.raises(exceptions.BadRequest, match="image_uri"):

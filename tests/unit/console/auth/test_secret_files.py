@@ -13,7 +13,7 @@ from console.auth import secret_files
 from console.auth.secret_files import UnsafeFile
 
 
-def test_each_secret_is_made_once_and_for_its_owner_only(tmp_path):
+def test_each_secret_is_created_once_and_readable_by_its_owner_only(tmp_path):
     keys = secret_files.private_directory(tmp_path / "data" / "keys")
     first = (secret_files.secret_key(keys), secret_files.field_keys(keys), secret_files.deployment(keys))
     assert first == (
@@ -28,7 +28,7 @@ def test_each_secret_is_made_once_and_for_its_owner_only(tmp_path):
     assert modes == {"keys": 0o700, "secret-key": 0o600, "field-key": 0o600, "deployment": 0o600}
 
 
-def test_processes_that_start_together_agree(tmp_path):
+def test_processes_that_start_together_use_the_same_secret(tmp_path):
     makes = (f"secret {number}" for number in range(1000))
     with ThreadPoolExecutor(16) as pool:
         answers = pool.map(

@@ -22,7 +22,7 @@ def person(name, password, now):
     return accounts.add(name, password=password, admin=False, actor="root", now=now)
 
 
-def test_the_link_works_once_and_only_while_no_admin_exists():
+def test_the_setup_link_works_once_and_only_while_no_admin_exists():
     now = timezone.now()
     older, token = setup.renew(now), setup.renew(now)
     assert not setup.is_open(older)
@@ -50,7 +50,7 @@ def test_the_link_works_once_and_only_while_no_admin_exists():
         ("x" * 151, PASSWORD, "150"),
     ],
 )
-def test_a_bad_name_or_password_is_refused_in_words(name, password, words):
+def test_a_bad_name_or_password_is_refused_with_the_reason(name, password, words):
     now = timezone.now()
     person("alice", PASSWORD, now)
     with pytest.raises(ValidationError) as refusal:

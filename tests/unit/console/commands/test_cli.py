@@ -202,14 +202,14 @@ def test_a_host_that_is_not_usable_exits_with_1_and_can_be_tried_again(trainyard
     assert Host.objects.count() == 1
 
 
-def test_another_key_than_the_named_one_is_refused(trainyard, monkeypatch):
+def test_a_host_key_other_than_the_named_one_is_refused(trainyard, monkeypatch):
     enrolment = Enrolment(monkeypatch, ["SHA256:evil"], GOOD)
     done = trainyard(*ADD, "--accept-key", "SHA256:good")
     assert done.code == 1 and enrolment.accepted == []
     assert "shows the key SHA256:evil, not SHA256:good. Nothing was sent" in done.err
 
 
-def test_a_changed_key_is_not_a_first_key(trainyard, monkeypatch):
+def test_a_changed_host_key_is_not_accepted_as_a_first_key(trainyard, monkeypatch):
     Enrolment(monkeypatch, [], GOOD)
     trainyard(*ADD, "--accept-first-key")
     Host.objects.update(pinned_key="ssh-ed25519 AAAA")
@@ -219,7 +219,7 @@ def test_a_changed_key_is_not_a_first_key(trainyard, monkeypatch):
     assert "key has changed to SHA256:evil" in done.err
 
 
-def test_a_host_out_of_reach_exits_with_1_and_the_error_word_for_word(trainyard, monkeypatch):
+def test_an_unreachable_host_exits_with_1_and_the_exact_error(trainyard, monkeypatch):
     Enrolment(monkeypatch, [], broken=Unreachable("10.0.0.1:2222: Connection refused"))
     done = trainyard(*ADD, "--accept-first-key")
     assert (done.code, done.err) == (1, "trainyard: 10.0.0.1:2222: Connection refused\n")
@@ -245,7 +245,7 @@ def command(*words, stdin="", **environment):
     )
 
 
-def test_it_works_on_a_new_data_directory(tmp_path):
+def test_commands_work_on_a_new_data_directory(tmp_path):
     data = tmp_path / "deep" / "data"
     done = command("user", "add", "ada", "--password-stdin", "--data", str(data), stdin=PASSWORD)
     assert (done.returncode, done.stdout, done.stderr) == (0, "Added ada.\n", "")
@@ -264,7 +264,7 @@ def test_a_wrong_setting_exits_with_2_and_no_traceback(tmp_path, name, value):
     assert done.stderr.startswith(f"trainyard: {name} is ") and done.stderr.count("\n") == 1
 
 
-def test_commands_that_start_together_on_a_new_data_directory_agree(tmp_path):
+def test_commands_that_start_together_on_a_new_data_directory_share_its_keys(tmp_path):
     """Secrets, database, default project and the deployment's key are each made once, by the first command."""
     with ThreadPoolExecutor(3) as pool:
         answers = list(pool.map(lambda _: command("key", TRAINYARD_DATA=str(tmp_path / "data")), range(3)))

@@ -16,7 +16,7 @@ from tests.unit.console.commands.test_cli import PASSWORD, trainyard
 __all__ = ["trainyard"]
 
 
-def test_a_project_is_made_weighed_renamed_and_archived(trainyard):
+def test_a_project_is_created_weighted_renamed_and_archived(trainyard):
     assert trainyard("project", "add", "vision", "--title", "Vision lab").code == 0
     done = trainyard(
         "project", "set", "vision", "--weight", "2", "--rename", "sight", "--highest-priority", "high"

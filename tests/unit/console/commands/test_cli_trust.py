@@ -16,7 +16,7 @@ __all__ = ["trainyard"]
 pytestmark = pytest.mark.django_db
 
 
-def test_an_address_is_vouched_for(trainyard):
+def test_an_admin_confirms_the_mail_address_of_a_person(trainyard):
     bob = User.objects.create_user("bob")
     row, _ = targets.add(bob, "mail", "bob@example.org", [], 4.0, "bob", timezone.now())
     line = f"{row.pk}\tuser bob\tmail\tbob@example.org\t"
@@ -29,7 +29,7 @@ def test_an_address_is_vouched_for(trainyard):
     )
 
 
-def test_a_stray_run_is_stopped_and_dismissed_and_recovery_begun(trainyard):
+def test_a_stray_run_is_stopped_and_dismissed_and_recovery_mode_begun(trainyard):
     run = a_doubted_run(a_host("gpu-03")).run
     assert f"not ours\t{run}\tgpu-03\trunning\n" in trainyard("recovery", "show").out
     assert trainyard("host", "stop-run", "gpu-03", run).out == f"{run} is to end.\n"

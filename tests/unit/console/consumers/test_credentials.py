@@ -65,7 +65,7 @@ async def test_a_page_of_another_site_is_refused(visit, job, origin, accepted):
         await visitor.leave()
 
 
-async def test_a_nul_is_refused_before_any_query(visit, job):
+async def test_a_nul_character_is_refused_before_any_query(visit, job):
     for path in ("/ws/jobs?text=a%00b", f"/ws/jobs/{job.pk}/log/workerpool0-0?run=%00"):
         assert not (await visit(path, "vera")).accepted
     viewer = await visit(f"/ws/jobs/{job.pk}/log/workerpool0-0", "vera")
@@ -139,7 +139,7 @@ async def test_a_short_outage_of_the_database_ends_no_socket(visit, job, monkeyp
     assert await page.until_closed() == (1013, "The database does not answer at the moment.")
 
 
-async def test_the_patience_with_the_database_is_measured_by_the_clock(visit, job, monkeypatch):
+async def test_the_limit_of_a_database_outage_is_measured_by_the_clock(visit, job, monkeypatch):
     monkeypatch.setattr(socket_lifecycle, "RECHECK_S", 0.001)
     monkeypatch.setattr(socket_lifecycle, "DATABASE_PATIENCE_S", 1.0)
     page = await visit(f"/ws/jobs/{job.pk}/log/workerpool0-0")

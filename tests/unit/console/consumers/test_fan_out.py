@@ -123,7 +123,7 @@ async def test_each_viewer_gets_every_byte_once_at_its_own_pace(watch, job, run,
     assert websocket_protocol.binary_frame(lines[-1]) in went
 
 
-async def test_each_viewer_itself_sends_a_gap_and_a_flood(watch, job, run, written):
+async def test_gaps_and_large_amounts_reach_every_viewer(watch, job, run, written):
     viewers = [await watch() for _ in range(2)]
     for viewer in viewers:
         await viewer.tell(tail=0)
@@ -185,7 +185,7 @@ async def test_one_check_serves_all_sockets_of_a_person_and_ends_them_all(watch,
     await of_bob.until(lambda v: v.told)
 
 
-async def test_a_server_without_the_shortcuts_serves_the_same(watch, job, run, monkeypatch):
+async def test_a_server_without_the_fast_paths_serves_the_same_bytes(watch, job, run, monkeypatch):
     monkeypatch.setattr(websocket_protocol, "direct_writer", lambda scope: None)
     viewer = await watch()
     await viewer.tell(tail=0)
@@ -195,12 +195,12 @@ async def test_a_server_without_the_shortcuts_serves_the_same(watch, job, run, m
 
 
 @pytest.mark.parametrize("size", [0, 125, 126, 65_535, 65_536, 100_000])
-def test_a_frame_equals_that_of_the_library(size):
+def test_a_frame_equals_that_of_the_websocket_library(size):
     message = Frame(Opcode.BINARY, b"z" * size)
     assert websocket_protocol.binary_frame(b"z" * size) == message.serialize(mask=False)
 
 
-async def test_the_registry_is_empty_at_the_end(watch, job, run):
+async def test_the_registry_is_empty_when_all_sockets_are_closed(watch, job, run):
     viewer = await watch()
     await viewer.tell(tail=0)
     await viewer.until(lambda v: v.told)
@@ -224,7 +224,7 @@ async def test_the_registry_is_empty_at_the_end(watch, job, run):
         ({"_write": None}, False),
     ],
 )
-def test_which_viewers_take_what_is_offered_to_all(state, takes):
+def test_a_shared_frame_is_taken_only_by_viewers_that_are_up_to_date(state, takes):
     socket = logs.LogSocket({"url_route": {"kwargs": {"job_id": "1"}}}, None, None)
     for name, value in ({"_up_to_date": True, "_cursor": 10, "_write": lambda frame: True} | state).items():
         setattr(socket, name, value)

@@ -33,7 +33,7 @@ async def test_a_job_page_is_sent_again_when_it_changed(visit, job):
     await page.leave()
 
 
-async def test_what_changes_while_the_page_is_drawn_is_shown_as_well(visit, job, monkeypatch):
+async def test_a_change_while_the_page_is_rendered_is_shown_as_well(visit, job, monkeypatch):
     """The job changes after the fragment was read and before it is sent. After that nothing changes any more."""
     draw, changed = presenters.job_live, []
 
@@ -65,7 +65,9 @@ async def test_lists_and_hosts_are_live(visit, cast, project, job, run):
         await page.leave()
 
 
-async def test_a_project_that_is_given_appears_and_one_that_is_taken_goes(visit, cast, project, job):
+async def test_jobs_of_a_project_appear_when_membership_is_given_and_go_when_it_is_removed(
+    visit, cast, project, job
+):
     """Nothing else happens: there is no hint and no change of a job."""
     for who in ("loner", "charlie"):
         user = getattr(cast, who)
@@ -79,7 +81,7 @@ async def test_a_project_that_is_given_appears_and_one_that_is_taken_goes(visit,
         await page.leave()
 
 
-async def test_the_layer_is_joined_once_and_left(job):
+async def test_each_group_of_the_channel_layer_is_joined_once_and_left(job):
     layer = get_channel_layer()
     here = registry.of_this_loop()
     topic, name = f"job:{job.pk}", f"job.{job.pk}"
@@ -135,7 +137,7 @@ class Full(InMemoryChannelLayer):
         await asyncio.Event().wait()
 
 
-async def test_hints_that_find_no_room_cost_a_second_and_no_byte(visit, job, run, monkeypatch):
+async def test_hints_that_a_full_channel_layer_drops_cost_a_second_and_no_byte(visit, job, run, monkeypatch):
     layer = Full(capacity=1)
     monkeypatch.setattr(registry, "get_channel_layer", lambda: layer)
     page, viewer = await visit(f"/ws/jobs/{job.pk}"), await visit(f"/ws/jobs/{job.pk}/log/workerpool0-0")
@@ -176,7 +178,7 @@ async def test_a_page_never_goes_back_to_an_older_state(visit, job):
     await page.leave()
 
 
-def test_the_layers_driver_logs_once_a_minute(caplog):
+def test_the_driver_of_the_channel_layer_logs_once_a_minute(caplog):
     driver = logging.getLogger("channels_redis.pubsub")
     (once,) = [each for each in driver.filters if isinstance(each, registry.OncePerMinute)]
     once._next = 0.0

@@ -25,7 +25,7 @@ async def grow(run, data):
     registry.of_this_loop().hint(f"log:{run.pk}")
 
 
-async def test_bytes_come_from_the_cursor_on_and_as_they_are_printed(visit, job, run):
+async def test_a_viewer_gets_the_bytes_from_its_cursor_on_and_then_each_new_byte(visit, job, run):
     await in_database_thread(write, run, b"old news\n")
     viewer = await visit(path(job))
     await viewer.tell(**{"from": 4, "id": 7})
@@ -71,7 +71,7 @@ async def test_a_viewer_that_never_reads_is_sent_one_window(visit, job, run):
         await viewer.leave()
 
 
-async def test_a_pause_stops_the_bytes_and_not_the_headers(visit, job, run):
+async def test_a_paused_viewer_gets_headers_and_no_bytes(visit, job, run):
     viewer = await visit(path(job))
     await viewer.tell(tail=100)
     await viewer.tell(pause=True)
@@ -99,7 +99,7 @@ async def test_a_gap_is_shown_with_its_reason(visit, job, run):
     await viewer.leave()
 
 
-async def test_a_log_full_of_gaps_costs_no_more_than_another(job, run):
+async def test_a_log_full_of_gaps_costs_no_more_than_one_without(job, run):
     """A host may alternate single bytes and gaps of one byte. Neither a read nor the memory grows with that."""
 
     def rows():
@@ -117,7 +117,7 @@ async def test_a_log_full_of_gaps_costs_no_more_than_another(job, run):
     assert len(tail._ring) <= tails.RING_BYTES // tails.MIN_COST + 1 and tail.end == 20_000
 
 
-async def test_a_restart_is_followed_after_the_last_byte_of_the_run_before(visit, job, run, monkeypatch):
+async def test_the_log_of_a_restart_follows_the_last_byte_of_the_earlier_run(visit, job, run, monkeypatch):
     monkeypatch.setattr(log_socket, "LAST_BYTES_S", 1e9)
     await in_database_thread(write, run, b"one")
     viewer, fixed = await visit(path(job)), await visit(path(job, f"?run={run.pk}"))
@@ -146,7 +146,7 @@ async def test_a_restart_is_followed_after_the_last_byte_of_the_run_before(visit
         await each.leave()
 
 
-async def test_last_bytes_that_never_come_do_not_hold_up_the_restart(visit, job, run):
+async def test_missing_last_bytes_do_not_hold_up_the_log_of_the_restart(visit, job, run):
     later = {"created_at": timezone.now() - timedelta(minutes=1)}
     again = await in_database_thread(a_run, job, run.replica, run.host, number=1, **later)
     await in_database_thread(write, again, b"two")
@@ -156,7 +156,7 @@ async def test_last_bytes_that_never_come_do_not_hold_up_the_restart(visit, job,
     await viewer.leave()
 
 
-async def test_a_held_run_of_a_move_does_not_replace_the_live_run(visit, job, run):
+async def test_the_held_run_of_a_moving_replica_does_not_replace_the_live_run(visit, job, run):
     held = {"created_at": timezone.now() - timedelta(minutes=1), "phase": "created", "held": True}
     await in_database_thread(a_run, job, run.replica, run.host, number=1, **held)
     viewer = await visit(path(job))
@@ -181,7 +181,7 @@ async def test_a_replica_that_waits_says_so_and_then_shows_its_log(visit, cast, 
     await viewer.leave()
 
 
-async def test_many_viewers_cost_one_read(visit, job, run, monkeypatch):
+async def test_many_viewers_share_one_read_of_the_log(visit, job, run, monkeypatch):
     looks = []
     news = tails._news
     monkeypatch.setattr(tails, "_news", lambda *args: looks.append(args) or news(*args))

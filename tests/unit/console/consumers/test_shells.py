@@ -180,7 +180,7 @@ async def test_an_unreadable_private_key_is_reported(visit, run, shell, monkeypa
     assert not await in_database_thread(ShellSession.objects.exists) and shell.sizes == []
 
 
-async def test_a_flood_waits_for_the_terminal(opened, shell):
+async def test_a_flood_of_output_waits_until_the_terminal_acknowledges(opened, shell):
     shell.flood = True
     page = await opened()
     await page.until(lambda v: len(v.bytes) >= WINDOW)
@@ -302,7 +302,7 @@ async def test_a_busy_shell_is_not_read_after_it_is_closed():
 @pytest.mark.parametrize(
     ("sending", "opened", "takes"), [(False, True, True), (True, True, False), (False, False, False)]
 )
-def test_nothing_overtakes_what_is_being_sent(sending, opened, takes):
+def test_output_is_sent_at_once_only_if_nothing_is_being_sent(sending, opened, takes):
     page = consumer.ShellSocket({"url_route": {"kwargs": {}}}, None, None)
     page._write = lambda frame: True
     page._sending, page._ready_sent = sending, opened

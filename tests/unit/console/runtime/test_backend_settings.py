@@ -18,7 +18,7 @@ from jobs.models import Tick
 from jobs.notifications import sender
 
 
-def test_embedded_needs_nothing_but_the_data_directory(tmp_path):
+def test_the_embedded_shape_needs_only_the_data_directory(tmp_path):
     here = Environment(data=tmp_path)
     database = backend_settings.database(here)
     assert database["ENGINE"].endswith("sqlite3")
@@ -29,7 +29,7 @@ def test_embedded_needs_nothing_but_the_data_directory(tmp_path):
     assert backend_settings.broker_url(here) == f"redis+socket://{tmp_path}/broker/redis.sock?virtual_host=0"
 
 
-def test_addresses_switch_to_servers_and_change_nothing_else():
+def test_the_addresses_of_servers_change_only_database_broker_and_channel_layer():
     far = Environment(database_url="postgresql://u:p%40@db:5433/yard", redis_url="rediss://:s@r:6380/2")
     database = backend_settings.database(far)
     assert (database["ENGINE"], database["HOST"], database["PORT"]) == (
@@ -87,7 +87,7 @@ def test_a_pickle_in_the_broker_is_never_opened():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_writers_queue_instead_of_failing():
+def test_writers_of_sqlite_wait_for_each_other_instead_of_failing():
     """By default, a transaction that reads first and then writes makes SQLite fail with "database is locked"."""
     before = Tick.objects.create(name="contended", at="2026-01-01T00:00:00Z").pk
     problems: list[Exception] = []

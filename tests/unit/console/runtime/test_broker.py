@@ -25,7 +25,7 @@ def hide(monkeypatch, *, path, wheel):
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
 
-def test_the_machines_own_server_is_preferred_to_the_wheels(monkeypatch):
+def test_the_redis_of_the_machine_is_preferred_to_that_of_the_package(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: "/opt/bin/redis-server")
     assert broker.executable() == "/opt/bin/redis-server"
     hide(monkeypatch, path=True, wheel=False)
@@ -42,7 +42,7 @@ def test_without_redis_the_message_says_what_to_do(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("hidden", [True, False], ids=["wheel", "path"])
-def test_it_listens_for_its_owner_only_and_starts_again_after_a_kill(tmp_path, monkeypatch, hidden):
+def test_the_broker_listens_for_its_owner_only_and_starts_again_after_a_kill(tmp_path, monkeypatch, hidden):
     hide(monkeypatch, path=hidden, wheel=False)
     here = Environment(data=tmp_path / "data")
     for _ in range(2):

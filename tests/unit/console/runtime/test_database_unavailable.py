@@ -29,7 +29,7 @@ def away():
 
 
 @pytest.mark.parametrize("error", [OperationalError, InterfaceError])
-def test_scripts_are_told_to_try_again_and_nothing_is_half_written(error, script, away):
+def test_the_api_answers_try_again_and_nothing_is_half_written(error, script, away):
     """Failure mode 12."""
     bob = script("bob")
     with away(error):
@@ -43,7 +43,7 @@ def test_scripts_are_told_to_try_again_and_nothing_is_half_written(error, script
 
 @pytest.mark.parametrize("error", [OperationalError, InterfaceError])
 @pytest.mark.parametrize("address", ["/", "/jobs/", "/jobs/1/", "/hosts/", "/login", "/healthz"])
-def test_pages_say_that_the_outage_passes(error, address, cast, away):
+def test_pages_say_that_the_outage_is_temporary(error, address, cast, away):
     browser = Client(raise_request_exception=False)
     browser.force_login(cast.bob)
     with away(error):

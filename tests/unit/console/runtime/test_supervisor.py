@@ -67,7 +67,7 @@ def test_pauses_grow_to_a_limit_and_start_anew_after_a_healthy_time():
     assert child.start_due_at == pytest.approx(now + module.HEALTHY_AFTER_S + 1.2)
 
 
-def test_what_other_processes_need_stops_last(tmp_path):
+def test_processes_that_others_need_are_stopped_last(tmp_path):
     notes = tmp_path / "notes"
     script = (
         f"trap 'sleep 0.2; echo $0 >>{notes}; exit' TERM; touch {tmp_path}/$0; while :; do sleep 0.05; done"

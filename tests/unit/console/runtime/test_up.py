@@ -34,7 +34,7 @@ def is_well(product):
         return False
 
 
-def test_it_prints_its_address_and_the_setup_link(product):
+def test_up_prints_its_address_and_the_setup_link(product):
     said = product.output.read_text()
     assert re.search(rf"^Trainyard is ready at {re.escape(product.url)}$", said, re.MULTILINE)
     (link,) = LINK.findall(said)

@@ -50,7 +50,7 @@ def test_without_beat_the_worker_sweeps_by_its_own_timer_and_survives_a_failure(
 
 
 @pytest.mark.parametrize("problem", [OperationalError, InterfaceError, InternalError])
-def test_an_unavailable_database_is_no_error_of_a_task(problem, monkeypatch, caplog):
+def test_a_task_does_not_fail_when_the_database_is_unavailable(problem, monkeypatch, caplog):
     """A server that dropped our connection gives InternalError. A traceback each second would hide the cause."""
 
     def away(now):
@@ -65,7 +65,7 @@ def test_an_unavailable_database_is_no_error_of_a_task(problem, monkeypatch, cap
     assert "ZeroDivisionError" in caplog.text and "ERROR" in caplog.text
 
 
-def test_every_worker_has_the_timer():
+def test_every_worker_has_the_sweep_timer():
     assert SweepTimer in app.steps["worker"]
 
 
