@@ -177,7 +177,7 @@ def receiver():
 def test_the_log_of_notifications_refreshes_by_itself(page, yard, receiver):
     page.goto(f"{yard.url}/account/notifications")
     page.get_by_label("How").select_option("hook")
-    page.get_by_label("Address").fill(receiver)
+    page.get_by_role("textbox", name="Address").fill(receiver)
     page.get_by_role("button", name="Add", exact=True).click()
     page.goto(f"{yard.url}/account/notifications")
     page.get_by_role("button", name="Send a test").click()
