@@ -1,4 +1,4 @@
-"""Text that came from elsewhere, made safe to store in a row."""
+"""Text from elsewhere for people to read: without control characters, and cut with "…". See also untrusted.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forks of this program: detached, or with a deadline."""
+"""Forks of the runner itself: detached ones, which outlive it (keepers), and ones with a timeout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that are safe in paths, and where things are on this host."""
+"""The paths of one deployment below ~/.trainyard, and which run and GPU names are safe in a path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keeper: everything that happens to one run on its host, without the console."""
+"""The two keepers of a run: the processes that start it and stay with it until it is closed, also without a console."""
 
 from __future__ import annotations
 

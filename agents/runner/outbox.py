@@ -1,4 +1,4 @@
-"""What waits to be written to the console."""
+"""The frames and log bytes of `serve` that wait until the connection to the console takes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of this host that the runner asks something, and that may hang."""
+"""Programs of this host that the runner runs for their output, with a timeout: nvidia-smi, for example, may hang."""
 
 from __future__ import annotations
 
