@@ -96,9 +96,8 @@ def limit_memory(own: str | None, run: str, mark: str, memory_mb: int | None) ->
     """(the cgroup that counts this run's memory, is the limit enforced?): its own of v2, or one of v1 beside it."""
     limit = str((memory_mb or 0) << 20)
     if own and os.path.exists(os.path.join(own, "memory.events")):
-        try_write(
-            os.path.join(own, "memory.oom.group"), "1"
-        )  # a program of which a part was killed only hangs
+        # A program of which a part was killed only hangs.
+        try_write(os.path.join(own, "memory.oom.group"), "1")
         return own, memory_mb is not None and try_write(os.path.join(own, "memory.max"), limit)
     # To join a cgroup of v1 costs a start milliseconds, so it is done for limits only.
     path = cgroup_path(run, mark, "memory") if memory_mb is not None else None

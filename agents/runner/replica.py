@@ -158,9 +158,8 @@ class Replica:
             os.chdir(setup.work)
             default_signals()
             if os.read(self._gate_read, 1) != b"g":
-                self.report(
-                    NOT_STARTED
-                )  # the keeper died before it opened the gate: the command was never executed
+                # The keeper died before it opened the gate: the command was never executed.
+                self.report(NOT_STARTED)
                 os._exit(0)
             os.umask(setup.umask)
             self.report(GO, outside)

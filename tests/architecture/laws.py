@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ RUNNER_STOREYS = (
     *("replica", "orders", "outbox", "programs", "forks", "files", "processes"),
     *("namespaces", "containment", "home", "linux", "failpoints", "digest", "wire", "__init__"),
 )
+WEDGED = re.compile(r"\s*[\])}]+,?\s+# (?!fmt: |type: |noqa)")
 NAMELESS = frozenset({"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"})
 STATE_WRITERS = frozenset({"jobs/lifecycle/advance.py", "jobs/scheduling/scheduler.py"})
 # The state of a GPU is another thing, below the floor of jobs, and has one writer of its own.
@@ -213,6 +215,13 @@ def nothing_is_left_for_later(file: File) -> Iterator[str]:
             yield f"{number}: a note to do it later"
 
 
+def no_comment_is_wedged_into_an_expression(file: File) -> Iterator[str]:
+    """The formatter puts a comment behind a closing bracket; it belongs on a line above the statement."""
+    for number, line in enumerate(file.source.splitlines(), 1):
+        if WEDGED.match(line):
+            yield f"{number}: a comment behind a closing bracket; put it above the statement"
+
+
 LAWS = (
     imports_go_down,
     imports_stand_on_top,
@@ -225,4 +234,5 @@ LAWS = (
     nothing_happens_by_signal,
     no_command_line_is_built,
     nothing_is_left_for_later,
+    no_comment_is_wedged_into_an_expression,
 )

@@ -210,9 +210,8 @@ def test_a_mark_from_before_there_were_seals_is_not_recorded():
     token = share("one", fresh=True).held[pk]
     sent = leases.record_answers("one", [pk], NOW)[pk]
     host_status.record_greeting(pk, token, hello(sent), NOW)
-    host_status.record_greeting(
-        pk, token, hello(sent + 20), NOW
-    )  # sent to the host, and not yet written there
+    # Sent to the host, and not yet written there.
+    host_status.record_greeting(pk, token, hello(sent + 20), NOW)
     assert (
         not recovery.in_recovery_mode() and not HostEvent.objects.filter(host=pk, kind="forged_mark").exists()
     )

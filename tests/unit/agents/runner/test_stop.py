@@ -216,13 +216,14 @@ def test_no_process_is_killed_before_all_are_frozen(monkeypatch):
     ("own", "host", "killed", "failed", "answer"),
     [
         (0, (5, 5, 6), True, True, (False, "certain")),  # the count of its own cgroup beats the host's count
+        # A child was killed, and the program gave up by itself.
         (
             2,
             (5, 5, 5),
             False,
             True,
             (True, "certain"),
-        ),  # a child was killed, and the program gave up by itself
+        ),
         (2, (5, 5, 6), True, False, (False, "certain")),  # it succeeded nevertheless
         (None, (5, 5, 6), True, True, (True, "likely")),
         (None, (5, 5, 5), True, True, (False, "certain")),

@@ -188,9 +188,8 @@ frames = st.lists(
 
 
 @given(frames, st.binary(max_size=80))
-@settings(
-    max_examples=25, deadline=None, derandomize=True, phases=[Phase.generate]
-)  # shrinking takes minutes
+# Shrinking takes minutes.
+@settings(max_examples=25, deadline=None, derandomize=True, phases=[Phase.generate])
 def test_after_well_framed_nonsense_a_serve_lives_or_ends_in_order(tmp_path_factory, found, junk):
     from_here = tmp_path_factory.mktemp("fuzz")
     env = {"HOME": str(from_here), "PATH": os.environ["PATH"]}

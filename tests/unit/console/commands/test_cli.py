@@ -193,9 +193,8 @@ def test_a_host_that_is_not_usable_exits_with_1_and_can_be_tried_again(trainyard
     Enrolment(monkeypatch, ["SHA256:gpu"], BAD)
     done = trainyard(*ADD, "--accept-first-key")
     assert done.code == 1
-    assert (
-        "FAIL Python: 3.5 [31m is old\n     Fix: Install python3." in done.out
-    )  # no control characters for the terminal
+    # No control characters for the terminal.
+    assert "FAIL Python: 3.5 [31m is old\n     Fix: Install python3." in done.out
     assert "gpu-1 is not usable yet" in done.err
     Enrolment(monkeypatch, [], GOOD)
     assert trainyard(*ADD, "--accept-first-key").code == 0

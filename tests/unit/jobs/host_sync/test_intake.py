@@ -84,9 +84,8 @@ def test_a_recorded_fact_is_never_overwritten(add_host, submit, control_plane):
     assert not take(host, (run, Fact(CLOSED | lies)), (run, Fact({"phase": "running"}))).jobs
     assert columns() == before
     job.refresh_from_db()
-    assert (
-        job.due_at is not None
-    )  # marked in the transaction of the fact, so that no crash can lose the decision
+    # Marked in the transaction of the fact, so that no crash can lose the decision.
+    assert job.due_at is not None
 
 
 def test_an_exit_that_nobody_saw_stays_unknown(add_host, submit):

@@ -233,9 +233,8 @@ def test_a_decision_is_not_dated_before_its_facts(where, add_host, submit, contr
     def cut_off(batch, clock):
         if told:
             return decide_all(batch, clock)
-        monkeypatch.setattr(
-            advance.recovery, "in_recovery_mode", observing
-        )  # before it tries the jobs again, one by one
+        # Before it tries the jobs again, one by one.
+        monkeypatch.setattr(advance.recovery, "in_recovery_mode", observing)
         raise InternalError("terminating connection due to idle-in-transaction timeout")
 
     if where == "before it looks":

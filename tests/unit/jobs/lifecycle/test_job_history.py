@@ -72,11 +72,12 @@ def test_a_long_wait_has_a_line_for_each_kind_of_reason_only(submit):
         (0, WaitReason.CAPACITY, "needs 8 GPUs in lab-a; 3 hosts free"),
         (10, WaitReason.CAPACITY, "needs 8 GPUs in lab-a; 2 hosts free"),  # the same reason, other numbers
         (11, WaitReason.QUOTA, "project default uses 2 of 2 NVIDIA_L4"),
+        # Another reason again, but too soon.
         (
             12,
             WaitReason.CAPACITY,
             "needs 8 GPUs in lab-a; 3 hosts free",
-        ),  # another reason again, but too soon
+        ),
         (20, WaitReason.CAPACITY, "needs 8 GPUs in lab-a; 1 host free"),
     ) == [
         ("wait", "capacity", "needs 8 GPUs in lab-a; 3 hosts free"),

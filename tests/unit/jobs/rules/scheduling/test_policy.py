@@ -224,9 +224,8 @@ def test_every_job_that_could_ever_run_is_started_in_time(cluster, waiting):
     began = cluster.now
     for _ in range(200):
         stopped = [cluster.waiting[one.job] for one in cluster.step().preempted]
-        everything += sum(
-            each.timeout_s + AFTER_TIMEOUT_S for each in stopped
-        )  # they run again from the start
+        # They run again from the start.
+        everything += sum(each.timeout_s + AFTER_TIMEOUT_S for each in stopped)
         able -= set(cluster.started)
         # What a stopped job held is free at once, so the next pass is at the same moment.
         if not able or not (stopped or cluster.next_end()):
