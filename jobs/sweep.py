@@ -1,7 +1,9 @@
-"""The sweep: look at everything that is due. Hints make the product fast; the sweep makes it right.
+"""The sweep: periodic work, which looks at every row that is due.
 
-Celery beat sends it as a task, and each worker also calls it by a timer of its own. A claim on the tick "sweep" keeps
-them from doing the same at once. If the claim were lost, work would be done twice, and nothing worse.
+Hints (wake/hints.py) only make something happen sooner, and may be lost. The sweep finds what no hint announced.
+
+Celery beat starts the sweep as a task, and a timer in each worker calls it too. The tick "sweep" lets only one of them
+do it at a time. If two did it at the same time, work would be done twice, and nothing worse.
 """
 
 from __future__ import annotations

@@ -152,7 +152,10 @@ def cgroup_pids(path: str | None) -> Set[int]:
 
 
 def remove_cgroup(path: str, patience_s: float = 0.0) -> bool:
-    """Remove a cgroup; True when it is gone. The kernel may call one busy whose last process is just dying."""
+    """Remove a cgroup, and return whether it is gone.
+
+    The kernel refuses with EBUSY while the last process of a cgroup still exits: so it is tried for `patience_s`.
+    """
     until = time.monotonic() + patience_s
     while os.path.isdir(path):
         for directory, _, _ in os.walk(path, topdown=False):

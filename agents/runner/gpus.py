@@ -264,7 +264,7 @@ def evict(gpu: str, pids: Set[Tuple[int, int]]) -> List[str]:
 
 
 def holders_for_wire(busy: Dict[str, Any]) -> Dict[str, Any]:
-    """The holders as they are sent: without their marks, which only the runner uses."""
+    """The processes that hold a GPU, as they are sent: without the run's mark, which only the runner uses."""
     return {
         uuid: [{key: value for key, value in row.items() if key != "mark"} for row in rows]
         for uuid, rows in busy.items()

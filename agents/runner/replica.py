@@ -137,7 +137,7 @@ class Replica:
         outer_proc: int = -1,
         born_write: int = -1,
     ) -> NoReturn:
-        """In the replica's process: everything up to exec. A failure is recorded on the shared page."""
+        """Prepare the process and exec its command. A failure is written to the memory shared with the keepers."""
         try:
             os.setsid()
             if outer_proc < 0:

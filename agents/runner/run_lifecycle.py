@@ -93,7 +93,7 @@ class RunLifecycle:
         self.facts.update(containment="pid_namespace", first=[self.init_pid, process.ticks if process else 0])
 
     def continue_init(self) -> None:
-        """Continue a namespace's first process: if it was stopped, it could not report how the replica ends."""
+        """Send SIGCONT to a namespace's first process: while it is suspended, it cannot report how the replica ends."""
         if self.init_pid and not self.replica_over:  # not reaped yet: the pid is still its own
             os.kill(self.init_pid, signal.SIGCONT)
 

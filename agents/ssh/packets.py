@@ -29,7 +29,7 @@ CIPHERS_FIRST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 
 
 class PacketSocket(Protocol):
-    """The socket that packets arrive on: QuickAckSocket in agents/ssh/sockets.py."""
+    """What a reader of packets needs of its socket. QuickAckSocket (agents/ssh/sockets.py) implements it."""
 
     def descriptor(self) -> int: ...
     def stop_waiting(self) -> None: ...

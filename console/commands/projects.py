@@ -112,7 +112,9 @@ def report_usage(args: argparse.Namespace) -> int:
 def quota_target(args: argparse.Namespace) -> QuotaTarget:
     project = None if args.new_projects else project_named(args.project)
     if project is None and args.member:
-        raise CommandRefused("A new project has no members yet: say --each-member, or name a project.")
+        raise CommandRefused(
+            "A project that is made later has no members yet: use --each-member instead of --member, or name a project."
+        )
     user = find_user(args.member) if args.member else None
     return QuotaTarget(project, each=args.each_member, user=user)
 

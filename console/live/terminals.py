@@ -139,7 +139,7 @@ class Terminal:
         try:
             self._loop.call_soon_threadsafe(what, *args)
         except RuntimeError:
-            log.debug("The event loop has ended, and with it the viewer of this shell.")
+            log.debug("A shell has output, but the event loop that serves its browser has ended.")
 
     def _opened(self, shell: Shell) -> None:
         self.open = True

@@ -101,7 +101,10 @@ def _write(host: Host, run: str, found: StrayRun, proof: Proof, now: datetime) -
 
 
 def _update(row: Stray, found: StrayRun, proof: Proof) -> None:
-    """Update a stray from a later report, which may know more: a mere claim does not report what the run holds."""
+    """Update the row of a stray (a run that the database does not know) from a later report.
+
+    A later report may know more: a host that has only claimed the run does not report yet which GPUs it holds.
+    """
     changed: dict[str, object] = {}
     if found.facts.phase.rank >= RunPhase(row.phase).rank:
         changed |= {name: value for name, value in found.columns.items() if getattr(row, name) != value}

@@ -144,7 +144,7 @@ def compact(run_id: str) -> None:
 
 
 def keep(blocks: Sequence[tuple[str, Block]]) -> None:
-    """Store blocks of logs, each with its run, as pieces."""
+    """Insert a row (a piece) for each of these blocks of log bytes. Each block comes with the id of its run."""
     if connection.vendor != "postgresql":
         LogPiece.objects.bulk_create([piece_of(run, block) for run, block in blocks])
     elif blocks:

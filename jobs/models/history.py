@@ -69,7 +69,10 @@ class ShellSession(models.Model):
 
 
 class Tick(models.Model):
-    """When a periodic work was done last. Updating the row also claims the work, and locking it excludes others."""
+    """When a periodic task was last done.
+
+    The process that updates the row may do the task now. While one process holds the lock of the row, no other does it.
+    """
 
     name = models.CharField(max_length=40, unique=True)
     at = models.DateTimeField()

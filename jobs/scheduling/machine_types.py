@@ -59,9 +59,9 @@ def of_location(named: str) -> Types:
 
 
 def read(document: object, named: str) -> tuple[CustomJob, Types]:
-    """The job that a document asks for in this location, and the types that it may name. Raises InvalidDocument.
+    """Parse a job document for the location `named`. Returns the job, and the machine types that exist there.
 
-    The error about an unknown GPU type names the GPU types of the location.
+    Raises InvalidDocument. Its error about an unknown GPU type names the GPU types of the location.
     """
     types = of_location(named)
     try:

@@ -71,7 +71,8 @@ def clone(request: HttpRequest, job_id: int) -> HttpResponse:
     if destination.project not in projects:
         why = "is archived" if job.project.archived_at else "does not let you submit jobs"
         messages.warning(
-            request, f"Project {destination.project} {why}. The form has project {projects[0]} instead."
+            request,
+            f"Project {destination.project} {why}. Project {projects[0]} is selected in the form instead.",
         )
     return _show(request, Draft.from_document(document, destination), cloned=job)
 

@@ -191,14 +191,14 @@ def _pools(fields: MessageReader, types: Types, gpus_here: Collection[str]) -> t
     name = "worker_pool_specs"
     messages = fields.messages(name, maximum=MAX_POOLS)
     if not messages and not fields.complained(name):
-        fields.complain(name, "is required: 1 to 4 pools, of which the first is the primary's.")
+        fields.complain(name, "is required: 1 to 4 pools. The first is the pool of the primary replica.")
         return ()
     pools = tuple(
         None if message.empty else _pool(message, number, types, gpus_here)
         for number, message in enumerate(messages)
     )
     if messages and messages[0].empty:
-        fields.complain(f"{name}[0]", "is the primary's pool and must not be empty.")
+        fields.complain(f"{name}[0]", "is the pool of the primary replica and must not be empty.")
     if sum(pool.replica_count for pool in pools if pool is not None) > MAX_REPLICAS:
         fields.complain(name, f"asks for more than {MAX_REPLICAS} replicas together.")
     orders = sum(pool.replica_count * pool.container.strings_bytes for pool in pools if pool is not None)
@@ -215,8 +215,13 @@ def _pool(fields: MessageReader, number: int, types: Types, gpus_here: Collectio
     fields.unsupported(
         "python_package_spec", 'is not supported yet: use container_spec with image_uri "host" and a command.'
     )
-    fields.unsupported("nfs_mounts", "is not supported: mount it on the hosts, and use its path.")
-    fields.unsupported("lustre_mounts", "is not supported: mount it on the hosts, and use its path.")
+    fields.unsupported(
+        "nfs_mounts", "is not supported: mount the file system on the hosts, and use its path in the command."
+    )
+    fields.unsupported(
+        "lustre_mounts",
+        "is not supported: mount the file system on the hosts, and use its path in the command.",
+    )
     count = fields.whole("replica_count", default=1, minimum=1, maximum=MAX_REPLICAS)
     if number == 0 and count != 1:
         fields.complain("replica_count", "must be 1 in the first pool: it holds the primary alone.")

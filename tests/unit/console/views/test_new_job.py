@@ -401,11 +401,11 @@ def test_the_form_sets_all_scheduling_fields_and_a_clone_keeps_them(browser):
 def test_a_clone_says_why_it_cannot_be_in_the_project_of_the_original(browser, cast, project):
     Membership.objects.create(project=cast.elsewhere, user=cast.vera, role="submitter")
     path = f"/jobs/{a_job(project, cast.bob).pk}/clone"
-    told = "does not let you submit jobs. The form has project elsewhere instead."
+    told = "does not let you submit jobs. Project elsewhere is selected in the form instead."
     assert told in browser("vera").get(path).content.decode()
     assert told not in browser("bob").get(path).content.decode()
     Project.objects.filter(pk=project.pk).update(archived_at=timezone.now())
     assert (
-        "Project default is archived. The form has project elsewhere instead."
+        "Project default is archived. Project elsewhere is selected in the form instead."
         in browser("root").get(path).content.decode()
     )
