@@ -36,7 +36,7 @@ class Socket:
         return self._inner.send(data)
 
     def can_send_small_message(self) -> bool:
-        """Whether the send buffer has room for MAX_PACKET bytes, so that sending them does not wait."""
+        """Whether SMALL_MESSAGE bytes can be sent without waiting."""
         return cast("paramiko.Channel", self._inner).out_window_size >= SMALL_MESSAGE
 
     def settimeout(self, timeout: float | None) -> None:
