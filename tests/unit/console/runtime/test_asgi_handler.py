@@ -11,6 +11,7 @@ from django.db import connection
 from django.http import HttpResponse
 from django.urls import path
 
+from console.runtime import asgi_handler
 from console.runtime.asgi_handler import ThreadedHandler
 
 threads = set()
@@ -36,8 +37,10 @@ async def ask(handler):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.urls(__name__)
-def test_requests_share_a_few_threads_and_leave_no_connection_in_them(settings):
+def test_requests_share_a_few_threads_and_leave_no_connection_in_them(settings, monkeypatch):
+    """With one thread: an executor with more may begin a second one, before the first has said that it is idle."""
     settings.ALLOWED_HOSTS = ["*"]
+    monkeypatch.setattr(asgi_handler, "THREADS", 1)
     threads.clear()
     seen.connections = []
 

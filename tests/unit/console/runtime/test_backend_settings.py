@@ -57,7 +57,7 @@ def test_every_thread_that_uses_the_database_finds_a_connection():
 
 
 def test_an_address_without_a_database_is_refused():
-    with pytest.raises(BadSetting, match="add the database's name"):
+    with pytest.raises(BadSetting, match="add the name of the database"):
         backend_settings.database(Environment(database_url="postgresql://u:secret@db:5432/"))
 
 
