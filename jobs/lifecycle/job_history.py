@@ -19,7 +19,7 @@ from jobs.rules.lifecycle.history_kinds import HistoryKind
 from jobs.rules.lifecycle.plan import TRAINYARD, HistoryEvent, Plan
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState
 from jobs.rules.list_text import list_text
-from jobs.rules.scheduling.wait_reasons import OF_QUOTA, Wait
+from jobs.rules.scheduling.wait_reasons import OF_QUOTA, Wait, is_other_reason
 
 WAITS_APART = timedelta(minutes=5)
 
@@ -113,7 +113,7 @@ def _is_news(last: tuple[str, datetime] | None, wait: Wait, now: datetime) -> bo
     if last is None:
         return True
     reason, at = last
-    return reason != wait.reason and now - at >= WAITS_APART
+    return is_other_reason(reason, wait.reason) and now - at >= WAITS_APART
 
 
 def _last_waits(ids: Collection[int]) -> dict[tuple[int, int], tuple[str, datetime]]:

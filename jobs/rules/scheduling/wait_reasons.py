@@ -21,6 +21,11 @@ class WaitReason(StrEnum):
     FAULT = "fault"  # Trainyard itself failed to start the job
 
 
+# A job may alternate between these from pass to pass. To history each is the same reason as the other one of its pair.
+_SAME_IN_HISTORY: dict[str, str] = {
+    WaitReason.QUOTA_RESERVED: WaitReason.QUOTA,
+    WaitReason.MAKING_ROOM: WaitReason.CAPACITY,
+}
 # The reasons that are the kind `quota` in history: time spent so does not count as waiting for capacity either.
 OF_QUOTA = frozenset({WaitReason.QUOTA, WaitReason.QUOTA_RESERVED})
 
@@ -30,3 +35,8 @@ class Wait(NamedTuple):
 
     reason: WaitReason
     text: str
+
+
+def is_other_reason(one: str, other: str) -> bool:
+    """Whether history writes a line when a job that waited for the one reason now waits for the other."""
+    return _SAME_IN_HISTORY.get(one, one) != _SAME_IN_HISTORY.get(other, other)

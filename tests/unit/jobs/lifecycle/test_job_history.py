@@ -86,6 +86,15 @@ def test_a_long_wait_has_a_line_for_each_kind_of_reason_only(submit):
     ]
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(WaitReason.QUOTA, WaitReason.QUOTA_RESERVED), (WaitReason.MAKING_ROOM, WaitReason.CAPACITY)],
+)
+def test_reasons_that_alternate_from_pass_to_pass_are_one_line(submit, one, other):
+    alternating = [(10 * number, (one, other)[number % 2], f"pass {number}") for number in range(6)]
+    assert len(told_at(submit(place=False), *alternating)) == 1
+
+
 @pytest.mark.parametrize("reason", WaitReason)
 def test_a_line_is_a_quota_line_only_if_the_decider_says_so(submit, reason):
     """Whatever the text holds: an admin may write anything about a host, and people choose their projects' names."""
