@@ -27,7 +27,9 @@ function follow(id, path) {
   // A hidden page is not painted. When a person looks at it again, the newest fragment is.
   let newest = null;
   const paint = () => {
-    if (newest === null || document.hidden || !element()) return;
+    if (newest === null || document.hidden) return;
+    // htmx may have put another filter's part in its place, whose own socket follows in a moment: this one is old.
+    if (element()?.dataset.live !== path) return;
     const fresh = parsed(newest);
     newest = null;
     for (const part of fresh) {

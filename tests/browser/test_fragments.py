@@ -96,6 +96,21 @@ def test_a_filter_replaces_the_list_and_the_back_button_restores_it(page, yard, 
     assert page.get_by_label("Name or id").input_value() == "job-07"
 
 
+def test_a_socket_of_before_does_not_paint_over_a_fragment_that_has_just_come(page, yard):
+    """Between htmx's swap and the new socket, the old one may still bring the list of the filter before."""
+    page.goto(f"{yard.url}/jobs/")
+    expect(page.locator("#link-dot")).to_have_text("Live")
+    follow = "path => { document.getElementById('jobs-live').dataset.live = path }"
+    own = page.locator("#jobs-live").get_attribute("data-live")
+    page.evaluate(follow, "/ws/jobs?text=another")
+    yard.submit(job_spec(["true"], name="not-for-this-filter"))
+    page.wait_for_timeout(3_000)
+    expect(page.get_by_role("link", name="not-for-this-filter")).to_have_count(0)
+    page.evaluate(follow, own)
+    yard.submit(job_spec(["true"], name="for-this-filter"))
+    expect(page.get_by_role("link", name="for-this-filter", exact=True)).to_be_visible()
+
+
 def test_a_filtered_list_stays_live(page, yard):
     page.goto(f"{yard.url}/jobs/")
     page.get_by_label("Name or id").fill("fresh")
