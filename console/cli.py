@@ -41,9 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(command: object, args: argparse.Namespace) -> int:
     assert callable(command)
     refusal: type[Exception] = import_string("console.commands.CommandRefused")
+    foreign_database: type[Exception] = import_string("console.runtime.database_setup.ForeignDatabase")
     try:
         return int(command(args) or 0)
-    except (refusal, ImproperlyConfigured) as problem:
+    except (refusal, foreign_database) as problem:
         print(f"trainyard: {problem}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
