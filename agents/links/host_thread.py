@@ -194,9 +194,8 @@ class HostThread:
             self._status_updates.popleft()
         link = self._link
         if link is None or not self._may_send():
-            return (
-                False  # the holder of the lease asks the host again; so do we if the lease becomes ours again
-            )
+            # The holder of the lease asks the host again; so do we if the lease becomes ours again.
+            return False
         for message in link.host_messages():
             self._record_host_message(message)
         # Not before the control plane has stored the inventory: it may find that it must not give orders at all.
