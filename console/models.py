@@ -1,9 +1,18 @@
-"""Tables of the console: API tokens, the setup link, invitations and failed logins. No behaviour."""
+"""Tables of the console: sessions, API tokens, the setup link, invitations and failed logins. No behaviour."""
 
 from __future__ import annotations
 
 from django.conf import settings
+from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
+
+
+class Session(AbstractBaseSession):
+    """A session of a browser. `console/auth/session_store.py` reads and writes the rows."""
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="sessions"
+    )
 
 
 class ApiToken(models.Model):

@@ -129,6 +129,7 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if SECURE_PUBLIC e
 # Browsers do not separate cookies by port. With one cookie name, two deployments on one machine would log out each
 # other's users.
 SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = f"session-{DEPLOYMENT}", f"csrf-{DEPLOYMENT}"
+SESSION_ENGINE = "console.auth.session_store"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 SECURE_REFERRER_POLICY = "same-origin"

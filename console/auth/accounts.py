@@ -14,7 +14,7 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 
 from agents.infra.refusals import Refused
-from console.auth import tokens
+from console.auth import sessions, tokens
 from console.models import Invitation
 from jobs.models import Membership, Project, Role
 from jobs.models.first_rows import DEFAULT
@@ -85,21 +85,25 @@ def accept(user: User, token: str, password: str, now: datetime) -> None:
 
 
 def set_password(user: User, password: str, actor: str, now: datetime) -> None:
-    """Set the password. Open sessions end, because a session's hash depends on the password's hash."""
+    """Set the password. Open sessions end. Also an open session that is saved at this moment is useless, because a
+    session's hash depends on the password's hash.
+    """
     validate_password(password, user)
     user.set_password(password)
     user.save(update_fields=["password"])
     Invitation.objects.filter(user=user).delete()
+    sessions.end_all(user)
     audit.record(actor, "user.password", "user", user.username, None, None, now)
 
 
 def disable(user: User, actor: str, now: datetime) -> int:
-    """Disable a person. The name stays in every history; pages, sockets and tokens stop working. Returns the number of
-    revoked tokens.
+    """Disable a person. The name stays in every history; pages, sockets and tokens stop working, and do not work again
+    when the person is enabled. Returns the number of revoked tokens.
     """
     _keep_an_admin(user, f"{user.username} is the last admin. Add another first.")
     changed = User.objects.filter(pk=user.pk, is_active=True).update(is_active=False)
     Invitation.objects.filter(user=user).delete()
+    sessions.end_all(user)
     revoked = tokens.revoke_all(user, now)
     if changed:
         audit.record(actor, "user.disable", "user", user.username, None, None, now)
@@ -107,7 +111,7 @@ def disable(user: User, actor: str, now: datetime) -> int:
 
 
 def enable(user: User, actor: str, now: datetime) -> None:
-    """Enable a person again. Revoked tokens stay revoked."""
+    """Enable a person again. Ended sessions and revoked tokens stay so."""
     if User.objects.filter(pk=user.pk, is_active=False).update(is_active=True):
         audit.record(actor, "user.enable", "user", user.username, None, None, now)
 

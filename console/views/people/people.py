@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.conf import settings
-from django.contrib import auth, messages
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
@@ -17,7 +17,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from agents.infra.refusals import Refused
-from console.auth import access, accounts
+from console.auth import access, accounts, sessions
 from console.auth.person import person
 from console.forms.people import NewPassword, NewPerson
 from console.presenters.projects import audit as audit_log
@@ -94,7 +94,7 @@ def enable(request: HttpRequest, user_id: int) -> HttpResponse:
     user = _one(request, user_id)
     with transaction.atomic():
         accounts.enable(user, person(request).username, timezone.now())
-    return _done(request, f"{user.username} may log in again. Revoked tokens stay revoked.")
+    return _done(request, f"{user.username} may log in again. Earlier logins and revoked tokens stay ended.")
 
 
 @require_POST
@@ -136,7 +136,7 @@ def invited(request: HttpRequest, token: str) -> HttpResponse:
         except Refused:
             return redirect(request.path)
         else:
-            auth.login(request, user)
+            sessions.begin(request, user)
             return redirect("home")
     return render(request, "people/invited.html", {"form": form, "invited": user})
 

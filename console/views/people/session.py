@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import auth
+from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render, resolve_url
 from django.utils import timezone
@@ -11,7 +12,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from console.auth import setup, throttle
+from console.auth import sessions, setup, throttle
 from console.forms.people import Login
 
 THEMES = ("auto", "light", "dark")
@@ -56,11 +57,10 @@ def _logged_in(request: HttpRequest, form: Login) -> bool:
         form.add_error(None, f"Too many wrong passwords. Try again in {minutes} min.")
         return False
     user = auth.authenticate(request, username=name, password=form.cleaned_data["password"])
-    if user is None:
+    if not isinstance(user, User) or not sessions.begin(request, user):
         form.add_error(None, "The name or the password is wrong.")
         return False
     throttle.succeeded(name, address)
-    auth.login(request, user)
     return True
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django.contrib import auth
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
@@ -12,6 +11,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
+from console.auth import sessions
 from console.auth import setup as first_admin
 from console.forms.people import Setup
 
@@ -33,7 +33,7 @@ def setup(request: HttpRequest, token: str) -> HttpResponse:
         except first_admin.SetupClosed:
             return redirect(request.path)
         else:
-            auth.login(request, user)
+            sessions.begin(request, user)
             return redirect("welcome")
     return render(request, "people/setup.html", {"form": form})
 

@@ -1,0 +1,33 @@
+"""Begins and ends the sessions of people.
+
+An ended session is deleted. It does not come back when a disabled person is enabled, and a request that still holds
+it cannot save it again.
+"""
+
+from __future__ import annotations
+
+from django.contrib import auth
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.http import HttpRequest
+
+from console.models import Session
+
+
+def begin(request: HttpRequest, user: User) -> bool:
+    """Log the person in. Returns False if the person was disabled meanwhile.
+
+    The session is stored while the person's row is locked: `accounts.disable`, which writes to that row, either comes
+    first, or finds the session and ends it.
+    """
+    with transaction.atomic():
+        if not User.objects.select_for_update().filter(pk=user.pk, is_active=True).exists():
+            return False
+        auth.login(request, user)
+        request.session.save()
+    return True
+
+
+def end_all(user: User, but: str | None = None) -> int:
+    """End the sessions of a person, except the one with the key `but`. Returns how many ended."""
+    return Session.objects.filter(user=user).exclude(session_key=but).delete()[0]
