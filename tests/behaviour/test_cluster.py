@@ -189,7 +189,15 @@ def test_S4_21_S4_52_one_replica_has_a_cluster_spec_and_no_tf_config(small):
     alone, _ = small
     environment = alone.environment()
     assert json.loads(environment["CLUSTER_SPEC"])["cluster"].keys() == {"workerpool0"}
-    assert "TF_CONFIG" not in environment and "MASTER_ADDR" not in environment
+    assert "TF_CONFIG" not in environment
+    assert (environment["WORLD_SIZE"], environment["RANK"], environment["PET_NNODES"]) == ("1", "0", "1")
+
+
+def test_only_the_primary_and_the_workers_have_a_rank(four):
+    ranks = [four.first[name].get("RANK") for name in POOLS]
+    assert ranks == ["0", "1", "2", None, None]
+    assert {four.first[name]["WORLD_SIZE"] for name in POOLS[:3]} == {"3"}
+    assert [four.first[name]["PET_RDZV_CONF"] for name in POOLS[:2]] == ["is_host=true", "is_host=false"]
 
 
 def test_S4_22_S4_23_S4_24_S4_44_a_skipped_pool_is_named_nowhere_and_renumbers_nothing(small):

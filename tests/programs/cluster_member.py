@@ -24,7 +24,9 @@ SERVICE = (
     "MASTER_",
     "WORLD_SIZE",
     "RANK",
+    "NODE_RANK",
     "PET_",
+    "JAX_",
     "AIP_",
     "HOSTNAME",
 )

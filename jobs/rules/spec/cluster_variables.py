@@ -1,9 +1,12 @@
 """The environment variables that describe the cluster to the training code of one replica.
 
-Every replica gets CLUSTER_SPEC and the CLOUD_ML_* variables; a job with several replicas also gets TF_CONFIG and
-torch's rendezvous variables. An address is the real address of the host and the port that the replica's run claimed:
-a replica has no network namespace, so it has no host name of its own, and two replicas on one host differ in their
-ports.
+Every replica gets CLUSTER_SPEC and the CLOUD_ML_* variables; a job with several replicas also gets TF_CONFIG. The
+trainers (workerpool0 and workerpool1) get the variables by which torch, Lightning, Accelerate and JAX find each other.
+Parameter servers, evaluators and reducers take no part in that: they are not counted in WORLD_SIZE.
+
+An address is the real address of the host and the port that the replica's run claimed: a replica has no network
+namespace, so it has no host name of its own, and two replicas on one host differ in their ports. The variables that
+name a network interface come from the host (agents/runner/networks.py).
 
 The user's own `env` overrides all of these.
 """
@@ -22,15 +25,18 @@ from jobs.rules.spec.custom_job import CustomJobSpec, to_document
 MAX_VARIABLE_BYTES = 100 * 1024
 
 _TF_TASKS = ("chief", "worker", "ps", "evaluator")
+# The pools whose replicas train together, each with a rank.
+TRAINER_POOLS = (0, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class _ReplicaPosition:
-    """The position of one replica in its job."""
+    """The position of one replica in its job. `rank` is its number among the trainers; None for the others."""
 
     pool: int
     index: int
-    rank: int
+    rank: int | None
+    address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,7 @@ class _Cluster:
     """What all replicas of a job share, encoded once: each of a thousand replicas gets a thousand addresses."""
 
     places: Mapping[str, _ReplicaPosition]
+    trainers: int
     pools: str
     tf_pools: str
     job: str
@@ -72,7 +79,8 @@ def cluster_environment(
     if len(cluster.places) > 1:
         task = {"type": _TF_TASKS[place.pool], "index": place.index, "cloud": job_id}
         variables["TF_CONFIG"] = _document(cluster.tf_pools, task, cluster.job)
-        variables |= _rendezvous(cluster, place, job_id)
+    if place.rank is not None:
+        variables |= _rendezvous(cluster, place, place.rank, job_id)
         variables |= _processes(gpus)
     pool = spec.pools[place.pool]
     return variables | dict(pool.container.env if pool else ())
@@ -82,13 +90,17 @@ def cluster_environment(
 def _cluster(spec: CustomJobSpec, addresses: tuple[tuple[str, str], ...]) -> _Cluster:
     address = dict(addresses)
     replicas = [(name, pool, index) for name, pool, index, _ in spec.replicas()]
+    trainers = [name for name, pool, _ in replicas if pool in TRAINER_POOLS]
+    rank = {name: number for number, name in enumerate(trainers)}
     pools: dict[int, list[str]] = {}
     for name, pool, _ in replicas:
         pools.setdefault(pool, []).append(address[name])
     return _Cluster(
         places={
-            name: _ReplicaPosition(pool, index, rank) for rank, (name, pool, index) in enumerate(replicas)
+            name: _ReplicaPosition(pool, index, rank.get(name), address[name])
+            for name, pool, index in replicas
         },
+        trainers=len(trainers),
         pools=_json({f"workerpool{pool}": hosts for pool, hosts in pools.items()}),
         # The evaluator is not part of TensorFlow's cluster: it may only be a task.
         tf_pools=_json({_TF_TASKS[pool]: hosts for pool, hosts in pools.items() if pool != 3}),
@@ -108,26 +120,40 @@ def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _rendezvous(cluster: _Cluster, place: _ReplicaPosition, job_id: str) -> dict[str, str]:
-    """For torch.distributed with one process per replica, and for a plain `torchrun train.py`.
+def _rendezvous(cluster: _Cluster, place: _ReplicaPosition, rank: int, job_id: str) -> dict[str, str]:
+    """For one process per replica (torch's `env://`, Lightning, JAX), and for a plain `torchrun train.py`.
 
     torchrun takes the default of each of its options from PET_<OPTION>. Its default rendezvous is the static one; with
-    endpoint and id set, `--rdzv-backend=c10d` alone is enough for the dynamic one.
+    endpoint and id set, `--rdzv-backend=c10d` alone is enough for the dynamic one. Which node holds the dynamic one's
+    store, and each node's own address, are said outright: torchrun would ask for the address of the host's own name,
+    and on Debian and Ubuntu that is 127.0.1.1.
     """
-    address, _, port = cluster.primary.rpartition(":")
-    master, size, rank = address.strip("[]"), str(len(cluster.places)), str(place.rank)
+    master, port = _split(cluster.primary)
+    size = str(cluster.trainers)
     return {
         "MASTER_ADDR": master,
         "MASTER_PORT": port,
         "WORLD_SIZE": size,
-        "RANK": rank,
+        "RANK": str(rank),
+        "NODE_RANK": str(rank),
         "PET_NNODES": size,
-        "PET_NODE_RANK": rank,
+        "PET_NODE_RANK": str(rank),
         "PET_MASTER_ADDR": master,
         "PET_MASTER_PORT": port,
         "PET_RDZV_ENDPOINT": cluster.primary,
         "PET_RDZV_ID": job_id,
+        "PET_RDZV_CONF": f"is_host={'true' if rank == 0 else 'false'}",
+        "PET_LOCAL_ADDR": _split(place.address)[0],
+        "JAX_COORDINATOR_ADDRESS": cluster.primary,
+        "JAX_NUM_PROCESSES": size,
+        "JAX_PROCESS_ID": str(rank),
     }
+
+
+def _split(address: str) -> tuple[str, str]:
+    """(host, port), without the brackets of an IPv6 address."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), port
 
 
 def _processes(gpus: int) -> dict[str, str]:

@@ -9,6 +9,9 @@ from jobs.rules.spec.cluster_variables import MAX_VARIABLE_BYTES, cluster_enviro
 from jobs.rules.spec.custom_job import Container, to_document
 from tests.unit.jobs.rules.views import pool, spec
 
+# How the names of the variables begin that only trainers get.
+TRAINER = ("MASTER_", "WORLD_SIZE", "RANK", "NODE_RANK", "PET_", "JAX_")
+
 
 def variables_of(of, replica="workerpool0-0", gpus=0):
     addresses = {name: f"10.0.0.{pool}:{23000 + index}" for name, pool, index, _ in of.replicas()}
@@ -26,12 +29,18 @@ def variables_of(of, replica="workerpool0-0", gpus=0):
 
 def test_a_single_replica_gets_the_variables_of_its_cluster_only():
     variables = variables_of(spec(1))
-    assert {name: value for name, value in variables.items() if name != "CLUSTER_SPEC"} == {
+    trainer = {name for name in variables if name.startswith(TRAINER)}
+    others = {name: value for name, value in variables.items() if name not in trainer}
+    assert {name: value for name, value in others.items() if name != "CLUSTER_SPEC"} == {
         "CLOUD_ML_PROJECT_ID": "default",
         "CLOUD_ML_JOB_ID": "77",
         "CLOUD_ML_REGION": "lab-a",
         "HOSTNAME": "gpu01",
     }
+    # A program that torchrun starts needs no other line on one host than on many.
+    assert (variables["WORLD_SIZE"], variables["RANK"], variables["PET_NNODES"]) == ("1", "0", "1")
+    assert variables["MASTER_ADDR"] == "10.0.0.0"
+    assert variables_of(spec(1), gpus=2)["PET_NPROC_PER_NODE"] == "2"
     assert json.loads(variables["CLUSTER_SPEC"]) == {
         "cluster": {"workerpool0": ["10.0.0.0:23000"]},
         "environment": "cloud",
@@ -68,7 +77,6 @@ def test_a_skipped_pool_is_named_nowhere_and_renumbers_nothing():
         "workerpool2",
     )
     assert list(json.loads(variables["TF_CONFIG"])["cluster"]) == ["chief", "ps"]
-    assert variables["RANK"] == "1"
 
 
 def test_torch_finds_its_group():
@@ -82,7 +90,10 @@ def test_torch_finds_its_group():
         "PET_MASTER_PORT": "23000",
         "PET_RDZV_ENDPOINT": "10.0.0.0:23000",
         "PET_RDZV_ID": "77",
+        "PET_RDZV_CONF": "is_host=false",
+        "PET_LOCAL_ADDR": "10.0.0.1",
     }
+    assert variables_of(spec(1, 2))["PET_RDZV_CONF"] == "is_host=true"
     addresses = {"workerpool0-0": "[fd00::1]:5", "workerpool1-0": "[fd00::2]:5"}
     six = cluster_environment(
         spec(1, 1),
@@ -94,7 +105,30 @@ def test_torch_finds_its_group():
         host_name="h",
         gpus=0,
     )
-    assert six["MASTER_ADDR"] == "fd00::1"
+    assert six["MASTER_ADDR"] == six["PET_LOCAL_ADDR"] == "fd00::1"
+    assert six["JAX_COORDINATOR_ADDRESS"] == "[fd00::1]:5"
+
+
+def test_parameter_servers_evaluators_and_reducers_have_no_rank_and_are_not_counted():
+    of = spec(1, 4, 8, 8)
+    seen = {name: variables_of(of, name) for name, *_ in of.replicas()}
+    trainers = [name for name in seen if name[10] in "01"]
+    sizes = [
+        seen[name][key] for name in trainers for key in ("WORLD_SIZE", "PET_NNODES", "JAX_NUM_PROCESSES")
+    ]
+    assert sizes == ["5"] * 15
+    for key in ("RANK", "NODE_RANK", "PET_NODE_RANK", "JAX_PROCESS_ID"):
+        assert [seen[name][key] for name in trainers] == ["0", "1", "2", "3", "4"]
+    others = [name for name in seen if name not in trainers]
+    assert len(others) == 16
+    assert not [key for name in others for key in seen[name] if key.startswith(TRAINER)]
+
+
+def test_jax_and_lightning_find_their_group():
+    variables = variables_of(spec(1, 2), "workerpool1-0")
+    assert variables["JAX_COORDINATOR_ADDRESS"] == "10.0.0.0:23000"
+    assert (variables["JAX_NUM_PROCESSES"], variables["JAX_PROCESS_ID"]) == ("3", "1")
+    assert variables["NODE_RANK"] == "1"
 
 
 def test_torchrun_starts_a_process_for_each_gpu():
