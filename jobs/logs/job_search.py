@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from jobs.logs import run_search
 from jobs.logs.run_search import Hit
+from jobs.logs.search_budget import SearchBudget
 from jobs.logs.search_pattern import SearchPattern
 from jobs.models import Job, Run
 
@@ -48,7 +49,13 @@ class Page:
     stored: int
 
 
-def search_job(job: Job, pattern: SearchPattern, begin: SearchPosition, earlier: bool) -> Page:
+def search_job(
+    job: Job,
+    pattern: SearchPattern,
+    begin: SearchPosition,
+    earlier: bool,
+    budget: SearchBudget | None = None,
+) -> Page:
     """Search the newest run of each replica, or with `earlier` all its runs."""
     runs = list(_chosen(job, earlier))
     stored = sum(run.log_stored for run in runs)
@@ -58,10 +65,11 @@ def search_job(job: Job, pattern: SearchPattern, begin: SearchPosition, earlier:
     read = 0
     for number, run in enumerate(left):
         offset = begin.offset if key(run) == begin.run else 0
-        budget = run_search.MAX_READ - read, run_search.MAX_HITS - len(lines)
-        if number >= MAX_RUNS or min(budget) <= 0:
+        left_over = run_search.MAX_READ - read, run_search.MAX_HITS - len(lines)
+        late = number > 0 and budget is not None and budget.spent()
+        if number >= MAX_RUNS or min(left_over) <= 0 or late:
             return Page(tuple(lines), SearchPosition(key(run), offset), searched + offset, stored)
-        found = run_search.search_run(run, pattern, offset, run.log_stored, *budget)
+        found = run_search.search_run(run, pattern, offset, run.log_stored, *left_over, budget)
         lines += [FoundLine(run, hit) for hit in found.hits]
         read += found.read
         if not found.over:

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 
 from jobs.logs import reader
 from jobs.logs.pieces import Mark
+from jobs.logs.search_budget import SearchBudget
 from jobs.logs.search_pattern import SearchPattern
 from jobs.models import Run
 
 MAX_READ = 8 * 1024 * 1024
-STEP = 1024 * 1024
+# How much is read and searched between two looks at the budget. Longer than MAX_LINE, so each step moves on.
+STEP = 256 * 1024
 MAX_HITS = 200
 # A line that is longer is searched in parts.
 MAX_LINE = 64 * 1024
@@ -46,17 +48,25 @@ class Found:
 
 
 def search_run(
-    run: Run, pattern: SearchPattern, start: int, stop: int, max_read: int = 0, max_hits: int = 0
+    run: Run,
+    pattern: SearchPattern,
+    start: int,
+    stop: int,
+    max_read: int = 0,
+    max_hits: int = 0,
+    budget: SearchBudget | None = None,
 ) -> Found:
     """Find the first hits in [start, stop). `start` should be the beginning of a line, or the `end` of a call before.
 
-    The search ends after about `max_read` bytes or `max_hits` hits; 0 stands for the limits of one call.
+    The search ends after about `max_read` bytes or `max_hits` hits (0 stands for the limits of one call), or when the
+    budget is spent.
     """
     max_read, max_hits = max_read or MAX_READ, max_hits or MAX_HITS
     search = _Search(pattern, start, max_hits)
-    position = start
+    position, all_read = start, start >= stop
     while position < stop and position - start < max_read:
         chunk = reader.read(run, position, min(STEP, stop - position))
+        all_read = chunk.end == position or chunk.end >= stop
         if chunk.end == position:
             break
         if chunk.gaps:
@@ -68,9 +78,9 @@ def search_run(
         search.marks += chunk.at
         position = chunk.end
         search.search(search.searchable())
-        if search.full:
+        if search.full or (budget is not None and search.at > start and budget.spent()):
             break
-    over = not search.full and (position >= stop or position - start < max_read)
+    over = not search.full and all_read
     if over:
         # No more is stored, so the last line is searched as far as it goes.
         search.search(len(search.held), last=True)

@@ -1,21 +1,25 @@
 """A pattern that finds a text in the bytes of logs, ignoring upper and lower case.
 
-For ASCII text, lowering the bytes is enough. The two cases of other letters are different bytes, sometimes more or
-fewer of them: for these, a regular expression lists all spellings that Unicode's case folding makes equal. Logs are not
-decoded, so that offsets stay valid and bytes that are not UTF-8 do no harm.
+For ASCII text, lowering the bytes is enough. For other text, the log is folded by Unicode's case folding (ß is ss),
+block by block, and the place in the folded text is followed back to the bytes. The time grows with the length of the
+log and with nothing else: no text and no log makes a search go back over what it has read, as a regular expression
+does.
+
+Offsets are those of the log's bytes. Bytes that are not UTF-8 equal only themselves.
 """
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache, partial
+import time
+from collections.abc import Callable
+from functools import partial
 
-# No letter after this one has a case.
-CASES_END = 0x1E944
-# The longest text that one letter may stand for: ΐ.
-MAX_FOLD = 3
+# How much is folded at a time. Nothing else runs in this process meanwhile, for about a quarter of a millisecond.
+BLOCK = 16 * 1024
+# After each block, other threads get this long. Without it the event loop would wait for its turn for 5 ms.
+PAUSE_S = 0.0001
+# The most bytes of UTF-8 for one character. Every character folds to at least one.
+MAX_LETTER = 4
 
 Span = tuple[int, int]
 Finder = Callable[[int], Span | None]
@@ -31,10 +35,9 @@ class SearchPattern:
             self.reach = len(plain)
             self._finder = partial(_find_bytes, plain)
         else:
-            readings = [_spellings_of_parts(text), _spellings_of_parts(_split(text.casefold()))]
-            self.reach = max(sum(len(max(part, key=len)) for part in parts) for parts in readings)
-            patterns = [b"".join(map(_either, parts)) for parts in readings]
-            self._finder = partial(_find_pattern, re.compile(b"|".join(dict.fromkeys(patterns))))
+            folded = text.casefold()
+            self.reach = MAX_LETTER * len(folded)
+            self._finder = partial(_find_folded, folded, self.reach)
 
     def finder(self, data: bytes) -> Finder:
         """A function that finds the first match in `data` at or after a position. Call it again for the next match."""
@@ -51,52 +54,63 @@ def _find_bytes(plain: bytes, data: bytes) -> Finder:
     return find
 
 
-def _find_pattern(pattern: re.Pattern[bytes], data: bytes) -> Finder:
+def _find_folded(folded: str, reach: int, data: bytes) -> Finder:
     def find(at: int) -> Span | None:
-        found = pattern.search(data, at)
-        return found.span() if found else None
+        while at < len(data):
+            # A match that begins in this block may end behind it.
+            block = _decode(data[at : _boundary(data, at + BLOCK + reach)])
+            span = _place(block, folded)
+            if span is not None:
+                start = at + len(_encode(block[: span[0]]))
+                return start, start + len(_encode(block[span[0] : span[1]]))
+            at = _boundary(data, at + BLOCK)
+            time.sleep(PAUSE_S)
+        return None
 
     return find
 
 
-def _split(folded: str) -> list[str]:
-    """Split folded text so that the letters that one letter can stand for, as ß for ss, stay together."""
-    parts: list[str] = []
-    at = 0
-    while at < len(folded):
-        size = next(n for n in range(MAX_FOLD, 0, -1) if n == 1 or folded[at : at + n] in _letters())
-        parts.append(folded[at : at + size])
-        at += size
-    return parts
+def _place(block: str, folded: str) -> Span | None:
+    """Where the block holds the folded text, in its own characters: the half of an ß counts as the whole letter."""
+    in_folded = block.casefold()
+    found = in_folded.find(folded)
+    if found < 0:
+        return None
+    if len(in_folded) == len(block):
+        return found, found + len(folded)
+    start, covered = _letter_at(block, 0, found)
+    last, _ = _letter_at(block, start, found + len(folded) - 1 - covered)
+    return start, last + 1
 
 
-def _spellings_of_parts(parts: Iterable[str]) -> list[list[bytes]]:
-    """All spellings of each part: letter by letter, and the single letters that stand for the whole part."""
-    cut: list[list[bytes]] = []
-    for folded in (part.casefold() for part in parts):
-        spellings = [b""]
-        for letter in folded:
-            spellings = [before + each for before in spellings for each in _spellings(letter)]
-        cut.append(
-            [*spellings, *([one.encode() for one in _letters().get(folded, "")] if folded[1:] else [])]
-        )
-    return cut
+def _letter_at(block: str, start: int, place: int) -> tuple[int, int]:
+    """The index of the letter whose folding holds character number `place` of what is folded from `start` on, and how
+    many characters the letters from `start` to it fold to. Each step looks at half of what the step before left.
+    """
+    low, high, covered = start, len(block), 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        size = len(block[low:middle].casefold())
+        if covered + size <= place:
+            low, covered = middle, covered + size
+        else:
+            high = middle
+    return low, covered
 
 
-def _spellings(letter: str) -> list[bytes]:
-    return [one.encode() for one in (letter, *_letters().get(letter, ""))]
+def _boundary(data: bytes, at: int) -> int:
+    """The last position up to `at` that does not divide a character."""
+    if at >= len(data):
+        return len(data)
+    for back in range(MAX_LETTER):
+        if data[at - back] & 0xC0 != 0x80:
+            return at - back
+    return at
 
 
-def _either(alternatives: list[bytes]) -> bytes:
-    return b"(?:" + b"|".join(re.escape(one) for one in alternatives) + b")"
+def _decode(data: bytes) -> str:
+    return data.decode(errors="surrogateescape")
 
 
-@cache
-def _letters() -> Mapping[str, str]:
-    """A folded text → the letters that fold to it."""
-    found: defaultdict[str, str] = defaultdict(str)
-    for letter in map(chr, range(CASES_END)):
-        folded = letter.casefold()
-        if folded != letter:
-            found[folded] += letter
-    return dict(found)
+def _encode(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")

@@ -1,4 +1,6 @@
-"""Searches logs for a text and ignores case. Each request searches some megabytes; the answer says how far it came.
+"""Searches logs for a text and ignores case. Each request searches some megabytes, for half a second at most; the
+answer says how far it came. A person has one search at a time: a new one ends the one before, which then answers what
+it has.
 
 `GET /api/v1/jobs/<id>/replicas/<name>/log/search?q=[&run=&from=]` searches one log; without `run`, that of the
 replica's newest run. To continue, repeat the request with `from` set to `searchedTo`, until that equals `stored`.
@@ -25,6 +27,7 @@ from console.auth import access
 from console.presenters.jobs.last_lines import plain
 from jobs.logs import job_search, run_search
 from jobs.logs.job_search import START, SearchPosition
+from jobs.logs.search_budget import SearchBudget
 from jobs.logs.search_pattern import SearchPattern
 from jobs.models import Job
 
@@ -43,7 +46,9 @@ class SearchView(TrainyardView):
         run = run_of(job, replica, request.query_params.get("run", ""))
         if run is None:
             return Response({"run": "", "hits": [], "searchedTo": 0, "stored": 0})
-        found = run_search.search_run(run, needle, min(start, run.log_stored), run.log_stored)
+        begin = min(start, run.log_stored)
+        with SearchBudget(request.user.pk) as budget:
+            found = run_search.search_run(run, needle, begin, run.log_stored, budget=budget)
         end = run.log_stored if found.over else found.end
         answer: Document = {"run": run.pk, "searchedTo": end, "stored": run.log_stored}
         return Response({**answer, "hits": [document(hit) for hit in found.hits]})
@@ -58,7 +63,8 @@ class SearchAllView(TrainyardView):
         if runs not in ("newest", "all"):
             raise BadRequest("runs", "runs must be newest or all.")
         begin = _place(request.query_params.get("pageToken", ""))
-        page = job_search.search_job(job, needle, begin, earlier=runs == "all")
+        with SearchBudget(request.user.pk) as budget:
+            page = job_search.search_job(job, needle, begin, runs == "all", budget)
         answer: Document = {
             "hits": [_line(line) for line in page.lines],
             "searched": page.searched,

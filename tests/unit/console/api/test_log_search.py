@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.logs import run_search
+from jobs.logs import reader, run_search
+from jobs.logs.search_budget import SearchBudget
 from tests.unit.console.log_rows import write
 from tests.unit.console.views.example_rows import a_host, a_job, a_run
 
@@ -94,3 +95,24 @@ def test_a_line_with_an_impossible_time_comes_without_a_time(script, job):
     write(job.runs.get(), b"KeyError\n", wall=1e300)
     [hit] = script("vera").get(f"/api/v1/jobs/{job.pk}/log/search?q=keyerror").json()["hits"]
     assert hit["text"] == "KeyError" and "time" not in hit
+
+
+def test_two_searches_of_a_person_at_once_do_not_both_read_on(script, cast, job, monkeypatch):
+    """The first one ends at its next look at the budget, and its answer says how far it came."""
+    run = job.runs.get()
+    write(run, b"a line of the log\n" * 1000)
+    monkeypatch.setattr(run_search, "STEP", 2000)
+    monkeypatch.setattr(run_search, "MAX_LINE", 100)
+    read, asked = reader.read, []
+
+    def read_while_another_begins(row, start, limit):
+        asked.append(start)
+        if len(asked) == 2:
+            SearchBudget(cast.vera.pk).__enter__()
+        return read(row, start, limit)
+
+    monkeypatch.setattr(reader, "read", read_while_another_begins)
+    told = script("vera").get(path(job, "q=nowhere")).json()
+    assert len(asked) == 2 and 1900 < told["searchedTo"] <= 4000 < told["stored"]
+    told = script("vera").get(path(job, f"q=nowhere&from={told['searchedTo']}")).json()
+    assert told["searchedTo"] == told["stored"], "the other search is over: this one reads to the end"

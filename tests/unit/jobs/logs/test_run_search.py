@@ -8,6 +8,7 @@ import pytest
 
 from jobs.logs import reader, run_search, segments
 from jobs.logs.run_search import search_run
+from jobs.logs.search_budget import SearchBudget
 from jobs.logs.search_pattern import SearchPattern
 from tests.unit.console.log_rows import lose, write
 from tests.unit.jobs.conftest import spec
@@ -118,3 +119,30 @@ def test_a_full_answer_names_where_to_go_on_and_the_last_says_that_it_is_complet
     assert [hit.offset for hit in grown.hits] == [18], (
         "what had begun when all was looked through is found when it is there"
     )
+
+
+def test_a_search_whose_time_is_over_answers_what_it_has_and_the_next_one_goes_on(run, monkeypatch):
+    monkeypatch.setattr(run_search, "STEP", 1000)
+    monkeypatch.setattr(run_search, "MAX_LINE", 200)
+    for number in range(20):
+        write(run, b"a line of the log\n" * 30 + b"number %d\n" % number)
+    hits, at, requests = [], 0, 0
+    while True:
+        with SearchBudget("ada", seconds=0) as budget:
+            found = search_run(run, SearchPattern("number"), at, reader.size(run), budget=budget)
+        requests += 1
+        hits += found.hits
+        if found.over:
+            break
+        assert found.end > at, "a search without time moves on all the same"
+        at = found.end
+    assert [hit.text for hit in hits] == [b"number %d" % number for number in range(20)] and requests >= 10
+
+
+def test_a_new_search_of_a_person_ends_the_one_before_and_no_other(run):
+    with SearchBudget("ada") as first, SearchBudget("bob") as other:
+        assert not first.spent()
+        with SearchBudget("ada") as second:
+            assert (first.spent(), second.spent(), other.spent()) == (True, False, False)
+    with SearchBudget("ada") as third:
+        assert not third.spent()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import re
+import threading
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.logs import search_pattern
 from jobs.logs.search_pattern import SearchPattern
 
 LETTERS = st.text(st.sampled_from("aAöÖßẞsSſµμΜιΐςσΣéÉЖжǅǆ .*(\\😀"), min_size=1, max_size=5)
@@ -41,12 +43,53 @@ def test_text_in_another_case_is_found(text, line):
     assert data[start:end].decode().casefold() == text.casefold() and end - start <= SearchPattern(text).reach
 
 
-def test_a_regular_expression_is_compiled_only_for_text_that_needs_one(monkeypatch):
-    made = []
-    honest = re.compile
-    monkeypatch.setattr(re, "compile", lambda pattern: made.append(pattern) or honest(pattern))
-    assert places("KeyError", b"a keyerror") == [(2, 10)] and not made
-    assert places("é", "É".encode()) == [(0, 2)] and len(made) == 1
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        # Each of these took a regular expression minutes: it went back over "ssss..." at each of its places.
+        ("ß" * 200, b"s" * 399 + b"\n"),
+        ("é" + "ß" * 100 + "x", ("é" + "ß" * 99).encode()),
+        ("sß" * 60, ("ß" * 59 + "s\n").encode()),
+        ("a" * 199 + "é", b"a" * 997 + b"\n"),
+    ],
+)
+def test_no_text_makes_a_search_slow(text, data):
+    """Four megabytes take about a tenth of a second; a search that goes back takes 30 s and more."""
+    data *= 4_000_000 // len(data)
+    began = time.process_time()
+    SearchPattern(text).finder(data)(0)
+    assert time.process_time() - began < 3
+
+
+def test_other_threads_run_while_a_text_is_searched():
+    """The longest time for which the search keeps the interpreter for itself is a block, whatever the log's size."""
+    turns, over = [], threading.Event()
+
+    def look():
+        while not over.wait(0.001):
+            turns.append(time.monotonic())
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    SearchPattern("nirgendsß").finder(("größe und Straße " * 500_000).encode())(0)
+    over.set()
+    looking.join()
+    assert len(turns) > 30, "one call of the interpreter's own would leave no turn to anybody"
+
+
+def test_half_of_a_letter_counts_as_the_whole_letter():
+    data = "eine Größe".encode()
+    [(start, end)] = places("grös", data)
+    assert data[start:end].decode() == "Größ"
+
+
+def test_a_match_is_found_wherever_blocks_of_the_folding_end(monkeypatch):
+    monkeypatch.setattr(search_pattern, "BLOCK", 16)
+    monkeypatch.setattr(search_pattern, "PAUSE_S", 0)
+    for before in range(40):
+        data = b"\xc3" + "ö".encode() * before + "Straße\n".encode() + "é".encode() * 40
+        found = places("STRAẞE", data)
+        assert [data[start:end].decode() for start, end in found] == ["Straße"]
 
 
 @pytest.mark.parametrize(("text", "line"), [("öl", "ol"), ("ö.", "öx"), ("é", "\xe8")])
@@ -64,7 +107,6 @@ def test_a_place_is_always_the_same_letters(text, before, behind):
         found = places(text, data)
         assert found
         for start, end in found:
-            assert (
-                data[start:end].decode().casefold() == text.casefold()
-                and end - start <= SearchPattern(text).reach
-            )
+            part = data[start:end].decode()
+            assert text.casefold() in part.casefold() and end - start <= SearchPattern(text).reach
+            assert text.casefold() not in part[1:-1].casefold(), "no more letters than it needs"
