@@ -46,7 +46,7 @@ rooms: install
 	@$(PY) -m tests.architecture.rooms
 
 bench: install
-	@tools/install-test-packages
+	@tools/install-test-packages bench
 	@tools/with-hosts $(PY) -m tests.bench $(PARTS)
 
 simulate: install

@@ -8,10 +8,9 @@ import sys
 import time
 
 from tests.bench.figures import Figure, short, spread
-from tests.bench.hosts_and_product import peak_mb, product_on_hosts, rss_mb
-from tests.harness.browser import headless_chromium
+from tests.bench.hosts_and_product import forget_peak, peak_mb, product_on_hosts, rss_mb
+from tests.harness.browser import headless_chromium, log_in
 from tests.harness.product import job_spec
-from tests.harness.product.product import PASSWORD
 
 # One block is made once and printed again and again with a number, so that making the text is not measured.
 LINES = 200_000
@@ -39,6 +38,7 @@ def giant(options):
         product.settle(timeout=900)
         web = product.processes.of("web")
         before = rss_mb(web)
+        forget_peak(web)
         total, ends = last_range(product, job_id)
         name = f"of a log of {total / 1e6:.0f} MB"
         yield Figure(f"its last 64 KiB by Range, {name}", spread(ends), "", None, "at once", max(ends) < 500)
@@ -77,11 +77,7 @@ def in_browser(product, job_id):
     with headless_chromium() as browser:
         page = browser.new_page(viewport={"width": 1200, "height": 800})
         page.set_default_timeout(120_000)
-        page.goto(f"{product.url}/login")
-        page.get_by_label("Name", exact=True).fill("ada")
-        page.get_by_label("Password").fill(PASSWORD)
-        page.get_by_role("button", name="Log in").click()
-        page.wait_for_url(lambda url: "/login" not in url)
+        log_in(page, product.url)
         begin = time.perf_counter()
         page.goto(f"{product.url}/jobs/{job_id}/log/workerpool0-0")
         row(page, LAST).wait_for()

@@ -24,43 +24,62 @@ def first_line(options):
         product.settle()
         with Master(product.fleet[0]) as master:
             ssh = [master.first_line_ms() for _ in range(count)]
-    aim, p50 = "p50 ≤ 100 ms", percentile(ours, 0.5)
-    name = "POST accepted → first line at a WebSocket client"
-    yield Figure(
-        name, spread(ours), f"ssh ControlMaster {spread(ssh)}", p50 / percentile(ssh, 0.5), aim, p50 <= 100
-    )
-    try:
-        with Slurm() as slurm:
-            srun = [slurm.first_line_ms() for _ in range(count)]
+    srun, why = slurm_first_lines(count)
+    for name, times, bound in (
+        ("POST sent → first line at a WebSocket client", [sent for sent, _ in ours], 60),
+        ("POST answered → first line at a WebSocket client", [answered for _, answered in ours], 35),
+    ):
+        p50 = percentile(times, 0.5)
         yield Figure(
-            "the same beside srun", spread(ours), f"srun {spread(srun)}", p50 / percentile(srun, 0.5)
+            name,
+            spread(times),
+            f"ssh ControlMaster {spread(ssh)}",
+            p50 / percentile(ssh, 0.5),
+            f"p50 ≤ {bound} ms",
+            p50 <= bound,
         )
-    except NoSlurm as why:
-        yield Figure("the same beside srun", spread(ours), str(why))
+        ratio = p50 / percentile(srun, 0.5) if srun else None
+        yield Figure("the same beside srun", spread(times), f"srun {spread(srun)}" if srun else why, ratio)
 
 
 def first_line_ms(product):
-    """Measure from the answer to the POST until the first byte of the log is at the client."""
-    client = product.client
-    job_id = client.submit(job_spec(HELLO, name="first line"))
-    begin = time.perf_counter()
+    """Measure from before the POST, and from its answer, until the first byte of the log is at the client."""
+    client, document = product.client, job_spec(HELLO, name="first line")
+    sent = time.perf_counter()
+    job_id = client.submit(document)
+    answered = time.perf_counter()
     with client.socket(f"/ws/jobs/{job_id}/log/workerpool0-0") as socket:
         socket.send(json.dumps({"from": 0}))
         while not isinstance(socket.recv(timeout=30), bytes):
             pass
-        return (time.perf_counter() - begin) * 1000
+        came = time.perf_counter()
+        return (came - sent) * 1000, (came - answered) * 1000
+
+
+def slurm_first_lines(count):
+    """Return the times of `srun`, or why there are none. Ours is told all the same."""
+    try:
+        with Slurm() as slurm:
+            return [slurm.first_line_ms() for _ in range(count)], ""
+    except NoSlurm as why:
+        return [], str(why)
 
 
 def throughput(options):
-    slurm = slurm_jobs_per_minute(options)
-    for shape, words, aim in (("apart", "PostgreSQL + Redis", 1100), ("embedded", "embedded", 600)):
+    count = 50 if options.quick else MANY
+    references = {
+        "sbatch": slurm_jobs_per_minute(count, tuned=False),
+        "sbatch, tuned": slurm_jobs_per_minute(count, tuned=True),
+    }
+    for shape, words, aim in (("apart", "PostgreSQL + Redis", 2400), ("embedded", "embedded", 600)):
         with product_on_hosts(shape, hosts=10) as product:
             jobs_per_minute(product, 20)
-            ours = jobs_per_minute(product, 50 if options.quick else MANY)
-        reference = f"sbatch {slurm:.0f}/min" if slurm else "no Slurm here"
-        ratio = ours / slurm if slurm else None
-        name = f"{MANY} one-replica jobs on 10 hosts, {words}"
-        yield Figure(name, f"{ours:.0f} jobs/min", reference, ratio, f"≥ {aim}/min", ours >= aim)
+            ours = jobs_per_minute(product, count)
+        name = f"{count} one-replica jobs on 10 hosts, {words}"
+        for reference, (theirs, why) in references.items():
+            text = f"{reference} {theirs:.0f}/min" if theirs else why
+            ratio = ours / theirs if theirs else None
+            yield Figure(name, f"{ours:.0f} jobs/min", text, ratio, f"≥ {aim}/min", ours >= aim)
 
 
 def jobs_per_minute(product, count):
@@ -73,9 +92,10 @@ def jobs_per_minute(product, count):
     return count / (time.perf_counter() - begin) * 60
 
 
-def slurm_jobs_per_minute(options):
+def slurm_jobs_per_minute(count, tuned):
+    """Return the jobs a minute of `sbatch`, or 0 and why there are none."""
     try:
-        with Slurm() as slurm:
-            return slurm.jobs_per_minute(50 if options.quick else MANY)
-    except NoSlurm:
-        return None
+        with Slurm(tuned) as slurm:
+            return slurm.jobs_per_minute(count), ""
+    except NoSlurm as why:
+        return 0.0, str(why)

@@ -7,12 +7,10 @@ import os
 import secrets
 import shutil
 import subprocess
-import tempfile
 import time
-from pathlib import Path
 
 from tests.harness.hosts.network import GATEWAY
-from tests.harness.leftovers import owned_environment
+from tests.harness.leftovers import clear, owned_environment, scratch
 from tests.harness.wait_and_processes import wait_for
 
 PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "munged")
@@ -40,27 +38,34 @@ PartitionName=all Nodes=ALL Default=YES OverSubscribe=FORCE:8
 """
 
 
+# The setting of Slurm's guide for high throughput: no delay before a batch job starts, and a pass every 2 ms.
+TUNED = "SchedulerParameters=batch_sched_delay=0,sched_min_interval=2000,defer"
+START_S = 30.0
+
+
 class NoSlurm(Exception):
-    """What is missing, in words."""
+    """Why there is no Slurm to compare with, in words."""
 
 
 class Slurm:
-    """`tuned` is the setting of Slurm's guide for many short jobs: no scheduling delay."""
-
     def __init__(self, tuned=False):
         missing = [name for name in PROGRAMS if not find(name)]
         if missing:
             raise NoSlurm(
                 f"{', '.join(missing)} not installed: apt-get install slurmd slurmctld slurm-client munge"
             )
-        self.dir = Path(tempfile.mkdtemp(prefix="bench-slurm-"))
-        self.extra = "SchedulerParameters=batch_sched_delay=0,sched_min_interval=2000" if tuned else ""
+        clear()  # of an earlier run that was killed: its daemons hold the ports
+        self.dir = scratch("slurm")
+        self.extra = TUNED if tuned else ""
         self.processes = []
         self.environment = {**owned_environment(), "SLURM_CONF": str(self.dir / "slurm.conf")}
 
     def __enter__(self):
         try:
             self.start()
+        except (OSError, AssertionError) as problem:
+            self.close()
+            raise NoSlurm(f"Slurm did not start: {one_line(problem)}") from problem
         except BaseException:
             self.close()
             raise
@@ -91,15 +96,25 @@ class Slurm:
             f"--key-file={key}",
             *files,
         )
-        wait_for((self.dir / "munge.socket").exists, "munged's socket", dump=self.logs)
+        self.wait_for((self.dir / "munge.socket").exists, "munged's socket")
         self.spawn("slurmctld", "-D", "-i")
         self.spawn("slurmd", "-D")
-        wait_for(self.idle, "Slurm's node to be idle", dump=self.logs)
+        self.wait_for(self.idle, "Slurm's node to be idle")
+
+    def wait_for(self, condition, what):
+        wait_for(lambda: condition() or self.ended(), what, START_S, dump=self.logs)
+        assert not self.ended(), f"{self.ended()} ended. {self.logs()}"
+
+    def ended(self):
+        return " and ".join(
+            os.path.basename(each.args[3]) for each in self.processes if each.poll() is not None
+        )
 
     def spawn(self, name, *words):
-        output = (self.dir / f"{name}.out").open("wb")
         command = ["setpriv", "--pdeathsig", "KILL", find(name), *words]
-        self.processes.append(subprocess.Popen(command, env=self.environment, stdout=output, stderr=output))
+        with (self.dir / f"{name}.out").open("wb") as output:
+            process = subprocess.Popen(command, env=self.environment, stdout=output, stderr=output)
+        self.processes.append(process)
 
     def idle(self):
         done = subprocess.run(
@@ -144,6 +159,10 @@ class Slurm:
             process.kill()
             process.wait()
         shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def one_line(problem):
+    return " ".join(str(problem).split())[:200]
 
 
 def find(name):

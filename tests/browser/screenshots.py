@@ -8,9 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.bench.hosts_and_product import product_on_hosts
-from tests.harness.browser import headless_chromium
+from tests.harness.browser import headless_chromium, log_in
 from tests.harness.product import job_spec
-from tests.harness.product.product import PASSWORD
 from tests.harness.wait_and_processes import wait_for
 
 PLACE = Path(__file__).resolve().parents[2] / "docs" / "screenshots"
@@ -61,10 +60,7 @@ def main():
         job = submit_all(yard.client)
         wait_for(lambda: sampled(yard, job), "samples of the job", timeout=120)
         page = browser.new_page(viewport=SIZE, color_scheme="light", reduced_motion="reduce")
-        page.goto(f"{yard.url}/login")
-        page.get_by_label("Name").fill("ada")
-        page.get_by_label("Password").fill(PASSWORD)
-        page.get_by_role("button", name="Log in").click()
+        log_in(page, yard.url)
         for name, path in {"jobs": "/jobs/", "job": f"/jobs/{job}/", "gpus": "/hosts/gpus"}.items():
             page.goto(yard.url + path)
             if name == "job":

@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from playwright.sync_api import expect
 
+from tests.harness.browser import log_in
 from tests.harness.product import Product, job_spec
-from tests.harness.product.product import PASSWORD
 
 JOBS = 52  # one page of the list and two jobs more
 
@@ -37,10 +37,7 @@ def page(page, yard):
         "console",
         lambda said: page.problems.append(said.text) if "Content Security Policy" in said.text else None,
     )
-    page.goto(f"{yard.url}/login")
-    page.get_by_label("Name").fill("ada")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Log in").click()
+    log_in(page, yard.url)
     expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
     return page
 

@@ -7,6 +7,8 @@ import shutil
 
 from playwright.sync_api import sync_playwright
 
+from tests.harness.product.product import PASSWORD
+
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -25,3 +27,11 @@ def headless_chromium():
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield browser
         browser.close()
+
+
+def log_in(page, url, name="ada"):
+    page.goto(f"{url}/login")
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url(lambda url: "/login" not in url)
