@@ -17,6 +17,7 @@ from typing import TypeVar, cast
 
 import paramiko
 
+from agents.infra import name_lookup
 from agents.infra.text import clean_text
 from agents.ssh import host_keys
 from agents.ssh.packets import CIPHERS_FIRST, LoopReader, PacketReader
@@ -287,12 +288,7 @@ class _OutputReader:
 
 def _connect(hop: Jump, through: Connection | None, at: str, dead_s: float) -> Socket:
     if through is None:
-        try:
-            return QuickAckSocket(
-                socket.create_connection((hop.address, hop.port), timeout=CONNECT_S), dead_s
-            )
-        except OSError as error:
-            raise Unreachable(f"{hop.endpoint} does not answer: {error}", at) from error
+        return QuickAckSocket(_open_socket(hop, at), dead_s)
     try:
         channel = through.open_channel(
             "direct-tcpip", (hop.address, hop.port), ("127.0.0.1", 0), timeout=CONNECT_S
@@ -300,6 +296,23 @@ def _connect(hop: Jump, through: Connection | None, at: str, dead_s: float) -> S
         return Socket(channel)
     except CONNECTION_ERRORS as error:
         raise Unreachable(f"{hop.endpoint} cannot be reached through the jump host: {error}", at) from error
+
+
+def _open_socket(hop: Jump, at: str) -> socket.socket:
+    deadline = time.monotonic() + CONNECT_S
+    try:
+        addresses = name_lookup.addresses(hop.address, hop.port, CONNECT_S)
+    except (OSError, UnicodeError) as error:
+        raise Unreachable(f"{hop.endpoint} does not answer: {error}", at) from error
+    problem: OSError | None = None
+    for address in addresses:
+        try:
+            # Each address gets a second, even when those before it took all the time.
+            left = max(1.0, deadline - time.monotonic())
+            return socket.create_connection((address, hop.port), timeout=left)
+        except OSError as error:
+            problem = error
+    raise Unreachable(f"{hop.endpoint} does not answer: {problem}", at) from problem
 
 
 def _log_in(

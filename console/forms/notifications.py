@@ -59,16 +59,11 @@ class NewTarget(Events):
             if way == Way.MAIL:
                 validate_email(address)
             else:
-                webhook.resolve(webhook.parse_address(address), settings.TRAINYARD.notify_private)
+                webhook.check_before_storing(address, settings.TRAINYARD.notify_private)
         except webhook.WebhookRefused as refused:
             self.add_error("address", str(refused))
         except forms.ValidationError as problem:
             self.add_error("address", problem)
-        except OSError as problem:
-            self.add_error(
-                "address",
-                f"The host name cannot be resolved: {problem.strerror or problem}.",
-            )
         if way == Way.MAIL and not settings.EMAIL_HOST:
             self.add_error("way", NO_MAIL)
         return {**typed, "address": address}

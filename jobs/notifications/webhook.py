@@ -21,13 +21,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from agents.infra import name_lookup
 from jobs.rules.notifications import FINAL_ANSWERS, Network, address_refusal
 
+LOOKUP_S = 5.0
 CONNECT_S = 10.0
 # The whole exchange. A receiver that sends one byte a second is given up after this.
 TOTAL_S = 20.0
 MAX_ANSWER = 2_000
 TOO_SLOW = "it took too long"
+NO_NAME = "This is not the name of a host."
+NEEDS_TLS = "Give an address that begins with https://: anybody on the way could read the other kind."
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +79,33 @@ def parse_address(url: str) -> WebhookAddress:
     return WebhookAddress(tls, parts.hostname, port or (443 if tls else 80), path)
 
 
+def check_before_storing(url: str, allowed: Sequence[Network]) -> None:
+    """Refuse what can be refused without a name server, which may keep the person's request waiting.
+
+    The name is looked up when a message is sent: `resolve` then checks what it leads to.
+    """
+    parsed = parse_address(url)
+    name = parsed.host.rstrip(".")
+    if not all(0 < len(label) < 64 for label in name.split(".")) or len(name) > 253:
+        raise WebhookRefused(NO_NAME)
+    here = ("127.0.0.1", "::1") if name == "localhost" or name.endswith(".localhost") else ()
+    _check_addresses(parsed, name_lookup.literal(parsed.host) or here, allowed)
+    if not parsed.tls and not allowed:
+        raise WebhookRefused(NEEDS_TLS)
+
+
 def resolve(parsed: WebhookAddress, allowed: Sequence[Network]) -> WebhookAddress:
     """Resolve the name. Raises WebhookRefused for an IP address that is not allowed, OSError for an unknown name."""
     try:
-        found = socket.getaddrinfo(parsed.host, parsed.port, type=socket.SOCK_STREAM)
+        addresses = name_lookup.addresses(parsed.host, parsed.port, LOOKUP_S)
     except UnicodeError:
         # A label of the name is empty, or longer than 63 characters.
-        raise WebhookRefused("This is not the name of a host.") from None
-    addresses = tuple(dict.fromkeys(str(each[4][0]) for each in found))
+        raise WebhookRefused(NO_NAME) from None
+    _check_addresses(parsed, addresses, allowed)
+    return WebhookAddress(parsed.tls, parsed.host, parsed.port, parsed.path, addresses)
+
+
+def _check_addresses(parsed: WebhookAddress, addresses: Sequence[str], allowed: Sequence[Network]) -> None:
     for address in addresses:
         if address_refusal(address, allowed):
             # The message does not say which IP address: it must not reveal how names of our own network resolve.
@@ -91,10 +114,7 @@ def resolve(parsed: WebhookAddress, allowed: Sequence[Network]) -> WebhookAddres
                 "An admin can allow it (TRAINYARD_NOTIFY_PRIVATE)."
             )
         if not parsed.tls and address_refusal(address, ()) == "":
-            raise WebhookRefused(
-                "Give an address that begins with https://: anybody on the way could read the other kind."
-            )
-    return WebhookAddress(parsed.tls, parsed.host, parsed.port, parsed.path, addresses)
+            raise WebhookRefused(NEEDS_TLS)
 
 
 class _PinnedConnection(http.client.HTTPConnection):

@@ -10,6 +10,7 @@ from ipaddress import ip_network
 
 import pytest
 
+from agents.infra import name_lookup
 from jobs.notifications import webhook
 from jobs.rules.notifications import DELAYS_S, address_refusal, delay_s, event_of
 from tests.unit.jobs.notifications.receivers import Hook, serving
@@ -88,6 +89,43 @@ def test_a_name_that_resolves_differently_later_has_no_effect(names):
         answer = webhook.post(hook.url("rebind.example"), b"{}", {}, (ip_network("127.0.0.2/32"),))
         assert answer.text.startswith("No answer") and not hook.heard
     assert len(names["rebind.example"]) == 1  # it was resolved once
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed", "words"),
+    [
+        ("https://localhost/hook", (), "local address"),
+        ("https://here.localhost/hook", (), "local address"),
+        ("https://0x7f.1/hook", (), "local address"),
+        ("https://[::1]/hook", (), "local address"),
+        ("https://10.1.2.3/hook", LOOPBACK, "local address"),
+        ("http://hooks.example/x", (), "begins with https://"),
+        ("http://8.8.8.8/x", LOOPBACK, "begins with https://"),
+        (f"https://{'a' * 64}.example/x", (), "not the name of a host"),
+        (f"https://{'a.' * 130}example/x", (), "not the name of a host"),
+    ],
+)
+def test_what_can_be_refused_without_a_name_server_is_refused_at_once(url, allowed, words):
+    with pytest.raises(webhook.WebhookRefused, match=words):
+        webhook.check_before_storing(url, allowed)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://hooks.example/x", "https://8.8.8.8/", "http://127.0.0.1:9/", "https://a.b./"]
+)
+def test_other_addresses_are_stored_without_a_look_up(url):
+    webhook.check_before_storing(url, LOOPBACK)
+
+
+def test_a_name_server_that_does_not_answer_is_left_after_the_deadline(monkeypatch):
+    answered = threading.Event()
+    monkeypatch.setattr(webhook, "LOOKUP_S", 0.2)
+    monkeypatch.setattr(name_lookup, "_resolve", lambda host, port, flags=0: not flags and answered.wait(30))
+    began = time.monotonic()
+    answer = webhook.post("https://hooks.example/", b"{}", {}, ())
+    answered.set()
+    assert time.monotonic() - began < 10 and not answer.taken and not answer.final
+    assert "the name server has not answered" in answer.text
 
 
 def test_a_redirect_is_not_followed(names):
