@@ -72,6 +72,7 @@ def parser() -> argparse.ArgumentParser:
     add_people(commands, shared)
     add_projects(commands, shared)
     add_hosts(commands, shared)
+    add_locations(commands, shared)
     add_recovery(commands, shared)
     add_notices(commands, shared)
     return top
@@ -211,6 +212,22 @@ def add_notices(commands: CommandGroup, shared: argparse.ArgumentParser) -> None
     )
     vouch.add_argument("id", type=int)
     vouch.set_defaults(command="notifications.vouch")
+
+
+def add_locations(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
+    location = commands.add_parser("location", help="groups of hosts").add_subparsers(
+        required=True, metavar="VERB"
+    )
+    listing = location.add_parser("list", parents=[shared], help="the locations, and the projects they serve")
+    listing.set_defaults(command="locations.list_locations")
+    bind = location.add_parser(
+        "bind", parents=[shared], help="let a location serve some projects and no others"
+    )
+    bind.add_argument("name")
+    which = bind.add_mutually_exclusive_group(required=True)
+    which.add_argument("--project", action="append", metavar="NAME", help="repeat it for several projects")
+    which.add_argument("--all-projects", action="store_true", help="serve all projects again")
+    bind.set_defaults(command="locations.bind_location")
 
 
 def add_recovery(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:

@@ -23,7 +23,7 @@ from jobs.lifecycle.advance import QUEUED_LOOK, advance
 from jobs.logs import segments, storage
 from jobs.models import Job, Project, Replica, Run, Transition
 from jobs.models.first_rows import DEFAULT
-from jobs.projects import quotas
+from jobs.projects import locations, quotas
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase
 from jobs.rules.scheduling.order import LABEL, NORMAL, PRIORITIES, priority_of
 from jobs.rules.spec.custom_job import CustomJob, to_document
@@ -71,12 +71,15 @@ def submit(
     """A new job, or the job that the same request made before. Raises InvalidDocument and the classes of
     refusals.py."""
     location = (location or DEFAULT)[:63]
-    asked, types = machine_types.read(document, location)
     if request_id is not None:
         _check_request_id(request_id)
-        before = _job_of_request(project, user, request_id)
-        if before is not None:
-            return _check_same_request(before, asked, location)
+    before = _job_of_request(project, user, request_id) if request_id is not None else None
+    if before is None:
+        # Before the document is read: a refusal of the document names what the hosts of the location have.
+        locations.check_serves(project, location)
+    asked, types = machine_types.read(document, location)
+    if before is not None:
+        return _check_same_request(before, asked, location)
     if project.archived_at is not None:
         raise Refused("project", f"Project {project.name} is archived: it takes no jobs any more.")
     check_priority(asked, project, may_prioritize)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import re_path
 
 from console.api import views
-from console.api.hosts import gpus, hosts, machine_types, recovery
+from console.api.hosts import gpus, hosts, locations, machine_types, recovery
 from console.api.jobs import custom_jobs, events, jobs, log_bytes, log_search, samples
 from console.api.projects import urls
 
@@ -40,6 +40,8 @@ urlpatterns = [
     re_path(r"^/*api/v1/hosts/?$", hosts.HostsView.as_view(), name="api-hosts"),
     re_path(rf"^/*api/v1/hosts/{HOST}$", hosts.HostView.as_view(), name="api-host"),
     re_path(rf"^/*api/v1/hosts/{HOST}:(?P<verb>{'|'.join(hosts.ACTS)})$", hosts.ActView.as_view()),
+    re_path(r"^/*api/v1/locations/?$", locations.LocationsView.as_view()),
+    re_path(rf"^/*api/v1/locations/{HOST.replace('host', 'location')}$", locations.LocationView.as_view()),
     re_path(r"^/*api/v1/machineTypes/?$", machine_types.MachineTypesView.as_view()),
     re_path(r"^/*api/v1/machineTypes/(?P<name>[A-Za-z0-9-]{1,63})$", machine_types.MachineTypeView.as_view()),
     re_path(rf"^/*api/v1/hosts/{HOST}/gpus/?$", gpus.GpusView.as_view()),

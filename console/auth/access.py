@@ -3,7 +3,8 @@
 A viewer sees jobs, logs, quotas and usage. A submitter also submits, and cancels, deletes and opens shells on jobs of
 their own. An admin of a project does that on every job of it, puts jobs first, and manages members and their limits.
 The deployment's admins (`is_superuser`) do everything; they alone make projects, set their quotas and weights, manage
-people, and manage hosts, which belong to no project. For a person who may not see an object, it does not exist: the
+people, and manage hosts and locations. A host belongs to no project; but where its location is bound to projects
+(jobs/projects/locations.py), only their members see it. For a person who may not see an object, it does not exist: the
 answer is 404, not 403. The same holds for a kind of object (people, the audit) of which a person may see none.
 """
 
@@ -17,8 +18,8 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import Http404
 
-from agents.models import Host
-from jobs.models import AuditEntry, Job, MachineType, Membership, Project, Role, Run
+from agents.models import Host, Location
+from jobs.models import AuditEntry, Job, LocationBinding, MachineType, Membership, Project, Role, Run
 
 AnyUser = AbstractBaseUser | AnonymousUser | None
 Verb = Literal[
@@ -41,11 +42,13 @@ Subject = (
     | Job
     | Run
     | Host
+    | Location
     | User
     | type[Project]
     | type[Job]
     | type[Run]
     | type[Host]
+    | type[Location]
     | type[User]
     | type[AuditEntry]
     | type[MachineType]
@@ -80,7 +83,11 @@ def verbs(user: AnyUser, subject: Subject) -> frozenset[Verb]:
         return ALL_VERBS
     if isinstance(subject, User) or subject is User:
         return NO_VERBS
-    if isinstance(subject, Host) or subject in (Host, MachineType):
+    if isinstance(subject, Host):
+        return _on_location(user, subject.location_id)
+    if isinstance(subject, Location):
+        return _on_location(user, subject.pk)
+    if subject in (Host, Location, MachineType):
         return frozenset({"see"}) if _roles(user) else NO_VERBS
     if isinstance(subject, Project):
         return _of_role(_role(user, subject.pk))
@@ -100,8 +107,9 @@ def visible(user: AnyUser, rows: QuerySet[Row]) -> QuerySet[Row]:
     if user.is_superuser:
         return rows
     mine = Membership.objects.filter(user=user)
-    if rows.model is Host:
-        return rows if mine.exists() else rows.none()
+    if rows.model in (Host, Location, MachineType):
+        path = {Host: "location__in", Location: "pk__in", MachineType: "location__in"}[rows.model]
+        return rows.exclude(**{path: _locations_of_others(mine)}) if mine.exists() else rows.none()
     if rows.model is AuditEntry:
         return rows.filter(project__in=mine.filter(role=Role.ADMIN).values("project"))
     path = {Project: "pk__in", Job: "project__in", Run: "job__project__in"}[rows.model]
@@ -146,6 +154,18 @@ def require(user: AnyUser, verb: Verb, kind: type[Model]) -> None:
         raise Http404
     if verb not in allowed:
         raise PermissionDenied
+
+
+def _on_location(user: User, location_id: int) -> frozenset[Verb]:
+    mine = Membership.objects.filter(user=user)
+    closed = _locations_of_others(mine).filter(location=location_id)
+    return frozenset({"see"}) if mine.exists() and not closed.exists() else NO_VERBS
+
+
+def _locations_of_others(mine: QuerySet[Membership]) -> QuerySet[LocationBinding, Any]:
+    """The locations that are bound to projects, none of which is among these memberships."""
+    ours = LocationBinding.objects.filter(project__in=mine.values("project")).values("location")
+    return LocationBinding.objects.exclude(location__in=ours).values("location")
 
 
 def _on_job(user: User, job: Job) -> frozenset[Verb]:

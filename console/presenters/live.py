@@ -14,7 +14,7 @@ from console.auth import access
 from console.presenters.hosts import host_list, host_page
 from console.presenters.jobs import job_list, job_page
 from console.presenters.jobs.timeline import TimelineFilter
-from jobs.models import GpuClaim, HostMaintenance, Job, Membership, Run, Stray, Transition
+from jobs.models import GpuClaim, HostMaintenance, Job, LocationBinding, Membership, Run, Stray, Transition
 
 CHARTS_EVERY_S = 10
 
@@ -73,7 +73,8 @@ def hosts_stamp() -> str:
     claims = GpuClaim.objects.filter(released_at=None).aggregate(Count("pk"), Max("pk"))
     gpus = Gpu.objects.filter(present=True).order_by("state")
     states = list(gpus.values_list("state").annotate(Count("pk")))
-    return _digest([list(Host.objects.values_list(*columns)), held, claims, states])
+    bindings = list(LocationBinding.objects.order_by("pk").values_list("location", "project"))
+    return _digest([list(Host.objects.values_list(*columns)), held, claims, states, bindings])
 
 
 def hosts_live(user: User) -> str:

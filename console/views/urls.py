@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from console.views import help, home
-from console.views.hosts import gpus, hosts, machine_types, maintenance, recovery
+from console.views.hosts import gpus, hosts, locations, machine_types, maintenance, recovery
 from console.views.jobs import jobs, logs, new_job, shells
 from console.views.people import account, people, session, setup
 from console.views.projects import notifications, projects, usage
@@ -81,6 +81,8 @@ urlpatterns = [
     path("recovery/", recovery.recovery, name="recovery"),
     path("recovery/begin", recovery.begin, name="begin-recovery"),
     path("recovery/confirm", recovery.confirm, name="confirm-recovery"),
+    path("locations/", locations.page, name="locations"),
+    path("locations/<slug:location>/projects", locations.bind, name="bind-location"),
     path("machines/", machine_types.machines, name="machines"),
     path("machines/<int:type_id>/remove", machine_types.remove, name="remove-machine-type"),
     path("hosts/<int:host_id>/gpus/<int:gpu_id>/<slug:what>", hosts.gpu_act, name="gpu-act"),

@@ -12,6 +12,7 @@ from __future__ import annotations
 from jobs.models.audit import AuditEntry
 from jobs.models.history import ShellSession, Tick, Transition
 from jobs.models.jobs import Job, Replica
+from jobs.models.locations import LocationBinding
 from jobs.models.logs import LogGap, LogPiece, LogSegment
 from jobs.models.machine_types import MachineType
 from jobs.models.maintenance import HostMaintenance
@@ -29,6 +30,7 @@ __all__ = [
     "GpuClaim",
     "HostMaintenance",
     "Job",
+    "LocationBinding",
     "LogGap",
     "LogPiece",
     "LogSegment",

@@ -15,9 +15,9 @@ from agents.models import Gpu, GpuState, Host, HostStatus, Location
 from jobs.lifecycle import host_maintenance
 from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.models import GpuClaim
-from jobs.models.first_rows import DEFAULT
-from jobs.projects import claim_holders
+from jobs.projects import claim_holders, locations
 from jobs.projects.claim_holders import ClaimHolder
+from jobs.projects.locations import Bindings
 from jobs.rules.list_text import more_text
 from jobs.rules.scheduling import resource_requests, topology
 from jobs.rules.scheduling.order import priority_of
@@ -90,6 +90,7 @@ class ClusterCapacity:
     in_service: bool
     # By location: why hosts take nothing although they are up, as text.
     closed: Mapping[str, str] = field(default_factory=dict)
+    bindings: Bindings = field(default_factory=Bindings)
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -97,7 +98,7 @@ class ClusterCapacity:
         return {gpu.uuid: gpu.accelerator_type for view in self.views for gpu in view.gpus}
 
     def location(self, named: str) -> str:
-        return resolved(named, self.locations)
+        return locations.resolved(named, self.locations)
 
     def why(self, text: str, named: str) -> str:
         """The reason why a job waits, with the hosts of its location that an admin has closed."""
@@ -117,17 +118,6 @@ class NeverFits:
 
     field: str
     text: str
-
-
-def resolved(named: str, locations: Iterable[str]) -> str:
-    """The location of this name, or the default location if there is none: Google's SDK accepts only Google's region
-    names, so clients name regions that were never defined here."""
-    return named if named in locations else DEFAULT
-
-
-def locations() -> list[str]:
-    """The names of the locations that exist."""
-    return [location.name for location in map(_LOCATION.build, _locations())]
 
 
 def ports() -> range:
@@ -154,23 +144,24 @@ def columns_of(
 
 def read_capacity(held: Sequence[ClaimHolder] | None = None) -> ClusterCapacity:
     """Read the capacity of all hosts. `held`: what runs hold, if the caller has read it already."""
-    locations = {row[0]: _LOCATION.build(row) for row in _locations()}
-    rows = [_host(row, locations) for row in _hosts()]
+    places = {row[0]: _LOCATION.build(row) for row in _locations()}
+    rows = [_host(row, places) for row in _hosts()]
     up = [host for host in rows if _takes_jobs(host)]
-    names = frozenset(location.name for location in locations.values())
+    names = frozenset(location.name for location in places.values())
     return ClusterCapacity(
         {host.pk: host for host in up},
         tuple(_views(up, claim_holders.read_holders() if held is None else held)),
         names,
         bool(rows),
         _closed(rows),
+        locations.read_bindings(),
     )
 
 
-def _host(columns: Row, locations: Mapping[int, Location]) -> Host:
+def _host(columns: Row, places: Mapping[int, Location]) -> Host:
     own = len(_HOST.names)
     host = _HOST.build(columns[:own])
-    host.location = locations[host.location_id]
+    host.location = places[host.location_id]
     host_maintenance.attach(host, columns[own:])
     return host
 
@@ -199,7 +190,7 @@ def refusal(spec: CustomJobSpec, named: str, types: Types = NO_TYPES) -> NeverFi
 
     A host that was not checked yet could have anything. So while no host of the location is known, the job waits.
     """
-    location = resolved(named, locations())
+    location = locations.resolved(named, locations.names())
     views = empty_hosts(location)
     if not views:
         return None

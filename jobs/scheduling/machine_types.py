@@ -14,13 +14,12 @@ from agents.infra.refusals import Refused
 from agents.infra.sql import Parameter, PartialModel, SelectStatement
 from agents.models import Gpu, Location
 from jobs.models import MachineType
-from jobs.projects import audit
+from jobs.projects import audit, locations
 from jobs.rules.spec import machine_types
 from jobs.rules.spec.custom_job import ACCELERATORS, CustomJob, CustomJobSpec
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.machine_types import Needs, Types, allocatable_mb
 from jobs.rules.spec.parse import parse_custom_job
-from jobs.scheduling import capacity
 
 NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 ACCELERATOR = re.compile(r"(?:NVIDIA|AMD|INTEL)_[A-Z0-9_]{1,56}", re.ASCII)
@@ -53,7 +52,7 @@ class OfferedType:
 
 def of_location(named: str) -> Types:
     """The types that admins defined for this location, by name. A type of the location wins over one for all."""
-    rows = [_TYPE.build(row) for row in _types(location=capacity.resolved(named, capacity.locations()))]
+    rows = [_TYPE.build(row) for row in _types(location=locations.resolved(named, locations.names()))]
     everywhere_first = sorted(rows, key=lambda row: row.location_id is not None)
     return {row.name: _needs(row) for row in everywhere_first}
 
@@ -74,7 +73,7 @@ def read(document: object, named: str) -> tuple[CustomJob, Types]:
 
 def gpus_of(named: str) -> set[str]:
     """The types of GPUs that the hosts of a location have."""
-    location = capacity.resolved(named, Location.objects.values_list("name", flat=True))
+    location = locations.resolved(named, locations.names())
     there = Gpu.objects.filter(present=True, host__retired_at=None, host__location__name=location)
     return set(there.values_list("accelerator_type", flat=True).distinct())
 
@@ -87,7 +86,7 @@ def types_to_keep(spec: CustomJobSpec, types: Types) -> dict[str, object]:
 
 def catalogue(named: str) -> Iterable[OfferedType]:
     """Every type that may be asked for in this location, the admins' own first."""
-    location = capacity.resolved(named, Location.objects.values_list("name", flat=True))
+    location = locations.resolved(named, locations.names())
     nominal = {
         row.name: row.memory_mb
         for row in sorted(

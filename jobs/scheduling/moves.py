@@ -27,6 +27,7 @@ from jobs.lifecycle.advance import advance_quietly
 from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.lifecycle.snapshot import UNREACHABLE_STATUSES, Rows
 from jobs.models import HostMaintenance, Job, Replica, Run
+from jobs.projects import locations
 from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
 from jobs.rules.scheduling.placement import NoCapacity, Placement, Placer, ReplicaRequest
@@ -151,12 +152,15 @@ def _placements(
     rows: Rows, leaving: list[LeavingReplica], placer: Placer, cluster: ClusterCapacity
 ) -> tuple[Placement, ...] | NoCapacity:
     job = rows.job
+    location = cluster.location(job.location_name)
+    if not cluster.bindings.serves(location, job.project_id):
+        return NoCapacity(locations.waits_text(location, job.project.name))
     needs = {
         request.replica: request.needs
         for request in capacity.replica_requests(snapshot.spec_of(job), snapshot.types_of(job))
     }
     requests = tuple(ReplicaRequest(each.replica.name, needs[each.replica.name]) for each in leaving)
-    return placer.place(requests, cluster.location(job.location_name), spread=job.pk)
+    return placer.place(requests, location, spread=job.pk)
 
 
 def _handle_no_capacity(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from agents.models import Host, Location
+from agents.models import Host
 from jobs.lifecycle import snapshot
 from jobs.models import Job
+from jobs.projects import locations
 from jobs.rules.spec.advice import BIND, Advice, advice
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.machine_types import NO_TYPES, Types, UnknownMachine
-from jobs.scheduling import capacity
 
 
 def advice_about(spec: CustomJobSpec, location: str, types: Types = NO_TYPES) -> tuple[Advice, ...]:
@@ -31,7 +31,7 @@ def advice_of(job: Job) -> tuple[Advice, ...]:
 
 def storage(path: str, location: str) -> dict[str, str] | None:
     """By host, the storage that holds the path there; "" for a disk of the host. None if no host reported mounts."""
-    named = capacity.resolved(location, Location.objects.values_list("name", flat=True))
+    named = locations.resolved(location, locations.names())
     hosts = Host.objects.filter(location__name=named, cpus__gt=0).values_list("name", "boot_id", "facts")
     reported = {
         name: holder(path, facts["shared"], boot)

@@ -11,14 +11,15 @@ from django.db.models import QuerySet
 
 from agents.infra.sql import SelectStatement
 from jobs.lifecycle import faulty_jobs, snapshot
-from jobs.models import Job
+from jobs.models import Job, Project
+from jobs.projects import locations
 from jobs.projects.claim_holders import ClaimHolder
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.scheduling import resource_requests
 from jobs.rules.scheduling.order import WaitingJob
 from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S
 from jobs.rules.scheduling.running_jobs import HostClaim, RunningJob
-from jobs.rules.scheduling.wait_reasons import Wait
+from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
 from jobs.scheduling import capacity
 from jobs.scheduling.capacity import ClusterCapacity
 
@@ -53,6 +54,8 @@ class WaitingQueue:
     known: dict[int, tuple[str, datetime | None]]
     with_wait_limit: set[int] = field(default_factory=set)
     """Jobs that limit how long they wait for capacity."""
+    excluded: dict[int, Wait] = field(default_factory=dict)
+    """Jobs of projects that their location does not serve any more: they are offered no place."""
     waiting_for_quota: dict[int, datetime] = field(default_factory=dict)
     """Jobs that wait for quota, and since when."""
 
@@ -86,7 +89,8 @@ _queue = SelectStatement(lambda: waiting_jobs().values_list(*_WAITING))
 
 def read_queue(cluster: ClusterCapacity, now: datetime) -> WaitingQueue:
     found = WaitingQueue([], {})
-    locations: dict[str, str] = {}
+    places: dict[str, str] = {}
+    excluded: dict[int, tuple[str, int]] = {}
     without_request = []
     for row in _queue():
         pk, project, owner, named, text, timeout_s, priority, spot, attempt, *row_of_waiting = row
@@ -94,8 +98,8 @@ def read_queue(cluster: ClusterCapacity, now: datetime) -> WaitingQueue:
         if not text:
             without_request.append(pk)
             continue
-        if named not in locations:
-            locations[named] = cluster.location(named)
+        if named not in places:
+            places[named] = cluster.location(named)
         if started_at is not None:
             timeout_s -= (now - started_at).total_seconds()
         found.known[pk] = (reason, earliest)
@@ -103,12 +107,27 @@ def read_queue(cluster: ClusterCapacity, now: datetime) -> WaitingQueue:
             found.with_wait_limit.add(pk)
         if quota_since is not None:
             found.waiting_for_quota[pk] = quota_since
+        if not cluster.bindings.serves(places[named], project):
+            excluded[pk] = places[named], project
+            continue
         found.waiting.append(
-            WaitingJob(pk, project, owner, locations[named], text, timeout_s, priority, spot, attempt)
+            WaitingJob(pk, project, owner, places[named], text, timeout_s, priority, spot, attempt)
         )
     if without_request and _fill_requests(without_request, now):
         return read_queue(cluster, now)
+    found.excluded.update(_excluded_waits(excluded))
     return found
+
+
+def _excluded_waits(excluded: Mapping[int, tuple[str, int]]) -> dict[int, Wait]:
+    """Why these jobs wait. `excluded`: the location and the project of each."""
+    if not excluded:
+        return {}
+    names = dict(Project.objects.values_list("pk", "name"))
+    return {
+        job: Wait(WaitReason.LOCATION, locations.waits_text(location, names[project]))
+        for job, (location, project) in excluded.items()
+    }
 
 
 def _fill_requests(ids: list[int], now: datetime) -> int:

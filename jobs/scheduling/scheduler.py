@@ -165,7 +165,8 @@ def _run_pass(now: datetime) -> PassResult:
     queue = queue_snapshot.read_queue(cluster, now)
     if not cluster.views:
         why = cluster.why_none(NONE_UP)
-        _write_reasons(result, queue, QueueDecision(waits={each.job: why for each in queue.waiting}), now)
+        waits = {each.job: why for each in queue.waiting} | queue.excluded
+        _write_reasons(result, queue, QueueDecision(waits=waits), now)
         return result
     running = queue_snapshot.read_running(held, cluster.kinds, now)
     decision = decide_queue(
@@ -182,6 +183,7 @@ def _run_pass(now: datetime) -> PassResult:
         now.timestamp(),
     )
     result.more = decision.more
+    decision.waits.update(queue.excluded)
     if cluster.closed:
         _name_closed_hosts(cluster, queue, decision)
     placed = _lock_placed(decision.placed, result, now)

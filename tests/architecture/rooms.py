@@ -50,7 +50,7 @@ console/forms: jobs/rules/{notifications scheduling spec} jobs/{host_sync idle_r
 console/live: console/{runtime} jobs/{logs models} agents/{infra}
 console/models:
 console/presenters: console/{auth forms models} jobs/rules/{lifecycle list_text notifications scheduling spec}
-    jobs/{host_sync lifecycle logs models projects scheduling} agents/{hosts models ssh}
+    jobs/{host_sync lifecycle logs models projects scheduling} agents/{hosts infra models ssh}
 console/runtime: console/{auth environment views} jobs/{host_sync models wake} agents/{infra links models ssh}
 console/settings: console/{auth environment runtime}
 console/templatetags: console/{presenters} jobs/{logs} agents/{hosts}
@@ -69,7 +69,7 @@ jobs/maintenance: jobs/rules/{lifecycle} jobs/{host_sync lifecycle models projec
 jobs/management: jobs/{models}
 jobs/models: jobs/rules/{lifecycle scheduling spec} agents/{models}
 jobs/notifications: jobs/rules/{lifecycle notifications} jobs/{models projects wake} agents/{infra}
-jobs/projects: jobs/rules/{lifecycle scheduling spec} jobs/{models wake} agents/{infra models}
+jobs/projects: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models wake} agents/{infra models}
 jobs/rules/lifecycle: jobs/rules/{list_text spec}
 jobs/rules/list_text:
 jobs/rules/notifications: jobs/rules/{lifecycle}

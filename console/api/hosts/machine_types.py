@@ -11,12 +11,14 @@ from rest_framework.response import Response
 
 from agents.hosts import adding
 from agents.infra import refusals
+from agents.models import Location
 from console.api.errors import BadRequest
 from console.api.request_body import RequestBody
 from console.api.views import TrainyardView, person
 from console.auth import access
 from console.presenters.jobs import preview
 from jobs.models import MachineType
+from jobs.projects import locations
 from jobs.rules.spec.machine_types import allocatable_mb
 from jobs.scheduling import machine_types
 
@@ -39,7 +41,9 @@ class MachineTypesView(TrainyardView):
 
     def get(self, request: Request) -> Response:
         access.require(request.user, "see", MachineType)
-        location = request.query_params.get("location", adding.DEFAULT_LOCATION)
+        named = request.query_params.get("location", adding.DEFAULT_LOCATION)
+        location = locations.resolved(named, locations.names())
+        access.get_or_404(request.user, "see", Location.objects.all(), name=location)
         return Response({"machineTypes": [_offer(offer) for offer in preview.machine_offers(location)]})
 
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from agents.models import Gpu, HostStatus
+from agents.infra.refusals import Refused
+from agents.models import Gpu, Host, HostStatus
+from console.auth import access
 from jobs.models import GpuClaim, Project
-from jobs.projects import quotas
+from jobs.projects import locations, quotas
 from jobs.rules.list_text import list_text
 from jobs.rules.scheduling.placement import HostView, NoCapacity, Placer, needs_text
 from jobs.rules.scheduling.quota import gpus_of
@@ -54,10 +56,18 @@ class GpuOffer:
 
 
 def of(spec: CustomJobSpec, location: str, types: Types, project: Project, user: User) -> Preview:
-    start = _start(spec, location, types)
+    start = _not_served(project, location) or _start(spec, location, types)
     if start.tone != "bad":
         start = _over_quota(spec, types, project, user) or start
     return replace(start, advice=output_directories.advice_about(spec, location, types))
+
+
+def _not_served(project: Project, location: str) -> Preview | None:
+    try:
+        locations.check_serves(project, location)
+    except Refused as refused:
+        return Preview("bad", "cross", "It can never start in this location.", refused.message)
+    return None
 
 
 def _over_quota(spec: CustomJobSpec, types: Types, project: Project, user: User) -> Preview | None:
@@ -91,9 +101,10 @@ def _start(spec: CustomJobSpec, location: str, types: Types) -> Preview:
     return Preview("good", "tick", "It could start now.", f"{where} Jobs that already wait are placed first.")
 
 
-def gpu_offers() -> list[GpuOffer]:
-    """Return the GPU types of the hosts that are up, and how many of each are free."""
-    there = Gpu.objects.filter(present=True, host__retired_at=None, host__status=HostStatus.UP)
+def gpu_offers(user: User) -> list[GpuOffer]:
+    """Return the GPU types of the hosts that are up and that the person may see, and how many of each are free."""
+    hosts = access.visible(user, Host.objects.filter(status=HostStatus.UP).order_by())
+    there = Gpu.objects.filter(present=True, host__in=hosts)
     gpus = dict(there.values_list("pk", "accelerator_type"))
     held = set(GpuClaim.objects.filter(released_at=None).values_list("gpu_id", flat=True))
     total = Counter(gpus.values())

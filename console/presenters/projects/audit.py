@@ -44,6 +44,7 @@ WORDS = {
     "recovery.confirm": "Recovery confirmed",
     "stray.stop": "Unknown run stopped",
     "stray.dismiss": "Unknown run dismissed",
+    "location.bind": "Projects of a location",
     "machine_type.define": "Machine type created",
     "machine_type.change": "Machine type changed",
     "machine_type.remove": "Machine type removed",

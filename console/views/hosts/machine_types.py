@@ -29,23 +29,28 @@ def machines(request: HttpRequest) -> HttpResponse:
         _only_managers(request)
         if form.is_valid() and _define(request, form):
             return redirect("machines")
-    names = [*Location.objects.values_list("name", flat=True)]
-    chosen = request.GET.get("location", "")
-    location = chosen if chosen in names else adding.DEFAULT_LOCATION
-    offers = preview.machine_offers(location)
+    places = access.visible(request.user, Location.objects.all())
+    names = [*places.values_list("name", flat=True)]
+    location = _chosen(request.GET.get("location", ""), names)
+    offers = preview.machine_offers(location) if location in names else []
     context = {
         "form": form,
         "offers": [
             (True, [one for one in offers if one.ever]),
             (False, [one for one in offers if not one.ever]),
         ],
-        "own": MachineType.objects.select_related("location"),
+        "own": access.visible(request.user, MachineType.objects.select_related("location")),
         "location": location,
         "locations": names,
-        "gpus": preview.gpu_offers(),
+        "gpus": preview.gpu_offers(person(request)),
         "may_manage": access.can(request.user, "manage", MachineType),
     }
     return render(request, "machines/list.html", context)
+
+
+def _chosen(asked: str, names: list[str]) -> str:
+    """Return the location to show: the one that was asked for, the default, or any other that the person may see."""
+    return next((name for name in (asked, adding.DEFAULT_LOCATION, *names) if name in names), "")
 
 
 @require_POST

@@ -17,7 +17,6 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from agents.hosts import adding
-from agents.models import Location
 from console.auth import access
 from console.auth.person import person
 from console.forms.jobs import AnyDraft, Draft, JobDestination, JsonDraft
@@ -26,6 +25,7 @@ from console.presenters.jobs import preview
 from console.views.fragments import page_or_fragment
 from jobs import services
 from jobs.models import Job
+from jobs.projects import locations
 from jobs.rules.spec import parse
 from jobs.rules.spec.parse import Violation
 from jobs.scheduling import machine_types
@@ -82,7 +82,7 @@ def clone(request: HttpRequest, job_id: int) -> HttpResponse:
 def sample(request: HttpRequest) -> HttpResponse:
     """Submit the sample job with one click."""
     _only_submitters(request)
-    destination = JobDestination(_projects(request)[0], _locations()[0], _new_destination().request_id)
+    destination = JobDestination(_projects(request)[0], _locations(request)[0], _new_destination().request_id)
     return _submit_document(request, JsonDraft.from_document(SAMPLE, destination), SAMPLE, destination)
 
 
@@ -132,9 +132,10 @@ def _more_violations(draft: AnyDraft) -> Iterable[Violation]:
 
 
 def _check(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
+    project = access.project_or_404(request.user, "submit", draft.destination.project)
     try:
+        locations.check_serves(project, draft.destination.location)
         job, types = machine_types.read(draft.document(), draft.destination.location)
-        project = access.project_or_404(request.user, "submit", draft.destination.project)
         services.check_priority(job, project, access.can(request.user, "prioritize", project))
     except parse.InvalidDocument as refused:
         return _show(request, draft, violations=refused.violations)
@@ -184,7 +185,7 @@ def _show(
     _set_choices(request, draft)
     draft.add_violations(violations)
     offers = {
-        "gpus": preview.gpu_offers(),
+        "gpus": preview.gpu_offers(person(request)),
         "machines": _machines(draft),
         "unavailable": unavailable,
     }
@@ -201,7 +202,7 @@ def _machines(draft: AnyDraft) -> list[preview.MachineOffer]:
 
 
 def _set_choices(request: HttpRequest, draft: AnyDraft) -> None:
-    draft.set_choices(_projects(request), _locations())
+    draft.set_choices(_projects(request), _locations(request))
 
 
 def _new_destination(project: str = "") -> JobDestination:
@@ -219,9 +220,10 @@ def _projects(request: HttpRequest) -> list[str]:
     return [project.name for project in access.projects_allowing(request.user, "submit")]
 
 
-def _locations() -> list[str]:
-    """Return the locations, the default one first. The default exists even before the first host."""
-    names = [
-        name for name in Location.objects.values_list("name", flat=True) if name != adding.DEFAULT_LOCATION
-    ]
-    return [adding.DEFAULT_LOCATION, *names]
+def _locations(request: HttpRequest) -> list[str]:
+    """Return the locations that serve a project of the person, the default one first. The default exists even before
+    the first host."""
+    bindings = locations.read_bindings()
+    projects = [project.pk for project in access.projects_allowing(request.user, "submit")]
+    names = [name for name in locations.names() if bindings.serves_any(name, projects)]
+    return sorted(names, key=lambda name: name != adding.DEFAULT_LOCATION) or [adding.DEFAULT_LOCATION]

@@ -17,6 +17,7 @@ class WaitReason(StrEnum):
     TURN = "turn"  # earlier jobs wait for the same hosts
     MAKING_ROOM = "making_room"  # SPOT jobs are being stopped for the job
     NO_HOST_UP = "no_host_up"  # no host takes anything now
+    LOCATION = "location"  # the location serves other projects
     NO_HOST = "no_host"  # no host is in service
     FAULT = "fault"  # Trainyard itself failed to start the job
 

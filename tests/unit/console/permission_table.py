@@ -14,15 +14,20 @@ ALL = set(VERBS)
 RUN = ALL - {"set_quotas", "configure"}
 PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", "gone", "nobody")
 
-CLASSES = ("Job", "Run", "Project", "Host", "User", "AuditEntry", "MachineType")
-# The objects are Bob's job in the default project, its run, the project, a host and a person; then the classes.
+CLASSES = ("Job", "Run", "Project", "Host", "Location", "User", "AuditEntry", "MachineType")
+# The objects are Bob's job in the default project, its run, the project, a host, its location and a person; then the
+# classes.
 MAY = {
-    "root": dict.fromkeys(("job", "run", "project", "host", "user", "machine_type", *CLASSES), ALL),
+    "root": dict.fromkeys(
+        ("job", "run", "project", "host", "location", "user", "machine_type", *CLASSES), ALL
+    ),
     "alice": {
         **dict.fromkeys(("job", "run", "project", "Job", "Run", "Project"), RUN),
         "AuditEntry": {"see"},
         "host": {"see"},
         "Host": {"see"},
+        "location": {"see"},
+        "Location": {"see"},
         "MachineType": {"see"},
         "machine_type": {"see"},
     },
@@ -31,6 +36,8 @@ MAY = {
         "project": LOOK | {"submit"},
         "host": {"see"},
         "Host": {"see"},
+        "location": {"see"},
+        "Location": {"see"},
         "MachineType": {"see"},
         "machine_type": {"see"},
     },
@@ -39,6 +46,8 @@ MAY = {
         **dict.fromkeys(("Job", "Run", "Project"), LOOK | OWN | {"submit"}),
         "host": {"see"},
         "Host": {"see"},
+        "location": {"see"},
+        "Location": {"see"},
         "MachineType": {"see"},
         "machine_type": {"see"},
     },
@@ -46,6 +55,8 @@ MAY = {
         **dict.fromkeys(("job", "run", "project", "Job", "Run", "Project"), LOOK),
         "host": {"see"},
         "Host": {"see"},
+        "location": {"see"},
+        "Location": {"see"},
         "MachineType": {"see"},
         "machine_type": {"see"},
     },
@@ -55,6 +66,8 @@ MAY = {
         "AuditEntry": {"see"},
         "host": {"see"},
         "Host": {"see"},
+        "location": {"see"},
+        "Location": {"see"},
         "MachineType": {"see"},
         "machine_type": {"see"},
     },

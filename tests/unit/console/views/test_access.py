@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
 
-from agents.models import Host
+from agents.models import Host, Location
 from console.auth import access
 from jobs.models import AuditEntry, Job, MachineType, Project, Run
 from tests.unit.console.permission_table import LOOK, MAY, PEOPLE, VERBS
@@ -20,10 +20,19 @@ from tests.unit.console.views.example_rows import a_host, a_job
 def objects(cast, project):
     host = a_host()
     job = a_job(project, cast.bob, host=host)
-    things = {"job": job, "run": job.runs.get(), "project": project, "host": host, "user": cast.vera}
+    things = {
+        "job": job,
+        "run": job.runs.get(),
+        "project": project,
+        "host": host,
+        "location": host.location,
+        "user": cast.vera,
+    }
     return {
         **things,
-        **{kind.__name__: kind for kind in (Job, Run, Project, Host, User, AuditEntry, MachineType)},
+        **{
+            kind.__name__: kind for kind in (Job, Run, Project, Host, Location, User, AuditEntry, MachineType)
+        },
     }
 
 
@@ -41,7 +50,7 @@ def test_a_former_submitter_has_no_rights_on_their_old_jobs(cast, objects):
 @pytest.mark.parametrize("person", PEOPLE)
 def test_lists_contain_exactly_the_visible_objects(cast, objects, person):
     user = getattr(cast, person)
-    for name in ("job", "run", "project", "host"):
+    for name in ("job", "run", "project", "host", "location"):
         thing = objects[name]
         listed = access.visible(user, type(thing).objects.filter(pk=thing.pk)).exists()
         assert listed is access.can(user, "see", thing), name

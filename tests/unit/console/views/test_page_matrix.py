@@ -59,6 +59,7 @@ GET = {
     "add-host": ROOT_ONLY,
     "host": SEES_HOST,
     "maintain-host": row(200, 403, 403, 403, 403, 403, 404),
+    "locations": row(200, 200, 200, 200, 200, 200, 404),
     "machines": row(200, 200, 200, 200, 200, 200, 404),
     "recovery": ROOT_ONLY,
 }
@@ -105,6 +106,7 @@ POST = {
     "drain-host": MANAGES_HOST,
     "declare-gone": row(200, 403, 403, 403, 403, 403, 404),
     "machines": row(200, 403, 403, 403, 403, 403, 404),
+    "bind-location": row(302, 403, 403, 403, 403, 403, 404),
     "remove-machine-type": row(302, 403, 403, 403, 403, 403, 404),
     "gpu-act": MANAGES_HOST,
     "stray-act": MANAGES_HOST,
@@ -129,6 +131,7 @@ def addresses(cast, project):
         "stray_id": a_doubted_run(host).pk,
         "act": "stop",
         "token_id": 1,
+        "location": "default",
         "type_id": a_machine_type().pk,
         "replica": "workerpool0-0",
         "run_id": job.runs.get().pk,

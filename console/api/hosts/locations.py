@@ -1,0 +1,67 @@
+"""Locations: list them, and bind one to projects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from agents.models import Location
+from console.api.errors import BadRequest
+from console.api.request_body import RequestBody
+from console.api.views import TrainyardView, person
+from console.auth import access
+from console.presenters.hosts.locations import LocationRow, location_rows
+from jobs.projects import locations
+
+Document = dict[str, Any]
+
+
+class LocationsView(TrainyardView):
+    """`GET /api/v1/locations`: the locations that this person may see."""
+
+    def get(self, request: Request) -> Response:
+        access.require(request.user, "see", Location)
+        return Response({"locations": [_document(row) for row in location_rows(person(request))]})
+
+
+class LocationView(TrainyardView):
+    """`GET /api/v1/locations/<name>`; `PATCH` with `{"projects": [...]}` binds it; `{"allProjects": true}` unbinds."""
+
+    def get(self, request: Request, location: str) -> Response:
+        row = access.get_or_404(request.user, "see", Location.objects.all(), name=location)
+        return Response(_document(location_rows(person(request), row.name)[0]))
+
+    def patch(self, request: Request, location: str) -> Response:
+        row = access.get_or_404(request.user, "manage", Location.objects.all(), name=location)
+        with transaction.atomic():
+            locations.bind(row.name, _projects(request), person(request).username, timezone.now())
+        return Response(_document(location_rows(person(request), row.name)[0]))
+
+
+def _projects(request: Request) -> list[str]:
+    """The projects that are asked for; none for all."""
+    body = RequestBody(request, "projects", "allProjects")
+    projects, everyone = body.get("projects"), body.get("allProjects")
+    if everyone is True and not projects:
+        return []
+    named = isinstance(projects, list) and all(isinstance(name, str) for name in projects)
+    if everyone in (None, False) and named and projects:
+        return list(projects)
+    raise BadRequest(
+        "projects", 'projects must be a list of names of projects; say "allProjects": true to serve all.'
+    )
+
+
+def _document(row: LocationRow) -> Document:
+    """`projects` has those that the person may see. `allProjects`: it is bound to none, and serves all."""
+    return {
+        "name": row.name,
+        "title": row.title,
+        "hosts": row.hosts,
+        "allProjects": not row.bound,
+        "projects": list(row.projects),
+    }

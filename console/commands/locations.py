@@ -1,0 +1,37 @@
+"""Locations, and which projects each serves."""
+
+from __future__ import annotations
+
+import argparse
+
+from django.db import transaction
+from django.utils import timezone
+
+from agents.models import Location
+from console.commands import COMMAND_LINE
+from console.commands.projects import refusals_reported
+from console.runtime import database_setup
+from jobs.models import LocationBinding
+from jobs.projects import locations
+
+
+def list_locations(args: argparse.Namespace) -> int:
+    database_setup.prepare(timezone.now())
+    for row in Location.objects.order_by("name"):
+        print(f"{row.name}\t{_served(row.name)}")
+    return 0
+
+
+def bind_location(args: argparse.Namespace) -> int:
+    """Let a location serve some projects and no others, or all."""
+    now = timezone.now()
+    database_setup.prepare(now)
+    with refusals_reported(), transaction.atomic():
+        locations.bind(args.name, args.project or [], COMMAND_LINE, now)
+    print(f"Location {args.name} serves {_served(args.name)}.")
+    return 0
+
+
+def _served(location: str) -> str:
+    rows = LocationBinding.objects.filter(location__name=location).order_by("project__name")
+    return ", ".join(rows.values_list("project__name", flat=True)) or "all projects"

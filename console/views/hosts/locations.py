@@ -1,0 +1,52 @@
+"""Locations: which hosts each has, and which projects it serves."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from agents.infra.refusals import Refused
+from agents.models import Location
+from console.auth import access
+from console.auth.person import person
+from console.forms.locations import BindLocation
+from console.presenters.hosts.locations import location_rows
+from jobs.models import Project
+from jobs.projects import locations
+
+
+@require_safe
+@login_required
+def page(request: HttpRequest) -> HttpResponse:
+    access.require(request.user, "see", Location)
+    context = {
+        "rows": location_rows(person(request)),
+        "projects": access.visible(request.user, Project.objects.order_by("name")),
+        "may_manage": access.can(request.user, "manage", Location),
+    }
+    return render(request, "hosts/locations.html", context)
+
+
+@require_POST
+@login_required
+def bind(request: HttpRequest, location: str) -> HttpResponse:
+    row = access.get_or_404(request.user, "manage", Location.objects.all(), name=location)
+    form = BindLocation(request.POST)
+    form.set_choices(Project.objects.order_by("name").values_list("name", flat=True))
+    if not form.is_valid():
+        messages.error(request, " ".join(str(error) for of in form.errors.values() for error in of))
+        return redirect("locations")
+    try:
+        with transaction.atomic():
+            locations.bind(row.name, form.cleaned_data["projects"], person(request).username, timezone.now())
+    except Refused as refused:
+        messages.error(request, refused.message)
+        return redirect("locations")
+    served = ", ".join(form.cleaned_data["projects"])
+    messages.success(request, f"Location {row.name} serves {served or 'all projects'} now.")
+    return redirect("locations")

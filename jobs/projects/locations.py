@@ -1,0 +1,130 @@
+"""Which projects a location serves: asked at submit and at each placement, set by admins. Each change is audited.
+
+A location that is bound to projects serves these and no others; a location that is bound to none serves all. A change
+holds for every job that is not placed yet. A job that has a place keeps it until its attempt is over.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db import transaction
+
+from agents.infra.refusals import Refused
+from agents.infra.sql import SelectStatement
+from agents.models import Location
+from jobs.models import LocationBinding, Project
+from jobs.models.first_rows import DEFAULT
+from jobs.projects import audit
+from jobs.rules.list_text import list_text
+from jobs.wake import announce, hints
+
+MAX_NAMED = 8
+
+_bindings = SelectStatement(
+    lambda: LocationBinding.objects.order_by("pk").values_list("location__name", "project")
+)
+_names = SelectStatement(lambda: Location.objects.order_by("name").values_list("name"))
+
+
+@dataclass(frozen=True, slots=True)
+class Bindings:
+    """`projects`: by the name of each bound location, the ids of the projects that it serves."""
+
+    projects: Mapping[str, frozenset[int]] = field(default_factory=dict)
+
+    def serves(self, location: str, project: int) -> bool:
+        """`location`: the name of one that exists (`resolved`)."""
+        bound = self.projects.get(location)
+        return bound is None or project in bound
+
+    def serves_any(self, location: str, projects: Iterable[int]) -> bool:
+        bound = self.projects.get(location)
+        return bound is None or not bound.isdisjoint(projects)
+
+
+def resolved(named: str, locations: Iterable[str]) -> str:
+    """The location of this name, or the default location if there is none: Google's SDK accepts only Google's region
+    names, so clients name regions that were never defined here."""
+    return named if named in locations else DEFAULT
+
+
+def names() -> list[str]:
+    """The names of the locations that exist."""
+    return [name for (name,) in _names()]
+
+
+def read_bindings() -> Bindings:
+    found: dict[str, set[int]] = defaultdict(set)
+    for location, project in _bindings():
+        found[location].add(project)
+    return Bindings({location: frozenset(projects) for location, projects in found.items()})
+
+
+def serving(project: Project) -> list[str]:
+    """The locations that take the jobs of this project, by name."""
+    bindings = read_bindings()
+    return [name for name in names() if bindings.serves(name, project.pk)]
+
+
+def check_serves(project: Project, named: str) -> None:
+    """Raises Refused when jobs of the project cannot run in the location `named`."""
+    bindings, existing = read_bindings(), names()
+    location = resolved(named, existing)
+    if bindings.serves(location, project.pk):
+        return
+    others = [name for name in existing if bindings.serves(name, project.pk)]
+    choose = f"Choose {list_text(others, MAX_NAMED)}; or an" if others else "An"
+    raise Refused("location", f"{_closed(location, project.name)} {choose} admin can bind it to the project.")
+
+
+def waits_text(location: str, project: str) -> str:
+    """Why a job that was accepted before the binding changed waits now."""
+    return f"{_closed(location, project)} An admin can bind it to the project; or submit the job to another location."
+
+
+def _closed(location: str, project: str) -> str:
+    return f"Location {location} serves other projects, and not {project}."
+
+
+def bind(name: str, projects: Sequence[str], actor: str, now: datetime) -> Location:
+    """Let the location serve these projects and no others; all projects, if none is named."""
+    with transaction.atomic():
+        location = Location.objects.select_for_update().filter(name=name).first()
+        if location is None:
+            raise Refused("location", f"There is no location {name[:63]!r}. {_there_are()}")
+        wanted = _projects_named(projects)
+        before = _bound(location)
+        LocationBinding.objects.filter(location=location).exclude(project__in=wanted).delete()
+        there = set(LocationBinding.objects.filter(location=location).values_list("project", flat=True))
+        LocationBinding.objects.bulk_create(
+            LocationBinding(location=location, project=project)
+            for project in wanted
+            if project.pk not in there
+        )
+        after = _bound(location)
+        if after != before:
+            audit.record(actor, "location.bind", "location", name, before, after, now)
+            announce.hints(["hosts"])
+            hints.schedule()
+    return location
+
+
+def _bound(location: Location) -> list[str]:
+    rows = LocationBinding.objects.filter(location=location).order_by("project__name")
+    return list(rows.values_list("project__name", flat=True))
+
+
+def _projects_named(asked: Sequence[str]) -> list[Project]:
+    found = {project.name: project for project in Project.objects.filter(name__in=asked)}
+    unknown = sorted(set(asked) - found.keys())
+    if unknown:
+        raise Refused("projects", f"There is no project {list_text(unknown, MAX_NAMED)}.")
+    return [found[name] for name in sorted(found)]
+
+
+def _there_are() -> str:
+    return f"There are: {list_text(names(), MAX_NAMED)}."

@@ -1,0 +1,72 @@
+"""Locations over REST."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.utils import timezone
+
+from jobs.models import LocationBinding
+from jobs.projects import locations
+from tests.unit.console.api.conftest import JOBS
+from tests.unit.console.views.example_rows import a_host, document
+
+URL = "/api/v1/locations/default"
+
+
+def patch(client, body):
+    return client.patch(URL, json.dumps(body), content_type="application/json")
+
+
+def test_an_admin_binds_and_unbinds_a_location(script, project):
+    root = script("root")
+    a_host()
+    served = {"name": "default", "title": "Default", "hosts": 1, "allProjects": False}
+    assert patch(root, {"projects": ["elsewhere"]}).json() == {**served, "projects": ["elsewhere"]}
+    assert root.get(URL).json()["projects"] == ["elsewhere"]
+    assert patch(root, {"allProjects": True}).json() == {**served, "allProjects": True, "projects": []}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({}, '"allProjects": true'),
+        ({"projects": []}, '"allProjects": true'),
+        ({"projects": "elsewhere"}, "list of names"),
+        ({"projects": [1]}, "list of names"),
+        ({"projects": ["moon"]}, "There is no project moon."),
+        ({"projects": ["elsewhere"], "allProjects": True}, "list of names"),
+    ],
+)
+def test_an_unclear_wish_changes_nothing(script, project, body, words):
+    answer = patch(script("root"), body)
+    assert answer.status_code == 400 and words in answer.json()["error"]["message"]
+    assert not LocationBinding.objects.exists()
+
+
+def test_a_job_for_a_location_of_others_is_refused_at_the_location(script, project):
+    a_host(gpus=1)
+    locations.bind("default", ["elsewhere"], "root", timezone.now())
+    bob = script("bob")
+    answer = bob.post(JOBS, json.dumps(document()), content_type="application/json")
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert "Location default serves other projects" in error["message"]
+    assert error["details"][0]["fieldViolations"][0]["field"] == "location"
+
+
+def test_hosts_machine_types_and_the_location_itself_are_absent_for_others(script, project):
+    host = a_host()
+    locations.bind("default", ["elsewhere"], "root", timezone.now())
+    bob, charlie = script("bob"), script("charlie")
+    for url in (
+        URL,
+        f"/api/v1/hosts/{host.name}",
+        "/api/v1/machineTypes",
+        "/api/v1/machineTypes?location=asia",
+    ):
+        assert (bob.get(url).status_code, charlie.get(url).status_code) == (404, 200), url
+    assert bob.get("/api/v1/locations").json() == {"locations": []}
+    assert bob.get("/api/v1/hosts").json() == {"hosts": []}
+    assert len(charlie.get("/api/v1/hosts").json()["hosts"]) == 1

@@ -1,0 +1,98 @@
+"""Locations on the pages: an admin binds one to projects; for members of other projects its hosts do not exist."""
+
+from __future__ import annotations
+
+import pytest
+from django.utils import timezone
+
+from agents.models import Location
+from jobs.models import AuditEntry, Job, LocationBinding
+from jobs.projects import locations
+from tests.unit.console.views.example_rows import a_host, a_machine_type, one_line
+from tests.unit.console.views.test_new_job import FORM
+
+
+@pytest.fixture
+def lab(project, cast):
+    """A host in the location annex, which serves the project elsewhere only (its admin is Charlie)."""
+    location = Location.objects.create(name="annex")
+    host = a_host("annex-1", gpus=2, location=location)
+    a_host("open-1", gpus=1)
+    locations.bind("annex", ["elsewhere"], "root", timezone.now())
+    return host
+
+
+def test_an_admin_binds_a_location_and_opens_it_again(browser, project):
+    root = browser("root")
+    a_host()
+    url = "/locations/default/projects"
+    page = root.post(url, {"projects": ["elsewhere"]}, follow=True).content.decode()
+    assert "Location default serves elsewhere now." in page
+    assert [row.project.name for row in LocationBinding.objects.all()] == ["elsewhere"]
+    page = root.post(url, {}, follow=True).content.decode()
+    assert "Select the projects that the location serves, or all projects." in page
+    assert LocationBinding.objects.exists(), "nothing selected does not mean all"
+    root.post(url, {"projects": ["moon"]}, follow=True)
+    assert LocationBinding.objects.get().project.name == "elsewhere"
+    page = root.post(url, {"all_projects": "on"}, follow=True).content.decode()
+    assert "Location default serves all projects now." in page
+    assert not LocationBinding.objects.exists()
+    assert AuditEntry.objects.filter(what="location.bind", actor="root").count() == 2
+    assert "Projects of a location" in root.get("/audit/").content.decode()
+
+
+def test_a_location_of_others_does_not_exist_for_a_member(browser, lab):
+    bob, charlie, root = browser("bob"), browser("charlie"), browser("root")
+    for client, sees in ((bob, False), (charlie, True), (root, True)):
+        for url in ("/hosts/", "/hosts/gpus", "/locations/", "/jobs/new"):
+            assert (b"annex" in client.get(url).content) is sees, (url, sees)
+        assert client.get(f"/hosts/{lab.pk}/").status_code == (200 if sees else 404)
+        assert b"open-1" in client.get("/hosts/").content
+
+
+def test_who_else_is_served_is_shown_to_nobody_but_admins(browser, cast, lab, project):
+    locations.bind("annex", ["default", "elsewhere"], "root", timezone.now())
+    assert "elsewhere" not in browser("bob").get("/locations/").content.decode()
+    assert "default, elsewhere" in browser("root").get("/locations/").content.decode()
+
+
+def test_machine_types_and_free_gpus_of_others_are_not_offered(browser, lab):
+    a_machine_type("annex-special", location=lab.location)
+    bob, charlie = browser("bob"), browser("charlie")
+    page = bob.get("/machines/?location=annex")
+    assert page.context["location"] == "default"
+    assert "annex-special" not in page.content.decode()
+    assert "annex-special" in charlie.get("/machines/?location=annex").content.decode()
+    assert [(offer.accelerator_type, offer.total) for offer in bob.get("/jobs/new").context["gpus"]] == [
+        ("NVIDIA_L4", 1)
+    ]
+    assert [offer.total for offer in charlie.get("/jobs/new").context["gpus"]] == [3]
+
+
+def test_a_member_without_any_location_sees_no_machine_type(browser, lab, project):
+    locations.bind("default", ["elsewhere"], "root", timezone.now())
+    page = browser("bob").get("/machines/")
+    assert page.status_code == 200 and page.context["locations"] == []
+
+
+def test_the_form_refuses_at_the_location_and_the_preview_says_why(browser, cast, lab):
+    bob = browser("bob")
+    locations.bind("default", ["elsewhere"], "root", timezone.now())
+    words = "Location default serves other projects, and not default."
+    for action in ("submit", "check"):
+        answer = bob.post("/jobs/new", {**FORM, "action": action})
+        assert words in one_line(answer.context["draft"].job.errors["location"][0]), action
+    assert not Job.objects.exists()
+
+
+def test_the_preview_of_a_job_refuses_where_the_location_was_taken_away_meanwhile(
+    browser, cast, lab, project
+):
+    """The form's own choices let the person choose a location that serves another project of theirs."""
+    root = browser("root")
+    typed = {**FORM, "location": "annex", "action": "check"}
+    draft = root.post("/jobs/new", typed).context["draft"]
+    assert "Location annex serves other projects" in one_line(draft.job.errors["location"][0])
+    assert "draft" not in (
+        root.post("/jobs/new", {**typed, "project": "elsewhere"}).context["draft"].job.errors
+    )
