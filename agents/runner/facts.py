@@ -54,6 +54,8 @@ def new_facts(run: str, seal: str = "") -> Facts:
         "log": {"size": 0, "final": False, "digest": None},
         "survivors": [],
         "busy": {},
+        # The variables of its environment that only the host knows: its GPUs' numbers, its network interface.
+        "host_env": {},
     }
 
 
@@ -75,7 +77,7 @@ _KINDS: Dict[str, Any] = dict(
     **dict.fromkeys(("boot_id", "message", "mark", "seal", "work"), str),
     **dict.fromkeys(("cgroup", "memory_cgroup", "work_key", "namespace_refused"), (str, _NONE)),
     **dict.fromkeys(("survivors", "gpus", "first"), list),
-    **dict.fromkeys(("log", "busy"), dict),
+    **dict.fromkeys(("log", "busy", "host_env"), dict),
 )  # fmt: skip
 
 

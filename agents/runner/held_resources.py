@@ -7,7 +7,7 @@ import fcntl
 import os
 import re
 import socket
-from typing import List
+from typing import Dict, List
 
 from agents.runner.containment import (
     cgroup_path,
@@ -16,12 +16,14 @@ from agents.runner.containment import (
     make_cgroup,
     remove_cgroup,
 )
+from agents.runner.cuda import CudaNumbers
 from agents.runner.facts import Facts
 from agents.runner.failpoints import failpoint
 from agents.runner.files import take_lock
 from agents.runner.forks import run_with_timeout
-from agents.runner.gpus import blocking_processes, describe_holders, holders_for_wire
+from agents.runner.gpus import GPU_LOOK_S, blocking_processes, describe_holders, holders_for_wire
 from agents.runner.home import Home
+from agents.runner.networks import network_variables
 from agents.runner.orders import Order, Refused
 
 
@@ -96,7 +98,7 @@ class HeldResources:
         """Acquire all that the order asks for, or raise Refused: then what was acquired so far is still held."""
         self.lock_gpus(order.gpus, facts)
         failpoint("after_gpu_lock")
-        check_gpus(order.gpus, facts)
+        facts["host_env"] = self.look_around(order, facts)
         if order.port is not None:
             check_port(order.port)
         self.make_work(order.work_key)
@@ -106,6 +108,17 @@ class HeldResources:
         facts.update(memory_cgroup=group, memory_mb=order.memory_mb)
         facts["memory_enforced"] = enforced if order.memory_mb else None
         facts["containment"] = "cgroup" if facts["cgroup"] else "subreaper"
+
+    def look_around(self, order: Order, facts: Facts) -> Dict[str, str]:
+        """Check the GPUs, and find the variables that only this host knows. A shell of the run gets the same ones."""
+        numbers = CudaNumbers(order.gpus)
+        try:
+            check_gpus(order.gpus, facts)
+        except Refused:
+            numbers.answer(0)  # nobody waits for it any more
+            raise
+        visible = numbers.answer(GPU_LOOK_S)
+        return dict(network_variables(order.address), CUDA_VISIBLE_DEVICES=visible)
 
     def lock_gpus(self, gpus: List[str], facts: Facts) -> None:
         for gpu in sorted(gpus):

@@ -95,7 +95,7 @@ class Keeper(RunLifecycle):
     def spawn(self) -> None:
         assert self.order is not None
         facts, work = self.facts, self.held.work
-        env = build_env(self.order, self.run, work, facts["mark"])
+        env = build_env(self.order, self.run, work, facts["mark"], facts["host_env"])
         setup = ReplicaSetup(self.log, work, (facts["cgroup"], facts["memory_cgroup"]), self.umask, self.run)
         if self.order.pid_namespace:
             self.replica_pid, why = self.gated_replica().spawn_in_namespace(self.order.command, env, setup)

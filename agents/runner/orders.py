@@ -6,8 +6,9 @@ import functools
 import os
 import pwd
 import zlib
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Dict, List, Mapping, NamedTuple
 
+from agents.runner.cuda import ORDER_BY_BUS
 from agents.runner.home import is_gpu, is_run_id
 from agents.runner.wire import MAX_PAYLOAD, WireError, decode_object
 
@@ -34,6 +35,7 @@ class Order(NamedTuple):
     log_budget_mb: int
     web_access: bool
     pid_namespace: bool
+    address: str
 
 
 def unpack_order(payload: bytes, packed: bool) -> Dict[str, Any]:
@@ -113,6 +115,7 @@ def parse_order(found: Dict[str, Any]) -> Order:
         log_budget_mb=int(number("log_budget_mb", 1, 1 << 40, 4096) or 4096),
         web_access=found.get("web_access") is True,
         pid_namespace=found.get("pid_namespace") is True,
+        address=text("address", found.get("address") or "")[:255],
     )
 
 
@@ -121,6 +124,7 @@ _NOT_FOR_REPLICAS = {"SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK",
     "OLDPWD", "SHLVL", "_", "TRAINYARD_FAILPOINT", "TRAINYARD_NO_INOTIFY", "TRAINYARD_NO_CGROUP", "TRAINYARD_FLOOR_MB",
     "TRAINYARD_GPU_ROOT", "TRAINYARD_GPU_LOOK_S", "TRAINYARD_STORAGE_S",
 }  # fmt: skip
+_CUDA = frozenset({"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"})
 
 
 @functools.lru_cache(maxsize=None)
@@ -137,10 +141,23 @@ def login_env() -> Dict[str, str]:
     return env
 
 
-def build_env(order: Order, run: str, work: str, mark: str) -> Dict[str, str]:
-    """The replica's whole environment: the login's, then the order's, then what only the host knows."""
-    env = dict(login_env())
+def build_env(order: Order, run: str, work: str, mark: str, host_env: Mapping[str, str]) -> Dict[str, str]:
+    """The replica's whole environment: what this host found out, the login's, the order's, and what names the run.
+
+    `host_env` comes from held_resources.py. An admin who set the interface for the login, and a person who set a
+    variable for the job, know better. Only the login's idea of which GPUs to use is not asked for.
+    """
+    env = dict(host_env)
+    env.update((name, value) for name, value in login_env().items() if name not in _CUDA)
+    env.update(CUDA_VISIBLE_DEVICES=_visible(order, host_env), CUDA_DEVICE_ORDER=ORDER_BY_BUS)
     env.update(order.env)
-    env["CUDA_VISIBLE_DEVICES"] = ",".join(order.gpus)  # last: an order cannot widen this by its own env
     env.update(PWD=work, TRAINYARD_RUN=run, TRAINYARD_WORK=work, TRAINYARD_MARK=mark)
+    env["TRAINYARD_GPU_UUIDS"] = ",".join(order.gpus)
     return env
+
+
+def _visible(order: Order, host_env: Mapping[str, str]) -> str:
+    """Numbers are right in the order of the bus only."""
+    if order.env.get("CUDA_DEVICE_ORDER", ORDER_BY_BUS) != ORDER_BY_BUS:
+        return ",".join(order.gpus)
+    return host_env.get("CUDA_VISIBLE_DEVICES", ",".join(order.gpus))

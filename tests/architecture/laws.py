@@ -36,8 +36,8 @@ RUNNER_STOREYS = (
         "facts",
         "background_tasks",
     ),
-    *("replica", "orders", "outbox", "programs", "forks", "files", "processes"),
-    *("namespaces", "containment", "home", "linux", "failpoints", "digest", "wire", "__init__"),
+    *("replica", "orders", "cuda", "outbox", "programs", "forks", "files", "processes"),
+    *("networks", "namespaces", "containment", "home", "linux", "failpoints", "digest", "wire", "__init__"),
 )
 WEDGED = re.compile(r"\s*[\])}]+,?\s+# (?!fmt: |type: |noqa)")
 NAMELESS = frozenset({"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"})

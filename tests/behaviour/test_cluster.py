@@ -76,7 +76,11 @@ def test_S4_02_S3_07_replicas_of_one_job_have_gpus_on_several_hosts(four):
     assert len({run["host"] for run in runs}) == 3
     assert [len(run["gpus"]) for run in runs] == [5, 6, 6]
     for name, run in zip(POOLS, runs, strict=False):
-        assert sorted(four.first[name]["CUDA_VISIBLE_DEVICES"].split(",")) == sorted(run["gpus"])
+        assert sorted(four.first[name]["TRAINYARD_GPU_UUIDS"].split(",")) == sorted(run["gpus"])
+        # The cards of a test host have their numbers in their UUIDs.
+        numbers = [int(uuid[-12:], 16) for uuid in four.first[name]["TRAINYARD_GPU_UUIDS"].split(",")]
+        assert four.first[name]["CUDA_VISIBLE_DEVICES"] == ",".join(map(str, numbers))
+        assert four.first[name]["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
 def test_S4_04_S4_08_S4_09_S4_11_S4_13_S4_25_S4_37_replicas_are_told_by_pool(four):

@@ -99,7 +99,7 @@ def test_a_new_host_key_and_other_sshd_settings_take_effect(host):
 
 
 def test_a_replica_keeps_a_ledger_that_matches_its_output(host):
-    environment = "TRAINYARD_RUN=ledger-test CUDA_VISIBLE_DEVICES=GPU-a,GPU-b"
+    environment = "TRAINYARD_RUN=ledger-test TRAINYARD_GPU_UUIDS=GPU-a,GPU-b"
     printed = host.ssh(f"{environment} replica --seconds 0.3 --exit 7", check=False)
     assert printed.returncode == 7
     lines = [line for line in host.ledger_lines() if line["run"] == "ledger-test"]

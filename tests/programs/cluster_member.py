@@ -29,7 +29,10 @@ SERVICE = (
     "JAX_",
     "AIP_",
     "HOSTNAME",
+    "GLOO_",
+    "NCCL_",
 )
+ONE_BY_ONE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TRAINYARD_GPU_UUIDS", "PWD")
 KNOCK_S = 0.05
 
 
@@ -39,7 +42,8 @@ def say(*words):
 
 def environment():
     names = sorted(name for name in os.environ if name.startswith(SERVICE))
-    return {name: os.environ[name] for name in [*names, "CUDA_VISIBLE_DEVICES", "PWD"] if name in os.environ}
+    names += [*ONE_BY_ONE]
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def parts(address):

@@ -36,7 +36,7 @@ class Ledger:
             "boot_id": self.boot_id,
             "pid": os.getpid(),
             "ticks": start_ticks(),
-            "gpus": [gpu for gpu in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu],
+            "gpus": [gpu for gpu in os.environ.get("TRAINYARD_GPU_UUIDS", "").split(",") if gpu],
             "mono": time.monotonic(),
             "wall": time.time(),
             "out": printer.size,

@@ -2,7 +2,7 @@
 """A fake nvidia-smi, with the queries that Trainyard uses. Its state: $FAKE_GPUS or /etc/fake-gpus.json.
 
 {"count": 8, "host": "gpu00", "name": "...", "memory_mb": 81559, "util": 0, "apps": [{"gpu", "pid", "memory_mb"}],
- "fail": null | "driver" | "hang" | "lost"}
+ "fail": null | "driver" | "hang" | "lost", "gone": [slots whose card is not there: those behind it move up]}
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(arguments):
     chosen = choose(state, options)
     if "-L" in options or "--list-gpus" in options:
         for index in chosen:
-            print(f"GPU {index}: {model(state)} (UUID: {uuid(state, index)})")
+            print(f"GPU {slots(state).index(index)}: {model(state)} (UUID: {uuid(state, index)})")
     elif "--query-gpu" in options:
         table(options, [gpu_fields(state, index) for index in chosen], "--query-gpu")
     elif "--query-compute-apps" in options:
@@ -67,13 +67,18 @@ def parse(arguments):
 
 def choose(state, options):
     wanted = options.get("-i") or options.get("--id")
-    every = list(range(state.get("count", 8)))
+    every = slots(state)
     if not wanted:
         return every
     chosen = [int(word) for word in wanted.split(",")]
-    if any(index not in every for index in chosen):
+    if any(index >= len(every) for index in chosen):
         leave(6, "No devices were found")
-    return chosen
+    return [every[index] for index in chosen]
+
+
+def slots(state):
+    """Where cards are. An index counts the cards, a slot does not."""
+    return [slot for slot in range(state.get("count", 8)) if slot not in state.get("gone", [])]
 
 
 def model(state):
@@ -91,7 +96,7 @@ def gpu_fields(state, index):
     total = state.get("memory_mb", 81559)
     used = 4 + sum(app.get("memory_mb", 500) for app in state.get("apps", []) if app["gpu"] == index)
     fields = {
-        "index": index,
+        "index": slots(state).index(index),
         "count": state.get("count", 8),
         "name": model(state),
         "uuid": uuid(state, index),

@@ -89,6 +89,21 @@ def test_a_shell_opens_in_the_directory_and_environment_of_the_run(console, host
     session.close()
 
 
+def test_a_shell_sees_the_gpus_of_its_run_by_the_same_numbers(host, smi):
+    console = host.connect()
+    console.hello()
+    second = "GPU-ed0c3757-0000-4000-8000-000000000001"
+    console.start("r1", ["sleep", "600"], web_access=True, gpus=[second])
+    console.running("r1")
+    typed = b"echo gpus=$CUDA_VISIBLE_DEVICES=$TRAINYARD_GPU_UUIDS=end\n"
+    session = shell(host, {"deployment": "dep", "run": "r1"}, typed)
+    next(session)
+    assert f"gpus=1={second}=end".encode() in next(session)(b"=end\r\n")
+    console.stop("r1")
+    console.closed("r1")
+    session.close()
+
+
 @pytest.mark.parametrize(
     ("request_", "words"),
     [

@@ -216,8 +216,8 @@ def test_the_environment_is_the_logins_the_orders_and_the_hosts(host):
     env = {
         "LANG": "de_DE.UTF-8",
         "DATA": "@WORK@/data:~",
-        "CUDA_VISIBLE_DEVICES": "0,1,2",
         "SUB": "$HOME",
+        "TRAINYARD_GPU_UUIDS": "all",
     }
     console.start("r1", [sys.executable, "-c", source], env=env, gpus=["GPU-b", "GPU-a"])
     console.closed("r1")
@@ -227,9 +227,9 @@ def test_the_environment_is_the_logins_the_orders_and_the_hosts(host):
     assert seen["DATA"] == env["DATA"]
     assert (seen["LANG"], seen["HOME"], seen["USER"]) == ("de_DE.UTF-8", str(host.home), "gpu")
     assert (seen["SUB"], seen["TRAINYARD_RUN"]) == ("$HOME", "r1")
-    # We give the GPUs: the order's own env cannot widen them.
-    assert seen["CUDA_VISIBLE_DEVICES"] == "GPU-b,GPU-a"
-    ours = {"TRAINYARD_RUN", "TRAINYARD_WORK", "TRAINYARD_MARK"}
+    # There is no driver to ask for their numbers.
+    assert seen["CUDA_VISIBLE_DEVICES"] == seen["TRAINYARD_GPU_UUIDS"] == "GPU-b,GPU-a"
+    ours = {"TRAINYARD_RUN", "TRAINYARD_WORK", "TRAINYARD_MARK", "TRAINYARD_GPU_UUIDS"}
     assert {name for name in seen if name.startswith("TRAINYARD_")} == ours
 
 
