@@ -155,6 +155,7 @@ class Environment:
     tick_s: float = 1.0
     grace_s: float = 10.0
     start_s: float = 600.0
+    retry_wait_s: float = 5.0
     preempt_grace_s: float = 30.0
     link_dead_s: float = 12.0
     min_free_mb: int = 200
@@ -198,6 +199,7 @@ READERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
     "tick_s": ("TRAINYARD_TICK_S", seconds(0.05, 60)),
     "grace_s": ("TRAINYARD_GRACE_S", seconds(0, 3600)),
     "start_s": ("TRAINYARD_START_S", seconds(1, 86_400)),
+    "retry_wait_s": ("TRAINYARD_RETRY_WAIT_S", seconds(0, 3600)),
     "preempt_grace_s": ("TRAINYARD_PREEMPT_GRACE_S", seconds(0, 3600)),
     "link_dead_s": ("TRAINYARD_LINK_DEAD_S", seconds(1, 600)),
     "min_free_mb": ("TRAINYARD_MIN_FREE_MB", whole_number(0, 10**9, " of MiB")),

@@ -25,6 +25,8 @@ atexit.register(remove_data)
 for name, _ in READERS.values():
     os.environ.pop(name, None)
 os.environ["TRAINYARD_DATA"] = str(DATA)
+# Tests of restarts set the clock; those that are about waits set this, too.
+os.environ["TRAINYARD_RETRY_WAIT_S"] = "0"
 for name in ("DATABASE_URL", "REDIS_URL"):
     if os.environ.get(f"TRAINYARD_TEST_{name}"):
         os.environ[name] = os.environ[f"TRAINYARD_TEST_{name}"]

@@ -58,7 +58,21 @@ def declare_lost(host_id: int, why: str, now: datetime) -> set[int]:
     holds the lock of the host's row.
     """
     open_runs = Run.objects.filter(host=host_id).exclude(phase=RunPhase.CLOSED)
-    return close_as_lost(list(open_runs.values_list("pk", flat=True)), why, now, declared=True)
+    jobs = close_as_lost(list(open_runs.values_list("pk", flat=True)), why, now, declared=True)
+    return jobs | _give_up_waiting_restarts(host_id, why, now)
+
+
+def _give_up_waiting_restarts(host_id: int, why: str, now: datetime) -> set[int]:
+    """A replica whose restart here waits (rules/lifecycle/retry_waits.py) must start elsewhere. Its last run is closed
+    by the host's own word, so there is nothing to prove."""
+    waiting = Run.objects.filter(host=host_id, phase=RunPhase.CLOSED, released_at=None)
+    found = list(waiting.exclude(restart_at=None).values_list("pk", flat=True))
+    lock_jobs(found)
+    still = waiting.filter(pk__in=found)
+    jobs = set(still.values_list("job", flat=True))
+    still.update(declared_lost_at=now, proved_at=now, message=why)
+    Job.every.filter(pk__in=jobs).update(due_at=now)
+    return jobs
 
 
 def close_as_lost(run_ids: Sequence[str], why: str, now: datetime, declared: bool = False) -> set[int]:

@@ -30,7 +30,7 @@ from jobs.lifecycle import claims, job_history, snapshot
 from jobs.lifecycle.snapshot import Rows
 from jobs.models import Job, Replica, Run, Transition
 from jobs.rules.lifecycle.decide import decide
-from jobs.rules.lifecycle.plan import Plan, Stop, UnprovedRun
+from jobs.rules.lifecycle.plan import Plan, RestartWait, Stop, UnprovedRun
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase, check
 from jobs.rules.list_text import list_text
 from jobs.wake import announce, hints
@@ -53,6 +53,7 @@ _stop = UpdateStatement(
     "stop_reason",
     stop_wanted_at=Coalesce(F("stop_wanted_at"), Parameter("now")),
 )
+_wait = UpdateStatement(lambda: Run.objects.filter(pk=Parameter("run")), "restart_at")
 _replicas = UpdateStatement(lambda: Replica.objects.filter(pk__among=Parameter("ids")), "state")
 _job = UpdateStatements(lambda: Job.every.filter(pk=Parameter("job"), version=Parameter("before")))
 
@@ -66,6 +67,7 @@ class Changes:
     restarted: list[int] = field(default_factory=list)
     new_attempt: list[int] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
+    waits: list[RestartWait] = field(default_factory=list)
     unproved_runs: list[UnprovedRun] = field(default_factory=list)
     unproved_by_host: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     released: list[str] = field(default_factory=list)
@@ -221,6 +223,7 @@ def _apply(rows: Rows, plan: Plan, changes: Changes) -> None:
         changes.restarted += [run.replica_id] if take.counts else []
         changes.hosts.add(run.host_id)
     changes.stops += plan.stop
+    changes.waits += plan.wait
     changes.hosts |= {runs[stop.run].host_id for stop in plan.stop}
     changes.unproved_runs += plan.left
     for host, names in _unproved(rows, plan).items():
@@ -272,9 +275,13 @@ def _write_job(job: Job, plan: Plan, now: datetime) -> None:
             {"flag": flag.name, "since": flag.since.isoformat(), "text": flag.text} for flag in plan.flags
         ]
     if plan.next_attempt:
-        columns |= {"attempt": job.attempt + 1, "queued_at": now, "reason": ""}
+        begins = plan.rests_until or now
+        columns |= {"attempt": job.attempt + 1, "queued_at": begins, "reason": plan.reason}
+        columns["rests_until"] = plan.rests_until
         columns |= {"quota_since": None, "quota_s": 0.0}
         columns |= {"outcome": "", "error_code": None, "error_message": "", "preempted_by": ""}
+    if plan.rests_until is not None:
+        columns["rests_until"] = plan.rests_until
     if plan.take:
         columns["reason"] = ""
     if changes_anything(plan):
@@ -319,10 +326,13 @@ def _comes_back(rows: Rows, plan: Plan, run: Run) -> bool:
 
 def _write(changes: Changes) -> None:
     now = changes.now
-    if changes.stops or changes.released or changes.taken or changes.unproved_runs:
+    if changes.stops or changes.waits or changes.released or changes.taken or changes.unproved_runs:
         # In the order of ids, as everywhere.
         ids = [stop.run for stop in changes.stops] + changes.released + [run.pk for run, _ in changes.taken]
+        ids += [wait.after for wait in changes.waits]
         snapshot.lock_runs(ids=ids + [left.run for left in changes.unproved_runs])
+    for wait in changes.waits:
+        _wait(run=wait.after, restart_at=wait.at)
     for stop in changes.stops:
         _stop(run=stop.run, now=now, stop_grace_s=stop.grace_s, stop_reason=stop.reason)
     _record_unproved_runs(changes)

@@ -164,6 +164,8 @@ def view_of(rows: Rows) -> JobView:
         cancel_reason=job.cancel_reason,
         stall_after_s=settings.TRAINYARD.stall_s,
         idle_after_s=60.0 * (job.project.idle_minutes or 0),
+        retry_wait_s=settings.TRAINYARD.retry_wait_s,
+        rests_until=job.rests_until,
     )
 
 
@@ -223,6 +225,8 @@ def _run(run: Run, replica: str) -> RunView:
         stop_wanted_at=run.stop_wanted_at,
         unreachable_since=_unreachable_since(run.host),
         survivors=len(run.survivors),
+        seconds=run.seconds,
+        restart_at=run.restart_at,
         stop_grace_s=run.stop_grace_s,
         held=run.held,
         held_why=run.held_why,

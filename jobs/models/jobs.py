@@ -92,7 +92,7 @@ class Job(models.Model):
         default=0.0, db_default=0.0, help_text="how long the attempt has waited for quota before that"
     )
     due_at = models.DateTimeField(null=True, blank=True, help_text="when to look again, whatever happens")
-    # Set aside after a fault of Trainyard (lifecycle/faulty_jobs.py).
+    # Set aside after a fault of Trainyard (lifecycle/faulty_jobs.py), or before a retry (retry_waits.py).
     rests_until = models.DateTimeField(
         null=True, blank=True, help_text="until then it is offered no place, although it waits for one"
     )

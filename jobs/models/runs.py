@@ -38,6 +38,9 @@ class Run(models.Model):
     stop_wanted_at = models.DateTimeField(null=True, blank=True)
     stop_grace_s = models.FloatField(default=0)
     stop_reason = models.TextField(blank=True)
+    restart_at = models.DateTimeField(
+        null=True, blank=True, help_text="until then the restart of its replica waits"
+    )
 
     silent_since = models.DateTimeField(
         null=True,

@@ -143,6 +143,18 @@ def test_S0_17_S0_18_a_replica_that_is_always_lost_is_started_24_times(observed_
     assert observed.error == {"code": GRPC_INVALID, "message": nonzero("workerpool0-0", 137)}
 
 
+def test_S0_12_S0_17_the_first_restart_is_at_once_and_each_further_one_says_how_long_it_waits(observed_jobs):
+    """The product of the tests counts in twentieths of a second; how long the waits are: test_retry_waits.py."""
+    observed = observed_jobs["always lost"]
+    told = [move["cause"] for subject in ("job", "workerpool0-0") for move in observed.moves(subject)]
+    for restart in range(1, 6):
+        waits = [cause for cause in told if f"restart {restart} of 5 waits until 2" in cause]
+        assert len(waits) == (0 if restart == 1 else 4), waits
+    for retry in range(1, 4):
+        (again,) = {cause for cause in told if f"retry {retry} of 3." in cause and "Waits for" not in cause}
+        assert ("It waits until 2" in again) == (retry > 1), again
+
+
 def test_S0_16_five_restarts_are_survived_and_counted_by_replica(observed_jobs):
     observed = observed_jobs["five times"]
     assert observed.job["state"] == "JOB_STATE_SUCCEEDED"

@@ -10,16 +10,24 @@ It never places a job: a QUEUED job belongs to the scheduler until the scheduler
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from jobs.rules.lifecycle import retry
 from jobs.rules.lifecycle.flags import flags, moves, unreachable
 from jobs.rules.lifecycle.history_kinds import JOB, HistoryKind
 from jobs.rules.lifecycle.inactivity import next_look
-from jobs.rules.lifecycle.plan import TRAINYARD, HistoryEvent, Plan, Restart, StartHeldRun, Stop, UnprovedRun
+from jobs.rules.lifecycle.plan import (
+    TRAINYARD,
+    HistoryEvent,
+    Plan,
+    Restart,
+    StartHeldRun,
+    Stop,
+    UnprovedRun,
+)
+from jobs.rules.lifecycle.plan_builder import PlanBuilder, which_restart
 from jobs.rules.lifecycle.retry import EndClass
-from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase, check, legal
+from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase, legal
 from jobs.rules.lifecycle.verdict import NOT_YET, JobCase, Verdict, deadline, verdict, wait_deadline
 from jobs.rules.lifecycle.views import JobView, Outcome, ReplicaView, RunView
 from jobs.rules.spec.custom_job import CustomJobSpec
@@ -43,7 +51,9 @@ def decide(view: JobView, now: datetime, grace_s: float, leave_grace_s: float | 
         return _beside_a_terminal_job(case, grace_s)
     new = verdict(case)
     outcome = new.outcome if new else view.outcome
-    builder = _PlanBuilder(case, grace_s, outcome)
+    builder = PlanBuilder(case, grace_s, outcome)
+    if new and new.wait_s:
+        builder.rests_until = now + timedelta(seconds=new.wait_s)
     leaves = case.held_runs if outcome is None else view.preempted and outcome.state == JobState.QUEUED
     if leaves and leave_grace_s is not None:
         builder.grace_s = leave_grace_s
@@ -60,64 +70,10 @@ def timeout_left_s(spec: CustomJobSpec, started_at: datetime | None, now: dateti
     return max(spec.timeout_s - ran_s, 0.0) + HOST_TIMEOUT_MARGIN_S
 
 
-@dataclass(frozen=True, slots=True)
-class StateChange:
-    """A new state of the job, and its line of history."""
-
-    state: JobState
-    kind: HistoryKind
-    cause: str
-    actor: str
-
-
-@dataclass
-class _PlanBuilder:
-    """What the plan will hold, collected while deciding."""
-
-    case: JobCase
-    grace_s: float
-    outcome: Outcome | None
-    moves: list[StateChange] = field(default_factory=list)
-    stops: dict[str, Stop] = field(default_factory=dict)
-    restarts: dict[str, Restart | StartHeldRun] = field(default_factory=dict)
-    left: tuple[UnprovedRun, ...] = ()
-    next_attempt: bool = False
-    together_with: str = ""
-
-    @property
-    def view(self) -> JobView:
-        return self.case.view
-
-    @property
-    def state(self) -> JobState:
-        return self.moves[-1].state if self.moves else self.view.state
-
-    @property
-    def started_at(self) -> datetime | None:
-        """When the job first ran; this may be now."""
-        starts = any(each.state == JobState.RUNNING for each in self.moves)
-        return self.view.started_at or (self.case.now if starts else None)
-
-    def move(self, state: JobState, kind: HistoryKind, cause: str, actor: str = TRAINYARD) -> None:
-        check(self.state, state)
-        self.moves.append(StateChange(state, kind, cause, actor))
-
-    def stop_open(self, reason: str) -> None:
-        """Stop every run that may still live, but none whose main process has ended: its host cleans up already.
-
-        A run that was stopped for a move with a longer grace gets only `grace_s` when the job ends.
-        """
-        for run in self.case.open:
-            if run.phase == RunPhase.ENDED or (run.held and self.outcome is None):
-                continue
-            if run.stop_wanted_at is None or run.stop_grace_s > self.grace_s:
-                self.stops[run.id] = Stop(run.id, self.grace_s, reason)
-
-
 # -- the job goes on -------------------------------------------------------------------------------------------------
 
 
-def _go_on(builder: _PlanBuilder) -> None:
+def _go_on(builder: PlanBuilder) -> None:
     case, view = builder.case, builder.view
     if view.state == JobState.PENDING and all(case.up(replica) for replica in view.replicas):
         builder.move(JobState.RUNNING, HistoryKind.STATE, _all_up(view))
@@ -139,11 +95,13 @@ def _go_on(builder: _PlanBuilder) -> None:
             if case.ends[replica.name] == EndClass.STOPPED:
                 why = f"{replica.name} was stopped for a move that is not needed any more; started again."
                 builder.restarts[replica.name] = Restart(replica.name, run.id, why, counts=False)
-            else:
-                _restart(builder, replica, run, f"{replica.name} {retry.how_it_ended(run)}")
+            elif not builder.waits_to_restart(
+                replica, run, why := f"{replica.name} {retry.how_it_ended(run)}"
+            ):
+                _restart(builder, replica, run, why)
 
 
-def _move(builder: _PlanBuilder) -> None:
+def _move(builder: PlanBuilder) -> None:
     """Some replicas have held runs on other hosts. Stop all replicas; when all are closed, start all of them with the
     new addresses.
 
@@ -172,20 +130,23 @@ def _all_up(view: JobView) -> str:
     return "The replica is up." if len(view.replicas) == 1 else f"All {len(view.replicas)} replicas are up."
 
 
-def _restart(builder: _PlanBuilder, replica: ReplicaView, run: RunView, why: str) -> None:
-    cause = f"{why}; restart {replica.restarts + 1} of {retry.MAX_RESTARTS}."
+def _restart(builder: PlanBuilder, replica: ReplicaView, run: RunView, why: str) -> None:
+    cause = f"{why}; {which_restart(replica)}."
     builder.restarts[replica.name] = Restart(replica.name, run.id, cause)
 
 
-def _restart_together(builder: _PlanBuilder, lost: list[tuple[ReplicaView, RunView]]) -> None:
+def _restart_together(builder: PlanBuilder, lost: list[tuple[ReplicaView, RunView]]) -> None:
     """A replica was lost, and the job asks for a restart of all: stop the others; when all are closed, start all."""
     case = builder.case
     causes = [(replica, run) for replica, run in lost if case.ends[replica.name] == EndClass.NOT_PERMANENT]
-    replica, run = (causes or lost)[0]
+    # The cause that waits already, if there is one: a peer may be found lost meanwhile.
+    replica, run = max(causes or lost, key=lambda each: each[1].restart_at is not None)
     why = f"{replica.name} {retry.how_it_ended(run)}"
     builder.together_with = replica.name
     builder.stop_open(f"{why}; all replicas are restarted together.")
-    if all(run.phase == RunPhase.CLOSED for run in case.latest.values()):
+    if any(run.phase != RunPhase.CLOSED for run in case.latest.values()):
+        return
+    if not builder.waits_to_restart(replica, run, why):
         for each in builder.view.replicas:
             _restart(builder, each, case.latest[each.name], f"All replicas are restarted together: {why}")
 
@@ -193,7 +154,7 @@ def _restart_together(builder: _PlanBuilder, lost: list[tuple[ReplicaView, RunVi
 # -- the job ends, or is run again -----------------------------------------------------------------------------------
 
 
-def _end(builder: _PlanBuilder, outcome: Outcome, new: Verdict | None) -> None:
+def _end(builder: PlanBuilder, outcome: Outcome, new: Verdict | None) -> None:
     view = builder.view
     cause = new.cause if new else _cause(builder, outcome)
     if (
@@ -209,7 +170,7 @@ def _end(builder: _PlanBuilder, outcome: Outcome, new: Verdict | None) -> None:
         # closed runs are free again.
         if not builder.case.open:
             again = HistoryKind.PREEMPT if view.preempted else HistoryKind.RETRY
-            builder.move(JobState.QUEUED, again, cause)
+            builder.move(JobState.QUEUED, again, f"{cause}{builder.rest()}")
             builder.next_attempt = True
         return
     left = tuple(
@@ -225,7 +186,7 @@ def _end(builder: _PlanBuilder, outcome: Outcome, new: Verdict | None) -> None:
         builder.move(JobState.CANCELLING, HistoryKind.CANCEL, cause, _actor(view, outcome))
 
 
-def _beside(builder: _PlanBuilder, cause: str) -> str:
+def _beside(builder: PlanBuilder, cause: str) -> str:
     """The cause of an end, with the runs that may still live on hosts that do not answer."""
     if not builder.left:
         return cause
@@ -233,7 +194,7 @@ def _beside(builder: _PlanBuilder, cause: str) -> str:
     return f"{cause.removesuffix('.')}. {silent} What may still live there is stopped as soon as its host answers."
 
 
-def _cause(builder: _PlanBuilder, outcome: Outcome) -> str:
+def _cause(builder: PlanBuilder, outcome: Outcome) -> str:
     """Why the job ended, for the line that is written when the end is reached. Where the message of the error says
     little, what the hosts reported is added."""
     if outcome.state == JobState.SUCCEEDED:
@@ -257,7 +218,7 @@ def _actor(view: JobView, outcome: Outcome) -> str:
 
 def _beside_a_terminal_job(case: JobCase, grace_s: float) -> Plan:
     """The row of a terminal job never changes again. Its runs on hosts that did not answer may still close."""
-    builder = _PlanBuilder(case, grace_s, case.view.outcome or Outcome(case.view.state))
+    builder = PlanBuilder(case, grace_s, case.view.outcome or Outcome(case.view.state))
     builder.stop_open("The job is over.")
     changes, events = _replicas(builder)
     return Plan(replica_states=changes, stop=tuple(builder.stops.values()), events=events)
@@ -266,13 +227,15 @@ def _beside_a_terminal_job(case: JobCase, grace_s: float) -> Plan:
 # -- the plan --------------------------------------------------------------------------------------------------------
 
 
-def _plan(builder: _PlanBuilder, new: Verdict | None) -> Plan:
+def _plan(builder: PlanBuilder, new: Verdict | None) -> Plan:
     view, case = builder.view, builder.case
     over = builder.state in TERMINAL
     changes, replica_events = _replicas(builder)
     states = {replica.name: changes.get(replica.name, replica.state) for replica in view.replicas}
     moved = bool(case.held_runs and builder.restarts)
-    beside = () if over or builder.next_attempt else flags(case, builder.outcome, states, moved)
+    beside = (
+        () if over or builder.next_attempt else flags(case, builder.outcome, states, moved, builder.waits)
+    )
     due_at, reschedule = _due(builder)
     last = builder.moves[-1] if builder.moves else None
     return Plan(
@@ -282,10 +245,13 @@ def _plan(builder: _PlanBuilder, new: Verdict | None) -> Plan:
         outcome=new.outcome if new and not builder.next_attempt else None,
         replica_states=changes,
         restart=tuple(each for each in builder.restarts.values() if isinstance(each, Restart)),
+        wait=tuple(builder.new_waits.values()),
         take=tuple(each for each in builder.restarts.values() if isinstance(each, StartHeldRun)),
         stop=tuple(builder.stops.values()),
         left=builder.left,
         next_attempt=builder.next_attempt,
+        rests_until=builder.rests_until,
+        reason=last.cause if last and builder.next_attempt and builder.rests_until else "",
         job_retries=new.job_retries if new else None,
         internal_tries=new.internal_tries if new else None,
         started_at=None if view.started_at else builder.started_at,
@@ -297,7 +263,7 @@ def _plan(builder: _PlanBuilder, new: Verdict | None) -> Plan:
     )
 
 
-def _job_events(builder: _PlanBuilder) -> list[HistoryEvent]:
+def _job_events(builder: PlanBuilder) -> list[HistoryEvent]:
     before, events = builder.view.state, []
     for each in builder.moves:
         events.append(HistoryEvent(each.kind, JOB, before, each.state, each.cause))
@@ -305,13 +271,13 @@ def _job_events(builder: _PlanBuilder) -> list[HistoryEvent]:
     return events
 
 
-def _replicas(builder: _PlanBuilder) -> tuple[Mapping[str, ReplicaState], tuple[HistoryEvent, ...]]:
+def _replicas(builder: PlanBuilder) -> tuple[Mapping[str, ReplicaState], tuple[HistoryEvent, ...]]:
     """The new states of replicas, and the lines of history about replicas."""
     changes: dict[str, ReplicaState] = {}
     events: list[HistoryEvent] = []
     for replica in builder.view.replicas:
         state = _replica_state(builder, replica)
-        restart = builder.restarts.get(replica.name)
+        restart = builder.restarts.get(replica.name) or builder.new_waits.get(replica.name)
         if not legal(replica.state, state) or (state == replica.state and restart is None):
             continue  # nothing new, or an old fact: a replica that is over stays so
         if state != replica.state:
@@ -320,7 +286,7 @@ def _replicas(builder: _PlanBuilder) -> tuple[Mapping[str, ReplicaState], tuple[
     return changes, tuple(events)
 
 
-def _replica_state(builder: _PlanBuilder, replica: ReplicaView) -> ReplicaState:
+def _replica_state(builder: PlanBuilder, replica: ReplicaView) -> ReplicaState:
     run, end = builder.case.latest.get(replica.name), builder.case.ends.get(replica.name)
     if builder.next_attempt or run is None:
         return ReplicaState.WAITING
@@ -338,7 +304,7 @@ def _replica_state(builder: _PlanBuilder, replica: ReplicaView) -> ReplicaState:
     return ReplicaState.STOPPED if end in (EndClass.STOPPED, EndClass.TIMEOUT) else ReplicaState.FAILED
 
 
-def _replica_event(builder: _PlanBuilder, replica: ReplicaView, state: ReplicaState) -> HistoryEvent:
+def _replica_event(builder: PlanBuilder, replica: ReplicaView, state: ReplicaState) -> HistoryEvent:
     run = builder.case.latest.get(replica.name)
     host_at = None
     kind = HistoryKind.REPLICA
@@ -347,6 +313,8 @@ def _replica_event(builder: _PlanBuilder, replica: ReplicaView, state: ReplicaSt
     elif replica.name in builder.restarts:
         kind = HistoryKind.DRAIN if builder.case.held_runs else HistoryKind.RESTART
         cause = builder.restarts[replica.name].cause
+    elif replica.name in builder.new_waits:
+        cause = builder.new_waits[replica.name].cause
     elif run.phase.over:
         cause, host_at = f"{replica.name} {retry.how_it_ended(run)}.", run.ended_at
     elif state == ReplicaState.STOPPING:
@@ -361,7 +329,7 @@ def _replica_event(builder: _PlanBuilder, replica: ReplicaView, state: ReplicaSt
     return HistoryEvent(kind, replica.name, replica.state, state, cause, host_at)
 
 
-def _due(builder: _PlanBuilder) -> tuple[datetime | None, bool]:
+def _due(builder: PlanBuilder) -> tuple[datetime | None, bool]:
     """When to decide again, and whether the row holds another time."""
     kept, now = builder.view.due_at, builder.case.now
     wanted = _look_again(builder)
@@ -370,7 +338,7 @@ def _due(builder: _PlanBuilder) -> tuple[datetime | None, bool]:
     return wanted, wanted != kept
 
 
-def _look_again(builder: _PlanBuilder) -> datetime | None:
+def _look_again(builder: PlanBuilder) -> datetime | None:
     if builder.state in TERMINAL:
         return None
     view, now = builder.view, builder.case.now
@@ -381,15 +349,18 @@ def _look_again(builder: _PlanBuilder) -> datetime | None:
         limit_s = view.spec.wait_limit_s
         waits_until = wait_deadline(view)
         if builder.next_attempt:
-            waits_until = None if limit_s is None else now + timedelta(seconds=limit_s)
+            begins = builder.rests_until or now
+            waits_until = None if limit_s is None else begins + timedelta(seconds=limit_s)
         return min((at for at in (ends_at, waits_until) if at), default=None)
     going = builder.outcome is None and builder.state == JobState.RUNNING
     wanted = now + timedelta(seconds=LOOK_AGAIN_RUNNING_S if going else LOOK_AGAIN_S)
     still_at = next_look(builder.case) if builder.outcome is None else None
-    return min(at for at in (wanted, ends_at, _starts_until(builder), still_at) if at)
+    return min(
+        at for at in (wanted, ends_at, _starts_until(builder), still_at, *builder.waits.values()) if at
+    )
 
 
-def _starts_until(builder: _PlanBuilder) -> datetime | None:
+def _starts_until(builder: PlanBuilder) -> datetime | None:
     """When the oldest run that its host has not started yet will be late."""
     limit_s = builder.view.start_limit_s
     if limit_s is None or builder.state != JobState.PENDING or builder.outcome is not None:

@@ -4,10 +4,12 @@ facts."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 
 from jobs.rules.lifecycle import inactivity
 from jobs.rules.lifecycle.history_kinds import FLAGGED, HistoryKind
 from jobs.rules.lifecycle.plan import HistoryEvent
+from jobs.rules.lifecycle.retry_waits import until_text
 from jobs.rules.lifecycle.states import FlagName, JobState, ReplicaState, RunPhase
 from jobs.rules.lifecycle.verdict import JobCase
 from jobs.rules.lifecycle.views import Flag, Outcome, ReplicaView, RunView
@@ -24,14 +26,20 @@ _IN_OTHER_LINES = frozenset({FlagName.STOPPING, FlagName.RESTARTING})
 
 
 def flags(
-    case: JobCase, outcome: Outcome | None, states: Mapping[str, ReplicaState], moved: bool
+    case: JobCase,
+    outcome: Outcome | None,
+    states: Mapping[str, ReplicaState],
+    moved: bool,
+    waits: Mapping[str, datetime],
 ) -> tuple[Flag, ...]:
-    """The flags that hold now. A flag that held before keeps its `since`. `moved`: this plan ends the job's moves."""
+    """The flags that hold now. A flag that held before keeps its `since`. `moved`: this plan ends the job's moves.
+    `waits`: until when the restarts of replicas wait.
+    """
     old = {flag.name: flag.since for flag in case.view.flags}
     texts = {
         FlagName.UNREACHABLE: unreachable(case),
         FlagName.STOPPING: _stopping(case, outcome),
-        FlagName.RESTARTING: "" if outcome else _restarting(case, states),
+        FlagName.RESTARTING: "" if outcome else _restarting(case, states, waits),
         FlagName.MAINTENANCE: "" if outcome or moved else _maintenance(case),
         FlagName.CLEANING: _cleaning(case),
         FlagName.STUCK: _stuck(case),
@@ -68,13 +76,14 @@ def _stopping(case: JobCase, outcome: Outcome | None) -> str:
     return f"{_DECIDED[outcome.state]}; {_count(len(case.open))} still to be stopped and proved clean.{why}"
 
 
-def _restarting(case: JobCase, states: Mapping[str, ReplicaState]) -> str:
+def _restarting(case: JobCase, states: Mapping[str, ReplicaState], waits: Mapping[str, datetime]) -> str:
     coming = [
-        replica
+        replica.name
         for replica in case.view.replicas
         if states[replica.name] == ReplicaState.STARTING and _began_before(case, replica)
     ]
-    return f"Being restarted: {', '.join(replica.name for replica in coming[:8])}." if coming else ""
+    found = [f"{name} (waits {until_text(waits[name])})" if name in waits else name for name in coming[:8]]
+    return f"Being restarted: {', '.join(found)}." if found else ""
 
 
 def _began_before(case: JobCase, replica: ReplicaView) -> bool:

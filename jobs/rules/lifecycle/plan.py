@@ -31,6 +31,15 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartWait:
+    """The restart after the closed run `after` waits until `at`. `cause`: for history, with the time."""
+
+    after: str
+    at: datetime
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class StartHeldRun:
     """Start the held run of a replica: the run `after`, which it follows, is closed. The held run has its claims."""
 
@@ -76,10 +85,11 @@ class HistoryEvent:
 class Plan:
     """The difference between what is and what should be.
 
-    `take`: held runs that start. `left`: runs that may still live although the job ends. `next_attempt`: the attempt is
-    over: attempt + 1, every replica WAITING with 0 restarts, `outcome` cleared, and the job belongs to the scheduler
-    again. `flags`, when not None, replaces all flags. `due_at` is when to decide again even if nothing happens; it
-    replaces the old one when `reschedule` is set, and None then means never.
+    `wait`: restarts that wait. `take`: held runs that start. `left`: runs that may still live although the job ends.
+    `next_attempt`: the attempt is over: attempt + 1, every replica WAITING with 0 restarts, `outcome` cleared, and the
+    job belongs to the scheduler again, which offers it no place before `rests_until`; `reason` says so. `flags`, when
+    not None, replaces all flags. `due_at` is when to decide again even if nothing happens; it replaces the old one when
+    `reschedule` is set, and None then means never.
     """
 
     state: JobState | None = None
@@ -88,10 +98,13 @@ class Plan:
     outcome: Outcome | None = None
     replica_states: Mapping[str, ReplicaState] = field(default_factory=dict)
     restart: tuple[Restart, ...] = ()
+    wait: tuple[RestartWait, ...] = ()
     take: tuple[StartHeldRun, ...] = ()
     stop: tuple[Stop, ...] = ()
     left: tuple[UnprovedRun, ...] = ()
     next_attempt: bool = False
+    rests_until: datetime | None = None
+    reason: str = ""
     job_retries: int | None = None
     internal_tries: int | None = None
     started_at: datetime | None = None

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from jobs.rules.lifecycle import retry
+from jobs.rules.lifecycle import retry, retry_waits
 from jobs.rules.lifecycle.retry import EndClass
 from jobs.rules.lifecycle.states import TERMINAL, JobState, RunPhase
 from jobs.rules.lifecycle.views import JobView, Outcome, ReplicaView, RunView
@@ -126,6 +126,8 @@ class Verdict:
     cause: str
     job_retries: int | None = None
     internal_tries: int | None = None
+    wait_s: float = 0.0
+    """How long the next attempt waits."""
 
 
 def verdict(case: JobCase) -> Verdict | None:
@@ -208,7 +210,8 @@ def _again_or(case: JobCase, ends: list[tuple[RunView, EndClass]], failed: Outco
         return Verdict(failed, f"{_words(ends)}; {_no_try_left(view)}.")
     retries = view.job_retries + 1
     why = f"{_words(ends)}; the whole job is run again, retry {retries} of {retry.MAX_RETRIES}."
-    return Verdict(retry.whole_job_again(why), why, job_retries=retries)
+    wait_s = retry_waits.retry_wait_s(retries, view.retry_wait_s)
+    return Verdict(retry.whole_job_again(why), why, job_retries=retries, wait_s=wait_s)
 
 
 def _internal(case: JobCase) -> Verdict | None:
@@ -238,7 +241,9 @@ def _tried_again(view: JobView, what: str) -> Verdict:
     if not retry.may_try_again(view.spec, view.job_retries, tries):
         return Verdict(retry.internal_error(), f"{what}; {_no_try_left(view)}.", internal_tries=tries)
     why = f"{what}; the whole job is tried again, try {tries + 1} of {retry.MAX_INTERNAL_TRIES}."
-    return Verdict(retry.whole_job_again(why), why, job_retries=view.job_retries + 1, internal_tries=tries)
+    retries = view.job_retries + 1
+    wait_s = retry_waits.retry_wait_s(retries, view.retry_wait_s)
+    return Verdict(retry.whole_job_again(why), why, retries, tries, wait_s)
 
 
 def _busy(case: JobCase) -> Verdict | None:

@@ -57,6 +57,8 @@ class RunView:
     stop_grace_s: float = 0.0
     unreachable_since: datetime | None = None
     survivors: int = 0
+    seconds: float | None = None  # how long it ran, by the host's monotonic clock
+    restart_at: datetime | None = None  # by our clock: until then the restart after it waits (retry_waits.py)
     # A held run has its claims on another host, but is not to be started yet: its replica moves there when the run that
     # it follows is closed. `held_why` says why the replica moves.
     held: bool = False
@@ -122,3 +124,6 @@ class JobView:
     cancel_reason: str = ""
     stall_after_s: float = 0.0  # 0: not asked for; likewise below
     idle_after_s: float = 0.0
+    # The unit of the waits before restarts and retries (0: nothing waits), and when the next attempt may begin.
+    retry_wait_s: float = 0.0
+    rests_until: datetime | None = None

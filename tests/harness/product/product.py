@@ -27,6 +27,7 @@ PASSWORD = "correct horse battery staple"
 # Time is scaled, not work: a lease of 3 s makes "past the lease" a matter of seconds.
 QUICK = {"LEASE_S": "3", "TICK_S": "0.25", "GRACE_S": "1", "LINK_DEAD_S": "4", "MIN_FREE_MB": "10"}
 QUICK["STALL_S"] = "15"
+QUICK["RETRY_WAIT_S"] = "0.05"
 QUICK["NOTIFY_PRIVATE"] = "127.0.0.0/8"  # receivers of tests
 RUN_ID = re.compile(rb"\d{10,}-workerpool\d-\d+-a\d+-r\d+")
 SEVERAL = """

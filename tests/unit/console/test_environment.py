@@ -77,6 +77,7 @@ def test_every_setting_can_be_given_and_has_a_default():
         "TRAINYARD_GRACE_S": "3",
         "TRAINYARD_LINK_DEAD_S": "9",
         "TRAINYARD_START_S": "60",
+        "TRAINYARD_RETRY_WAIT_S": "2",
         "TRAINYARD_PREEMPT_GRACE_S": "45",
         "TRAINYARD_MIN_FREE_MB": "500",
         "TRAINYARD_PORTS": "30000-30099",

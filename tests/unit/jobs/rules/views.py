@@ -103,7 +103,8 @@ def applied(view, plan, now=NOW):
         outcome=None if plan.next_attempt else plan.outcome or view.outcome,
         attempt=view.attempt + plan.next_attempt,
         preempted="" if plan.next_attempt else view.preempted,
-        queued_at=now if plan.next_attempt else view.queued_at,
+        queued_at=(plan.rests_until or now) if plan.next_attempt else view.queued_at,
+        rests_until=plan.rests_until if plan.next_attempt else plan.rests_until or view.rests_until,
         job_retries=view.job_retries if plan.job_retries is None else plan.job_retries,
         internal_tries=view.internal_tries if plan.internal_tries is None else plan.internal_tries,
         started_at=view.started_at or plan.started_at,
@@ -124,6 +125,10 @@ def _applied_to_replica(replica, plan):
 
 def _applied_to_runs(view, plan, now):
     stops = {stop.run: stop.grace_s for stop in plan.stop}
+    waits = {wait.after: wait.at for wait in plan.wait}
+    view = replace(
+        view, runs=tuple(replace(run, restart_at=waits.get(run.id, run.restart_at)) for run in view.runs)
+    )
     runs = [
         replace(run, stop_wanted_at=run.stop_wanted_at or now, stop_grace_s=stops[run.id])
         if run.id in stops
@@ -139,6 +144,9 @@ def _applied_to_runs(view, plan, now):
     for restart in plan.restart:
         old = next(run for run in runs if run.id == restart.after)
         assert old.phase == RunPhase.CLOSED, "a claim moves only from a run that is proved closed"
+        assert old.restart_at is None or old.restart_at <= now or not view.retry_wait_s, (
+            "it waited as long as it says"
+        )
         runs.append(run_of(old.replica, RunPhase.CREATED, attempt=old.attempt, number=old.number + 1))
     if plan.next_attempt:
         assert all(run.phase == RunPhase.CLOSED for run in runs)

@@ -42,8 +42,9 @@ class Life(RuleBasedStateMachine):
         timeout_s=st.sampled_from([100.0, 1e6, 1e6]),
         wait_s=st.sampled_from([None, 50.0]),
         retries=st.integers(0, 2),
+        unit_s=st.sampled_from([0.0, 5.0]),
     )
-    def submit(self, counts, disabled, together, timeout_s, wait_s, retries):
+    def submit(self, counts, disabled, together, timeout_s, wait_s, retries, unit_s):
         of = spec(
             *counts,
             disable_retries=disabled,
@@ -53,7 +54,7 @@ class Life(RuleBasedStateMachine):
         )
         self.now, self.truth, self.air, self.ended_as = NOW, {}, [], None
         self.moves = 0
-        self.view = queued(of, job_retries=retries, attempt=1 + retries)
+        self.view = queued(of, job_retries=retries, attempt=1 + retries, retry_wait_s=unit_s)
 
     # -- the console --
 
@@ -82,7 +83,8 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.view.state == JobState.QUEUED and not self.view.cancel_requested_at)
     @rule()
     def schedule(self):
-        if self.view.outcome is None:
+        rests = self.view.rests_until
+        if self.view.outcome is None and (rests is None or rests <= self.now):
             self.view = placed(self.view)
             assert not [run for run in self.truth.values() if alive(run)], "an attempt begins on clean ground"
             self.truth |= {run.id: run for run in self.view.runs}
@@ -226,6 +228,7 @@ class Life(RuleBasedStateMachine):
         if not hasattr(self, "view"):
             return
         for _ in range(80):
+            self.now += timedelta(seconds=60)  # longer than a restart waits
             runs = tuple(replace(run, unreachable_since=None) for run in self.view.runs)
             self.view = replace(self.view, runs=runs)
             for run in [*self.truth.values()]:
