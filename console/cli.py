@@ -144,7 +144,19 @@ def add_people(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
     create = token.add_parser("create", parents=[shared], help="print a new token of a person")
     create.add_argument("user")
     create.add_argument("--name", default="command line", help="what it is for")
-    create.set_defaults(command="people.create_token")
+    create.add_argument("--days", type=int, default=90, help="how long it is valid (90; at most 366)")
+    create.add_argument(
+        "--elevated",
+        action="store_true",
+        help="it may also make tokens, give admin rights and make login links",
+    )
+    create.set_defaults(command="tokens.create")
+    listing = token.add_parser("list", parents=[shared], help="the tokens, and when they end")
+    listing.add_argument("user", nargs="?", default="")
+    listing.set_defaults(command="tokens.show")
+    revoke = token.add_parser("revoke", parents=[shared], help="revoke a token")
+    revoke.add_argument("id", type=int)
+    revoke.set_defaults(command="tokens.revoke")
 
 
 def add_projects(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:

@@ -22,8 +22,16 @@ class ApiToken(models.Model):
     name = models.CharField(max_length=100)
     digest = models.CharField(max_length=64, unique=True)
     created_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
     last_used_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
+    warned_at = models.DateTimeField(
+        null=True, blank=True, help_text="when a message said that the token ends soon"
+    )
+    elevated = models.BooleanField(
+        default=False,
+        help_text="it may do what asks a person for the password (console/auth/confirmation.py)",
+    )
 
     class Meta:
         ordering = ["-created_at", "-id"]

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
 from django.http import Http404
 from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
@@ -18,22 +19,25 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from console.api import errors
-from console.auth import tokens
+from console.api.times import format_time
+from console.auth import confirmation, tokens
+from console.models import ApiToken
 
+TOKEN_ENDS = "Trainyard-Token-Expires"
 _HALF = re.compile("[\ud800-\udfff]")
 
 
 class BearerAuthentication(BaseAuthentication):
     """`Authorization: Bearer <token>`, as made on the account page or by `trainyard token create`."""
 
-    def authenticate(self, request: Request) -> tuple[User, str] | None:
+    def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
         if kind.lower() != "bearer":
             return None
-        user = tokens.owner(token.strip(), timezone.now())
-        if user is None:
-            raise AuthenticationFailed("The API token is not known, or it was revoked.")
-        return user, token
+        row = tokens.valid(token.strip(), timezone.now())
+        if row is None:
+            raise AuthenticationFailed(tokens.refusal(token.strip(), timezone.now()))
+        return row.user, row
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="Trainyard"'
@@ -46,6 +50,22 @@ def person(request: Request) -> User:
     return request.user
 
 
+def require_confirmed(request: Request, act: str) -> None:
+    """Refuse an act that asks a person for the password (console/auth/confirmation.py). `act` completes "may not ...".
+
+    A script has no password to give, so its token must have been made for such acts. A page of ours is asked like any
+    page: its session must have had the password within the hour.
+    """
+    if isinstance(request.auth, ApiToken):
+        if not request.auth.elevated:
+            raise PermissionDenied(
+                f"This token may not {act}. Make one that may: tick it at Account → API tokens, or run "
+                "trainyard token create NAME --elevated"
+            )
+    elif not confirmation.is_fresh(request.session, timezone.now()):
+        raise PermissionDenied(f"You may not {act} without your password: log in again first.")
+
+
 def absolute_url(request: Request, path: str) -> str:
     """The address of a path for people elsewhere: below TRAINYARD_URL, or else below the address of this request."""
     return settings.TRAINYARD.url + path if settings.TRAINYARD.url else request.build_absolute_uri(path)
@@ -56,6 +76,14 @@ class GoogleView(APIView):
 
     authentication_classes = [BearerAuthentication]
     permission_classes = [IsAuthenticated]
+
+    def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
+        """Tell each script when its token ends, so that it can warn in time."""
+        response = super().finalize_response(request, response, *args, **kwargs)
+        token: object = getattr(request, "auth", None)
+        if isinstance(token, ApiToken):
+            response[TOKEN_ENDS] = format_time(token.expires_at)
+        return response
 
     def handle_exception(self, exc: Exception) -> Response:
         given = errors.response_for(exc)

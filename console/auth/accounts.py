@@ -69,7 +69,7 @@ def invited_user(token: str, now: datetime) -> User | None:
 
 
 def accept(user: User, token: str, password: str, now: datetime) -> None:
-    """Set the password of an invited person.
+    """Set the password of an invited person, who may have had one before: sessions end and tokens are revoked.
 
     Raises ValidationError about the password, Refused when the link was used.
     """
@@ -81,19 +81,23 @@ def accept(user: User, token: str, password: str, now: datetime) -> None:
     ):
         raise Refused("", "This link has been used. Ask an admin for another.")
     user.save(update_fields=["password"])
+    sessions.end_all(user)
+    tokens.revoke_all(user, now)
     audit.record(user.username, "user.password", "user", user.username, None, None, now)
 
 
-def set_password(user: User, password: str, actor: str, now: datetime) -> None:
-    """Set the password. Open sessions end. Also an open session that is saved at this moment is useless, because a
-    session's hash depends on the password's hash.
+def set_password(user: User, password: str, actor: str, now: datetime, session: str | None = None) -> int:
+    """Set the password. Tokens are revoked and sessions end, except the one with the key `session`. Returns how many
+    tokens were revoked.
     """
     validate_password(password, user)
     user.set_password(password)
     user.save(update_fields=["password"])
     Invitation.objects.filter(user=user).delete()
-    sessions.end_all(user)
+    sessions.end_all(user, but=session)
+    revoked = tokens.revoke_all(user, now, actor)
     audit.record(actor, "user.password", "user", user.username, None, None, now)
+    return revoked
 
 
 def disable(user: User, actor: str, now: datetime) -> int:
@@ -104,7 +108,7 @@ def disable(user: User, actor: str, now: datetime) -> int:
     changed = User.objects.filter(pk=user.pk, is_active=True).update(is_active=False)
     Invitation.objects.filter(user=user).delete()
     sessions.end_all(user)
-    revoked = tokens.revoke_all(user, now)
+    revoked = tokens.revoke_all(user, now, actor)
     if changed:
         audit.record(actor, "user.disable", "user", user.username, None, None, now)
     return revoked

@@ -6,15 +6,18 @@ it cannot save it again.
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from django.contrib import auth
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.http import HttpRequest
 
+from console.auth import confirmation
 from console.models import Session
 
 
-def begin(request: HttpRequest, user: User) -> bool:
+def begin(request: HttpRequest, user: User, now: datetime) -> bool:
     """Log the person in. Returns False if the person was disabled meanwhile.
 
     The session is stored while the person's row is locked: `accounts.disable`, which writes to that row, either comes
@@ -24,6 +27,7 @@ def begin(request: HttpRequest, user: User) -> bool:
         if not User.objects.select_for_update().filter(pk=user.pk, is_active=True).exists():
             return False
         auth.login(request, user)
+        confirmation.mark(request.session, now)
         request.session.save()
     return True
 

@@ -1,4 +1,8 @@
-"""Bearer tokens for scripts. A token is shown once, when it is made; only its digest is stored."""
+"""Bearer tokens for scripts. A token is shown once, when it is made; only its digest is stored.
+
+A token ends at its time, when it is revoked, when its owner's password changes, and when the owner is disabled. Making
+and revoking are in the audit. The caller has checked the permission and owns the transaction.
+"""
 
 from __future__ import annotations
 
@@ -7,42 +11,115 @@ import secrets
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
+from agents.infra.refusals import Refused
 from console.models import ApiToken
+from jobs.projects import audit
 
 # The prefix lets secret scanners and people recognise a leaked token.
 PREFIX = "tyd_"
 # People read `last_used_at`, so one write a minute is enough.
 USED_EVERY = timedelta(minutes=1)
+DEFAULT_DAYS, MAX_DAYS = 90, 366
+# From so long before its end, pages and messages warn of the end of a token.
+WARNED_BEFORE = timedelta(days=7)
+MAX_NAME = 100
 
 
 def digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def create(user: User, name: str, now: datetime) -> tuple[ApiToken, str]:
-    """Make a token. Returns the row and the token itself, which cannot be shown again."""
-    token = PREFIX + secrets.token_urlsafe(32)
-    return ApiToken.objects.create(user=user, name=name, digest=digest(token), created_at=now), token
+def create(
+    user: User,
+    name: str,
+    now: datetime,
+    *,
+    actor: str = "",
+    days: float = DEFAULT_DAYS,
+    elevated: bool = False,
+    until: datetime | None = None,
+) -> tuple[ApiToken, str]:
+    """Make a token. Returns the row and the token itself, which cannot be shown again.
+
+    `elevated`: the token may do what asks a person for the password. `until`: the token ends at this time at latest.
+    Raises Refused about the name or the days.
+    """
+    if not name.strip() or len(name) > MAX_NAME:
+        raise Refused("name", f"Say what the token is for, in at most {MAX_NAME} characters.")
+    if not 1 <= days <= MAX_DAYS:
+        raise Refused("days", f"A token is valid for 1 to {MAX_DAYS} days, not {days:g}.")
+    token, end = PREFIX + secrets.token_urlsafe(32), now + timedelta(days=days)
+    row = ApiToken.objects.create(
+        user=user,
+        name=name,
+        digest=digest(token),
+        created_at=now,
+        expires_at=min(end, until) if until else end,
+        elevated=elevated,
+    )
+    audit.record(actor or user.username, "token.make", "user", user.username, None, audited(row), now)
+    return row, token
 
 
-def owner(token: str, now: datetime) -> User | None:
-    """The owner of the token, if the token is valid and the owner is active."""
-    row = ApiToken.objects.select_related("user").filter(digest=digest(token), revoked_at=None).first()
-    if row is None or not row.user.is_active:
+def audited(row: ApiToken) -> dict[str, object]:
+    ends = row.expires_at.isoformat(timespec="seconds")
+    return {"name": row.name, "expires": ends, **({"elevated": True} if row.elevated else {})}
+
+
+def valid(token: str, now: datetime) -> ApiToken | None:
+    """The row of the token with its owner, if the token is valid and the owner is active."""
+    row = _row(token)
+    if row is None or row.expires_at <= now:
         return None
     stale = Q(last_used_at=None) | Q(last_used_at__lt=now - USED_EVERY)
     if row.last_used_at is None or row.last_used_at < now - USED_EVERY:
         ApiToken.objects.filter(stale, pk=row.pk).update(last_used_at=now)
-    return row.user
+    return row
 
 
-def revoke(user: User, token_id: int, now: datetime) -> bool:
+def owner(token: str, now: datetime) -> User | None:
+    """The owner of the token, if the token is valid and the owner is active."""
+    row = valid(token, now)
+    return row.user if row else None
+
+
+def refusal(token: str, now: datetime) -> str:
+    """Why a token that is not valid is refused. Only a person who has the token learns that it existed."""
+    row = _row(token)
+    if row is not None and row.expires_at <= now:
+        return (
+            f"The API token “{row.name}” expired on {row.expires_at:%Y-%m-%d}. "
+            "Make another one: Account → API tokens."
+        )
+    return "The API token is not known, or it was revoked."
+
+
+def expiring(user: User, now: datetime) -> list[ApiToken]:
+    """The valid tokens of the person that end soon, the first one first."""
+    return list(_valid(user, now).filter(expires_at__lte=now + WARNED_BEFORE).order_by("expires_at"))
+
+
+def revoke(user: User, token_id: int, now: datetime, actor: str = "") -> bool:
     """Revoke a token. Returns False when the user has no such token, or when it was revoked before."""
-    return ApiToken.objects.filter(user=user, pk=token_id, revoked_at=None).update(revoked_at=now) == 1
+    row = ApiToken.objects.filter(user=user, pk=token_id).first()
+    if row is None or not ApiToken.objects.filter(pk=row.pk, revoked_at=None).update(revoked_at=now):
+        return False
+    audit.record(actor or user.username, "token.revoke", "user", user.username, audited(row), None, now)
+    return True
 
 
-def revoke_all(user: User, now: datetime) -> int:
+def revoke_all(user: User, now: datetime, actor: str = "") -> int:
     """Revoke all tokens of the user. Returns how many were still valid."""
-    return ApiToken.objects.filter(user=user, revoked_at=None).update(revoked_at=now)
+    rows = list(_valid(user, now))
+    return sum(revoke(user, row.pk, now, actor) for row in rows)
+
+
+def _row(token: str) -> ApiToken | None:
+    row = ApiToken.objects.select_related("user").filter(digest=digest(token), revoked_at=None).first()
+    return row if row is not None and row.user.is_active else None
+
+
+def _valid(user: User, now: datetime) -> QuerySet[ApiToken]:
+    return ApiToken.objects.filter(user=user, revoked_at=None, expires_at__gt=now)

@@ -1,4 +1,4 @@
-"""People, their roles in projects, and the tokens of their scripts."""
+"""People and their roles in projects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from agents.infra import refusals
-from console.auth import accounts, tokens
+from console.auth import accounts
 from console.commands import COMMAND_LINE, CommandRefused, project_named
 from console.runtime import database_setup
 from jobs.models import Membership
@@ -68,10 +68,10 @@ def change_password(args: argparse.Namespace) -> int:
     password = read_password(args.password_stdin)
     try:
         with transaction.atomic():
-            accounts.set_password(user, password, COMMAND_LINE, now)
+            revoked = accounts.set_password(user, password, COMMAND_LINE, now)
     except ValidationError as problem:
         raise CommandRefused(accounts.error_text(problem)) from problem
-    print(f"Changed the password of {user.username}. Sessions that were open have ended.")
+    print(f"Changed the password of {user.username}. Open sessions have ended; {revoked} tokens are revoked.")
     return 0
 
 
@@ -95,7 +95,7 @@ def enable_user(args: argparse.Namespace) -> int:
     user = find_user(args.name)
     with transaction.atomic():
         accounts.enable(user, COMMAND_LINE, now)
-    print(f"Enabled {user.username}. Tokens that were revoked stay so.")
+    print(f"Enabled {user.username}. Sessions that ended and tokens that were revoked stay so.")
     return 0
 
 
@@ -125,15 +125,6 @@ def set_member(args: argparse.Namespace) -> int:
         elif Membership.objects.filter(project=project, user=user).exists():
             members.remove(project, user, COMMAND_LINE, now)
     print(f"{user.username} is now {args.role} in {project.name}.")
-    return 0
-
-
-def create_token(args: argparse.Namespace) -> int:
-    """Print the token and nothing else, for `TOKEN=$(trainyard token create alice)`."""
-    now = timezone.now()
-    database_setup.prepare(now)
-    _, token = tokens.create(find_user(args.user), args.name, now)
-    print(token)
     return 0
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from django import forms
 
+from console.auth import tokens
+
 NEW = {"autocomplete": "new-password"}
 
 
@@ -48,7 +50,43 @@ class Login(forms.Form):
 
 class NewToken(forms.Form):
     name = forms.CharField(
-        max_length=100, label="What is it for?", help_text="For example: laptop, nightly CI."
+        max_length=tokens.MAX_NAME, label="What is it for?", help_text="For example: laptop, nightly CI."
+    )
+    days = forms.TypedChoiceField(
+        choices=[(7, "7 days"), (30, "30 days"), (90, "90 days"), (180, "180 days"), (365, "1 year")],
+        coerce=int,
+        initial=tokens.DEFAULT_DAYS,
+        required=False,
+        label="Valid for",
+    )
+    elevated = forms.BooleanField(
+        required=False, label="May also make tokens, give admin rights and make login links"
+    )
+
+
+class ChangePassword(forms.Form):
+    old_password = forms.CharField(
+        strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "current-password"})
+    )
+    new_password1 = forms.CharField(strip=False, label="New password", widget=forms.PasswordInput(attrs=NEW))
+    new_password2 = forms.CharField(
+        strip=False, label="New password again", widget=forms.PasswordInput(attrs=NEW)
+    )
+
+    def clean(self) -> dict[str, Any]:
+        typed = super().clean() or {}
+        if typed.get("new_password2") and typed.get("new_password1") != typed["new_password2"]:
+            self.add_error("new_password2", "The two passwords differ. Type the same password twice.")
+        return typed
+
+
+class Confirm(forms.Form):
+    """Asks for the password again (console/auth/confirmation.py)."""
+
+    confirm_password = forms.CharField(
+        strip=False,
+        label="Your password",
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password", "autofocus": True}),
     )
 
 
@@ -67,6 +105,13 @@ class NewPerson(forms.Form):
     )
     member = forms.BooleanField(required=False, initial=True, label="Submitter in the project default")
     admin = forms.BooleanField(required=False, label="Admin of this Trainyard: may do everything")
+    confirm_password = forms.CharField(
+        required=False,
+        strip=False,
+        label="Your own password",
+        help_text="Only to add an admin: you gave your password more than an hour ago.",
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
+    )
 
 
 class NewPassword(forms.Form):

@@ -34,19 +34,19 @@ agents/links: agents/{hosts infra models runner ssh}
 agents/models:
 agents/runner:
 agents/ssh: agents/{infra models runner}
-console/api: console/{auth forms live presenters runtime} jobs/rules/{lifecycle notifications scheduling spec}
+console/api: console/{auth forms live models presenters runtime} jobs/rules/{lifecycle notifications scheduling spec}
     jobs/{host_sync idle_rule lifecycle logs maintenance models notifications projects scheduling services}
     agents/{hosts infra models}
 console/apps: console/{runtime}
 console/asgi: console/{consumers runtime}
 console/auth: console/{models} jobs/{models projects} agents/{infra models}
 console/cli: jobs/rules/{scheduling}
-console/commands: console/{auth forms presenters runtime} jobs/rules/{scheduling} jobs/{host_sync lifecycle
+console/commands: console/{auth forms models presenters runtime} jobs/rules/{scheduling} jobs/{host_sync lifecycle
     maintenance models notifications projects} agents/{hosts infra models ssh}
 console/consumers: console/{auth live presenters runtime} jobs/{logs models shells} agents/{infra models ssh}
 console/environment:
-console/forms: jobs/rules/{notifications scheduling spec} jobs/{host_sync idle_rule models notifications projects
-    scheduling} agents/{infra}
+console/forms: console/{auth} jobs/rules/{notifications scheduling spec} jobs/{host_sync idle_rule models
+    notifications projects scheduling} agents/{infra}
 console/live: console/{runtime} jobs/{logs models} agents/{infra}
 console/models:
 console/presenters: console/{auth forms models} jobs/rules/{lifecycle list_text notifications scheduling spec}

@@ -18,7 +18,7 @@ from agents.infra import refusals
 from console.api.errors import BadRequest
 from console.api.request_body import RequestBody
 from console.api.times import format_time
-from console.api.views import TrainyardView, absolute_url, person
+from console.api.views import TrainyardView, absolute_url, person, require_confirmed
 from console.auth import access, accounts
 from console.presenters.projects import people as presenter
 
@@ -42,6 +42,8 @@ class PeopleView(TrainyardView):
         name, password = body.text("name", "", MAX_NAME), body.text("password", "", MAX_PASSWORD)
         admin, member = body.boolean("admin"), body.boolean("member", True)
         actor, now = person(request).username, timezone.now()
+        if admin:
+            require_confirmed(request, "give admin rights")
         try:
             with transaction.atomic():
                 user = accounts.add(
@@ -65,6 +67,8 @@ class PersonView(TrainyardView):
         body = RequestBody(request, "admin", "active")
         admin, active = body.boolean("admin", row.is_superuser), body.boolean("active", row.is_active)
         actor, now = person(request).username, timezone.now()
+        if admin and not row.is_superuser:
+            require_confirmed(request, "give admin rights")
         try:
             with transaction.atomic():
                 accounts.set_admin(row, admin, actor, now)
@@ -85,6 +89,7 @@ class InviteView(TrainyardView):
         RequestBody(request)
         if not row.is_active:
             raise BadRequest("active", f"{row.username} is disabled. Enable them first.")
+        require_confirmed(request, "make login links")
         with transaction.atomic():
             token = accounts.invite(row, person(request).username, timezone.now())
         return uncached(invitation(request, token))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from console.api.projects import notifications, people, projects, quotas, usage
+from console.api.projects import notifications, people, projects, quotas, tokens, usage
 
 PROJECT = r"projects/(?P<project>[^/:]{1,63})"
 USER = r"(?P<user>[\w.@+-]{1,150})"
@@ -45,6 +45,8 @@ urlpatterns = [
     re_path(r"^/*api/v1/people/?$", people.PeopleView.as_view()),
     re_path(rf"^/*api/v1/people/{USER}$", people.PersonView.as_view()),
     re_path(rf"^/*api/v1/people/{USER}:invite$", people.InviteView.as_view()),
+    re_path(r"^/*api/v1/tokens/?$", tokens.TokensView.as_view()),
+    re_path(r"^/*api/v1/tokens/(?P<token>[0-9]{1,18})$", tokens.TokenView.as_view()),
     re_path(rf"^/*api/v1/{PROJECT}/usage/?$", usage.UsageView.as_view(), name="api-usage-of-project"),
     re_path(r"^/*api/v1/usage/?$", usage.UsageView.as_view(), name="api-usage"),
     re_path(r"^/*api/v1/audit/?$", usage.AuditView.as_view(), name="api-audit"),

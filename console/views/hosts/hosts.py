@@ -21,6 +21,7 @@ from console.auth.person import person
 from console.forms.hosts import AcceptKey, AddHost, PasteHosts
 from console.presenters.hosts import host_list
 from console.presenters.hosts import host_page as presenter
+from console.views.confirmation import asked_again
 from jobs.host_sync import strays
 from jobs.maintenance import gpus
 from jobs.maintenance.remove_host import remove_host
@@ -85,6 +86,8 @@ def host(request: HttpRequest, host_id: int) -> HttpResponse:
 def accept(request: HttpRequest, host_id: int) -> HttpResponse:
     row = access.get_or_404(request.user, "manage", Host.objects.all(), pk=host_id)
     form = AcceptKey(request.POST)
+    if page := asked_again(request, f"accept the key of {row.name}"):
+        return page
     try:
         enrolment.accept_host_key(
             row.pk, form.data.get("fingerprint", ""), person(request).username, timezone.now()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from django.contrib import auth, messages
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.forms import PasswordChangeForm
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -13,10 +16,15 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST, require_safe
 
-from console.auth import tokens
+from agents.infra.refusals import Refused
+from console.auth import accounts, passwords, tokens
 from console.auth.person import person
-from console.forms.people import NewToken
+from console.forms.people import ChangePassword, NewToken
 from console.models import ApiToken
+from console.views.confirmation import asked_again
+
+# An expired token stays on the page for so long, so that people see why a script is refused.
+SHOWN_AFTER_END = timedelta(days=30)
 
 
 @require_safe
@@ -33,7 +41,17 @@ def new_token(request: HttpRequest) -> HttpResponse:
     user, form = person(request), NewToken(request.POST)
     if not form.is_valid():
         return _page(request, user, form=form)
-    row, token = tokens.create(user, form.cleaned_data["name"], timezone.now())
+    if page := asked_again(request, "make a token"):
+        return page
+    typed = form.cleaned_data
+    with transaction.atomic():
+        row, token = tokens.create(
+            user,
+            typed["name"],
+            timezone.now(),
+            days=typed["days"] or tokens.DEFAULT_DAYS,
+            elevated=typed["elevated"],
+        )
     response = _page(request, user, token=token, made=row)
     response.headers["Cache-Control"] = "no-store"
     return response
@@ -45,7 +63,9 @@ def revoke_token(request: HttpRequest, token_id: int) -> HttpResponse:
     user = person(request)
     if not ApiToken.objects.filter(user=user, pk=token_id).exists():
         raise Http404
-    if tokens.revoke(user, token_id, timezone.now()):
+    with transaction.atomic():
+        revoked = tokens.revoke(user, token_id, timezone.now())
+    if revoked:
         messages.success(request, "The token is revoked. Programs that use it are refused from now on.")
     return redirect("account")
 
@@ -54,14 +74,26 @@ def revoke_token(request: HttpRequest, token_id: int) -> HttpResponse:
 @require_POST
 @login_required
 def password(request: HttpRequest) -> HttpResponse:
-    """Change the password. Other sessions of the person end, because their hash depends on the password."""
-    user = person(request)
-    form = PasswordChangeForm(user, request.POST)
+    """Change the password. Other sessions of the person end, and all tokens are revoked."""
+    user, form, now = person(request), ChangePassword(request.POST), timezone.now()
     if not form.is_valid():
         return _page(request, user, password=form)
-    form.save()
+    typed = form.cleaned_data
+    try:
+        passwords.confirm(request, typed["old_password"], now)
+        with transaction.atomic():
+            revoked = accounts.set_password(
+                user, typed["new_password1"], user.username, now, session=request.session.session_key
+            )
+    except Refused as refused:
+        form.add_error("old_password", refused.message)
+        return _page(request, user, password=form)
+    except ValidationError as refused:
+        form.add_error("new_password1", refused)
+        return _page(request, user, password=form)
     auth.update_session_auth_hash(request, user)
-    messages.success(request, "Your password is changed. You are logged out everywhere else.")
+    ended = {0: "", 1: " Your token is revoked."}.get(revoked, f" Your {revoked} tokens are revoked.")
+    messages.success(request, f"Your password is changed. You are logged out everywhere else.{ended}")
     return redirect("account")
 
 
@@ -69,11 +101,11 @@ def _page(
     request: HttpRequest,
     user: User,
     form: NewToken | None = None,
-    password: PasswordChangeForm | None = None,
+    password: ChangePassword | None = None,
     **context: object,
 ) -> HttpResponse:
-    password = password or PasswordChangeForm(user)
-    password.fields["old_password"].widget.attrs.pop("autofocus", None)  # the page has several forms
-    rows = ApiToken.objects.filter(user=user, revoked_at=None)
-    forms = {"form": form or NewToken(), "password": password}
-    return render(request, "people/account.html", {"tokens": rows, **forms, **context})
+    now = timezone.now()
+    forms = {"form": form or NewToken(), "password": password or ChangePassword()}
+    rows = ApiToken.objects.filter(user=user, revoked_at=None, expires_at__gt=now - SHOWN_AFTER_END)
+    ends = {"now": now, "soon": now + tokens.WARNED_BEFORE}
+    return render(request, "people/account.html", {"tokens": rows, **ends, **forms, **context})

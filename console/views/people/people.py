@@ -17,11 +17,12 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from agents.infra.refusals import Refused
-from console.auth import access, accounts, sessions
+from console.auth import access, accounts, confirmation, sessions
 from console.auth.person import person
 from console.forms.people import NewPassword, NewPerson
 from console.presenters.projects import audit as audit_log
 from console.presenters.projects import people as presenter
+from console.views.confirmation import asked_again, refusal
 from console.views.fragments import page_or_fragment
 from jobs.models import AuditEntry
 
@@ -33,7 +34,7 @@ def people(request: HttpRequest) -> HttpResponse:
     return _page(request)
 
 
-@sensitive_post_parameters("password")
+@sensitive_post_parameters("password", "confirm_password")
 @never_cache
 @require_POST
 @login_required
@@ -43,6 +44,9 @@ def add(request: HttpRequest) -> HttpResponse:
     if not form.is_valid():
         return _page(request, form=form)
     typed, who, now = form.cleaned_data, person(request).username, timezone.now()
+    if typed["admin"] and (problem := refusal(request, typed["confirm_password"])):
+        form.add_error("confirm_password", problem)
+        return _page(request, form=form)
     token = ""
     try:
         with transaction.atomic():
@@ -70,6 +74,8 @@ def invite(request: HttpRequest, user_id: int) -> HttpResponse:
     if not user.is_active:
         messages.error(request, f"{user.username} is disabled. Enable the account first.")
         return redirect("people")
+    if page := asked_again(request, f"make a login link for {user.username}"):
+        return page
     with transaction.atomic():
         token = accounts.invite(user, person(request).username, timezone.now())
     return _invited(request, user, token)
@@ -101,6 +107,8 @@ def enable(request: HttpRequest, user_id: int) -> HttpResponse:
 @login_required
 def set_admin(request: HttpRequest, user_id: int) -> HttpResponse:
     user, admin = _one(request, user_id), request.POST.get("admin") == "1"
+    if admin and (page := asked_again(request, f"make {user.username} an admin")):
+        return page
     try:
         with transaction.atomic():
             accounts.set_admin(user, admin, person(request).username, timezone.now())
@@ -136,7 +144,7 @@ def invited(request: HttpRequest, token: str) -> HttpResponse:
         except Refused:
             return redirect(request.path)
         else:
-            sessions.begin(request, user)
+            sessions.begin(request, user, timezone.now())
             return redirect("home")
     return render(request, "people/invited.html", {"form": form, "invited": user})
 
@@ -178,5 +186,10 @@ def _page(request: HttpRequest, form: NewPerson | None = None, **context: object
     return render(
         request,
         "admin/people.html",
-        {"people": presenter.people(), "form": form or NewPerson(), **context},
+        {
+            "people": presenter.people(),
+            "form": form or NewPerson(),
+            "confirmed": confirmation.is_fresh(request.session, timezone.now()),
+            **context,
+        },
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django.contrib import auth
-from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render, resolve_url
 from django.utils import timezone
@@ -12,7 +11,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from console.auth import sessions, setup, throttle
+from agents.infra.refusals import Refused
+from console.auth import passwords, sessions, setup
 from console.forms.people import Login
 
 THEMES = ("auto", "light", "dark")
@@ -46,21 +46,15 @@ def theme(request: HttpRequest) -> HttpResponse:
 
 
 def _logged_in(request: HttpRequest, form: Login) -> bool:
-    name, address, now = (
-        form.cleaned_data["username"],
-        str(request.META.get("REMOTE_ADDR", "")),
-        timezone.now(),
-    )
-    wait = throttle.attempt(name, address, now)
-    if wait:
-        minutes = int(wait.total_seconds() // 60) + 1
-        form.add_error(None, f"Too many wrong passwords. Try again in {minutes} min.")
+    typed, now = form.cleaned_data, timezone.now()
+    try:
+        user = passwords.check(request, typed["username"], typed["password"], now)
+    except Refused as refused:
+        form.add_error(None, refused.message)
         return False
-    user = auth.authenticate(request, username=name, password=form.cleaned_data["password"])
-    if not isinstance(user, User) or not sessions.begin(request, user):
-        form.add_error(None, "The name or the password is wrong.")
+    if not sessions.begin(request, user, now):
+        form.add_error(None, "This account was disabled at this moment.")
         return False
-    throttle.succeeded(name, address)
     return True
 
 

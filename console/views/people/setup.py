@@ -33,7 +33,7 @@ def setup(request: HttpRequest, token: str) -> HttpResponse:
         except first_admin.SetupClosed:
             return redirect(request.path)
         else:
-            sessions.begin(request, user)
+            sessions.begin(request, user, timezone.now())
             return redirect("welcome")
     return render(request, "people/setup.html", {"form": form})
 

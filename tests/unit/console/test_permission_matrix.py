@@ -178,10 +178,14 @@ REST = [
     ("GET", "/api/v1/people/yves", ("User", "manage"), None),
     ("PATCH", "/api/v1/people/yves", ("User", "manage"), {"active": False}),
     ("POST", "/api/v1/people/yves:invite", ("User", "manage"), {}),
+    ("GET", "/api/v1/tokens", ANYBODY, None),
+    ("POST", "/api/v1/tokens", ANYBODY, {"name": "ci"}),
     ("GET", f"{P}/usage", ("project", "see_usage"), None),
     ("GET", "/api/v1/usage", ANYBODY, None),
     ("GET", "/api/v1/audit", ("AuditEntry", "see"), None),
 ]
+# A person's own objects, absent for everybody else.
+REST_OWN = [("DELETE", "/api/v1/tokens/{token}")]
 SOCKETS = {
     "/ws/jobs": ANYBODY,
     "/ws/jobs/{job}": ("job", "see"),
@@ -225,8 +229,9 @@ def test_every_socket_follows_from_the_table():
 
 
 def test_every_address_for_scripts_has_a_row(db):
-    example = {"job": 1, "host": 1, "target": 1}
-    rows = {(resolve(path.format(**example)).route, method) for method, path, _, _ in REST}
+    example = {"job": 1, "host": 1, "target": 1, "token": 1}
+    named = [(method, path) for method, path, *_ in REST] + REST_OWN
+    rows = {(resolve(path.format(**example)).route, method) for method, path in named}
     there = set()
     for pattern in rest_urls:
         view = pattern.callback.view_class
@@ -235,7 +240,7 @@ def test_every_address_for_scripts_has_a_row(db):
                 name.upper() for name in ("get", "post", "put", "patch", "delete") if hasattr(view, name)
             ]
             there |= {(str(pattern.pattern), method) for method in methods}
-    assert rows == there and len(rows) == len(REST)
+    assert rows == there and len(rows) == len(named)
 
 
 @pytest.fixture
@@ -248,7 +253,7 @@ def scene(cast, project):
     clients = {None: Client()}
     for person in PEOPLE:
         if person != "nobody":
-            token = tokens.create(getattr(cast, person), "test", now)[1]
+            token = tokens.create(getattr(cast, person), "test", now, elevated=True)[1]
             clients[person] = Client(headers={"authorization": f"Bearer {token}"})
     target = targets.add(project, "slack", "https://x.example/", ["failed"], 1.0, "alice", now)[0]
     return clients, {"job": job.pk, "host": host.pk, "target": target.pk}

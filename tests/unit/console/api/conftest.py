@@ -16,13 +16,15 @@ JOBS = "/v1/projects/default/locations/us-central1/customJobs"
 
 @pytest.fixture
 def script(cast):
-    """script("bob"): a client that sends Bob's token. script(): a client without a token."""
+    """script("bob"): a client that sends Bob's token. script(): a client without a token.
 
-    def call_as(name=None, **headers):
+    `elevated`: the token may do what asks a person for the password.
+    """
+
+    def call_as(name=None, elevated=False, **headers):
         if name:
-            headers["authorization"] = (
-                f"Bearer {tokens.create(getattr(cast, name), 'test', timezone.now())[1]}"
-            )
+            token = tokens.create(getattr(cast, name), "test", timezone.now(), elevated=elevated)[1]
+            headers["authorization"] = f"Bearer {token}"
         return Client(headers=headers)
 
     return call_as

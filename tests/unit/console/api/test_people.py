@@ -19,7 +19,7 @@ SLACK = {"way": "slack", "address": "https://1.1.1.1/services/T0/B0/secretsecret
 
 
 def test_a_person_is_invited_disabled_and_enabled(script, cast):
-    root = script("root")
+    root = script("root", elevated=True)
     answer = root.post(PEOPLE, {"name": "zoe"}, **JSON)
     made = answer.json()
     assert answer["Cache-Control"] == "no-store"
@@ -80,9 +80,10 @@ def test_a_person_is_invited_disabled_and_enabled(script, cast):
 )
 def test_an_error_names_the_field(script, method, path, body, field):
     sent = json.dumps(body)  # JSON can express half of a surrogate pair
-    answer = getattr(script("root"), method)(path, sent, **JSON)
+    answer = getattr(script("root", elevated=True), method)(path, sent, **JSON)
     assert answer.status_code == 400 and violation(answer)[1] == field, answer.content
-    assert not AuditEntry.objects.exists() and not NotificationTarget.objects.exists()
+    assert set(AuditEntry.objects.values_list("what", flat=True)) == {"token.make"}
+    assert not NotificationTarget.objects.exists()
 
 
 def test_notification_targets_are_added_changed_tested_and_removed_by_their_owners(script, cast, settings):
@@ -111,5 +112,6 @@ def test_notification_targets_are_added_changed_tested_and_removed_by_their_owne
     told = alice.put(rule, {"minutes": 30, "stops": True}, **JSON).json()
     assert told == {"minutes": 30, "stops": True} == alice.get(rule).json()
     assert alice.put(rule, {}, **JSON).json() == {"minutes": None, "stops": False}
-    assert set(AuditEntry.objects.values_list("what", flat=True)) == {"notice.add", "project.idle_rule"}
+    told = set(AuditEntry.objects.values_list("what", flat=True))
+    assert told == {"token.make", "notice.add", "project.idle_rule"}
     assert Membership.objects.filter(user=cast.bob).exists()

@@ -67,7 +67,7 @@ def test_a_person_who_was_disabled_while_the_password_was_checked_is_not_logged_
     monkeypatch.setattr("django.contrib.auth.authenticate", slow)
     client = Client()
     answer = client.post("/login", {"username": "bob", "password": PASSWORD})
-    assert "The name or the password is wrong" in answer.content.decode()
+    assert "was disabled at this moment" in answer.content.decode()
     assert not Session.objects.exists()
 
 

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -20,6 +21,7 @@ from agents.ssh.dial import Unreachable
 from console import cli
 from console.auth import tokens
 from console.commands import hosts
+from console.models import ApiToken
 from jobs.models import Membership
 
 PASSWORD = "correct horse battery"
@@ -91,6 +93,21 @@ def test_a_token_is_printed_alone_and_works(trainyard):
     done = trainyard("token", "create", "ada", "--name", "ci")
     assert (done.code, done.err) == (0, "")
     assert tokens.owner(done.out.removesuffix("\n"), timezone.now()).username == "ada"
+
+
+def test_tokens_end_are_listed_and_revoked(trainyard):
+    trainyard("user", "add", "ada", "--password-stdin", stdin=PASSWORD)
+    token = trainyard("token", "create", "ada", "--name", "ci", "--days", "2", "--elevated").out.strip()
+    row = ApiToken.objects.get()
+    assert row.elevated and timedelta(days=1) < row.expires_at - timezone.now() <= timedelta(days=2)
+    line = f"{row.pk}\tada\tci\tuntil {row.expires_at:%Y-%m-%d}\tnever used\televated\n"
+    assert trainyard("token", "list").out == line == trainyard("token", "list", "ada").out
+    assert trainyard("token", "create", "ada", "--days", "900").err.startswith(
+        "trainyard: A token is valid for 1 to"
+    )
+    assert trainyard("token", "revoke", str(row.pk)).out == "Revoked the token “ci” of ada.\n"
+    assert tokens.owner(token, timezone.now()) is None and trainyard("token", "list").out == ""
+    assert trainyard("token", "revoke", str(row.pk)).code == 1 == trainyard("token", "revoke", "99").code
 
 
 def test_roles_are_set_and_listed(trainyard):

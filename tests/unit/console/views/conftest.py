@@ -9,6 +9,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.test import Client
 from django.utils import timezone
 
+from console.auth import confirmation
 from jobs.models import Membership, Project, Role
 
 PASSWORD = "correct horse battery"
@@ -36,12 +37,15 @@ def cast(project):
 
 @pytest.fixture
 def browser(cast):
-    """browser("bob") returns a client logged in as Bob; browser() returns one that is not logged in."""
+    """browser("bob") returns a client logged in as Bob, just now; browser() returns one that is not logged in."""
 
-    def open_as(name=None, **options):
+    def open_as(name=None, given_at=None, **options):
         client = Client(**options)
         if name:
             client.force_login(getattr(cast, name))
+            session = client.session
+            confirmation.mark(session, given_at or timezone.now())
+            session.save()
         return client
 
     return open_as

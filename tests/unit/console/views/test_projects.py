@@ -206,6 +206,8 @@ def test_a_disabled_person_is_logged_out_and_the_last_admin_cannot_be_disabled(b
         and browser("alice").get("/admin/people/").status_code == 200
     )
     assert set(AuditEntry.objects.values_list("what", flat=True)) == {
+        "token.make",
+        "token.revoke",
         "user.disable",
         "user.enable",
         "user.admin",

@@ -181,7 +181,7 @@ def test_a_new_password_ends_the_other_sessions(cast):
     for client in (here, there):
         assert enter(client).status_code == 302
     wrong = {"old_password": "wrong", "new_password1": NEW, "new_password2": NEW}
-    assert "entered incorrectly" in here.post("/account/password", wrong).content.decode()
+    assert "The password is wrong" in here.post("/account/password", wrong).content.decode()
     assert here.post("/account/password", {**wrong, "old_password": PASSWORD})["Location"] == "/account"
     assert here.get("/account").status_code == 200
     assert there.get("/account").status_code == 302

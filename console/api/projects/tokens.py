@@ -1,0 +1,65 @@
+"""A person's own API tokens. The answer that makes a token is the only one that shows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.http import Http404
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console.api.request_body import RequestBody
+from console.api.times import format_time
+from console.api.views import TrainyardView, person, require_confirmed
+from console.auth import tokens
+from console.models import ApiToken
+
+Document = dict[str, Any]
+DAYS = f"from 1 to {tokens.MAX_DAYS}"
+
+
+class TokensView(TrainyardView):
+    """`GET /api/v1/tokens`; `POST {"name", "days", "elevated"}`."""
+
+    def get(self, request: Request) -> Response:
+        rows = ApiToken.objects.filter(user=person(request), revoked_at=None)
+        return Response({"tokens": [document(row) for row in rows]})
+
+    def post(self, request: Request) -> Response:
+        body = RequestBody(request, "name", "days", "elevated")
+        days = body.number("days", DAYS) if "days" in body else tokens.DEFAULT_DAYS
+        name, elevated = body.text("name", "", tokens.MAX_NAME), body.boolean("elevated")
+        require_confirmed(request, "make tokens")
+        # A token that leaked cannot prolong its own life.
+        until = request.auth.expires_at if isinstance(request.auth, ApiToken) else None
+        with transaction.atomic():
+            row, token = tokens.create(
+                person(request), name, timezone.now(), days=days, elevated=elevated, until=until
+            )
+        answer = {**document(row), "token": token}
+        return Response(answer, headers={"Cache-Control": "no-store"})
+
+
+class TokenView(TrainyardView):
+    """`DELETE /api/v1/tokens/<id>`: revoke it."""
+
+    def delete(self, request: Request, token: str) -> Response:
+        user = person(request)
+        if not ApiToken.objects.filter(user=user, pk=int(token)).exists():
+            raise Http404
+        with transaction.atomic():
+            tokens.revoke(user, int(token), timezone.now())
+        return Response({})
+
+
+def document(row: ApiToken) -> Document:
+    return {
+        "id": str(row.pk),
+        "name": row.name,
+        "createTime": format_time(row.created_at),
+        "expireTime": format_time(row.expires_at),
+        "elevated": row.elevated,
+        **({"lastUseTime": format_time(row.last_used_at)} if row.last_used_at else {}),
+    }

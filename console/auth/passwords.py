@@ -1,0 +1,35 @@
+"""Checks a password that a person typed, with a limit on wrong ones: at the login, and where it is asked for again."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.contrib import auth
+from django.contrib.auth.models import User
+from django.http import HttpRequest
+
+from agents.infra.refusals import Refused
+from console.auth import confirmation, throttle
+
+
+def check(request: HttpRequest, name: str, password: str, now: datetime) -> User:
+    """The person with this name and this password. Raises Refused, which does not say which of the two was wrong."""
+    address = str(request.META.get("REMOTE_ADDR", ""))
+    wait = throttle.attempt(name, address, now)
+    if wait:
+        minutes = int(wait.total_seconds() // 60) + 1
+        raise Refused("", f"Too many wrong passwords. Try again in {minutes} min.")
+    user = auth.authenticate(request, username=name, password=password)
+    if not isinstance(user, User):
+        raise Refused("password", "The name or the password is wrong.")
+    throttle.succeeded(name, address)
+    return user
+
+
+def confirm(request: HttpRequest, password: str, now: datetime) -> None:
+    """The person who is logged in types the password again, which counts for an hour. Raises Refused."""
+    try:
+        check(request, request.user.get_username(), password, now)
+    except Refused as refused:
+        raise Refused(refused.field, "The password is wrong." if refused.field else refused.message) from None
+    confirmation.mark(request.session, now)

@@ -1,0 +1,50 @@
+"""The page that asks for the password again, in the middle of an act. The typed form is kept and sent again with it."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+
+from agents.infra.refusals import Refused
+from console.auth import confirmation, passwords
+from console.forms.people import Confirm
+
+ASKED = "confirm_password"
+NOT_KEPT = {"csrfmiddlewaretoken", ASKED}
+
+
+def asked_again(request: HttpRequest, act: str) -> HttpResponse | None:
+    """The page that asks for the password, or None if the act may go on. `act` completes "To ...".
+
+    Call it after the check of the permission, so that nobody learns here what exists. A form with a password in it must
+    not come here, because its fields are written into the page: it has a field of its own (`refusal`).
+    """
+    if confirmation.is_fresh(request.session, timezone.now()):
+        return None
+    form = Confirm(request.POST if ASKED in request.POST else None)
+    if form.is_valid():
+        problem = refusal(request, form.cleaned_data[ASKED])
+        if not problem:
+            return None
+        form.add_error(ASKED, problem)
+    kept = [
+        (name, value) for name, values in request.POST.lists() if name not in NOT_KEPT for value in values
+    ]
+    response = render(request, "people/confirm.html", {"form": form, "kept": kept, "act": act})
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def refusal(request: HttpRequest, password: str) -> str:
+    """Why the password that was given now is not enough; empty if it is, or if it was given lately."""
+    now = timezone.now()
+    if confirmation.is_fresh(request.session, now):
+        return ""
+    if not password:
+        return "You gave your password more than an hour ago. Type it again."
+    try:
+        passwords.confirm(request, password, now)
+    except Refused as refused:
+        return refused.message
+    return ""
