@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from django.core.exceptions import ImproperlyConfigured
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
+DEFAULT_DATA = PROJECT_ROOT / "var"
 
 
 class BadSetting(ImproperlyConfigured):
@@ -139,7 +140,7 @@ def directory(name: str, value: str) -> Path:
 class Environment:
     """The values of all environment variables. Django code reads them as `settings.TRAINYARD`."""
 
-    data: Path = PROJECT_ROOT / "var"
+    data: Path = DEFAULT_DATA
     port: int = 8000
     bind: str = "127.0.0.1"
     url: str = ""

@@ -7,12 +7,14 @@ from urllib.parse import unquote, urlsplit
 from django.urls import reverse_lazy
 
 from console import environment
-from console.auth import secret_files
+from console.auth import data_directory, secret_files
 from console.runtime import backend_settings
 
 TRAINYARD = environment.current()
 BASE_DIR = environment.PROJECT_ROOT
-KEYS_DIR = secret_files.private_directory(secret_files.private_directory(TRAINYARD.data) / "keys")
+# What `trainyard up` tells the operator. Every process passes here first, so each has the umask.
+PUT_RIGHT = data_directory.prepare(TRAINYARD.data, own=TRAINYARD.data == environment.DEFAULT_DATA)
+KEYS_DIR = secret_files.private_directory(TRAINYARD.data / "keys")
 
 SECRET_KEY = secret_files.secret_key(KEYS_DIR)
 FIELD_KEYS = secret_files.field_keys(KEYS_DIR)
@@ -81,6 +83,7 @@ TEMPLATES = [
 ]
 
 DATABASES = {"default": backend_settings.database(TRAINYARD)}
+PUT_RIGHT += data_directory.close_files(backend_settings.database_files(DATABASES["default"]))
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 CHANNEL_LAYERS = {"default": backend_settings.channel_layer(TRAINYARD)}
 REDIS_URL = backend_settings.redis_url(TRAINYARD)

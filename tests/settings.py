@@ -33,6 +33,9 @@ for name in ("DATABASE_URL", "REDIS_URL"):
 
 from console.settings import *
 
+# The tests make files for the logins of test hosts. Processes of the product have the product's umask.
+os.umask(0o022)
+
 # A file, not memory: threads of one test then share it as the product's processes do.
 if "sqlite" in DATABASES["default"]["ENGINE"]:
     DATABASES["default"]["TEST"] = {"NAME": str(DATA / "test.sqlite3")}

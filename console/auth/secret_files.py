@@ -17,7 +17,7 @@ class UnsafeFile(ImproperlyConfigured):
 
 
 def private_directory(path: Path) -> Path:
-    """Make a directory that only its owner can use. An existing directory keeps its mode, which the operator chose."""
+    """Make a directory that only its owner can use. An existing one is inside the data directory, which is closed."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
 

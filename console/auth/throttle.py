@@ -1,7 +1,8 @@
 """Slows down the guessing of passwords. Failures are counted for each pair of name and address.
 
 A lock on the name alone would let anybody lock out others. A lock on the address alone would lock out an office behind
-one address. The address alone also has a limit, a much higher one, against trying many names.
+one address. The address alone also has a limit, a much higher one, against trying many names. An IPv6 address counts
+as its network: whoever has one address has all 2^64 of its network.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Q
 
+from console.auth.client_network import client_network
 from console.models import LoginFailure
 
 WINDOW = timedelta(minutes=10)
@@ -23,6 +25,7 @@ def attempt(name: str, address: str, now: datetime) -> timedelta:
     The attempt counts as a failure before the password is checked, until `succeeded` removes it. So attempts at the
     same time see each other, and no more of them than the limit are allowed.
     """
+    address = client_network(address)
     LoginFailure.objects.filter(at__lte=now - WINDOW).delete()
     own = LoginFailure.objects.create(name=_short(name), address=address, at=now)
     wait = _locked_for(name, address, now)
@@ -53,7 +56,7 @@ def _locked_for(name: str, address: str, now: datetime) -> timedelta:
 
 
 def succeeded(name: str, address: str) -> None:
-    LoginFailure.objects.filter(Q(name=_short(name)) & Q(address=address)).delete()
+    LoginFailure.objects.filter(Q(name=_short(name)) & Q(address=client_network(address))).delete()
 
 
 def _wait(failures: list[datetime], tries: int, now: datetime) -> timedelta:

@@ -54,6 +54,13 @@ def database(environment: Environment) -> dict[str, Any]:
     return chosen
 
 
+def database_files(database: dict[str, Any]) -> list[Path]:
+    """The files of an SQLite database: the database, its log of writes, and the memory that its processes share."""
+    if "sqlite" not in database["ENGINE"]:
+        return []
+    return [Path(f"{database['NAME']}{end}") for end in ("", "-wal", "-shm")]
+
+
 def broker_socket(environment: Environment) -> Path:
     """The Unix socket of the broker that `trainyard up` starts.
 

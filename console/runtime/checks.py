@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
@@ -38,6 +39,20 @@ def contradictions(environment: Environment) -> Iterator[CheckMessage]:
             hint="Put a TLS proxy in front and set TRAINYARD_URL=https://... (docs/operating.md).",
             id="trainyard.W001",
         )
+    for name, url in (("REDIS_URL", environment.redis_url), ("BROKER_URL", environment.broker_url)):
+        if is_open_redis(url):
+            yield Warning(
+                f"{name} has no password: whoever reaches that port can read and forge the messages between processes.",
+                hint=f"Set `requirepass` in Redis and {name}=redis://:PASSWORD@host:6379/0, or use a unix:// socket.",
+                id="trainyard.W002",
+            )
+
+
+def is_open_redis(url: str) -> bool:
+    """Whether this is a Redis over TCP without a password. A Unix socket has the permissions of its file."""
+    parts = urlsplit(url)
+    in_query = parse_qs(parts.query).get("password", [""])[0]
+    return parts.scheme in ("redis", "rediss") and not (parts.password or in_query)
 
 
 def missing_packages(npm: Path) -> Iterator[CheckMessage]:

@@ -34,6 +34,8 @@ class StartRefused(Exception):
 def main(only: tuple[str, ...]) -> int:
     for line in environment.misspelt_variables(os.environ):
         print_line(f"Note: {line}")
+    for line in settings.PUT_RIGHT:
+        print_line(f"Note: {line}")
     check_settings()
     with contextlib.ExitStack() as held:
         lock = held.enter_context(take_lock(settings.TRAINYARD.data / "up.lock"))

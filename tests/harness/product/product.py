@@ -53,7 +53,8 @@ class Product:
         self.shape = shape
         self.data = leftovers.scratch(f"product-{shape}")
         if data_mb:  # a disk of its own, so that it can be full
-            run("mount", "-t", "tmpfs", "-o", f"size={data_mb}m,mode=755", "data", self.data)
+            run("mount", "-t", "tmpfs", "-o", f"size={data_mb}m,mode=700", "data", self.data)
+        self.data.chmod(0o700)
         self.failpoints = self.data / "failpoints"
         self.failpoints.mkdir()
         self.output = self.data / "output.log"

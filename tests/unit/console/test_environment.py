@@ -125,6 +125,12 @@ def test_only_own_names_are_answered():
         ({"debug": True}, []),
         ({"debug": True, "bind": "0.0.0.0"}, ["trainyard.E002", "trainyard.W001"]),
         ({"bind": "0.0.0.0"}, ["trainyard.W001"]),
+        ({"redis_url": "redis://127.0.0.1:6379/0"}, ["trainyard.W002"]),
+        ({"redis_url": "rediss://cache.example:6380/0"}, ["trainyard.W002"]),
+        ({"redis_url": "redis://:secret@h:6379/0", "broker_url": "redis://h:6379/1"}, ["trainyard.W002"]),
+        ({"redis_url": "redis://:secret@h:6379/0", "broker_url": "amqp://u:p@h"}, []),
+        ({"redis_url": "redis://h:6379/0?password=secret"}, []),
+        ({"redis_url": "unix:///run/redis.sock?db=0"}, []),
         ({"bind": "0.0.0.0", "url": "https://t.example.org"}, []),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import socket
+from pathlib import Path
 
 import pytest
 import redis
@@ -49,6 +50,21 @@ def test_a_second_up_on_the_same_data_is_refused(product):
     assert done.returncode == 1
     assert f"already runs on {product.data}" in done.stderr and product.url in done.stderr
     assert "--data DIR" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_data_directory_that_others_could_read_is_closed(product, tmp_path):
+    """As systemd makes it: 755. And what every process writes from then on is closed too."""
+    for pid in product.processes.all():
+        assert re.search(r"^Umask:\t0077$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE), pid
+    data = tmp_path / "state"
+    data.mkdir(mode=0o755)
+    assert product.command("user", "list", "--data", str(data)).returncode == 0
+    found = {path.name: oct(path.stat().st_mode & 0o777) for path in [data, *data.glob("*.sqlite3*")]}
+    assert found.pop("state") == "0o700" and found and set(found.values()) == {"0o600"}
+    for path in [data, *data.glob("*.sqlite3*")]:
+        path.chmod(0o755 if path == data else 0o644)
+    product.command("user", "list", "--data", str(data))
+    assert not [path for path in [data, *data.glob("*.sqlite3*")] if path.stat().st_mode & 0o077]
 
 
 def test_a_used_port_is_reported_with_the_cure(product, tmp_path):
