@@ -3,7 +3,7 @@ PY := .venv/bin/python
 # Without .pyc files each process would take half as long again to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install install-run up test quick rooms bench campaign soak simulate screenshots behaviour programs runner-pythons lint
+.PHONY: help install install-run up test quick rooms bench scale campaign soak simulate screenshots behaviour programs runner-pythons lint
 
 help:
 	@echo "make up       start Trainyard (TRAINYARD_PORT, TRAINYARD_BIND, TRAINYARD_DATA; see README.md)"
@@ -13,6 +13,7 @@ help:
 	@echo "make lint     ruff, mypy, djlint, migrations, the laws of the code"
 	@echo "make rooms    draw docs/rooms.md again, from the imports"
 	@echo "make bench    the measurements of tests/bench/README.md (PARTS=\"first-line shell\")"
+	@echo "make scale    100,000 jobs, 1,000 hosts, 8,000 GPUs: the time, queries and bytes of every page (SCALE=\"--database sqlite\")"
 	@echo "make programs  train with TensorFlow and JAX on test hosts; installs 2 GB below var/"
 	@echo "make runner-pythons  the tests of the runner, and of whole hosts, with other Pythons (PYTHONS=\"3.7 3.8 3.13\")"
 	@echo "make behaviour  write docs/behaviour.md: the statements of the service's documents, and the tests that show them"
@@ -48,6 +49,10 @@ rooms: install
 bench: install
 	@tools/install-test-packages bench
 	@tools/with-hosts $(PY) -m tests.bench $(PARTS)
+
+scale: install
+	@tools/install-test-packages
+	@$(PY) -m tests.scale $(SCALE)
 
 simulate: install
 	@$(PY) -m tests.bench.simulate --plot docs/scheduling.svg

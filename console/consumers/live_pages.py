@@ -101,14 +101,18 @@ class JobListSocket(LiveSocket):
 class HostListSocket(LiveSocket):
     topics = ("hosts",)
 
+    def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        super().__init__(scope, receive, send)
+        self.query = _query(scope)
+
     def require_access(self, user: User) -> None:
         access.require(user, "see", Host)
 
     def stamp(self) -> str:
-        return presenters.hosts_stamp()
+        return presenters.hosts_stamp(self.user, self.query)
 
     def render(self) -> str:
-        return presenters.hosts_live(self.user)
+        return presenters.hosts_live(self.user, self.query)
 
 
 class HostSocket(LiveSocket):

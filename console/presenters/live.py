@@ -14,7 +14,7 @@ from console.auth import access
 from console.presenters.hosts import host_list, host_page
 from console.presenters.jobs import job_list, job_page
 from console.presenters.jobs.timeline import TimelineFilter
-from jobs.models import GpuClaim, HostMaintenance, Job, LocationBinding, Membership, Run, Stray, Transition
+from jobs.models import HostMaintenance, Job, Membership, Run, Stray, Transition
 
 CHARTS_EVERY_S = 10
 
@@ -53,32 +53,13 @@ def list_live(user: User, query: Mapping[str, str]) -> str:
     return render_to_string("jobs/_list.html", {"list": job_list.job_list(user, query)})
 
 
-def hosts_stamp() -> str:
-    """Return the stamp of the host list. It leaves out `seen_at` and other columns that change at every contact."""
-    columns = (
-        "id",
-        "name",
-        "status",
-        "status_since",
-        "maintenance__cordoned",
-        "maintenance__cordon_message",
-        "maintenance__drain_at",
-        "maintenance__gone_at",
-        "location_id",
-        "free_disk_mb",
-        "cpus",
-        "last_error",
-    )
-    held = Run.objects.filter(released_at=None).aggregate(Count("pk"), Max("created_at"))
-    claims = GpuClaim.objects.filter(released_at=None).aggregate(Count("pk"), Max("pk"))
-    gpus = Gpu.objects.filter(present=True).order_by("state")
-    states = list(gpus.values_list("state").annotate(Count("pk")))
-    bindings = list(LocationBinding.objects.order_by("pk").values_list("location", "project"))
-    return _digest([list(Host.objects.values_list(*columns)), held, claims, states, bindings])
+def hosts_stamp(user: User, query: Mapping[str, str]) -> str:
+    """Return the stamp of one page of the host list, without `seen_at` and what else changes at every contact."""
+    return _digest(host_list.stamp(user, query))
 
 
-def hosts_live(user: User) -> str:
-    return render_to_string("hosts/_list.html", {"list": host_list.host_list(user)})
+def hosts_live(user: User, query: Mapping[str, str]) -> str:
+    return render_to_string("hosts/_list.html", {"list": host_list.host_list(user, query)})
 
 
 def host_stamp(host_id: int) -> str:

@@ -1,20 +1,52 @@
-"""The list of hosts, as frozen values for its page."""
+"""The list of hosts, filtered and paged in SQL, as frozen values for its page."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
+from django.db.models import Count, Max, Q, QuerySet
 from django.urls import reverse
 
-from agents.models import Gpu, GpuState, Host, HostStatus
+from agents.models import Gpu, GpuState, Host, HostStatus, Location
 from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
 from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.models import GpuClaim, Run
+
+SIZE = 50
+STATES = (*badges.HOST.values(), badges.CORDONED)
+_STATUSES = frozenset(state.value for state in STATES)
+OPEN_CLAIMS = Q(released_at=None, gpu__present=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """The filters in the address of the page. An unknown value counts as no filter. `after`: the page's cursor."""
+
+    text: str = ""
+    status: str = ""
+    location: str = ""
+    after: str = ""
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Filters:
+        status = query.get("status", "")
+        text, location, after = (_plain(query.get(name, "")) for name in ("text", "location", "after"))
+        return cls(text, status if status in _STATUSES else "", location[:63], after[:63])
+
+    @property
+    def any(self) -> bool:
+        return bool(self.text or self.status or self.location)
+
+    def query(self, after: str = "") -> str:
+        asked = {"text": self.text, "status": self.status, "location": self.location, "after": after}
+        return urlencode({name: value for name, value in asked.items() if value})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,29 +74,82 @@ class HostRow:
 
 @dataclass(frozen=True, slots=True)
 class HostList:
+    """One page of the list. The sums are of all hosts that the filters match. `next` and `first` are addresses."""
+
     rows: tuple[HostRow, ...]
+    filters: Filters
+    locations: tuple[str, ...]
+    total: int
     up: int
     gpus: int
     gpus_used: int
     may_manage: bool
+    live_query: str
+    next: str
+    first: str
 
 
-def host_list(user: User) -> HostList:
-    """Return all hosts. Makes four queries for any number of hosts."""
-    hosts = access.visible(
-        user, Host.objects.select_related("location", "maintenance").defer("checklist", "facts")
-    )
-    gpus = list(Gpu.objects.filter(present=True).values_list("host_id", "pk", "model", "state"))
-    held = set(GpuClaim.objects.filter(released_at=None).values_list("gpu_id", flat=True))
-    runs = Counter(Run.objects.filter(released_at=None).values_list("host_id", flat=True))
-    rows = tuple(_row(host, [g for g in gpus if g[0] == host.pk], held, runs) for host in hosts)
+@dataclass(frozen=True, slots=True)
+class _Used:
+    """What is used of the hosts of one page."""
+
+    gpus: Mapping[int, Sequence[tuple[str, str]]]
+    held: Mapping[int, int]
+    runs: Mapping[int, int]
+
+
+def host_list(user: User, query: Mapping[str, str] | None = None) -> HostList:
+    """Return one page of hosts. Makes nine queries for any number of hosts."""
+    filters = Filters.of(query or {})
+    hosts = found(user, filters)
+    page = list(_after(hosts, filters)[: SIZE + 1])
+    used = _used([host.pk for host in page[:SIZE]])
+    sums = hosts.aggregate(total=Count("pk"), up=Count("pk", filter=Q(status=HostStatus.UP)))
+    places = access.visible(user, Location.objects.order_by("name"))
+    here, more = reverse("hosts"), len(page) > SIZE
     return HostList(
-        rows=rows,
-        up=sum(row.badge is badges.HOST[HostStatus.UP] for row in rows),
-        gpus=sum(row.gpus for row in rows),
-        gpus_used=sum(row.gpus_used for row in rows),
+        rows=tuple(_row(host, used) for host in page[:SIZE]),
+        filters=filters,
+        locations=tuple(places.values_list("name", flat=True)),
+        **sums,
+        gpus=Gpu.objects.filter(present=True, host__in=hosts).count(),
+        gpus_used=GpuClaim.objects.filter(OPEN_CLAIMS, gpu__host__in=hosts).count(),
         may_manage=access.can(user, "manage", Host),
+        live_query=filters.query(filters.after),
+        next=f"{here}?{filters.query(page[SIZE - 1].name)}" if more else "",
+        first=f"{here}?{filters.query()}" if filters.after else "",
     )
+
+
+def stamp(user: User, query: Mapping[str, str]) -> list[object]:
+    """Return what changes whenever the page would change, but not with every contact of a host."""
+    filters = Filters.of(query)
+    hosts = found(user, filters)
+    columns = (
+        "id",
+        "name",
+        "status",
+        "status_since",
+        "maintenance__cordoned",
+        "maintenance__cordon_message",
+        "maintenance__drain_at",
+        "maintenance__gone_at",
+        "location_id",
+        "free_disk_mb",
+        "cpus",
+        "memory_mb",
+        "last_error",
+    )
+    rows = list(_after(hosts, filters).values_list(*columns)[: SIZE + 1])
+    here = [row[0] for row in rows]
+    states = Gpu.objects.filter(present=True, host__in=here).order_by("state").values_list("state")
+    return [
+        rows,
+        hosts.aggregate(Count("pk"), up=Count("pk", filter=Q(status=HostStatus.UP))),
+        GpuClaim.objects.filter(released_at=None).aggregate(Count("pk"), Max("pk")),
+        Run.objects.filter(released_at=None, host__in=here).aggregate(Count("pk"), Max("created_at")),
+        list(states.annotate(Count("pk"))),
+    ]
 
 
 def closed_text(host: Host, runs: int) -> str:
@@ -74,8 +159,37 @@ def closed_text(host: Host, runs: int) -> str:
     return "being drained" if runs else "drained: nothing runs here"
 
 
-def _row(host: Host, gpus: list[tuple[int, int, str, str]], held: set[int], runs: Counter[int]) -> HostRow:
-    kinds = Counter(model for _, _, model, _ in gpus)
+def found(user: User, filters: Filters) -> QuerySet[Host]:
+    """Return the hosts that the person may see and the filters match, whatever page is shown."""
+    hosts = access.visible(user, Host.objects.order_by("name"))
+    if filters.text:
+        hosts = hosts.filter(Q(name__icontains=filters.text) | Q(address__icontains=filters.text))
+    if filters.status == badges.CORDONED.value:
+        hosts = hosts.filter(maintenance__cordoned=True)
+    elif filters.status:
+        hosts = hosts.filter(status=filters.status)
+    return hosts.filter(location__name=filters.location) if filters.location else hosts
+
+
+def _after(hosts: QuerySet[Host], filters: Filters) -> QuerySet[Host]:
+    rows = hosts.select_related("location", "maintenance").defer("checklist", "facts")
+    return rows.filter(name__gt=filters.after) if filters.after else rows
+
+
+def _used(hosts: Sequence[int]) -> _Used:
+    gpus: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)
+    for host, model, state in Gpu.objects.filter(present=True, host__in=hosts).values_list(
+        "host_id", "model", "state"
+    ):
+        gpus[host].append((model, state))
+    held = GpuClaim.objects.filter(OPEN_CLAIMS, gpu__host__in=hosts).values_list("gpu__host")
+    runs = Run.objects.filter(released_at=None, host__in=hosts).order_by().values_list("host")
+    return _Used(gpus, dict(held.annotate(Count("pk"))), dict(runs.annotate(Count("pk"))))
+
+
+def _row(host: Host, used: _Used) -> HostRow:
+    gpus, runs = used.gpus.get(host.pk, ()), used.runs.get(host.pk, 0)
+    kinds = Counter(model for model, _ in gpus)
     return HostRow(
         id=host.pk,
         url=reverse("host", args=[host.pk]),
@@ -83,17 +197,21 @@ def _row(host: Host, gpus: list[tuple[int, int, str, str]], held: set[int], runs
         badge=badges.HOST[host.status],
         since=host.status_since,
         cordoned=maintenance_of(host).cordoned,
-        closed=closed_text(host, runs[host.pk]),
+        closed=closed_text(host, runs),
         cordon_message=maintenance_of(host).cordon_message,
         location=host.location.name,
         address=f"{host.user}@{host.address}" + (f":{host.port}" if host.port != 22 else ""),
         cpus=host.cpus,
         memory_mb=host.memory_mb,
-        gpus_used=sum(pk in held for _, pk, _, _ in gpus),
+        gpus_used=used.held.get(host.pk, 0),
         gpus=len(gpus),
-        gpus_out=sum(state != GpuState.OK for _, _, _, state in gpus),
+        gpus_out=sum(state != GpuState.OK for _, state in gpus),
         models=", ".join(f"{count} × {model}" for model, count in kinds.items()),
         free_disk_mb=host.free_disk_mb,
-        runs=runs[host.pk],
+        runs=runs,
         error=host.last_error,
     )
+
+
+def _plain(text: str) -> str:
+    return text.strip()[:128]

@@ -22,6 +22,7 @@ from console.forms.hosts import AcceptKey, AddHost, PasteHosts
 from console.presenters.hosts import host_list
 from console.presenters.hosts import host_page as presenter
 from console.views.confirmation import asked_again
+from console.views.fragments import page_or_fragment
 from jobs.host_sync import strays
 from jobs.maintenance import gpus
 from jobs.maintenance.remove_host import remove_host
@@ -31,7 +32,9 @@ from jobs.wake import hints
 @require_safe
 @login_required
 def hosts(request: HttpRequest) -> HttpResponse:
-    return render(request, "hosts/list.html", {"list": host_list.host_list(person(request))})
+    found = host_list.host_list(person(request), request.GET.dict())
+    context = {"list": found, "states": host_list.STATES}
+    return page_or_fragment(request, "hosts/list.html", "hosts/_filtered_list.html", context)
 
 
 @require_http_methods(["GET", "POST"])

@@ -56,9 +56,9 @@ def test_a_gpu_is_shown_as_cleaning_until_its_ended_run_is_proved_closed(browser
     assert gpu.badge.word == "Cleaning"
 
 
-def test_a_change_of_a_gpu_updates_open_host_pages_and_a_mere_contact_does_not(host):
+def test_a_change_of_a_gpu_updates_open_host_pages_and_a_mere_contact_does_not(host, cast):
     def stamps():
-        return host_stamp(host.pk), hosts_stamp()
+        return host_stamp(host.pk), hosts_stamp(cast.vera, {})
 
     before, gpu = stamps(), host.gpus.first()
     Host.objects.filter(pk=host.pk).update(

@@ -6,10 +6,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from agents.models import Host, HostStatus
+from agents.models import Host, HostStatus, Location
 from agents.ssh import keys
 from agents.ssh.host_keys import fingerprint
 from console.presenters.hosts import host_list
+from jobs.models import HostMaintenance
 from tests.unit.console.views.example_rows import KEY, OTHER_KEY, a_host, a_job, a_run, one_line
 
 ONE = {
@@ -210,3 +211,36 @@ def test_the_number_of_queries_does_not_grow_with_the_hosts(
         a_job(project, cast.bob, host=a_host(gpus=3))
     with django_assert_num_queries(len(few)):
         assert len(host_list.host_list(cast.vera).rows) == 11
+
+
+def test_the_list_of_hosts_has_pages_and_its_sums_are_of_all_hosts(browser, project, cast):
+    names = [f"node-{number:02}" for number in range(host_list.SIZE + 2)]
+    for name in names:
+        a_host(name, gpus=1, status=HostStatus.UP if name != names[-1] else HostStatus.UNREACHABLE)
+    root = browser("root")
+    first = root.get("/hosts/")
+    shown = first.context["list"]
+    assert [row.name for row in shown.rows] == names[: host_list.SIZE]
+    assert "51 of 52 up, 0 of 52 GPUs in use" in one_line(first.text)
+    assert shown.next and not shown.first and names[-1] not in first.text
+    second = root.get(shown.next)
+    assert [row.name for row in second.context["list"].rows] == names[host_list.SIZE :]
+    assert second.context["list"].first == "/hosts/?" and not second.context["list"].next
+    assert f'data-live="/ws/hosts?after={names[host_list.SIZE - 1]}"' in second.text
+
+
+def test_the_list_of_hosts_is_filtered_by_name_address_status_and_location(browser, project, cast):
+    a_host("alpha", address="192.0.2.9")
+    beta = a_host("beta", location=Location.objects.create(name="lab-b"))
+    a_host("gamma", status=HostStatus.UNREACHABLE)
+    HostMaintenance.objects.create(host=beta, cordoned=True)
+    root = browser("root")
+
+    def names(query):
+        return [row.name for row in root.get(f"/hosts/?{query}").context["list"].rows]
+
+    assert names("text=ALPH") == ["alpha"] and names("text=192.0.2") == ["alpha"]
+    assert names("status=unreachable") == ["gamma"] and names("status=cordoned") == ["beta"]
+    assert names("location=lab-b") == ["beta"]
+    assert names("status=nonsense") == ["alpha", "beta", "gamma"]
+    assert "No host fits these filters" in root.get("/hosts/?text=delta").text

@@ -315,7 +315,7 @@ def test_a_page_and_its_live_update_have_the_same_html(browser, project, cast, p
     pages = {
         f"/jobs/{job.pk}/": presenters.job_live(user, job.pk, {}),
         "/jobs/?owner=bob": presenters.list_live(user, {"owner": "bob"}),
-        "/hosts/": presenters.hosts_live(user),
+        "/hosts/": presenters.hosts_live(user, {}),
         f"/hosts/{host_id}/": presenters.host_live(user, host_id),
     }
     for address, fragment in pages.items():
@@ -348,7 +348,7 @@ def test_a_stamp_changes_when_its_fragment_would(project, cast):
         return {
             "job": presenters.job_stamp(job.pk),
             "list": presenters.list_stamp(cast.bob),
-            "hosts": presenters.hosts_stamp(),
+            "hosts": presenters.hosts_stamp(cast.bob, {}),
             "host": presenters.host_stamp(host.pk),
         }
 
