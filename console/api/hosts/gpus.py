@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 from rest_framework.request import Request
@@ -15,6 +16,7 @@ from console.api import errors
 from console.api.hosts.hosts import host_of
 from console.api.times import format_time
 from console.api.views import TrainyardView, person
+from console.presenters.hosts.job_ids import without_foreign_jobs
 from jobs.maintenance import gpus
 from jobs.models import GpuClaim
 
@@ -25,7 +27,7 @@ class GpusView(TrainyardView):
     def get(self, request: Request, host: str) -> Response:
         row = host_of(request, "see", host)
         held = _held(row)
-        return Response({"gpus": [document(gpu, gpu.pk in held) for gpu in row.gpus.all()]})
+        return Response({"gpus": [document(gpu, gpu.pk in held, person(request)) for gpu in row.gpus.all()]})
 
 
 class GpuActView(TrainyardView):
@@ -42,14 +44,14 @@ class GpuActView(TrainyardView):
         except Refused as refused:
             return errors.error_response(400, refused.message)
         gpu.refresh_from_db()
-        return Response(document(gpu, gpu.pk in _held(row)))
+        return Response(document(gpu, gpu.pk in _held(row), person(request)))
 
 
 def _held(host: Host) -> set[int]:
     return set(GpuClaim.objects.filter(released_at=None, gpu__host=host).values_list("gpu_id", flat=True))
 
 
-def document(gpu: Gpu, held: bool) -> dict[str, Any]:
+def document(gpu: Gpu, held: bool, user: User) -> dict[str, Any]:
     return {
         "uuid": gpu.uuid,
         "index": gpu.index,
@@ -59,7 +61,7 @@ def document(gpu: Gpu, held: bool) -> dict[str, Any]:
         "present": gpu.present,
         "held": held,
         "state": gpu.state,
-        "stateText": gpu.state_text,
+        "stateText": without_foreign_jobs(user, gpu.state_text),
         **({"stateSince": format_time(gpu.state_since)} if gpu.state_since else {}),
         "holders": gpu.holders,
     }

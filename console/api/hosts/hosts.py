@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 from rest_framework.request import Request
@@ -16,6 +17,7 @@ from console.api.request_body import RequestBody
 from console.api.times import format_time
 from console.api.views import TrainyardView, person
 from console.auth import access
+from console.presenters.hosts.job_ids import without_foreign_jobs
 from jobs.host_sync import strays
 from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.maintenance import cordon_and_drain
@@ -30,14 +32,14 @@ class HostsView(TrainyardView):
     def get(self, request: Request) -> Response:
         hosts = Host.objects.select_related("location", "maintenance").prefetch_related("gpus")
         rows = access.visible(request.user, hosts)
-        return Response({"hosts": [document(row) for row in rows]})
+        return Response({"hosts": [document(row, person(request)) for row in rows]})
 
 
 class HostView(TrainyardView):
     """`GET /api/v1/hosts/<id or name>`."""
 
     def get(self, request: Request, host: str) -> Response:
-        return Response(document(host_of(request, "see", host)))
+        return Response(document(host_of(request, "see", host), person(request)))
 
 
 class ActView(TrainyardView):
@@ -47,7 +49,8 @@ class ActView(TrainyardView):
         row = host_of(request, "manage", host)
         with transaction.atomic():
             ACTS[verb](row, request, person(request).username, timezone.now())
-        return Response(document(Host.every.select_related("location", "maintenance").get(pk=row.pk)))
+        after = Host.every.select_related("location", "maintenance").get(pk=row.pk)
+        return Response(document(after, person(request)))
 
 
 def cordon(host: Host, request: Request, actor: str, now: datetime) -> None:
@@ -107,7 +110,7 @@ ACTS: dict[str, Callable[[Host, Request, str, datetime], None]] = {
 }
 
 
-def document(host: Host) -> Document:
+def document(host: Host, user: User) -> Document:
     gpus = [gpu for gpu in host.gpus.all() if gpu.present]
     maintenance = maintenance_of(host)
     times = {
@@ -125,7 +128,7 @@ def document(host: Host) -> Document:
         "location": host.location.name,
         "address": host.address,
         "status": host.status,
-        "error": host.last_error,
+        "error": without_foreign_jobs(user, host.last_error),
         "cordoned": maintenance.cordoned,
         "cordonedBy": maintenance.cordoned_by,
         "draining": maintenance.drain_at is not None,

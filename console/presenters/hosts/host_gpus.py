@@ -15,6 +15,7 @@ from agents.models import GpuState, Host
 from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
+from console.presenters.hosts.job_ids import JobIdFilter
 from jobs.models import GpuClaim, Run
 from jobs.projects import claim_holders
 from jobs.rules.lifecycle.states import RunPhase
@@ -58,7 +59,9 @@ def gpus(host: Host, user: User) -> Iterable[GpuLine]:
     seen = held_runs(host, user).values_list("pk", "job_id", "job__display_name", "replica__name")
     jobs = {run: (job, f"{name} {replica}") for run, job, name, replica in seen}
     forgotten = claim_holders.gpus_of_strays()
-    for gpu in host.gpus.all():
+    of_host = list(host.gpus.all())
+    ids = JobIdFilter(user, (gpu.state_text for gpu in of_host))
+    for gpu in of_host:
         run, phase = held.get(gpu.pk, ("", ""))
         badge = badges.GPU.get(gpu.state)
         if gpu.uuid in forgotten:
@@ -79,7 +82,7 @@ def gpus(host: Host, user: User) -> Iterable[GpuLine]:
             job_url=reverse("job", args=[jobs[run][0]]) if run in jobs else "",
             badge=badge,
             since=gpu.state_since,
-            text=gpu.state_text,
+            text=ids.clean(gpu.state_text),
             holders=tuple(_gpu_holder(row) for row in gpu.holders),
         )
 

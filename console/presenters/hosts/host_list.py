@@ -16,6 +16,7 @@ from agents.models import Gpu, GpuState, Host, HostStatus, Location
 from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
+from console.presenters.hosts.job_ids import JobIdFilter
 from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.models import GpuClaim, Run
 
@@ -104,11 +105,12 @@ def host_list(user: User, query: Mapping[str, str] | None = None) -> HostList:
     hosts = found(user, filters)
     page = list(_after(hosts, filters)[: SIZE + 1])
     used = _used([host.pk for host in page[:SIZE]])
+    ids = JobIdFilter(user, (host.last_error for host in page[:SIZE]))
     sums = hosts.aggregate(total=Count("pk"), up=Count("pk", filter=Q(status=HostStatus.UP)))
     places = access.visible(user, Location.objects.order_by("name"))
     here, more = reverse("hosts"), len(page) > SIZE
     return HostList(
-        rows=tuple(_row(host, used) for host in page[:SIZE]),
+        rows=tuple(_row(host, used, ids) for host in page[:SIZE]),
         filters=filters,
         locations=tuple(places.values_list("name", flat=True)),
         **sums,
@@ -187,7 +189,7 @@ def _used(hosts: Sequence[int]) -> _Used:
     return _Used(gpus, dict(held.annotate(Count("pk"))), dict(runs.annotate(Count("pk"))))
 
 
-def _row(host: Host, used: _Used) -> HostRow:
+def _row(host: Host, used: _Used, ids: JobIdFilter) -> HostRow:
     gpus, runs = used.gpus.get(host.pk, ()), used.runs.get(host.pk, 0)
     kinds = Counter(model for model, _ in gpus)
     return HostRow(
@@ -209,7 +211,7 @@ def _row(host: Host, used: _Used) -> HostRow:
         models=", ".join(f"{count} × {model}" for model, count in kinds.items()),
         free_disk_mb=host.free_disk_mb,
         runs=runs,
-        error=host.last_error,
+        error=ids.clean(host.last_error),
     )
 
 

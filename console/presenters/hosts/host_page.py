@@ -19,6 +19,7 @@ from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.hosts import host_gpus
 from console.presenters.hosts.host_list import closed_text
+from console.presenters.hosts.job_ids import JobIdFilter
 from jobs.host_sync import strays
 from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.models import Proof, Run
@@ -126,6 +127,7 @@ class HostLive:
 def live(host: Host, user: User) -> HostLive:
     allowed = access.verbs(user, host)
     events = host.events.all()[:SHOWN_EVENTS]
+    ids = JobIdFilter(user, [host.last_error, *(event.text for event in events)])
     known = {str(row["name"]): row for row in host.checklist}
     # A key that would replace an accepted key is never shown as a first key, whatever else happened to the host.
     changed = bool(host.offered_key and _pinned(host))
@@ -158,7 +160,7 @@ def live(host: Host, user: User) -> HostLive:
         accepted_by=host.key_accepted_by,
         accepted_at=host.key_accepted_at,
         changed=changed,
-        error=host.last_error,
+        error=ids.clean(host.last_error),
         error_title=UNUSABLE if host.status == HostStatus.UNUSABLE else SSH_ERROR,
         command=append_command() if host.status in LOCKED_OUT else "",
         checks=tuple(_checks(host, known)),
@@ -166,7 +168,7 @@ def live(host: Host, user: User) -> HostLive:
         gpus=tuple(host_gpus.gpus(host, user)),
         runs=runs,
         doubted=tuple(_doubted(host)) if "manage" in allowed else (),
-        events=tuple(EventLine(e.at, e.kind.replace("_", " "), e.text, e.actor) for e in events),
+        events=tuple(EventLine(e.at, e.kind.replace("_", " "), ids.clean(e.text), e.actor) for e in events),
         seen_at=host.seen_at,
         cpus=host.cpus,
         memory_mb=host.memory_mb,
