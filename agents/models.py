@@ -53,6 +53,9 @@ class Host(models.Model):
     port = models.PositiveIntegerField(default=22)
     user = models.CharField(max_length=64)
     jump = models.CharField(max_length=1000, blank=True, help_text="ProxyJump: user@host:port,user@host:port")
+    # Where replicas of other hosts reach those of this one (hosts/data_address.py).
+    data_address = models.CharField(max_length=255, blank=True, default="", help_text="chosen by an admin")
+    found_address = models.CharField(max_length=64, blank=True, default="", help_text="found by a check")
     created_at = models.DateTimeField()
     added_by = models.CharField(max_length=150)
     retired_at = models.DateTimeField(null=True, blank=True)

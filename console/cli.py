@@ -304,6 +304,14 @@ def add_hosts(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
         "--pid-namespaces", choices=("on", "off"), required=True, help="one namespace for each new run"
     )
     contain.set_defaults(command="maintenance.contain")
+    network = host.add_parser(
+        "network", parents=[shared], help="the address at which replicas of other hosts reach its own"
+    )
+    network.add_argument("name")
+    network.add_argument(
+        "--data-address", required=True, metavar="ADDRESS", help="one of the host's addresses, or: found"
+    )
+    network.set_defaults(command="maintenance.network")
     gone = host.add_parser(
         "declare-gone", parents=[shared], help="give up an unreachable host and what ran there"
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from agents.hosts import topology
+from agents.hosts.data_address import is_loopback
 from agents.hosts.probe import HostFacts, UnusableCard
 
 # Every line of the checklist, in the order in which it is shown. No line in NEEDED may be wrong on a usable host.
@@ -18,6 +19,7 @@ ORDER = (
     "Reboot-safe",
     "After logout",
     "SSH limits",
+    "Network",
     "Clock",
     "CPUs",
     "Memory",
@@ -58,14 +60,21 @@ def failures(rows: Iterable[Mapping[str, object]]) -> list[str]:
     return [f"{r['name']}: {r['text']}" for r in rows if r["ok"] is False]
 
 
-def check_facts(facts: HostFacts, clock_offset_s: float, missing: Sequence[str] = ()) -> list[CheckItem]:
-    """All lines that need a login. `missing` names the GPUs that were here before and are not listed any more."""
+def check_facts(
+    facts: HostFacts, clock_offset_s: float, address: str, missing: Sequence[str] = ()
+) -> list[CheckItem]:
+    """All lines that need a login.
+
+    `address` is where replicas of other hosts reach those of this one. `missing` names the GPUs that were here before
+    and are not listed any more.
+    """
     return [
         _python(facts),
         _disk(facts),
         _reboot_safe(facts),
         _after_logout(facts),
         _ssh_limits(facts),
+        _network(facts, address),
         _clock(clock_offset_s),
         CheckItem(
             "CPUs", facts.cpus > 0, f"{facts.cpus} CPUs", "" if facts.cpus else "nproc must work on the host"
@@ -134,6 +143,26 @@ def _ssh_limits(facts: HostFacts) -> CheckItem:
             "SSH limits", None, text, f"Set MaxSessions to {MIN_SESSIONS} or more in sshd_config."
         )
     return CheckItem("SSH limits", True, text)
+
+
+def _network(facts: HostFacts, address: str) -> CheckItem:
+    text, network = f"Replicas are reached at {address}", facts.network
+    if network is None:
+        return CheckItem("Network", None, text)
+    names = [each.name for each in network.interfaces if each.address == address]
+    text += f" ({names[0]})" if names else ", which is on no interface of this host"
+    if network.name is None:
+        return CheckItem("Network", None, f"{text}; what its own name resolves to is not known")
+    resolved = ", ".join(network.name) or "nothing"
+    text += f"; its own name, {facts.hostname}, resolves to {resolved}"
+    if network.name and (not all(map(is_loopback, network.name)) or is_loopback(address)):
+        return CheckItem("Network", True if names else None, text)
+    cure = (
+        f"As root, give {facts.hostname} the address {address} in /etc/hosts. A program that looks up its own name"
+        " (JAX on CPUs, MPI) listens where no other host reaches it. Torch and NCCL need no cure: variables tell them"
+        " the interface."
+    )
+    return CheckItem("Network", None, text, cure)
 
 
 def _clock(offset_s: float) -> CheckItem:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import paramiko
 from django.db import transaction
 
-from agents.hosts import checklist, host_history, inventory, probe
+from agents.hosts import checklist, data_address, host_history, inventory, probe
 from agents.hosts.checklist import CheckItem
 from agents.infra.refusals import Refused
 from agents.models import Host, HostStatus
@@ -189,7 +189,9 @@ def _probe(host: Host, transport: paramiko.Transport, now: datetime) -> list[Che
     facts = probe.parse(answer.stdout)
     offset = facts.wall - middle
     clashes = inventory.save_facts(host.pk, facts, offset, now)
-    judged = checklist.check_facts(facts, offset, inventory.missing_gpus(host.pk, facts))
+    host.refresh_from_db(fields=["address", "data_address", "found_address"])
+    address = data_address.address_for_data(host)
+    judged = checklist.check_facts(facts, offset, address, inventory.missing_gpus(host.pk, facts))
     return [*(i for i in judged if not (clashes and i.name == "GPUs")), *clashes[:1]]
 
 

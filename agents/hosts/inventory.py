@@ -9,7 +9,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from agents.hosts import host_history, probe
+from agents.hosts import data_address, host_history, probe
 from agents.hosts.checklist import CheckItem
 from agents.models import Gpu, Host
 
@@ -20,7 +20,9 @@ def save_facts(host_id: int, facts: probe.HostFacts, offset: float, now: datetim
 
     The boot id is left out: a changed one is evidence of a reboot, so only the holder of the lease writes it, in order.
     """
+    dialled = Host.every.values_list("address", flat=True).get(pk=host_id)
     Host.every.filter(pk=host_id).update(
+        found_address=data_address.found_address(dialled, facts.network),
         facts=json.loads(json.dumps(asdict(facts))),
         cpus=facts.cpus,
         memory_mb=facts.memory_mb,

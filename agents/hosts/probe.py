@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ MAX_DOCUMENT = 1 << 20
 MAX_GPUS = 64
 MAX_MOUNTS = 64
 MAX_RUNTIMES = 20
+MAX_INTERFACES = 64
+MAX_NAME_ADDRESSES = 16
 
 
 class InvalidProbe(ValueError):
@@ -68,6 +71,25 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
+class Interface:
+    """One address of a network interface."""
+
+    name: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """`ssh`: the host's end of the check's connection. `route`: its address on the way to others. `name`: what its own
+    name resolves to there, or None if that is not known."""
+
+    interfaces: tuple[Interface, ...]
+    ssh: str
+    route: str
+    name: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
 class HostFacts:
     """The probe's document (agents/README.md, mode `probe`)."""
 
@@ -98,6 +120,7 @@ class HostFacts:
     inotify: bool
     max_sessions: int | None
     max_startups: str
+    network: Network | None
 
 
 def parse(raw: bytes) -> HostFacts:
@@ -150,7 +173,34 @@ def _facts(d: Mapping[str, Any]) -> HostFacts:
         inotify=d.get("inotify") is True,
         max_sessions=_count(sshd.get("max_sessions")) or None,
         max_startups=clean_text(sshd.get("max_startups") or "", 40),
+        network=_network(d.get("network")),
     )
+
+
+def _network(value: object) -> Network | None:
+    """None when the runner is too old to report it."""
+    if not isinstance(value, dict):
+        return None
+    rows = [
+        Interface(clean_text(row.get("name", ""), 64), _address(row.get("address")))
+        for row in mappings(value.get("interfaces"), MAX_INTERFACES)
+    ]
+    name = value.get("name")
+    known = [_address(each) for each in name[:MAX_NAME_ADDRESSES]] if isinstance(name, list) else None
+    return Network(
+        interfaces=tuple(row for row in rows if row.address),
+        ssh=_address(value.get("ssh")),
+        route=_address(value.get("route")),
+        name=None if known is None else tuple(filter(None, known)),
+    )
+
+
+def _address(value: object) -> str:
+    """An IP address in its usual form, or "" for anything else."""
+    try:
+        return str(ipaddress.ip_address(str(value).removeprefix("::ffff:")))
+    except ValueError:
+        return ""
 
 
 def _mounts(value: object) -> tuple[Mount, ...] | None:

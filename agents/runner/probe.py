@@ -18,6 +18,7 @@ from agents.runner.gpus import open_devices
 from agents.runner.home import is_gpu
 from agents.runner.linux import IN_MOVED_TO, Inotify, boot_id
 from agents.runner.namespaces import why_no_namespace
+from agents.runner.networks import interfaces, route_address
 from agents.runner.programs import output_of
 
 _NETWORK_DISKS = {
@@ -42,6 +43,7 @@ _NO_DISKS = {
 }
 _MEMORY_DISKS = {"tmpfs", "ramfs", "devtmpfs", "rootfs"}
 _MAX_MOUNTS = 64
+_MAX_INTERFACES = 64
 
 
 def main() -> None:
@@ -85,6 +87,7 @@ def main() -> None:
         "nproc": _limit(resource.RLIMIT_NPROC),
         "inotify": inotify.fd >= 0 and inotify.watch(home, IN_MOVED_TO) >= 0,
         "sshd": probe_sshd("/etc/ssh"),
+        "network": probe_network(),
     }
     os.write(1, json.dumps(document).encode("ascii") + b"\n")
 
@@ -313,3 +316,27 @@ def probe_sshd(directory: str) -> Dict[str, int | str | None]:
         "max_sessions": int(sessions) if sessions.isdigit() else None,
         "max_startups": found.get("maxstartups", "10:30:100"),
     }
+
+
+def probe_network() -> Dict[str, Any]:
+    """The addresses of this host, and what its own name resolves to there; `name` is null where nobody can tell.
+
+    `ssh`: the address to which this connection came. `route`: the one on the way to others.
+    """
+    found = [each for each in interfaces() if not each.address.startswith("fe80:")]
+    words = os.environ.get("SSH_CONNECTION", "").split()
+    return {
+        "interfaces": [each._asdict() for each in found[:_MAX_INTERFACES]],
+        "ssh": words[2] if len(words) == 4 else "",
+        "route": route_address(),
+        "name": addresses_of(socket.gethostname()),
+    }
+
+
+def addresses_of(name: str) -> List[str] | None:
+    """What a name resolves to for programs of this host. Asked by a program of its own: a name server may be silent."""
+    status, text = output_of(["getent", "ahosts", name], 5.0)
+    if status == 2:
+        return []
+    words = [line.split() for line in text.splitlines()] if status == 0 else []
+    return list(dict.fromkeys(parts[0] for parts in words if parts)) or None

@@ -9,6 +9,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
+from agents.hosts import data_address
 from agents.infra import refusals
 from agents.models import Host
 from console.commands import CommandRefused, operator
@@ -49,6 +50,19 @@ def contain(args: argparse.Namespace) -> int:
     except refusals.Refused as refused:
         raise CommandRefused(refused.message) from refused
     print(f"New runs on {host.name} get {'PID namespaces of their own' if switch else 'no PID namespaces'}.")
+    return 0
+
+
+def network(args: argparse.Namespace) -> int:
+    host = find_host(args.name)
+    address = data_address.FOUND if args.data_address == "found" else args.data_address
+    try:
+        with transaction.atomic():
+            cordon_and_drain.set_data_address(host, address, operator(), timezone.now())
+    except refusals.Refused as refused:
+        raise CommandRefused(f"--data-address: {refused.message}") from refused
+    host.refresh_from_db()
+    print(f"New runs on {host.name} are reached at {data_address.address_for_data(host)}.")
     return 0
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from django import forms
 
+from agents.hosts.data_address import choices
+from agents.models import Host
 from console.forms.fields import DurationText, PlainText
 from jobs.host_sync import recovery_mode
 
@@ -69,6 +73,22 @@ class Drain(Cordon):
 
 class Contain(forms.Form):
     pid_namespaces = forms.BooleanField(required=False, label="Give each new run a PID namespace of its own")
+
+
+class DataNetwork(forms.Form):
+    data_address = forms.ChoiceField(
+        required=False,
+        label="Address for data",
+        help_text="Where replicas on other hosts reach those of this host. Holds for runs that start from now on.",
+    )
+
+    def __init__(self, host: Host, data: Mapping[str, str] | None = None) -> None:
+        super().__init__(data, initial={"data_address": host.data_address})
+        found = host.found_address or host.address
+        rows = [(address, f"{address} ({name})" if name else address) for name, address in choices(host)]
+        field = self.fields["data_address"]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [("", f"The one that the check finds: {found}"), *rows]
 
 
 class DeclareGone(forms.Form):

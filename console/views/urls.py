@@ -57,6 +57,7 @@ urlpatterns = [
     path("hosts/<int:host_id>/cordon", maintenance.cordon, name="cordon-host"),
     path("hosts/<int:host_id>/drain", maintenance.drain, name="drain-host"),
     path("hosts/<int:host_id>/contain", maintenance.contain, name="contain-host"),
+    path("hosts/<int:host_id>/network", maintenance.network, name="network-host"),
     path("hosts/<int:host_id>/gone", maintenance.declare_gone, name="declare-gone"),
     path("hosts/<int:host_id>/uncordon", maintenance.uncordon, name="uncordon-host"),
     path("projects/", projects.projects, name="projects"),

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.conf import settings
 
+from agents.hosts.data_address import address_for_data
 from agents.infra.sql import Parameter, UpdateStatement
 from agents.models import Gpu, Host
 from jobs.lifecycle import snapshot
@@ -150,7 +151,8 @@ def release(run_ids: Collection[str], now: datetime) -> None:
 
 
 def address(host: Host, port: int) -> str:
-    return f"[{host.address}]:{port}" if ":" in host.address else f"{host.address}:{port}"
+    where = address_for_data(host)
+    return f"[{where}]:{port}" if ":" in where else f"{where}:{port}"
 
 
 def _environment(run: Run, spec: CustomJobSpec, addresses: Mapping[str, str]) -> dict[str, str]:
@@ -185,4 +187,5 @@ def _order(
         "log_budget_mb": settings.TRAINYARD.log_budget_mb,
         "web_access": spec.enable_web_access,
         "pid_namespace": run.host.pid_namespaces,
+        "address": address_for_data(run.host),
     }

@@ -12,7 +12,7 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import F
 
-from agents.hosts import gpu_quarantine, host_history
+from agents.hosts import data_address, gpu_quarantine, host_history
 from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
 from agents.models import Host, HostStatus
@@ -128,6 +128,23 @@ def set_pid_namespaces(host: Host, in_namespaces: bool, actor: str, now: datetim
         _announce(row)
 
 
+def set_data_address(host: Host, address: str, actor: str, now: datetime) -> None:
+    """Choose the address at which replicas that are placed there from now on are reached; "" for the one that the
+    check finds."""
+    with transaction.atomic():
+        row = _locked(host)
+        data_address.refuse_unknown(row, address)
+        if row.data_address == address:
+            return
+        Host.every.filter(pk=row.pk).update(data_address=address)
+        _audit(row, "network", actor, now)
+        row.data_address = address
+        by = "chosen" if address else "found by the check"
+        text = f"New runs are reached at {data_address.address_for_data(row)} ({by})."
+        host_history.record(row.pk, "data_address", text, actor, now)
+        _announce(row)
+
+
 def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
     """Give up an unreachable host by the word of a person: its runs are over and hold nothing any more.
 
@@ -208,6 +225,7 @@ def _terms(host: Host) -> dict[str, object]:
         "until": maintenance.drain_until.isoformat() if maintenance.drain_until else None,
         "force": maintenance.drain_force,
         "pid_namespaces": host.pid_namespaces,
+        "data_address": host.data_address,
     }
 
 

@@ -46,7 +46,7 @@ console/commands: console/{auth forms models presenters runtime} jobs/rules/{sch
 console/consumers: console/{auth live presenters runtime} jobs/{logs models shells} agents/{infra models ssh}
 console/environment:
 console/forms: console/{auth} jobs/rules/{notifications scheduling spec} jobs/{host_sync idle_rule models
-    notifications projects scheduling} agents/{infra}
+    notifications projects scheduling} agents/{hosts infra models}
 console/live: console/{runtime} jobs/{logs models} agents/{infra}
 console/models:
 console/presenters: console/{auth forms models} jobs/rules/{lifecycle list_text notifications scheduling spec}

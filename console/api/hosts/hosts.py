@@ -12,6 +12,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from agents.hosts import data_address
 from agents.models import Host
 from console.api.request_body import RequestBody
 from console.api.times import format_time
@@ -75,6 +76,12 @@ def contain(host: Host, request: Request, actor: str, now: datetime) -> None:
     cordon_and_drain.set_pid_namespaces(host, switch, actor, now)
 
 
+def network(host: Host, request: Request, actor: str, now: datetime) -> None:
+    """`dataAddress`: where replicas of other hosts reach those of this one; "" for the address that the check finds."""
+    address = RequestBody(request, "dataAddress").text("dataAddress", "", 255)
+    cordon_and_drain.set_data_address(host, address.strip(), actor, now)
+
+
 def declare_gone(host: Host, request: Request, actor: str, now: datetime) -> None:
     """`name` repeats the host's name, because this cannot be undone."""
     name = RequestBody(request, "name").text("name", "", cordon_and_drain.MAX_MESSAGE)
@@ -104,6 +111,7 @@ ACTS: dict[str, Callable[[Host, Request, str, datetime], None]] = {
     "uncordon": uncordon,
     "drain": drain,
     "contain": contain,
+    "network": network,
     "declareGone": declare_gone,
     "stopRun": stop_run,
     "dismissRun": dismiss_run,
@@ -135,6 +143,8 @@ def document(host: Host, user: User) -> Document:
         "force": maintenance.drain_force,
         "message": maintenance.cordon_message,
         "pidNamespaces": host.pid_namespaces,
+        "dataAddress": data_address.address_for_data(host),
+        "dataAddressChosen": bool(host.data_address),
         **{name: format_time(when) for name, when in times.items() if when},
         "cpus": host.cpus,
         "memoryMb": host.memory_mb,

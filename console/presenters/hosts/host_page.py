@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 from django.utils import timezone
 
-from agents.hosts import checklist
+from agents.hosts import checklist, data_address
 from agents.models import Host, HostStatus
 from agents.ssh import keys
 from agents.ssh.host_keys import fingerprint
@@ -101,6 +101,7 @@ class HostLive:
     running: int
     location: str
     login: str
+    data_address: str
     jump: str
     offered: str
     offered_at: str
@@ -153,6 +154,7 @@ def live(host: Host, user: User) -> HostLive:
         running=running,
         location=host.location.name,
         login=f"{host.user}@{host.address}" + (f":{host.port}" if host.port != 22 else ""),
+        data_address=data_address.address_for_data(host),
         jump=host.jump,
         offered=_fingerprint(host.offered_key),
         offered_at=host.offered_at,

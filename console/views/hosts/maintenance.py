@@ -1,4 +1,4 @@
-"""Maintenance of a host by an admin: cordon, drain, uncordon, PID namespaces, declare gone."""
+"""Maintenance of a host by an admin: cordon, drain, uncordon, PID namespaces, data address, declare gone."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from agents.hosts.data_address import address_for_data
 from agents.infra.refusals import Refused
 from agents.models import Host
 from console.auth import access
 from console.auth.person import person
-from console.forms.hosts import Contain, Cordon, DeclareGone, Drain
+from console.forms.hosts import Contain, Cordon, DataNetwork, DeclareGone, Drain
 from console.presenters.hosts import host_page as presenter
 from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.maintenance import cordon_and_drain as service
@@ -75,6 +76,25 @@ def contain(request: HttpRequest, host_id: int) -> HttpResponse:
 
 @require_POST
 @login_required
+def network(request: HttpRequest, host_id: int) -> HttpResponse:
+    row = _host(request, host_id)
+    form = DataNetwork(row, request.POST)
+    if not form.is_valid():
+        return _page(request, row, network=form)
+    chosen = form.cleaned_data["data_address"]
+    try:
+        with transaction.atomic():
+            service.set_data_address(row, chosen, person(request).username, timezone.now())
+    except Refused as refused:
+        form.add_error("data_address", refused.message)
+        return _page(request, row, network=form)
+    row.refresh_from_db()
+    messages.success(request, f"New runs on {row.name} are reached at {address_for_data(row)}.")
+    return redirect("host", host_id=host_id)
+
+
+@require_POST
+@login_required
 def uncordon(request: HttpRequest, host_id: int) -> HttpResponse:
     row = _host(request, host_id)
     with transaction.atomic():
@@ -110,6 +130,7 @@ def _page(
     drain: Drain | None = None,
     gone: DeclareGone | None = None,
     contain: Contain | None = None,
+    network: DataNetwork | None = None,
 ) -> HttpResponse:
     maintenance = maintenance_of(row)
     known = {"message": maintenance.cordon_message}
@@ -117,6 +138,7 @@ def _page(
         "host": presenter.live(row, person(request)),
         "cordon": cordon or Cordon(initial=known),
         "contain": contain or Contain(initial={"pid_namespaces": row.pid_namespaces}),
+        "network": network or DataNetwork(row),
         "gone": gone or DeclareGone(),
         "may_be_gone": row.status not in service.ANSWERS and maintenance.gone_at is None,
         "drain": drain or Drain(initial={**known, "force": maintenance.drain_force}),

@@ -50,6 +50,16 @@ GOOD = {
     "nofile": 1024,
     "inotify": True,
     "sshd": {"max_sessions": 10, "max_startups": "10:30:100"},
+    "network": {
+        "interfaces": [
+            {"name": "lo", "address": "127.0.0.1"},
+            {"name": "eth0", "address": "10.0.0.7"},
+            {"name": "ib0", "address": "10.9.0.7"},
+        ],
+        "ssh": "10.0.0.7",
+        "route": "10.0.0.7",
+        "name": ["10.0.0.7"],
+    },
 }
 GREETING = [{"name": name, "ok": True, "text": "", "fix": ""} for name in ("Reachable", "Host key", "Login")]
 
@@ -59,7 +69,11 @@ def facts(**changes):
 
 
 def judged(offset=0.0, **changes):
-    return {item.name: item for item in checklist.check_facts(facts(**changes), offset)}
+    return {item.name: item for item in checklist.check_facts(facts(**changes), offset, "10.0.0.7")}
+
+
+def network(**changes):
+    return {"network": {**GOOD["network"], **changes}}
 
 
 def test_a_healthy_host_is_usable_and_has_every_line_of_the_checklist():
@@ -266,7 +280,9 @@ def test_a_missing_card_is_out_of_use_until_it_comes_back():
     for changes in ({"gpus": two}, {}, {}, {"gpus_out": broken}, {"gpus": two}):
         found = facts(**changes)
         assert save_facts(host.pk, found, 0.0, now) == []
-        item = {i.name: i for i in checklist.check_facts(found, 0.0, missing_gpus(host.pk, found))}["GPUs"]
+        item = {
+            i.name: i for i in checklist.check_facts(found, 0.0, "10.0.0.7", missing_gpus(host.pk, found))
+        }["GPUs"]
         seen.append((Gpu.objects.get(uuid="GPU-2").present, item.text.partition("not used: ")[2]))
     gone = "GPU 1 (GPU-2) was here before and is not listed any more"
     reset = "GPU 1 (GPU-2) needs a reset"

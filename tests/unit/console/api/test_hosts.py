@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from agents.models import Host
-from jobs.models import HostMaintenance, MachineType
-from tests.unit.console.views.example_rows import a_host, a_machine_type
+from agents.models import Host, HostEvent
+from jobs.models import AuditEntry, HostMaintenance, MachineType
+from tests.unit.console.views.example_rows import TWO_NETWORKS, a_host, a_machine_type
 
 JSON = "application/json"
 LAB = {"cpus": 8, "memoryMb": 32768, "acceleratorType": "NVIDIA_L4", "acceleratorCount": 2}
@@ -33,6 +33,24 @@ def test_a_host_gets_pid_namespaces_if_it_can_have_them(script):
     Host.objects.update(facts={"pid_namespace": True})
     assert root.post("/api/v1/hosts/gpu-03:contain", body, content_type=JSON).json()["pidNamespaces"]
     assert not root.post("/api/v1/hosts/gpu-03:contain", "{}", content_type=JSON).json()["pidNamespaces"]
+
+
+def test_an_admin_chooses_the_address_for_data(script):
+    host = a_host("gpu-03", found_address="10.0.0.7", facts=TWO_NETWORKS)
+    root = script("root")
+    assert root.get("/api/v1/hosts/gpu-03").json()["dataAddress"] == "10.0.0.7"
+    for address in ("10.9.0.7", "10.9.0.7"):
+        body = json.dumps({"dataAddress": address})
+        chosen = root.post("/api/v1/hosts/gpu-03:network", body, content_type=JSON).json()
+        assert (chosen["dataAddress"], chosen["dataAddressChosen"]) == ("10.9.0.7", True)
+    refused = root.post("/api/v1/hosts/gpu-03:network", '{"dataAddress": "10.9.0.8"}', content_type=JSON)
+    assert refused.status_code == 400 and "10.0.0.7, 10.9.0.7" in refused.content.decode()
+    assert script("vera").post("/api/v1/hosts/gpu-03:network", "{}", content_type=JSON).status_code == 403
+    found = root.post("/api/v1/hosts/gpu-03:network", "{}", content_type=JSON).json()
+    assert (found["dataAddress"], found["dataAddressChosen"]) == ("10.0.0.7", False)
+    noted = AuditEntry.objects.filter(what="host.network").order_by("id")
+    assert [each.after["data_address"] for each in noted] == ["10.9.0.7", ""]
+    assert HostEvent.objects.filter(host=host, kind="data_address").count() == 2
 
 
 @pytest.mark.parametrize(

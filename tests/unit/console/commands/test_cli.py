@@ -23,6 +23,7 @@ from console.auth import tokens
 from console.commands import hosts
 from console.models import ApiToken
 from jobs.models import Membership
+from tests.unit.console.views.example_rows import TWO_NETWORKS, a_host
 
 PASSWORD = "correct horse battery"
 
@@ -310,3 +311,13 @@ def test_a_host_is_cordoned_drained_and_uncordoned_by_command(trainyard):
     Host.objects.update(facts={"pid_namespace": True})
     assert trainyard("host", "contain", "gpu-03", "--pid-namespaces", "on").code == 0
     assert Host.objects.get().pid_namespaces
+
+
+def test_a_command_chooses_the_address_for_data(trainyard):
+    a_host("gpu-03", found_address="10.0.0.7", facts=TWO_NETWORKS)
+    done = trainyard("host", "network", "gpu-03", "--data-address", "10.9.0.7")
+    assert done.code == 0 and "reached at 10.9.0.7" in done.out
+    refused = trainyard("host", "network", "gpu-03", "--data-address", "10.9.0.8")
+    assert refused.code == 1 and refused.err.count("10.9.0.7") == 1 and "--data-address" in refused.err
+    assert "at 10.0.0.7" in trainyard("host", "network", "gpu-03", "--data-address", "found").out
+    assert Host.objects.get().data_address == ""

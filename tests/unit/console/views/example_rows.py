@@ -28,6 +28,17 @@ def document(name="train", script="echo hi", replicas=1, **changes):
     return {"displayName": name, "jobSpec": {"workerPoolSpecs": pools, **changes}}
 
 
+# The facts of a host with an Ethernet and an InfiniBand address.
+TWO_NETWORKS = {
+    "network": {
+        "interfaces": [{"name": "eth0", "address": "10.0.0.7"}, {"name": "ib0", "address": "10.9.0.7"}],
+        "ssh": "10.0.0.7",
+        "route": "10.0.0.7",
+        "name": ["127.0.1.1"],
+    }
+}
+
+
 def a_host(name=None, status=HostStatus.UP, gpus=0, **changes):
     known = {
         "name": name or f"gpu-{next(numbers)}",

@@ -10,7 +10,7 @@ from django.utils import timezone
 from agents.models import Host, HostEvent
 from jobs.models import AuditEntry, HostMaintenance, Job, Run
 from jobs.scheduling import scheduler
-from tests.unit.console.views.example_rows import a_host, a_job
+from tests.unit.console.views.example_rows import TWO_NETWORKS, a_host, a_job
 from tests.unit.console.views.test_new_job import FORM
 
 
@@ -129,3 +129,19 @@ def test_pid_namespaces_are_enabled_only_where_the_host_supports_them_and_sent_w
     noted = AuditEntry.objects.filter(what="host.contain").order_by("id")
     assert [(each.actor, each.after["pid_namespaces"]) for each in noted] == [("root", True), ("root", False)]
     assert HostEvent.objects.filter(host=host, kind="contained").count() == 2
+
+
+def test_the_address_for_data_is_chosen_on_a_page_and_told_to_replicas(browser):
+    root, host = browser("root"), a_host("gpu-03", found_address="10.0.0.7", facts=TWO_NETWORKS)
+    page = root.get(f"/hosts/{host.pk}/maintenance").content.decode()
+    assert "The one that the check finds: 10.0.0.7" in page and "10.9.0.7 (ib0)" in page
+    assert root.post(f"/hosts/{host.pk}/network", {"data_address": "10.9.0.8"}).status_code == 200
+    for sent, expected in ((None, "10.0.0.7"), ("10.9.0.7", "10.9.0.7"), ("", "10.0.0.7")):
+        if sent is not None:
+            assert root.post(f"/hosts/{host.pk}/network", {"data_address": sent}).status_code == 302
+        assert expected in root.get(f"/hosts/{host.pk}/").content.decode()
+        browser("bob").post("/jobs/new", FORM)
+        scheduler.schedule(timezone.now())
+        order = Run.objects.latest("created_at").order
+        assert order["address"] == order["env"]["MASTER_ADDR"] == order["env"]["PET_LOCAL_ADDR"] == expected
+        assert f'"{expected}:' in order["env"]["CLUSTER_SPEC"]
