@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import paramiko
@@ -57,7 +58,16 @@ def fetch_host_key(host_id: int, now: datetime) -> str:
     return ""
 
 
-def accept_host_key(host_id: int, expected: str, actor: str, now: datetime) -> None:
+@dataclass(frozen=True, slots=True)
+class AcceptedKey:
+    """The fingerprints of the key that was pinned before, "" for none, and of the one that is pinned now."""
+
+    machine: str
+    before: str
+    after: str
+
+
+def accept_host_key(host_id: int, expected: str, actor: str, now: datetime) -> AcceptedKey:
     """Pin the offered key: a person says that it is this machine's. A check is due then. Raises Refused."""
     with transaction.atomic():
         host = Host.objects.select_for_update().get(pk=host_id)
@@ -68,17 +78,19 @@ def accept_host_key(host_id: int, expected: str, actor: str, now: datetime) -> N
             raise Refused(
                 "fingerprint", f"The host offers {offered} now, not {expected.strip()}. Compare again."
             )
+        machine = host.offered_at or host.address
+        before = host.jump_keys.get(host.offered_at, "") if host.offered_at else host.pinned_key
         if host.offered_at:
             host.jump_keys = {**host.jump_keys, host.offered_at: host.offered_key}
         else:
             host.pinned_key = host.offered_key
-        text = f"{offered} of {host.offered_at or host.address}"
         host.offered_key = host.offered_at = ""
         host.key_accepted_by, host.key_accepted_at = actor, now
         host.status, host.status_since = HostStatus.CHECKING, now
         host.last_error, host.due_at = "", now
         host.save()
-        host_history.record(host.pk, "key_accepted", text, actor, now)
+        host_history.record(host.pk, "key_accepted", f"{offered} of {machine}", actor, now)
+    return AcceptedKey(machine, fingerprint(before) if before else "", offered)
 
 
 def check_host(host_id: int, now: datetime, on_change: Callable[[], None] = no_listener) -> list[CheckItem]:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from django.db import connection, transaction
-from django.db.models import Count
+from django.db.models import Count, QuerySet
 
 from agents.infra.text import clean_text
 from agents.models import Host, HostEvent, HostStatus
@@ -50,12 +50,18 @@ def prune(before: datetime) -> int:
     """Delete the lines from before this moment, host by host. Returns how many lines were deleted.
 
     The newest ALWAYS_KEPT lines of each host stay, whatever their age. Of each host at most MAX_KEPT lines are kept,
-    so that a flood of lines does not grow without end.
+    so that a flood of lines does not grow without end. What people did and what a host brings about are counted apart:
+    no host can push out what an admin did.
     """
+    people = HostEvent.objects.exclude(actor=TRAINYARD)
+    return _prune(people, before) + _prune(HostEvent.objects.filter(actor=TRAINYARD), before)
+
+
+def _prune(lines: QuerySet[HostEvent], before: datetime) -> int:
     gone = 0
-    crowded = HostEvent.objects.order_by().values("host").annotate(n=Count("pk")).filter(n__gt=ALWAYS_KEPT)
+    crowded = lines.order_by().values("host").annotate(n=Count("pk")).filter(n__gt=ALWAYS_KEPT)
     for host_id in crowded.values_list("host", flat=True):
-        of_host = HostEvent.objects.filter(host_id=host_id).order_by("-at", "-id")
+        of_host = lines.filter(host_id=host_id).order_by("-at", "-id")
         last = of_host[ALWAYS_KEPT - 1 : ALWAYS_KEPT].values_list("at", flat=True)[0]
         gone += of_host.filter(at__lt=min(before, last)).delete()[0]
         too_many = of_host[MAX_KEPT : MAX_KEPT + MAX_DELETED_AT_ONCE].values_list("pk", flat=True)

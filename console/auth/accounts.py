@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 
+from agents.hosts import host_history
 from agents.infra.refusals import Refused
 from console.auth import sessions, tokens
 from console.models import Invitation
@@ -33,6 +34,8 @@ def add(
     user = User(username=username, is_superuser=admin, is_staff=admin)
     user.set_unusable_password()
     user.clean_fields(exclude=["password"])
+    if username.lower() == host_history.TRAINYARD:
+        raise ValidationError({"username": "Histories name Trainyard itself so. Choose another name."})
     if password is not None:
         validate_password(password, user)
         # Before the first query: hashing a password is slow, and a transaction must not wait for it.

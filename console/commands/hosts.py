@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from django.utils import timezone
 
-from agents.hosts import adding, checklist, enrolment
+from agents.hosts import checklist, enrolment
 from agents.hosts.checklist import CheckItem
 from agents.infra.refusals import Refused
 from agents.models import Host
@@ -17,6 +17,7 @@ from agents.ssh.dial import DialError
 from console.commands import CommandRefused, operator
 from console.runtime import database_setup
 from jobs.lifecycle.host_maintenance import maintenance_of
+from jobs.maintenance import enrol_host
 
 # The most machines (jump hosts and the host) on the way to a host. Each one offers a key of its own.
 MAX_KEYS = 9
@@ -35,7 +36,7 @@ def add(args: argparse.Namespace) -> int:
     database_setup.prepare(timezone.now())
     actor = operator()
     try:
-        host = existing_host(args) or adding.add_host(
+        host = existing_host(args) or enrol_host.add_host(
             name=args.name,
             address=args.address,
             port=args.ssh_port,
@@ -78,7 +79,7 @@ def accept_keys(host: Host, args: argparse.Namespace, actor: str) -> None:
             raise CommandRefused(
                 f"The host's key has changed to {offered}. If that is right, give --accept-key {offered}"
             )
-        enrolment.accept_host_key(host.pk, offered, actor, timezone.now())
+        enrol_host.accept_host_key(host, offered, actor, timezone.now())
         print(f"Accepted the host key {offered}.")
         host.refresh_from_db()
     raise CommandRefused("The host keeps showing new keys.")

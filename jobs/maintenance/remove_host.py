@@ -9,7 +9,9 @@ from django.db import transaction
 from agents.infra.refusals import Refused
 from agents.models import Host, HostEvent, HostStatus
 from jobs.host_sync import lost_hosts
+from jobs.maintenance.enrol_host import audited
 from jobs.models import Run
+from jobs.projects import audit
 from jobs.rules.lifecycle.states import RunPhase
 from jobs.scheduling import pass_lock
 from jobs.wake import announce, hints
@@ -30,6 +32,7 @@ def remove_host(host: Host, actor: str, now: datetime) -> None:
         lost_hosts.give_up(row.pk, f"The host {row.name} was removed before these bytes were fetched.", now)
         if Host.every.filter(pk=row.pk, retired_at=None).update(retired_at=now):
             HostEvent.objects.create(host=row, at=now, kind="retired", text="Removed.", actor=actor[:150])
+            audit.record(actor, "host.remove", "host", row.name, audited(row), None, now)
         hints.hosts([row.pk])
         announce.hints(["hosts", f"host:{row.pk}"])
 

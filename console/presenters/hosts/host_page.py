@@ -10,8 +10,8 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 from django.utils import timezone
 
-from agents.hosts import checklist, data_address
-from agents.models import Host, HostStatus
+from agents.hosts import checklist, data_address, host_history
+from agents.models import Host, HostEvent, HostStatus
 from agents.ssh import keys
 from agents.ssh.host_keys import fingerprint
 from console.auth import access
@@ -25,7 +25,7 @@ from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.models import Proof, Run
 from jobs.rules.lifecycle.states import RunPhase
 
-SHOWN_EVENTS = 30
+SHOWN_EVENTS, SHOWN_ACTS = 30, 10
 SSH_ERROR = "The last SSH error, word for word"
 UNUSABLE = "Why no job is placed on it"
 LOCKED_OUT = frozenset({HostStatus.NEW, HostStatus.AUTH_FAILED})
@@ -127,7 +127,7 @@ class HostLive:
 
 def live(host: Host, user: User) -> HostLive:
     allowed = access.verbs(user, host)
-    events = host.events.all()[:SHOWN_EVENTS]
+    events = _events(host)
     ids = JobIdFilter(user, [host.last_error, *(event.text for event in events)])
     known = {str(row["name"]): row for row in host.checklist}
     # A key that would replace an accepted key is never shown as a first key, whatever else happened to the host.
@@ -177,6 +177,13 @@ def live(host: Host, user: User) -> HostLive:
         free_disk_mb=host.free_disk_mb,
         may_manage="manage" in allowed and host.retired_at is None,
     )
+
+
+def _events(host: Host) -> list[HostEvent]:
+    """Return the newest lines of the history, and the newest of what people did, which a host's chatter cannot hide."""
+    acts = host.events.exclude(actor=host_history.TRAINYARD)[:SHOWN_ACTS]
+    lines = {event.pk: event for event in (*host.events.all()[:SHOWN_EVENTS], *acts)}
+    return sorted(lines.values(), key=lambda event: (event.at, event.pk), reverse=True)
 
 
 def _progress(host: Host, running: int, user: User) -> str:

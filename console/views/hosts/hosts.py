@@ -12,7 +12,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from agents.hosts import adding, enrolment
+from agents.hosts import adding
 from agents.infra.refusals import Refused
 from agents.models import Host, Location
 from agents.ssh import keys
@@ -24,7 +24,7 @@ from console.presenters.hosts import host_page as presenter
 from console.views.confirmation import asked_again
 from console.views.fragments import page_or_fragment
 from jobs.host_sync import strays
-from jobs.maintenance import gpus
+from jobs.maintenance import enrol_host, gpus
 from jobs.maintenance.remove_host import remove_host
 from jobs.wake import hints
 
@@ -92,8 +92,8 @@ def accept(request: HttpRequest, host_id: int) -> HttpResponse:
     if page := asked_again(request, f"accept the key of {row.name}"):
         return page
     try:
-        enrolment.accept_host_key(
-            row.pk, form.data.get("fingerprint", ""), person(request).username, timezone.now()
+        enrol_host.accept_host_key(
+            row, form.data.get("fingerprint", ""), person(request).username, timezone.now()
         )
     except Refused as refused:
         messages.error(request, refused.message)
@@ -167,7 +167,7 @@ def _add(
     request: HttpRequest, name: str, address: str, port: int, user: str, location: str, jump: str
 ) -> Host:
     who, now = person(request).username, timezone.now()
-    host = adding.add_host(name, address, port, user, location, jump, who, now)
+    host = enrol_host.add_host(name, address, port, user, location, jump, who, now)
     hints.enrol(host.pk)
     return host
 

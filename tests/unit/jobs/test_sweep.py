@@ -287,7 +287,7 @@ def test_old_events_of_hosts_are_forgotten_but_never_the_newest(add_host, monkey
     for host, days in ((quiet, [200, 300, 400, 500]), (loud, [0] * 20), (busy, [1, 2, 3, 4, 200])):
         for number, age in enumerate(days):
             at = now - timedelta(days=age, seconds=number)
-            HostEvent.objects.create(host=host, at=at, kind="up", text=str(number), actor="test")
+            HostEvent.objects.create(host=host, at=at, kind="up", text=str(number), actor="trainyard")
     sweep.sweep(now)
     left = {host.name: list(host.events.values_list("text", flat=True)) for host in (quiet, loud, busy)}
     assert left == {
@@ -295,3 +295,19 @@ def test_old_events_of_hosts_are_forgotten_but_never_the_newest(add_host, monkey
         "loud": ["0", "1", "2", "3", "4", "5"],
         "busy": ["0", "1", "2", "3"],
     }
+
+
+def test_a_hosts_own_chatter_never_pushes_out_what_an_admin_did(add_host, monkeypatch):
+    monkeypatch.setattr(host_history, "ALWAYS_KEPT", 3)
+    monkeypatch.setattr(host_history, "MAX_KEPT", 6)
+    host, now = add_host("loud").row, timezone.now()
+    HostEvent.objects.all().delete()
+    for kind, days in (("added", 400), ("key_accepted", 300), ("drained", 1)):
+        host_history.record(host.pk, kind, "", "alice", now - timedelta(days=days))
+    for number in range(40):
+        host_history.record(
+            host.pk, "up", str(number), "trainyard", now - timedelta(minutes=number), limited=False
+        )
+    sweep.sweep(now)
+    kinds = list(host.events.values_list("kind", flat=True))
+    assert kinds == ["up"] * 6 + ["drained", "key_accepted", "added"]

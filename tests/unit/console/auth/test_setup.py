@@ -48,6 +48,7 @@ def test_the_setup_link_works_once_and_only_while_no_admin_exists():
         ("", PASSWORD, "blank"),
         ("alice", PASSWORD, "already exists"),
         ("x" * 151, PASSWORD, "150"),
+        ("Trainyard", PASSWORD, "Choose another name"),
     ],
 )
 def test_a_bad_name_or_password_is_refused_with_the_reason(name, password, words):

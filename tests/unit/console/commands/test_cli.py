@@ -165,7 +165,7 @@ class Enrolment:
     def __init__(self, monkeypatch, keys, items=(), broken=None):
         self.keys, self.accepted = list(keys), []
         monkeypatch.setattr(hosts.enrolment, "fetch_host_key", self.offer)
-        monkeypatch.setattr(hosts.enrolment, "accept_host_key", self.accept)
+        monkeypatch.setattr(hosts.enrol_host, "accept_host_key", self.accept)
         monkeypatch.setattr(hosts.enrolment, "check_host", lambda host_id, now: list(items))
         monkeypatch.setattr(
             hosts.checklist, "is_usable", lambda rows: all(row["ok"] is not False for row in rows)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
+from agents.hosts import host_history
 from agents.models import Host, HostStatus, Location
 from agents.ssh import keys
 from agents.ssh.host_keys import fingerprint
@@ -244,3 +248,12 @@ def test_the_list_of_hosts_is_filtered_by_name_address_status_and_location(brows
     assert names("location=lab-b") == ["beta"]
     assert names("status=nonsense") == ["alpha", "beta", "gamma"]
     assert "No host fits these filters" in root.get("/hosts/?text=delta").text
+
+
+def test_the_page_of_a_host_shows_what_admins_did_however_much_the_host_says(browser):
+    host, now = a_host(), timezone.now()
+    host_history.record(host.pk, "key_accepted", "by a person", "alice", now - timedelta(days=2))
+    for number in range(100):
+        host_history.record(host.pk, "gpu_back", str(number), "trainyard", now, limited=False)
+    page = browser("root").get(f"/hosts/{host.pk}/").content.decode()
+    assert "by a person" in page and page.count("gpu back") == 30

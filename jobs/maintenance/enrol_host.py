@@ -1,0 +1,36 @@
+"""Adding a host and accepting its key, with the audit. Pages, REST and command line call this, not agents/ directly."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+
+from agents.hosts import adding, enrolment
+from agents.models import Host
+from jobs.projects import audit
+
+
+def add_host(
+    name: str, address: str, port: int, user: str, location: str, jump: str, actor: str, now: datetime
+) -> Host:
+    """Store a new host, whose first check is due now. Raises Refused."""
+    with transaction.atomic():
+        host = adding.add_host(name, address, port, user, location, jump, actor, now)
+        audit.record(actor, "host.add", "host", host.name, None, audited(host), now)
+        return host
+
+
+def accept_host_key(host: Host, expected: str, actor: str, now: datetime) -> None:
+    """Pin the key that the host offers, if it is the expected one. Raises Refused."""
+    with transaction.atomic():
+        accepted = enrolment.accept_host_key(host.pk, expected, actor, now)
+        before = {"machine": accepted.machine, "key": accepted.before} if accepted.before else None
+        after = {"machine": accepted.machine, "key": accepted.after}
+        audit.record(actor, "host.accept_key", "host", host.name, before, after, now)
+
+
+def audited(host: Host) -> dict[str, str]:
+    """How the host is reached and where it belongs."""
+    jump = {"jump": host.jump} if host.jump else {}
+    return {"login": f"{host.user}@{host.address}:{host.port}", "location": host.location.name, **jump}
