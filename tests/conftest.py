@@ -1,12 +1,9 @@
-"""The order of all tests, and signals, hints and failures around them."""
+"""The order of all tests, and signals and hints around them."""
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -52,11 +49,3 @@ def pytest_unconfigure():
     """
     if hints := sys.modules.get("jobs.wake.hints"):
         hints._messages.finish()
-
-
-def pytest_terminal_summary(terminalreporter):
-    """Write all failed tests for tools/run-tests, also one that crashed its process and that xdist has retried."""
-    if told := os.environ.get("TRAINYARD_FAILED_TESTS"):
-        stats = terminalreporter.stats
-        failed = {report.nodeid for report in (*stats.get("failed", ()), *stats.get("error", ()))}
-        Path(told).write_text(json.dumps(sorted(failed)))

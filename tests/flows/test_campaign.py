@@ -12,6 +12,7 @@ import time
 import pytest
 
 from tests.flows.test_crash_points import Waker
+from tests.harness import seeds
 from tests.harness.product import job_spec
 from tests.harness.product.client import TERMINAL
 
@@ -21,7 +22,7 @@ pytestmark = [
 ]
 
 CAMPAIGN_S = float(os.environ.get("CAMPAIGN_S", "60"))
-SEED = int(os.environ.get("SEED") or 0) or random.SystemRandom().randrange(1, 10**6)
+SEED = seeds.draw()
 MAX_JOBS_AT_ONCE = 8
 OPTIONS = ([], ["--mb", "2"], ["--ignore-term"], ["--daemons", "2"], ["--exit", "3"], ["--exit", "6"])
 
@@ -153,7 +154,8 @@ class Load:
             self.yard.client.cancel(self.dice.choice(self.known), patience=90)
 
 
-def test_a_campaign_ends_in_the_invariants(yard):
+def test_a_campaign_ends_in_the_invariants(yard, request):
+    seeds.keep(request.node.nodeid, SEED)
     print(f"SEED={SEED} CAMPAIGN_S={CAMPAIGN_S:.0f}", flush=True)
     dice = random.Random(SEED)
     load, nemesis = Load(yard, dice), Nemesis(yard, dice)

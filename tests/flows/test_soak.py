@@ -21,11 +21,12 @@ from websockets.exceptions import WebSocketException
 from tests.bench.hosts_and_product import rss_mb
 from tests.flows.test_campaign import Nemesis
 from tests.flows.test_crash_points import Waker
+from tests.harness import seeds
 from tests.harness.hosts import Fleet
 from tests.harness.product import Product, Refused, job_spec
 
 SOAK_S = float(os.environ.get("SOAK_S") or 600)
-SEED = int(os.environ.get("SEED") or 0) or random.SystemRandom().randrange(1, 10**6)
+SEED = seeds.draw()
 SHORT_JOBS, VIEWERS, RECONNECTS, SHELLS, FLOOD_MB = 400, 20, 50, 10, 4096
 SCALE = SOAK_S / 600
 FAULT_EVERY_S = 10.0
@@ -257,7 +258,8 @@ def starts(yard):
     return sorted(row["took"].total_seconds() for row in rows if row["took"] is not None)
 
 
-def test_a_soak_loses_nothing_grows_nowhere_and_logs_no_error(yard):
+def test_a_soak_loses_nothing_grows_nowhere_and_logs_no_error(yard, request):
+    seeds.keep(request.node.nodeid, SEED)
     print(f"SEED={SEED} SOAK_S={SOAK_S:.0f}", flush=True)
     with Waker(yard) as waker:
         soak = Soak(yard)

@@ -97,6 +97,9 @@ async def test_each_viewer_gets_every_byte_once_at_its_own_pace(watch, job, run,
         (paused, {"tail": 0}),
     ):
         await viewer.tell(**place)
+    # What is written before a viewer has its place at the end would not be sent to it.
+    for viewer in (live, paused):
+        await viewer.until(lambda v: v.told)
     await paused.tell(pause=True)
     for viewer in (late, slow):
         await viewer.until(lambda v: v.bytes == begin)

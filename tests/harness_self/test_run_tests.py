@@ -1,0 +1,95 @@
+"""tools/run-tests: a flake is red. Only .ci/run gives a second try, and shows each flake with seed and both logs."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FLAKE = """
+import pathlib
+from tests.harness import seeds
+
+def test_that_fails_once(request):
+    seed = seeds.draw()
+    seeds.keep(request.node.nodeid, seed)
+    print("the seed is", seed)
+    before = pathlib.Path(__file__).with_suffix(".tried")
+    tried = before.exists()
+    before.touch()
+    assert tried, "the first try"
+
+def test_that_passes():
+    pass
+"""
+BROKEN = "def test_that_never_passes():\n    assert 1 == 2, 'always'\n"
+
+
+@pytest.fixture
+def run_tests():
+    """Run tools/run-tests on a folder of a few tests; returns its exit code and what it printed."""
+    # Below the root: pytest tries a test again by its name, which begins there.
+    (ROOT / "var").mkdir(exist_ok=True)
+    place = pathlib.Path(tempfile.mkdtemp(prefix="run-tests-", dir=ROOT / "var"))
+
+    def run(tries, **files):
+        for name, text in files.items():
+            (place / f"test_{name}.py").write_text(text)
+        dropped = ("TRAINYARD_TEST_TRIES", "SEED")
+        environment = {name: value for name, value in os.environ.items() if name not in dropped}
+        environment |= {"TRAINYARD_TEST_WORKERS": "0", "PYTEST_ADDOPTS": "-p no:cacheprovider", **tries}
+        words = [sys.executable, "tools/run-tests", str(place.relative_to(ROOT))]
+        done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
+        return done.returncode, done.stderr + done.stdout
+
+    yield run
+    shutil.rmtree(place)
+
+
+def test_a_flake_is_red_and_named_with_its_seed(run_tests):
+    code, said = run_tests({}, flake=FLAKE)
+    assert code == 1 and "trying again" not in said
+    assert re.search(r"FAILED: \S+::test_that_fails_once \(SEED=\d+\)", said), said
+
+
+def test_a_second_try_shows_the_flake_last_with_its_seed_and_both_logs(run_tests):
+    code, said = run_tests({"TRAINYARD_TEST_TRIES": "2"}, flake=FLAKE)
+    assert code == 0, said
+    shown = said[said.index("FLAKE: ") :]
+    (seed,) = set(re.findall(r"the seed is (\d+)", said))
+    assert f"(SEED={seed})" in shown and shown.count(f"the seed is {seed}") == 2, (
+        "both logs, and the same seed"
+    )
+    assert "the first try" in shown and "the log of the try that passed" in shown
+    last = [line for line in said.splitlines() if not line.startswith(("LEFT OUT", "run-tests:"))][-1]
+    assert last.startswith("FLAKE: ")
+
+
+def test_a_test_that_fails_twice_is_broken(run_tests):
+    code, said = run_tests({"TRAINYARD_TEST_TRIES": "2"}, flake=FLAKE, broken=BROKEN)
+    assert code == 1 and re.search(r"BROKEN: \S+::test_that_never_passes failed twice \(no seed\)", said), (
+        said
+    )
+    assert "FLAKE: " in said
+
+
+def test_many_files_are_not_tried_again(run_tests):
+    code, said = run_tests({"TRAINYARD_TEST_TRIES": "2"}, **{f"broken{n}": BROKEN for n in range(7)})
+    assert code == 1 and "7 files failed; at most 6 are tried again" in said and said.count("FAILED: ") == 7
+
+
+def test_another_number_of_tries_is_refused(run_tests):
+    code, said = run_tests({"TRAINYARD_TEST_TRIES": "3"}, broken=BROKEN)
+    assert code == 2 and "TRAINYARD_TEST_TRIES is '3': give 1 or 2." in said
+
+
+def test_only_ci_gives_a_second_try():
+    assert "TRAINYARD_TEST_TRIES=2" in (ROOT / ".ci/run").read_text()
+    assert "TRIES" not in (ROOT / "Makefile").read_text()
