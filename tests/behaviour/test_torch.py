@@ -1,4 +1,5 @@
-"""Real training with torch over two hosts: by plain python, by a bare torchrun, and from CLUSTER_SPEC alone."""
+"""Real training with torch over two hosts: by plain python, by a bare torchrun with either rendezvous, and from
+CLUSTER_SPEC alone. The hosts' own names are 127.0.1.1, as Debian and Ubuntu have it."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ def trained(yard):
     commands = {
         "python": ["torch-ddp"],
         "torchrun": ["torchrun", "/usr/local/bin/torch-ddp"],
+        "torchrun c10d": ["torchrun", "--rdzv_backend=c10d", "/usr/local/bin/torch-ddp"],
         "cluster spec": ["torch-ddp", "--by", "cluster-spec"],
     }
     observed_jobs = {}
@@ -28,7 +30,9 @@ def trained(yard):
     return {name: observed.over("SUCCEEDED") for name, observed in observed_jobs.items()}
 
 
-@pytest.mark.parametrize(("how", "size"), [("python", 2), ("torchrun", 4), ("cluster spec", 2)])
+@pytest.mark.parametrize(
+    ("how", "size"), [("python", 2), ("torchrun", 4), ("torchrun c10d", 4), ("cluster spec", 2)]
+)
 def test_S4_40_S4_02_every_rank_finds_the_group_and_ends_with_the_same_weights(trained, how, size):
     logs = [trained[how].log(name) for name in ("workerpool0-0", "workerpool1-0")]
     ranks = sorted(match for log in logs for match in RANK.findall(log))

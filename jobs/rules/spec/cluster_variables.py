@@ -124,7 +124,7 @@ def _rendezvous(cluster: _Cluster, place: _ReplicaPosition, rank: int, job_id: s
     """For one process per replica (torch's `env://`, Lightning, JAX), and for a plain `torchrun train.py`.
 
     torchrun takes the default of each of its options from PET_<OPTION>. Its default rendezvous is the static one; with
-    endpoint and id set, `--rdzv-backend=c10d` alone is enough for the dynamic one. Which node holds the dynamic one's
+    endpoint and id set, `--rdzv_backend=c10d` alone is enough for the dynamic one. Which node holds the dynamic one's
     store, and each node's own address, are said outright: torchrun would ask for the address of the host's own name,
     and on Debian and Ubuntu that is 127.0.1.1.
     """

@@ -9,7 +9,12 @@ import shutil
 from tests.harness import leftovers
 from tests.harness.hosts.loopback import LoopbackHost
 from tests.harness.hosts.namespaced import NamespacedHost
-from tests.harness.hosts.network import namespaces_work, private_network, time_namespaces_work
+from tests.harness.hosts.network import (
+    namespaces_work,
+    private_network,
+    second_network,
+    time_namespaces_work,
+)
 from tests.harness.wait_and_processes import run, succeeds
 
 # Several fleets of one process never share a name or an address.
@@ -30,7 +35,7 @@ class Fleet:
     The tier "namespaces" (root) gives each host its own IP, processes, boots and disk; "ports" is for everywhere else.
     """
 
-    def __init__(self, size, gpus=8, disk_mb=256, tier=None, own_boot_id=True, binds=None):
+    def __init__(self, size, gpus=8, disk_mb=256, tier=None, own_boot_id=True, binds=None, networks=1):
         need_tools()
         leftovers.clear()
         self.size = size
@@ -39,6 +44,7 @@ class Fleet:
         self.disk_mb = disk_mb
         # Without `own_boot_id`, nothing is mounted over a host's /proc, so that a login may mount a /proc of its own.
         self.binds = binds or {}  # directory on each host -> directory of this machine, read-only
+        self.networks = networks
         self.tier = tier or ("namespaces" if namespaces_work() else "ports")
         self.dir = leftovers.scratch("fleet")
         self.key = self.dir / "key"
@@ -51,6 +57,8 @@ class Fleet:
         self.programs.update({path.stem.replace("_", "-"): path for path in sorted(PROGRAMS.glob("*.py"))})
         if self.tier == "namespaces":
             private_network()
+            if networks > 1:
+                second_network()
             self.own_time = time_namespaces_work()
             self.hosts = [NamespacedHost(self, number, disk_mb, own_boot_id) for number in self.numbers]
         else:

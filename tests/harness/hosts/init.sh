@@ -1,5 +1,5 @@
 #!/bin/sh
-# Process 1 of a test host in namespaces. Environment: DIR (DIR/disk is its root) SHARED NAME ADDRESS GATEWAY BOOT_ID BINDS. Reads "go" when eth0 is there.
+# Process 1 of a test host in namespaces. Environment: DIR (DIR/disk is its root) SHARED NAME ADDRESS SECOND GATEWAY BOOT_ID BINDS. Reads "go" when eth0 is there.
 set -e
 read -r OUTER _ < /proc/self/stat
 echo "$OUTER" > "$DIR/pid"
@@ -33,6 +33,7 @@ fi
 hostname "$NAME"
 read -r _
 printf 'link set lo up\naddr add %s/16 dev eth0\nlink set eth0 up\nroute add default via %s\n' "$ADDRESS" "$GATEWAY" | ip -batch -
+[ -z "$SECOND" ] || printf 'addr add %s/16 dev eth1\nlink set eth1 up\n' "$SECOND" | ip -batch -
 cd "$ROOT"
 pivot_root . .
 umount -l .

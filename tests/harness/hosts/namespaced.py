@@ -13,7 +13,7 @@ import time
 
 from tests.harness.hosts.disk import fill, lay_out
 from tests.harness.hosts.host import USER, Host
-from tests.harness.hosts.network import BRIDGE, GATEWAY, SUBNET
+from tests.harness.hosts.network import BRIDGE, GATEWAY, SECOND_BRIDGE, SECOND_SUBNET, SUBNET
 from tests.harness.wait_and_processes import run, succeeds
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -47,6 +47,8 @@ class NamespacedHost(Host):
     def __init__(self, fleet, number, disk_mb, own_boot_id):
         super().__init__(fleet, number)
         self.address = address_of(number)
+        # Its address in the second network of the fleet, if there is one.
+        self.second_address = address_of(number, SECOND_SUBNET) if fleet.networks > 1 else ""
         self.own_boot_id = own_boot_id
         self.cable = f"v{self.name}"
         self.delay_process = None
@@ -55,8 +57,10 @@ class NamespacedHost(Host):
         self.pid = None
         self.disk = self.dir / "disk"
         self.disk.mkdir()
-        names = "".join(f"{address_of(each)} gpu{each:02d}\n" for each in fleet.numbers)
-        hosts_file = f"127.0.0.1 localhost\n{names}"
+        others = [each for each in fleet.numbers if each != number]
+        names = "".join(f"{address_of(each)} gpu{each:02d}\n" for each in others)
+        # Debian and Ubuntu write the second line: a program that looks up its own name finds 127.0.1.1.
+        hosts_file = f"127.0.0.1 localhost\n127.0.1.1 {self.name}\n{names}"
         lay_out(self.disk, self.name, disk_mb, USER, hosts_file, fleet.programs)
         for user in (USER, "root"):
             self.authorize(fleet.public_key_line, user)
@@ -136,6 +140,7 @@ class NamespacedHost(Host):
             "SHARED": str(self.fleet.shared_dir),
             "NAME": self.name,
             "ADDRESS": self.address,
+            "SECOND": self.second_address,
             "GATEWAY": GATEWAY,
             "BOOT_ID": boot_id if self.own_boot_id else "",
             "BINDS": "".join(f"{source} {target}\n" for target, source in self.fleet.binds.items()),
@@ -159,7 +164,11 @@ class NamespacedHost(Host):
         # a fixed MAC: a stale ARP entry would hide the host for 30 s after a reboot
         mac = f"02:77:00:00:{self.number // 256:02x}:{self.number % 256:02x}"
         plug = f"link add {self.cable} type veth peer name eth0 address {mac} netns {self.pid}\n"
-        run("ip", "-batch", "-", stdin=f"{plug}link set {self.cable} master {BRIDGE} up\n")
+        plug += f"link set {self.cable} master {BRIDGE} up\n"
+        if self.second_address:
+            plug += f"link add w{self.name} type veth peer name eth1 netns {self.pid}\n"
+            plug += f"link set w{self.name} master {SECOND_BRIDGE} up\n"
+        run("ip", "-batch", "-", stdin=plug)
         self.boot.stdin.write(b"go\n")
         self.boot.stdin.close()
         self.up = True
@@ -267,8 +276,8 @@ class NamespacedHost(Host):
         succeeds("umount", "--lazy", self.disk)
 
 
-def address_of(number):
-    return f"{SUBNET}.{number // 200}.{10 + number % 200}"
+def address_of(number, subnet=SUBNET):
+    return f"{subnet}.{number // 200}.{10 + number % 200}"
 
 
 def loss_rules(percent):

@@ -18,6 +18,8 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 SUBNET = "10.77"
 GATEWAY = f"{SUBNET}.0.1"
 BRIDGE = "yard0"
+# A network of the hosts' own, for data: nothing of the product is in it.
+SECOND_SUBNET, SECOND_BRIDGE = "10.78", "yard1"
 
 
 def call(name, *arguments):
@@ -57,6 +59,12 @@ def private_network():
     else:
         _the_network.enter()
     return _the_network
+
+
+def second_network():
+    """Make the second network, for fleets whose hosts have two. It ends with the first."""
+    if not succeeds("ip", "link", "show", SECOND_BRIDGE):
+        run("ip", "-batch", "-", stdin=f"link add {SECOND_BRIDGE} type bridge\nlink set {SECOND_BRIDGE} up\n")
 
 
 def leave_private_network():
