@@ -15,6 +15,7 @@ from tests.flows.test_crash_points import Waker
 from tests.harness import seeds
 from tests.harness.product import job_spec
 from tests.harness.product.client import TERMINAL
+from tests.harness.product.observers import JobWatcher
 
 pytestmark = [
     pytest.mark.needs_namespaces,
@@ -161,7 +162,7 @@ def test_a_campaign_ends_in_the_invariants(yard, request):
     load, nemesis = Load(yard, dice), Nemesis(yard, dice)
     ends = time.monotonic() + CAMPAIGN_S
     try:
-        with Waker(yard) as waker:
+        with Waker(yard) as waker, JobWatcher(yard, SEED):
             while time.monotonic() < ends:
                 dice.choices((load.submit, load.cancel, nemesis.strike), weights=(6, 1, 2))[0]()
                 yard.replace_dead_extras()

@@ -21,7 +21,8 @@ for path in glob.glob(root + "/gpus/*.lock"):
         except OSError:
             gpus[os.path.basename(path)[:-5]] = "held"
 for folder, _, names in os.walk(root):
-    strays += [os.path.join(folder, name) for name in names if ".tmp" in name or name.endswith("~")]
+    # A document that is being written (runner/files.py), a runner that is being installed (ssh/install_runner.py).
+    strays += [os.path.join(folder, name) for name in names if ".new." in name or name.startswith(".put-")]
 print(json.dumps({"runs": runs, "gpu_locks": gpus, "strays": strays}))
 """
 
@@ -44,6 +45,13 @@ class Evidence:
     accepted: list = field(default_factory=list)  # ids of the jobs that were answered 201
     processes: dict = field(default_factory=dict)  # host name -> [(pid, command)] that carry a run's mark
     hosts: dict = field(default_factory=dict)  # host name -> what HOST_STATE prints
+    sightings: list = field(default_factory=list)  # dicts: viewer, job_id, version or None, state; in order
+    sizes: list = field(default_factory=list)  # dicts: process, rss_mb, fds, threads
+    sessions: int = 0  # connections that the database server has
+    denied: list = field(default_factory=list)  # dicts: address, status, leaked; what a stranger was answered
+    canaries: list = field(
+        default_factory=list
+    )  # dicts: secret, place; where a secret was found in plain text
 
     def run(self, run_id):
         return next((run for run in self.runs if run["id"] == run_id), None)

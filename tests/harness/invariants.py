@@ -2,14 +2,17 @@
 
 I1 a run is started at most once          I2 a GPU has one user at a time      I3 one terminal state, legal edges only
 I4 nothing of a terminal job lives        I5 every byte printed is stored      I6 an accepted job exists and ends
-I8 when all is over, nothing is held      I9 what a run held is accounted once, from its claim to its release
+I7 what a viewer sees never goes back     I8 when all is over, nothing is held
+I9 what a run held is accounted once, from its claim to its release
+I10 no process holds more than its bound  I11 a stranger is answered 404, and learns nothing
+I12 no secret is found in plain text
 """
 
 from __future__ import annotations
 
 import hashlib
 
-from jobs.rules.lifecycle.states import TERMINAL, JobState, legal
+from jobs.rules.lifecycle.states import JOB_MOVES, TERMINAL, JobState, legal
 from tests.harness.evidence import lives
 
 UNREACHABLE = ("unreachable", "auth_failed", "blocked")
@@ -17,6 +20,9 @@ STATUSES = ("new", "checking", "up", "unusable", *UNREACHABLE)
 # Lines of a host's history: a job ended while the host was unreachable; a person declared the host gone.
 JOB_ENDED, DECLARED_GONE = "job_ended", "declared_gone"
 HISTORY_KINDS = (*STATUSES, JOB_ENDED, DECLARED_GONE)
+# What one process of the console may hold (docs/operating.md), and how many connections all of them together.
+BOUNDS = {"rss_mb": 400, "fds": 400, "threads": 100}
+SESSIONS = 80
 
 
 def started_once(evidence):
@@ -160,6 +166,29 @@ def what_was_accepted_exists(evidence):
             yield f"I6: job {job['id']} is still {job['state']} ({job['reason'] or 'no reason given'})"
 
 
+def later_states(state):
+    """The states that a job may have after this one, at any time."""
+    found, left = set(), [JobState(state)]
+    while left:
+        new = set(JOB_MOVES[left.pop()]) - found
+        found |= new
+        left += new
+    return found
+
+
+def views_never_go_back(evidence):
+    """I7. A version never falls, and a state is followed by itself or by one that can come later."""
+    last = {}
+    for seen in evidence.sightings:
+        who, job = seen["viewer"], seen["job_id"]
+        version, state = last.get((who, job), (0, None))
+        if seen["version"] is not None and seen["version"] < version:
+            yield f"I7: {who} saw job {job} at version {version} and then at {seen['version']}"
+        if state not in (None, seen["state"]) and JobState(seen["state"]) not in later_states(state):
+            yield f"I7: {who} saw job {job} {state} and then {seen['state']}"
+        last[who, job] = (seen["version"] or version, seen["state"])
+
+
 def nothing_is_held(evidence):
     """I8, when all is over."""
     for run in evidence.runs:
@@ -193,8 +222,42 @@ def use_is_accounted(evidence):
             yield f"I9: {run['id']} held its claims {held}, and {rows.get(run['id'])} is accounted"
 
 
-ALWAYS = (started_once, gpus_not_shared, one_terminal_state, nothing_lives_after_the_end)
-WHEN_QUIET = (*ALWAYS, every_byte_is_stored, what_was_accepted_exists, nothing_is_held, use_is_accounted)
+def sizes_are_bounded(evidence):
+    """I10."""
+    for process in evidence.sizes:
+        for what, bound in BOUNDS.items():
+            if process[what] > bound:
+                yield f"I10: {process['process']} holds {process[what]:.0f} {what}; {bound} are allowed"
+    if evidence.sessions > SESSIONS:
+        yield f"I10: the database has {evidence.sessions} connections; {SESSIONS} are allowed"
+
+
+def strangers_learn_nothing(evidence):
+    """I11."""
+    for answer in evidence.denied:
+        if answer["status"] != 404:
+            yield f"I11: a stranger was answered {answer['status']} at {answer['address']}"
+        if answer["leaked"]:
+            yield f"I11: a stranger read {answer['leaked']!r} at {answer['address']}"
+
+
+def no_secret_is_readable(evidence):
+    """I12."""
+    for found in evidence.canaries:
+        yield f"I12: the {found['secret']} is in {found['place']}"
+
+
+ALWAYS = (started_once, gpus_not_shared, one_terminal_state, nothing_lives_after_the_end, views_never_go_back)
+WHEN_QUIET = (
+    *ALWAYS,
+    every_byte_is_stored,
+    what_was_accepted_exists,
+    nothing_is_held,
+    use_is_accounted,
+    sizes_are_bounded,
+    strangers_learn_nothing,
+    no_secret_is_readable,
+)
 
 
 def violations(evidence, checkers=WHEN_QUIET):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import re
 
 import pytest
 
@@ -26,6 +27,10 @@ def line(event, run, mono, pid, out=0, **changes):
         "sha256": digest,
     }
     return {**known, "event": event, "run": run, "mono": mono, "pid": pid, "out": out, **changes}
+
+
+def seen(viewer, version, state):
+    return {"viewer": viewer, "job_id": 77, "version": version, "state": state}
 
 
 def good():
@@ -60,6 +65,16 @@ def good():
         evidence.logs[run] = OUTPUT
         evidence.accepted.append(job)
     evidence.hosts["gpu00"] = {"runs": {EARLY: "closed"}, "gpu_locks": {}, "strays": []}
+    evidence.sightings = [
+        seen("script", 1, "QUEUED"),
+        seen("page", None, "PENDING"),
+        seen("script", 1, "QUEUED"),
+        seen("script", 4, "SUCCEEDED"),
+        seen("page", None, "SUCCEEDED"),
+    ]
+    evidence.sizes = [{"process": "web 12", "rss_mb": 120, "fds": 40, "threads": 20}]
+    evidence.sessions = 20
+    evidence.denied = [{"address": "/jobs/77/", "status": 404, "leaked": ""}]
     return evidence
 
 
@@ -149,7 +164,7 @@ def open_run(evidence):
 
 
 def stray_file(evidence):
-    evidence.hosts["gpu00"]["strays"].append("/home/gpu/.trainyard/x/runs/1/facts.json.tmp")
+    evidence.hosts["gpu00"]["strays"].append("/home/gpu/.trainyard/x/runs/1/facts.json.new.12")
 
 
 def free_ride(evidence):
@@ -164,6 +179,51 @@ def counted_short(evidence):
     evidence.usage[0]["ended_at"] = 0.5
 
 
+def older_version(evidence):
+    evidence.sightings.append(seen("script", 3, "SUCCEEDED"))
+
+
+def older_state(evidence):
+    evidence.sightings.append(seen("page", None, "RUNNING"))
+
+
+def older_state_between(evidence):
+    evidence.sightings.insert(2, seen("page", None, "QUEUED"))
+    evidence.sightings[1]["state"] = "CANCELLING"
+
+
+def too_large(evidence):
+    evidence.sizes[0]["rss_mb"] = 401
+
+
+def too_many_descriptors(evidence):
+    evidence.sizes[0]["fds"] = 401
+
+
+def too_many_threads(evidence):
+    evidence.sizes[0]["threads"] = 101
+
+
+def too_many_sessions(evidence):
+    evidence.sessions = 81
+
+
+def let_in(evidence):
+    evidence.denied[0]["status"] = 200
+
+
+def told_that_it_exists(evidence):
+    evidence.denied[0]["status"] = 403
+
+
+def told_a_name(evidence):
+    evidence.denied[0]["leaked"] = "77"
+
+
+def readable_token(evidence):
+    evidence.canaries.append({"secret": "token", "place": "output.log"})
+
+
 PLANTED = {
     "I1": (second_start, start_of_nothing),
     "I2": (shared_gpu,),
@@ -171,8 +231,12 @@ PLANTED = {
     "I4": (living_process, late_beat),
     "I5": (lost_byte, wrong_byte, doubled_bytes, other_digest, no_log),
     "I6": (vanished_job, stuck_job),
+    "I7": (older_version, older_state, older_state_between),
     "I8": (held_port, held_gpu, held_lock, open_run, stray_file, living_process),
     "I9": (free_ride, counted_twice, counted_short, held_port),
+    "I10": (too_large, too_many_descriptors, too_many_threads, too_many_sessions),
+    "I11": (let_in, told_that_it_exists, told_a_name),
+    "I12": (readable_token,),
 }
 CASES = [
     pytest.param(name, plant, id=f"{name}-{plant.__name__}")
@@ -186,14 +250,14 @@ def test_good_evidence_is_accepted():
 
 
 def test_every_invariant_is_planted():
-    assert {checker.__doc__[:2] for checker in WHEN_QUIET} == set(PLANTED)
+    assert {re.match(r"I\d+", checker.__doc__)[0] for checker in WHEN_QUIET} == set(PLANTED)
 
 
 @pytest.mark.parametrize(("name", "plant"), CASES)
 def test_a_planted_violation_is_caught(name, plant):
     evidence = copy.deepcopy(good())
     plant(evidence)
-    with pytest.raises(AssertionError, match=name):
+    with pytest.raises(AssertionError, match=rf"{name}:"):
         check(evidence)
 
 
