@@ -23,7 +23,7 @@ from agents.infra.clock import Clock
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.models import Host
 from jobs import idle_rule, shells
-from jobs.host_sync import samples
+from jobs.host_sync import gpu_hours, samples
 from jobs.host_sync.lost_hosts import mark_jobs_of
 from jobs.lifecycle.advance import advance
 from jobs.logs import segments, verify
@@ -45,6 +45,7 @@ SLICE_S = 2.0
 RECENT = timedelta(seconds=10)
 EVERY_COMPACT = timedelta(seconds=10)
 EVERY_COARSEN = timedelta(minutes=1)
+EVERY_GPU_HOURS = timedelta(minutes=5)
 EVERY_WAITS = timedelta(minutes=1)
 EVERY_SHELLS = timedelta(seconds=15)
 EVERY_ORPHANS = timedelta(hours=1)
@@ -67,6 +68,7 @@ def sweep(now: datetime) -> None:
         close_shells,
         tidy,
         fold_usage,
+        sum_gpu_hours,
         roll_samples,
         notify,
         stop_idle,
@@ -103,6 +105,11 @@ def compact_logs(clock: Clock) -> None:
         for run in segments.crowded(LOG_BATCH):
             with skip_on_error("The pieces of %s cannot be joined.", run):
                 segments.compact(run)
+
+
+def sum_gpu_hours(clock: Clock) -> None:
+    if claim("gpu hours", EVERY_GPU_HOURS, clock.now()):
+        gpu_hours.sum_hours(clock.now())
 
 
 def roll_samples(clock: Clock) -> None:

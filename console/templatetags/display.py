@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from django import template
 from django.templatetags.static import static
@@ -12,6 +13,7 @@ from django.utils.safestring import SafeString
 
 from agents.hosts import recovery
 from console.presenters.badges import Badge
+from console.presenters.hosts.gpu_map import Cell
 from console.presenters.jobs.timeline import TimelineFilter
 from jobs.logs import reader
 
@@ -22,6 +24,7 @@ UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 @register.simple_tag
+@lru_cache(maxsize=256)
 def icon(name: str) -> SafeString:
     return format_html(
         '<svg class="icon" aria-hidden="true" focusable="false"><use href="{}#{}"></use></svg>',
@@ -43,6 +46,7 @@ def only_observing() -> bool:
 
 
 @register.simple_tag
+@lru_cache(maxsize=256)
 def badge(state: Badge) -> SafeString:
     """Render colour, icon and word together, so that no meaning depends on one of them."""
     return format_html(
@@ -52,6 +56,18 @@ def badge(state: Badge) -> SafeString:
         icon(state.icon),
         state.word,
     )
+
+
+@register.simple_tag
+def gpu_cell(cell: Cell) -> SafeString:
+    """Render one GPU of the map: a page has hundreds of them."""
+    shown = str(cell.index) if cell.state.value == "free" else icon(cell.state.icon)
+    looks = (cell.state.tone, cell.state.value)
+    if cell.linked:
+        form = '<a class="gpu tone-{} state-{}" href="{}" title="{}" aria-label="{}">{}</a>'
+        return format_html(form, *looks, cell.url, cell.words, cell.words, shown)
+    form = '<span class="gpu tone-{} state-{}" role="img" title="{}" aria-label="{}">{}</span>'
+    return format_html(form, *looks, cell.words, cell.words, shown)
 
 
 @register.simple_tag

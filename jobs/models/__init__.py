@@ -20,7 +20,7 @@ from jobs.models.notifications import Notification, NotificationTarget
 from jobs.models.projects import Membership, Project, Role
 from jobs.models.quotas import DefaultQuota, Quota
 from jobs.models.runs import GpuClaim, Run
-from jobs.models.samples import RunSample
+from jobs.models.samples import GpuHour, RunSample
 from jobs.models.strays import Proof, Stray
 from jobs.models.usage import MonthlyUse, Usage
 
@@ -28,6 +28,7 @@ __all__ = [
     "AuditEntry",
     "DefaultQuota",
     "GpuClaim",
+    "GpuHour",
     "HostMaintenance",
     "Job",
     "LocationBinding",

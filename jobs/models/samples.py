@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from django.db import models
 
+from agents.models import Host
 from jobs.models.runs import Run
 
 
@@ -23,3 +24,18 @@ class RunSample(models.Model):
         ordering = ["run", "at"]
         indexes = [models.Index(fields=["step", "at"], name="sample_to_roll")]
         constraints = [models.UniqueConstraint(fields=["run", "step", "at"], name="sample_once")]
+
+
+class GpuHour(models.Model):
+    """How much of one host's GPUs of one type was held and busy in one hour. Written once, when the hour is over."""
+
+    start = models.DateTimeField()
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="gpu_hours")
+    accelerator_type = models.CharField(max_length=63, blank=True)
+    held_s = models.FloatField(help_text="GPU-seconds")
+    busy = models.FloatField(null=True, help_text="the sum of percents, at some minutes; null: no sample")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["start", "host", "accelerator_type"], name="gpu_hour_once")
+        ]

@@ -6,8 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
+from django.db.models import Count, Exists, FilteredRelation, OuterRef, Q, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
@@ -28,6 +30,7 @@ STRANGERS = Badge("strangers", "Held by somebody else", "bad", "stop")
 PROVING = badges.GPU[GpuState.CLEANING]
 CLOSED = Badge("closed", "On a host that takes no jobs", "still", "slash")
 LEGEND = (HELD, FREE, badges.GPU_CLEANING, PROVING, badges.GPU_FORGOTTEN, STRANGERS, CLOSED)
+SIZE = 25  # hosts of a page
 SOMEBODY = "a job of a project that is not yours"
 
 
@@ -43,12 +46,17 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One GPU. `words` describe it fully: what it is, what it does, and for which job."""
+    """One GPU. `words` describe it fully: what it is, what it does, and for which job. `url`: the job's page."""
 
     index: int
     state: Badge
     words: str
     url: str
+
+    @property
+    def linked(self) -> bool:
+        """Whether it links to the job that holds it."""
+        return bool(self.url) and self.state in (HELD, badges.GPU_CLEANING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,8 @@ class HostGpus:
 
 @dataclass(frozen=True, slots=True)
 class GpuMap:
+    """One page of hosts with their GPUs. `total`, `tally` and `day` are of all hosts. `next`, `first`: addresses."""
+
     hosts: tuple[HostGpus, ...]
     total: int
     tally: tuple[tuple[Badge, int], ...]
@@ -71,51 +81,109 @@ class GpuMap:
     type: str
     at: datetime
     day: LastDay | None
+    next: str
+    first: str
 
 
-def gpu_map(user: User, kind: str) -> GpuMap:
-    """Return the map of all GPUs, or of one type. Makes nine queries for any number of GPUs."""
+def gpu_map(user: User, query: Mapping[str, str]) -> GpuMap:
+    """Return a page of the map of all GPUs, or of one type. The number of queries does not depend on the GPUs."""
     now = timezone.now()
-    hosts = access.visible(
-        user, Host.objects.select_related("location", "maintenance").defer("checklist", "facts")
-    )
-    present = list(
-        Gpu.objects.filter(present=True, host__in=hosts).defer("holders").order_by("host", "index")
-    )
-    types = sorted({gpu.accelerator_type for gpu in present if gpu.accelerator_type})
-    kind = kind if kind in types else ""
-    by_host: defaultdict[int, list[Gpu]] = defaultdict(list)
-    for gpu in present:
-        if not kind or gpu.accelerator_type == kind:
-            by_host[gpu.host_id].append(gpu)
-    claims, forgotten = _claims(user), claim_holders.gpus_of_strays()
-    rows = tuple(_host(host, by_host[host.pk], claims, forgotten) for host in hosts if by_host[host.pk])
-    shown = [gpu for gpus in by_host.values() for gpu in gpus]
-    counts = Counter(cell.state for row in rows for cell in row.cells)
+    visible = access.visible(user, Host.objects.order_by("name"))
+    forgotten = claim_holders.gpus_of_strays()
+    tallies = _tallies(visible, forgotten)
+    kind = query.get("type", "")
+    kind = kind if kind in tallies else ""
+    counts = sum((tally for type_, tally in tallies.items() if kind in ("", type_)), Counter())
+    page = list(_page(visible, kind, query.get("after", "")))
+    total, more = counts.total(), len(page) > SIZE
     return GpuMap(
-        hosts=rows,
-        total=len(shown),
+        hosts=tuple(_rows(user, page[:SIZE], kind, forgotten)),
+        total=total,
         tally=tuple((state, counts[state]) for state in LEGEND if counts[state]),
-        types=tuple(types),
+        types=tuple(sorted(type_ for type_ in tallies if type_)),
         type=kind,
         at=now,
-        day=last_day({gpu.uuid: gpu.pk for gpu in shown}, kind, now),
+        day=last_day(visible.order_by().values_list("pk", flat=True), kind, total, now),
+        next=_address(kind, page[SIZE - 1].name) if more else "",
+        first=_address(kind, "") if query.get("after") else "",
     )
+
+
+def _page(visible: QuerySet[Host], kind: str, after: str) -> QuerySet[Host]:
+    there = Gpu.objects.filter(
+        present=True, host=OuterRef("pk"), **({"accelerator_type": kind} if kind else {})
+    )
+    rows = visible.filter(Exists(there), name__gt=after[:63])
+    return rows.select_related("location", "maintenance").defer("checklist", "facts")[: SIZE + 1]
+
+
+def _address(kind: str, after: str) -> str:
+    asked = {name: value for name, value in (("type", kind), ("after", after)) if value}
+    return f"{reverse('gpus')}?{urlencode(asked)}"
+
+
+def _rows(user: User, hosts: Sequence[Host], kind: str, forgotten: Collection[str]) -> Iterable[HostGpus]:
+    ids = [host.pk for host in hosts]
+    gpus = Gpu.objects.filter(present=True, host__in=ids, **({"accelerator_type": kind} if kind else {}))
+    by_host: defaultdict[int, list[Gpu]] = defaultdict(list)
+    for gpu in gpus.only("host", "uuid", "index", "model", "state").order_by("host", "index"):
+        by_host[gpu.host_id].append(gpu)
+    claims = _claims(user, ids)
+    return (_host(host, by_host[host.pk], claims, forgotten) for host in hosts)
+
+
+def _tallies(visible: QuerySet[Host], forgotten: Collection[str]) -> dict[str, Counter[Badge]]:
+    """Return how many GPUs of each type are in which state, for all hosts: the database counts them."""
+    counts: defaultdict[str, Counter[Badge]] = defaultdict(Counter)
+    there = Gpu.objects.filter(present=True, host__in=visible.order_by()).order_by()
+    held = FilteredRelation("claims", condition=Q(claims__released_at=None))
+    columns = (
+        "accelerator_type",
+        "state",
+        "claim__run__phase",
+        "host__status",
+        "host__maintenance__cordoned",
+    )
+    rows = (
+        (there.exclude(uuid__in=forgotten) if forgotten else there).annotate(claim=held).values_list(*columns)
+    )
+    for kind, state, phase, status, cordoned, count in rows.annotate(Count("pk")):
+        counts[kind][_state(state, phase, status == HostStatus.UP and not cordoned)] += count
+    if forgotten:
+        lost = there.filter(uuid__in=forgotten).values_list("accelerator_type")
+        for kind, count in lost.annotate(Count("pk")):
+            counts[kind][badges.GPU_FORGOTTEN] += count
+    return counts
+
+
+@dataclass(frozen=True, slots=True)
+class _SeenRun:
+    """A run that the person may see, with what the page says of it."""
+
+    job: str
+    replica: str
+    project: str
+    url: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
     """A claim on a GPU. `run` is None if the person may not see the job."""
 
-    run: Run | None
+    run: _SeenRun | None
     ended: bool
 
 
-def _claims(user: User) -> Mapping[int, _Claim]:
-    rows = GpuClaim.objects.filter(released_at=None).values_list("gpu", "run", "run__phase")
-    held = Run.objects.filter(released_at=None).select_related("job__project", "replica")
-    light = held.only("job__display_name", "job__project__name", "replica__name")
-    seen = {run.pk: run for run in access.visible(user, light)}
+def _claims(user: User, hosts: Sequence[int]) -> Mapping[int, _Claim]:
+    rows = GpuClaim.objects.filter(released_at=None, gpu__host__in=hosts).values_list(
+        "gpu", "run", "run__phase"
+    )
+    held = access.visible(user, Run.objects.filter(released_at=None, host__in=hosts)).order_by()
+    columns = ("pk", "job", "job__display_name", "replica__name", "job__project__name")
+    seen = {
+        run: _SeenRun(name, replica, project, reverse("job", args=[job]))
+        for run, job, name, replica, project in held.values_list(*columns)
+    }
     return {gpu: _Claim(seen.get(run), phase == RunPhase.ENDED) for gpu, run, phase in rows}
 
 
@@ -136,32 +204,39 @@ def _host(
 
 
 def _cell(host: Host, gpu: Gpu, claim: _Claim | None, forgotten: bool) -> Cell:
-    state = badges.GPU_FORGOTTEN if forgotten else _state(host, gpu, claim)
+    phase = None if claim is None else RunPhase.ENDED if claim.ended else RunPhase.RUNNING
+    takes_jobs = host.status == HostStatus.UP and not maintenance_of(host).cordoned
+    state = badges.GPU_FORGOTTEN if forgotten else _state(gpu.state, phase, takes_jobs)
     words = f"GPU {gpu.index} of {host.name}, {gpu.model}: {state.word.lower()}"
     if claim is None:
-        return Cell(gpu.index, state, words, reverse("host", args=[host.pk]))
+        return Cell(gpu.index, state, words, "")
     run = claim.run
     if run is None:
         return Cell(gpu.index, state, f"{words}, {SOMEBODY}", "")
-    whose = f"{run.job.display_name} ({run.replica.name}) of {run.job.project.name}"
-    return Cell(gpu.index, state, f"{words}, {whose}", reverse("job", args=[run.job_id]))
+    return Cell(gpu.index, state, f"{words}, {run.job} ({run.replica}) of {run.project}", run.url)
 
 
-def _state(host: Host, gpu: Gpu, claim: _Claim | None) -> Badge:
-    """Return the state of a GPU. Who uses it comes first. Whether its host takes jobs matters only for a free GPU."""
-    if gpu.state == GpuState.QUARANTINED:
+def _state(state: str, phase: str | None, takes_jobs: bool) -> Badge:
+    """Return the state of a GPU. Who uses it comes first. Whether its host takes jobs matters only for a free GPU.
+
+    `phase` is that of the run that holds it.
+    """
+    if state == GpuState.QUARANTINED:
         return STRANGERS
-    if claim is not None:
-        return badges.GPU_CLEANING if claim.ended else HELD
-    if gpu.state == GpuState.CLEANING:
+    if phase is not None:
+        return badges.GPU_CLEANING if phase == RunPhase.ENDED else HELD
+    if state == GpuState.CLEANING:
         return PROVING
-    return FREE if host.status == HostStatus.UP and not maintenance_of(host).cordoned else CLOSED
+    return FREE if takes_jobs else CLOSED
 
 
 def _holders(claims: Iterable[_Claim]) -> Iterable[Holder]:
-    counts = Counter(claim.run.job if claim.run else None for claim in claims)
+    counts = Counter(
+        (claim.run.url, claim.run.job, claim.run.project) if claim.run else None for claim in claims
+    )
     for job, count in counts.items():
         if job is None:
             yield Holder(SOMEBODY, "", "", count)
         else:
-            yield Holder(job.display_name, job.project.name, reverse("job", args=[job.pk]), count)
+            url, name, project = job
+            yield Holder(name, project, url, count)

@@ -134,7 +134,9 @@ def _found(user: User, filters: Filters) -> QuerySet[Job]:
         if cursor_number(filters.text) is not None:
             match |= Q(pk=cursor_number(filters.text))
         rows = rows.filter(match)
-    return rows.filter(id__lt=filters.before) if filters.before else rows
+    rows = rows.filter(id__lt=filters.before) if filters.before else rows
+    # A text is looked for in the index `job_names`; only the rows that are shown are read.
+    return rows.filter(pk__in=list(rows.values_list("pk", flat=True)[: SIZE + 1])) if filters.text else rows
 
 
 def _row(job: Job) -> JobRow:

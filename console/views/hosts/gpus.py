@@ -17,4 +17,4 @@ from console.presenters.hosts.gpu_map import gpu_map
 @login_required
 def gpus(request: HttpRequest) -> HttpResponse:
     access.require(request.user, "see", Host)
-    return render(request, "hosts/gpus.html", {"map": gpu_map(person(request), request.GET.get("type", ""))})
+    return render(request, "hosts/gpus.html", {"map": gpu_map(person(request), request.GET.dict())})

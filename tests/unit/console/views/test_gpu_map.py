@@ -5,13 +5,17 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agents.hosts import gpu_quarantine
 from agents.models import Host
+from console.presenters.hosts import gpu_last_day, gpu_map
 from console.presenters.hosts.gpu_last_day import last_day
+from jobs.host_sync import gpu_hours
 from jobs.host_sync.samples import start_of_step
-from jobs.models import GpuClaim, HostMaintenance, Job, Proof, Run, RunSample, Stray, Usage
+from jobs.models import GpuClaim, GpuHour, HostMaintenance, Job, Proof, Run, RunSample, Stray, Usage
 from tests.unit.console.views.example_rows import a_host, a_job, a_run, one_line
 
 STRANGER = {
@@ -120,8 +124,64 @@ def test_the_last_day_counts_held_gpus_and_their_utilization(cluster, project, c
             RunSample.objects.create(
                 run=run, step=step, at=at, cpu=1.0, gpus=[[80 if minute != 30 else 20, 10]]
             )
-    uuids = {gpu.uuid: gpu.pk for host in Host.objects.all() for gpu in host.gpus.all()}
-    hours = last_day(uuids, "NVIDIA_L4", now).hours
-    assert [(hour.held, hour.busy) for hour in hours[-4:]] == [(0, None), (20, None), (30, 12), (20, 12)]
-    assert [hour.held for hour in last_day(uuids, "NVIDIA_T4", now).hours[-3:]] == [20, 20, 20]
-    assert len(hours) == 24 and last_day({}, "", now) is None
+    hosts = list(Host.objects.values_list("pk", flat=True))
+
+    def shown(hosts=hosts, kind="NVIDIA_L4"):
+        return [(hour.held, hour.busy) for hour in last_day(hosts, kind, 5, now).hours]
+
+    expected = [(0, None), (20, None), (30, 12), (20, 12)]
+    assert shown()[-4:] == shown(kind="")[-4:] == expected and len(shown()) == 24
+    assert shown(kind="NVIDIA_T4") == shown(hosts=[0]) == [(0, None)] * 24
+    assert last_day(hosts, "", 0, now) is None
+    # Once the hours are over, the page reads their sums, which need no samples any more.
+    gpu_hours.sum_hours(now)
+    RunSample.objects.filter(at__lt=start_of_step(now, 3600)).delete()
+    gpu_last_day._unsummed.clear()
+    with CaptureQueriesContext(connection) as queries:
+        assert shown()[-4:] == expected
+    assert (
+        len(shown(kind="NVIDIA_T4")) == 24 and GpuHour.objects.filter(accelerator_type="NVIDIA_L4").exists()
+    )
+    asked = [query["sql"] for query in queries if "runsample" in query["sql"]]
+    assert len(asked) <= 24 - len(gpu_hours.summed(gpu_hours.last_hours(now)))
+
+
+def test_an_hour_is_summed_once_and_the_sums_are_forgotten_after_two_days(cluster):
+    now = start_of_step(timezone.now(), 3600) + timedelta(minutes=2)
+    Run.objects.update(created_at=now - timedelta(hours=1))
+    gpu_hours.sum_hours(now)
+    assert not GpuHour.objects.exists(), "reports of the hour that is just over may still come"
+    gpu_hours.sum_hours(now + timedelta(minutes=2))
+    [row] = GpuHour.objects.all()
+    assert row.held_s == 2 * 58 * 60 and row.busy is None
+    Run.objects.update(created_at=now - timedelta(minutes=30))
+    gpu_hours.sum_hours(now + timedelta(minutes=4))
+    assert GpuHour.objects.get().held_s == row.held_s
+    gpu_hours.sum_hours(now + timedelta(hours=50))
+    assert not GpuHour.objects.filter(pk=row.pk).exists()
+
+
+def test_the_map_has_pages_of_hosts_and_its_tally_counts_all(browser, cluster, monkeypatch):
+    for number in range(3):
+        a_host(name=f"gpu-{'cde'[number]}", gpus=2)
+    monkeypatch.setattr(gpu_map, "SIZE", 2)
+    vera = browser("vera")
+    first = vera.get("/hosts/gpus?type=NVIDIA_L4")
+    assert [row.name for row in first.context["map"].hosts] == ["gpu-a", "gpu-b"]
+    assert (
+        first.context["map"].next
+        == "/hosts/gpus?type=NVIDIA_L4&after=gpu-b"
+        in first.text.replace("&amp;", "&")
+    )
+    second = vera.get(first.context["map"].next).context["map"]
+    last = vera.get(second.next).context["map"]
+    assert [row.name for row in (*second.hosts, *last.hosts)] == ["gpu-c", "gpu-d", "gpu-e"] and not last.next
+    for shown in (first.context["map"], second, last):
+        assert shown.total == 11
+        assert {state.value: count for state, count in shown.tally} == {
+            "held": 1,
+            "cleaning": 1,
+            "strangers": 1,
+            "free": 7,
+            "closed": 1,
+        }

@@ -1,0 +1,52 @@
+"""Answers that many pages ask for at the same time: computed once, and kept for a short while by the web process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class SharedAnswers(Generic[Key, Value]):
+    """Keeps at most `most` answers for `kept`. Threads that ask for the same answer wait for the first of them."""
+
+    def __init__(self, kept: timedelta, most: int) -> None:
+        self._kept_s = kept.total_seconds()
+        self._most = most
+        self._lock = threading.Lock()
+        self._busy: dict[Key, threading.Lock] = {}
+        self._known: dict[Key, tuple[float, Value]] = {}
+
+    def get(self, key: Key, compute: Callable[[], Value]) -> Value:
+        with self._lock:
+            busy = self._busy.setdefault(key, threading.Lock())
+        with busy:
+            known = self._known.get(key)
+            if known is not None and time.monotonic() - known[0] < self._kept_s:
+                return known[1]
+            try:
+                value = compute()
+                with self._lock:
+                    self._known.pop(key, None)
+                    self._known[key] = time.monotonic(), value
+            finally:
+                with self._lock:
+                    self._forget()
+        return value
+
+    def clear(self) -> None:
+        with self._lock:
+            self._known.clear()
+            self._busy.clear()
+
+    def _forget(self) -> None:
+        """Forget the oldest answers. An answer that is being computed keeps its lock."""
+        while len(self._known) > self._most:
+            del self._known[next(iter(self._known))]
+        for key in [key for key, lock in self._busy.items() if key not in self._known and not lock.locked()]:
+            del self._busy[key]
