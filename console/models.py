@@ -1,4 +1,4 @@
-"""Tables of the console: sessions, API tokens, the setup link, invitations and failed logins. No behaviour."""
+"""Tables of the console: sessions, API tokens, the setup link, invitations, logins. No behaviour."""
 
 from __future__ import annotations
 
@@ -55,6 +55,20 @@ class Invitation(models.Model):
     digest = models.CharField(max_length=64, unique=True)
     created_at = models.DateTimeField()
     made_by = models.CharField(max_length=150)
+
+
+class LoginTally(models.Model):
+    """How often one thing was tried within an hour, after the first time (console/auth/login_audit.py)."""
+
+    what = models.CharField(max_length=40)
+    name = models.CharField(max_length=150)
+    address = models.CharField(max_length=64, blank=True)
+    since = models.DateTimeField()
+    last_at = models.DateTimeField()
+    more = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["what", "name", "address"], name="login_tally_of_one")]
 
 
 class LoginFailure(models.Model):

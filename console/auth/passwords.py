@@ -9,18 +9,20 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest
 
 from agents.infra.refusals import Refused
-from console.auth import confirmation, throttle
+from console.auth import confirmation, login_audit, throttle
 
 
 def check(request: HttpRequest, name: str, password: str, now: datetime) -> User:
     """The person with this name and this password. Raises Refused, which does not say which of the two was wrong."""
-    address = str(request.META.get("REMOTE_ADDR", ""))
+    address = throttle.address_of(request)
     wait = throttle.attempt(name, address, now)
     if wait:
+        login_audit.failed(name, address, now)
         minutes = int(wait.total_seconds() // 60) + 1
         raise Refused("", f"Too many wrong passwords. Try again in {minutes} min.")
     user = auth.authenticate(request, username=name, password=password)
     if not isinstance(user, User):
+        login_audit.failed(name, address, now)
         raise Refused("password", "The name or the password is wrong.")
     throttle.succeeded(name, address)
     return user

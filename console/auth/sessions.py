@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.http import HttpRequest
 
-from console.auth import confirmation
+from console.auth import confirmation, login_audit, throttle
 from console.models import Session
 
 
@@ -29,6 +29,7 @@ def begin(request: HttpRequest, user: User, now: datetime) -> bool:
         auth.login(request, user)
         confirmation.mark(request.session, now)
         request.session.save()
+        login_audit.succeeded(user, throttle.address_of(request), now)
     return True
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from django.db.models import Q
+from django.http import HttpRequest
 
 from console.auth.client_network import client_network
 from console.models import LoginFailure
@@ -17,6 +18,11 @@ from console.models import LoginFailure
 WINDOW = timedelta(minutes=10)
 TRIES_OF_PAIR = 5
 TRIES_OF_ADDRESS = 100
+
+
+def address_of(request: HttpRequest) -> str:
+    """The address that failures of this request are counted for."""
+    return str(request.META.get("REMOTE_ADDR", ""))
 
 
 def attempt(name: str, address: str, now: datetime) -> timedelta:

@@ -96,9 +96,16 @@ def refusal(token: str, now: datetime) -> str:
     return "The API token is not known, or it was revoked."
 
 
-def expiring(user: User, now: datetime) -> list[ApiToken]:
-    """The valid tokens of the person that end soon, the first one first."""
-    return list(_valid(user, now).filter(expires_at__lte=now + WARNED_BEFORE).order_by("expires_at"))
+def ending(now: datetime) -> QuerySet[ApiToken]:
+    """The valid tokens that end within WARNED_BEFORE, the first one first. Some were made for a short time."""
+    rows = ApiToken.objects.filter(revoked_at=None, user__is_active=True, expires_at__gt=now)
+    return rows.filter(expires_at__lte=now + WARNED_BEFORE).order_by("expires_at")
+
+
+def ends_soon(row: ApiToken, now: datetime) -> bool:
+    """Whether it is time to warn of the end: a week before, for a token of a few weeks or less its last quarter."""
+    before = min(WARNED_BEFORE, (row.expires_at - row.created_at) / 4)
+    return now < row.expires_at <= now + before
 
 
 def revoke(user: User, token_id: int, now: datetime, actor: str = "") -> bool:

@@ -23,6 +23,7 @@ app.conf.update(settings.CELERY)
 app.conf.beat_schedule = {
     # A message that no worker took in 10 s is useless: the next one is already there.
     "sweep": {"task": "jobs.tasks.sweep", "schedule": settings.TRAINYARD.tick_s, "options": {"expires": 10}},
+    "tidy": {"task": "console.runtime.tasks.tidy", "schedule": 60.0, "options": {"expires": 50}},
 }
 app.autodiscover_tasks(["console.runtime", "jobs"])
 

@@ -13,13 +13,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.db.models import Max, Q, QuerySet
 
 from agents.infra.refusals import Refused
 from jobs.models import Job, Membership, Notification, NotificationTarget, Tick, Transition
 from jobs.rules.lifecycle import history_kinds
 from jobs.rules.lifecycle.states import TERMINAL, JobState
-from jobs.rules.notifications import EVENTS, FLAGS, KINDS, TEST, event_of
+from jobs.rules.notifications import ACCOUNT, EVENTS, FLAGS, KINDS, TEST, event_of
 
 log = logging.getLogger(__name__)
 
@@ -161,6 +162,18 @@ def _notification(
         text={"title": f"Job “{name}”: {EVENTS[event]}", "text": text, "url": url, "data": data},
         made_at=now,
         due_at=now,
+    )
+
+
+def create_for_person(user: User, key: str, title: str, text: str, url: str, now: datetime) -> None:
+    """Create a notification about a person's account, for each address that the person has confirmed."""
+    content = {"title": title, "text": text, "url": url, "data": {"event": ACCOUNT, "time": now.isoformat()}}
+    targets = NotificationTarget.objects.filter(user=user, confirmed_at__isnull=False)
+    _save(
+        [
+            Notification(target=target, key=key, event=ACCOUNT, text=content, made_at=now, due_at=now)
+            for target in targets
+        ]
     )
 
 

@@ -26,7 +26,7 @@ from jobs.models import Notification
 from jobs.models.notifications import Way
 from jobs.notifications import delivery, webhook
 from jobs.notifications.webhook import Answer
-from jobs.rules.notifications import CONFIRMATION
+from jobs.rules.notifications import ACCOUNT, CONFIRMATION
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,8 @@ def send(notification: Notification, secret: Mapping[str, Any]) -> Answer:
     if notification.target.way == Way.SLACK:
         body: dict[str, object] = {"text": slack_text(message)}
         return _post(secret["address"], body, {})
-    body = {"type": f"job.{notification.event}", "timestamp": notification.made_at.isoformat(), **message}
+    subject = notification.event if notification.event == ACCOUNT else f"job.{notification.event}"
+    body = {"type": subject, "timestamp": notification.made_at.isoformat(), **message}
     data = json.dumps(body).encode()
     headers = webhook.signed(
         secret["secret"], f"notice-{settings.DEPLOYMENT}-{notification.pk}", int(time.time()), data

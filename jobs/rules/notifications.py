@@ -26,6 +26,8 @@ EVENTS: Mapping[str, str] = MappingProxyType(
 )
 USUAL = ("succeeded", "failed", "cancelled", "preempted", "stalled", "idle")
 TEST = "test"
+# About a person's account, not about a job: it goes to all addresses of the person, whatever events they chose.
+ACCOUNT = "account"
 # The only message to an e-mail address that is not confirmed yet.
 CONFIRMATION = "confirmation"
 _BY_KIND = {

@@ -12,11 +12,14 @@ from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.urls import reverse
 
-from console.auth import access
+from console.auth import access, login_audit
 from console.presenters.jobs.job_list import cursor_number
 from jobs.models import AuditEntry
 
 SIZE = 100
+LOGINS = (login_audit.LOGIN, login_audit.FAILED)
+# The value of the filter `what` that shows logins beside the changes.
+ANYTHING = "any"
 FILTERS = {"project": "project__name", "actor": "actor", "subject": "subject__icontains", "what": "what"}
 WORDS = {
     "project.create": "Project created",
@@ -32,6 +35,8 @@ WORDS = {
     "user.disable": "Person disabled",
     "user.enable": "Person enabled",
     "user.admin": "Admin rights",
+    "login": "Logged in",
+    "login.failed": "Login failed",
     "token.make": "Token made",
     "token.revoke": "Token revoked",
     "host.add": "Host added",
@@ -84,11 +89,18 @@ class AuditPage:
 
 
 def found(user: access.AnyUser, query: Mapping[str, str]) -> QuerySet[AuditEntry]:
-    """Return the matching entries, newest first. An unknown filter counts as no filter."""
+    """Return the matching entries, newest first. An unknown filter counts as no filter.
+
+    Logins are shown where they are asked for: a stranger who fails to log in must not fill the page.
+    """
     rows = access.visible(user, AuditEntry.objects.select_related("project").order_by("-id"))
     for name, path in FILTERS.items():
         text = query.get(name, "").strip().replace("\0", "")[:200]
-        if text:
+        if name == "what" and text == ANYTHING:
+            continue
+        if name == "what" and not text:
+            rows = rows.exclude(what__in=LOGINS)
+        elif text:
             rows = rows.filter(**{path: text})
     before = cursor_number(query.get("before", ""))
     return rows.filter(pk__lt=before) if before is not None else rows

@@ -12,10 +12,10 @@ from django.urls import reverse
 
 from console.forms.notifications import Events
 from jobs.models import Notification, NotificationTarget, Project
-from jobs.rules.notifications import CONFIRMATION, EVENTS, TEST
+from jobs.rules.notifications import ACCOUNT, CONFIRMATION, EVENTS, TEST
 
 SHOWN = 30
-OTHER = {TEST: "a test", CONFIRMATION: "the link"}
+OTHER = {TEST: "a test", CONFIRMATION: "the link", ACCOUNT: "about your account"}
 
 
 @dataclass(frozen=True, slots=True)

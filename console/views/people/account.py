@@ -107,5 +107,5 @@ def _page(
     now = timezone.now()
     forms = {"form": form or NewToken(), "password": password or ChangePassword()}
     rows = ApiToken.objects.filter(user=user, revoked_at=None, expires_at__gt=now - SHOWN_AFTER_END)
-    ends = {"now": now, "soon": now + tokens.WARNED_BEFORE}
+    ends = {"now": now, "soon": {row.pk for row in rows if tokens.ends_soon(row, now)}}
     return render(request, "people/account.html", {"tokens": rows, **ends, **forms, **context})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.contrib import auth
+from django.contrib import auth, messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render, resolve_url
 from django.utils import timezone
@@ -12,7 +12,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from agents.infra.refusals import Refused
-from console.auth import passwords, sessions, setup
+from console.auth import passwords, sessions, setup, tokens
 from console.forms.people import Login
 
 THEMES = ("auto", "light", "dark")
@@ -55,6 +55,11 @@ def _logged_in(request: HttpRequest, form: Login) -> bool:
     if not sessions.begin(request, user, now):
         form.add_error(None, "This account was disabled at this moment.")
         return False
+    for row in tokens.ending(now).filter(user=user):
+        if tokens.ends_soon(row, now):
+            messages.warning(
+                request, f"Your token “{row.name}” ends on {row.expires_at:%Y-%m-%d}. See Account."
+            )
     return True
 
 

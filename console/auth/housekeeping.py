@@ -1,0 +1,43 @@
+"""What the console does every minute: folds the counts of logins, warns of tokens that end, deletes what is over."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from console.auth import login_audit, throttle, tokens
+from console.models import ApiToken, LoginFailure, Session
+from jobs.notifications import create
+
+
+def tidy(now: datetime) -> None:
+    """Safe to run twice at the same time, late, or never."""
+    login_audit.fold(now)
+    warn_of_tokens(now)
+    Session.objects.filter(expire_date__lt=now).delete()
+    LoginFailure.objects.filter(at__lte=now - throttle.WINDOW).delete()
+
+
+def warn_of_tokens(now: datetime) -> None:
+    """Tell the owner of each token that ends soon, once, at all the addresses that they have confirmed."""
+    for row in tokens.ending(now).filter(warned_at=None).select_related("user"):
+        if not tokens.ends_soon(row, now):
+            continue
+        with transaction.atomic():
+            if ApiToken.objects.filter(pk=row.pk, warned_at=None).update(warned_at=now):
+                _warn(row.user, row, now)
+
+
+def _warn(user: User, row: ApiToken, now: datetime) -> None:
+    create.create_for_person(
+        user,
+        key=f"token:{row.pk}",
+        title=f"Trainyard: your token “{' '.join(row.name.split())}” ends on {row.expires_at:%Y-%m-%d}",
+        text=f"Programs that use it are refused from {row.expires_at:%Y-%m-%d %H:%M} UTC on. "
+        "Make another one before, and revoke this one: Account → API tokens.",
+        url=f"{settings.TRAINYARD.url}/account" if settings.TRAINYARD.url else "",
+        now=now,
+    )
