@@ -89,6 +89,9 @@ class Host(models.Model):
     free_disk_mb = models.BigIntegerField(null=True, blank=True)
     boot_id = models.CharField(max_length=64, blank=True)
     clock_offset_s = models.FloatField(null=True, blank=True)
+    # Trainyard's time minus the host's monotonic clock, and when that was measured: how long its runs have run.
+    monotonic_offset_s = models.FloatField(null=True, blank=True)
+    monotonic_at = models.DateTimeField(null=True, blank=True)
     runner_sha = models.CharField(max_length=64, blank=True)
 
     # The lease of the dispatcher that holds the link. Every write of a dispatcher is conditional on the token.
@@ -184,3 +187,26 @@ class Dispatcher(models.Model):
 
     name = models.CharField(max_length=100, unique=True)
     seen_at = models.DateTimeField()
+
+
+class MachineClock(models.Model):
+    """What a boot of a machine adds to the time since that boot, to have Trainyard's time (clock_keeper.py)."""
+
+    machine = models.CharField(max_length=100, unique=True, help_text="the id of the boot")
+    name = models.CharField(max_length=100)
+    offset_s = models.FloatField(help_text="Trainyard's time minus the time since the boot")
+    database_s = models.FloatField(help_text="Trainyard's time minus the database's clock")
+    machine_s = models.FloatField(help_text="Trainyard's time minus the machine's clock")
+    noted_at = models.DateTimeField()
+    unsure_since = models.DateTimeField(help_text="since when there is no gap in Trainyard's time")
+
+
+class ClockJump(models.Model):
+    """A clock was set while Trainyard ran, or between two runs of it."""
+
+    at = models.DateTimeField()
+    clock = models.CharField(max_length=150)
+    seconds = models.FloatField()
+
+    class Meta:
+        ordering = ["-at", "-id"]

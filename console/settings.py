@@ -6,9 +6,13 @@ from urllib.parse import unquote, urlsplit
 
 from django.urls import reverse_lazy
 
+from agents.infra import clock
 from console import environment
 from console.auth import data_directory, secret_files
 from console.runtime import backend_settings
+
+# Before any model is loaded: fields keep the function of their default.
+clock.install()
 
 TRAINYARD = environment.current()
 BASE_DIR = environment.PROJECT_ROOT

@@ -5,7 +5,6 @@ Nothing is sent to a machine whose key no person has accepted: `fetch_host_key` 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,6 +14,7 @@ from django.db import transaction
 
 from agents.hosts import checklist, data_address, host_history, inventory, probe
 from agents.hosts.checklist import CheckItem
+from agents.infra import clock
 from agents.infra.refusals import Refused
 from agents.models import Host, HostStatus
 from agents.ssh import install_runner, keys
@@ -191,9 +191,9 @@ def _heard_lately(host_id: int, now: datetime) -> bool:
 
 def _probe(host: Host, transport: paramiko.Transport, now: datetime) -> list[CheckItem]:
     sha = install_runner.put_runner(transport)
-    before = time.time()
+    before = clock.now().timestamp()
     answer = run_command(transport, install_runner.command(sha, "probe"), timeout=PROBE_TIMEOUT_S)
-    middle = (before + time.time()) / 2
+    middle = (before + clock.now().timestamp()) / 2
     if not answer.stdout.strip():
         raise probe.InvalidProbe(
             answer.stderr.decode("utf-8", "replace").strip() or "the probe printed nothing"

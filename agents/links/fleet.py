@@ -7,12 +7,12 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
 
 import paramiko
 from django.db import connection
 from django.utils import timezone
 
+from agents.infra import clock
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.links import leases
 from agents.links.control_plane import ControlPlane
@@ -142,27 +142,27 @@ class Fleet:
         if self._key is None:
             self._key = self._make_key()
         leases.announce(self.name, timezone.now())
-        asked, now = time.monotonic(), timezone.now()
+        asked, now = clock.elapsed(), timezone.now()
         shares = leases.renew_and_take(self.name, self.held(), now, self._settings.lease_s, self._fresh)
         self._fresh = False
-        self._extend(shares.held, asked, now)
+        self._extend(shares.held, asked)
         rows = Host.objects.filter(pk__in=shares.held)
         kept = {host.pk: host for host in rows if host.pk not in shares.give_up}
         self._drop(host_id for host_id in self.held() if host_id not in kept)
         if shares.give_up:
             leases.release(self.name, shares.give_up, now)
         for host_id, row in kept.items():
-            self._keep_host(row, shares.held[host_id], asked, now)
+            self._keep_host(row, shares.held[host_id], asked)
         compared = [host_id for host_id, host in self._hosts.items() if host.mark_checked]
         for host_id, mark in leases.record_answers(self.name, compared, now).items():
             self._hosts[host_id].set_mark(mark)
 
-    def _extend(self, held: Mapping[int, int], asked: float, now: datetime) -> None:
+    def _extend(self, held: Mapping[int, int], asked: float) -> None:
         """Extend granted leases first, before anything that may wait: the threads of these hosts need to know."""
         for host_id, token in held.items():
             host = self._hosts.get(host_id)
             if host is not None and host.lease.token == token:
-                host.lease.extend(self._settings.lease_s, asked, now)
+                host.lease.extend(self._settings.lease_s, asked)
 
     def _drop(self, host_ids: Iterable[int]) -> None:
         gone = [self._hosts.pop(host_id) for host_id in list(host_ids)]
@@ -173,7 +173,7 @@ class Fleet:
         for host in gone:
             host.join(max(0.0, deadline - time.monotonic()))
 
-    def _keep_host(self, row: Host, token: int, asked: float, now: datetime) -> None:
+    def _keep_host(self, row: Host, token: int, asked: float) -> None:
         host = self._hosts.get(row.pk)
         target = Target.of(row)
         if host is not None and (host.target != target or host.lease.token != token or host.stopped):
@@ -186,7 +186,7 @@ class Fleet:
         host = HostThread(
             row.pk,
             target,
-            Lease(token, self._settings.lease_s, asked, now),
+            Lease(token, self._settings.lease_s, asked),
             control_plane=self._control_plane,
             work_queue=self._work_queue,
             key=self._key,
@@ -201,7 +201,7 @@ class Fleet:
         """Dial at once when a check reached the host after the link had given up on it."""
         since = host.waiting_since
         well = row.status in (HostStatus.UP, HostStatus.CHECKING)
-        if well and since is not None and row.status_since.timestamp() > since:
+        if well and since is not None and row.status_since > since:
             host.dial_now()
 
 

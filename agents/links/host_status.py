@@ -26,6 +26,8 @@ def record_greeting(host_id: int, token: int, hello: Hello, now: datetime) -> bo
         seen_at=now,
         boot_id=hello.boot_id,
         clock_offset_s=hello.wall_offset_s,
+        monotonic_offset_s=hello.monotonic_offset_s,
+        monotonic_at=now,
         runner_sha=hello.sha,
         mark=mark,
         free_disk_mb=host.free_disk_mb if hello.free_mb is None else hello.free_mb,

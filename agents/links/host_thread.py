@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import paramiko
@@ -102,7 +103,7 @@ class HostThread:
         self._watched_at = 0.0
         self._dial_failed = False  # the last dial failed too
         self._greeting = False  # holds one of GREETING_SLOTS; used in the host's own thread only
-        self.waiting_since: float | None = None  # wall time since when the thread waits to dial again
+        self.waiting_since: datetime | None = None  # since when the thread waits to dial again
         self._thread = threading.Thread(target=self._run, name=f"host {target.name}", daemon=True)
 
     def start(self) -> None:
@@ -219,7 +220,7 @@ class HostThread:
             trouble = self._attempt()
             if time.monotonic() - began > STABLE_LINK_S and trouble is FailureKind.LOST:
                 self._backoff.reset()
-            self.waiting_since = time.time()
+            self.waiting_since = timezone.now()
             self._wait(self._backoff.wait_s(trouble))
             self.waiting_since = None
 

@@ -7,7 +7,6 @@ token, and so does the greeting that the host itself checks. Losing a lease earl
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,6 +15,7 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Greatest
 
+from agents.infra import clock
 from agents.infra.failpoints import failpoint
 from agents.models import Dispatcher, Host
 
@@ -25,24 +25,21 @@ KEEP_DISPATCHERS = timedelta(hours=1)
 
 
 class Lease:
-    """A dispatcher's own view of one lease.
-
-    It uses two clocks: the monotonic clock does not notice that the machine slept, the wall clock may be set.
+    """A dispatcher's own view of one lease, by the time since this machine was started: sleep counts, and nobody can
+    set it.
     """
 
-    def __init__(self, token: int, lease_s: float, asked: float, now: datetime) -> None:
+    def __init__(self, token: int, lease_s: float, asked: float) -> None:
         self.token = token
-        self.extend(lease_s, asked, now)
+        self.extend(lease_s, asked)
 
-    def extend(self, lease_s: float, asked: float, now: datetime) -> None:
-        """The lease was granted for lease_s from `now` on; `asked` is the monotonic time just before the request."""
-        own_s = lease_s * (1 - MARGIN)
-        self._until = asked + own_s
-        self._wall_until = now.timestamp() + own_s
+    def extend(self, lease_s: float, asked: float) -> None:
+        """The lease was granted for lease_s; `asked` is `clock.elapsed()` just before the request."""
+        self._until = asked + lease_s * (1 - MARGIN)
 
     def good(self) -> bool:
         """Whether this dispatcher may still send to the host."""
-        return time.monotonic() < self._until and time.time() < self._wall_until
+        return clock.elapsed() < self._until
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import paramiko
 
 from agents.hosts import seals
 from agents.hosts.seals import SealOwner
+from agents.infra import clock, untrusted
 from agents.infra.failpoints import RECEIVED, failpoint
 from agents.infra.text import clean_text
 from agents.links.arrivals import ARRIVAL_KINDS, arrivals
@@ -67,10 +68,13 @@ class Hello:
     free_mb: int | None
     mark: int = 0
     seal: str = ""
+    # Trainyard's time minus the host's monotonic clock.
+    monotonic_offset_s: float | None = None
 
     @classmethod
     def of(cls, message: Message, now: float) -> Hello:
         wall, free, mark = message.get("wall"), message.get("free_mb"), message.get("mark")
+        monotonic = untrusted.number(message.get("mono"), MAX_WALL)
         if message.get("v") != PROTOCOL:
             raise WireError(f"a runner of protocol {str(message.get('v'))[:20]}")
         return cls(
@@ -81,6 +85,7 @@ class Hello:
             free_mb=int(free) if isinstance(free, int | float) and 0 <= free <= MAX_FREE_MB else None,
             mark=mark if type(mark) is int and 0 <= mark <= MAX_MARK else 0,
             seal=clean_text(message.get("seal", ""), MAX_SEAL),
+            monotonic_offset_s=None if monotonic is None else now - monotonic,
         )
 
 
@@ -223,7 +228,7 @@ class Link:
         if kind in RECEIVED:
             failpoint(f"receive.{kind}")
         if kind == "hello":
-            self.hello = Hello.of(message, time.time())
+            self.hello = Hello.of(message, clock.now().timestamp())
             self.pinged_at = self.heard_at
             greeted(self.hello)
         elif kind in ARRIVAL_KINDS:

@@ -24,8 +24,8 @@ def list_locations(args: argparse.Namespace) -> int:
 
 def bind_location(args: argparse.Namespace) -> int:
     """Let a location serve some projects and no others, or all."""
+    database_setup.prepare(timezone.now())
     now = timezone.now()
-    database_setup.prepare(now)
     with refusals_reported(), transaction.atomic():
         locations.bind(args.name, args.project or [], COMMAND_LINE, now)
     print(f"Location {args.name} serves {_served(args.name)}.")

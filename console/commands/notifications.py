@@ -26,8 +26,8 @@ def list_targets(args: argparse.Namespace) -> int:
 
 
 def vouch(args: argparse.Namespace) -> int:
+    database_setup.prepare(timezone.now())
     now = timezone.now()
-    database_setup.prepare(now)
     row = NotificationTarget.objects.select_related("user", "project").filter(pk=args.id).first()
     if row is None:
         raise CommandRefused(f"There is no address {args.id}. See: trainyard notice list")

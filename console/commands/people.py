@@ -21,8 +21,8 @@ from jobs.projects import members
 
 
 def add_user(args: argparse.Namespace) -> int:
+    database_setup.prepare(timezone.now())
     now = timezone.now()
-    database_setup.prepare(now)
     password = None if args.invite else read_password(args.password_stdin)
     try:
         with transaction.atomic():
@@ -61,8 +61,8 @@ def print_invitation(user: User) -> int:
 
 
 def change_password(args: argparse.Namespace) -> int:
+    database_setup.prepare(timezone.now())
     now = timezone.now()
-    database_setup.prepare(now)
     user = find_user(args.name)
     # Before the transaction, so that no lock is held while a person types.
     password = read_password(args.password_stdin)
@@ -77,8 +77,8 @@ def change_password(args: argparse.Namespace) -> int:
 
 def disable_user(args: argparse.Namespace) -> int:
     """Disable a person. The name stays in every history; pages, sockets and tokens stop working within seconds."""
+    database_setup.prepare(timezone.now())
     now = timezone.now()
-    database_setup.prepare(now)
     user = find_user(args.name)
     try:
         with transaction.atomic():
@@ -90,8 +90,8 @@ def disable_user(args: argparse.Namespace) -> int:
 
 
 def enable_user(args: argparse.Namespace) -> int:
+    database_setup.prepare(timezone.now())
     now = timezone.now()
-    database_setup.prepare(now)
     user = find_user(args.name)
     with transaction.atomic():
         accounts.enable(user, COMMAND_LINE, now)
@@ -115,8 +115,8 @@ def list_users(args: argparse.Namespace) -> int:
 
 
 def set_member(args: argparse.Namespace) -> int:
+    database_setup.prepare(timezone.now())
     now = timezone.now()
-    database_setup.prepare(now)
     user = find_user(args.name)
     project = project_named(args.project)
     with transaction.atomic():

@@ -24,8 +24,8 @@ from jobs.rules.scheduling.usage_months import month_named, month_of
 
 
 def add_project(args: argparse.Namespace) -> int:
+    database_setup.prepare(timezone.now())
     now = timezone.now()
-    database_setup.prepare(now)
     with refusals_reported(), transaction.atomic():
         projects.create(args.name, args.title, COMMAND_LINE, now)
     print(f"Added project {args.name}.")
@@ -33,8 +33,8 @@ def add_project(args: argparse.Namespace) -> int:
 
 
 def change_project(args: argparse.Namespace) -> int:
+    database_setup.prepare(timezone.now())
     now = timezone.now()
-    database_setup.prepare(now)
     asked = {
         "name": args.rename,
         "title": args.title,
@@ -51,8 +51,8 @@ def change_project(args: argparse.Namespace) -> int:
 
 
 def archive_project(args: argparse.Namespace) -> int:
+    database_setup.prepare(timezone.now())
     now = timezone.now()
-    database_setup.prepare(now)
     with transaction.atomic():
         (projects.restore if args.undo else projects.archive)(project_named(args.name), COMMAND_LINE, now)
     print(f"Project {args.name} {'takes jobs again' if args.undo else 'takes no jobs any more'}.")
@@ -70,8 +70,8 @@ def list_projects(args: argparse.Namespace) -> int:
 
 def set_quota(args: argparse.Namespace) -> int:
     """Set a limit. `what` is an accelerator type, or running, queued, gpu-hours."""
+    database_setup.prepare(timezone.now())
     now = timezone.now()
-    database_setup.prepare(now)
     others = {"running": Metric.RUNNING, "queued": Metric.QUEUED, "gpu-hours": Metric.GPU_HOURS}
     metric = others.get(args.what, Metric.GPUS)
     kind = args.what if metric == Metric.GPUS else ""
@@ -94,8 +94,8 @@ def list_quotas(args: argparse.Namespace) -> int:
 
 def report_usage(args: argparse.Namespace) -> int:
     """Print the usage of a month as CSV."""
+    database_setup.prepare(timezone.now())
     now = timezone.now()
-    database_setup.prepare(now)
     month = month_named(args.month) if args.month else month_of(now)
     if month is None:
         raise CommandRefused(f"{args.month!r} is not a month; write it as 2026-11.")

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import warnings
+from datetime import datetime
+from typing import Any
 
 import django
 from celery import Celery
+from celery.app.task import Task
 from django.apps import apps
 from django.conf import settings
+
+from agents.infra import clock
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
@@ -18,7 +23,22 @@ os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 # Processes in containers usually run as root, and only JSON is accepted from the broker.
 warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
 
-app = Celery("trainyard")
+
+class TrainyardTask(Task[Any, Any]):
+    # By name: only workers need it.
+    Request = "console.runtime.timed_request:TimedRequest"
+
+
+class Application(Celery):
+    """Celery by Trainyard's clock: when beat sends, and until when a message is of use."""
+
+    task_cls = f"{__name__}:{TrainyardTask.__name__}"
+
+    def now(self) -> datetime:
+        return clock.now()
+
+
+app = Application("trainyard")
 app.conf.update(settings.CELERY)
 app.conf.beat_schedule = {
     # A message that no worker took in 10 s is useless: the next one is already there.

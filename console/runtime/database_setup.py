@@ -15,6 +15,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
+from agents.clock_keeper import ClockKeeper
 from agents.models import Location
 from console.auth.accounts import default_project
 
@@ -36,6 +37,7 @@ def prepare(now: datetime) -> None:
     if unapplied():
         with migration_lock():
             call_command("migrate", verbosity=0, interactive=False)
+    ClockKeeper().look_quietly()
     # Not in a transaction: on SQLite a transaction would wait for the writer, and usually nothing is to be written.
     default_project(now)
     Location.objects.get_or_create(name="default", defaults={"title": "Default"})

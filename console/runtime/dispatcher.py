@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db import connection
 
 import console.runtime.celery_app
+from agents.clock_keeper import ClockKeeper
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.sql import prepare_all
 from agents.links.fleet import Fleet, FleetSettings, wake_hosts
@@ -66,12 +67,15 @@ class KeepLinks(bootsteps.StartStopStep):
         self.fleet: Fleet | None = None
         self.control_plane: JobsControlPlane | None = None
         self.listener: Listener | None = None
+        self.clock = ClockKeeper()
         for queue in (DISPATCH, f"{DISPATCH}.{self.own}"):
             if queue not in parent.app.amqp.queues.consume_from:
                 parent.app.amqp.queues.select_add(queue)
 
     def start(self, parent: Any) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        # Before the first lease is taken.
+        self.clock.start()
         with database_connection(), suppress(*DATABASE_UNAVAILABLE):
             prepare_all()  # otherwise the first submitted job waits for this
         self.control_plane = JobsControlPlane(wake_hosts)
@@ -88,6 +92,7 @@ class KeepLinks(bootsteps.StartStopStep):
             fleet.stop()
         if self.control_plane is not None:
             self.control_plane.close()
+        self.clock.stop()
 
     def terminate(self, parent: Any) -> None:
         self.stop(parent)

@@ -14,6 +14,7 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from agents import clock_keeper
 from agents.models import Dispatcher
 from jobs.models import Tick
 
@@ -29,6 +30,9 @@ class Health:
     late: tuple[str, ...]
     sweep_age_s: float | None
     dispatchers: int
+    # How often a clock was set in the last day, and by how much Trainyard's time is ahead of this machine's clock.
+    clock_jumps: int = 0
+    clock_ahead_s: float = 0.0
 
     @property
     def status(self) -> str:
@@ -50,7 +54,9 @@ def check(now: datetime) -> Health:
         late.append("worker: no sweep lately. Is a worker process running?")
     if not dispatchers:
         late.append("dispatcher: none seen lately. Is a dispatcher process running?")
-    return Health(broken, tuple(late), (now - tick.at).total_seconds() if tick else None, dispatchers)
+    age_s = (now - tick.at).total_seconds() if tick else None
+    jumps = len(clock_keeper.recent_jumps(now))
+    return Health(broken, tuple(late), age_s, dispatchers, jumps, round(clock_keeper.ahead_s(), 1))
 
 
 def database_problem() -> str:
@@ -94,5 +100,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
         "late": health.late,
         "sweep_age_s": health.sweep_age_s,
         "dispatchers": health.dispatchers,
+        "clock_jumps": health.clock_jumps,
+        "clock_ahead_s": health.clock_ahead_s,
     }
     return JsonResponse(body, status=503 if health.broken else 200)

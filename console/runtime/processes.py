@@ -49,7 +49,7 @@ def plan(environment: Environment, names: tuple[str, ...], web_fd: int | None, l
             *celery("console.runtime.celery_app"),
             "beat",
             "-S",
-            "celery.beat:Scheduler",
+            "console.runtime.beat:Scheduler",
             "--pidfile=",
             "-l",
             "WARNING",

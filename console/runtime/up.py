@@ -20,6 +20,7 @@ from django.conf import settings
 from django.core.checks import ERROR, run_checks
 from django.utils import timezone
 
+from agents.clock_keeper import ClockKeeper
 from console import environment
 from console.auth import setup
 from console.runtime import broker, database_setup, processes
@@ -41,6 +42,7 @@ def main(only: tuple[str, ...]) -> int:
         lock = held.enter_context(take_lock(settings.TRAINYARD.data / "up.lock"))
         listener = held.enter_context(open_port(settings.TRAINYARD)) if "web" in only else None
         database_setup.prepare(timezone.now())
+        ClockKeeper().start()
         try:
             plan = processes.plan(
                 settings.TRAINYARD, only, listener.fileno() if listener else None, lock.fileno()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import redis
 from celery.exceptions import CeleryError
 from django.conf import settings
 from kombu.exceptions import KombuError, OperationalError
 
+from agents.infra import clock
 from console.runtime.supervisor import Supervisor
 from console.runtime.tasks import echo, echo_key
 
@@ -31,7 +31,7 @@ class Watchdog(threading.Thread):
         while not self.supervisor.stopping.wait(ECHO_EVERY_S):
             for name, queue in self.queues.items():
                 try:
-                    self.check(name, queue, time.time())
+                    self.check(name, queue, clock.now().timestamp())
                 except (redis.RedisError, KombuError, OperationalError, CeleryError, OSError):
                     # Without a broker no worker can answer, so this does not count against the worker.
                     self.unanswered_since.clear()

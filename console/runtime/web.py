@@ -7,6 +7,7 @@ import socket
 from collections.abc import Sequence
 
 import uvicorn
+from django.utils.module_loading import import_string
 
 from console import environment
 from console.runtime.websocket_protocol import Protocol
@@ -19,7 +20,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="the listening socket, inherited")
     listener = socket.socket(fileno=parser.parse_args(argv).fd)
-    uvicorn.Server(config()).run(sockets=[listener])
+    server = uvicorn.Server(config())
+    server.config.load()
+    # It imports models, which is possible only after Django was set up with the application.
+    import_string("agents.clock_keeper.ClockKeeper")().start()
+    server.run(sockets=[listener])
 
 
 def config() -> uvicorn.Config:

@@ -10,12 +10,14 @@ from celery import bootsteps
 from django.conf import settings
 from django.db import close_old_connections
 
+import console.runtime.celery_app
+from agents.clock_keeper import ClockKeeper
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
-from console.runtime.celery_app import app
 
 __all__ = ["SweepTimer", "app"]
 
 log = logging.getLogger(__name__)
+app = console.runtime.celery_app.app
 
 # Beat sends a message every tick. The timer is for the time in which beat or the broker is unavailable.
 TICKS_BETWEEN = 5
@@ -29,13 +31,16 @@ class SweepTimer(bootsteps.StartStopStep):
     def __init__(self, parent: Any, **options: Any) -> None:
         super().__init__(parent, **options)
         self.stopping = threading.Event()
+        self.clock = ClockKeeper()
         self.thread = threading.Thread(target=self.run, name="sweep-timer", daemon=True)
 
     def start(self, parent: Any) -> None:
+        self.clock.start()
         self.thread.start()
 
     def stop(self, parent: Any) -> None:
         self.stopping.set()
+        self.clock.stop()
 
     def terminate(self, parent: Any) -> None:
         self.stopping.set()

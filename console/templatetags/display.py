@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from agents import clock_keeper
 from agents.hosts import recovery
 from console.presenters.badges import Badge
 from console.presenters.hosts.gpu_map import Cell
@@ -43,6 +44,21 @@ def logs_are_paused() -> bool:
 def only_observing() -> bool:
     """Whether recovery mode is on, for the banner: a backup was restored, and no admin has confirmed yet."""
     return recovery.in_recovery_mode()
+
+
+@register.simple_tag
+def clock_jumps() -> list[str]:
+    """The clocks that were set in the last day, for the banner of admins."""
+    return [clock_keeper.text_of(jump) for jump in clock_keeper.recent_jumps(timezone.now())]
+
+
+@register.simple_tag
+def clock_ahead() -> str:
+    """By how much Trainyard's time differs from this machine's clock, in words; empty for seconds."""
+    ahead_s = clock_keeper.ahead_s()
+    if abs(ahead_s) <= clock_keeper.JUMP_S:
+        return ""
+    return f"{length(timedelta(seconds=abs(ahead_s)))} {'ahead of' if ahead_s > 0 else 'behind'}"
 
 
 @register.simple_tag

@@ -28,6 +28,7 @@ _ONCE = (
     "ended_at",
     "closed_at",
     "seconds",
+    "monotonic_started",
     "why",
     "refusal",
     "message",
@@ -49,6 +50,7 @@ class ReportedFacts:
     ended_at: datetime | None
     closed_at: datetime | None
     seconds: float | None
+    monotonic_started: float | None
     exit_code: int | None
     exit_signal: int | None
     why: str
@@ -81,6 +83,7 @@ def read_facts(document: Mapping[str, Any]) -> ReportedFacts | None:
         ended_at=untrusted.timestamp(document.get("ended_at")),
         closed_at=untrusted.timestamp(document.get("closed_at")),
         seconds=untrusted.number(document.get("seconds"), 1e12),
+        monotonic_started=untrusted.number(document.get("mono_started"), 1e12),
         exit_code=untrusted.whole_number(document.get("exit_code"), -(2**31), 2**31 - 1),
         exit_signal=untrusted.whole_number(document.get("exit_signal"), 0, 255),
         why=untrusted.text(document.get("why"), 16),

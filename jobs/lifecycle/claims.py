@@ -11,6 +11,7 @@ from typing import Any
 from django.conf import settings
 
 from agents.hosts.data_address import address_for_data
+from agents.infra import clock
 from agents.infra.sql import Parameter, UpdateStatement
 from agents.models import Gpu, Host
 from jobs.lifecycle import snapshot
@@ -137,7 +138,7 @@ def restart_run(
         port=old.port,
         gpu_uuids=old.gpu_uuids,
     )
-    new.order = {**order, "mark": new.pk, "timeout_s": timeout_left_s(spec, job.started_at, now)}
+    new.order = {**order, "mark": new.pk, "timeout_s": _timeout_s(spec, job, now)}
     if addresses is not None:
         new.order["env"] = _environment(new, spec, addresses)
     return new
@@ -153,6 +154,10 @@ def release(run_ids: Collection[str], now: datetime) -> None:
 def address(host: Host, port: int) -> str:
     where = address_for_data(host)
     return f"[{where}]:{port}" if ":" in where else f"{where}:{port}"
+
+
+def _timeout_s(spec: CustomJobSpec, job: Job, now: datetime) -> float:
+    return timeout_left_s(spec, job.started_at, now, clock.unsure_since())
 
 
 def _environment(run: Run, spec: CustomJobSpec, addresses: Mapping[str, str]) -> dict[str, str]:
@@ -181,7 +186,7 @@ def _order(
         # All runs of a replica in an attempt share a directory: a restart finds what the run before it wrote.
         "work_key": f"{run.job_id}-{run.replica.name}-a{run.attempt}",
         "grace_s": settings.TRAINYARD.grace_s,
-        "timeout_s": timeout_left_s(spec, run.job.started_at, now),
+        "timeout_s": _timeout_s(spec, run.job, now),
         "mark": run.pk,
         "memory_mb": run.memory_mb or None,
         "log_budget_mb": settings.TRAINYARD.log_budget_mb,

@@ -10,12 +10,13 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 
 from django.conf import settings
 from django.db.models import F, Q
 
+from agents.infra import clock
 from agents.infra.sql import Parameter, PartialModel, SelectStatement
 from agents.models import Host, HostStatus
 from jobs.lifecycle import host_maintenance
@@ -40,6 +41,9 @@ _HOST = PartialModel(
         "status",
         "status_since",
         "clock_offset_s",
+        "boot_id",
+        "monotonic_offset_s",
+        "monotonic_at",
     ),
 )
 _HOST_OF_RUN = [f"host__{name}" for name in (*_HOST.names, *host_maintenance.COLUMNS)]
@@ -159,6 +163,7 @@ def view_of(rows: Rows) -> JobView:
         quota_since=job.quota_since,
         quota_s=job.quota_s,
         location=job.location_name,
+        clock_unsure_since=clock.unsure_since(),
         start_limit_s=settings.TRAINYARD.start_s,
         preempted=job.preempted_by,
         cancel_reason=job.cancel_reason,
@@ -216,6 +221,7 @@ def _run(run: Run, replica: str) -> RunView:
         started_at=run.started_at,
         ended_at=run.ended_at,
         closed_at=run.closed_at,
+        measured_start=_measured_start(run),
         exit_code=run.exit_code,
         exit_signal=run.exit_signal,
         why=run.why,
@@ -237,6 +243,19 @@ def _run(run: Run, replica: str) -> RunView:
         active_at=run.active_at,
         gpu_active_at=run.gpu_active_at,
     )
+
+
+def _measured_start(run: Run) -> datetime | None:
+    """When the run was started, by its host's monotonic clock and by ours since we have no doubt about it."""
+    host, unsure = run.host, clock.unsure_since()
+    if run.monotonic_started is None or host.monotonic_offset_s is None or host.monotonic_at is None:
+        return None
+    if run.boot_id != host.boot_id or (unsure is not None and host.monotonic_at < unsure):
+        return None
+    try:
+        return datetime.fromtimestamp(host.monotonic_offset_s + run.monotonic_started, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def _unreachable_since(host: Host) -> datetime | None:

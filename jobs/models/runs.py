@@ -58,6 +58,9 @@ class Run(models.Model):
     ended_at = models.DateTimeField(null=True, blank=True)
     closed_at = models.DateTimeField(null=True, blank=True)
     seconds = models.FloatField(null=True, blank=True, help_text="by the host's monotonic clock")
+    monotonic_started = models.FloatField(
+        null=True, blank=True, help_text="what the host's monotonic clock showed when it was started"
+    )
     exit_code = models.IntegerField(null=True, blank=True)
     exit_signal = models.IntegerField(null=True, blank=True)
     why = models.CharField(max_length=16, blank=True)

@@ -10,7 +10,6 @@ import json
 import logging
 import smtplib
 import threading
-import time
 from collections import deque
 from collections.abc import Mapping
 from datetime import datetime
@@ -21,6 +20,7 @@ from django.core.mail import EmailMessage
 from django.db import close_old_connections
 from django.utils import timezone
 
+from agents.infra import clock
 from agents.infra.secrets import SecretUnreadable, decrypt_fields
 from jobs.models import Notification
 from jobs.models.notifications import Way
@@ -126,7 +126,7 @@ def send(notification: Notification, secret: Mapping[str, Any]) -> Answer:
     body = {"type": subject, "timestamp": notification.made_at.isoformat(), **message}
     data = json.dumps(body).encode()
     headers = webhook.signed(
-        secret["secret"], f"notice-{settings.DEPLOYMENT}-{notification.pk}", int(time.time()), data
+        secret["secret"], f"notice-{settings.DEPLOYMENT}-{notification.pk}", int(clock.date_clock()), data
     )
     return _post_bytes(secret["address"], data, headers)
 

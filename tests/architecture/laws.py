@@ -20,6 +20,20 @@ NOT_PURE = frozenset(
     | {"threading", "time", "uuid"}
 )
 CLOCKS = frozenset({"now", "utcnow", "today", "time", "monotonic"})
+# Functions that show what somebody may set, by the module or class that has them.
+DATES = {
+    "time": ("time", "time_ns", "localtime", "gmtime", "ctime"),
+    "datetime": ("now", "utcnow", "today"),
+    "date": ("today",),
+}
+# The clock of the database; and, imported by name, the function that Django had before.
+HIDDEN_DATES = frozenset({"django.db.models.functions.Now", "django.utils.timezone.now"})
+DATES_IN = frozenset({"agents/infra/clock.py"})
+# Modules of the runner that tell the console what the host's clock shows, or compare it with the date of a file.
+RUNNER_DATES = frozenset(
+    {"cleanup", "containment", "facts", "linux", "log_budget", "log_shipper", "probe", "run_lifecycle"}
+    | {"samples", "serve"}
+)
 MAX_FILE, MAX_FUNCTION = 450, 70
 # The runner: what hosts get. It stands alone, and inside it imports go down too, from the first of these to the last.
 RUNNER = "agents/runner/"
@@ -222,7 +236,25 @@ def no_comment_is_wedged_into_an_expression(file: File) -> Iterator[str]:
             yield f"{number}: a comment behind a closing bracket; put it above the statement"
 
 
+def the_time_is_asked_in_one_place(file: File) -> Iterator[str]:
+    """A machine's clock may be set at any moment. `timezone.now` is Trainyard's clock, which nobody can set."""
+    if file.path in DATES_IN or (
+        file.path.startswith(RUNNER) and PurePosixPath(file.path).stem in RUNNER_DATES
+    ):
+        return
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Attribute):
+            owner = ast.unparse(node.value).rpartition(".")[2]
+            if node.attr in DATES.get(owner, ()):
+                yield f"{node.lineno}: {owner}.{node.attr} can be set; ask timezone.now or clock.elapsed"
+    for name, import_ in file.imports():
+        module, _, what = name.rpartition(".")
+        if what in DATES.get(module.rpartition(".")[2], ()) or name in HIDDEN_DATES:
+            yield f"{import_.lineno}: {name} hides which clock is asked"
+
+
 LAWS = (
+    the_time_is_asked_in_one_place,
     imports_go_down,
     imports_stand_on_top,
     rules_are_pure,

@@ -28,6 +28,7 @@ What each room is for stands at the top of `console/README.md`, `jobs/README.md`
 
 # Room by room, what it imports. `a/{b c}` stands for `a/b a/c`. A new arrow is a decision: write it down here.
 TABLE = """
+agents/clock_keeper: agents/{infra models}
 agents/hosts: agents/{infra models ssh}
 agents/infra:
 agents/links: agents/{hosts infra models runner ssh}
@@ -51,9 +52,10 @@ console/live: console/{runtime} jobs/{logs models} agents/{infra}
 console/models:
 console/presenters: console/{auth forms models} jobs/rules/{lifecycle list_text notifications scheduling spec}
     jobs/{host_sync lifecycle logs models projects scheduling} agents/{hosts infra models ssh}
-console/runtime: console/{auth environment views} jobs/{host_sync models wake} agents/{infra links models ssh}
-console/settings: console/{auth environment runtime}
-console/templatetags: console/{presenters} jobs/{logs} agents/{hosts}
+console/runtime: console/{auth environment views} jobs/{host_sync models wake} agents/{clock_keeper infra links
+    models ssh}
+console/settings: console/{auth environment runtime} agents/{infra}
+console/templatetags: console/{presenters} jobs/{logs} agents/{clock_keeper hosts}
 console/urls: console/{runtime}
 console/views: console/{auth forms models presenters} jobs/rules/{lifecycle scheduling spec} jobs/{host_sync
     idle_rule lifecycle maintenance models notifications projects scheduling services wake} agents/{hosts infra

@@ -28,6 +28,11 @@ def test_the_law_holds(law):
 
 
 BREACHES = [
+    (laws.the_time_is_asked_in_one_place, "agents/links/link.py", "import time\nx = time.time()\n"),
+    (laws.the_time_is_asked_in_one_place, "agents/links/link.py", "from time import time\n"),
+    (laws.the_time_is_asked_in_one_place, "jobs/sweep.py", "import datetime\nx = datetime.datetime.now()\n"),
+    (laws.the_time_is_asked_in_one_place, "jobs/sweep.py", "from django.utils.timezone import now\n"),
+    (laws.the_time_is_asked_in_one_place, "agents/runner/keeper.py", "import time\nx = time.time()\n"),
     (laws.imports_go_down, "agents/links/link.py", "from jobs.models import Job\n"),
     (laws.imports_go_down, "jobs/host_sync/intake.py", "import console.runtime.health\n"),
     (laws.imports_go_down, "jobs/host_sync/intake.py", "from . import models\n"),

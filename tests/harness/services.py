@@ -34,6 +34,7 @@ class Daemon:
         self.dir = leftovers.scratch(self.name)
         self.log = self.dir / "log"
         self.process = None
+        self.more_environment = {}
 
     def command(self):
         raise NotImplementedError
@@ -48,7 +49,7 @@ class Daemon:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=leftovers.owned_environment(),
+                env=leftovers.owned_environment(self.more_environment),
                 start_new_session=True,
             )
         wait_for(self.answers_or_fell, f"{self.name} to answer", dump=self.log_text)

@@ -64,9 +64,14 @@ def decide(view: JobView, now: datetime, grace_s: float, leave_grace_s: float | 
     return _plan(builder, new)
 
 
-def timeout_left_s(spec: CustomJobSpec, started_at: datetime | None, now: datetime) -> float:
-    """The timeout of a run that is created now. Its host enforces it when the console is unreachable."""
-    ran_s = 0.0 if started_at is None else (now - started_at).total_seconds()
+def timeout_left_s(
+    spec: CustomJobSpec, started_at: datetime | None, now: datetime, unsure_since: datetime | None = None
+) -> float:
+    """The timeout of a run that is created now. Its host enforces it when the console is unreachable.
+
+    What the job ran before the console lost the time (`unsure_since`) is not known, and does not count.
+    """
+    ran_s = 0.0 if started_at is None else (now - max(started_at, unsure_since or started_at)).total_seconds()
     return max(spec.timeout_s - ran_s, 0.0) + HOST_TIMEOUT_MARGIN_S
 
 
@@ -344,7 +349,7 @@ def _look_again(builder: PlanBuilder) -> datetime | None:
     view, now = builder.view, builder.case.now
     ends_at = None
     if builder.outcome is None or builder.next_attempt:
-        ends_at = deadline(view.spec, builder.started_at)
+        ends_at = deadline(builder.case, builder.started_at)
     if builder.state == JobState.QUEUED:
         limit_s = view.spec.wait_limit_s
         waits_until = wait_deadline(view)
@@ -365,5 +370,6 @@ def _starts_until(builder: PlanBuilder) -> datetime | None:
     limit_s = builder.view.start_limit_s
     if limit_s is None or builder.state != JobState.PENDING or builder.outcome is not None:
         return None
-    waiting = [run.created_at for run in builder.case.latest.values() if run.phase in NOT_YET]
+    runs = (run for run in builder.case.latest.values() if run.phase in NOT_YET)
+    waiting = [builder.view.sure(run.created_at) for run in runs]
     return min(waiting) + timedelta(seconds=limit_s) if waiting else None

@@ -49,8 +49,8 @@ def _moments(case: JobCase) -> Iterator[datetime]:
     if view.stall_after_s:
         for run in _looked_at(case):
             if run.active_at is not None:
-                yield run.active_at + timedelta(seconds=view.stall_after_s)
-    used = [run.gpu_active_at for run in _on_gpus(case) if run.gpu_active_at]
+                yield view.sure(run.active_at) + timedelta(seconds=view.stall_after_s)
+    used = [view.sure(run.gpu_active_at) for run in _on_gpus(case) if run.gpu_active_at]
     if view.idle_after_s and used:
         yield max(used) + timedelta(seconds=view.idle_after_s)
 
@@ -69,5 +69,6 @@ def _on_gpus(case: JobCase) -> list[RunView]:
 
 def _still(case: JobCase, run: RunView, since: datetime | None, after_s: float) -> bool:
     silent = run.unreachable_since is not None or run.phase != RunPhase.RUNNING
-    found = None if silent else inactive_for(since, run.sampled_at, case.now)
+    sure = since and case.view.sure(since)
+    found = None if silent else inactive_for(sure, run.sampled_at, case.now)
     return found is not None and found.total_seconds() >= after_s

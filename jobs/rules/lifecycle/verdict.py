@@ -96,7 +96,9 @@ class JobCase:
             return []
         since = self.now - timedelta(seconds=limit_s)
         runs = (self.latest.get(replica.name) for replica in self.view.replicas)
-        return [run for run in runs if run and run.phase in NOT_YET and run.created_at <= since]
+        return [
+            run for run in runs if run and run.phase in NOT_YET and self.view.sure(run.created_at) <= since
+        ]
 
     def lost(self) -> Iterator[tuple[ReplicaView, RunView]]:
         """Replicas whose latest run is over and that should start again.
@@ -159,7 +161,7 @@ def _failed_too(case: JobCase) -> Verdict | None:
 
 def _no_time_left(case: JobCase) -> Verdict | None:
     """The timeout, if it is over: the job is then not run again."""
-    runs_until = deadline(case.view.spec, case.view.started_at)
+    runs_until = deadline(case, case.view.started_at)
     return _over_time(case) if runs_until is not None and case.now >= runs_until else None
 
 
@@ -289,9 +291,24 @@ def _by_clock(case: JobCase) -> Verdict | None:
     return Verdict(retry.whole_job_again(why), why, job_retries=retries)
 
 
-def deadline(spec: CustomJobSpec, started_at: datetime | None) -> datetime | None:
-    """When the job's timeout is over. It counts from the first time the job ran, across all attempts."""
-    return None if started_at is None else started_at + timedelta(seconds=spec.timeout_s)
+def deadline(case: JobCase, started_at: datetime | None) -> datetime | None:
+    """When the job's timeout is over. It counts from the first time the job ran, across all attempts.
+
+    If the console lost the time since then, the monotonic clocks of the hosts tell for how long the runs have run.
+    Until they have answered, nothing ends: each host keeps the timeout of its run by itself.
+    """
+    if started_at is None:
+        return None
+    view, limit = case.view, timedelta(seconds=case.view.spec.timeout_s)
+    if not view.in_doubt or view.clock_unsure_since is None:
+        return started_at + limit
+    measured = [
+        run.measured_start + (started_at + limit - run.created_at)
+        for run in case.latest.values()
+        if run.phase == RunPhase.RUNNING and run.measured_start and run.created_at < view.clock_unsure_since
+    ]
+    latest = view.clock_unsure_since + limit
+    return min(latest, max(measured, default=latest))
 
 
 def wait_deadline(view: JobView) -> datetime | None:
@@ -306,7 +323,7 @@ def wait_deadline(view: JobView) -> datetime | None:
         return None
     limit_s += view.quota_s
     if view.queued_at is not None:
-        return view.queued_at + timedelta(seconds=limit_s)
+        return view.sure(view.queued_at) + timedelta(seconds=limit_s)
     if view.started_at is None:
-        return view.created_at + timedelta(seconds=limit_s * (view.job_retries + 1))
+        return view.sure(view.created_at) + timedelta(seconds=limit_s * (view.job_retries + 1))
     return None

@@ -47,6 +47,9 @@ class RunView:
     started_at: datetime | None = None  # by the host's clock, as the three below
     ended_at: datetime | None = None
     closed_at: datetime | None = None
+    # When it was started, as its host's monotonic clock tells it. Unlike all other times, it is measured again when the
+    # console has lost the time (JobView.clock_unsure_since), and then unknown until the host has answered.
+    measured_start: datetime | None = None
     exit_code: int | None = None
     exit_signal: int | None = None
     why: str = ""
@@ -116,6 +119,9 @@ class JobView:
     quota_since: datetime | None = None
     quota_s: float = 0.0
     location: str = ""
+    # The console does not know for sure how long before this an earlier moment was: its machine was restarted, and its
+    # clock may have been set meanwhile.
+    clock_unsure_since: datetime | None = None
     # How long hosts may take to start what was placed on them; None means for ever.
     start_limit_s: float | None = None
     # Why the job must leave its hosts and wait for others, as a whole sentence; empty when it need not. Leaving counts
@@ -127,3 +133,13 @@ class JobView:
     # The unit of the waits before restarts and retries (0: nothing waits), and when the next attempt may begin.
     retry_wait_s: float = 0.0
     rests_until: datetime | None = None
+
+    def sure(self, since: datetime) -> datetime:
+        """From when on a wait that began at `since` counts: never from before the console lost the time, so that a
+        clock that was set ends nothing early."""
+        return max(since, self.clock_unsure_since or since)
+
+    @property
+    def in_doubt(self) -> bool:
+        """The job runs since before the console lost the time."""
+        return self.started_at is not None and self.sure(self.started_at) != self.started_at

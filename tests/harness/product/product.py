@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -50,8 +51,9 @@ SHAPES = ("embedded", "apart")
 class Product:
     """Shape "embedded": SQLite, private Redis. Shape "apart": PostgreSQL, Redis, a second dispatcher and worker."""
 
-    def __init__(self, shape="embedded", data_mb=None, **settings):
+    def __init__(self, shape="embedded", data_mb=None, clocks=None, **settings):
         self.shape = shape
+        self.more_environment = clocks.of_product() if clocks else {}
         self.data = leftovers.scratch(f"product-{shape}")
         if data_mb:  # a disk of its own, so that it can be full
             run("mount", "-t", "tmpfs", "-o", f"size={data_mb}m,mode=700", "data", self.data)
@@ -70,8 +72,8 @@ class Product:
         self.url = None
         self.client = None
         self.key = None
-        self.redis = Redis().start() if shape == "apart" else None
-        self.postgres = Postgres().start() if shape == "apart" else None
+        self.redis = self.service(Redis, clocks) if shape == "apart" else None
+        self.postgres = self.service(Postgres, clocks) if shape == "apart" else None
         self.database = (
             self.postgres.create_database("yard") if self.postgres else str(self.data / "trainyard.sqlite3")
         )
@@ -81,6 +83,11 @@ class Product:
         self.secrets = {}  # what must be readable nowhere
         self.sightings = []  # what viewers saw of jobs, in order
 
+    def service(self, made, clocks):
+        daemon = made()
+        daemon.more_environment = clocks.of(daemon.name) if clocks else {}
+        return daemon.start()
+
     # life
 
     def environment(self):
@@ -89,7 +96,8 @@ class Product:
         # The same port after a restart, so that pages find it.
         port = self.url.rsplit(":", 1)[1] if self.url else "0"
         clean = {name: value for name, value in leftovers.owned_environment().items() if not foreign(name)}
-        return {**clean, **named, **services, "TRAINYARD_DATA": str(self.data), "TRAINYARD_PORT": port}
+        place = {"TRAINYARD_DATA": str(self.data), "TRAINYARD_PORT": port}
+        return {**clean, **self.more_environment, **named, **services, **place}
 
     def start(self):
         """Start, and wait until it says that it is ready."""
@@ -128,7 +136,7 @@ class Product:
                 self.fork_server = subprocess.Popen(
                     ["setpriv", "--pdeathsig", "KILL", *command],
                     cwd=self.root,
-                    env={**self.environment(), "PYTHONPATH": str(ROOT)},
+                    env=self.fork_environment(),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=output,
@@ -141,6 +149,12 @@ class Product:
         self.extras.append((role, pid))
         return pid
 
+    def fork_environment(self):
+        """The fork server finds the harness, too."""
+        environment = self.environment()
+        paths = [environment.get("PYTHONPATH"), str(ROOT)]
+        return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
     def start_beat(self):
         """Start one more beat than there should be."""
         words = [
@@ -151,7 +165,7 @@ class Product:
             "console.runtime.celery_app",
             "beat",
             "-S",
-            "celery.beat:Scheduler",
+            "console.runtime.beat:Scheduler",
             "--pidfile=",
         ]
         return self.spawn(*words)

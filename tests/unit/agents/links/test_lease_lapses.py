@@ -9,8 +9,8 @@ import types
 from collections import deque
 
 import pytest
-from django.utils import timezone
 
+from agents.infra import clock
 from agents.links import fleet as fleets
 from agents.links import host_thread, leases, link
 from agents.links.control_plane import Arrival, Fact
@@ -110,13 +110,16 @@ def test_a_stream_that_ends_during_a_lapse_sends_nothing_more():
     assert not stream._writer.is_alive() and channel.sent.empty()
 
 
-def test_a_lease_ends_before_others_may_take_it_by_either_clock(monkeypatch):
-    now, mono = timezone.now(), time.monotonic()
-    lease = leases.Lease(1, 10.0, mono, now)
+def test_a_lease_ends_before_others_may_take_it_however_the_clock_is_set(monkeypatch):
+    began = clock.elapsed()
+    lease = leases.Lease(1, 10.0, began)
     assert lease.good()
-    monkeypatch.setattr(leases.time, "monotonic", lambda: mono + 8.1)
-    assert not lease.good()
-    lease.extend(10.0, mono + 8.1, now)
+    for set_to in (7200.0, -3600.0, -86400.0):
+        now = time.time()
+        monkeypatch.setattr(time, "time", lambda set_to=set_to, now=now: now + set_to)
+        assert lease.good(), "somebody set the clock"
+        monkeypatch.undo()
+    monkeypatch.setattr(clock, "elapsed", lambda: began + 8.1)
+    assert not lease.good(), "time passed; sleep of the machine counts"
+    lease.extend(10.0, began + 8.1)
     assert lease.good()
-    monkeypatch.setattr(leases.time, "time", lambda: now.timestamp() + 8.1)
-    assert not lease.good(), "the machine slept: the monotonic clock did not count it"

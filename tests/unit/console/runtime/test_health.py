@@ -8,6 +8,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from agents import clock_keeper
+from agents.infra import clock
 from agents.models import Dispatcher
 from console.runtime import health
 from jobs.models import Tick
@@ -36,6 +38,16 @@ def test_a_worker_or_dispatcher_not_seen_lately_is_late(monkeypatch, sweep_s, se
     seen = health.check(now)
     assert [line.partition(":")[0] for line in seen.late] == late
     assert seen.status == ("late" if late else "ok")
+
+
+def test_a_clock_that_was_set_is_told_in_numbers(client, monkeypatch):
+    now = timezone.now()
+    monkeypatch.setattr(clock, "date_clock", lambda: now.timestamp() + 7200)
+    clock_keeper.record("the clock of gpu-7", 7200.0, now)
+    clock_keeper.record("the clock of gpu-7", 7200.5, now)
+    body = client.get("/healthz").json()
+    assert (body["clock_jumps"], round(body["clock_ahead_s"])) == (1, -7200)
+    assert "gpu-7" not in str(body)
 
 
 def test_many_requests_at_once_wait_for_a_connection(settings):

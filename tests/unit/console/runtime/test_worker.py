@@ -6,13 +6,18 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
+from celery.worker.state import revoked
 from django.conf import settings
 from django.db import InterfaceError, InternalError, OperationalError
 from django.utils import timezone
+from kombu.utils.imports import symbol_by_name
 
+from console.runtime.timed_request import TimedRequest
 from console.runtime.worker import SweepTimer, app
 from jobs import sweep as sweeping
 from jobs import tasks
@@ -45,6 +50,7 @@ def test_without_beat_the_worker_sweeps_by_its_own_timer_and_survives_a_failure(
     finally:
         timer.stop(None)
         timer.thread.join(30)
+        timer.clock._thread.join(30)
     assert not timer.thread.is_alive() and set(calls) == {"sweep-timer"}
     assert "the sweep failed" in caplog.text
 
@@ -81,3 +87,18 @@ def test_a_worker_starts_without_loading_every_page():
     """Loading all pages would cost half a second at each start. `trainyard up` has run Django's checks before."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CELERY_")}
     assert subprocess.run([sys.executable, "-c", START], env=environment, timeout=120).returncode == 0
+
+
+@pytest.mark.parametrize("wrong_s", [7200.0, -3600.0, -86400.0])
+def test_messages_and_beat_go_by_trainyards_clock(monkeypatch, wrong_s):
+    """Celery asks the machine's clock. Where it is wrong, each message would be too old, or none would be sent."""
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + wrong_s)
+    assert abs((app.now() - timezone.now()).total_seconds()) < 5
+    request = TimedRequest.__new__(TimedRequest)
+    request.id, request._expires = "a message", timezone.now() + timedelta(seconds=10)
+    assert not request.maybe_expire()
+    request._expires = timezone.now() - timedelta(seconds=1)
+    assert request.maybe_expire()
+    revoked.discard("a message")
+    assert symbol_by_name(app.Task.Request) is TimedRequest

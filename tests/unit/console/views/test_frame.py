@@ -11,9 +11,12 @@ from django.contrib.staticfiles import finders
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import OperationalError
 from django.test import Client
+from django.utils import timezone
 
+from agents import clock_keeper
+from agents.infra import clock
 from console.views import home
-from tests.unit.console.views.example_rows import a_host, a_job
+from tests.unit.console.views.example_rows import a_host, a_job, one_line
 
 ROOT = Path(__file__).resolve().parents[4]
 TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
@@ -42,6 +45,16 @@ def test_every_icon_that_a_page_names_exists():
         re.findall(r'"(tick|cross|play|ring|hourglass|stop|slash|key|unplugged|dash|note)"', source)
     )
     assert named and in_code and named | in_code <= drawn
+
+
+def test_admins_read_that_a_clock_was_set_and_others_do_not(browser, cast, monkeypatch):
+    now = timezone.now()
+    monkeypatch.setattr(clock, "date_clock", lambda: now.timestamp() - 3600)
+    clock_keeper.record("the clock of gpu-7", -3600.0, now)
+    seen = one_line(browser("root").get("/jobs/").content.decode())
+    assert "The clock of gpu-7 was set back by 1:00:00." in seen
+    assert "It is 1 h" in seen and "ahead of this machine's clock" in seen
+    assert "was set back" not in browser("bob").get("/jobs/").content.decode()
 
 
 def test_pages_and_shells_have_their_security_headers(browser, project, cast):

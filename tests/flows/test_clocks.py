@@ -1,0 +1,104 @@
+"""The clocks of the console are set, all of them or of one process, while it runs and before it starts: no effect."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import requests
+
+from tests.flows.running_jobs import LongJob
+from tests.harness.hosts import Fleet
+from tests.harness.invariants import WHEN_QUIET, check, nothing_lives_after_the_end
+from tests.harness.product import Product, job_spec
+from tests.harness.wrong_clocks import WrongClocks
+
+JUMPS = (7200, -3600, -86400)
+LIMIT_S = 3000
+PROCESSES = ("up", "web", "worker", "dispatcher", "beat")
+AT_ONCE = 60
+
+
+@pytest.fixture(scope="module", params=["embedded", "apart"])
+def shape(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def clocks():
+    return WrongClocks()
+
+
+@pytest.fixture(scope="module")
+def timed(shape, clocks):
+    """A product of its own, whose clocks can be set."""
+    fleet = Fleet(1).boot()
+    product = Product(shape, clocks=clocks)
+    try:
+        yield product.start().with_admin().with_hosts(fleet)
+    finally:
+        product.close()
+        fleet.close()
+
+
+def services_of(product):
+    return ("extra", "postgres", "redis") if product.shape == "apart" else ("broker",)
+
+
+@pytest.fixture(scope="module")
+def long_job(timed):
+    return LongJob(timed, gpus=1, name="runs all the time", timeout_s=LIMIT_S).running()
+
+
+def is_well(product, long_job, what):
+    """A job goes its way quickly, pages answer, the running job runs on, and what it prints is taken in."""
+    short = product.submit(job_spec(["replica", "--seconds", "0.1"], name=what))
+    product.client.wait(short, "SUCCEEDED", timeout=AT_ONCE)
+    long_job.grows(what=f"the log to grow: {what}")
+    assert product.client.state(long_job.id) == "RUNNING", what
+
+
+@pytest.mark.parametrize("jump", JUMPS)
+def test_all_clocks_are_set_while_a_job_runs(timed, clocks, long_job, jump):
+    clocks.set(jump)
+    is_well(timed, long_job, f"all clocks {jump:+d} s")
+    clocks.set(0)
+    is_well(timed, long_job, f"all clocks right again after {jump:+d} s")
+
+
+@pytest.mark.parametrize("jump", JUMPS)
+def test_the_clock_of_one_process_is_set_while_a_job_runs(timed, clocks, long_job, jump):
+    for role in (*PROCESSES, *services_of(timed)):
+        clocks.set(jump, role)
+        is_well(timed, long_job, f"clock of {role} {jump:+d} s")
+        clocks.set(0, role)
+    is_well(timed, long_job, "right again")
+
+
+@pytest.mark.parametrize("jump", JUMPS)
+def test_the_console_is_started_with_a_wrong_clock(timed, clocks, long_job, jump):
+    timed.kill()
+    clocks.set(jump)
+    timed.start()
+    is_well(timed, long_job, f"started {jump:+d} s wrong")
+    timed.kill()
+    clocks.set(0)
+    timed.start()
+    is_well(timed, long_job, "started with a right clock")
+
+
+def test_every_outcome_and_time_is_right_and_the_jumps_are_shown(timed, clocks, long_job):
+    """After all of the above. I4 alone compares a host's clock with Trainyard's, which has come nearer to wrong ones by
+    some tenths of a second."""
+    long_job.succeeded()
+    timed.settle()
+    check(timed.evidence(), [law for law in WHEN_QUIET if law is not nothing_lives_after_the_end])
+    assert len(long_job.starts()) == 1
+    rows = timed.query("SELECT at, job_id FROM jobs_transition WHERE subject = 'job' ORDER BY job_id, id")
+    now = time.time()
+    assert all(now - 2400 < row["at"] < now + 30 for row in rows), "times are Trainyard's"
+    assert [(row["job_id"], row["at"]) for row in rows] == sorted((row["job_id"], row["at"]) for row in rows)
+    jumps = [round(row["seconds"] / 3600) for row in timed.query("SELECT seconds FROM agents_clockjump")]
+    assert {2, -2, -1, 1, -24, 24} <= set(jumps)
+    health = requests.get(f"{timed.url}/healthz", timeout=60).json()
+    assert health["clock_jumps"] > 0 and abs(health["clock_ahead_s"]) < 30, health
