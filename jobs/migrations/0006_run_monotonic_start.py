@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("jobs", "0003_restarts_wait"),
+        ("jobs", "0005_job_names"),
     ]
 
     operations = [
