@@ -18,7 +18,15 @@ from agents.infra import clock
 from agents.infra.refusals import Refused
 from agents.models import Host, HostStatus
 from agents.ssh import install_runner, keys
-from agents.ssh.dial import AuthFailed, DialError, HostKeyChanged, HostKeyUnknown, dial, run_command
+from agents.ssh.dial import (
+    AuthFailed,
+    Connection,
+    DialError,
+    HostKeyChanged,
+    HostKeyUnknown,
+    dial,
+    run_command,
+)
 from agents.ssh.host_keys import fingerprint
 from agents.ssh.targets import Target
 
@@ -189,7 +197,7 @@ def _heard_lately(host_id: int, now: datetime) -> bool:
     return answering.filter(pk=host_id).exists()
 
 
-def _probe(host: Host, transport: paramiko.Transport, now: datetime) -> list[CheckItem]:
+def _probe(host: Host, transport: Connection, now: datetime) -> list[CheckItem]:
     sha = install_runner.put_runner(transport)
     before = clock.now().timestamp()
     answer = run_command(transport, install_runner.command(sha, "probe"), timeout=PROBE_TIMEOUT_S)

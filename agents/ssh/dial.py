@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 import paramiko
+from paramiko.common import MSG_CHANNEL_DATA, MSG_CHANNEL_EXTENDED_DATA, MSG_EXT_INFO
 
 from agents.infra import name_lookup
 from agents.infra.text import clean_text
-from agents.ssh import host_keys
+from agents.ssh import host_keys, peer_limits
 from agents.ssh.packets import CIPHERS_FIRST, LoopReader, PacketReader
+from agents.ssh.peer_limits import PeerMisbehaved
 from agents.ssh.sockets import CONNECTION_ERRORS, QuickAckSocket, Socket
 from agents.ssh.targets import Jump, Target, address_text
 
@@ -54,6 +56,10 @@ class Unreachable(DialError):
 
 class SshdBusy(DialError):
     """Something answers, but accepts no login now: MaxStartups, MaxSessions, an overloaded or hanging sshd."""
+
+
+class HostMisbehaves(DialError):
+    """The machine sent more than it may, or what no SSH server sends: it is disconnected."""
 
 
 class AuthFailed(DialError):
@@ -117,7 +123,15 @@ HANDSHAKES = HandshakeLimiter()
 
 
 class Connection(paramiko.Transport):
-    """An SSH connection. Closing it also closes the connections to the jump hosts that it goes through."""
+    """An SSH connection. Closing it also closes the connections to the jump hosts that it goes through.
+
+    What the other end may send is limited (peer_limits.py), on every connection and from its first byte on.
+    """
+
+    _channel_handler_table = paramiko.Transport._channel_handler_table | {  # type: ignore[attr-defined]
+        MSG_CHANNEL_DATA: peer_limits.keep_output,
+        MSG_CHANNEL_EXTENDED_DATA: peer_limits.keep_stderr,
+    }
 
     def __init__(self, sock: Socket, through: Connection | None = None) -> None:
         super().__init__(cast("socket.socket", sock), packetizer_class=PacketReader)
@@ -129,6 +143,37 @@ class Connection(paramiko.Transport):
         options = self.get_security_options()
         rest = tuple(name for name in options.ciphers if name not in CIPHERS_FIRST)
         options.ciphers = CIPHERS_FIRST + rest
+        # A hostile server could choose an exchange over 8,192 bits, which holds the whole process for seconds.
+        options.kex = tuple(name for name in options.kex if not name.startswith("diffie-hellman-"))
+        # What sshd says there is for RSA keys, and ours is of another kind. paramiko reads as many fields as it claims.
+        self._handler_table[MSG_EXT_INFO] = lambda message: None  # type: ignore[attr-defined]
+        cast("PacketReader", self.packetizer).is_open = self._is_open
+
+    @property
+    def misbehaviour(self) -> str:
+        """How the other end, or a jump host on the way, went beyond a limit. Empty if none did."""
+        if isinstance(self.saved_exception, PeerMisbehaved):
+            return str(self.saved_exception)
+        if self.through is not None and (of_jump := self.through.misbehaviour):
+            return f"the jump host before it misbehaves: {of_jump}"
+        return ""
+
+    def _is_open(self, channel: int) -> bool:
+        return self._channels.get(channel) is not None  # type: ignore[attr-defined]
+
+    def _check_banner(self) -> None:
+        try:
+            super()._check_banner()  # type: ignore[misc]
+        except paramiko.SSHException as error:
+            # paramiko wraps every exception at this place.
+            if isinstance(error.__context__, PeerMisbehaved):
+                raise error.__context__ from None
+            raise
+
+    def _verify_key(self, host_key: bytes, sig: bytes) -> None:
+        peer_limits.check_key(host_key)
+        peer_limits.check_signature(sig)
+        super()._verify_key(host_key, sig)  # type: ignore[misc]
 
     def prefer(self, pinned: str) -> None:
         """Ask for the kind of key that is pinned: a machine with keys of several kinds could show another one."""
@@ -190,8 +235,13 @@ def dial(
     return connection
 
 
+def raise_if_misbehaving(connection: Connection, at: str = "") -> None:
+    if blame := connection.misbehaviour:
+        raise HostMisbehaves(blame, at)
+
+
 def run_command(
-    transport: paramiko.Transport, command: str, stdin: bytes = b"", timeout: float = 30.0
+    transport: Connection, command: str, stdin: bytes = b"", timeout: float = 30.0
 ) -> CommandResult:
     """Run a constant command to its end, within a limit of time and of output."""
     deadline = time.monotonic() + timeout
@@ -203,8 +253,11 @@ def run_command(
         if stdin:
             channel.sendall(stdin)
         channel.shutdown_write()
-        return outputs.finish(deadline)
+        result = outputs.finish(deadline)
+        raise_if_misbehaving(transport)
+        return result
     except CONNECTION_ERRORS as error:
+        raise_if_misbehaving(transport)
         raise SshdBusy(
             f"the host did not finish an answer within {timeout:g} s ({error})".rstrip()
         ) from error
@@ -213,12 +266,13 @@ def run_command(
             channel.close()
 
 
-def open_session(transport: paramiko.Transport, window: int | None = None) -> paramiko.Channel:
+def open_session(transport: Connection, window: int | None = None) -> paramiko.Channel:
     try:
         return transport.open_session(window_size=window, timeout=HANDSHAKE_S)
     except paramiko.ChannelException as error:
         raise SshdBusy(f"sshd opens no more sessions on this connection (MaxSessions): {error}") from error
     except CONNECTION_ERRORS as error:
+        raise_if_misbehaving(transport)
         raise SshdBusy(f"no session could be opened: {error}") from error
 
 
@@ -295,6 +349,7 @@ def _connect(hop: Jump, through: Connection | None, at: str, dead_s: float) -> S
         )
         return Socket(channel)
     except CONNECTION_ERRORS as error:
+        raise_if_misbehaving(through, at)
         raise Unreachable(f"{hop.endpoint} cannot be reached through the jump host: {error}", at) from error
 
 
@@ -341,7 +396,10 @@ def _check_host_key(connection: Connection, hop: Jump, at: str) -> None:
     try:
         connection.start_client(timeout=HANDSHAKE_S)
         shown = connection.get_remote_server_key()
+    except PeerMisbehaved as error:
+        raise HostMisbehaves(str(error), at) from error
     except CONNECTION_ERRORS as error:
+        raise_if_misbehaving(connection, at)
         raise SshdBusy(
             f"{hop.endpoint} answers, but not with an SSH handshake: {error or 'closed'}", at
         ) from error
@@ -355,12 +413,16 @@ def _check_host_key(connection: Connection, hop: Jump, at: str) -> None:
 def _authenticate(connection: Connection, hop: Jump, at: str, key: paramiko.PKey) -> None:
     try:
         further = connection.auth_publickey(hop.user, key)
+    except PeerMisbehaved as error:
+        raise HostMisbehaves(str(error), at) from error
     except paramiko.AuthenticationException as error:
+        raise_if_misbehaving(connection, at)
         # paramiko says "authentication failed" for a lost connection too; only an answer of sshd is a refusal.
         if not connection.is_active() or "timeout" in str(error).lower():
             raise SshdBusy(f"{hop.endpoint} ended the login without an answer: {error}", at) from error
         raise AuthFailed(f"{hop.user}@{hop.endpoint} refused our key: {error}", at) from error
     except CONNECTION_ERRORS as error:
+        raise_if_misbehaving(connection, at)
         raise SshdBusy(f"{hop.endpoint} ended the login: {error or 'closed'}", at) from error
     if further:
         raise AuthFailed(f"{hop.user}@{hop.endpoint} wants more than a key: {', '.join(further)}", at)

@@ -6,10 +6,8 @@ import hashlib
 import json
 from functools import cache
 
-import paramiko
-
 from agents.infra.failpoints import failpoint
-from agents.ssh.dial import DialError, run_command
+from agents.ssh.dial import Connection, DialError, run_command
 from agents.ssh.runner_archive import RUNNER, runner_archive
 
 MODES = frozenset({"serve", "shell", "probe"})
@@ -83,7 +81,7 @@ def command(sha: str, mode: str) -> str:
     return f"python3 .trainyard/bin/{sha}.pyz {mode}"
 
 
-def put_runner(transport: paramiko.Transport, program: bytes | None = None) -> str:
+def put_runner(transport: Connection, program: bytes | None = None) -> str:
     """Make sure that the whole runner is on the host; returns its sha256, which is its name there."""
     data = runner_bytes() if program is None else program
     sha = hashlib.sha256(data).hexdigest()

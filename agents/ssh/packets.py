@@ -11,19 +11,25 @@ import asyncio
 import logging
 import os
 import queue
+import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
 import paramiko
-from paramiko.common import MSG_CHANNEL_DATA
+from paramiko.common import MSG_CHANNEL_DATA, MSG_CHANNEL_EXTENDED_DATA, MSG_KEXINIT
 from paramiko.packet import NeedRekeyException, Packetizer
+
+from agents.ssh.peer_limits import PacketLimits, checked_output, checked_size, harmless
 
 log = logging.getLogger(__name__)
 
 Packet = tuple[int, paramiko.Message]
 
 READ_BYTES = 64 * 1024
+# So long a connection that sends too many packets is not read at a time.
+LONGEST_PAUSE_S = 0.5
 # These ciphers leave the length of a packet in the clear, so that the loop knows when it can read one without waiting.
 CIPHERS_FIRST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 
@@ -38,16 +44,48 @@ class PacketSocket(Protocol):
 
 
 class PacketReader(Packetizer):
-    """The packetizer of a connection: paramiko's thread reads its packets here."""
+    """The packetizer of a connection: paramiko's thread reads its packets here, within the limits for the other end.
+
+    `is_open` tells whether a channel of that number is open; the connection sets it.
+    """
 
     reader: LoopReader | None = None
 
+    def __init__(self, socket: socket.socket) -> None:
+        super().__init__(socket)
+        self._limits = PacketLimits()
+        self.is_open: Callable[[int], bool] = lambda number: False
+
     def read_message(self) -> Packet:
-        return super().read_message() if self.reader is None else self.reader.next()
+        kind, message = super().read_message() if self.reader is None else self.reader.next()
+        wait_s = self._limits.count_packet(kind, self._is_wanted(kind, message))
+        if wait_s > 0:
+            time.sleep(min(wait_s, LONGEST_PAUSE_S))
+        return harmless(kind, message)
+
+    def _is_wanted(self, kind: int, message: paramiko.Message) -> bool:
+        """Whether it is output of an open channel, or the answer to our own request for new keys."""
+        if kind == MSG_KEXINIT:
+            return self.need_rekey()
+        if kind not in (MSG_CHANNEL_DATA, MSG_CHANNEL_EXTENDED_DATA):
+            return False
+        channel = message.get_int()
+        message.rewind()
+        return self.is_open(channel)
 
     def read_whole(self) -> Packet:
         """Read a packet that has arrived whole; `read_message` waits for one."""
         return super().read_message()
+
+    def read_all(self, n: int, check_rekey: bool = False) -> bytes:
+        # A packet is read in two pieces. The second one is as long as the packet claims, whatever the cipher.
+        return super().read_all(checked_size(n), check_rekey)
+
+    def _read_timeout(self, timeout: float) -> bytes:
+        # paramiko reads the lines before the server's version by this, and limits neither of them.
+        data: bytes = super()._read_timeout(timeout)  # type: ignore[misc]
+        self._limits.count_banner(len(data))
+        return data
 
 
 class LoopReader:
@@ -154,21 +192,9 @@ class LoopReader:
         if kind != MSG_CHANNEL_DATA:
             return False
         if message.get_int() == self._channel.chanid:
-            data = self._checked_output(message)
+            data = checked_output(self._channel, message)
             if not self._transport.in_kex:
                 self._channel.in_buffer.feed(data)
                 return True
         message.rewind()
         return False
-
-    def _checked_output(self, message: paramiko.Message) -> bytes:
-        """Refuse a wrong length and more output than the window allows.
-
-        paramiko fills missing bytes with zeros, up to a megabyte, and does not enforce the window.
-        """
-        size, data = message.get_int(), message.get_remainder()
-        if size != len(data):
-            raise paramiko.SSHException(f"{len(data)} bytes of output that claim to be {size}")
-        if len(self._channel.in_buffer) + size > self._channel.in_window_size:
-            raise paramiko.SSHException("more output than the window has room for")
-        return data

@@ -12,11 +12,11 @@ from typing import Any, cast
 import paramiko
 
 from agents.ssh.packets import READ_BYTES
+from agents.ssh.peer_limits import checked_size
 
 # The errors by which paramiko reports the end of a connection, whatever the cause.
 CONNECTION_ERRORS = (OSError, EOFError, paramiko.SSHException)
-# Twice the size of the largest packet that sshd sends (RFC 4253, 6.1). A tag follows each packet of AES-GCM.
-MAX_PACKET = 256 * 1024
+# It follows each packet of AES-GCM.
 TAG_BYTES = 16
 # `Connection.without_waiting` sends less than this: a window with so much room takes it.
 SMALL_MESSAGE = 4096
@@ -112,9 +112,7 @@ class QuickAckSocket(Socket):
         if unread < 4:
             return False
         size = int.from_bytes(self._buffer[self._position : self._position + 4], "big")
-        if size > MAX_PACKET:
-            raise paramiko.SSHException(f"a packet of {size} bytes")
-        return unread >= 4 + size + TAG_BYTES
+        return unread >= 4 + checked_size(size) + TAG_BYTES
 
     def _set_buffer(self, unread: bytes, data: bytes) -> None:
         self._buffer, self._position = unread + data, 0
