@@ -35,6 +35,7 @@ class HostStatus(models.TextChoices):
     AUTH_FAILED = "auth_failed", "Login refused"
     BLOCKED = "blocked", "Host key changed"
     UNUSABLE = "unusable", "Not usable"
+    MISBEHAVING = "misbehaving", "Misbehaves, and was disconnected"
 
 
 class HostsInService(models.Manager["Host"]):
@@ -99,6 +100,12 @@ class Host(models.Model):
     lease_token = models.BigIntegerField(default=0)
     lease_until = models.DateTimeField(null=True, blank=True)
     due_at = models.DateTimeField(null=True, blank=True, help_text="when the next check is due")
+    closed_until = models.DateTimeField(
+        null=True, blank=True, help_text="it misbehaved, and is not dialled before (misbehaviour.py)"
+    )
+    closed_times = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="how often in a row it misbehaved"
+    )
     mark = models.BigIntegerField(
         default=0, help_text="grows while a dispatcher holds a link, and is sent to the host: see recovery.py"
     )
@@ -187,6 +194,12 @@ class Dispatcher(models.Model):
 
     name = models.CharField(max_length=100, unique=True)
     seen_at = models.DateTimeField()
+    stuck_s = models.FloatField(
+        default=0, db_default=0, help_text="how long its slowest worker thread is at one piece of work"
+    )
+    threads_gone = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="how many of its worker threads have died"
+    )
 
 
 class MachineClock(models.Model):

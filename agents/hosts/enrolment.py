@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import paramiko
 from django.db import transaction
 
-from agents.hosts import checklist, data_address, host_history, inventory, probe
+from agents.hosts import checklist, data_address, host_history, inventory, misbehaviour, probe
 from agents.hosts.checklist import CheckItem
 from agents.infra import clock
 from agents.infra.refusals import Refused
@@ -24,6 +24,7 @@ from agents.ssh.dial import (
     DialError,
     HostKeyChanged,
     HostKeyUnknown,
+    HostMisbehaves,
     dial,
     run_command,
 )
@@ -33,6 +34,7 @@ from agents.ssh.targets import Target
 PROBE_TIMEOUT_S = 30.0
 RECHECK = timedelta(minutes=30)
 RETRY_CHECK = timedelta(minutes=1)
+MISBEHAVES_CURE = "Find out what answers there, and who uses the login. Then check the host again."
 # A dispatcher records three times in each lease that a host answers.
 HEARD_WITHIN = timedelta(seconds=20)
 
@@ -116,6 +118,8 @@ def check_host(host_id: int, now: datetime, on_change: Callable[[], None] = no_l
             _save_checklist(host.pk, items)
             on_change()
         items += _probe(host, transport, now)
+    except HostMisbehaves as error:
+        return _dial_failed(host, error, now, on_change)
     except (DialError, probe.InvalidProbe, OSError, paramiko.SSHException) as error:
         items.append(
             CheckItem("Python", False, str(error)[:500], "python3 must run for this login. See the error.")
@@ -175,6 +179,10 @@ def _dial_failed(
         cure = "Put this line into ~/.ssh/authorized_keys of the login: " + keys.public_line()
         items = [*_connected_items(host)[:2], CheckItem("Login", False, str(error), cure)]
         status, error_text = HostStatus.AUTH_FAILED, str(error)
+    elif isinstance(error, HostMisbehaves):
+        _close(host.pk, str(error), now)
+        on_change()
+        return [CheckItem("Reachable", False, str(error), MISBEHAVES_CURE)]
     else:
         items = [CheckItem("Reachable", False, str(error), _unreachable_cure(host))]
         error_text = str(error)
@@ -187,6 +195,13 @@ def _dial_failed(
     Host.every.filter(pk=host.pk).update(due_at=now + RETRY_CHECK)
     on_change()
     return items
+
+
+@transaction.atomic
+def _close(host_id: int, why: str, now: datetime) -> None:
+    host = Host.objects.select_for_update().filter(pk=host_id).first()
+    if host is not None:
+        misbehaviour.close(host, why, now)
 
 
 def _heard_lately(host_id: int, now: datetime) -> bool:
@@ -222,6 +237,8 @@ def _save_checklist(host_id: int, items: Sequence[CheckItem]) -> None:
 def _finish(host: Host, items: Sequence[CheckItem], now: datetime) -> None:
     rows = [item.as_row() for item in items]
     _save_checklist(host.pk, items)
+    if misbehaviour.is_closed(Host.every.get(pk=host.pk), now):
+        return  # its link was closed while it was checked
     fine = checklist.is_usable(rows)
     status = HostStatus.UP if fine else HostStatus.UNUSABLE
     host_history.set_status(host.pk, status, "" if fine else "; ".join(checklist.failures(rows)), now)

@@ -79,12 +79,13 @@ def record_eviction(host_id: int, token: int, answer: Mapping[str, Any], now: da
         asked = Gpu.objects.filter(host_id=host_id, uuid=clean_text(answer.get("gpu", ""), 80)).exclude(
             evict=[]
         )
-        for gpu in asked:
+        rows = list(asked)
+        for gpu in rows:
             host_history.record(
                 host_id, "gpu_evicted", f"{_name(gpu)}: {text}", gpu.evict_by or TRAINYARD, now
             )
             Gpu.objects.filter(pk=gpu.pk).update(evict=[], evict_by="")
-    return True
+    return bool(rows)
 
 
 def watched_gpus(host_id: int) -> WatchedGpus:

@@ -18,6 +18,9 @@ class FailureKind(StrEnum):
     BROKEN = "broken"  # logged in, but the runner cannot be installed or started
     LOGIN = "login"
     KEY = "key"
+    MISBEHAVED = (
+        "misbehaved"  # the row of the host says when it may be dialled again (agents/hosts/misbehaviour.py)
+    )
 
 
 # First and longest wait in seconds; each further failure of the same kind doubles the wait.
@@ -28,6 +31,7 @@ WAITS: dict[FailureKind, tuple[float, float]] = {
     FailureKind.BROKEN: (2.0, 60.0),
     FailureKind.LOGIN: (90.0, 600.0),
     FailureKind.KEY: (90.0, 600.0),
+    FailureKind.MISBEHAVED: (60.0, 60.0),
 }
 JITTER = 0.3
 

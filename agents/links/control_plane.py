@@ -113,3 +113,6 @@ class ControlPlane(Protocol):
 
     def host_changed(self, host_id: int) -> None:
         """The host came up, became unreachable or was rebooted: the control plane should decide again."""
+
+    def stuck_s(self) -> float:
+        """For how long the control plane has been deciding about the same things. Never waits."""

@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 RENEWALS_PER_LEASE = 3  # how often a lease is renewed before it would end
 MIN_BETWEEN_RENEWALS_S = 0.25
+OLD_WORK_S = 30.0
 
 
 class Fleet:
@@ -51,6 +52,7 @@ class Fleet:
         self._key: paramiko.PKey | None = None
         self._hosts: dict[int, HostThread] = {}
         self._fresh = True
+        self._named: HostThread | None = None  # whose old work is in the log
         self._stopping = threading.Event()
         self._renew_soon = threading.Event()
         self._work_queue = WorkQueue(settings.worker_threads)
@@ -141,7 +143,8 @@ class Fleet:
     def _renew_leases(self) -> None:
         if self._key is None:
             self._key = self._make_key()
-        leases.announce(self.name, timezone.now())
+        stuck_s = max(self._oldest_work_s(), self._control_plane.stuck_s())
+        leases.announce(self.name, timezone.now(), stuck_s, self._work_queue.threads_gone())
         asked, now = clock.elapsed(), timezone.now()
         shares = leases.renew_and_take(self.name, self.held(), now, self._settings.lease_s, self._fresh)
         self._fresh = False
@@ -156,6 +159,16 @@ class Fleet:
         compared = [host_id for host_id, host in self._hosts.items() if host.mark_checked]
         for host_id, mark in leases.record_answers(self.name, compared, now).items():
             self._hosts[host_id].set_mark(mark)
+
+    def _oldest_work_s(self) -> float:
+        """The age of the oldest work of a host. The log names the host, once, when it is old."""
+        item, seconds = self._work_queue.oldest_work()
+        if seconds > OLD_WORK_S and item is not self._named and isinstance(item, HostThread):
+            logger.warning("the database work of %s has taken %.0f s", item.target.name, seconds)
+            self._named = item
+        elif seconds <= OLD_WORK_S:
+            self._named = None
+        return seconds
 
     def _extend(self, held: Mapping[int, int], asked: float) -> None:
         """Extend granted leases first, before anything that may wait: the threads of these hosts need to know."""
@@ -180,6 +193,7 @@ class Fleet:
             self._drop([row.pk])
             host = None
         if host is not None:
+            host.closed_until = row.closed_until
             self._dial_if_recovered(host, row)
             return
         assert self._key is not None
@@ -194,6 +208,7 @@ class Fleet:
             settings=self._settings,
             random_unit=random.random,
         )
+        host.closed_until = row.closed_until
         self._hosts[row.pk] = host
         host.start()
 

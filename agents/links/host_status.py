@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from agents.hosts import checklist, host_history, recovery
+from agents.hosts import checklist, host_history, misbehaviour, recovery
 from agents.links.link import Hello
 from agents.models import Host, HostStatus
 
@@ -41,6 +41,13 @@ def record_failure(host_id: int, token: int, status: HostStatus, error: str, now
     if _host(host_id, token) is None:
         return False
     return host_history.set_status(host_id, status, error, now)
+
+
+@transaction.atomic
+def record_misbehaviour(host_id: int, token: int, why: str, now: datetime) -> bool:
+    """Record that the host was disconnected for what it sent. True if its status changed."""
+    host = _host(host_id, token)
+    return host is not None and misbehaviour.close(host, why, now)
 
 
 def _host(host_id: int, token: int) -> Host | None:

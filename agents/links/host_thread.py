@@ -32,9 +32,11 @@ from agents.runner.wire import WireError
 from agents.ssh import install_runner
 from agents.ssh.dial import (
     AuthFailed,
+    Connection,
     DialError,
     HostKeyChanged,
     HostKeyUnknown,
+    HostMisbehaves,
     SshdBusy,
     Unreachable,
     dial,
@@ -50,6 +52,8 @@ GPU_WATCH_S = 10.0
 # With more than this unsent, further orders would only wait in memory.
 MAX_UNSENT_BYTES = 4 * 1024 * 1024
 MAX_STARTS = 200
+# After so long, what is left of a turn is done in the next one: the other hosts come first.
+TURN_S = 0.5
 # How many runners are started at once, over all hosts: after a restart of the dispatcher, a hundred that share a
 # machine or a file server would slow each other past every deadline. A host that hangs holds the others up for at most
 # the wait below.
@@ -103,6 +107,7 @@ class HostThread:
         self._watched_at = 0.0
         self._dial_failed = False  # the last dial failed too
         self._greeting = False  # holds one of GREETING_SLOTS; used in the host's own thread only
+        self.closed_until: datetime | None = None  # it misbehaved and is not dialled before
         self.waiting_since: datetime | None = None  # since when the thread waits to dial again
         self._thread = threading.Thread(target=self._run, name=f"host {target.name}", daemon=True)
 
@@ -178,7 +183,9 @@ class HostThread:
             if suspended or not self.lease.good():
                 link.excuse(gap, now)
             elif link.check(now, dead_s / 3, dead_s):
-                self._report_failure(HostStatus.UNREACHABLE, f"no answer for {dead_s:g} s")
+                # Otherwise the thread of the host reports the reason, when the link has ended.
+                if link.hello is not None and not link.misbehaviour:
+                    self._report_failure(HostStatus.UNREACHABLE, f"no answer for {dead_s:g} s")
                 self.hang_up()
             elif now - self._last_comparison_at >= (
                 self._settings.tick_s if self._changing else QUIET_COMPARE_S
@@ -188,8 +195,12 @@ class HostThread:
             self._work_queue.enqueue(self)
 
     def do_work(self) -> bool:
-        """One bounded piece of database work, done by a worker thread. Nothing here waits for the host."""
-        while self._status_updates:
+        """One bounded piece of database work, done by a worker thread. Nothing here waits for the host.
+
+        True if there is more: the other hosts come first.
+        """
+        began = time.monotonic()
+        for _ in range(len(self._status_updates)):
             if self._status_updates[0]():
                 self._control_plane.host_changed(self.host_id)
             self._status_updates.popleft()
@@ -203,7 +214,7 @@ class HostThread:
         if self._compare_due and link.ready and (link.inventory_stored or not len(link.inbox)):
             link.inventory_stored = True
             self._compare(link)
-        if batch := link.inbox.batch():
+        if time.monotonic() - began < TURN_S and (batch := link.inbox.batch()):
             self._store_batch(link, batch)
         return len(link.inbox) > 0 or (
             self._compare_due and link.ready and link.waiting_bytes < MAX_UNSENT_BYTES
@@ -213,7 +224,7 @@ class HostThread:
 
     def _run(self) -> None:
         while not self._stopping:
-            if not self.lease.good():
+            if not self.lease.good() or self._is_closed():
                 self._wait(self._settings.tick_s)
                 continue
             began = time.monotonic()
@@ -228,6 +239,9 @@ class HostThread:
         self._wake.wait(seconds)
         self._wake.clear()
 
+    def _is_closed(self) -> bool:
+        return self.closed_until is not None and timezone.now() < self.closed_until
+
     def _attempt(self) -> FailureKind:
         """Dial and listen until the link ends. What failed is in the host's row then."""
         try:
@@ -239,6 +253,9 @@ class HostThread:
         except AuthFailed as error:
             self._report_failure(HostStatus.AUTH_FAILED, str(error))
             return FailureKind.LOGIN
+        except HostMisbehaves as error:
+            self._report_misbehaviour(str(error))
+            return FailureKind.MISBEHAVED
         except (Unreachable, SshdBusy) as error:
             if self._dial_failed:  # an sshd that restarts, or is full for a moment, is not reported
                 self._report_failure(HostStatus.UNREACHABLE, str(error))
@@ -266,7 +283,7 @@ class HostThread:
         finally:
             transport.close()
 
-    def _listen(self, transport: paramiko.Transport) -> None:
+    def _listen(self, transport: Connection) -> None:
         greeting = {
             "deployment": self._settings.deployment,
             "epoch": self.lease.token,
@@ -319,6 +336,16 @@ class HostThread:
         host_id, token = self.host_id, self.lease.token
         self._status_updates.append(
             lambda: host_status.record_failure(host_id, token, status, error, timezone.now())
+        )
+        self._work_queue.enqueue(self)
+
+    def _report_misbehaviour(self, why: str) -> None:
+        if self._stopping:
+            return
+        logger.warning("%s was disconnected: %s", self.target.name, why)
+        host_id, token = self.host_id, self.lease.token
+        self._status_updates.append(
+            lambda: host_status.record_misbehaviour(host_id, token, why, timezone.now())
         )
         self._work_queue.enqueue(self)
 

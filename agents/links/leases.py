@@ -53,9 +53,10 @@ class LeaseChanges:
     give_up: frozenset[int]
 
 
-def announce(name: str, now: datetime) -> None:
-    """Record that this dispatcher is alive."""
-    Dispatcher.objects.update_or_create(name=name, defaults={"seen_at": now})
+def announce(name: str, now: datetime, stuck_s: float = 0.0, threads_gone: int = 0) -> None:
+    """Record that this dispatcher is alive, and whether its worker threads are."""
+    known = {"seen_at": now, "stuck_s": stuck_s, "threads_gone": threads_gone}
+    Dispatcher.objects.update_or_create(name=name, defaults=known)
     Dispatcher.objects.filter(seen_at__lt=now - KEEP_DISPATCHERS).delete()
 
 

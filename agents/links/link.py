@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import paramiko
-
 from agents.hosts import seals
 from agents.hosts.seals import SealOwner
 from agents.infra import clock, untrusted
@@ -21,17 +19,29 @@ from agents.infra.failpoints import RECEIVED, failpoint
 from agents.infra.text import clean_text
 from agents.links.arrivals import ARRIVAL_KINDS, arrivals
 from agents.links.control_plane import Fact, Forgotten
+from agents.links.frame_limits import CpuShare, FrameLimits
 from agents.links.inbox import Inbox
 from agents.links.orders import Forget, Order, Pull, SentOrders, Start, Stop
 from agents.links.stream import Stream
 from agents.runner.wire import PROTOCOL, Message, WireError
 from agents.ssh import install_runner
-from agents.ssh.dial import DialError, open_session, start_command
+from agents.ssh.dial import (
+    Connection,
+    DialError,
+    HostMisbehaves,
+    open_session,
+    raise_if_misbehaving,
+    start_command,
+)
 from agents.ssh.sockets import CONNECTION_ERRORS
 
 logger = logging.getLogger(__name__)
 
 HELLO_S = 60.0
+# The time for the inventory, less the time in which we did not read, and for one message. Over 256 kbit/s the largest
+# message takes half a minute.
+INVENTORY_S, MESSAGE_S = 300.0, 300.0
+LONGEST_REST_S = 5.0
 # A fact seldom comes alone: the next one, or the first bytes of a log, follow within milliseconds. Stored together they
 # are one transaction and one decision instead of three. Log bytes never wait.
 GATHER_FACT_S, GATHER_CLAIM_S = 0.015, 0.1
@@ -45,9 +55,9 @@ MAX_WALL = 32_503_680_000
 MAX_SEAL = 100
 # The errors that a host reports are written into our log, which is on our disk.
 MAX_LOGGED_ERRORS = 100
-# About the host itself, not about a run. A newer message repeats all of it.
+# About the host itself, not about a run. A newer message about the same GPU repeats all of it.
 HOST_MESSAGES = frozenset({"gpus", "evicted"})
-MAX_HOST_MESSAGES = 20
+MAX_HOST_MESSAGES = 64
 
 
 class LinkBroken(DialError):
@@ -98,7 +108,7 @@ class Link:
 
     def __init__(
         self,
-        transport: paramiko.Transport,
+        transport: Connection,
         name: str,
         greeting: Mapping[str, Any],
         may_send: Callable[[], bool],
@@ -112,9 +122,13 @@ class Link:
         self._phases: dict[str, str] = {}
         self._refused: list[tuple[str, str]] = []
         self._errors_logged = 0
+        self._limits, self._cpu_share = FrameLimits(), CpuShare()
+        self._resting, self._closing = False, threading.Event()
+        self._inventory_s, self._checked_at = 0.0, time.monotonic()
+        self.misbehaviour = ""  # why the link is given up, if the host is to blame
         self.inbox = Inbox()
         self.sent = SentOrders()  # used by the host's work item only
-        self._host_messages: list[Message] = []
+        self._host_messages: dict[tuple[str, str], Message] = {}
         self.hello: Hello | None = None
         self.mark = 0  # the mark that may be sent to the host (recovery.py); set by the lease keeper
         self.inventory_stored = False  # the control plane has stored the inventory
@@ -134,23 +148,45 @@ class Link:
     def listen(self, greeted: Callable[[Hello], None]) -> None:
         """Read until the end. Raises if no runner answered, or one that must not be trusted."""
         try:
-            for batch in self._stream.frames():
-                self.heard_at = time.monotonic()
-                waits = [self._handle(message, payload, greeted) for message, payload in batch]
-                if (soonest := min(waits, default=math.inf)) < math.inf:
-                    self._notify(soonest)
+            self._read(greeted)
         except WireError as error:
+            if self.hello is not None:
+                raise HostMisbehaves(f"its runner broke the protocol: {error}") from error
             raise LinkBroken(f"the runner broke the protocol: {error}") from error
         finally:
             self.ended = True
             self.inbox.close()
             self._stream.close()
+        if self.misbehaviour:
+            raise HostMisbehaves(self.misbehaviour)
+        raise_if_misbehaving(self._transport)
         if self.error:
             raise LinkBroken(f"the runner refused: {self.error}")
         if not self._stream.greeted:
             raise RunnerMissing(self._stderr_text() or "the runner ended without any output")
         if self.hello is None:
             raise LinkBroken(self._stderr_text() or "the runner ended before it had greeted")
+
+    def _read(self, greeted: Callable[[Hello], None]) -> None:
+        for batch in self._stream.frames():
+            self.heard_at = time.monotonic()
+            if self._stream.unfinished_s(self.heard_at) > MESSAGE_S:
+                raise WireError(f"a message that was not complete after {MESSAGE_S:g} s")
+            soonest = math.inf
+            for message, payload in batch:
+                if self._limits.admit(message, payload, self._phases):
+                    soonest = min(soonest, self._handle(message, payload, greeted))
+            if soonest < math.inf:
+                self._notify(soonest)
+            self._rest()
+
+    def _rest(self) -> None:
+        """Do not read for a while, if this link has used more than its share of CPU. The host waits meanwhile."""
+        seconds = self._cpu_share.rest_s()
+        if seconds > 0:
+            self._resting = True
+            self._closing.wait(min(seconds, LONGEST_REST_S))
+            self._resting = False
 
     def phases(self) -> dict[str, str]:
         """Each run that the host has, and its phase."""
@@ -166,10 +202,12 @@ class Link:
     def host_messages(self) -> list[Message]:
         """What the host reported about itself since the last call."""
         with self._lock:
-            found, self._host_messages = self._host_messages, []
-            return found
+            found, self._host_messages = self._host_messages, {}
+            return list(found.values())
 
     def send(self, message: Mapping[str, Any], payload: bytes = b"") -> None:
+        if message["t"] == "pull":
+            self._limits.note_pull(message["run"])
         self._stream.send(message, payload)
 
     def send_order(self, order: Order, document: Mapping[str, Any] | None = None) -> None:
@@ -196,15 +234,25 @@ class Link:
         return self._stream.waiting_bytes
 
     def check(self, now: float, ping_s: float, dead_s: float) -> bool:
-        """Ping when it is time. True if the link has to be given up: no answer for too long, or no greeting."""
+        """Ping when it is time. True if the link has to be given up.
+
+        Either nothing was heard for too long, or `misbehaviour` says what the host did.
+        """
         self._stream.keep_stderr()
-        if self.hello is None and now - self.opened_at > HELLO_S:
-            return True
-        if self.inbox.full:
+        gap, self._checked_at = now - self._checked_at, now
+        if self.hello is None:
+            return now - self.opened_at > HELLO_S
+        if self.inbox.full or self._resting:
             self.heard_at = now
-        if self._stream.overrun or (self.hello is not None and now - self.heard_at > dead_s):
+        elif not self.ready:
+            self._inventory_s += gap
+        if self._stream.overrun:
+            self.misbehaviour = f"it reads nothing: {self._stream.waiting_bytes >> 20} MiB wait for it"
+        elif self._inventory_s > INVENTORY_S:
+            self.misbehaviour = f"its inventory was not complete after {INVENTORY_S:g} s"
+        if self.misbehaviour or now - self.heard_at > dead_s:
             return True
-        if self.hello is not None and now - self.pinged_at >= ping_s:
+        if now - self.pinged_at >= ping_s:
             self.pinged_at = now
             mark = self.mark
             seal = seals.seal_of_mark(self._seal_owner, mark)
@@ -214,11 +262,13 @@ class Link:
     def excuse(self, gap: float, now: float) -> None:
         """For `gap` seconds nobody sent pings, or listened: that nothing was received is not the host's fault."""
         self.heard_at = min(now, self.heard_at + gap)
+        self._checked_at = now
 
     def close(self) -> None:
         """End the link from another thread. May wait a moment for paramiko, so the heartbeat thread does not call
         it."""
         self.inbox.close()
+        self._closing.set()
         self._transport.close()
         self._stream.close()  # after that: a goodbye would wait for a host that reads nothing
 
@@ -228,19 +278,26 @@ class Link:
         if kind in RECEIVED:
             failpoint(f"receive.{kind}")
         if kind == "hello":
-            self.hello = Hello.of(message, clock.now().timestamp())
+            hello = Hello.of(message, clock.now().timestamp())
             self.pinged_at = self.heard_at
-            greeted(self.hello)
+            greeted(hello)
+            self.hello = hello
         elif kind in ARRIVAL_KINDS:
             self._put_arrivals(message, payload)
         elif kind == "error":
             self._note_error(message)
         elif kind in HOST_MESSAGES:
-            with self._lock:
-                self._host_messages = [*self._host_messages[-MAX_HOST_MESSAGES:], message]
+            self._keep_host_message(message)
         if kind == "fact":
             return GATHER_CLAIM_S if message.get("phase") == "claimed" else GATHER_FACT_S
         return 0.0 if kind in ARRIVAL_KINDS or kind in HOST_MESSAGES or kind == "error" else math.inf
+
+    def _keep_host_message(self, message: Message) -> None:
+        gpu = clean_text(message.get("gpu", ""), 80) if message["t"] == "evicted" else ""
+        with self._lock:
+            self._host_messages[message["t"], gpu] = message
+            if len(self._host_messages) > MAX_HOST_MESSAGES:
+                del self._host_messages[next(iter(self._host_messages))]
 
     def _put_arrivals(self, message: Message, payload: bytes) -> None:
         for arrival in arrivals(message, payload):
@@ -249,6 +306,7 @@ class Link:
                     self._phases[arrival.run] = arrival.what.document["phase"]
                 elif isinstance(arrival.what, Forgotten):
                     self._phases.pop(arrival.run, None)
+                    self._limits.note_forgotten(arrival.run)
                 if len(self._phases) > MAX_RUNS:
                     raise WireError(f"more than {MAX_RUNS} runs")
             if not self.inbox.put(arrival):

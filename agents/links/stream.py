@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -11,6 +12,7 @@ from typing import Any
 import paramiko
 
 from agents.infra.failpoints import SENT, failpoint
+from agents.links.arrivals import MAX_RAW
 from agents.runner.wire import Decoder, Message, encode
 from agents.ssh.sockets import CONNECTION_ERRORS
 
@@ -34,7 +36,9 @@ class Stream:
     def __init__(self, channel: paramiko.Channel, may_send: Callable[[], bool], name: str) -> None:
         self._channel = channel
         self._may_send = may_send
-        self._decoder = Decoder(preface=True)
+        # Only log frames have a payload.
+        self._decoder = Decoder(preface=True, max_payload=MAX_RAW)
+        self._whole_at = time.monotonic()
         self._waiting: deque[tuple[str, bytes]] = deque()
         self._waiting_bytes = 0
         self._changed = threading.Condition()
@@ -73,12 +77,19 @@ class Stream:
         try:
             while data := self._channel.recv(READ_BYTES):
                 self.keep_stderr()
-                yield self._decoder.feed(data)
+                messages = self._decoder.feed(data)
+                if messages or not self._decoder.unfinished:
+                    self._whole_at = time.monotonic()
+                yield messages
         except CONNECTION_ERRORS:
             pass
         finally:
             self.keep_stderr()
             self.close()
+
+    def unfinished_s(self, now: float) -> float:
+        """For how long a message has been incomplete."""
+        return now - self._whole_at if self._decoder.unfinished else 0.0
 
     def keep_stderr(self) -> None:
         """Read the runner's stderr, for it shares an SSH window with stdout. The last 4 KiB are kept."""

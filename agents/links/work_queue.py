@@ -27,8 +27,8 @@ class WorkItem(Protocol):
 class WorkQueue:
     def __init__(self, threads: int) -> None:
         self._queue: deque[WorkItem] = deque()
-        self._queued: set[WorkItem] = set()
-        self._at_work: set[WorkItem] = set()
+        self._queued: dict[WorkItem, float] = {}  # since when
+        self._at_work: dict[WorkItem, float] = {}  # since when
         self._again: set[WorkItem] = set()
         self._later: dict[WorkItem, float] = {}
         # Already in the log: an outage is one line for each host, not one a second.
@@ -61,9 +61,18 @@ class WorkQueue:
         if item in self._at_work:
             self._again.add(item)
         elif item not in self._queued:
-            self._queued.add(item)
-            self._queue.append(item)
-            self._changed.notify()
+            self._append(item)
+
+    def oldest_work(self) -> tuple[WorkItem | None, float]:
+        """The item whose work has been done, or has waited for a thread, for longest; and for how many seconds."""
+        with self._changed:
+            since = self._queued | self._at_work
+            oldest = min(since, key=since.__getitem__, default=None)
+            return oldest, (0.0 if oldest is None else time.monotonic() - since[oldest])
+
+    def threads_gone(self) -> int:
+        """How many worker threads have ended although the queue has not."""
+        return sum(not thread.is_alive() for thread in self._threads) if not self._stopping else 0
 
     def stop(self, timeout_s: float = 10.0) -> None:
         with self._changed:
@@ -102,8 +111,8 @@ class WorkQueue:
             if self._stopping:
                 return None
             item = self._queue.popleft()
-            self._queued.discard(item)
-            self._at_work.add(item)
+            del self._queued[item]
+            self._at_work[item] = time.monotonic()
             return item
 
     def _any_due(self) -> bool:
@@ -115,9 +124,12 @@ class WorkQueue:
 
     def _finished(self, item: WorkItem, more: bool) -> None:
         with self._changed:
-            self._at_work.discard(item)
+            del self._at_work[item]
             if more or item in self._again:
                 self._again.discard(item)
-                self._queued.add(item)
-                self._queue.append(item)
-                self._changed.notify()
+                self._append(item)
+
+    def _append(self, item: WorkItem) -> None:
+        self._queued[item] = time.monotonic()
+        self._queue.append(item)
+        self._changed.notify()

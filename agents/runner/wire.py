@@ -78,7 +78,8 @@ class Decoder:
     With `preface=True` it first skips what a login shell printed, up to the runner's first line.
     """
 
-    def __init__(self, preface: bool = False) -> None:
+    def __init__(self, preface: bool = False, max_payload: int = MAX_PAYLOAD) -> None:
+        self._max_payload = max_payload
         self._buffer = bytearray()
         self._at = 0
         self._scanned = 0
@@ -86,6 +87,11 @@ class Decoder:
         self._junk = 0
         self._broken: str | None = None
         self.greeted = not preface
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a part of a message has arrived and waits for its rest."""
+        return self._message is not None or len(self._buffer) > self._at
 
     def feed(self, data: bytes) -> List[Tuple[Message, bytes]]:
         """All messages completed by `data`.
@@ -121,7 +127,7 @@ class Decoder:
                 return True
             message = decode_object(line)
             size = message.pop("n", 0)
-            if type(size) is not int or not 0 <= size <= MAX_PAYLOAD:
+            if type(size) is not int or not 0 <= size <= self._max_payload:
                 raise WireError("a payload length of %.40r" % (size,))
             if type(message.get("t")) is not str:
                 raise WireError("a message without a type")

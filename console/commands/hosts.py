@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from django.utils import timezone
 
-from agents.hosts import checklist, enrolment
+from agents.hosts import checklist, enrolment, misbehaviour
 from agents.hosts.checklist import CheckItem
 from agents.infra.refusals import Refused
 from agents.models import Host
@@ -46,6 +46,7 @@ def add(args: argparse.Namespace) -> int:
             actor=actor,
             now=timezone.now(),
         )
+        misbehaviour.reopen(host.pk, timezone.now())
         accept_keys(host, args, actor)
         items = enrolment.check_host(host.pk, timezone.now())
     except Refused as refused:

@@ -50,6 +50,7 @@ HOST = _table(
     (HostStatus.AUTH_FAILED, "Login refused", "bad", "key"),
     (HostStatus.BLOCKED, "Host key changed", "bad", "key"),
     (HostStatus.UNUSABLE, "Not usable", "bad", "cross"),
+    (HostStatus.MISBEHAVING, "Disconnected", "bad", "unplugged"),
 )
 
 # GPUs that no job may use: quarantined ones, and those that are not yet known to be free.

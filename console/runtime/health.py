@@ -18,7 +18,8 @@ from agents import clock_keeper
 from agents.models import Dispatcher
 from jobs.models import Tick
 
-# A sweep is due every TICK_S. Half a minute without one is not a short delay any more.
+# A sweep is due every TICK_S. Half a minute without one is not a short delay any more. Nor is half a minute in which a
+# thread of a dispatcher is at one piece of work, or a piece of work waits for a thread.
 LATE_AFTER = timedelta(seconds=30)
 
 
@@ -33,6 +34,8 @@ class Health:
     # How often a clock was set in the last day, and by how much Trainyard's time is ahead of this machine's clock.
     clock_jumps: int = 0
     clock_ahead_s: float = 0.0
+    # The age of the oldest piece of work of a dispatcher.
+    stuck_s: float = 0.0
 
     @property
     def status(self) -> str:
@@ -48,15 +51,20 @@ def check(now: datetime) -> Health:
     if any(line.startswith("database") for line in broken):
         return Health(broken, (), None, 0)
     tick = Tick.objects.filter(name="sweep").first()
-    dispatchers = Dispatcher.objects.filter(seen_at__gte=now - LATE_AFTER).count()
+    dispatchers = list(Dispatcher.objects.filter(seen_at__gte=now - LATE_AFTER))
+    stuck_s = max((each.stuck_s for each in dispatchers), default=0.0)
     late = []
     if tick is None or now - tick.at > LATE_AFTER:
         late.append("worker: no sweep lately. Is a worker process running?")
     if not dispatchers:
         late.append("dispatcher: none seen lately. Is a dispatcher process running?")
+    if stuck_s > LATE_AFTER.total_seconds():
+        late.append(f"dispatcher: a piece of work has taken {stuck_s:.0f} s. Its log names the host.")
+    if any(each.threads_gone for each in dispatchers):
+        late.append("dispatcher: a worker thread has died. Restart the dispatcher, and report its log.")
     age_s = (now - tick.at).total_seconds() if tick else None
-    jumps = len(clock_keeper.recent_jumps(now))
-    return Health(broken, tuple(late), age_s, dispatchers, jumps, round(clock_keeper.ahead_s(), 1))
+    jumps, ahead_s = len(clock_keeper.recent_jumps(now)), round(clock_keeper.ahead_s(), 1)
+    return Health(broken, tuple(late), age_s, len(dispatchers), jumps, ahead_s, stuck_s)
 
 
 def database_problem() -> str:
@@ -102,5 +110,6 @@ def healthz(request: HttpRequest) -> JsonResponse:
         "dispatchers": health.dispatchers,
         "clock_jumps": health.clock_jumps,
         "clock_ahead_s": health.clock_ahead_s,
+        "stuck_s": health.stuck_s,
     }
     return JsonResponse(body, status=503 if health.broken else 200)

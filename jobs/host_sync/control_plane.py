@@ -106,3 +106,6 @@ class JobsControlPlane:
         with database_connection():
             self._decider.submit(lost_hosts.mark_jobs_of(host_id, timezone.now()), place=True)
         announce.send_now([f"host:{host_id}", "hosts"])
+
+    def stuck_s(self) -> float:
+        return self._decider.stuck_s()

@@ -43,6 +43,8 @@ class Decider(Protocol):
 
     def stop(self, timeout_s: float = 10.0) -> None: ...
 
+    def stuck_s(self) -> float: ...
+
 
 class DeciderThread:
     """The one thread of a dispatcher that decides and places, for everything that was submitted meanwhile."""
@@ -56,6 +58,7 @@ class DeciderThread:
         # placing. So half of the time is left to the links, and more work gathers meanwhile. The pauses are separate:
         # a placement does not wait for the pause after a decision.
         self._decides_at = self._places_at = 0.0
+        self._waits_since: float | None = None  # since when something submitted waits, or is decided about
         self._rolled_at: dict[str, float] = {}
         self._changed = threading.Condition()
         self._stopping = False
@@ -78,7 +81,14 @@ class DeciderThread:
                 self._jobs.update(jobs)
                 self._long_tails.update(long_tails)
                 self._place |= place
+                if self._waits_since is None:
+                    self._waits_since = time.monotonic()
                 self._changed.notify()
+
+    def stuck_s(self) -> float:
+        """For how long the thread has not finished a batch, although something was submitted."""
+        since = self._waits_since
+        return time.monotonic() - since if since is not None else 0.0
 
     def _work(self) -> None:
         try:
@@ -101,6 +111,8 @@ class DeciderThread:
 
     def _next(self) -> tuple[list[int], set[str], bool] | None:
         with self._changed:
+            # The batch before is over; what came meanwhile waits from now on.
+            self._waits_since = time.monotonic() if self._pause() is not None else None
             while (pause := self._pause()) != 0.0 and not self._stopping:
                 self._changed.wait(pause)
             if self._stopping:

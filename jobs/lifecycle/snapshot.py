@@ -28,7 +28,9 @@ from jobs.rules.spec.machine_types import NO_TYPES, Needs, Types
 from jobs.rules.spec.parse import parse_spec
 
 # Nothing is known about the runs on a host with such a status, and nothing may be concluded about them.
-UNREACHABLE_STATUSES = frozenset({HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED})
+UNREACHABLE_STATUSES = frozenset(
+    {HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED, HostStatus.MISBEHAVING}
+)
 _JOB, _PROJECT, _REPLICA = PartialModel(Job), PartialModel(Project), PartialModel(Replica)
 # Without the columns that no decision needs; `order` alone can be a megabyte.
 _RUN = PartialModel(Run, without=("order", "log_proof", "log_digest_host", "log_digest_here"))

@@ -27,7 +27,10 @@ from jobs.rules.lifecycle.states import RunPhase
 
 SHOWN_EVENTS, SHOWN_ACTS = 30, 10
 SSH_ERROR = "The last SSH error, word for word"
-UNUSABLE = "Why no job is placed on it"
+ERROR_TITLES = {
+    HostStatus.UNUSABLE: "Why no job is placed on it",
+    HostStatus.MISBEHAVING: "Why it was disconnected",
+}
 LOCKED_OUT = frozenset({HostStatus.NEW, HostStatus.AUTH_FAILED})
 # One line for people who are logged in on the host. It is safe to run twice.
 APPEND = (
@@ -163,7 +166,7 @@ def live(host: Host, user: User) -> HostLive:
         accepted_at=host.key_accepted_at,
         changed=changed,
         error=ids.clean(host.last_error),
-        error_title=UNUSABLE if host.status == HostStatus.UNUSABLE else SSH_ERROR,
+        error_title=ERROR_TITLES.get(HostStatus(host.status), SSH_ERROR),
         command=append_command() if host.status in LOCKED_OUT else "",
         checks=tuple(_checks(host, known)),
         checking=host.status == HostStatus.CHECKING,

@@ -17,7 +17,9 @@ from console.presenters.jobs.charts import gib
 from jobs.models import Job, Replica, Run
 from jobs.rules.lifecycle.states import RunPhase
 
-UNREACHABLE_STATUSES = frozenset({HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED})
+UNREACHABLE_STATUSES = frozenset(
+    {HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED, HostStatus.MISBEHAVING}
+)
 LOST = {
     "lost": "lost: the process was no longer on the host",
     "reboot": "lost: the host was restarted",

@@ -12,7 +12,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from agents.hosts import adding
+from agents.hosts import adding, misbehaviour
 from agents.infra.refusals import Refused
 from agents.models import Host, Location
 from agents.ssh import keys
@@ -108,6 +108,7 @@ def check(request: HttpRequest, host_id: int) -> HttpResponse:
     row = access.get_or_404(request.user, "manage", Host.objects.all(), pk=host_id)
     # The check is due now, so the sweep starts it even if the hint is lost.
     Host.objects.filter(pk=row.pk).update(due_at=timezone.now())
+    misbehaviour.reopen(row.pk, timezone.now())
     hints.enrol(row.pk)
     messages.info(request, "The check of the host has started.")
     return redirect("host", host_id=host_id)

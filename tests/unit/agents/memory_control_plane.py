@@ -30,6 +30,7 @@ class MemoryControlPlane:
     def __init__(self):
         self.lock = threading.RLock()
         self.documents = {}
+        self.host_of = {}
         self.stopped = set()
         self.facts = {}
         self.history = defaultdict(list)
@@ -52,6 +53,11 @@ class MemoryControlPlane:
         with self.lock:
             self.documents[run] = order(*command, **changes)
 
+    def start_on(self, host_id, run, *command):
+        with self.lock:
+            self.host_of[run] = host_id
+            self.start(run, *command)
+
     def stop(self, run):
         with self.lock:
             self.stopped.add(run)
@@ -68,7 +74,11 @@ class MemoryControlPlane:
 
     def wanted_runs(self, host_id):
         with self.lock:
-            return {run: self._want(run) for run in self.documents if run not in self.forgotten}
+            return {
+                run: self._want(run)
+                for run in self.documents
+                if run not in self.forgotten and self.host_of.get(run, host_id) == host_id
+            }
 
     def _want(self, run):
         closed = self.facts.get(run, {}).get("phase") == "closed"
@@ -118,3 +128,6 @@ class MemoryControlPlane:
     def host_changed(self, host_id):
         with self.lock:
             self.changes += 1
+
+    def stuck_s(self):
+        return 0.0

@@ -25,6 +25,9 @@ class InlineDecider:
         if place or (advanced and advanced.freed):
             schedule_quietly(timezone.now())
 
+    def stuck_s(self):
+        return 0.0
+
     def stop(self, timeout_s=0):
         pass
 

@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 import tracemalloc
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,7 @@ from agents.links import inbox, link
 from agents.links.arrivals import ARRIVAL_KINDS, arrivals, memory_size
 from agents.links.backoff import JITTER, WAITS, Backoff, FailureKind
 from agents.links.control_plane import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
+from agents.links.frame_limits import CpuShare, FrameLimits
 from agents.links.inbox import Inbox
 from agents.links.stream import Stream
 from agents.links.work_queue import WorkQueue
@@ -173,6 +175,7 @@ def test_a_forgotten_run_is_no_longer_listed():
     """Else a run whose id is wanted again, or a stop of it, would never be sent to the host that has nothing of it."""
     opened = link.Link.__new__(link.Link)
     opened._lock, opened._phases, opened.inbox = threading.Lock(), {}, Inbox()
+    opened._limits = FrameLimits()
     for run in ("r1", "r2"):
         opened._put_arrivals({"t": "fact", "run": run, "phase": "closed"}, b"")
     opened._put_arrivals({"t": "forgotten", "run": "r1"}, b"")
@@ -306,6 +309,11 @@ def test_a_long_message_over_a_slow_link_does_not_end_it(monkeypatch):
     monkeypatch.setattr(link.time, "monotonic", lambda: clock[0])
     opened = link.Link.__new__(link.Link)
     opened._lock, opened._phases, opened.inbox = threading.Lock(), {}, Inbox()
+    opened._limits, opened._cpu_share = FrameLimits(), CpuShare()
+    opened._resting, opened.ready, opened._inventory_s, opened._checked_at = False, True, 0.0, clock[0]
+    opened._transport, opened.misbehaviour = SimpleNamespace(misbehaviour=""), ""
+    opened._limits._greeted = True
+    opened._limits.note_pull("r1")
     kept = []
     monkeypatch.setattr(opened.inbox, "put", lambda arrival: kept.append(arrival) or True)
     opened.hello, opened.error, opened._notify, opened.send = (

@@ -54,3 +54,28 @@ def test_work_that_is_queued_while_it_is_done_is_done_again(work_queue):
     assert item.times == 1  # an item is never worked on twice at a time
     item.go_on.set()
     wait_for(lambda: item.times == 2, "its second work")
+
+
+def test_the_oldest_work_is_known_while_it_is_done_and_while_it_waits(work_queue):
+    assert work_queue.oldest_work() == (None, 0.0) and work_queue.threads_gone() == 0
+    slow = [Item(), Item(), Item()]
+    for item in slow:
+        item.go_on.clear()
+        work_queue.enqueue(item)
+    wait_for(lambda: work_queue.oldest_work()[1] > 0.2, "the first two to be old")
+    assert work_queue.oldest_work()[0] in slow
+    for item in slow[:2]:
+        item.go_on.set()
+    wait_for(lambda: work_queue.oldest_work()[0] is slow[2], "the one that waited to be the oldest")
+    slow[2].go_on.set()
+    wait_for(lambda: work_queue.oldest_work()[0] is None, "no work")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_worker_thread_that_dies_is_counted(work_queue):
+    class Deadly:
+        def do_work(self):
+            raise SystemExit
+
+    work_queue.enqueue(Deadly())
+    wait_for(lambda: work_queue.threads_gone() == 1, "the thread to be missed")

@@ -50,6 +50,25 @@ def test_a_clock_that_was_set_is_told_in_numbers(client, monkeypatch):
     assert "gpu-7" not in str(body)
 
 
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        ({}, ""),
+        ({"stuck_s": 29.0}, ""),
+        ({"stuck_s": 63.0}, "a piece of work has taken 63 s"),
+        ({"threads_gone": 1}, "a worker thread has died"),
+    ],
+)
+def test_a_dispatcher_whose_work_is_stuck_is_late(client, monkeypatch, known, words):
+    monkeypatch.setattr(health, "broker_problem", lambda: "")
+    now = timezone.now()
+    Tick.objects.create(name="sweep", at=now)
+    Dispatcher.objects.create(name="d1", seen_at=now, **known)
+    answer = client.get("/healthz").json()
+    assert answer["status"] == ("late" if words else "ok")
+    assert words in " ".join(answer["late"]) and answer["stuck_s"] == known.get("stuck_s", 0)
+
+
 def test_many_requests_at_once_wait_for_a_connection(settings):
     """Many requests at once must not make the broker look broken: a load balancer would then take the site offline."""
     server = Redis().start()
