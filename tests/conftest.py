@@ -42,6 +42,13 @@ def place(item):
     return next((place for place, start in enumerate(LONG) if item.nodeid.startswith(start)), len(LONG))
 
 
+@pytest.fixture(autouse=True)
+def forget_shared_answers():
+    """A process keeps some answers for a short while: a test must not get those of the test before."""
+    if answers := sys.modules.get("agents.infra.shared_answers"):
+        answers.forget_all()
+
+
 def pytest_unconfigure():
     """Let the hints' thread end while the stream of the log is still open: there may be no broker, which it logs.
 

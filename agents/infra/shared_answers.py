@@ -6,16 +6,27 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
+
+
+_all: WeakSet[SharedAnswers[Any, Any]] = WeakSet()
+
+
+def forget_all() -> None:
+    """Forget every answer: for tests, of which each has rows of its own."""
+    for answers in _all:
+        answers.clear()
 
 
 class SharedAnswers(Generic[Key, Value]):
     """Keeps at most `most` answers for `kept`. Threads that ask for the same answer wait for the first of them."""
 
     def __init__(self, kept: timedelta, most: int) -> None:
+        _all.add(self)
         self._kept_s = kept.total_seconds()
         self._most = most
         self._lock = threading.Lock()

@@ -26,6 +26,9 @@ from jobs.scheduling import pass_lock
 from jobs.wake import announce, hints
 
 MAX_WHY = 500
+# What is read of each difference: there may be thousands, and a host's facts are large.
+_STRAY = ("run", "phase", "proof", "started_at", "found_at", "stop_wanted_at", "stop_by", "host__name")
+_RUN = ("phase", "host__name", "job__display_name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +43,13 @@ class Differences:
 
 
 def differences() -> Differences:
-    strays = Stray.objects.select_related("host")
+    strays = Stray.objects.select_related("host").only(*_STRAY)
     return Differences(
         Recovery.objects.filter(confirmed_at=None).first(),
         tuple(strays.filter(proof=Proof.SEALED)),
         tuple(strays.exclude(proof=Proof.SEALED).filter(dismissed_at=None, host__retired_at=None)),
-        tuple(Run.objects.filter(missing_at__isnull=False).select_related("host", "job").defer("order")),
-        tuple(Host.objects.exclude(status__in=(HostStatus.UP, HostStatus.NEW))),
+        tuple(Run.objects.filter(missing_at__isnull=False).select_related("host", "job").only(*_RUN)),
+        tuple(Host.objects.exclude(status__in=(HostStatus.UP, HostStatus.NEW)).only("name")),
     )
 
 

@@ -113,6 +113,8 @@ class Job(models.Model):
             models.Index(fields=["rests_until"], name="job_rests", condition=Q(rests_until__isnull=False)),
             models.Index(fields=["project", "-id"], name="job_of_project"),
             models.Index(fields=["state", "id"], name="job_by_state"),
+            # Quotas and the list of projects count the jobs of a state by project and owner.
+            models.Index(fields=["state", "project", "owner"], name="job_counts"),
             # A search for a part of a name reads this index alone, from the newest job on.
             models.Index(fields=["-id", "display_name", "project", "deleted_at"], name="job_names"),
         ]

@@ -232,13 +232,16 @@ def _use(names: Iterable[int], hours_until: datetime | None) -> dict[Key, Use]:
     """The use by project and owner. GPU-hours of the month are counted only with `hours_until`."""
     found: dict[Key, Use] = defaultdict(Use)
     ids = list(names)
+    wanted = set(ids)
     # Claims of an attempt or a job that is over, on hosts that are unreachable, count for no owner.
-    claims = GpuClaim.objects.filter(
-        released_at=None, run__job__project__in=ids, run__attempt=F("run__job__attempt")
-    ).exclude(run__job__state__in=TERMINAL)
-    by_kind = claims.values_list("run__job__project", "run__job__owner", "gpu__accelerator_type")
+    claims = GpuClaim.objects.filter(released_at=None, run__attempt=F("run__job__attempt"))
+    by_kind = claims.exclude(run__job__state__in=TERMINAL).values_list(
+        "run__job__project", "run__job__owner", "gpu__accelerator_type"
+    )
+    # The projects are compared here: in the query, SQLite would look for each claim among all jobs of the projects.
     for project, owner, kind, count in by_kind.annotate(Count("pk")).order_by():
-        found[project, owner].gpus[kind] += count
+        if project in wanted:
+            found[project, owner].gpus[kind] += count
     placed = Job.every.filter(project__in=ids, state__in=PLACED).values_list("project", "owner")
     for project, owner, count in placed.annotate(Count("pk")).order_by():
         found[project, owner].running = count

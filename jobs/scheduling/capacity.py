@@ -26,6 +26,7 @@ from jobs.rules.scheduling.views import Topology
 from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.machine_types import NO_TYPES, Needs, Types, needs
+from jobs.scheduling import host_shapes
 
 MAX_CLOSED = 3
 MAX_KINDS = 6
@@ -191,6 +192,8 @@ def refusal(spec: CustomJobSpec, named: str, types: Types = NO_TYPES) -> NeverFi
     A host that was not checked yet could have anything. So while no host of the location is known, the job waits.
     """
     location = locations.resolved(named, locations.names())
+    if _surely_fits(spec, location, types):
+        return None
     views = empty_hosts(location)
     if not views:
         return None
@@ -208,6 +211,14 @@ def refusal(spec: CustomJobSpec, named: str, types: Types = NO_TYPES) -> NeverFi
     return NeverFits("job_spec.worker_pool_specs", never) if never else None
 
 
+def _surely_fits(spec: CustomJobSpec, location: str, types: Types) -> bool:
+    """Whether each replica could have a host of its own. It is so for nearly all jobs, and found without a search."""
+    shapes = host_shapes.recent_empty_shapes(location)
+    pools = [pool for pool in spec.pools if pool]
+    hosts = (host_shapes.hosts_that_hold(shapes, needs(pool.machine, types)) for pool in pools)
+    return sum(pool.replica_count for pool in pools) <= min(hosts, default=0)
+
+
 def holds(view: HostView, wanted: Needs) -> bool:
     """Could this host hold one replica if it were empty?"""
     gpus = sum(gpu.accelerator_type == wanted.accelerator_type for gpu in view.gpus)
@@ -223,16 +234,6 @@ def what_exists(views: Sequence[HostView]) -> str:
     )
     shown = [f"{count} with {needs_text(kind)}" for kind, count in kinds.most_common(MAX_KINDS)]
     return f"There are: {'; '.join(shown)}."
-
-
-def fits(view: HostView, wanted: Needs) -> bool:
-    """Can the host hold one replica in addition to what it holds now?"""
-    free = [gpu.accelerator_type for gpu in view.gpus if gpu.uuid not in view.used_gpus]
-    return (
-        view.cpus - view.used_cpus >= wanted.cpus
-        and view.memory_mb - view.used_memory_mb >= wanted.memory_mb
-        and free.count(wanted.accelerator_type) >= wanted.gpus
-    )
 
 
 def empty_hosts(location: str) -> list[HostView]:

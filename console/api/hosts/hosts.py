@@ -2,38 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import Count
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.hosts import data_address
 from agents.models import Host
+from console.api.errors import BadRequest
+from console.api.query import page_size
 from console.api.request_body import RequestBody
 from console.api.times import format_time
 from console.api.views import TrainyardView, person
 from console.auth import access
-from console.presenters.hosts.job_ids import without_foreign_jobs
+from console.presenters.hosts import host_list
+from console.presenters.hosts.job_ids import JobIdFilter, without_foreign_jobs
 from jobs.host_sync import strays
 from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.maintenance import cordon_and_drain
 from jobs.models import Run
 
 Document = dict[str, Any]
+PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
 
 
 class HostsView(TrainyardView):
-    """`GET /api/v1/hosts`."""
+    """`GET /api/v1/hosts[?pageSize=&pageToken=&location=&status=&text=]`: by name, with a `nextPageToken` if there are
+    more.
+    """
 
     def get(self, request: Request) -> Response:
-        hosts = Host.objects.select_related("location", "maintenance").prefetch_related("gpus")
-        rows = access.visible(request.user, hosts)
-        return Response({"hosts": [document(row, person(request)) for row in rows]})
+        query, user = request.query_params, person(request)
+        size = page_size(query, PAGE_SIZE, MAX_PAGE_SIZE)
+        rows = host_list.found(user, host_list.Filters.of(query.dict()))
+        after = query.get("pageToken", "")
+        if after:
+            rows = rows.filter(name__gt=_name_in(after))
+        light = rows.select_related("location", "maintenance").defer("checklist").prefetch_related("gpus")
+        page = list(light[: size + 1])
+        more = {"nextPageToken": page[size - 1].name} if len(page) > size else {}
+        return Response({"hosts": _documents(page[:size], user), **more})
 
 
 class HostView(TrainyardView):
@@ -118,7 +133,27 @@ ACTS: dict[str, Callable[[Host, Request, str, datetime], None]] = {
 }
 
 
+def _name_in(token: str) -> str:
+    """The name of the last host of the page before."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,63}", token):
+        raise BadRequest("pageToken", "pageToken must be a nextPageToken of an earlier answer.")
+    return token
+
+
+def _documents(hosts: Sequence[Host], user: User) -> list[Document]:
+    """The hosts of one page, with a constant number of queries."""
+    ids = JobIdFilter(user, (host.last_error for host in hosts))
+    held = Run.objects.filter(host__in=[host.pk for host in hosts], released_at=None).order_by()
+    runs = dict(held.values_list("host").annotate(Count("pk")))
+    return [_document(host, ids.clean(host.last_error), runs.get(host.pk, 0)) for host in hosts]
+
+
 def document(host: Host, user: User) -> Document:
+    runs = Run.objects.filter(host=host, released_at=None).count()
+    return _document(host, without_foreign_jobs(user, host.last_error), runs)
+
+
+def _document(host: Host, error: str, runs: int) -> Document:
     gpus = [gpu for gpu in host.gpus.all() if gpu.present]
     maintenance = maintenance_of(host)
     times = {
@@ -136,7 +171,7 @@ def document(host: Host, user: User) -> Document:
         "location": host.location.name,
         "address": host.address,
         "status": host.status,
-        "error": without_foreign_jobs(user, host.last_error),
+        "error": error,
         "cordoned": maintenance.cordoned,
         "cordonedBy": maintenance.cordoned_by,
         "draining": maintenance.drain_at is not None,
@@ -157,7 +192,7 @@ def document(host: Host, user: User) -> Document:
             }
             for gpu in gpus
         ],
-        "runs": Run.objects.filter(host=host, released_at=None).count(),
+        "runs": runs,
     }
 
 

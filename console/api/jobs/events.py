@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from console.api import resources
 from console.api.errors import BadRequest
-from console.api.query import whole_number
+from console.api.query import page_size, whole_number
 from console.api.times import format_time
 from console.api.views import TrainyardView
 from console.auth import access
@@ -29,7 +29,7 @@ class EventsView(TrainyardView):
     def get(self, request: Request, job_id: str) -> Response:
         job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=int(job_id))
         query = request.query_params
-        size = min(whole_number("pageSize", query.get("pageSize") or "0") or PAGE_SIZE, MAX_PAGE_SIZE)
+        size = page_size(query, PAGE_SIZE, MAX_PAGE_SIZE)
         after = whole_number("pageToken", query.get("pageToken") or "0")
         kind = query.get("kind", "")
         if kind and kind not in HistoryKind.__members__.values():

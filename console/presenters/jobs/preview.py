@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from django.contrib.auth.models import User
+from django.db.models import Count
 from django.utils import timezone
 
 from agents.infra.refusals import Refused
@@ -15,12 +14,13 @@ from console.auth import access
 from jobs.models import GpuClaim, Project
 from jobs.projects import locations, quotas
 from jobs.rules.list_text import list_text
-from jobs.rules.scheduling.placement import HostView, NoCapacity, Placer, needs_text
+from jobs.rules.scheduling.placement import NoCapacity, Placer, needs_text
 from jobs.rules.scheduling.quota import gpus_of
 from jobs.rules.spec.advice import Advice
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.machine_types import Needs, Types
-from jobs.scheduling import capacity, machine_types, output_directories
+from jobs.scheduling import capacity, host_shapes, machine_types, output_directories
+from jobs.scheduling.host_shapes import Shapes
 
 SHOWN_HOSTS = 8
 
@@ -104,28 +104,22 @@ def _start(spec: CustomJobSpec, location: str, types: Types) -> Preview:
 def gpu_offers(user: User) -> list[GpuOffer]:
     """Return the GPU types of the hosts that are up and that the person may see, and how many of each are free."""
     hosts = access.visible(user, Host.objects.filter(status=HostStatus.UP).order_by())
-    there = Gpu.objects.filter(present=True, host__in=hosts)
-    gpus = dict(there.values_list("pk", "accelerator_type"))
-    held = set(GpuClaim.objects.filter(released_at=None).values_list("gpu_id", flat=True))
-    total = Counter(gpus.values())
-    free = Counter(kind for pk, kind in gpus.items() if pk not in held)
-    return [GpuOffer(kind, free[kind], total[kind]) for kind in sorted(total)]
+    kinds = Gpu.objects.filter(present=True, host__in=hosts).order_by().values_list("accelerator_type")
+    total = dict(kinds.annotate(Count("pk")))
+    held = dict(kinds.filter(claims__in=GpuClaim.objects.filter(released_at=None)).annotate(Count("pk")))
+    return [GpuOffer(kind, total[kind] - held.get(kind, 0), total[kind]) for kind in sorted(total)]
 
 
 def machine_offers(location: str) -> list[MachineOffer]:
     """Return every machine type of the location, and on how many hosts it fits: ever, and now."""
-    here = capacity.read_capacity()
-    place = here.location(location)
-    free = [view for view in here.views if view.location == place]
-    hosts = capacity.empty_hosts(place)
-    return [_machine_offer(type_, hosts, free) for type_ in machine_types.catalogue(location)]
+    place = locations.resolved(location, locations.names())
+    empty, free = host_shapes.empty_shapes(place), host_shapes.free_shapes(place)
+    return [_machine_offer(type_, empty, free) for type_ in machine_types.catalogue(location)]
 
 
-def _machine_offer(
-    type_: machine_types.OfferedType, hosts: Sequence[HostView], free: Sequence[HostView]
-) -> MachineOffer:
+def _machine_offer(type_: machine_types.OfferedType, empty: Shapes, free: Shapes) -> MachineOffer:
     wanted = type_.needs
-    ever = sum(capacity.holds(view, wanted) for view in hosts)
-    now = sum(capacity.fits(view, wanted) for view in free) if ever else 0
+    ever = host_shapes.hosts_that_hold(empty, wanted)
+    now = host_shapes.hosts_that_hold(free, wanted) if ever else 0
     text = f"{needs_text(wanted)}; {f'fits on {now} of {ever} hosts now' if ever else 'no host can hold it'}"
     return MachineOffer(type_.name, text, type_.memory_mb, wanted.memory_mb, wanted, type_.own, ever, now)

@@ -15,6 +15,7 @@ from agents.models import Host
 from console.auth import access
 from console.auth.person import person
 from console.forms.hosts import BeginRecovery
+from console.presenters.hosts import recovery_page
 from jobs.host_sync import recovery_mode
 
 
@@ -57,7 +58,7 @@ def confirm(request: HttpRequest) -> HttpResponse:
 
 
 def _page(request: HttpRequest, form: BeginRecovery | None = None) -> HttpResponse:
-    context = {"found": recovery_mode.differences(), "begin": form or BeginRecovery()}
+    context = {"found": recovery_page.page(), "begin": form or BeginRecovery()}
     return render(request, "recovery.html", context)
 
 

@@ -187,7 +187,7 @@ def _page(request: HttpRequest, form: NewPerson | None = None, **context: object
         request,
         "admin/people.html",
         {
-            "people": presenter.people(),
+            "people": presenter.page(request.GET.dict()),
             "form": form or NewPerson(),
             "confirmed": confirmation.is_fresh(request.session, timezone.now()),
             **context,

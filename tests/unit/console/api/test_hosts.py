@@ -125,3 +125,27 @@ def test_a_host_is_drained_by_a_script(script):
     for wrong in ({"deadline": "soon"}, {"deadline": "2000-01-01T00:00:00Z"}, {"force": True}, beyond):
         answer = script("root").post("/api/v1/hosts/gpu-03:drain", json.dumps(wrong), content_type=JSON)
         assert answer.status_code == 400, wrong
+
+
+def test_hosts_are_listed_in_pages_and_filtered(script, django_assert_max_num_queries):
+    names = [f"gpu-{number:02}" for number in range(7)]
+    for name in names:
+        a_host(name, gpus=1, status="up" if name != "gpu-03" else "unreachable")
+    vera = script("vera")
+    whole = vera.get("/api/v1/hosts").json()
+    assert [host["name"] for host in whole["hosts"]] == names and "nextPageToken" not in whole
+    found, token = [], ""
+    with django_assert_max_num_queries(3 * 10):
+        while True:
+            page = vera.get(f"/api/v1/hosts?pageSize=3&pageToken={token}").json()
+            found += [host["name"] for host in page["hosts"]]
+            assert len(page["hosts"]) <= 3
+            token = page.get("nextPageToken", "")
+            if not token:
+                break
+    assert found == names
+    filtered = vera.get("/api/v1/hosts?status=unreachable").json()["hosts"]
+    assert [host["name"] for host in filtered] == ["gpu-03"]
+    refused = vera.get("/api/v1/hosts?pageToken=%27%3B")
+    assert refused.status_code == 400 and "nextPageToken" in refused.json()["error"]["message"]
+    assert vera.get("/api/v1/hosts?pageSize=x").status_code == 400

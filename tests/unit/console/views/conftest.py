@@ -10,16 +10,9 @@ from django.test import Client
 from django.utils import timezone
 
 from console.auth import confirmation
-from console.presenters.hosts import gpu_last_day
 from jobs.models import Membership, Project, Role
 
 PASSWORD = "correct horse battery"
-
-
-@pytest.fixture(autouse=True)
-def forget_shared_answers():
-    """A web process keeps some answers for a minute: one test must not see those of another."""
-    gpu_last_day._unsummed.clear()
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from agents.hosts import recovery
 from console.auth import tokens
+from console.presenters.hosts import recovery_page
 from jobs.models import Proof, Stray
 from tests.unit.console.views.example_rows import a_doubted_run, a_host
 
@@ -65,3 +66,18 @@ def test_an_admin_begins_recovery_mode_by_hand_with_a_reason(browser, cast, scri
     assert recovery.in_recovery_mode() and "root says: restored from Friday" in words
     answer = script.post("/api/v1/recovery:begin", {"why": "again"}, content_type="application/json")
     assert answer.status_code == 400 and "already" in answer.json()["error"]["message"]
+
+
+def test_the_page_of_recovery_shows_every_run_that_can_be_stopped_and_not_all_that_are_over(
+    browser, cast, monkeypatch
+):
+    monkeypatch.setattr(recovery_page, "SHOWN", 2)
+    host = a_host("gpu-1")
+    for number in range(4):
+        a_doubted_run(host, proof="sealed")
+        Stray.objects.create(
+            host=host, run=f"over-{number}", phase="closed", proof="sealed", found_at=timezone.now()
+        )
+    found = browser("root").get("/recovery/").context["found"]
+    assert [row.phase for row in found.strays.rows] == ["running"] * 4 and found.strays.more == 4
+    assert "And 4 more" in browser("root").get("/recovery/").text

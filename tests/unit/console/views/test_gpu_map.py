@@ -10,8 +10,9 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agents.hosts import gpu_quarantine
+from agents.infra import shared_answers
 from agents.models import Host
-from console.presenters.hosts import gpu_last_day, gpu_map
+from console.presenters.hosts import gpu_map
 from console.presenters.hosts.gpu_last_day import last_day
 from jobs.host_sync import gpu_hours
 from jobs.host_sync.samples import start_of_step
@@ -136,7 +137,7 @@ def test_the_last_day_counts_held_gpus_and_their_utilization(cluster, project, c
     # Once the hours are over, the page reads their sums, which need no samples any more.
     gpu_hours.sum_hours(now)
     RunSample.objects.filter(at__lt=start_of_step(now, 3600)).delete()
-    gpu_last_day._unsummed.clear()
+    shared_answers.forget_all()
     with CaptureQueriesContext(connection) as queries:
         assert shown()[-4:] == expected
     assert (

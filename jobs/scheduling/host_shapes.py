@@ -1,0 +1,91 @@
+"""How many hosts of each shape a location has: empty, and with what is free now. The database sums the GPUs.
+
+A large deployment has few shapes of hosts. Whether a machine type fits somewhere is asked of shapes, not of each host.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import Count, FilteredRelation, Q, QuerySet, Sum
+
+from agents.infra.shared_answers import SharedAnswers
+from agents.models import Gpu, GpuState, Host, HostStatus
+from jobs.models import Run
+from jobs.projects import claim_holders
+from jobs.rules.spec.machine_types import Needs
+
+# A submit may rely on shapes of so long ago: a job that fits no host any more waits, as it does when a host is removed.
+SUBMIT_RELIES_FOR = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True)
+class HostShape:
+    """The resources of a host. `gpus`: how many of each accelerator type."""
+
+    cpus: float
+    memory_mb: int
+    gpus: tuple[tuple[str, int], ...]
+
+    def holds(self, wanted: Needs) -> bool:
+        """Could a host of this shape hold one replica?"""
+        count = dict(self.gpus).get(wanted.accelerator_type, 0)
+        return self.cpus >= wanted.cpus and self.memory_mb >= wanted.memory_mb and count >= wanted.gpus
+
+
+Shapes = Mapping[HostShape, int]
+_recent: SharedAnswers[str, Shapes] = SharedAnswers(SUBMIT_RELIES_FOR, 64)
+
+
+def hosts_that_hold(shapes: Shapes, wanted: Needs) -> int:
+    return sum(count for shape, count in shapes.items() if shape.holds(wanted))
+
+
+def empty_shapes(location: str) -> Shapes:
+    """The known hosts of the location, as if nothing ran there."""
+    hosts = Host.objects.filter(location__name=location, cpus__gt=0)
+    gpus = _gpus(Gpu.objects.filter(present=True, host__in=hosts.order_by()))
+    rows = hosts.order_by().values_list("pk", "cpus", "memory_mb")
+    return Counter(HostShape(cpus, memory_mb, gpus[host]) for host, cpus, memory_mb in rows)
+
+
+def recent_empty_shapes(location: str) -> Shapes:
+    """The same, at most SUBMIT_RELIES_FOR old."""
+    return _recent.get(location, lambda: empty_shapes(location))
+
+
+def free_shapes(location: str) -> Shapes:
+    """The hosts of the location that take jobs now, with what is free on each."""
+    taken, taken_gpus = _taken()
+    hosts = Host.objects.filter(location__name=location, status=HostStatus.UP).order_by()
+    hosts = hosts.exclude(maintenance__cordoned=True).exclude(maintenance__gone_at__isnull=False)
+    free = Gpu.objects.filter(present=True, state=GpuState.OK, host__in=hosts)
+    held = FilteredRelation("claims", condition=Q(claims__released_at=None))
+    free = free.annotate(claim=held).filter(claim=None)
+    gpus = _gpus(free.exclude(uuid__in=taken_gpus) if taken_gpus else free)
+    return Counter(
+        HostShape(cpus - taken[host][0], memory_mb - taken[host][1], gpus[host])
+        for host, cpus, memory_mb in hosts.values_list("pk", "cpus", "memory_mb")
+    )
+
+
+def _gpus(rows: QuerySet[Gpu, Any]) -> Mapping[int, tuple[tuple[str, int], ...]]:
+    found: defaultdict[int, tuple[tuple[str, int], ...]] = defaultdict(tuple)
+    for host, kind, count in rows.order_by().values_list("host", "accelerator_type").annotate(Count("pk")):
+        found[host] = tuple(sorted((*found[host], (kind, count))))
+    return found
+
+
+def _taken() -> tuple[Mapping[int, tuple[float, int]], Collection[str]]:
+    """The CPUs and the memory that runs hold of each host, and the GPUs of runs that a restored backup has lost."""
+    taken: defaultdict[int, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
+    runs = Run.objects.filter(released_at=None).order_by().values_list("host")
+    strays = claim_holders.living_strays().order_by().values_list("host")
+    for rows in (runs, strays):
+        for host, cpus, memory_mb in rows.annotate(Sum("cpus"), Sum("memory_mb")):
+            taken[host] = taken[host][0] + cpus, taken[host][1] + memory_mb
+    return taken, claim_holders.gpus_of_strays()
