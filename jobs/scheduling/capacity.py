@@ -42,6 +42,10 @@ _HOST = PartialModel(
         "status",
         "cpus",
         "memory_mb",
+        # What the order of a run needs of its host.
+        "data_address",
+        "found_address",
+        "pid_namespaces",
     ),
 )
 _LOCATION = PartialModel(Location)
