@@ -26,6 +26,7 @@ ORDER = (
     "GPUs",
     "Runtimes",
     "Containment",
+    "Debuggers",
 )
 NEEDED = frozenset({"Reachable", "Host key", "Login", "Python", "Disk", "After logout", "CPUs", "GPUs"})
 
@@ -83,6 +84,7 @@ def check_facts(
         _gpus(facts, missing),
         CheckItem("Runtimes", None, ", ".join(["host", *facts.runtimes])),
         _containment(facts),
+        _debuggers(facts),
     ]
 
 
@@ -175,6 +177,22 @@ def _clock(offset_s: float) -> CheckItem:
         text,
         "Turn on time synchronisation (chrony, systemd-timesyncd). The order and duration of events are right anyway.",
     )
+
+
+def _debuggers(facts: HostFacts) -> CheckItem:
+    if facts.ptrace_scope is None:
+        return CheckItem("Debuggers", None, "Whether py-spy and gdb may attach to a program is not known.")
+    if facts.ptrace_scope == 0:
+        return CheckItem(
+            "Debuggers", True, "In a shell, py-spy and gdb may attach to a program of this login."
+        )
+    cure = (
+        "As root: sysctl -w kernel.yama.ptrace_scope=0, and a line kernel.yama.ptrace_scope = 0 in"
+        " /etc/sysctl.d/10-ptrace.conf (until a reboot nothing goes back from 3). Else start the program under the"
+        " debugger: py-spy record -- python3 train.py."
+    )
+    text = f"In a shell, py-spy and gdb may not attach to a running program (ptrace_scope is {facts.ptrace_scope})"
+    return CheckItem("Debuggers", None, text, cure)
 
 
 def _memory(facts: HostFacts) -> CheckItem:

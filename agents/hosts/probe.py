@@ -11,7 +11,7 @@ from typing import Any
 from agents.hosts import topology
 from agents.hosts.accelerators import accelerator_type
 from agents.infra.text import clean_text
-from agents.infra.untrusted import boolean, mapping, mappings
+from agents.infra.untrusted import boolean, mapping, mappings, whole_number
 
 MAX_DOCUMENT = 1 << 20
 MAX_GPUS = 64
@@ -121,6 +121,8 @@ class HostFacts:
     max_sessions: int | None
     max_startups: str
     network: Network | None
+    ptrace_scope: int | None
+    """0 to 3, as Yama has it; None where the runner cannot tell."""
 
 
 def parse(raw: bytes) -> HostFacts:
@@ -174,6 +176,7 @@ def _facts(d: Mapping[str, Any]) -> HostFacts:
         max_sessions=_count(sshd.get("max_sessions")) or None,
         max_startups=clean_text(sshd.get("max_startups") or "", 40),
         network=_network(d.get("network")),
+        ptrace_scope=whole_number(d.get("ptrace_scope"), 0, 3),
     )
 
 

@@ -18,6 +18,7 @@ from agents.runner.held_resources import remove_cgroups
 from agents.runner.home import Home, is_run_id
 from agents.runner.outbox import Outbox
 from agents.runner.runs import Run, Runs
+from agents.runner.scratch import remove_scratch
 from agents.runner.wire import Message
 
 WORK_KEPT_S = 24 * 3600
@@ -59,6 +60,8 @@ def empty_trash(trash: str) -> None:
     """Delete what is in the trash. A run's directory names its cgroups, so it stays until they are gone."""
     for name in os.listdir(trash):
         facts = load_facts(os.path.join(trash, name))
+        if facts is not None:
+            remove_scratch(facts)
         if facts is None or remove_cgroups(facts):
             shutil.rmtree(os.path.join(trash, name), ignore_errors=True)
 

@@ -51,6 +51,7 @@ def new_facts(run: str, seal: str = "") -> Facts:
         "mark": "",
         "seal": seal,
         "work_key": None,
+        "tmp": "",
         "log": {"size": 0, "final": False, "digest": None},
         "survivors": [],
         "busy": {},
@@ -74,7 +75,7 @@ _NONE, _NUMBER = type(None), (int, float, type(None))
 _KINDS: Dict[str, Any] = dict(
     dict.fromkeys(("claimed_at", "started_at", "ended_at", "closed_at", "seconds", "mono_started"), _NUMBER),
     **dict.fromkeys(("exit_code", "exit_signal", "pid", "ticks"), (int, _NONE)),
-    **dict.fromkeys(("boot_id", "message", "mark", "seal", "work"), str),
+    **dict.fromkeys(("boot_id", "message", "mark", "seal", "work", "tmp"), str),
     **dict.fromkeys(("cgroup", "memory_cgroup", "work_key", "namespace_refused"), (str, _NONE)),
     **dict.fromkeys(("survivors", "gpus", "first"), list),
     **dict.fromkeys(("log", "busy", "host_env"), dict),

@@ -191,6 +191,7 @@ def free_bytes(path: str) -> int:
 
 
 SECRETS = ("order.json", "stop.json", "control")
+SHARED_MEMORY = "shared.json"  # what the run made there (shared_memory.py)
 
 
 def clean_directory(directory: str) -> None:
@@ -200,5 +201,5 @@ def clean_directory(directory: str) -> None:
     except OSError:
         return  # already deleted
     for name in names:
-        if name in SECRETS or name.startswith("spare.") or ".new." in name:
+        if name in SECRETS or name == SHARED_MEMORY or name.startswith("spare.") or ".new." in name:
             unlink(os.path.join(directory, name))

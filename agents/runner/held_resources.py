@@ -25,6 +25,7 @@ from agents.runner.gpus import GPU_LOOK_S, blocking_processes, describe_holders,
 from agents.runner.home import Home
 from agents.runner.networks import network_variables
 from agents.runner.orders import Order, Refused
+from agents.runner.scratch import make_scratch
 
 
 def check_port(port: int) -> None:
@@ -103,6 +104,8 @@ class HeldResources:
             check_port(order.port)
         self.make_work(order.work_key)
         facts["work"] = self.work
+        if not make_scratch(facts["tmp"]):
+            facts["tmp"] = ""
         facts["cgroup"] = make_cgroup(cgroup_path(self.run, facts["mark"]))
         group, enforced = limit_memory(facts["cgroup"], self.run, facts["mark"], order.memory_mb)
         facts.update(memory_cgroup=group, memory_mb=order.memory_mb)

@@ -21,6 +21,7 @@ from agents.runner.orders import Refused, build_env, parse_order
 from agents.runner.processes import read_process
 from agents.runner.replica import Replica, ReplicaSetup
 from agents.runner.run_lifecycle import OOM_LOOK_S, RunLifecycle
+from agents.runner.scratch import scratch_path
 
 
 class Keeper(RunLifecycle):
@@ -67,6 +68,7 @@ class Keeper(RunLifecycle):
         directory, facts = self.directory, self.facts
         facts["mark"] = "%s:%s" % (os.urandom(8).hex(), order.mark)
         facts["work_key"] = order.work_key
+        facts["tmp"] = scratch_path(facts["mark"])
         make_spares(directory)
         save_facts(directory, facts)
         write_file(os.path.join(directory, "order.json"), json.dumps(document).encode())
@@ -95,7 +97,7 @@ class Keeper(RunLifecycle):
     def spawn(self) -> None:
         assert self.order is not None
         facts, work = self.facts, self.held.work
-        env = build_env(self.order, self.run, work, facts["mark"], facts["host_env"])
+        env = build_env(self.order, self.run, work, facts)
         setup = ReplicaSetup(self.log, work, (facts["cgroup"], facts["memory_cgroup"]), self.umask, self.run)
         if self.order.pid_namespace:
             self.replica_pid, why = self.gated_replica().spawn_in_namespace(self.order.command, env, setup)
@@ -114,6 +116,7 @@ class Keeper(RunLifecycle):
             self.parent = os.getppid()
             self.spawn()
             self.watch_children()
+            self.watch_shared_memory()
             self.log_budget = self.open_log_budget(fresh=True)
             stop = read_deadline(self.directory)
             self.wait_for_sync()
@@ -155,6 +158,7 @@ class Keeper(RunLifecycle):
             return
         retitle("trainyard-keeper %s (second)" % self.run)
         self.watch_children()
+        self.watch_shared_memory()
         self.log_budget = self.open_log_budget()
         self.wait_for_fork()
         self.replica_pid = self.progress()[0]

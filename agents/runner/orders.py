@@ -141,17 +141,20 @@ def login_env() -> Dict[str, str]:
     return env
 
 
-def build_env(order: Order, run: str, work: str, mark: str, host_env: Mapping[str, str]) -> Dict[str, str]:
+def build_env(order: Order, run: str, work: str, facts: Mapping[str, Any]) -> Dict[str, str]:
     """The replica's whole environment: what this host found out, the login's, the order's, and what names the run.
 
-    `host_env` comes from held_resources.py. An admin who set the interface for the login, and a person who set a
-    variable for the job, know better. Only the login's idea of which GPUs to use is not asked for.
+    `host_env` of the facts comes from held_resources.py. An admin who set the interface for the login, and a person who
+    set a variable for the job, know better. Only the login's idea of which GPUs to use is not asked for.
     """
+    host_env = {str(name): str(value) for name, value in facts["host_env"].items()}
     env = dict(host_env)
     env.update((name, value) for name, value in login_env().items() if name not in _CUDA)
     env.update(CUDA_VISIBLE_DEVICES=_visible(order, host_env), CUDA_DEVICE_ORDER=ORDER_BY_BUS)
+    if facts["tmp"]:
+        env["TMPDIR"] = facts["tmp"]
     env.update(order.env)
-    env.update(PWD=work, TRAINYARD_RUN=run, TRAINYARD_WORK=work, TRAINYARD_MARK=mark)
+    env.update(PWD=work, TRAINYARD_RUN=run, TRAINYARD_WORK=work, TRAINYARD_MARK=facts["mark"])
     env["TRAINYARD_GPU_UUIDS"] = ",".join(order.gpus)
     return env
 

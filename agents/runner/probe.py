@@ -88,6 +88,7 @@ def main() -> None:
         "inotify": inotify.fd >= 0 and inotify.watch(home, IN_MOVED_TO) >= 0,
         "sshd": probe_sshd("/etc/ssh"),
         "network": probe_network(),
+        "ptrace_scope": probe_ptrace_scope(),
     }
     os.write(1, json.dumps(document).encode("ascii") + b"\n")
 
@@ -316,6 +317,18 @@ def probe_sshd(directory: str) -> Dict[str, int | str | None]:
         "max_sessions": int(sessions) if sessions.isdigit() else None,
         "max_startups": found.get("maxstartups", "10:30:100"),
     }
+
+
+def probe_ptrace_scope() -> int | None:
+    """Which processes a debugger may attach to: 0 where the kernel does not restrict it; null if it cannot be read."""
+    path = "/proc/sys/kernel/yama/ptrace_scope"
+    try:
+        with open(path) as file:
+            return int(file.read())
+    except FileNotFoundError:
+        return 0
+    except (OSError, ValueError):
+        return None
 
 
 def probe_network() -> Dict[str, Any]:

@@ -38,6 +38,8 @@ from agents.runner.processes import (
     signal_all,
 )
 from agents.runner.replica import FAILED, GO, Replica
+from agents.runner.scratch import remove_scratch
+from agents.runner.shared_memory import SharedMemory, sweep_shared_memory
 from agents.runner.wire import finite_float
 
 # How often a run notes the kernel's count of OOM kills: an older count says nothing about its end.
@@ -74,6 +76,7 @@ class RunLifecycle:
         self.log = self.control = -1
         self.log_budget: LogBudget
         self.replica: Replica | None = None
+        self.shared: SharedMemory | None = None
         self.oom_before: int | None = None
         self.oom_recent: int | None = None
         self.oom_look_at = 0.0
@@ -103,11 +106,26 @@ class RunLifecycle:
             os.set_blocking(fd, False)
         wake_on_child_exit(write)
 
+    def watch_shared_memory(self) -> None:
+        self.shared = SharedMemory(
+            self.directory, lambda: {process.pid for process in self.living_processes()}
+        )
+
+    def look_at_shared_memory(self) -> None:
+        """Before processes end: later nobody can tell what they made."""
+        if self.shared:
+            self.shared.look(time.monotonic(), self.replica_pid)
+
+    def shared_memory_changed(self) -> None:
+        if self.shared:
+            self.shared.look_at = self.shared.next_look
+
     def supervise(self) -> None:
         """Watch the run from its first moment until it is closed."""
         poll = select.poll()
         started = self.gated_replica().started
-        for fd in (self.wake, self.control, started, self.log_budget.fd):
+        shared = self.shared.fd if self.shared else -1
+        for fd in (self.wake, self.control, started, self.log_budget.fd, shared):
             if fd >= 0:
                 poll.register(fd, select.POLLIN)
         look_at = 0.0
@@ -122,6 +140,10 @@ class RunLifecycle:
             self.check_stop(now)
             if self.stopping and now >= self.deadline or self.replica_over and not self.stopping:
                 break
+            if self.shared and now >= self.shared.look_at:
+                self.shared.look(now, self.replica_pid)
+                if shared >= 0:
+                    poll.register(shared, select.POLLIN)
             if now >= look_at:
                 look_at = now + self.log_budget.check()
                 if self.log_budget.quiet and self.log_budget.fd >= 0:
@@ -134,6 +156,9 @@ class RunLifecycle:
                     self.log_budget.drain()
                     poll.unregister(fd)  # it grows fast: from here on check by the clock, not at every write
                     look_at = min(look_at, now + 0.01)
+                elif fd == shared:
+                    poll.unregister(fd)
+                    self.shared_memory_changed()
                 elif fd == self.control:
                     self.read_control(os.read(fd, 4096))
                 else:
@@ -143,6 +168,8 @@ class RunLifecycle:
     def next_deadline(self, now: float) -> float:
         if self.stopping:
             return self.deadline
+        if self.shared:
+            now = min(now, self.shared.look_at - OOM_LOOK_S)
         timeout = self.order.timeout_s if self.order else None
         started = self.facts["mono_started"]
         return min(started + timeout if timeout and started else math.inf, now + OOM_LOOK_S)
@@ -276,6 +303,7 @@ class RunLifecycle:
         if self.facts["phase"] == "running":
             self.save()
         self.search_by_mark = self.search_by_mark or bool(self.facts.get("web_access"))
+        self.look_at_shared_memory()
         signal_all(self.living_processes, (signal.SIGTERM, signal.SIGCONT))
         self.continue_init()
         failpoint("between_term_and_kill")
@@ -295,6 +323,9 @@ class RunLifecycle:
 
     def finish(self) -> None:
         """Kill until no process is left, prove it, and close the run."""
+        self.look_at_shared_memory()
+        if self.shared:
+            self.shared.close()
         self.search_by_mark = (
             self.search_by_mark or bool(self.facts.get("web_access")) or os.getppid() != self.parent
         )
@@ -347,6 +378,8 @@ class RunLifecycle:
         facts["survivors"] = []
         if facts["phase"] in ("claimed", "running"):
             self.explain_no_exit()
+        left = sweep_shared_memory(self.directory)
+        facts["message"] = "; ".join(text for text in (facts["message"], left) if text)
         facts.update(phase="closed", closed_at=time.time())
         size = os.fstat(self.log).st_size if self.log >= 0 else facts["log"].get("size", 0)
         facts["log"] = dict(facts["log"], size=size, final=True)
@@ -356,6 +389,7 @@ class RunLifecycle:
         self.save()
         failpoint("after_closed")
         clean_directory(self.directory)
+        remove_scratch(facts)  # last: it may be large, and nobody waits for it
 
     def explain_no_exit(self) -> None:
         """The replica ended without an exit status: it never executed the command, or nobody saw it end."""
@@ -380,3 +414,4 @@ class RunLifecycle:
             unlink(os.path.join(self.directory, name))
         self.save(durable=True)
         clean_directory(self.directory)
+        remove_scratch(self.facts)

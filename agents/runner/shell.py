@@ -79,8 +79,9 @@ def open_shell(request: Message) -> Tuple[List[str], Dict[str, str], str]:
         raise ValueError("the run's order is damaged: %s" % refused) from None
     if not order.web_access:
         raise ValueError("this run does not allow shells")
-    host_env = {str(name): str(value) for name, value in facts["host_env"].items()}
-    env = build_env(order, facts["run"], facts["work"], facts["mark"], host_env)
+    env = build_env(order, facts["run"], facts["work"], facts)
+    if facts["pid"]:
+        env["TRAINYARD_PID"] = "%d" % facts["pid"]
     env["TERM"] = os.environ.get("TERM", "xterm-256color")
     for name, value in (request.get("env") or {}).items():
         env[str(name)] = str(value)

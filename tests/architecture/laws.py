@@ -44,6 +44,8 @@ RUNNER_STOREYS = (
         "keeper",
         "run_lifecycle",
         "held_resources",
+        "scratch",
+        "shared_memory",
         "gpus",
         "log_shipper",
         "log_budget",

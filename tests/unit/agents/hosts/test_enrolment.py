@@ -61,6 +61,7 @@ GOOD = {
         "name": ["10.0.0.7"],
     },
 }
+GOOD["ptrace_scope"] = 0
 GREETING = [{"name": name, "ok": True, "text": "", "fix": ""} for name in ("Reachable", "Host key", "Login")]
 
 
@@ -103,6 +104,9 @@ def test_a_healthy_host_is_usable_and_has_every_line_of_the_checklist():
         ("GPUs", False, {"gpu_error": "NVIDIA-SMI has failed"}),
         ("GPUs", True, {"gpus": [], "nvidia_smi": False}),
         ("Memory", None, {"memory_limits": False}),
+        ("Debuggers", None, {"ptrace_scope": 1}),
+        ("Debuggers", None, {"ptrace_scope": 3}),
+        ("Debuggers", True, {"ptrace_scope": 0}),
         ("Containment", None, {"containment": "subreaper"}),
         ("Containment", None, {"containment": "subreaper", "pid_namespace": True}),
         ("Containment", None, {"containment": "subreaper", "pid_namespace": False}),

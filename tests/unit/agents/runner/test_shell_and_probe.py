@@ -62,13 +62,18 @@ def test_a_shell_opens_in_the_directory_and_environment_of_the_run(console, host
     console.start("r1", ["sh", "-c", "echo up; exec sleep 600"], env={"SECRET": "s3cr3t"}, web_access=True)
     console.text("r1", "up")
     console.running("r1")
-    typed = b"echo $SECRET-$TRAINYARD_RUN-$EXTRA-$((1+1)); pwd; grep SigIgn /proc/self/status; stty -a\n"
+    typed = b"echo $SECRET-$TRAINYARD_RUN-$EXTRA-$((1+1)) main=$TRAINYARD_PID tmp=$TMPDIR=; pwd\n"
+    typed += b"grep SigIgn /proc/self/status; stty -a\n"
     session = shell(host, {"deployment": "dep", "run": "r1", "env": {"EXTRA": "more"}}, typed)
     heard = next(session)
     assert heard.startswith(SHELL_PREFACE) and b'{"ok":true}\n' in heard
     read_until = next(session)
     text = read_until(b"-iuclc").decode()
-    assert "s3cr3t-r1-more-2\r\n" in text
+    facts = host.facts("r1")
+    assert f"s3cr3t-r1-more-2 main={facts['pid']} tmp={facts['tmp']}=\r\n" in text
+    assert Path(f"/proc/{facts['pid']}/cmdline").read_bytes() == b"sleep\x00600\x00", (
+        "the program, not a shell"
+    )
     assert str(host.run_dir("r1") / "work").split("\n")[0] in text
     # Python ignores SIGPIPE; a program here must not, or `yes | head` complains.
     # Signals above 31 are the C library's own, which no program may set.
@@ -211,6 +216,8 @@ def test_the_probe_reports_what_the_host_is(host, tmp_path, script, gpus, out, e
     assert found["cpus"] >= 1 and found["memory_mb"] > 100 and abs(found["wall"] - time.time()) < 60
     assert found["disk"]["writable"] and found["disk"]["free_mb"] > 0
     assert found["containment"] in ("cgroup", "subreaper")
+    scope = Path("/proc/sys/kernel/yama/ptrace_scope")
+    assert found["ptrace_scope"] == (int(scope.read_text()) if scope.exists() else 0)
 
 
 def test_a_program_that_hangs_does_not_hang_the_probe():

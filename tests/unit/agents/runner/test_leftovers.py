@@ -1,0 +1,193 @@
+"""What a run leaves outside its directory: temporary files, and shared memory, are removed; nobody else's is."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from multiprocessing import resource_tracker, shared_memory
+from pathlib import Path
+
+import pytest
+
+from agents.runner import shared_memory as sweeping
+from agents.runner.linux import libc
+from tests.unit.agents.runner.protocol_client import command, wait_for
+
+SHM = Path("/dev/shm")
+# As a trainer that is killed: no clean-up of its own, and the process lives a while after it made the segment.
+MAKES = (
+    "import mmap, os, sys, time",
+    "fd = os.open('/dev/shm/' + sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)",
+    "os.ftruncate(fd, 1 << 20)",
+    "page = mmap.mmap(fd, 1 << 20)",
+    "page[:] = b'x' * (1 << 20)",
+    "os.close(fd)",
+    "print('made', flush=True)",
+)
+
+
+def makes(name, *rest):
+    return [*command(*MAKES, *rest), name]
+
+
+@pytest.fixture
+def name(request):
+    name = f"trainyard-test-{os.getpid()}-{time.monotonic_ns()}"
+    yield name
+    for path in SHM.glob(name + "*"):
+        path.unlink()
+
+
+def test_each_run_has_a_directory_for_temporary_files_that_is_deleted_with_all_in_it(console):
+    script = 'stat -c "%a %U" "$TMPDIR"; mkdir "$TMPDIR/a"; touch "$TMPDIR/a/b"; echo "$TMPDIR"'
+    console.start("r1", ["sh", "-c", script])
+    console.start("r2", ["sh", "-c", script])
+    places = []
+    for run in ("r1", "r2"):
+        console.closed(run)
+        mode, place = console.ended_log(run)[0].decode().splitlines()
+        assert mode.startswith("700 ") and len(place) < 70, "programs make sockets in it"
+        places.append(Path(place))
+    assert places[0] != places[1]
+    wait_for(lambda: not any(place.exists() for place in places), "their end")
+
+
+def test_a_program_finds_its_temporary_files_there_and_a_shell_too(console, host):
+    console.start("r1", command("import tempfile, time", "print(tempfile.gettempdir())", "time.sleep(60)"))
+    place = console.text("r1", "\n").strip()
+    assert place == host.facts("r1")["tmp"] and Path(place).is_dir()
+    console.stop("r1", 0)
+    console.closed("r1")
+
+
+def test_a_jobs_own_value_wins(console, tmp_path):
+    console.start("r1", ["sh", "-c", "echo $TMPDIR"], env={"TMPDIR": str(tmp_path)})
+    console.closed("r1")
+    assert console.ended_log("r1")[0].decode().strip() == str(tmp_path)
+
+
+def test_temporary_files_of_a_run_whose_keepers_were_killed_are_deleted(console, host):
+    console.start("r1", ["sh", "-c", "touch $TMPDIR/left; echo made; sleep 100"])
+    console.text("r1", "made")
+    place = Path(host.facts("r1")["tmp"])
+    for pid in host.keepers("r1"):
+        os.kill(pid, 9)
+    console.drop()
+    again = host.connect()
+    again.hello()
+    again.closed("r1")
+    wait_for(lambda: not place.exists(), "the end of its temporary files")
+
+
+@pytest.mark.parametrize("end", ["import os; os.kill(os.getpid(), 9)", "pass", "time.sleep(100)"])
+def test_shared_memory_that_a_run_left_is_removed_and_told(console, name, end):
+    console.start("r1", makes(name, "time.sleep(0.5)", end))
+    console.text("r1", "made")
+    if "100" in end:
+        console.stop("r1", 0)
+    facts = console.closed("r1")
+    assert not (SHM / name).exists()
+    assert facts["message"] == f"what it left was removed: 1 file in /dev/shm ({name}); 1.0 MB"
+
+
+def test_what_somebody_else_made_or_still_uses_is_left_alone(console, name):
+    """A person of the login, another run, and a file that was there before: only the run's own goes."""
+    (SHM / f"{name}-before").write_bytes(b"data")
+    console.start("other", makes(f"{name}-other", "time.sleep(100)"))
+    console.text("other", "made")
+    console.start("r1", makes(f"{name}-own", f"open('/dev/shm/{name}-before').read()", "time.sleep(100)"))
+    console.text("r1", "made")
+    (SHM / f"{name}-mine").write_bytes(b"data")
+    theirs = shared_memory.SharedMemory(name=f"{name}-held", create=True, size=4096)
+    try:
+        time.sleep(0.5)
+        console.stop("r1", 0)
+        facts = console.closed("r1")
+        left = {path.name.removeprefix(name) for path in SHM.glob(name + "*")}
+        assert left == {"-before", "-other", "-mine", "-held"} and f"{name}-own" in facts["message"]
+    finally:
+        theirs.close()
+        theirs.unlink()
+    console.stop("other", 0)
+    console.closed("other")
+    assert not (SHM / f"{name}-other").exists()
+
+
+def test_what_another_process_still_uses_stays(console, name):
+    console.start("r1", makes(name, "time.sleep(100)"))
+    console.text("r1", "made")
+    time.sleep(0.3)
+    ours = shared_memory.SharedMemory(name=name)
+    resource_tracker.unregister("/" + name, "shared_memory")
+    console.stop("r1", 0)
+    facts = console.closed("r1")
+    assert (SHM / name).exists() and facts["message"] == ""
+    ours.close()
+
+
+def test_the_second_keeper_removes_what_the_first_one_saw(console, host, name):
+    console.start("r1", makes(name, "time.sleep(100)"))
+    console.text("r1", "made")
+    note = host.run_dir("r1") / "shared.json"
+    wait_for(lambda: note.exists() and name in note.read_text(), "the note")
+    os.kill(host.keepers("r1")[1], 9)
+    console.stop("r1", 0)
+    console.closed("r1")
+    assert not (SHM / name).exists()
+
+
+SYSV = (
+    "import ctypes, sys, time",
+    "c = ctypes.CDLL(None)",
+    "c.shmat.restype = ctypes.c_void_p",
+    "n = c.shmget(0, ctypes.c_size_t(8192), 0o1600)",
+    "c.shmat(n, None, 0)",
+    "print('segment', n, flush=True)",
+)
+
+
+def test_a_segment_of_system_v_that_a_run_left_is_removed(console):
+    ours = libc.shmget(0, 4096, 0o1600)
+    try:
+        console.start("r1", command(*SYSV))
+        facts = console.closed("r1")
+        made = int(console.ended_log("r1")[0].split()[1])
+        there = {each.shmid for each in sweeping.segments()}
+        assert made not in there and ours in there
+        assert facts["message"] == "what it left was removed: 1 segment of shared memory; 0.0 MB"
+    finally:
+        libc.shmctl(ours, 0, None)
+
+
+def test_a_note_that_a_replica_forged_removes_nothing_of_others(tmp_path, name):
+    """It names files by inode: another file of that name, a link or a directory stays."""
+    (SHM / name).write_bytes(b"data")
+    inode = (SHM / name).stat().st_ino
+    for files in ({name: inode + 1}, {"../../tmp": 1}, {name: True}, {name: None}, [name]):
+        (tmp_path / "shared.json").write_text(json.dumps({"files": files, "segments": "nonsense"}))
+        assert sweeping.sweep_shared_memory(str(tmp_path)) == "" and (SHM / name).exists()
+    (tmp_path / "shared.json").write_text(json.dumps({"files": {name: inode}, "segments": [[0], 1, None]}))
+    assert name in sweeping.sweep_shared_memory(str(tmp_path)) and not (SHM / name).exists()
+
+
+@pytest.mark.parametrize(("others", "swept"), [(False, True), (True, False)])
+def test_a_file_that_nobody_holds_is_the_runs_own_if_nobody_else_could_have_made_it(
+    monkeypatch, others, swept
+):
+    monkeypatch.setattr(sweeping, "_others", lambda own: others)
+    monkeypatch.setattr(sweeping, "holders_of", lambda names, pids: {"held": {5}})
+    assert sweeping.made_by({5}, {"held", "free"}) == ({"held", "free"} if swept else {"held"})
+
+
+def test_a_program_that_makes_files_all_the_time_does_not_keep_a_core_busy(console, host, name):
+    lines = ("import os, time", "end = time.monotonic() + 3", "n = 0", "while time.monotonic() < end:")
+    loop = f"    p = '/dev/shm/{name}-%d' % n; n += 1; open(p, 'w').close(); os.unlink(p)"
+    console.start("r1", command(*lines, loop, "print(n)"))
+    console.running("r1")
+    keeper = host.keepers("r1")[1]
+    time.sleep(2)
+    fields = Path(f"/proc/{keeper}/stat").read_text().rsplit(")", 1)[1].split()
+    used_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    assert used_s < 0.6, "looks take a twentieth of the time"
+    console.closed("r1")
