@@ -10,8 +10,12 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 django.setup(set_prefix=False)
 
 from channels.routing import ProtocolTypeRouter
+from django.conf import settings
 
 from console.consumers.routes import websocket
 from console.runtime.asgi_handler import ThreadedHandler
+from console.runtime.client_limits import limits
+from console.runtime.client_limits.client_gate import ClientGate
 
-application = ProtocolTypeRouter({"http": ThreadedHandler(), "websocket": websocket})
+router = ProtocolTypeRouter({"http": ThreadedHandler(), "websocket": websocket})
+application = ClientGate(router, limits.current(), settings.SESSION_COOKIE_NAME)

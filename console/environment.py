@@ -165,6 +165,15 @@ class Environment:
     smtp_url: str = field(default="", repr=False)
     mail_from: str = "trainyard@localhost"
     notify_private: tuple[IPv4Network | IPv6Network, ...] = ()
+    proxies: tuple[IPv4Network | IPv6Network, ...] = (ip_network("127.0.0.1"), ip_network("::1"))
+    max_connections: int = 4000
+    address_connections: int = 500
+    session_connections: int = 200
+    person_connections: int = 400
+    max_header_kb: int = 64
+    header_s: float = 10.0
+    max_body_mb: int = 8
+    body_s: float = 60.0
     log_budget_mb: int = 4096
     host_events_days: int = 90
     segment_mb: int = 8
@@ -214,6 +223,15 @@ READERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
     ),
     "mail_from": ("TRAINYARD_MAIL_FROM", matching(r"[^@\s]{1,64}@[^@\s]{1,255}", "give an e-mail address.")),
     "notify_private": ("TRAINYARD_NOTIFY_PRIVATE", networks),
+    "proxies": ("TRAINYARD_PROXIES", networks),
+    "max_connections": ("TRAINYARD_MAX_CONNECTIONS", whole_number(10, 60_000)),
+    "address_connections": ("TRAINYARD_ADDRESS_CONNECTIONS", whole_number(1, 60_000)),
+    "session_connections": ("TRAINYARD_SESSION_CONNECTIONS", whole_number(1, 60_000)),
+    "person_connections": ("TRAINYARD_PERSON_CONNECTIONS", whole_number(1, 60_000)),
+    "max_header_kb": ("TRAINYARD_MAX_HEADER_KB", whole_number(8, 1024, " of KiB")),
+    "header_s": ("TRAINYARD_HEADER_S", seconds(1, 600)),
+    "max_body_mb": ("TRAINYARD_MAX_BODY_MB", whole_number(1, 1024, " of MiB")),
+    "body_s": ("TRAINYARD_BODY_S", seconds(1, 3600)),
     "host_events_days": ("TRAINYARD_HOST_EVENTS_DAYS", whole_number(1, 36_500, " of days")),
     "log_budget_mb": ("TRAINYARD_LOG_BUDGET_MB", whole_number(1, 10**9, " of MiB")),
     "segment_mb": ("TRAINYARD_SEGMENT_MB", whole_number(1, 1024, " of MiB")),

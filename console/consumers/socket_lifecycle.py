@@ -15,6 +15,8 @@ from django.http import Http404
 
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from console.consumers import credentials, shared_checks
+from console.runtime.client_limits import limits
+from console.runtime.client_limits.open_connections import TooMany
 from console.runtime.database_threads import in_database_thread
 
 Message = dict[str, Any]
@@ -65,6 +67,7 @@ class Socket:
         self._receive = receive
         self._send = send
         self.arguments: dict[str, str] = scope["url_route"]["kwargs"]
+        self.person_id = 0
 
     @classmethod
     def as_asgi(cls) -> Callable[[dict[str, Any], Receive, Send], Coroutine[Any, Any, None]]:
@@ -109,7 +112,12 @@ class Socket:
             await self._send({"type": "websocket.close", "code": refusal.code})
             return
         await self._send({"type": "websocket.accept"})
-        closing = await self._run_until_one_ends()
+        try:
+            with limits.current().by_person.holding(self.person_id):
+                closing = await self._run_until_one_ends()
+        except TooMany as problem:
+            await self._send({"type": "websocket.close", "code": TRY_AGAIN, "reason": str(problem)})
+            return
         if closing is not None:
             await self._close(closing)
 
@@ -118,6 +126,9 @@ class Socket:
             raise Closed(RIGHT_LOST, "This address may not be called from a page of another site.")
         if b"%00" in self.scope.get("query_string", b""):
             raise Closed(GONE, "There is nothing here.")  # PostgreSQL refuses a NUL in a query
+        if not credentials.credential(self.scope):
+            # A stranger's handshake costs no thread and no query.
+            raise Closed(RIGHT_LOST, "You are logged out.")
         await self._check(self.authorize)
 
     async def _check(self, question: Callable[[User], None]) -> None:
@@ -134,6 +145,7 @@ class Socket:
         user = credentials.user(self.scope)
         if user is None:
             raise Closed(RIGHT_LOST, "You are logged out.")
+        self.person_id = user.pk
         question(user)
 
     async def _run_until_one_ends(self) -> Closed | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import socket
 from collections.abc import Sequence
 
@@ -10,7 +11,9 @@ import uvicorn
 from django.utils.module_loading import import_string
 
 from console import environment
-from console.runtime.websocket_protocol import Protocol
+from console.runtime import websocket_protocol
+from console.runtime.client_limits import http_protocol, limits
+from console.runtime.client_limits.open_connections import report_refusals
 
 # A client sends cursors, acknowledgements and keystrokes. It splits a paste into pieces.
 MAX_MESSAGE_BYTES = 256 * 1024
@@ -20,6 +23,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="the listening socket, inherited")
     listener = socket.socket(fileno=parser.parse_args(argv).fd)
+    limits.raise_file_limit()
+    logging.getLogger("uvicorn.error").addFilter(QuietAboutStrangers())
     server = uvicorn.Server(config())
     server.config.load()
     # It imports models, which is possible only after Django was set up with the application.
@@ -27,10 +32,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     server.run(sockets=[listener])
 
 
+class QuietAboutStrangers(logging.Filter):
+    """Counts warnings of requests that are no HTTP, instead of writing a line for each of a flood of them."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno != logging.WARNING or "request" not in record.getMessage():
+            return True
+        report_refusals("requests that cannot be understood", record.getMessage())
+        return False
+
+
 def config() -> uvicorn.Config:
+    found = environment.current()
     return uvicorn.Config(
         "console.asgi:application",
-        ws=Protocol,
+        http=http_protocol.Protocol,
+        ws=websocket_protocol.Protocol,
         ws_max_size=MAX_MESSAGE_BYTES,
         # Compression would cost memory for each socket and milliseconds for each keystroke.
         ws_per_message_deflate=False,
@@ -38,7 +55,8 @@ def config() -> uvicorn.Config:
         ws_ping_timeout=20.0,
         lifespan="off",
         # The client's address comes from a proxy's headers only if the operator says that there is a proxy.
-        proxy_headers=bool(environment.current().url),
+        proxy_headers=bool(found.url),
+        forwarded_allow_ips=[str(network) for network in found.proxies],
         access_log=False,
         log_level="warning",
         server_header=False,

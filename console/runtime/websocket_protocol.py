@@ -24,6 +24,13 @@ TakeBytes = Callable[[bytes], bool]
 
 class Protocol(WebSocketsSansIOProtocol):
     take: TakeBytes | None = None
+    # Set by the HTTP protocol that had this connection before: it counts the connections of an address.
+    when_lost: Callable[[], None] | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.when_lost is not None:
+            self.when_lost()
+        super().connection_lost(exc)
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)

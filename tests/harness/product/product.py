@@ -30,6 +30,8 @@ PASSWORD = "correct horse battery staple"
 QUICK = {"LEASE_S": "3", "TICK_S": "0.25", "GRACE_S": "1", "LINK_DEAD_S": "4", "MIN_FREE_MB": "10"}
 QUICK["STALL_S"] = "15"
 QUICK["RETRY_WAIT_S"] = "0.05"
+# Tests open hundreds of sockets with one token; test_front_door.py has limits of its own.
+MANY = {"SESSION_CONNECTIONS": "5000", "PERSON_CONNECTIONS": "5000", "ADDRESS_CONNECTIONS": "5000"}
 QUICK["NOTIFY_PRIVATE"] = "127.0.0.0/8"  # receivers of tests
 RUN_ID = re.compile(rb"\d{10,}-workerpool\d-\d+-a\d+-r\d+")
 SEVERAL = """
@@ -61,7 +63,7 @@ class Product:
         self.failpoints = self.data / "failpoints"
         self.failpoints.mkdir()
         self.output = self.data / "output.log"
-        self.settings = {**QUICK, "FAILPOINT": str(self.failpoints), **settings}
+        self.settings = {**QUICK, **MANY, "FAILPOINT": str(self.failpoints), **settings}
         self.processes = Processes(self.data)
         self.accepted = []
         self.extras = []

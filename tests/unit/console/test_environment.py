@@ -35,6 +35,12 @@ NONSENSE = [
     ("DATABASE_URL", "postgresql", "postgresql://"),
     ("REDIS_URL", "localhost:6379", "redis://"),
     ("BROKER_URL", "kafka://h", "amqp://"),
+    ("TRAINYARD_PROXIES", "my-proxy", "10.0.0.0/8"),
+    ("TRAINYARD_MAX_CONNECTIONS", "1", "from 10"),
+    ("TRAINYARD_ADDRESS_CONNECTIONS", "0", "from 1"),
+    ("TRAINYARD_MAX_HEADER_KB", "2", "KiB"),
+    ("TRAINYARD_HEADER_S", "0", "seconds"),
+    ("TRAINYARD_MAX_BODY_MB", "0", "MiB"),
 ]
 
 
@@ -88,6 +94,15 @@ def test_every_setting_can_be_given_and_has_a_default():
         "TRAINYARD_SMTP_URL": "smtp+starttls://u:p@mail.example.org:587",
         "TRAINYARD_MAIL_FROM": "yard@example.org",
         "TRAINYARD_NOTIFY_PRIVATE": "10.0.0.0/8, 192.168.7.20",
+        "TRAINYARD_PROXIES": "10.1.0.0/16",
+        "TRAINYARD_MAX_CONNECTIONS": "1000",
+        "TRAINYARD_ADDRESS_CONNECTIONS": "100",
+        "TRAINYARD_SESSION_CONNECTIONS": "50",
+        "TRAINYARD_PERSON_CONNECTIONS": "60",
+        "TRAINYARD_MAX_HEADER_KB": "32",
+        "TRAINYARD_HEADER_S": "5",
+        "TRAINYARD_MAX_BODY_MB": "16",
+        "TRAINYARD_BODY_S": "30",
         "TRAINYARD_FAILPOINT": "link.sent=kill",
     }
     assert set(given) == {name for name, _ in READERS.values()}
