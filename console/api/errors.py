@@ -29,12 +29,17 @@ STATUS = {
     415: "INVALID_ARGUMENT",
     416: "OUT_OF_RANGE",
     429: "RESOURCE_EXHAUSTED",
+    501: "UNIMPLEMENTED",
     503: "UNAVAILABLE",
 }
 
 
 class BadRequest(Refused):
     """A field of the request has a value that the API does not accept. `field` is empty for the whole body."""
+
+
+class Unimplemented(Exception):
+    """Google's API has this resource, and Trainyard does not."""
 
 
 def error_response(code: int, message: str, violations: Iterable[Violation] = ()) -> Response:
@@ -63,6 +68,8 @@ def response_for(problem: Exception) -> Response | None:
         return error_response(503, "The database does not answer at the moment. Try again.")
     if isinstance(problem, Http404):
         return error_response(404, "There is no such resource, or you may not see it.")
+    if isinstance(problem, Unimplemented):
+        return error_response(501, str(problem))
     if isinstance(problem, PermissionDenied):
         return error_response(403, str(problem) or "You may see this, but not do that to it.")
     if isinstance(problem, RequestDataTooBig):

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from console.api import views
+from console.api import unimplemented
 from console.api.hosts import gpus, hosts, locations, machine_types, recovery
-from console.api.jobs import custom_jobs, events, jobs, log_bytes, log_search, samples
+from console.api.jobs import custom_jobs, events, jobs, log_bytes, log_entries, log_search, samples
 from console.api.projects import urls
 
 PARENT = r"projects/(?P<project>[^/:]{1,63})/locations/(?P<location>[^/:]{1,63})"
 HOST = r"(?P<host>[A-Za-z0-9_-]{1,63})"
 JOB = r"(?P<job_id>[0-9]{1,19})"
+# `gcloud beta` and preview parts of the SDK ask for v1beta1. Custom jobs are the same there.
+V = r"(?:v1|v1beta1)"
 
 urlpatterns = [
-    re_path(rf"^/*v1/{PARENT}/customJobs/?$", custom_jobs.JobsView.as_view()),
-    re_path(rf"^/*v1/{PARENT}/customJobs/{JOB}$", custom_jobs.JobView.as_view()),
-    re_path(rf"^/*v1/{PARENT}/customJobs/{JOB}:cancel$", custom_jobs.CancelView.as_view()),
+    re_path(rf"^/*{V}/{PARENT}/customJobs/?$", custom_jobs.JobsView.as_view()),
+    re_path(rf"^/*{V}/{PARENT}/customJobs/{JOB}$", custom_jobs.JobView.as_view()),
+    re_path(rf"^/*{V}/{PARENT}/customJobs/{JOB}:cancel$", custom_jobs.CancelView.as_view()),
     # The SDK requests operations below /ui/.
-    re_path(rf"^/*(?:v1|ui)/{PARENT}/operations/{JOB}$", custom_jobs.OperationView.as_view()),
+    re_path(rf"^/*(?:{V}|ui)/{PARENT}/operations/{JOB}$", custom_jobs.OperationView.as_view()),
     re_path(rf"^/*api/v1/jobs/{JOB}/?$", jobs.JobView.as_view(), name="api-job"),
     re_path(rf"^/*api/v1/jobs/{JOB}/events$", events.EventsView.as_view(), name="api-events"),
     re_path(rf"^/*api/v1/jobs/{JOB}/samples$", samples.SamplesView.as_view(), name="api-samples"),
@@ -53,5 +55,10 @@ urlpatterns = [
     re_path(r"^/*api/v1/recovery/?$", recovery.RecoveryView.as_view()),
     re_path(r"^/*api/v1/recovery:begin$", recovery.BeginView.as_view()),
     re_path(r"^/*api/v1/recovery:confirm$", recovery.ConfirmView.as_view()),
-    re_path(r"^/*(?:v1|ui|api)/", views.UnknownAddress.as_view()),
+    re_path(r"^/*v2/entries:list$", log_entries.EntriesView.as_view()),
+    re_path(rf"^/*(?:{V}|ui|api|v2)/", unimplemented.UnknownAddress.as_view()),
+    re_path(
+        r"^/*(?:(?:resumable/)?upload/|download/|batch/)?storage/v1(?:/|$)",
+        unimplemented.UnknownAddress.as_view(),
+    ),
 ]

@@ -8,7 +8,6 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.http import Http404
 from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.exceptions import AuthenticationFailed, MethodNotAllowed, NotAuthenticated
@@ -139,13 +138,3 @@ class TrainyardView(GoogleView):
 
     authentication_classes = [BearerAuthentication, SessionAuthentication]
     parser_classes = [TextOnlyJSONParser]
-
-
-class UnknownAddress(GoogleView):
-    """Answers 404 for an unknown address below /v1/, /ui/ or /api/."""
-
-    permission_classes: list[Any] = []
-
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        super().initial(request, *args, **kwargs)
-        raise Http404

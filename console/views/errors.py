@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 
+FOR_SCRIPTS = ("v1/", "v1beta1/", "v2/", "api/", "storage/", "upload/")
 GRPC = {400: "INVALID_ARGUMENT", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 500: "INTERNAL"}
 MESSAGES = {400: "Bad request.", 403: "Not allowed.", 404: "Not found.", 500: "Internal error."}
 
@@ -31,7 +32,7 @@ def csrf(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def _answer(request: HttpRequest, status: int) -> HttpResponse:
-    if request.path.startswith(("/v1/", "/v1beta1/", "/api/")):
+    if request.path.lstrip("/").startswith(FOR_SCRIPTS):
         error = {"code": status, "status": GRPC[status], "message": MESSAGES[status]}
         return JsonResponse({"error": error}, status=status)
     theme = request.COOKIES.get("theme", "")

@@ -15,7 +15,6 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.models import Location
 from console.api import resources
 from console.api.errors import BadRequest
 from console.api.jobs import filters
@@ -117,13 +116,8 @@ def _job(request: Request, verb: access.Verb, project: str, job_id: str) -> Job:
 
 
 def _in_location(rows: QuerySet[Job], location: str) -> QuerySet[Job]:
-    """The jobs of this location. An unknown location means the default one, as on submission."""
-    if location == "-":
-        return rows
-    others = Location.objects.exclude(name=location)
-    if not Location.objects.filter(name=location).exists():
-        others = others.exclude(name="default")
-    return rows.exclude(location_name__in=others.values("name"))
+    """The jobs that were submitted to this location; `-` means all."""
+    return rows if location == "-" else rows.filter(location_name=location)
 
 
 def _request_id(request: Request) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from typing import Generic, Protocol, Self, TypeVar
 
 from django.db import connection
 from django.db.models import F, Q, TextField, Value
@@ -41,25 +42,36 @@ def parse(text: str) -> Q:
         )
     if not text.strip():
         return Q()
-    return _Reader(text).whole()
+    return _JobFilter(text).whole()
 
 
-class _Reader:
-    """A recursive descent parser."""
+class Condition(Protocol):
+    """What a restriction becomes: it can be joined and negated."""
+
+    def __and__(self, other: Self, /) -> Self: ...
+    def __or__(self, other: Self, /) -> Self: ...
+    def __invert__(self) -> Self: ...
+
+
+T = TypeVar("T", bound=Condition)
+
+
+class FilterReader(Generic[T]):
+    """A recursive descent parser of AIP-160. A subclass says what `field operator value` means."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
         self.depth = 0
 
-    def whole(self) -> Q:
+    def whole(self) -> T:
         found = self.expression()
         self.space()
         if self.at < len(self.text):
             raise self.refusal("The filter does not end where it should")
         return found
 
-    def expression(self) -> Q:
+    def expression(self) -> T:
         found = self.factor()
         while True:
             self.space()
@@ -68,18 +80,18 @@ class _Reader:
             self.word("AND")
             found &= self.factor()
 
-    def factor(self) -> Q:
+    def factor(self) -> T:
         found = self.term()
         while self.word("OR"):
             found |= self.term()
         return found
 
-    def term(self) -> Q:
+    def term(self) -> T:
         if self.word("NOT") or self.sign("-"):
             return ~self.simple()
         return self.simple()
 
-    def simple(self) -> Q:
+    def simple(self) -> T:
         if not self.sign("("):
             return self.restriction()
         self.depth += 1
@@ -91,17 +103,11 @@ class _Reader:
         self.depth -= 1
         return found
 
-    def restriction(self) -> Q:
-        field, operator, value = self.field(), self.operator(), self.value()
-        if field.startswith("labels."):
-            return _label(field[len("labels.") :].strip('"'), operator, value)
-        reader = {"display_name": _display_name, "state": _state, "create_time": _create_time}.get(
-            _snake(field)
-        )
-        if reader is None:
-            known = "display_name, state, create_time and labels.<key>"
-            raise BadRequest("filter", f"Cannot filter by {field!r}. Known are {known}.")
-        return reader(operator, value)
+    def restriction(self) -> T:
+        return self.meaning(self.field(), self.operator(), self.value())
+
+    def meaning(self, field: str, operator: str, value: str) -> T:
+        raise NotImplementedError
 
     def field(self) -> str:
         return self.match(_FIELD, "The name of a field is expected").group()
@@ -143,6 +149,19 @@ class _Reader:
 
     def refusal(self, what: str) -> BadRequest:
         return BadRequest("filter", f"{what} at character {self.at + 1} of the filter.")
+
+
+class _JobFilter(FilterReader[Q]):
+    def meaning(self, field: str, operator: str, value: str) -> Q:
+        if field.startswith("labels."):
+            return _label(field[len("labels.") :].strip('"'), operator, value)
+        reader = {"display_name": _display_name, "state": _state, "create_time": _create_time}.get(
+            _snake(field)
+        )
+        if reader is None:
+            known = "display_name, state, create_time and labels.<key>"
+            raise BadRequest("filter", f"Cannot filter by {field!r}. Known are {known}.")
+        return reader(operator, value)
 
 
 def _display_name(operator: str, value: str) -> Q:

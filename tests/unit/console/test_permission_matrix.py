@@ -14,8 +14,8 @@ from django.test import Client
 from django.urls import resolve
 from django.utils import timezone
 
+from console.api.unimplemented import UnknownAddress
 from console.api.urls import urlpatterns as rest_urls
-from console.api.views import UnknownAddress
 from console.auth import tokens
 from console.consumers.routes import websocket_urlpatterns
 from console.views.urls import urlpatterns as page_urls
@@ -123,6 +123,12 @@ REST = [
     ("DELETE", f"{JOBS}/customJobs/{{job}}", ("job", "delete"), None),
     ("POST", f"{JOBS}/customJobs/{{job}}:cancel", ("job", "cancel"), {}),
     ("GET", f"{JOBS}/operations/1", ("project", "see"), None),
+    (
+        "POST",
+        "/v2/entries:list",
+        ("job", "see_log"),
+        {"resourceNames": ["projects/default"], "filter": "resource.labels.job_id={job}"},
+    ),
     ("GET", "/api/v1/jobs/{job}", ("job", "see"), None),
     ("GET", "/api/v1/jobs/{job}/events", ("job", "see"), None),
     ("GET", "/api/v1/jobs/{job}/replicas/workerpool0-0/log", ("job", "see_log"), None),
@@ -268,7 +274,7 @@ def test_every_address_for_scripts_follows_from_the_table(scene):
         for person, client in clients.items():
             with transaction.atomic():
                 given = client.generic(
-                    method, path.format(**example), _sent(body), content_type="application/json"
+                    method, path.format(**example), _sent(body, example), content_type="application/json"
                 )
                 transaction.set_rollback(True)
             expected = met(person, [need])
@@ -277,5 +283,5 @@ def test_every_address_for_scripts_follows_from_the_table(scene):
     assert wrong == [], "\n".join(map(str, wrong))
 
 
-def _sent(body):
-    return "" if body is None else json.dumps(body)
+def _sent(body, example):
+    return "" if body is None else json.dumps(body).replace("{job}", str(example["job"]))

@@ -12,6 +12,8 @@ from tests.unit.console.views.conftest import cast, project
 __all__ = ["cast", "project"]
 
 JOBS = "/v1/projects/default/locations/us-central1/customJobs"
+# The jobs of all locations.
+ALL = "/v1/projects/default/locations/-/customJobs"
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from console.api.jobs import custom_jobs
 from jobs.models import Job
-from tests.unit.console.api.conftest import JOBS
+from tests.unit.console.api.conftest import ALL, JOBS
 from tests.unit.console.views.example_rows import a_host, a_job, document
 
 pytestmark = pytest.mark.django_db
@@ -127,7 +127,7 @@ MATRIX = {
 def test_each_role_gets_the_answer_that_its_permissions_allow(script, cast, project, verb):
     job = a_job(project, cast.bob)
     calls = {
-        "list": lambda client: client.get(JOBS),
+        "list": lambda client: client.get(ALL),
         "get": lambda client: client.get(f"{JOBS}/{job.pk}"),
         "create": lambda client: client.post(JOBS, document(), content_type="application/json"),
         "cancel": lambda client: client.post(f"{JOBS}/{job.pk}:cancel"),
@@ -144,15 +144,15 @@ def test_each_role_gets_the_answer_that_its_permissions_allow(script, cast, proj
 
 
 def test_the_sdk_shows_the_message_for_a_wrong_token(script, db):
-    assert script(authorization="Bearer tyd_wrong").get(JOBS).status_code == 401
-    answer = script(authorization="Bearer tyd_wrong", **{"x-goog-api-client": "gl-python/3.11"}).get(JOBS)
+    assert script(authorization="Bearer tyd_wrong").get(ALL).status_code == 401
+    answer = script(authorization="Bearer tyd_wrong", **{"x-goog-api-client": "gl-python/3.11"}).get(ALL)
     assert answer.status_code == 403 and "token" in answer.json()["error"]["message"]
 
 
 def test_errors_have_the_format_of_google_apis(script):
     alice = script("alice")
     for method, path, status in (
-        ("get", "/v1/projects/default/locations/x/models", 404),
+        ("get", "/v1/projects/default/locations/x/models", 501),
         ("get", JOBS + "/12345", 404),
         ("get", JOBS + "/" + "9" * 19, 404),
         ("get", JOBS + "/abc", 404),
@@ -195,7 +195,7 @@ def test_shells_are_offered_while_the_job_runs(script, cast, project):
     ended = a_job(project, cast.bob, host=host, state="FAILED", error_code=3, error_message="exit 1")
     plain = a_job(project, cast.bob, host=host)
     Job.objects.filter(pk=plain.pk).update(spec={**plain.spec, "enableWebAccess": False})
-    jobs = {job["name"].rsplit("/")[-1]: job for job in script("vera").get(JOBS).json()["customJobs"]}
+    jobs = {job["name"].rsplit("/")[-1]: job for job in script("vera").get(ALL).json()["customJobs"]}
     uris = jobs[str(running.pk)]["webAccessUris"]
     assert sorted(uris) == ["workerpool0-0", "workerpool1-0"]
     assert (
@@ -265,7 +265,7 @@ NONSENSE = [
 def test_the_list_can_be_filtered(script, shelf):
     when = (shelf - timedelta(days=25)).isoformat()
     vera = script("vera")
-    answers = {text: vera.get(JOBS, {"filter": text.format(when)}) for text, _ in FILTERS}
+    answers = {text: vera.get(ALL, {"filter": text.format(when)}) for text, _ in FILTERS}
     assert {text: named(answer) for text, answer in answers.items()} == dict(FILTERS)
 
 
@@ -287,7 +287,7 @@ def test_wildcards_match_in_order_and_no_name_makes_the_filter_hang(script, cast
     signal.alarm(60)
     try:
         filters = {text: {"filter": f'display_name:"{text}"'} for text in stars}
-        found = {text: len(named(script("vera").get(JOBS, asked))) for text, asked in filters.items()}
+        found = {text: len(named(script("vera").get(ALL, asked))) for text, asked in filters.items()}
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, previous)
@@ -297,7 +297,7 @@ def test_wildcards_match_in_order_and_no_name_makes_the_filter_hang(script, cast
 def test_an_invalid_filter_is_refused(script):
     alice = script("alice")
     for text in NONSENSE:
-        answer = alice.get(JOBS, {"filter": text})
+        answer = alice.get(ALL, {"filter": text})
         assert answer.status_code == 400, text
         (violation,) = answer.json()["error"]["details"][0]["fieldViolations"]
         assert violation["field"] == "filter"
@@ -305,25 +305,25 @@ def test_an_invalid_filter_is_refused(script):
 
 def test_page_tokens_lead_through_the_whole_list(script, shelf):
     vera = script("vera")
-    first = vera.get(JOBS, {"pageSize": "2", "readMask": "displayName,job_spec.enable_web_access"}).json()
+    first = vera.get(ALL, {"pageSize": "2", "readMask": "displayName,job_spec.enable_web_access"}).json()
     assert first["customJobs"] == [
         {"displayName": name, "jobSpec": {"enableWebAccess": True}} for name in (C, B)
     ]
     token = first["nextPageToken"]
-    last = vera.get(JOBS, {"page_size": "2", "pageToken": token})
+    last = vera.get(ALL, {"page_size": "2", "pageToken": token})
     assert named(last) == [A] and "nextPageToken" not in last.json()
     for wrong in ({"pageToken": token, "filter": "labels.team:*"}, {"pageToken": "¿"}, {"pageSize": "-1"}):
-        assert vera.get(JOBS, wrong).status_code == 400
+        assert vera.get(ALL, wrong).status_code == 400
 
 
 def test_a_page_of_large_specs_is_shorter_and_none_is_left_out(script, shelf, monkeypatch):
     vera = script("vera")
     for most, sizes in ((1, [1, 1, 1]), (100_000, [3])):
         monkeypatch.setattr(custom_jobs, "MAX_PAGE_BYTES", most)
-        answer = vera.get(JOBS).json()
+        answer = vera.get(ALL).json()
         pages = [answer["customJobs"]]
         while token := answer.get("nextPageToken"):
-            answer = vera.get(JOBS, {"pageToken": token}).json()
+            answer = vera.get(ALL, {"pageToken": token}).json()
             pages.append(answer["customJobs"])
         assert [job["displayName"] for page in pages for job in page] == [C, B, A]
         assert list(map(len, pages)) == sizes
@@ -335,7 +335,7 @@ def test_a_list_costs_as_many_queries_as_one_job(script, cast, project, django_a
         a_job(project, cast.bob, host=host)
     vera = script("vera")
     with django_assert_max_num_queries(9):
-        assert len(vera.get(JOBS).json()["customJobs"]) == 8
+        assert len(vera.get(ALL).json()["customJobs"]) == 8
 
 
 def test_the_trainyard_view_of_a_job(script, cast, project):

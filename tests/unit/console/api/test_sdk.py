@@ -68,7 +68,7 @@ def test_the_unmodified_sdk_submits_lists_gets_cancels_and_deletes(aiplatform, s
     assert again.state.name == "JOB_STATE_CANCELLED" and again.error.code == 1 and again.end_time
     again.delete()
     assert aiplatform.CustomJob.list() == []
-    a_job(project, cast.bob, host=a_host())
+    a_job(project, cast.bob, host=a_host(), location_name="us-central1")
     (running,) = aiplatform.CustomJob.list()
     assert running.web_access_uris["workerpool0-0"].startswith("http://") and running.start_time
 

@@ -1,0 +1,179 @@
+"""The logs of jobs as Cloud Logging has them, at `/v2/entries:list`. `gcloud ai custom-jobs stream-logs` polls it."""
+
+from __future__ import annotations
+
+import base64
+import heapq
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.http import Http404
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console.api.errors import BadRequest
+from console.api.jobs.entry_filter import EntryCondition, parse
+from console.api.request_body import RequestBody
+from console.api.times import format_time
+from console.api.views import GoogleView
+from console.auth import access
+from jobs.logs import entries
+from jobs.models import Job, Run
+
+Document = dict[str, Any]
+Position = tuple[int, str]
+
+PAGE_SIZE, MAX_PAGE_SIZE = 50, 1000
+MAX_PAGE_BYTES = 4 * 1024 * 1024
+# Of a job with more runs than this, a replica must be named: each run is looked at for each page.
+MAX_RUNS = 500
+MAX_NAMED = 20
+NEWEST, OLDEST = "timestamp desc", "timestamp asc"
+SECOND = 1_000_000
+
+
+class EntriesView(GoogleView):
+    """`POST /v2/entries:list {"resourceNames": ["projects/P"], "filter", "orderBy", "pageSize", "pageToken"}`."""
+
+    def post(self, request: Request) -> Response:
+        body = RequestBody(
+            request, "resourceNames", "projectIds", "filter", "orderBy", "pageSize", "pageToken"
+        )
+        wanted = parse(body.text("filter", ""))
+        order = " ".join(body.text("orderBy", OLDEST).split()) or OLDEST
+        if order not in (OLDEST, NEWEST):
+            raise BadRequest("orderBy", f"orderBy must be {OLDEST!r} or {NEWEST!r}, not {order!r}.")
+        size = _page_size(body)
+        token = _position(body.text("pageToken", ""), order)
+        job = _job(request, body, wanted)
+        return Response(_page(_merged(job, wanted, token, order == NEWEST), size, order))
+
+
+def _page(found: Iterator[tuple[Position, Document]], size: int, order: str) -> Document:
+    """At most `size` entries, fewer where they are long, but at least one; and where the next page begins."""
+    page: list[Document] = []
+    weight, last = 0, (0, "")
+    for position, document in found:
+        if len(page) == size or weight > MAX_PAGE_BYTES:
+            return {"entries": page, "nextPageToken": _token(last, order)}
+        page.append(document)
+        weight += len(document["textPayload"])
+        last = position
+    return {"entries": page} if page else {}
+
+
+def _merged(
+    job: Job, wanted: EntryCondition, token: Position | None, newest: bool
+) -> Iterator[tuple[Position, Document]]:
+    """The entries of all runs in the order of their times, from the token on."""
+    if token is not None and not newest:
+        wanted = EntryCondition(
+            wanted.holds, max(wanted.low, token[0]), wanted.high, wanted.jobs, wanted.tasks
+        )
+    if token is not None and newest:
+        wanted = EntryCondition(
+            wanted.holds, wanted.low, min(wanted.high, token[0]), wanted.jobs, wanted.tasks
+        )
+    streams = [_of_run(job, run, wanted, newest) for run in _runs(job, wanted)]
+    for position, document in heapq.merge(*streams, key=lambda each: each[0], reverse=newest):
+        passed = token is not None and (position >= token if newest else position <= token)
+        if not passed and wanted.holds(document):
+            yield position, document
+
+
+def _of_run(job: Job, run: Run, wanted: EntryCondition, newest: bool) -> Iterator[tuple[Position, Document]]:
+    low, high = wanted.low / SECOND, wanted.high / SECOND
+    for entry in entries.before(run, high) if newest else entries.after(run, low):
+        at = round(entry.at * SECOND)
+        if (at < wanted.low) if newest else (at > wanted.high):
+            return
+        insert_id = f"{run.pk}.{entry.end:014x}"
+        yield (at, insert_id), _document(job, run, entry, at, insert_id)
+
+
+def _document(job: Job, run: Run, entry: entries.Entry, at: int, insert_id: str) -> Document:
+    task, project = run.replica.name, job.project.name
+    return {
+        "logName": f"projects/{project}/logs/{task}",
+        "resource": {
+            "type": "ml_job",
+            "labels": {"job_id": str(job.pk), "task_name": task, "project_id": project},
+        },
+        "timestamp": format_time(datetime.fromtimestamp(0, UTC) + timedelta(microseconds=at)),
+        "severity": "WARNING" if entry.missing else "INFO",
+        "insertId": insert_id,
+        "labels": {"trainyard/run": run.pk, "trainyard/attempt": str(run.attempt)},
+        "textPayload": entry.missing or entry.data.decode("utf-8", "replace"),
+    }
+
+
+def _job(request: Request, body: RequestBody, wanted: EntryCondition) -> Job:
+    """The one job that the filter names, in one of the projects that the request names."""
+    projects, ids = _projects(body), wanted.jobs or frozenset()
+    if len(ids) != 1 or not re.fullmatch(r"[0-9]{1,19}", next(iter(ids))):
+        raise BadRequest("filter", 'The filter must name one job: resource.labels.job_id="ID".')
+    (job_id,) = ids
+    for name in projects:
+        project = access.project_or_404(request.user, "see", name)
+        rows = Job.objects.select_related("project").filter(project=project)
+        if rows.filter(pk=int(job_id)).exists():
+            return access.get_or_404(request.user, "see_log", rows, pk=int(job_id))
+    raise Http404
+
+
+def _projects(body: RequestBody) -> list[str]:
+    named, old = body.get("resourceNames", []), body.get("projectIds", [])
+    if not isinstance(named, list) or not isinstance(old, list):
+        raise BadRequest("resourceNames", 'resourceNames must be a list such as ["projects/default"].')
+    found = [
+        re.fullmatch(r"projects/([^/:]{1,63})", str(name))
+        for name in [*named, *(f"projects/{one}" for one in old)]
+    ]
+    names = [match[1] for match in found if match]
+    if not names or len(names) < len(found) or len(names) > MAX_NAMED:
+        raise BadRequest(
+            "resourceNames", f'resourceNames must name 1 to {MAX_NAMED} projects: ["projects/default"].'
+        )
+    return names
+
+
+def _runs(job: Job, wanted: EntryCondition) -> list[Run]:
+    rows = Run.objects.filter(job=job, log_stored__gt=0).select_related("replica").defer("order")
+    if wanted.tasks is not None:
+        rows = rows.filter(replica__name__in=wanted.tasks)
+    if wanted.low > 0:
+        # The clocks of hosts are not ours: an hour is more than any that the checklist lets pass.
+        ended = datetime.fromtimestamp(wanted.low / SECOND, UTC) - timedelta(hours=1)
+        rows = rows.exclude(log_complete_at__lt=ended)
+    found = list(rows.order_by("pk")[: MAX_RUNS + 1])
+    if len(found) > MAX_RUNS:
+        raise BadRequest(
+            "filter", 'The job has too many runs. Name a replica: resource.labels.task_name="...".'
+        )
+    return found
+
+
+def _page_size(body: RequestBody) -> int:
+    given = body.get("pageSize", 0)
+    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+        raise BadRequest("pageSize", f"pageSize must be a whole number of at least 0, not {given!r}.")
+    return min(given or PAGE_SIZE, MAX_PAGE_SIZE)
+
+
+def _token(last: Position, order: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps([*last, order]).encode()).decode()
+
+
+def _position(token: str, order: str) -> Position | None:
+    if not token:
+        return None
+    try:
+        at, insert_id, of = json.loads(base64.urlsafe_b64decode(token))
+        if of == order:
+            return int(at), str(insert_id)
+    except (ValueError, TypeError):
+        pass
+    raise BadRequest("pageToken", "The page token does not belong to this order.")

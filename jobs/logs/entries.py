@@ -1,0 +1,143 @@
+"""A log as entries with a time: one for each line. What Google's clients read through the Logging API.
+
+An entry is known by where it ends, and its time is when its last byte was printed, by the host's clock. So entries of
+one run come in the order of their times, a line that is not finished has no entry yet, and any part of a log gives the
+same entries, wherever one begins to read. A line of more than LONGEST bytes becomes several entries.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from jobs.logs import reader
+from jobs.models import LogGap, LogPiece, LogSegment, Run
+
+LONGEST = 64 * 1024
+# What is read at a time. A window is read from LONGEST * 2 before it, where a line that ends in it may begin.
+WINDOW = 256 * 1024
+EARLIER_S = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The bytes of a line up to `end`, without its line feed; or, in `missing`, why bytes up to there are missing."""
+
+    end: int
+    at: float
+    data: bytes
+    missing: str = ""
+
+
+def after(run: Run, since: float) -> Iterator[Entry]:
+    """The entries from this moment on, the oldest first. There may be earlier ones among them."""
+    # Several marks may have the same time, and `offset_at` finds the last of them.
+    low, top = reader.offset_at(run, since - EARLIER_S), reader.size(run)
+    while low < top:
+        high = min(low + WINDOW, top)
+        yield from window(run, low, high)
+        low = high
+
+
+def before(run: Run, until: float) -> Iterator[Entry]:
+    """The entries up to this moment, the newest first. There may be later ones among them."""
+    top = reader.size(run)
+    high = _offset_after(run, until, top)
+    while high > 0:
+        low = max(high - WINDOW, 0)
+        yield from reversed(list(window(run, low, high)))
+        high = low
+
+
+def window(run: Run, low: int, high: int) -> Iterator[Entry]:
+    """The entries that end in (low, high]."""
+    start = max(low - 2 * LONGEST, 0)
+    line, begin, whole, cut = bytearray(), start, start == 0, -1
+    marks = [(start, time_at(run, start))]
+    while start < high:
+        chunk = reader.read(run, start, high - start)
+        marks += [(int(place), float(wall)) for place, wall in chunk.at]
+        if chunk.gaps:
+            if line and whole and low < start <= high:
+                yield Entry(start, _at(marks, start - 1), bytes(line))
+            for gap in chunk.gaps:
+                if low < gap.end <= high:
+                    yield Entry(gap.end, _at(marks, gap.start), b"", _missing(run, gap))
+            line, begin, whole = bytearray(), chunk.start, True
+        if not chunk.data:
+            if chunk.end <= start:
+                return
+            start = chunk.end
+            continue
+        line += chunk.data
+        used = 0
+        for size, feed in _cuts(line, begin):
+            end = begin + used + size + feed
+            # A line feed right behind a cut ends the line that was cut, and is no empty line.
+            rest = size == 0 and begin + used == cut
+            if whole and not rest and low < end <= high:
+                yield Entry(end, _at(marks, end - 1), bytes(line[used : used + size]))
+            used, whole, cut = used + size + feed, True, cut if feed else end
+        del line[:used]
+        begin += used
+        start = chunk.end
+    complete = Run.objects.filter(pk=run.pk, log_complete_at__isnull=False, log_stored=high).exists()
+    if line and complete and whole:
+        # The last line of a log may have no line feed.
+        yield Entry(high, _at(marks, high - 1), bytes(line))
+
+
+def _missing(run: Run, gap: reader.MissingRange) -> str:
+    """What is missing. Reading may have begun inside the gap, so its size is looked up."""
+    start = LogGap.objects.filter(run=run, end=gap.end).values_list("start", flat=True).first()
+    return f"{gap.end - (gap.start if start is None else start)} bytes are missing: {gap.reason}"
+
+
+def _cuts(line: bytearray, begin: int) -> Iterator[tuple[int, int]]:
+    """Where the lines end: the size of each, and whether a line feed follows.
+
+    A long line is cut at multiples of LONGEST, counted from the begin of the log, that have no line feed in the
+    LONGEST bytes before them. That does not depend on where reading began.
+    """
+    used = 0
+    while used < len(line):
+        feed = line.find(b"\n", used)
+        stop = feed if feed >= 0 else len(line)
+        cut = -(-(begin + used + LONGEST) // LONGEST) * LONGEST - begin
+        if cut <= stop:
+            yield cut - used, 0
+            used = cut
+        elif feed >= 0:
+            yield feed - used, 1
+            used = feed + 1
+        else:
+            return
+
+
+def time_at(run: Run, offset: int) -> float:
+    """When the byte at this offset was printed, by the host's clock."""
+    for rows in (LogPiece.objects, LogSegment.objects):
+        row = rows.filter(run=run, wall__isnull=False, start__lte=offset).order_by("-start").first()
+        if row is None:
+            continue
+        marks = row.at if isinstance(row, LogPiece) else [mark for entry in row.index for mark in entry[5]]
+        earlier = [wall for place, wall in marks if place <= offset]
+        if earlier:
+            return float(earlier[-1])
+    return run.started_at.timestamp() if run.started_at else run.created_at.timestamp()
+
+
+def _offset_after(run: Run, when: float, top: int) -> int:
+    """An offset behind everything that was printed up to this moment."""
+    later = [
+        row.start
+        for rows in (LogPiece.objects, LogSegment.objects)
+        if (row := rows.filter(run=run, wall__gt=when).order_by("start").first()) is not None
+    ]
+    return min([*later, top])
+
+
+def _at(marks: list[tuple[int, float]], offset: int) -> float:
+    place = bisect_right(marks, offset, key=lambda mark: mark[0])
+    return marks[max(place - 1, 0)][1]
