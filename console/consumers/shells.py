@@ -51,7 +51,7 @@ class ShellSocket(Socket):
         self._session: ShellSession | None = None
         self._write = websocket_protocol.direct_writer(scope)
         websocket_protocol.receive_directly(scope, self._write_at_once)
-        self._ready_sent = self._sending = False
+        self._ready_sent = self._sending = self._held = False
 
     def authorize(self, user: User) -> None:
         rows = Run.objects.select_related("job__project", "host", "replica")
@@ -78,12 +78,23 @@ class ShellSocket(Socket):
     async def on_bytes(self, data: bytes) -> None:
         if self._terminal is None:
             raise BadMessage("The shell is not open yet.")
+        self._held = True
+        try:
+            await self.wait_for_check()
+        finally:
+            self._held = False
         if not self._terminal.write(data):
             raise BadMessage("More input was sent than the host can take.")
 
     def _write_at_once(self, data: bytes) -> bool:
-        """Write input at once. Without a terminal, or without room, the bytes go to `on_bytes`, which refuses them."""
-        return self._terminal is not None and self._terminal.write(data)
+        """Write input at once. Without a terminal, or without room, the bytes go to `on_bytes`, which refuses them.
+
+        While it is not known whether the person may still type, they go there too, and wait for the answer. Later bytes
+        wait behind them.
+        """
+        if self._terminal is None or self._held or not self.is_check_recent():
+            return False
+        return self._terminal.write(data)
 
     async def serve(self) -> None:
         run = self.run_row

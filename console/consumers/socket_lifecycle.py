@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from console.consumers import credentials, shared_checks
 from console.runtime.client_limits import limits
 from console.runtime.client_limits.open_connections import TooMany
-from console.runtime.database_threads import in_database_thread
+from console.runtime.database_threads import in_check_thread, in_database_thread
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -26,7 +27,10 @@ Send = Callable[[Message], Awaitable[None]]
 log = logging.getLogger(__name__)
 
 # A permission that is lost ends an open socket within 5 s: this interval, the age of a shared answer, and the check.
+# Where a busy process takes longer, a shell takes no keys meanwhile (CHECK_AGE_S).
 RECHECK_S = 3.5
+# Keys and other acts of a client wait while the last check is older than this, however busy the process is.
+CHECK_AGE_S = 5.0
 # How long the database may be unavailable before a socket whose permission cannot be checked is closed.
 DATABASE_PATIENCE_S = 30.0
 # Clients send only short messages: where to read from, how far they have read, keystrokes.
@@ -68,6 +72,8 @@ class Socket:
         self._send = send
         self.arguments: dict[str, str] = scope["url_route"]["kwargs"]
         self.person_id = 0
+        # When the permission was last looked at, on the loop's clock.
+        self.checked_at = 0.0
 
     @classmethod
     def as_asgi(cls) -> Callable[[dict[str, Any], Receive, Send], Coroutine[Any, Any, None]]:
@@ -129,11 +135,16 @@ class Socket:
         if not credentials.credential(self.scope):
             # A stranger's handshake costs no thread and no query.
             raise Closed(RIGHT_LOST, "You are logged out.")
-        await self._check(self.authorize)
+        self.checked_at = asyncio.get_running_loop().time()
+        await self._check(self.authorize, admission=True)
 
-    async def _check(self, question: Callable[[User], None]) -> None:
+    async def _check(self, question: Callable[[User], None], admission: bool = False) -> None:
+        """Ask in a thread. Raises Closed when the answer is no, NoDatabase when there is none.
+
+        Handshakes have other threads: a thousand browsers that come back must not delay the loss of a right.
+        """
         try:
-            await in_database_thread(self._with_user, question)
+            await (in_database_thread if admission else in_check_thread)(self._with_user, question)
         except Http404:
             raise Closed(GONE, "It is not here any more.") from None
         except PermissionDenied:
@@ -193,13 +204,35 @@ class Socket:
         while True:
             await asyncio.sleep(RECHECK_S)
             try:
-                question = (credentials.credential(self.scope), self.recheck_key())
-                await shared_checks.ask_once(question, partial(self._check, self.recheck))
+                await self._check_again()
                 known_at = clock()
             except NoDatabase:
                 # Measured by the clock, because an unavailable database may take long to fail.
                 if clock() - known_at > DATABASE_PATIENCE_S:
                     raise
+
+    async def _check_again(self) -> None:
+        began = asyncio.get_running_loop().time()
+        question = (credentials.credential(self.scope), self.recheck_key())
+        try:
+            await shared_checks.ask_once(question, partial(self._check, self.recheck))
+        except NoDatabase:
+            self.checked_at = began
+            raise
+        # The answer may be a second old (shared_checks).
+        self.checked_at = began
+
+    def is_check_recent(self) -> bool:
+        return asyncio.get_running_loop().time() - self.checked_at < CHECK_AGE_S - shared_checks.GOOD_FOR_S
+
+    async def wait_for_check(self) -> None:
+        """Wait until the permission was looked at recently. Raises Closed when it is lost.
+
+        While the database is unavailable nobody can revoke a permission, so nothing waits for it.
+        """
+        if not self.is_check_recent():
+            with suppress(NoDatabase):
+                await self._check_again()
 
     async def _read(self) -> None:
         while True:

@@ -17,16 +17,24 @@ from django.db import connections
 
 # Reads are short. With more threads, calls would queue at the database instead of here.
 THREADS = 4
+# Checks of permissions have threads of their own: pages that are rendered must not delay the loss of a right.
+CHECK_THREADS = 2
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _pool = ThreadPoolExecutor(THREADS, thread_name_prefix="reads")
+_checks = ThreadPoolExecutor(CHECK_THREADS, thread_name_prefix="checks")
 
 
 async def in_database_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run `function` in a thread that may use the database, and return its result."""
     return await asyncio.get_running_loop().run_in_executor(_pool, lambda: _run(function, *args, **kwargs))
+
+
+async def in_check_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """As `in_database_thread`, in the threads that check permissions only."""
+    return await asyncio.get_running_loop().run_in_executor(_checks, lambda: _run(function, *args, **kwargs))
 
 
 def _run(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -47,15 +55,21 @@ def returning_connections() -> Iterator[None]:
 
 
 def close() -> None:
-    """For tests: end the threads with their connections, and start a new pool."""
-    global _pool
+    """For tests: end the threads with their connections, and start new pools."""
+    global _pool, _checks
     old, _pool = _pool, ThreadPoolExecutor(THREADS, thread_name_prefix="reads")
-    together = threading.Barrier(THREADS)
+    _end(old, THREADS)
+    old, _checks = _checks, ThreadPoolExecutor(CHECK_THREADS, thread_name_prefix="checks")
+    _end(old, CHECK_THREADS)
+
+
+def _end(pool: ThreadPoolExecutor, threads: int) -> None:
+    together = threading.Barrier(threads)
 
     def end() -> None:
         together.wait(30)
         connections.close_all()
 
-    for done in [old.submit(end) for _ in range(THREADS)]:
+    for done in [pool.submit(end) for _ in range(threads)]:
         done.result()
-    old.shutdown()
+    pool.shutdown()

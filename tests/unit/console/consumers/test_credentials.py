@@ -6,11 +6,11 @@ import time
 
 import pytest
 from django.contrib.auth.models import User
-from django.contrib.sessions.models import Session
 from django.db import OperationalError
 
 from console.auth import tokens
 from console.consumers import socket_lifecycle
+from console.models import Session
 from console.runtime.database_threads import in_database_thread
 from jobs.models import Job, Membership
 from jobs.services import delete

@@ -17,10 +17,11 @@ from websockets.exceptions import ConnectionClosed
 from agents.ssh import keys, pty
 from agents.ssh.dial import Unreachable
 from console.auth import tokens
+from console.consumers import shared_checks, socket_lifecycle
 from console.consumers import shells as consumer
-from console.consumers import socket_lifecycle
 from console.live import registry
 from console.live.terminals import WINDOW, Terminal
+from console.models import ApiToken
 from console.runtime import database_threads, websocket_protocol
 from console.runtime.database_threads import in_database_thread
 from jobs import shells
@@ -419,3 +420,48 @@ async def test_an_invalid_message_ends_the_shell(opened, shell, text):
     await page.say(text)
     assert (await page.until_closed())[0] == 4400
     assert shell.closed.wait(30)
+
+
+async def test_keys_wait_while_nobody_knows_whether_the_person_may_still_type(opened, shell, monkeypatch):
+    """A process that is so busy that its checks are late takes no keys from somebody who has lost the right."""
+    page = await opened()
+    answer, lost = threading.Event(), []
+    honest = socket_lifecycle.Socket._with_user
+
+    def late(self, question):
+        assert answer.wait(30)
+        if lost:
+            raise socket_lifecycle.Closed(socket_lifecycle.RIGHT_LOST, "You may not do this any more.")
+        honest(self, question)
+
+    monkeypatch.setattr(socket_lifecycle.Socket, "_with_user", late)
+    monkeypatch.setattr(socket_lifecycle, "CHECK_AGE_S", shared_checks.GOOD_FOR_S)
+    await page.type(b"first")
+    assert await page.quiet(0.5) and shell.typed == b""
+    answer.set()
+    await page.until(lambda page: b"first" in page.bytes)
+    lost.append(True)
+    await asyncio.sleep(shared_checks.GOOD_FOR_S)
+    await page.type(b"rm -rf")
+    assert (await page.until_closed())[0] == 4403
+    assert shell.typed == b"first"
+
+
+async def test_checks_of_permissions_do_not_wait_for_pages_that_are_rendered(opened, shell, monkeypatch):
+    """All threads that render are busy for longer than the test takes; a lost right ends the shell all the same."""
+    page = await opened()
+    monkeypatch.setattr(socket_lifecycle, "RECHECK_S", 0.05)
+    over = threading.Event()
+    busy = [asyncio.create_task(in_database_thread(over.wait, 60)) for _ in range(20)]
+    await asyncio.to_thread(end_all_tokens)
+    try:
+        assert await asyncio.to_thread(shell.closed.wait, 20)
+    finally:
+        over.set()
+        await asyncio.gather(*busy)
+    assert (await page.until_closed())[0] == 4403
+
+
+def end_all_tokens():
+    ApiToken.objects.all().delete()
+    connections.close_all()
