@@ -22,7 +22,7 @@ TRIES_OF_ADDRESS = 100
 
 def address_of(request: HttpRequest) -> str:
     """The address that failures of this request are counted for."""
-    return str(request.META.get("REMOTE_ADDR", ""))
+    return client_network(str(request.META.get("REMOTE_ADDR", "")))
 
 
 def attempt(name: str, address: str, now: datetime) -> timedelta:

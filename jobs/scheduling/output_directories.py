@@ -13,18 +13,28 @@ from jobs.rules.spec.advice import BIND, Advice, advice
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.machine_types import NO_TYPES, Types, UnknownMachine
+from jobs.rules.spec.without_effect import CLOUD_MOUNT, cloud_paths, kept_fields
 
 
 def advice_about(spec: CustomJobSpec, location: str, types: Types = NO_TYPES) -> tuple[Advice, ...]:
     """Advice for a person about this job in this location."""
     base = spec.base_output_directory
-    return advice(spec, storage(base, location) if base.startswith("/") else None, types)
+    cloud = storage(f"{CLOUD_MOUNT}/", location) if cloud_paths(spec) else None
+    return advice(spec, storage(base, location) if base.startswith("/") else None, types, cloud)
 
 
 def advice_of(job: Job) -> tuple[Advice, ...]:
     """The same for a job that was accepted; empty if its document cannot be read any more."""
     try:
         return advice_about(snapshot.spec_of(job), job.location_name, snapshot.types_of(job))
+    except (InvalidDocument, UnknownMachine):
+        return ()
+
+
+def kept_by(job: Job) -> tuple[tuple[str, str], ...]:
+    """The fields of the job's document that have no effect; empty if it cannot be read any more."""
+    try:
+        return kept_fields(snapshot.spec_of(job))
     except (InvalidDocument, UnknownMachine):
         return ()
 

@@ -22,10 +22,13 @@ from console.api.views import GoogleView, absolute_url, person
 from console.auth import access
 from jobs import services
 from jobs.models import Job
+from jobs.rules.spec.advice import WARNING, WITHOUT
+from jobs.scheduling import output_directories
 
 PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
 # A page is built in memory, and one spec may have megabytes.
 MAX_PAGE_BYTES = 8 * 1024 * 1024
+MAX_WARNING = 600
 REQUEST_ID = re.compile(r"[\x21-\x7e]{1,200}")
 
 
@@ -47,7 +50,7 @@ class JobsView(GoogleView):
                 now=timezone.now(),
                 may_prioritize=access.can(request.user, "prioritize", tenant),
             )
-        return Response(resources.custom_job(job, {}))
+        return Response(resources.custom_job(job, {}), headers=_warnings(job))
 
     def get(self, request: Request, project: str, location: str) -> Response:
         tenant = access.project_or_404(request.user, "see", project)
@@ -100,6 +103,17 @@ class OperationView(GoogleView):
             raise Http404
         name = f"projects/{project}/locations/{location}/operations/{job_id}"
         return Response(resources.delete_operation(name, timezone.now()))
+
+
+def _warnings(job: Job) -> dict[str, str]:
+    """The advice about a job that was accepted, as a header: Vertex's resource has no field for it, and the SDK and
+    curl show or ignore headers as they like."""
+    texts = [
+        one.text for one in output_directories.advice_of(job) if one.kind == WARNING or WITHOUT in one.text
+    ]
+    plain = [text.encode("ascii", "replace").decode()[:MAX_WARNING] for text in texts]
+    quoted = [re.sub(r'["\\\x00-\x1f\x7f]', "'", text) for text in plain]
+    return {"Warning": ", ".join(f'299 trainyard "{text}"' for text in quoted)} if quoted else {}
 
 
 def _documents(request: Request, jobs: list[Job]) -> list[dict[str, Any]]:

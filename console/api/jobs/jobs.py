@@ -69,6 +69,7 @@ def document(job: Job, web_access: dict[str, str]) -> Document:
         "spot": job.spot,
         "flags": job.flags,
         "advice": [{"kind": one.kind, "text": one.text} for one in output_directories.advice_of(job)],
+        "withoutEffect": [{"field": name, "value": value} for name, value in output_directories.kept_by(job)],
         "customJob": resources.custom_job(job, web_access),
         "replicas": replicas,
     }

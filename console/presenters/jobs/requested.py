@@ -12,6 +12,7 @@ from jobs.models import Job
 from jobs.rules.lifecycle.retry import MAX_RETRIES
 from jobs.rules.scheduling.order import PRIORITIES
 from jobs.rules.spec.custom_job import DAY_S
+from jobs.scheduling import output_directories
 
 STRATEGIES = {
     "SPOT": "SPOT: makes room for other jobs",
@@ -45,6 +46,8 @@ def facts(job: Job) -> Iterable[tuple[str, str]]:
     yield "Shells", "allowed" if job.spec.get("enableWebAccess") else "not allowed"
     if output := (job.spec.get("baseOutputDirectory") or {}).get("outputUriPrefix"):
         yield "Output directory", str(output)
+    if kept := output_directories.kept_by(job):
+        yield "Kept without effect", "; ".join(f"{name}: {value}" for name, value in kept)
 
 
 def _longest_wait(scheduling: Mapping[str, Any]) -> str:

@@ -13,10 +13,13 @@ from jobs.rules.list_text import list_text
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.json_fields import duration
 from jobs.rules.spec.machine_types import NO_TYPES, Types, needs
+from jobs.rules.spec.without_effect import CLOUD_MOUNT, cloud_output, cloud_paths, kept_fields
 
 CHECKPOINT_EVERY_S = 4 * 3600.0
-MAX_NAMED = 4
+MAX_NAMED, MAX_KEPT = 4, 12
 WARNING, HINT = "warning", "hint"
+# How the text about fields that are kept begins.
+WITHOUT = "Kept and shown, but without effect"
 # How the text for a bind mount begins.
 BIND = "the directory "
 
@@ -30,11 +33,22 @@ class Advice:
 
 
 def advice(
-    spec: CustomJobSpec, storage: Mapping[str, str] | None = None, types: Types = NO_TYPES
+    spec: CustomJobSpec,
+    storage: Mapping[str, str] | None = None,
+    types: Types = NO_TYPES,
+    cloud: Mapping[str, str] | None = None,
 ) -> tuple[Advice, ...]:
     """All advice about this job. `storage`: for each host that the job may use, which network storage holds the base
-    output directory there, or "" for a disk of the host's own; None where that is not known."""
-    return (*_gpu_counts(spec, types), *_evaluators(spec), *_checkpoints(spec), *_storage(spec, storage))
+    output directory there, or "" for a disk of the host's own; None where that is not known. `cloud`: the same for
+    /gcs."""
+    return (
+        *_gpu_counts(spec, types),
+        *_evaluators(spec),
+        *_checkpoints(spec),
+        *_storage(spec, storage),
+        *_cloud_storage(spec, cloud),
+        *_without_effect(spec),
+    )
 
 
 def _gpu_counts(spec: CustomJobSpec, types: Types) -> Iterator[Advice]:
@@ -109,6 +123,32 @@ def _storage(spec: CustomJobSpec, storage: Mapping[str, str] | None) -> Iterator
             f"{spec.base_output_directory} is not the same storage on all hosts ({', '.join(sorted(held))}): "
             "what is saved there may not be found after a retry or a move to another host.",
         )
+
+
+def _cloud_storage(spec: CustomJobSpec, cloud: Mapping[str, str] | None) -> Iterator[Advice]:
+    if output := cloud_output(spec):
+        yield Advice(
+            WARNING,
+            f"The output directory {output} is not on the hosts, and Trainyard does not reach it: it mounts nothing, "
+            "copies nothing and checks nothing. The program finds the address in AIP_MODEL_DIR, AIP_CHECKPOINT_DIR "
+            "and AIP_TENSORBOARD_LOG_DIR, and must be able to write there by itself. If it cannot, give a directory "
+            "that all hosts share, such as /shared/runs/7.",
+        )
+    own = None if cloud is None else {host: by for host, by in cloud.items() if not by}
+    if (named := cloud_paths(spec)) and own != {}:
+        where = f"on {_names(own)}" if own else "by Trainyard"
+        yield Advice(
+            WARNING,
+            f"A path below {CLOUD_MOUNT} is named in {list_text(named, MAX_NAMED)}. On Vertex that is Cloud Storage; "
+            f"here nothing is mounted there {where}, so what is written there is on each host's own disk, or "
+            "refused. Mount it on the hosts (gcsfuse), or use a directory that they share.",
+        )
+
+
+def _without_effect(spec: CustomJobSpec) -> Iterator[Advice]:
+    kept = [f"{name} ({value})" for name, value in kept_fields(spec)]
+    if kept:
+        yield Advice(HINT, f"{WITHOUT} on hosts of your own: {list_text(kept, MAX_KEPT)}.")
 
 
 def _long(seconds: float) -> str:

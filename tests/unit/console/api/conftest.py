@@ -7,9 +7,9 @@ from django.test import Client
 from django.utils import timezone
 
 from console.auth import tokens
-from tests.unit.console.views.conftest import cast, project
+from tests.unit.console.views.conftest import browser, cast, project
 
-__all__ = ["cast", "project"]
+__all__ = ["browser", "cast", "project"]
 
 JOBS = "/v1/projects/default/locations/us-central1/customJobs"
 # The jobs of all locations.

@@ -346,3 +346,26 @@ def test_the_trainyard_view_of_a_job(script, cast, project):
     (run,) = answer["replicas"][0]["runs"]
     assert (run["host"], run["phase"], run["logComplete"]) == ("gpu-a", "running", False)
     assert answer["customJob"]["name"].endswith(str(job.pk))
+
+
+def test_what_nothing_reaches_and_what_has_no_effect_is_told_at_the_submit_and_on_the_job(script, browser):
+    sent = document()
+    sent["jobSpec"] |= {
+        "baseOutputDirectory": {"outputUriPrefix": 'gs://bucket/é"x'},
+        "serviceAccount": "train@example.org",
+    }
+    bob = script("bob")
+    answer = bob.post(JOBS, sent, content_type="application/json")
+    assert answer.status_code == 200, answer.content
+    first, second = answer["Warning"].split(', 299 trainyard "')
+    assert first.startswith("299 trainyard \"The output directory gs://bucket/?'x is not on the hosts")
+    assert second.startswith(
+        "Kept and shown, but without effect on hosts of your own: serviceAccount (train@"
+    )
+    job = answer.json()["name"].rpartition("/")[2]
+    own = bob.get(f"/api/v1/jobs/{job}").json()
+    assert own["withoutEffect"] == [{"field": "serviceAccount", "value": "train@example.org"}]
+    assert [one["kind"] for one in own["advice"]][-2:] == ["warning", "hint"]
+    page = browser("bob").get(f"/jobs/{job}/").content.decode()
+    assert "Kept without effect" in page and "Trainyard does not reach it" in page
+    assert "Warning" not in bob.post(JOBS, document(), content_type="application/json")

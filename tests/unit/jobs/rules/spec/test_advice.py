@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jobs.rules.spec.advice import HINT, WARNING, advice
+from jobs.rules.spec.custom_job import Disk
 from jobs.scheduling.output_directories import holder
 from tests.unit.jobs.rules.views import pool, spec
 
@@ -39,7 +40,7 @@ def test_more_than_one_evaluator():
 def test_more_than_four_hours():
     [(kind, text)] = advice_of(spec(1))
     assert kind == HINT and "at least every 4 hours" in text and "AIP_CHECKPOINT_DIR is not set" in text
-    [(_, text)] = advice_of(spec(1, base_output_directory="gs://b/x"))
+    [(_, text), _] = advice_of(spec(1, base_output_directory="gs://b/x"))
     assert "in AIP_CHECKPOINT_DIR at least" in text and "not set" not in text
 
 
@@ -68,7 +69,8 @@ def test_where_the_directory_is():
     for unsure in ({"a": one, "b": other}, {"a": one, "b": ""}, {"a": one}):
         [(kind, text)] = advice_of(of, unsure)
         assert kind == HINT and "is not known" in text and "own disk" not in text
-    assert advice_of(spec(1, base_output_directory="gs://b/x", **SHORT), {"a": ""}) == []
+    [(_, text)] = advice_of(spec(1, base_output_directory="gs://b/x", **SHORT), {"a": ""})
+    assert "is not on the hosts" in text
 
 
 def test_the_longest_mount_above_a_path_holds_it():
@@ -86,3 +88,46 @@ def test_one_storage_has_one_name_wherever_it_is_mounted():
     other = {"path": "/mnt", "fstype": "cifs", "source": "//filer/x", "network": True, "root": "/sub"}
     assert holder("/mnt/out/7", [whole]) == holder("/mnt/out/7", [part]) == f"{NFS}/out/7"
     assert holder("/mnt/out/7", [other]) == "cifs //filer/x/sub/out/7"
+
+
+def test_an_output_directory_that_nothing_reaches():
+    [(kind, text)] = advice_of(spec(1, base_output_directory="gs://bucket/runs/7", **SHORT))
+    assert kind == WARNING and "gs://bucket/runs/7 is not on the hosts" in text
+    assert "AIP_MODEL_DIR" in text and "a directory that all hosts share" in text
+
+
+def cloud_advice(cloud, base="", **container):
+    one = pool(1)
+    of = spec(1, base_output_directory=base, **SHORT)
+    of = replace(of, pools=(replace(one, container=replace(one.container, **container)),))
+    return [(found.kind, found.text) for found in advice(of, None, cloud=cloud) if "/gcs" in found.text]
+
+
+def test_a_path_below_gcs_is_named_unless_it_is_mounted_on_every_host():
+    args = {"args": ("--out=/gcs/bucket/x",)}
+    [(kind, text)] = cloud_advice({"a": "", "b": ""}, **args)
+    assert kind == WARNING and "an argument of workerpool0" in text and "on a, b" in text
+    [(_, text)] = cloud_advice({"a": "fuse.gcsfuse bucket/", "b": ""}, **args)
+    assert "there on b, so" in text
+    assert cloud_advice({"a": "fuse.gcsfuse bucket/"}, **args) == []
+    [(_, text)] = cloud_advice(None, env=(("DATA", "file:///gcs/x"), ("OUT", "/gcs/b/x")))
+    assert "named in the variable OUT of workerpool0." in text
+    [(_, text)] = cloud_advice({"a": ""}, base="/gcs/b/x", command=("cat", "/gcs/b/y"))
+    assert "the output directory, the command of workerpool0" in text
+    assert cloud_advice({"a": ""}, args=("/data/gcs/x", "/gcsfuse", "my/gcs/x")) == []
+
+
+def test_fields_that_are_kept_without_effect_are_named():
+    of = spec(
+        1,
+        **SHORT,
+        kept=(("service_account", "train@x"), ("tensorboard", "t/1")),
+        enable_dashboard_access=True,
+    )
+    of = replace(of, pools=(replace(of.pools[0], disk=Disk("pd-ssd", 100)),))
+    [(kind, text)] = advice_of(of)
+    assert kind == HINT and text == (
+        "Kept and shown, but without effect on hosts of your own: serviceAccount (train@x), tensorboard (t/1), "
+        "enableDashboardAccess (true), workerPoolSpecs[0].diskSpec.bootDiskType (pd-ssd), "
+        "workerPoolSpecs[0].diskSpec.bootDiskSizeGb (100)."
+    )
