@@ -19,7 +19,7 @@ from django.db import connection, transaction
 from django.db.models import F, Q
 
 from agents.hosts import host_history
-from agents.infra.clock import Clock
+from agents.infra.clock import Clock, elapsed
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.models import Host
 from jobs import idle_rule, shells
@@ -130,7 +130,7 @@ def stop_idle(clock: Clock) -> None:
 
 def tidy(clock: Clock) -> None:
     if claim("orphans", EVERY_ORPHANS, clock.now()):
-        segments.sweep_orphans(clock.now())
+        segments.sweep_orphans(elapsed())
         delivery.delete_old(clock.now())
         host_history.prune(clock.now() - timedelta(days=settings.TRAINYARD.host_events_days))
 

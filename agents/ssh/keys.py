@@ -41,6 +41,12 @@ def private_key() -> PrivateKey:
     return paramiko.Ed25519Key.from_private_key(io.StringIO(text))
 
 
+def check_private_key() -> None:
+    """Raise KeyUnreadable if the deployment has a key, and this data directory cannot decrypt it."""
+    if Keypair.objects.filter(pk=PAIR_ID).exists():
+        private_key()
+
+
 def _pair() -> Keypair:
     found = Keypair.objects.filter(pk=PAIR_ID).first()
     return found or Keypair.objects.get_or_create(pk=PAIR_ID, defaults=_new_pair())[0]

@@ -23,7 +23,7 @@ from django.utils import timezone
 from agents.clock_keeper import ClockKeeper
 from console import environment
 from console.auth import setup
-from console.runtime import broker, database_setup, processes
+from console.runtime import broker, database_setup, processes, shared_files
 from console.runtime.supervisor import Supervisor
 from console.runtime.watchdog import Watchdog
 
@@ -43,6 +43,8 @@ def main(only: tuple[str, ...]) -> int:
         listener = held.enter_context(open_port(settings.TRAINYARD)) if "web" in only else None
         database_setup.prepare(timezone.now())
         ClockKeeper().start()
+        for note in shared_files.notes():
+            print_line(f"Note: {note}")
         try:
             plan = processes.plan(
                 settings.TRAINYARD, only, listener.fileno() if listener else None, lock.fileno()

@@ -8,8 +8,8 @@ orphan and is swept.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import psycopg
@@ -26,7 +26,9 @@ from jobs.models import LogPiece, LogSegment, Run
 # How much of a complete log may stay in the database for good.
 SMALL_TAIL = 64 * 1024
 MANY_PIECES = 1_024
-ORPHAN_AFTER = timedelta(hours=1)
+# A file is written before its row. It is an orphan if it has had no row for so long.
+ORPHAN_AFTER_S = 1800.0
+BATCH = 500
 
 PIECES = """unnest(
     %(run)s::text[], %(start)s::bigint[], %(stop)s::bigint[], %(z)s::boolean[], %(data)b::bytea[],
@@ -178,14 +180,35 @@ def piece_of(run_id: str, block: Block) -> LogPiece:
     )
 
 
-def sweep_orphans(now: datetime) -> int:
-    """Remove files that no row points to: a crash between file and row left them."""
-    removed = 0
-    for key in storage.files(before=now - ORPHAN_AFTER):
-        if not LogSegment.objects.filter(key=key).exists():
-            storage.remove(key)
-            removed += 1
-    return removed
+def sweep_orphans(elapsed: float) -> int:
+    """Remove files that no row points to: a crash between file and row left them. Returns how many were removed.
+
+    For how long a file has had no row, this process has seen itself, by `clock.elapsed()`. The date of the file is that
+    of another clock: if one of the two is wrong, a file that was just written looks old.
+    """
+    orphans = {key for batch in batched(storage.files(), BATCH) for key in _without_row(batch)}
+    for key in _seen.keys() - orphans:
+        del _seen[key]
+    old = [key for key in orphans if elapsed - _seen.setdefault(key, elapsed) >= ORPHAN_AFTER_S]
+    for key in _without_row(old):
+        storage.remove(key)
+        del _seen[key]
+    return len(old)
+
+
+def _without_row(keys: Sequence[str]) -> list[str]:
+    known = set(LogSegment.objects.filter(key__in=keys).values_list("key", flat=True))
+    return [key for key in keys if key not in known]
+
+
+def batched(keys: Iterable[str], size: int) -> Iterator[list[str]]:
+    rest = iter(keys)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+# When this process first saw that a file has no row.
+_seen: dict[str, float] = {}
 
 
 def purge(run_ids: list[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 
 from django.conf import settings
@@ -33,6 +32,10 @@ def read(key: str, offset: int, length: int) -> bytes:
     with store().open(key, "rb") as file:
         file.seek(offset)
         return bytes(file.read(length))
+
+
+def exists(key: str) -> bool:
+    return store().exists(key)
 
 
 def remove(key: str) -> None:
@@ -64,8 +67,8 @@ def is_disk_low() -> bool:
     return free < settings.TRAINYARD.min_free_mb * MB
 
 
-def files(before: datetime) -> Iterator[str]:
-    """Yield every stored file that was last changed before this time."""
+def files() -> Iterator[str]:
+    """Yield every stored file."""
     try:
         jobs, _ = store().listdir("")
     except (FileNotFoundError, NotImplementedError):
@@ -73,6 +76,4 @@ def files(before: datetime) -> Iterator[str]:
     for job in jobs:
         for run in store().listdir(job)[0]:
             for name in store().listdir(f"{job}/{run}")[1]:
-                key = f"{job}/{run}/{name}"
-                if store().get_modified_time(key) < before:
-                    yield key
+                yield f"{job}/{run}/{name}"

@@ -52,8 +52,8 @@ console/live: console/{runtime} jobs/{logs models} agents/{infra}
 console/models:
 console/presenters: console/{auth forms models} jobs/rules/{lifecycle list_text notifications scheduling spec}
     jobs/{host_sync lifecycle logs models projects scheduling} agents/{hosts infra models ssh}
-console/runtime: console/{auth environment views} jobs/{host_sync models wake} agents/{clock_keeper infra links
-    models ssh}
+console/runtime: console/{auth environment views} jobs/{host_sync logs models wake} agents/{clock_keeper infra
+    links models ssh}
 console/settings: console/{auth environment runtime} agents/{infra}
 console/templatetags: console/{presenters} jobs/{logs} agents/{clock_keeper hosts}
 console/urls: console/{runtime}

@@ -150,6 +150,16 @@ class Postgres(Daemon):
         self.sql(f'CREATE DATABASE "{name}"')
         return self.url(name)
 
+    def dump(self, name, path):
+        """What docs/operating.md says about a backup."""
+        run(self.programs / "pg_dump", "-h", self.dir, "-U", "postgres", "-f", path, name)
+
+    def restore(self, name, path):
+        self.sql(f'DROP DATABASE "{name}" WITH (FORCE)')
+        self.create_database(name)
+        run(self.programs / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", self.dir, "-U", "postgres",
+            "-d", name, "-f", path)  # fmt: skip
+
     def url(self, name):
         return f"postgresql://postgres@{quote(str(self.dir), safe='')}/{name}"
 

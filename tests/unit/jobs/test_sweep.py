@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import threading
 from datetime import timedelta
 
@@ -11,6 +12,7 @@ from django.db import InternalError
 from django.utils import timezone
 
 from agents.hosts import host_history
+from agents.infra import clock
 from agents.infra.clock import Clock
 from agents.infra.outbox import Outbox
 from agents.models import Host, HostEvent, HostStatus
@@ -253,10 +255,14 @@ def test_long_tails_are_rolled_and_orphans_swept(add_host, submit, monkeypatch):
     sweep.sweep(at)
     assert not LogPiece.objects.exists()
     orphan = storage.write("1/2/3", b"left by a crash")
-    assert orphan in set(storage.files(at + timedelta(hours=9)))
-    assert segments.sweep_orphans(at + timedelta(minutes=30)) == 0
+    began = clock.elapsed()
+    for wrong_s in (7200, -86400):
+        date = timezone.now().timestamp() + wrong_s
+        os.utime(storage.local_path(orphan), (date, date))
+        assert segments.sweep_orphans(began) == 0 and orphan in set(storage.files()), "the clock is wrong"
+    monkeypatch.setattr(sweep, "elapsed", lambda: began + 3600)
     sweep.sweep(at + timedelta(hours=2))
-    assert orphan not in set(storage.files(at + timedelta(hours=9)))
+    assert orphan not in set(storage.files())
     assert b"".join(sweep.segments.storage.read(s.key, 0, 1) for s in run.segments.all())
 
 

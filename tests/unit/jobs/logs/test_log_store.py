@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 from django.utils import timezone
 from hypothesis import HealthCheck, Phase, settings
@@ -17,6 +15,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from agents.infra import clock
 from agents.links.control_plane import Arrival, Fact, Frame, Gap, LogEnd
 from jobs.logs import reader, segments, storage, verify
 from jobs.models import LogGap, LogPiece, LogSegment, Run
@@ -158,9 +157,10 @@ class LogStore(RuleBasedStateMachine):
         assert Run.objects.get(pk=self.run.pk).prove_due_at is None
         assert status.complete and status.matches is (None if self.lost else True), status
         assert sum(gap.end - gap.start for gap in status.gaps) == len(self.lost)
-        segments.sweep_orphans(timezone.now() + timedelta(hours=2))
-        later = timezone.now() + timedelta(hours=2)
-        assert set(storage.files(later)) == set(LogSegment.objects.values_list("key", flat=True))
+        began = clock.elapsed()
+        segments.sweep_orphans(began)
+        segments.sweep_orphans(began + segments.ORPHAN_AFTER_S)
+        assert set(storage.files()) == set(LogSegment.objects.values_list("key", flat=True))
 
 
 @pytest.mark.parametrize("small", [60], indirect=True)
