@@ -66,6 +66,9 @@ class ObservedJob:
         wanted = f"job_id = {self.id} AND subject = '{subject}'"
         return self.yard.query(f"SELECT * FROM jobs_transition WHERE {wanted} ORDER BY id")
 
+    def events(self):
+        return self.yard.client.call("GET", f"{self.yard.url}/api/v1/jobs/{self.id}/events").json()["events"]
+
     def waited(self):
         """Return the seconds between the job's first two states."""
         first, second = next(pairwise(self.moves()))

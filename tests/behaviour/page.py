@@ -1,7 +1,8 @@
 """Write docs/behaviour.md: each statement of the service's documents, the tests that show it, and what is missing.
 
 `make behaviour` runs it. Statements are rows of rows.txt: an id with its text, and below it, if needed, one of
-`follows: WHAT` (a later part of the product), `as ID` (the same as another row), or tests of other folders.
+`follows: WHAT` (a later part of the product; with tests, the part that they do not show), `as ID` (the same as another
+row), `cannot be shown here: WHY`, `says nothing: WHY` (there is nothing to show), or tests of other folders.
 A test of this folder shows the rows whose ids are in its name.
 """
 
@@ -17,6 +18,9 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PAGE = ROOT / "docs" / "behaviour.md"
 ROW = re.compile(r"S\d-\d\d")
+WITHOUT_A_TEST = ("follows", "cannot be shown here", "says nothing")
+RESULTS = ("shown", "shown in part", *WITHOUT_A_TEST, "missing")
+PROGRAMS = "tests/behaviour/test_frameworks.py"
 IN_NAME = re.compile(r"S\d_\d\d(?=_)")
 FAMILIES = {
     "S0": "Jobs, restarts, retries and errors",
@@ -31,7 +35,8 @@ HEAD = """\
 Trainyard behaves as a managed training service does. Each row is a statement of that service's documents, in the words
 of [jobs/README.md](../jobs/README.md); "container" means the replica, whatever it runs in. A row is *shown* by the
 tests that are named with it, *follows* with a part of the product that does not exist yet, or is *missing*. What
-running replicas see is tested through real hosts.
+running replicas see is tested through real hosts. Tests marked with * train with large frameworks: only `make programs`
+runs them, not `make test`.
 
 This page is made by `make behaviour`; a test holds it to the tests that exist.
 
@@ -47,9 +52,10 @@ class Row:
 
     @property
     def result(self) -> str:
+        kind = self.note.partition(":")[0]
         if self.tests:
-            return "shown"
-        return "follows" if self.note.startswith("follows: ") else "missing"
+            return "shown in part" if kind == "follows" else "shown"
+        return kind if kind in WITHOUT_A_TEST else "missing"
 
 
 def rows() -> dict[str, Row]:
@@ -85,7 +91,7 @@ def shown_here() -> dict[str, list[str]]:
 def page() -> str:
     every = list(rows().values())
     results = [row.result for row in every]
-    count = ", ".join(f"{results.count(result)} {result}" for result in ("shown", "follows", "missing"))
+    count = ", ".join(f"{results.count(result)} {result}" for result in RESULTS if result in results)
     text = [f"{HEAD}**{len(every)} rows: {count}.**"]
     for family, title in FAMILIES.items():
         text.append(f"\n## {family}: {title}\n\n| row | statement | result |\n| --- | --- | --- |")
@@ -94,11 +100,14 @@ def page() -> str:
 
 
 def line(row: Row) -> str:
-    told = f"**{row.result}**"
+    what = row.note.partition(": ")[2]
+    told = f"**{row.result}**" if row.result == "missing" else f"{row.result}: {what}"
     if row.tests:
         told = f"{row.result} by " + ", ".join(link(test) for test in row.tests)
-    elif row.result == "follows":
-        told = f"follows with {row.note.removeprefix('follows: ')}"
+    if row.result == "follows":
+        told = f"follows with {what}"
+    if row.result == "shown in part":
+        told += f"; the rest follows with {what}"
     if row.note.startswith("as "):
         told += f" ({row.note})"
     return f"| {row.id} | {row.statement.replace('|', '&#124;')} | {told} |"
@@ -107,7 +116,7 @@ def line(row: Row) -> str:
 def link(test: str) -> str:
     path, _, name = test.partition("::")
     words = IN_NAME.sub("", name.removeprefix("test_")).strip("_").replace("_", " ")
-    return f"[{words}](../{path})"
+    return f"[{words}](../{path}){'*' if path == PROGRAMS else ''}"
 
 
 def main() -> int:

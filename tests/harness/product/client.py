@@ -24,7 +24,7 @@ class Refused(Exception):
 
 
 def job_spec(*pools, name="test", web_access=False, timeout_s=None, **changes):
-    """Return a CustomJob. A pool is a command (list), a dict of command, replicas, gpus, env, machine, or empty."""
+    """Return a CustomJob. A pool is a command (list), a dict as `pool_spec` reads it, or empty."""
     job = {"workerPoolSpecs": [pool_spec(pool) for pool in pools]}
     if web_access:
         job["enableWebAccess"] = True
@@ -42,7 +42,8 @@ def pool_spec(pool):
         machine.update(acceleratorType="NVIDIA_H100_80GB", acceleratorCount=wish["gpus"])
     environment = [{"name": name, "value": value} for name, value in wish.get("env", {}).items()]
     container = {"imageUri": "host", "command": [str(word) for word in wish["command"]], "env": environment}
-    return {"machineSpec": machine, "replicaCount": str(wish.get("replicas", 1)), "containerSpec": container}
+    pool = {"machineSpec": machine, "replicaCount": str(wish.get("replicas", 1)), "containerSpec": container}
+    return {**pool, "diskSpec": wish["disk"]} if "disk" in wish else pool
 
 
 class Client:
