@@ -163,8 +163,8 @@ def _add_samples(run: Run, reports: RunReports, writes: PendingWrites, result: I
     """Store how busy the run is, and since when it has been inactive."""
     if reports.samples:
         writes.samples.append(samples.row_of(run, reports.samples[-1], writes.now))
-    changed, resumed = samples.record_activity(run, reports.samples, bool(reports.log), writes.now)
-    if resumed:
+    changed, decide = samples.record_activity(run, reports.samples, bool(reports.log), writes.now)
+    if decide:
         result.jobs.add(run.job_id)
     return changed
 

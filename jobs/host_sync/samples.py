@@ -52,7 +52,9 @@ def loads_of(run: Run, sample: Sample) -> list[Load]:
 def record_activity(
     run: Run, samples: Sequence[Sample], printed: bool, now: datetime
 ) -> tuple[set[str], bool]:
-    """Record when the run was last active. Returns the changed columns, and whether it resumed after inactivity."""
+    """Record when the run was last active. Returns the changed columns, and whether its job is to be decided about:
+    at the first sample, or the first after a gap, because it says from when on the run counts as inactive; and when
+    it resumes after inactivity."""
     unseen = run.sampled_at is None or now - run.sampled_at > BLIND_AFTER
     # Most log bytes come by fast_append.py, which does not update activity: compare the offsets.
     printed = printed or (bool(samples) and run.log_stored > run.log_sampled)
@@ -72,7 +74,7 @@ def record_activity(
     if samples and run.log_sampled != run.log_stored:
         run.log_sampled = run.log_stored
         changed.add("log_sampled")
-    return changed, resumed
+    return changed, resumed or (unseen and bool(samples))
 
 
 def roll(now: datetime) -> None:

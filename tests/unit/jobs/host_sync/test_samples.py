@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from django.utils import timezone
 
+from agents.infra.clock import Clock
 from agents.links.control_plane import Arrival, Sample
 from jobs import services
 from jobs.host_sync import intake, samples
 from jobs.host_sync.apply_reports import UnreadableFrames
+from jobs.lifecycle.advance import advance_quietly
 from jobs.models import Run, RunSample
 from tests.unit.jobs.conftest import spec
 from tests.unit.jobs.fake_hosts import frame, settle
@@ -87,7 +90,7 @@ def test_a_run_is_inactive_since_its_last_activity(scene):
         times = [run.sampled_at, run.active_at, run.gpu_active_at]
         return [round((at - start).total_seconds()) for at in times], run.job_id in answer.jobs
 
-    assert told(sample(), 10) == ([10, 10, 10], False)  # what was before is unknown
+    assert told(sample(), 10) == ([10, 10, 10], True)  # what was before is unknown
     assert told(sample(cpu=0.01), 20) == ([20, 10, 10], False)
     assert told(sample(cpu=0.9), 30) == ([30, 30, 10], False)
     assert told(sample(load=3), 40) == ([40, 40, 40], False)
@@ -97,7 +100,17 @@ def test_a_run_is_inactive_since_its_last_activity(scene):
     Run.objects.filter(pk=run.pk).update(log_stored=10_000)  # as fast_append.py does it
     assert told(sample(), 130)[0] == [130, 130, 40]
     assert told(sample(), 140)[0] == [140, 130, 40]
-    assert told(sample(), 300) == ([300, 300, 300], False)  # no sample came for three minutes
+    assert told(sample(), 300) == ([300, 300, 300], True)  # no sample came for three minutes
+
+
+def test_a_job_that_never_prints_is_looked_at_when_it_counts_as_stalled(scene, settings):
+    """Without that, the flag would come with the next look that has another cause, up to ten minutes later."""
+    run, tell = scene
+    settings.TRAINYARD = replace(settings.TRAINYARD, stall_s=120.0)
+    now = timezone.now()
+    advance_quietly(sorted(tell(sample(), now).jobs), Clock())
+    run.job.refresh_from_db()
+    assert run.job.due_at - now == timedelta(seconds=120)
 
 
 def test_a_deleted_job_leaves_no_samples(scene, control_plane):
