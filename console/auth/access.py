@@ -10,6 +10,7 @@ answer is 404, not 403. The same holds for a kind of object (people, the audit) 
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, Final, Literal, TypeVar
 
 from django.contrib.auth.base_user import AbstractBaseUser
@@ -114,6 +115,13 @@ def visible(user: AnyUser, rows: QuerySet[Row]) -> QuerySet[Row]:
         return rows.filter(project__in=mine.filter(role=Role.ADMIN).values("project"))
     path = {Project: "pk__in", Job: "project__in", Run: "job__project__in"}[rows.model]
     return rows.filter(**{path: mine.values("project")})
+
+
+def rights_key(user: User) -> Hashable:
+    """A value that is equal for people who may see and do the same, apart from owners on their own jobs."""
+    if user.is_superuser:
+        return "everything"
+    return tuple(Membership.objects.filter(user=user).order_by("project").values_list("project", "role"))
 
 
 def projects_allowing(user: AnyUser, verb: Verb) -> list[Project]:

@@ -1,12 +1,15 @@
-"""Keeps open pages up to date: at each hint, and once a second, a socket checks whether its fragment has changed.
+"""Keeps open pages up to date: at each hint, and once a second, it is checked whether a page's fragment has changed.
 
-A changed fragment is sent whole. Each socket reads, renders and sends in this order, so a page never goes back to an
-older state. Because the fragment is whole, a page that was suspended catches up with one message.
+A changed fragment is sent whole. It is rendered once for all sockets that show it to people with the same rights
+(live/fragments.py). A socket that joins gets a fragment that was checked after it joined, so a page never goes back to
+an older state. Because the fragment is whole, a page that was suspended catches up with one message.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -16,120 +19,140 @@ from agents.models import Host
 from console import presenters
 from console.auth import access
 from console.consumers.socket_lifecycle import GONE, Closed, Receive, Send, Socket
-from console.live import registry
-from console.runtime.database_threads import in_database_thread
+from console.live import fragments
+from console.live.fragments import Fragment, Message, Source
+from console.runtime import websocket_protocol
 from jobs.models import Job, Project
 
-# A burst of changes is shown in steps of this length: nobody reads faster, and each step is rendered for each viewer.
-STEP_S = 0.1
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """A person and what decides what they see: people with equal rights are shown the same fragment."""
+
+    user: User
+    rights: Hashable
+    topics: tuple[str, ...]
 
 
 class LiveSocket(Socket):
     """A socket that updates one fragment of one page."""
 
-    user: User
-    topics: tuple[str, ...] = ()
+    viewer: Viewer
+    query: dict[str, str]
+
+    def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        super().__init__(scope, receive, send)
+        self.query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
+        self._write = websocket_protocol.direct_writer(scope)
+        self._other_rights = asyncio.Event()
 
     def authorize(self, user: User) -> None:
-        self.require_access(user)
-        self.user = user
+        self.viewer = self.recheck(user)
 
-    def require_access(self, user: User) -> None:
+    def recheck(self, user: User) -> Viewer:
+        """Check the right to be here. Returns what the person may see now."""
         raise NotImplementedError
 
-    def stamp(self) -> str:
-        """A text that changes whenever the fragment changes.
+    def recheck_key(self) -> Hashable:
+        return type(self).__name__, *sorted(self.arguments.items())
 
-        It must be cheap: every open page asks for it each second.
-        """
+    def rechecked(self, answer: Any) -> None:
+        changed = answer.rights != self.viewer.rights
+        self.viewer = answer
+        if changed:
+            self._other_rights.set()
+
+    def stamp(self, user: User) -> str:
+        """A text that changes whenever the fragment changes. It must be cheap: it is asked for each second."""
         raise NotImplementedError
 
-    def render(self) -> str:
+    def render(self, user: User) -> str:
         """The fragment, or an empty text when the object does not exist any more."""
         raise NotImplementedError
 
+    def source(self) -> Source:
+        user = self.viewer.user
+        key = (*self.recheck_key(), *sorted(self.query.items()), self.viewer.rights)  # type: ignore[misc]
+        return Source(key, self.viewer.topics, lambda: self.stamp(user), lambda: self.render(user))
+
     async def serve(self) -> None:
-        shown = None
-        async with registry.of_this_loop().watch(*self.topics) as watch:
-            while True:
-                # The stamp is read before the fragment: a change between the two is shown now and checked once more.
-                stamp = await in_database_thread(self.stamp)
-                if stamp != shown:
-                    html = await in_database_thread(self.render)
-                    if not html:
-                        raise Closed(GONE, "It is not here any more.")
-                    await self.send_json({"stamp": stamp, "html": html})
-                    shown = stamp
-                    await asyncio.sleep(STEP_S)
-                await watch.wait()
+        """Follow the fragment; when the person's rights have changed, follow the one for the new rights."""
+        while True:
+            self._other_rights.clear()
+            async with fragments.follow(self.source()) as fragment:
+                sending = asyncio.create_task(self._send_each(fragment, fragment.join()))
+                moved = asyncio.create_task(self._other_rights.wait())
+                try:
+                    await asyncio.wait({sending, moved}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    sending.cancel()
+                    moved.cancel()
+                if sending.done():
+                    sending.result()
+
+    async def _send_each(self, fragment: Fragment, look: int) -> None:
+        shown: Message | None = None
+        while True:
+            shown = await fragment.newer_than(shown, look)
+            if not shown.text:
+                raise Closed(GONE, "It is not here any more.")
+            # A client that does not keep up waits, and gets the newest fragment then.
+            if self._write is None or not self._write(shown.frame):
+                await self._send({"type": "websocket.send", "text": shown.text})
 
 
 class JobSocket(LiveSocket):
     def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         super().__init__(scope, receive, send)
         self.job_id = int(self.arguments["job_id"])
-        self.topics = (f"job:{self.job_id}",)
-        self.query = _query(scope)
 
-    def require_access(self, user: User) -> None:
-        access.get_or_404(user, "see", Job.objects.select_related("project"), pk=self.job_id)
+    def recheck(self, user: User) -> Viewer:
+        job = access.get_or_404(user, "see", Job.objects.select_related("project"), pk=self.job_id)
+        return Viewer(user, access.verbs(user, job), (f"job:{self.job_id}",))
 
-    def stamp(self) -> str:
+    def stamp(self, user: User) -> str:
         return presenters.job_stamp(self.job_id)
 
-    def render(self) -> str:
-        return presenters.job_live(self.user, self.job_id, self.query)
+    def render(self, user: User) -> str:
+        return presenters.job_live(user, self.job_id, self.query)
 
 
 class JobListSocket(LiveSocket):
-    def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        super().__init__(scope, receive, send)
-        self.query = _query(scope)
-
-    def require_access(self, user: User) -> None:
+    def recheck(self, user: User) -> Viewer:
         """Everybody may see a list. A person who is in no project yet sees jobs as soon as they are in one."""
         projects = access.visible(user, Project.objects.order_by("name")).values_list("name", flat=True)
-        self.topics = tuple(f"jobs:{name}" for name in projects)
+        return Viewer(user, access.rights_key(user), tuple(f"jobs:{name}" for name in projects))
 
-    def stamp(self) -> str:
-        return presenters.list_stamp(self.user)
+    def stamp(self, user: User) -> str:
+        return presenters.list_stamp(user)
 
-    def render(self) -> str:
-        return presenters.list_live(self.user, self.query)
+    def render(self, user: User) -> str:
+        return presenters.list_live(user, self.query)
 
 
 class HostListSocket(LiveSocket):
-    topics = ("hosts",)
-
-    def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        super().__init__(scope, receive, send)
-        self.query = _query(scope)
-
-    def require_access(self, user: User) -> None:
+    def recheck(self, user: User) -> Viewer:
         access.require(user, "see", Host)
+        return Viewer(user, access.rights_key(user), ("hosts",))
 
-    def stamp(self) -> str:
-        return presenters.hosts_stamp(self.user, self.query)
+    def stamp(self, user: User) -> str:
+        return presenters.hosts_stamp(user, self.query)
 
-    def render(self) -> str:
-        return presenters.hosts_live(self.user, self.query)
+    def render(self, user: User) -> str:
+        return presenters.hosts_live(user, self.query)
 
 
 class HostSocket(LiveSocket):
     def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         super().__init__(scope, receive, send)
         self.host_id = int(self.arguments["host_id"])
-        self.topics = (f"host:{self.host_id}",)
 
-    def require_access(self, user: User) -> None:
+    def recheck(self, user: User) -> Viewer:
         access.get_or_404(user, "see", Host.objects.all(), pk=self.host_id)
+        return Viewer(user, access.rights_key(user), (f"host:{self.host_id}",))
 
-    def stamp(self) -> str:
+    def stamp(self, user: User) -> str:
         return presenters.host_stamp(self.host_id)
 
-    def render(self) -> str:
-        return presenters.host_live(self.user, self.host_id)
-
-
-def _query(scope: dict[str, Any]) -> dict[str, str]:
-    return dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
+    def render(self, user: User) -> str:
+        return presenters.host_live(user, self.host_id)

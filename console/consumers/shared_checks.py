@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
+from typing import Any
 from weakref import WeakKeyDictionary
 
 GOOD_FOR_S = 1.0
 MAX_ANSWERS = 1_000
 
-Asked = dict[Hashable, tuple[float, asyncio.Task[None]]]
+Asked = dict[Hashable, tuple[float, asyncio.Task[Any]]]
 _asked: WeakKeyDictionary[asyncio.AbstractEventLoop, Asked] = WeakKeyDictionary()
 
 
-async def ask_once(question: Hashable, ask: Callable[[], Coroutine[None, None, None]]) -> None:
+async def ask_once(question: Hashable, ask: Callable[[], Coroutine[None, None, Any]]) -> Any:
     """Return or raise the result of `ask`, which the first caller of the last second started for this question."""
     loop = asyncio.get_running_loop()
     asked = _asked.setdefault(loop, {})
@@ -30,4 +31,4 @@ async def ask_once(question: Hashable, ask: Callable[[], Coroutine[None, None, N
         # The caller may have gone before the answer came. Reading the exception avoids a warning that nobody read it.
         task.add_done_callback(lambda done: None if done.cancelled() else done.exception() and None)
         asked[question] = now, task
-    await asyncio.shield(task)
+    return await asyncio.shield(task)

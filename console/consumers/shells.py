@@ -119,6 +119,7 @@ class ShellSocket(Socket):
 
     async def on_end(self, reason: str) -> None:
         if self._terminal is not None:
+            self._terminal.leave()
             await asyncio.to_thread(self._terminal.close)
         if self._session is not None:
             await in_database_thread(

@@ -86,8 +86,12 @@ class Socket:
         """Check whether this person may open the socket. Runs in a thread and may use the database."""
         raise NotImplementedError
 
-    def recheck(self, user: User) -> None:
-        self.authorize(user)
+    def recheck(self, user: User) -> Any:
+        """Check the permission again. What it returns is given to `rechecked`."""
+        return self.authorize(user)
+
+    def rechecked(self, answer: Any) -> None:
+        """Called after each check that has passed, with its answer: perhaps that of another socket of the person."""
 
     def recheck_key(self) -> Hashable:
         """The key of the question that `recheck` asks. Sockets of one person with the same key share one answer."""
@@ -138,13 +142,13 @@ class Socket:
         self.checked_at = asyncio.get_running_loop().time()
         await self._check(self.authorize, admission=True)
 
-    async def _check(self, question: Callable[[User], None], admission: bool = False) -> None:
+    async def _check(self, question: Callable[[User], Any], admission: bool = False) -> Any:
         """Ask in a thread. Raises Closed when the answer is no, NoDatabase when there is none.
 
         Handshakes have other threads: a thousand browsers that come back must not delay the loss of a right.
         """
         try:
-            await (in_database_thread if admission else in_check_thread)(self._with_user, question)
+            return await (in_database_thread if admission else in_check_thread)(self._with_user, question)
         except Http404:
             raise Closed(GONE, "It is not here any more.") from None
         except PermissionDenied:
@@ -152,12 +156,12 @@ class Socket:
         except DATABASE_UNAVAILABLE as problem:
             raise NoDatabase from problem
 
-    def _with_user(self, question: Callable[[User], None]) -> None:
+    def _with_user(self, question: Callable[[User], Any]) -> Any:
         user = credentials.user(self.scope)
         if user is None:
             raise Closed(RIGHT_LOST, "You are logged out.")
         self.person_id = user.pk
-        question(user)
+        return question(user)
 
     async def _run_until_one_ends(self) -> Closed | None:
         """Run the socket's tasks until one ends. Returns None when the client has closed the connection itself."""
@@ -215,7 +219,7 @@ class Socket:
         began = asyncio.get_running_loop().time()
         question = (credentials.credential(self.scope), self.recheck_key())
         try:
-            await shared_checks.ask_once(question, partial(self._check, self.recheck))
+            self.rechecked(await shared_checks.ask_once(question, partial(self._check, self.recheck)))
         except NoDatabase:
             self.checked_at = began
             raise

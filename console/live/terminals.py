@@ -18,6 +18,8 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from console.live import output_share
+
 log = logging.getLogger(__name__)
 
 WINDOW = 256 * 1024
@@ -59,6 +61,7 @@ class Terminal:
         self._changed = changed
         self._direct = direct
         self._loop = asyncio.get_running_loop()
+        self._share = output_share.of_this_loop()
         self._output: list[bytes] = []
         self._delivered = self._acked = self._accepted = self._reported = 0
         self._input: queue.SimpleQueue[bytes | tuple[int, int] | None] = queue.SimpleQueue()
@@ -94,6 +97,11 @@ class Terminal:
 
     def resize(self, cols: int, rows: int) -> None:
         self._input.put((cols, rows))
+
+    def leave(self) -> None:
+        """Read no more output. Call it on the event loop, before `close`."""
+        self._closed = True
+        self._share.leave(self._read_some)
 
     def close(self) -> None:
         """Close the shell. This may block for a moment, so call it in a thread."""
@@ -148,22 +156,27 @@ class Terminal:
         self._read()
 
     def _read(self) -> None:
-        """Read output as long as the browser keeps up."""
+        """Read output as long as the browser keeps up, in turns with other shells."""
+        self._share.ask(self._read_some)
+
+    def _read_some(self) -> int:
+        """Read what has arrived. Returns how many bytes; 0 when nothing is to be read now."""
         shell = self._shell if self.open else None
-        while shell is not None and not self.ended and self._delivered - self._acked < WINDOW:
-            try:
-                data = shell.read()
-            except BlockingIOError:
-                if self._retry_timer is None:
-                    self._retry_timer = self._loop.call_later(RETRY_READ_S, self._read_again)
-                return
-            if data is None:
-                self._end(None)
-                return
-            if not data:
-                return
+        if shell is None or self.ended or self._closed or self._delivered - self._acked >= WINDOW:
+            return 0
+        try:
+            data = shell.read()
+        except BlockingIOError:
+            if self._retry_timer is None:
+                self._retry_timer = self._loop.call_later(RETRY_READ_S, self._read_again)
+            return 0
+        if data is None:
+            self._end(None)
+            return 0
+        if data:
             self._delivered += len(data)
             self._deliver(data)
+        return len(data)
 
     def _read_again(self) -> None:
         self._retry_timer = None
@@ -177,5 +190,6 @@ class Terminal:
 
     def _end(self, problem: Exception | None) -> None:
         self.ended = True
+        self._share.leave(self._read_some)
         self.problem = self.problem or problem
         self._changed()

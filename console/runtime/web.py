@@ -11,7 +11,7 @@ import uvicorn
 from django.utils.module_loading import import_string
 
 from console import environment
-from console.runtime import websocket_protocol
+from console.runtime import memory, websocket_protocol
 from console.runtime.client_limits import http_protocol, limits
 from console.runtime.client_limits.open_connections import report_refusals
 
@@ -23,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="the listening socket, inherited")
     listener = socket.socket(fileno=parser.parse_args(argv).fd)
+    memory.keep_small()
     limits.raise_file_limit()
     logging.getLogger("uvicorn.error").addFilter(QuietAboutStrangers())
     server = uvicorn.Server(config())

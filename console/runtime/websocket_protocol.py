@@ -1,12 +1,19 @@
-"""uvicorn's WebSocket protocol with two shortcuts: one writes a ready frame, one receives keystrokes.
+"""uvicorn's WebSocket protocol with two shortcuts, and without patience for clients whose path is cut.
+
+One shortcut writes a ready frame, the other receives keystrokes.
 
 A piece of a log that 200 people watch is the same frame for all of them. Through ASGI, each socket would need a turn of
 the event loop, a message and a frame of its own. Through an extension of the ASGI scope it is one call with the same
 bytes. Through ASGI, a keystroke in a shell would wait for a queue, for a task, and for reading to pause and resume.
+
+A connection whose path is cut would stay open until TCP gives up, for a quarter of an hour, with all that was sent to
+it in memory: a polite close waits until that is delivered. So a client that answers no ping, or that takes nothing of
+what waits for it, is cut off.
 """
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,6 +22,10 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 EXTENSION = "trainyard.frames"
 KEYS = "trainyard.keys"
+
+# A client that takes nothing for so long is cut off. uvicorn's pings find those for whom nothing waits.
+STALLED_AFTER_S = 30.0
+LOOK_EVERY_S = 5.0
 
 # Returns False when the frame cannot be written now: the client does not keep up, or it is closing.
 WriteFrame = Callable[[bytes], bool]
@@ -26,11 +37,7 @@ class Protocol(WebSocketsSansIOProtocol):
     take: TakeBytes | None = None
     # Set by the HTTP protocol that had this connection before: it counts the connections of an address.
     when_lost: Callable[[], None] | None = None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self.when_lost is not None:
-            self.when_lost()
-        super().connection_lost(exc)
+    stall_timer: asyncio.TimerHandle | None = None
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
@@ -40,6 +47,57 @@ class Protocol(WebSocketsSansIOProtocol):
             extensions: dict[str, Any] = self.scope["extensions"]
             extensions[EXTENSION] = self.write_frame
             extensions[KEYS] = self.hand_to
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.look_later(self.transport.get_write_buffer_size(), self.loop.time())
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.stop_looking()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.stop_looking()
+        if self.when_lost is not None:
+            self.when_lost()
+        super().connection_lost(exc)
+
+    def keepalive_timeout(self) -> None:
+        if self.read_paused and self.ping_timeout is not None:
+            # The answer may be among what we have not read yet.
+            self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
+        else:
+            self.transport.abort()
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if self.close_timer is not None and message["type"] == "websocket.close":
+            self.close_timer.cancel()
+            self.close_timer = self.loop.call_later(self.close_timeout, self.transport.abort)
+
+    def handle_close(self, event: Any) -> None:
+        super().handle_close(event)
+        if self.transport.is_closing() and self.transport.get_write_buffer_size():
+            self.loop.call_later(STALLED_AFTER_S, self.transport.abort)
+
+    def look_later(self, waiting: int, since: float) -> None:
+        """Look again whether the client takes what waits for it: `waiting` bytes, of which nothing went `since`."""
+        self.stop_looking()
+        self.stall_timer = self.loop.call_later(LOOK_EVERY_S, self.look, waiting, since)
+
+    def look(self, waiting: int, since: float) -> None:
+        now, left = self.loop.time(), self.transport.get_write_buffer_size()
+        if left < waiting:
+            self.look_later(left, now)
+        elif now - since < STALLED_AFTER_S:
+            self.look_later(waiting, since)
+        else:
+            self.transport.abort()
+
+    def stop_looking(self) -> None:
+        if self.stall_timer is not None:
+            self.stall_timer.cancel()
+            self.stall_timer = None
 
     def write_frame(self, frame: bytes) -> bool:
         ready = self.handshake_complete and self.writable.is_set()
@@ -73,9 +131,17 @@ def direct_writer(scope: Mapping[str, Any]) -> WriteFrame | None:
 
 def binary_frame(data: bytes) -> bytes:
     """A server's binary message as one whole frame (RFC 6455, 5.2)."""
+    return _frame(0x82, data)
+
+
+def text_frame(text: str) -> bytes:
+    return _frame(0x81, text.encode())
+
+
+def _frame(head: int, data: bytes) -> bytes:
     size = len(data)
     if size < 126:
-        return struct.pack("!BB", 0x82, size) + data
+        return struct.pack("!BB", head, size) + data
     if size < 1 << 16:
-        return struct.pack("!BBH", 0x82, 126, size) + data
-    return struct.pack("!BBQ", 0x82, 127, size) + data
+        return struct.pack("!BBH", head, 126, size) + data
+    return struct.pack("!BBQ", head, 127, size) + data
