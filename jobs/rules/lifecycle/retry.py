@@ -145,15 +145,19 @@ def may_try_again(spec: CustomJobSpec, job_retries: int, internal_tries: int) ->
 # -- the exact texts -------------------------------------------------------------------------------------------------
 
 
-def failed(ends: Iterable[tuple[RunView, EndClass]]) -> Outcome:
-    """FAILED, with one sentence for each replica that caused it."""
+def failed(ends: Iterable[tuple[RunView, EndClass]], lost: RunView | None = None) -> Outcome:
+    """FAILED, with one sentence for each replica that caused it. `lost`: the replica that was lost before them."""
     ends = list(ends)
     known = all(end == EndClass.OUT_OF_MEMORY or exit_status(run) is not None for run, end in ends)
     return Outcome(
         JobState.FAILED,
         INVALID_ARGUMENT if known else UNAVAILABLE,
-        " ".join(_sentence(run, end) for run, end in ends),
+        " ".join([*_lost_sentence(lost), *(_sentence(run, end) for run, end in ends)]),
     )
+
+
+def _lost_sentence(lost: RunView | None) -> list[str]:
+    return [f"The replica {lost.replica} was lost first: it {how_it_ended(lost)}."] if lost else []
 
 
 def _sentence(run: RunView, end: EndClass) -> str:

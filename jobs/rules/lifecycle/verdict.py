@@ -1,8 +1,10 @@
 """The outcome of a job: is it known now, from the ends of its runs, its cancel and its deadlines, and which is it?
 
 Only the latest run of each replica counts: earlier runs were followed by a restart. An outcome once written stays, with
-two exceptions: a cancel wins over "the whole job again", and the message of a failure may be completed with more failed
-replicas. Of several things known at once, the first of this list holds:
+three exceptions: a cancel wins over "the whole job again"; the message of a failure may be completed with more failed
+replicas, and with the one that was lost first (`first_lost.py`); and where all replicas restart with a lost one, a
+failure that came from the loss of a peer, which was reported later, becomes "the whole job again". Of several things
+known at once, the first of this list holds:
 
 1. a requested cancel,
 2. the success of the primary: what its peers do when it leaves them is not an error of the job,
@@ -25,7 +27,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from jobs.rules.lifecycle import retry, retry_waits
+from jobs.rules.lifecycle import first_lost, retry, retry_waits
 from jobs.rules.lifecycle.retry import EndClass
 from jobs.rules.lifecycle.states import TERMINAL, JobState, RunPhase
 from jobs.rules.lifecycle.views import JobView, Outcome, ReplicaView, RunView
@@ -65,6 +67,10 @@ class JobCase:
                 ends[replica.name] = end
         object.__setattr__(self, "latest", latest)
         object.__setattr__(self, "ends", ends)
+        if self.view.outcome is None and retry.restarts_together(self.view.spec) and self.lost_first():
+            # All are restarted for the lost one: what its peers died of is no error of theirs.
+            for run, _ in self.ended(*retry.PERMANENT):
+                ends[run.replica] = EndClass.STOPPED
         held = [
             run for run in self.view.runs if run.held and not run.phase.over and run.stop_wanted_at is None
         ]
@@ -87,6 +93,10 @@ class JobCase:
             for replica in self.view.replicas
             if self.ends.get(replica.name) in classes
         ]
+
+    def lost_first(self, classes: frozenset[EndClass] = retry.PERMANENT) -> RunView | None:
+        """The run that was lost before all those failed whose ends have these classes."""
+        return first_lost.lost_first(self.view.runs, [run for run, _ in self.ended(*classes)])
 
     @property
     def late(self) -> list[RunView]:
@@ -150,13 +160,27 @@ def verdict(case: JobCase) -> Verdict | None:
 
 def _failed_too(case: JobCase) -> Verdict | None:
     """Until the end is reached, the message is completed with replicas that failed before our stop reached them."""
-    outcome, ends = case.view.outcome, case.ended(*retry.PERMANENT)
+    outcome, ends = case.view.outcome, _in_order(case.ended(*retry.PERMANENT))
     if outcome is None or outcome.state != JobState.FAILED:
         return None
     named = [end for end in ends if retry.failed([end]).message in outcome.message]
-    if not named or len(named) == len(ends) or retry.failed(named) != outcome:
+    if not named or not outcome.message.endswith(retry.failed(named).message):
         return None
-    return Verdict(retry.failed(ends), f"{_words(ends)}.")
+    lost = case.lost_first()
+    if lost is not None and retry.restarts_together(case.view.spec):
+        return _again_or(case, [(lost, EndClass.NOT_PERMANENT)], _failed(case, ends))
+    complete = _failed(case, ends)
+    return None if complete == outcome else Verdict(complete, f"{_words(ends, lost)}.")
+
+
+def _failed(case: JobCase, ends: list[tuple[RunView, EndClass]]) -> Outcome:
+    """FAILED, with the replica that was lost first before those that may have failed because of it."""
+    return retry.failed(ends, first_lost.lost_first(case.view.runs, [run for run, _ in ends]))
+
+
+def _in_order(ends: list[tuple[RunView, EndClass]]) -> list[tuple[RunView, EndClass]]:
+    """The replica that failed first comes first."""
+    return sorted(ends, key=lambda end: (end[0].ended_at is None, end[0].ended_at or end[0].created_at))
 
 
 def _no_time_left(case: JobCase) -> Verdict | None:
@@ -179,15 +203,15 @@ def _by_ends(case: JobCase) -> Verdict | None:
     timed_out = case.ended(EndClass.TIMEOUT)
     if timed_out:
         return _timed_out(case.view.spec, f"{_words(timed_out)}.")
-    permanent = case.ended(*retry.PERMANENT)
+    permanent = _in_order(case.ended(*retry.PERMANENT))
     if permanent:
-        return Verdict(retry.failed(permanent), f"{_words(permanent)}.")
+        return Verdict(_failed(case, permanent), f"{_words(permanent, case.lost_first())}.")
     return _transient(case) or _internal(case) or _busy(case) or _lost_too_often(case)
 
 
 def _transient(case: JobCase) -> Verdict | None:
-    ends = case.ended(EndClass.TRANSIENT)
-    return _again_or(case, ends, retry.failed(ends)) if ends else None
+    ends = _in_order(case.ended(EndClass.TRANSIENT))
+    return _again_or(case, ends, _failed(case, ends)) if ends else None
 
 
 def _lost_too_often(case: JobCase) -> Verdict | None:
@@ -262,8 +286,9 @@ def _no_try_left(view: JobView) -> str:
     return "retries are disabled" if view.spec.disable_retries else "no try is left"
 
 
-def _words(ends: list[tuple[RunView, EndClass]]) -> str:
-    return "; ".join(f"{run.replica} {retry.how_it_ended(run)}" for run, _ in ends[:8])
+def _words(ends: list[tuple[RunView, EndClass]], lost: RunView | None = None) -> str:
+    runs = [*([lost] if lost else []), *(run for run, _ in ends[:8])]
+    return "; ".join(f"{run.replica} {retry.how_it_ended(run)}" for run in runs)
 
 
 def _timed_out(spec: CustomJobSpec, cause: str) -> Verdict:

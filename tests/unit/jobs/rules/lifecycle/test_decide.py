@@ -140,7 +140,8 @@ def test_replicas_that_failed_beside_the_first_are_named_until_the_end_is_reache
     )
     assert decide(applied(beside, plan), NOW, GRACE_S).outcome is None
     stopped = ended(W1, why="stop", exit_code=7, stop_wanted_at=NOW)
-    assert decide(job(ended(P), ended(W0, exit_code=5), stopped, **pools), NOW, GRACE_S).outcome is None
+    primary = ended(P, why="stop", stop_wanted_at=NOW)
+    assert decide(job(primary, ended(W0, exit_code=5), stopped, **pools), NOW, GRACE_S).outcome is None
 
 
 def test_a_terminal_job_never_changes_but_its_last_run_may_still_close():
