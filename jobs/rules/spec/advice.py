@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from jobs.rules.list_text import list_text
+from jobs.rules.spec import launchers
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.json_fields import duration
 from jobs.rules.spec.machine_types import NO_TYPES, Types, needs
@@ -42,8 +43,10 @@ def advice(
     output directory there, or "" for a disk of the host's own; None where that is not known. `cloud`: the same for
     /gcs."""
     return (
+        *(Advice(WARNING, text) for text in launchers.separate_models(spec)),
         *_gpu_counts(spec, types),
         *_evaluators(spec),
+        *(Advice(HINT, text) for text in launchers.restarts_alone(spec)),
         *_checkpoints(spec),
         *_storage(spec, storage),
         *_cloud_storage(spec, cloud),
