@@ -167,6 +167,13 @@ USE_I18N = False
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
+    "filters": {
+        # Anybody may ask for what Google's APIs have and Trainyard does not: 501 is no error of ours.
+        "not_501": {
+            "()": "django.utils.log.CallbackFilter",
+            "callback": lambda record: getattr(record, "status_code", 0) != 501,
+        }
+    },
     "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
     "root": {"handlers": ["console"], "level": "WARNING"},
@@ -174,7 +181,7 @@ LOGGING = {
         # kombu warns that a Unix socket has no host name.
         "kombu.connection": {"level": "ERROR"},
         # Django warns of every request for an address that does not exist. Scanners ask for many.
-        "django.request": {"level": "ERROR"},
+        "django.request": {"level": "ERROR", "filters": ["not_501"]},
     }
     | {
         name: {"handlers": ["console"], "level": TRAINYARD.log_level, "propagate": False}

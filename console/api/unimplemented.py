@@ -23,6 +23,8 @@ SERVICES = {
     ("batch", "storage", "v1"): STORAGE,
 }
 OURS = ("customJobs", "operations")
+# Cloud Storage abbreviates its collections.
+SHORT = {"b": "buckets"}
 MAX_SHOWN = 80
 HERE = (
     "Of Google's APIs it has custom jobs (customJobs, with their operations) and the logs of jobs (entries:list). "
@@ -59,6 +61,7 @@ def google_resource(path: str) -> str:
     kind = (rest[parents] if len(rest) > parents else "").partition(":")[0]
     if service == VERTEX and kind in OURS:
         return ""
+    kind = SHORT.get(kind, kind) if service == STORAGE else kind
     verb = path.rpartition("/")[2].partition(":")[2]
     shown = "".join(letter for letter in f"{kind}:{verb}" if letter.isalnum() or letter in ":._-").strip(":")
     return f"{shown[:MAX_SHOWN]} of {service}" if shown else service

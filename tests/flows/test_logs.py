@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
+import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from google.oauth2.credentials import Credentials
 
 from tests.flows.running_jobs import LongJob
 from tests.harness.product import job_spec
-from tests.harness.product.client import Refused
+from tests.harness.product.client import TERMINAL, Refused
 
 ENDLESS = "import sys\nfor n in range(300): sys.stdout.write('%08d' % n * 8192)"
 PROGRESS = "import sys\nfor n in range(200000): sys.stdout.write('\\r%6d/200000 it/s' % n)\nprint()"
@@ -49,6 +53,41 @@ def test_a_flood_through_a_small_disk(yard, client):
     gaps = yard.query(f"SELECT start, \"end\" FROM jobs_loggap WHERE run_id = '{run['id']}'")
     assert run["log_stored"] == 400_000_000 + tail_size(yard, job_id) or gaps
     assert memory_mb(web) < 600
+
+
+def test_googles_logging_library_follows_a_job_with_the_requests_of_stream_logs(yard, client):
+    """Two replicas print while it polls: each line comes once, in the order of the times, and none is lost."""
+    library = importlib.import_module("google.cloud.logging")
+    source = "import time\nfor n in range(300): print('line', n, flush=True); time.sleep(0.1)"
+    job_id = yard.submit(
+        job_spec(python(source), {"command": python(source), "replicas": 2}, name="followed")
+    )
+    logs = library.Client(
+        project="default",
+        credentials=Credentials(token=client.token),
+        client_options={"api_endpoint": yard.url},
+        _use_grpc=False,
+    )
+    stamp, insert_id, got, over = "1970-01-01T01:00:00.000000Z", "", [], False
+    while not over:
+        over = client.state(job_id) in TERMINAL
+        if over:
+            # As gcloud does, the last seconds are asked for when they are over.
+            yard.check()
+        lower = f'((timestamp="{stamp}" AND insertId>"{insert_id}") OR timestamp>"{stamp}")'
+        # gcloud takes 5 seconds for what is on its way; a busy machine may need more.
+        until = (datetime.now(UTC) - timedelta(seconds=0 if over else 20)).isoformat()
+        text = f'resource.type="ml_job" AND resource.labels.job_id="{job_id}" AND {lower} AND timestamp<"{until}"'
+        for entry in logs.list_entries(filter_=text, order_by="timestamp asc", page_size=1000):
+            stamp, insert_id = entry.timestamp.isoformat(timespec="microseconds"), entry.insert_id
+            got.append((entry.resource.labels["task_name"], entry.payload))
+        time.sleep(0.5)
+    lines = [f"line {number}" for number in range(300)]
+    for task in ("workerpool0-0", "workerpool1-0", "workerpool1-1"):
+        own = [line for name, line in got if name == task]
+        # The job ends with its primary, so the last lines of the others may not have been printed.
+        assert own == lines[: len(own)] and len(own) > 200, task
+    assert [line for name, line in got if name == "workerpool0-0"] == lines
 
 
 def tail_size(yard, job_id):
