@@ -3,7 +3,7 @@ PY := .venv/bin/python
 # Without .pyc files each process would take half as long again to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install install-run up test quick rooms bench scale campaign soak simulate screenshots behaviour programs runner-pythons lint
+.PHONY: help install install-run up test quick rooms bench scale campaign mutants soak simulate screenshots behaviour programs runner-pythons lint
 
 help:
 	@echo "make up       start Trainyard (TRAINYARD_PORT, TRAINYARD_BIND, TRAINYARD_DATA; see README.md)"
@@ -20,6 +20,7 @@ help:
 	@echo "make simulate a month of jobs by the scheduler's rules, drawn into docs/scheduling.svg"
 	@echo "make screenshots  take the pictures of the README again, with jobs on test hosts"
 	@echo "make campaign the seeded fault campaign, longer than in make test (CAMPAIGN_S=600 SEED=)"
+	@echo "make mutants  take out each safeguard of tests/mutants/safeguards.py in turn; its tests must miss it (NAMES=\"...\")"
 	@echo "make soak     ten minutes of jobs, viewers and faults at once: nothing is lost, nothing grows (SOAK_S=600 SEED=)"
 
 install:
@@ -64,6 +65,10 @@ screenshots: install
 campaign: install
 	@tools/install-test-packages
 	@CAMPAIGN_S=$(or $(CAMPAIGN_S),600) SEED=$(SEED) tools/with-hosts $(PY) -m pytest -q -s --timeout 0 tests/flows/test_campaign.py
+
+mutants: install
+	@tools/install-test-packages
+	@$(PY) -m tests.mutants $(NAMES)
 
 soak: install
 	@tools/install-test-packages

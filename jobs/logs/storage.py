@@ -24,7 +24,9 @@ def write(key: str, data: bytes) -> str:
     path = local_path(name)
     if path is not None:
         sync(path)
-        sync(path.parent)
+        # The directories of the job and of the run may be new too: each is an entry in the one above it.
+        for above in list(path.parents)[: name.count("/") + 1]:
+            sync(above)
     return name
 
 

@@ -7,12 +7,14 @@ import json
 import os
 import signal
 import subprocess
+import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from agents.runner import cleanup
+from agents.runner import cleanup, run_lifecycle
 from agents.runner.containment import (
     LOGIN,
     PROBE_KEPT_S,
@@ -22,6 +24,8 @@ from agents.runner.containment import (
     remove_cgroup,
     try_write,
 )
+from agents.runner.home import Home
+from agents.runner.run_lifecycle import RunLifecycle
 from tests.unit.agents.runner.protocol_client import command, wait_for
 
 
@@ -151,3 +155,85 @@ def test_a_killed_probe_leaves_its_cgroup_for_an_hour(monkeypatch):
         assert not group.exists()
     finally:
         remove_cgroup(str(group))
+
+
+# -- the cgroup itself: a process in it that no ancestry and no mark leads to --
+
+
+@pytest.fixture
+def joined():
+    """Start a process that is no descendant of a keeper and joins a run's cgroup, as one that a service of the login
+    started for the run."""
+    started = []
+
+    def join(group, *lines):
+        program = "\n".join(
+            ("import signal, sys, time", *lines, "print('up', flush=True)", "time.sleep(600)")
+        )
+        started.append(subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True))
+        assert started[-1].stdout.readline() == "up\n"
+        assert try_write(group / "cgroup.procs", str(started[-1].pid))
+        return started[-1]
+
+    yield join
+    for stranger in started:
+        stranger.kill()
+        stranger.wait()
+        stranger.stdout.close()
+
+
+@pytest.fixture
+def own_group():
+    """A cgroup as a run gets it."""
+    group = Path(str(cgroup_path(f"test-{os.getpid()}", os.urandom(8).hex())))
+    group.mkdir()
+    yield group
+    try_write(group / "cgroup.kill", "1")
+    assert remove_cgroup(str(group), 10)
+
+
+def closing(tmp_path, group):
+    """A run's life at its end: the kernel knows no child of it, and only its cgroup may hold something."""
+    life = RunLifecycle(Home("dep"), "r1")
+    life.directory = str(tmp_path)
+    life.facts.update(cgroup=str(group), mark="")
+    life.no_children = True
+    life.parent = os.getppid()
+    return life
+
+
+@pytest.mark.needs_cgroups
+def test_a_stop_asks_every_process_of_the_cgroup_to_end(console, joined):
+    console.start("r1", ["sleep", "600"])
+    group = Path(console.running("r1")["cgroup"])
+    stranger = joined(group, "signal.signal(15, lambda *a: (print('asked', flush=True), sys.exit(5)))")
+    console.stop("r1", 30)
+    assert stranger.stdout.readline() == "asked\n" and stranger.wait(60) == 5
+    console.closed("r1")
+
+
+@pytest.mark.needs_cgroups
+def test_a_run_is_not_proved_closed_while_its_cgroup_holds_a_process(own_group, tmp_path, joined):
+    life = closing(tmp_path, own_group)
+    assert life.is_empty()
+    stranger = joined(own_group)
+    assert not life.is_empty()
+    stranger.kill()
+    stranger.wait()
+    wait_for(life.is_empty, "the cgroup to be empty")
+
+
+@pytest.mark.needs_cgroups
+def test_the_kernel_kills_what_no_search_finds(own_group, tmp_path, monkeypatch, joined):
+    """A program that forks faster than a search: it is not found, and ends all the same."""
+    life = closing(tmp_path, own_group)
+    stranger = joined(own_group)
+    threading.Thread(target=stranger.wait, daemon=True).start()
+    monkeypatch.setattr(run_lifecycle, "freeze_and_kill", lambda find: [])
+    monkeypatch.setattr(life, "reap", lambda: None)
+    closed = []
+    monkeypatch.setattr(life, "close", lambda: closed.append(True))
+    ended = threading.Thread(target=life.finish, daemon=True)
+    ended.start()
+    ended.join(20)
+    assert closed and stranger.poll() == -signal.SIGKILL

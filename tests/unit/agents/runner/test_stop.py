@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -115,6 +116,79 @@ def test_a_repeated_stop_shortens_the_grace_and_never_lengthens_it(console):
     console.stop("r1", 0)
     console.stop("r1", 3600)
     assert console.closed("r1")["exit_signal"] == signal.SIGKILL
+
+
+def later(host, run, seconds=3600.0):
+    return json.dumps({"deadline": time.monotonic() + seconds, "boot_id": host.facts(run)["boot_id"]})
+
+
+def deadline(host, run):
+    return json.loads((host.run_dir(run) / "stop.json").read_text())["deadline"]
+
+
+def test_a_later_stop_does_not_change_the_deadline_that_serve_has_written(console, host):
+    console.start("r1", hostile(HOSTILE["ignores TERM"]))
+    console.text("r1", "up")
+    console.stop("r1", 600)
+    wait_for(lambda: console.read(0.01) or console.facts["r1"]["stopping_at"], "the stop")
+    first = deadline(host, "r1")
+    console.stop("r1", 7200)
+    console.say("ping", id=1)
+    console.hear("pong")
+    assert deadline(host, "r1") == first
+    again = host.connect()  # it knows the first stop from the file only
+    again.hello()
+    again.stop("r1", 7200)
+    again.say("ping", id=2)
+    again.hear("pong")
+    assert deadline(host, "r1") == first
+    again.stop("r1", 0)
+    again.closed("r1")
+
+
+def test_serve_does_not_lengthen_a_deadline_that_it_cannot_write(console, host):
+    """On a full disk there is no stop.json. What serve sends to the keeper again and again is the earliest deadline."""
+    console.start("r1", hostile(HOSTILE["ignores TERM"]))
+    console.text("r1", "up")
+    directory = host.run_dir("r1")
+    (directory / "stop.json").mkdir()  # so that it cannot be written, nor read
+    for keeper in host.keepers("r1"):
+        os.kill(keeper, signal.SIGSTOP)
+    (directory / "control").rename(directory / "control.old")
+    os.mkfifo(directory / "control")
+    pipe = os.open(directory / "control", os.O_RDWR | os.O_NONBLOCK)
+    try:
+        console.stop("r1", 5)
+        console.stop("r1", 3600)
+        console.say("ping", id=1)
+        console.hear("pong")
+        told = [float(line.split()[1]) for line in os.read(pipe, 65536).decode().splitlines()]
+        assert len(told) >= 2 and max(told) == min(told)
+    finally:
+        os.close(pipe)
+        (directory / "stop.json").rmdir()
+        (directory / "control.old").rename(directory / "control")
+        for keeper in host.keepers("r1"):
+            os.kill(keeper, signal.SIGCONT)
+    console.stop("r1", 0)
+    console.closed("r1")
+
+
+@pytest.mark.parametrize("way", ["the file", "the pipe"])
+def test_a_keeper_never_lets_a_later_stop_lengthen_its_deadline(console, host, way):
+    """Whatever serve writes: an older one, or one that was started anew, may know less than the keeper."""
+    console.start("r1", hostile(HOSTILE["ignores TERM"]))
+    console.text("r1", "up")
+    console.stop("r1", 3)
+    wait_for(lambda: console.read(0.01) or console.facts["r1"]["stopping_at"], "the stop")
+    directory = host.run_dir("r1")
+    if way == "the file":
+        (directory / "later").write_text(later(host, "r1"))
+        (directory / "later").rename(directory / "stop.json")
+    (directory / "control").write_text(f"stop {time.monotonic() + 3600!r}\n")
+    console.drop()  # so that serve does not repeat its own, shorter one
+    again = wait_for(lambda: host.facts("r1")["phase"] == "closed", "the end of the grace period", 60)
+    assert again and host.facts("r1")["exit_signal"] == signal.SIGKILL
 
 
 def test_a_timeout_is_kept_with_the_console_disconnected(host):

@@ -24,7 +24,7 @@ from jobs.lifecycle.advance import advance
 from jobs.maintenance.remove_host import remove_host
 from jobs.models import GpuClaim, HostMaintenance, Job, Run, Transition
 from jobs.rules.lifecycle.states import TERMINAL, JobState, legal
-from jobs.scheduling import scheduler
+from jobs.scheduling import capacity, scheduler
 from tests.unit.jobs.conftest import gang, pool_of, spec
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
@@ -169,6 +169,48 @@ def test_a_host_that_is_removed_while_jobs_are_placed_holds_none(add_host, submi
         assert (host.retired_at is None) == bool(refused) == placed == (job.state == "PENDING")
         Job.every.filter(pk=job.pk, state="QUEUED").update(cancel_requested_at=timezone.now())
         HostMaintenance.objects.create(host=host, cordoned=True)
+
+
+def test_a_host_is_not_removed_in_the_middle_of_a_pass(add_host, submit, monkeypatch):
+    """The pass has read that the host has room. It must not place anything on a host that left meanwhile."""
+    host, job = add_host().row, submit(place=False)
+    honest, has_read, go_on, outcome = capacity.read_capacity, threading.Event(), threading.Event(), []
+
+    def read_capacity(*args):
+        found = honest(*args)
+        has_read.set()
+        go_on.wait(60)
+        return found
+
+    def remove():
+        try:
+            remove_host(host, "root", timezone.now())
+            outcome.append("removed")
+        except Refused:
+            outcome.append("refused")
+        finally:
+            connection.close()
+
+    def place():
+        try:
+            scheduler.schedule(timezone.now())
+        finally:
+            connection.close()
+
+    monkeypatch.setattr(capacity, "read_capacity", read_capacity)
+    threads = [threading.Thread(target=each) for each in (place, remove)]
+    threads[0].start()
+    assert has_read.wait(60)
+    threads[1].start()
+    threads[1].join(1)
+    went_ahead = list(outcome)
+    go_on.set()
+    for thread in threads:
+        thread.join(60)
+    host.refresh_from_db()
+    job.refresh_from_db()
+    assert (went_ahead, outcome) == ([], ["refused"])
+    assert job.state == "PENDING" and host.retired_at is None
 
 
 def test_a_cancel_that_meets_a_placement_wins(add_host, submit):

@@ -1,0 +1,207 @@
+"""The safeguards that `make mutants` takes out, each with the tests that must fail then.
+
+A safeguard is a few words of the code that protect against something rare: a race, a power cut, a host that lies. It
+can be lost in a change that no ordinary test notices. Whoever adds one adds a line here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+RUNNER = "tests/unit/agents/runner"
+RULES = "tests/unit/jobs/rules/lifecycle"
+LIFECYCLE = "tests/unit/jobs/lifecycle"
+
+
+@dataclass(frozen=True, slots=True)
+class Safeguard:
+    """`words` stand in `file` exactly once; `instead` is what stands there when the safeguard is taken out."""
+
+    name: str
+    file: str
+    words: str
+    instead: str
+    tests: tuple[str, ...]
+    postgresql: bool = False
+
+    def taken_out(self, text: str) -> str:
+        if text.count(self.words) != 1:
+            raise ValueError(f"{self.name}: {self.file} has {self.words!r} {text.count(self.words)} times")
+        return text.replace(self.words, self.instead)
+
+
+SAFEGUARDS = (
+    # -- a run is stopped whole, and proved so --
+    Safeguard(
+        "cgroup-kill",
+        "agents/runner/run_lifecycle.py",
+        'try_write(os.path.join(self.facts["cgroup"], "cgroup.kill"), "1")',
+        "pass",
+        (f"{RUNNER}/test_cgroups.py::test_the_kernel_kills_what_no_search_finds",),
+    ),
+    Safeguard(
+        "cgroup-in-the-search",
+        "agents/runner/run_lifecycle.py",
+        '| cgroup_pids(self.facts["cgroup"])',
+        "",
+        (f"{RUNNER}/test_cgroups.py::test_a_stop_asks_every_process_of_the_cgroup_to_end",),
+    ),
+    Safeguard(
+        "cgroup-in-the-proof",
+        "agents/runner/run_lifecycle.py",
+        'or cgroup_pids(self.facts["cgroup"])',
+        "",
+        (f"{RUNNER}/test_cgroups.py::test_a_run_is_not_proved_closed_while_its_cgroup_holds_a_process",),
+    ),
+    Safeguard(
+        "freeze-before-kill",
+        "agents/runner/processes.py",
+        "signal_process(process.pid, process.ticks, signal.SIGSTOP)",
+        "pass",
+        (f"{RUNNER}/test_stop.py::test_no_process_is_killed_before_all_are_frozen",),
+    ),
+    Safeguard(
+        "start-ticks-of-a-pid",
+        "agents/runner/processes.py",
+        "if found is None or found.ticks != ticks:",
+        "if found is None:",
+        (f"{RUNNER}/test_stop.py::test_a_stranger_with_a_reused_pid_is_never_signalled",),
+    ),
+    Safeguard(
+        "deadline-in-serve",
+        "agents/runner/claims.py",
+        "run.stop = deadline if run.stop is None else min(run.stop, deadline)",
+        "run.stop = deadline",
+        (f"{RUNNER}/test_stop.py::test_serve_does_not_lengthen_a_deadline_that_it_cannot_write",),
+    ),
+    Safeguard(
+        "deadline-in-the-file",
+        "agents/runner/claims.py",
+        "run.stop = min(run.stop, read_deadline(directory) or run.stop)",
+        "pass",
+        (f"{RUNNER}/test_stop.py::test_a_later_stop_does_not_change_the_deadline_that_serve_has_written",),
+    ),
+    Safeguard(
+        "deadline-in-the-keeper",
+        "agents/runner/run_lifecycle.py",
+        "self.deadline = min(self.deadline, deadline)",
+        "self.deadline = deadline",
+        (f"{RUNNER}/test_stop.py::test_a_keeper_never_lets_a_later_stop_lengthen_its_deadline",),
+    ),
+    # -- a power cut --
+    Safeguard(
+        "claim-synced",
+        "agents/runner/keeper.py",
+        """            fsync_directory(self.home.runs)
+            os.write(self.synced_write, b"s")""",
+        """            os.write(self.synced_write, b"s")""",
+        (f"{RUNNER}/test_power_cut.py::test_a_claim_is_synced_before_its_command_is_executed",),
+    ),
+    Safeguard(
+        "documents-synced",
+        "agents/runner/files.py",
+        """        if durable:
+            os.fsync(fd)""",
+        "",
+        (
+            f"{RUNNER}/test_power_cut.py::test_an_end_is_synced_before_it_is_told",
+            f"{RUNNER}/test_power_cut.py::test_a_tombstone_is_synced_before_it_is_told",
+        ),
+    ),
+    Safeguard(
+        "tombstone-synced",
+        "agents/runner/claims.py",
+        "                fsync_directory(self.runs.require_home().runs)\n",
+        "",
+        (f"{RUNNER}/test_power_cut.py::test_a_tombstone_is_synced_before_it_is_told",),
+    ),
+    Safeguard(
+        "segment-synced",
+        "jobs/logs/storage.py",
+        "        sync(path)\n",
+        "",
+        ("tests/unit/jobs/logs/test_power_cut.py",),
+    ),
+    Safeguard(
+        "segment-directories-synced",
+        "jobs/logs/storage.py",
+        '[: name.count("/") + 1]',
+        "[:1]",
+        ("tests/unit/jobs/logs/test_power_cut.py",),
+    ),
+    # -- races --
+    Safeguard(
+        "pass-lock-of-a-removal",
+        "jobs/maintenance/remove_host.py",
+        "pass_lock.lock_pass()",
+        "pass",
+        (f"{LIFECYCLE}/test_races.py::test_a_host_is_not_removed_in_the_middle_of_a_pass",),
+        postgresql=True,
+    ),
+    Safeguard(
+        "pass-lock",
+        "jobs/scheduling/pass_lock.py",
+        "Tick.objects.select_for_update()",
+        "Tick.objects",
+        (f"{LIFECYCLE}/test_races.py::test_a_host_is_not_removed_in_the_middle_of_a_pass",),
+        postgresql=True,
+    ),
+    # -- restarts and retries --
+    Safeguard(
+        "restart-waits",
+        "jobs/rules/lifecycle/retry_waits.py",
+        "_RESTART_UNITS = (0, 1, 2, 4, 8)",
+        "_RESTART_UNITS = (0, 0, 0, 0, 0)",
+        (
+            f"{RULES}/test_retry_waits.py",
+            f"{LIFECYCLE}/test_retry_waits.py::"
+            "test_the_first_restart_is_at_once_and_the_second_waits_with_its_claims",
+        ),
+    ),
+    Safeguard(
+        "wait-of-a-clock-set-back",
+        "jobs/rules/lifecycle/retry_waits.py",
+        "now < until <= now + timedelta(seconds=unit_s * LONGEST_UNITS)",
+        "now < until",
+        (f"{RULES}/test_retry_waits.py::test_a_clock_that_is_set_back_makes_nothing_wait_for_hours",),
+    ),
+    Safeguard(
+        "restart-limit",
+        "jobs/rules/lifecycle/retry.py",
+        "return replica.restarts < MAX_RESTARTS",
+        "return True",
+        (
+            f"{RULES}/test_retry_waits.py",
+            f"{RULES}/test_decide.py::test_the_sixth_loss_runs_the_whole_job_again",
+        ),
+    ),
+    Safeguard(
+        "no-attempt-beside-an-open-run",
+        "jobs/rules/lifecycle/decide.py",
+        "if not builder.case.open:",
+        "if True:",
+        (f"{RULES}/test_decide.py::test_no_attempt_begins_beside_a_run_on_an_unreachable_host",),
+    ),
+    # -- what is not the run's --
+    Safeguard(
+        "shared-memory-still-used",
+        "agents/runner/shared_memory.py",
+        "if mine and name not in used:",
+        "if mine:",
+        (f"{RUNNER}/test_leftovers.py::test_what_another_process_still_uses_stays",),
+    ),
+    Safeguard(
+        "shared-memory-by-inode",
+        "agents/runner/shared_memory.py",
+        "found.st_ino == inode and ",
+        "",
+        (f"{RUNNER}/test_leftovers.py::test_a_note_that_a_replica_forged_removes_nothing_of_others",),
+    ),
+    Safeguard(
+        "shared-memory-of-others",
+        "agents/runner/shared_memory.py",
+        "if new - mine and not _others(own):",
+        "if new - mine:",
+        (f"{RUNNER}/test_leftovers.py::test_what_somebody_else_made_or_still_uses_is_left_alone",),
+    ),
+)
