@@ -102,3 +102,29 @@ def test_every_outcome_and_time_is_right_and_the_jumps_are_shown(timed, clocks, 
     assert {2, -2, -1, 1, -24, 24} <= set(jumps)
     health = requests.get(f"{timed.url}/healthz", timeout=60).json()
     assert health["clock_jumps"] > 0 and abs(health["clock_ahead_s"]) < 30, health
+
+
+def test_the_machine_is_started_again_with_a_clock_that_is_ahead_while_a_job_runs(timed, clocks):
+    """Nobody knows how much time passed. By the console's clock the job is over its limit, by its host's it is not.
+
+    From here on Trainyard's time is that of the wrong clock.
+    """
+    job = LongJob(timed, gpus=1, name="outlives its machine's clock", timeout_s=LIMIT_S).running()
+    timed.kill()
+    timed.execute("UPDATE agents_machineclock SET machine = 'the boot before'")
+    clocks.set(JUMPS[0])
+    timed.start()
+    is_well(timed, job, "started again, two hours ahead")
+    ahead_s = (
+        timed.query("SELECT noted_at FROM agents_machineclock ORDER BY id DESC")[0]["noted_at"] - time.time()
+    )
+    assert ahead_s > LIMIT_S, "the time was lost"
+    job.succeeded()
+    timed.settle()
+    assert len(job.starts()) == 1
+
+
+def test_a_timeout_is_kept_all_the_same(timed):
+    job = LongJob(timed, gpus=1, name="over its limit", timeout_s=5).running()
+    timed.client.wait(job.id, "CANCELLED")
+    assert "timeout of 5s" in timed.client.job(job.id)["error"]["message"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import uuid
@@ -299,6 +301,14 @@ class Product:
 
     def query(self, statement):
         return self.database_reader.query(statement)
+
+    def execute(self, statement):
+        """Change a row behind the product's back, while it is stopped."""
+        if self.postgres:
+            self.postgres.sql(statement, "yard")
+        else:
+            with contextlib.closing(sqlite3.connect(self.database)) as connection, connection:
+                connection.execute(statement)
 
     # jobs
 
