@@ -26,8 +26,18 @@ function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+// The browser's clock may be wrong, and Trainyard's time may differ from it: the page says which time it was served at.
+function aheadOfBrowser() {
+  const served = Date.parse(document.querySelector('meta[name="served-at"]')?.content ?? "");
+  const [visit] = performance.getEntriesByType("navigation");
+  // A page that comes from the browser's store was served at any time before.
+  return Number.isNaN(served) || visit?.type === "back_forward" ? 0 : served - Date.now();
+}
+
+const ahead = aheadOfBrowser();
+
 function countOn() {
-  const now = Date.now();
+  const now = Date.now() + ahead;
   const since = (element, name) => (now - Date.parse(element.dataset[name])) / 1000;
   for (const element of document.querySelectorAll("[data-ago]")) write(element, relative(since(element, "ago")));
   for (const element of document.querySelectorAll("[data-since]")) write(element, length(since(element, "since")));

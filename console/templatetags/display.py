@@ -47,6 +47,12 @@ def only_observing() -> bool:
 
 
 @register.simple_tag
+def served_at() -> str:
+    """Trainyard's time, from which the page's script counts on."""
+    return iso(timezone.now())
+
+
+@register.simple_tag
 def clock_jumps() -> list[str]:
     """The clocks that were set in the last day, for the banner of admins."""
     return [clock_keeper.text_of(jump) for jump in clock_keeper.recent_jumps(timezone.now())]
