@@ -20,6 +20,9 @@ MIN_BETWEEN_SAMPLES_S = 5.0
 RATES = {
     "fact": (50_000, 500.0),
     "forgotten": (50_000, 500.0),
+    # Each gap is a row. A program that cuts its own log makes one every few seconds.
+    "gap": (5_000, 20.0),
+    "log_end": (50_000, 500.0),
     "error": (20_000, 100.0),
     "gpus": (100, 2.0),
     "evicted": (500, 2.0),

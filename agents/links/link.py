@@ -125,6 +125,7 @@ class Link:
         self._limits, self._cpu_share = FrameLimits(), CpuShare()
         self._resting, self._closing = False, threading.Event()
         self._inventory_s, self._checked_at = 0.0, time.monotonic()
+        self._never_greeted = False
         self.misbehaviour = ""  # why the link is given up, if the host is to blame
         self.inbox = Inbox()
         self.sent = SentOrders()  # used by the host's work item only
@@ -162,6 +163,8 @@ class Link:
         raise_if_misbehaving(self._transport)
         if self.error:
             raise LinkBroken(f"the runner refused: {self.error}")
+        if self._never_greeted:
+            raise LinkBroken(f"its runner has not greeted within {HELLO_S:g} s")
         if not self._stream.greeted:
             raise RunnerMissing(self._stderr_text() or "the runner ended without any output")
         if self.hello is None:
@@ -241,7 +244,8 @@ class Link:
         self._stream.keep_stderr()
         gap, self._checked_at = now - self._checked_at, now
         if self.hello is None:
-            return now - self.opened_at > HELLO_S
+            self._never_greeted = now - self.opened_at > HELLO_S
+            return self._never_greeted
         if self.inbox.full or self._resting:
             self.heard_at = now
         elif not self.ready:

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from agents.hosts import seals
 from agents.hosts.seals import SealOwner
-from agents.links import inbox, leases
+from agents.links import inbox, leases, link
 from agents.links.control_plane import Frame
 from agents.links.link import Link, LinkBroken
 from agents.models import Host, HostEvent, HostStatus
@@ -336,6 +336,18 @@ def test_another_program_makes_the_host_unusable_with_its_own_output(
     start_fleet(key, control_plane)
     wait_for(lambda: status(host) == HostStatus.UNUSABLE, "the host to be unusable")
     assert words in Host.objects.get(pk=host.pk).last_error
+
+
+@pytest.mark.parametrize("command", ["sleep 60", "echo TRAINYARD-RUNNER 1; sleep 60"])
+def test_a_runner_that_never_greets_makes_the_host_unusable(
+    machine, key, control_plane, start_fleet, monkeypatch, command
+):
+    monkeypatch.setattr(link, "HELLO_S", 1.0)
+    host = row(machine)
+    monkeypatch.setattr(install_runner, "command", lambda sha, mode: command)
+    start_fleet(key, control_plane)
+    wait_for(lambda: status(host) == HostStatus.UNUSABLE, "the host to be unusable")
+    assert Host.objects.get(pk=host.pk).last_error == "its runner has not greeted within 1 s"
 
 
 def test_output_before_the_greeting_is_skipped_and_a_stale_epoch_is_refused(machine, key, monkeypatch):

@@ -83,6 +83,7 @@ def test_a_flood_of_any_kind_ends_the_link(limits, kind):
     most = RATES.get(kind, DROPPED)[0]
     with pytest.raises(WireError, match="too many"):
         for number in range(most + 2):
+            limits.note_pull(f"r{number}" if kind in RATES else "")
             limits.admit({"t": kind, "run": f"r{number}"}, b"", ())
 
 

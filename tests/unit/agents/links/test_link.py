@@ -312,6 +312,7 @@ def test_a_long_message_over_a_slow_link_does_not_end_it(monkeypatch):
     opened._limits, opened._cpu_share = FrameLimits(), CpuShare()
     opened._resting, opened.ready, opened._inventory_s, opened._checked_at = False, True, 0.0, clock[0]
     opened._transport, opened.misbehaviour = SimpleNamespace(misbehaviour=""), ""
+    opened._never_greeted = False
     opened._limits._greeted = True
     opened._limits.note_pull("r1")
     kept = []
