@@ -26,6 +26,7 @@ from console.runtime import database_threads, websocket_protocol
 from console.runtime.database_threads import in_database_thread
 from jobs import shells
 from jobs.models import Job, Run, ShellSession
+from tests.harness.wait_and_processes import PROMISED_S
 
 
 class Output(queue.Queue):
@@ -350,9 +351,10 @@ async def test_a_shell_closes_when_its_permission_or_run_ends(
     await in_database_thread(loss, run)
     if hinted:
         registry.of_this_loop().hint(f"job:{run.job_id}")
-    code, reason = await page.until_closed()
+    async with asyncio.timeout(PROMISED_S):
+        code, reason = await page.until_closed()
     assert code in (4403, 4404) and any(word in reason for word in words)
-    assert page.told[-1] == {"closed": reason} and shell.closed.wait(30)
+    assert page.told[-1] == {"closed": reason} and shell.closed.wait(PROMISED_S)
     assert await in_database_thread(lambda: ShellSession.objects.exclude(closed_at=None).count()) == 1
 
 
