@@ -45,8 +45,16 @@ class HostsInService(models.Manager["Host"]):
         return super().get_queryset().filter(retired_at=None)
 
 
+class MachinesInService(HostsInService):
+    """The machines among them, without their further logins."""
+
+    def get_queryset(self) -> models.QuerySet[Host]:
+        return super().get_queryset().filter(machine=None)
+
+
 class Host(models.Model):
-    """A machine that is reached over SSH."""
+    """A machine that is reached over SSH, by one login. A further login on the same machine is a row of its own: it has
+    its own link, lease, checklist, runner and seals. GPUs, CPUs and memory belong to the row of the machine."""
 
     name = models.SlugField(max_length=63)
     location = models.ForeignKey(Location, on_delete=models.PROTECT, related_name="hosts")
@@ -57,6 +65,14 @@ class Host(models.Model):
     # Where replicas of other hosts reach those of this one (hosts/data_address.py).
     data_address = models.CharField(max_length=255, blank=True, default="", help_text="chosen by an admin")
     found_address = models.CharField(max_length=64, blank=True, default="", help_text="found by a check")
+    machine = models.ForeignKey(
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="logins",
+        help_text="the machine of which this is a further login; empty: this row is the machine",
+    )
     created_at = models.DateTimeField()
     added_by = models.CharField(max_length=150)
     retired_at = models.DateTimeField(null=True, blank=True)
@@ -111,6 +127,7 @@ class Host(models.Model):
     )
 
     objects = HostsInService()
+    machines = MachinesInService()
     every = models.Manager["Host"]()
 
     class Meta:
@@ -119,7 +136,12 @@ class Host(models.Model):
         base_manager_name = "every"
         constraints = [
             models.UniqueConstraint(
-                fields=["name"], condition=Q(retired_at=None), name="host_name_in_service_once"
+                fields=["name"], condition=Q(retired_at=None, machine=None), name="host_name_in_service_once"
+            ),
+            models.UniqueConstraint(
+                fields=["machine", "user"],
+                condition=Q(retired_at=None, machine__isnull=False),
+                name="login_of_machine_once",
             ),
         ]
 

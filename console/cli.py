@@ -312,6 +312,17 @@ def add_hosts(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
         "--data-address", required=True, metavar="ADDRESS", help="one of the host's addresses, or: found"
     )
     network.set_defaults(command="maintenance.network")
+    logins = host.add_parser("logins", parents=[shared], help="a login of its own for each project on a host")
+    logins.add_argument("name")
+    which = logins.add_mutually_exclusive_group()
+    which.add_argument("--template", help="the names of the logins, such as train-{project}")
+    which.add_argument("--one", action="store_true", help="one login for all projects again")
+    logins.set_defaults(command="maintenance.set_logins")
+    add_host_losses(host, shared)
+
+
+def add_host_losses(host: CommandGroup, shared: argparse.ArgumentParser) -> None:
+    """The verbs of `trainyard host` about hosts that are lost, runs that no job has, and opening a host again."""
     gone = host.add_parser(
         "declare-gone", parents=[shared], help="give up an unreachable host and what ran there"
     )

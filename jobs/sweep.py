@@ -27,6 +27,7 @@ from jobs.host_sync import gpu_hours, samples
 from jobs.host_sync.lost_hosts import mark_jobs_of
 from jobs.lifecycle.advance import advance
 from jobs.logs import segments, verify
+from jobs.maintenance import logins
 from jobs.models import Job, Tick
 from jobs.notifications import create, delivery
 from jobs.projects import usage
@@ -50,6 +51,7 @@ EVERY_WAITS = timedelta(minutes=1)
 EVERY_SHELLS = timedelta(seconds=15)
 EVERY_ORPHANS = timedelta(hours=1)
 EVERY_FOLD = timedelta(minutes=1)
+EVERY_LOGINS = timedelta(seconds=10)
 ENROL_AHEAD = timedelta(minutes=2)
 
 
@@ -61,6 +63,7 @@ def sweep(now: datetime) -> None:
         mark_jobs_of_changed_hosts,
         advance_due,
         place_jobs,
+        make_logins,
         check_hosts,
         verify_logs,
         roll_long_logs,
@@ -169,6 +172,12 @@ def take_due(now: datetime) -> list[int]:
         ids = list(due.select_for_update(no_key=True, skip_locked=skip).values_list("pk", flat=True)[:BATCH])
         Job.every.filter(pk__in=ids).update(due_at=now + RETRY_AFTER)
     return ids
+
+
+def make_logins(clock: Clock) -> None:
+    """Projects that were made, or bound to a location, get their logins on machines that have a template."""
+    if claim("logins", EVERY_LOGINS, clock.now()):
+        logins.make_all_missing(clock.now())
 
 
 def check_hosts(clock: Clock) -> None:

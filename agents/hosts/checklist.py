@@ -9,6 +9,8 @@ from agents.hosts import topology
 from agents.hosts.data_address import is_loopback
 from agents.hosts.probe import HostFacts, UnusableCard
 
+# Of a further login on a machine only: whether it is separated from the other logins there (login_checks.py).
+SEPARATION = "Separation"
 # Every line of the checklist, in the order in which it is shown. No line in NEEDED may be wrong on a usable host.
 ORDER = (
     "Reachable",
@@ -28,6 +30,7 @@ ORDER = (
     "Containment",
     "Debuggers",
 )
+ORDER_OF_LOGIN = (*ORDER, SEPARATION)
 NEEDED = frozenset({"Reachable", "Host key", "Login", "Python", "Disk", "After logout", "CPUs", "GPUs"})
 
 OLDEST_PYTHON = (3, 7)
@@ -54,6 +57,8 @@ class CheckItem:
 def is_usable(rows: Iterable[Mapping[str, object]]) -> bool:
     """Whether a stored checklist makes the host usable: every needed line is there and none of them is wrong."""
     found = {str(row["name"]): row["ok"] for row in rows}
+    if found.get(SEPARATION) is False:
+        return False
     return all(found.get(name, False) is not False for name in NEEDED)
 
 
@@ -89,7 +94,7 @@ def check_facts(
 
 
 def in_order(items: Sequence[CheckItem]) -> list[CheckItem]:
-    return sorted(items, key=lambda item: ORDER.index(item.name))
+    return sorted(items, key=lambda item: ORDER_OF_LOGIN.index(item.name))
 
 
 def _python(facts: HostFacts) -> CheckItem:

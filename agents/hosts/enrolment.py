@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import paramiko
 from django.db import transaction
 
-from agents.hosts import checklist, data_address, host_history, inventory, misbehaviour, probe
+from agents.hosts import checklist, data_address, host_history, inventory, login_checks, misbehaviour, probe
 from agents.hosts.checklist import CheckItem
 from agents.infra import clock
 from agents.infra.refusals import Refused
@@ -99,8 +99,22 @@ def accept_host_key(host_id: int, expected: str, actor: str, now: datetime) -> A
         host.status, host.status_since = HostStatus.CHECKING, now
         host.last_error, host.due_at = "", now
         host.save()
+        _accept_for_logins(host, actor, now)
         host_history.record(host.pk, "key_accepted", f"{offered} of {machine}", actor, now)
     return AcceptedKey(machine, fingerprint(before) if before else "", offered)
+
+
+def _accept_for_logins(host: Host, actor: str, now: datetime) -> None:
+    """The further logins of a machine have its key."""
+    host.logins.filter(retired_at=None).update(
+        pinned_key=host.pinned_key,
+        jump_keys=host.jump_keys,
+        offered_key="",
+        offered_at="",
+        key_accepted_by=actor,
+        key_accepted_at=now,
+        due_at=now,
+    )
 
 
 def check_host(host_id: int, now: datetime, on_change: Callable[[], None] = no_listener) -> list[CheckItem]:
@@ -223,6 +237,10 @@ def _probe(host: Host, transport: Connection, now: datetime) -> list[CheckItem]:
         )
     facts = probe.parse(answer.stdout)
     offset = facts.wall - middle
+    if host.machine_id is not None:
+        inventory.save_login(host, facts, offset)
+        host.refresh_from_db(fields=["address", "data_address", "found_address"])
+        return login_checks.check(host, facts, offset)
     clashes = inventory.save_facts(host.pk, facts, offset, now)
     host.refresh_from_db(fields=["address", "data_address", "found_address"])
     address = data_address.address_for_data(host)

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Q
 
 from agents.hosts import host_history
 from agents.infra.text import clean_text
@@ -42,7 +43,9 @@ class WatchedGpus:
 
 def quarantine(host_id: int, busy: Mapping[str, object], why: str, now: datetime) -> bool:
     """Put these GPUs into quarantine. The caller's transaction locks the host and stores the fact that reports them."""
-    rows = Gpu.objects.filter(host_id=host_id, uuid__in=[str(uuid) for uuid in busy][:MAX_GPUS])
+    # GPUs belong to the machine, whichever of its logins found them busy.
+    of_machine = Q(host_id=host_id) | Q(host__logins=host_id)
+    rows = Gpu.objects.filter(of_machine, uuid__in=[str(uuid) for uuid in busy][:MAX_GPUS])
     for gpu in rows.order_by("pk"):
         _quarantine(gpu, parse_holders(busy[gpu.uuid], now), why, now)
     return rows.exists()

@@ -20,6 +20,18 @@ def save_facts(host_id: int, facts: probe.HostFacts, offset: float, now: datetim
 
     The boot id is left out: a changed one is evidence of a reboot, so only the holder of the lease writes it, in order.
     """
+    _save_columns(host_id, facts, offset)
+    if facts.gpu_error:
+        return []  # the host could not list its GPUs
+    return [_claimed_elsewhere(gpu) for gpu in _save_gpus(host_id, facts.gpus, now)]
+
+
+def save_login(login: Host, facts: probe.HostFacts, offset: float) -> None:
+    """Store the facts of a further login on a machine. The GPUs are the machine's."""
+    _save_columns(login.pk, facts, offset)
+
+
+def _save_columns(host_id: int, facts: probe.HostFacts, offset: float) -> None:
     dialled = Host.every.values_list("address", flat=True).get(pk=host_id)
     Host.every.filter(pk=host_id).update(
         found_address=data_address.found_address(dialled, facts.network),
@@ -29,9 +41,6 @@ def save_facts(host_id: int, facts: probe.HostFacts, offset: float, now: datetim
         free_disk_mb=facts.disk.free_mb,
         clock_offset_s=offset,
     )
-    if facts.gpu_error:
-        return []  # the host could not list its GPUs
-    return [_claimed_elsewhere(gpu) for gpu in _save_gpus(host_id, facts.gpus, now)]
 
 
 def _save_gpus(host_id: int, devices: Sequence[probe.Device], now: datetime) -> list[Gpu]:

@@ -19,6 +19,8 @@ MAX_MOUNTS = 64
 MAX_RUNTIMES = 20
 MAX_INTERFACES = 64
 MAX_NAME_ADDRESSES = 16
+MAX_GROUPS = 64
+MAX_ID = 2**32 - 1
 
 
 class InvalidProbe(ValueError):
@@ -98,6 +100,10 @@ class HostFacts:
     wall: float
     hostname: str
     user: str
+    uid: int | None
+    home: str
+    home_mode: int | None
+    groups: tuple[str, ...]
     cpus: int
     memory_mb: int
     disk: Disk
@@ -153,6 +159,10 @@ def _facts(d: Mapping[str, Any]) -> HostFacts:
         wall=_number(d.get("wall")),
         hostname=clean_text(d.get("hostname", ""), 255),
         user=clean_text(d.get("user", ""), 64),
+        uid=whole_number(d.get("uid"), 0, MAX_ID),
+        home=clean_text(d.get("home", ""), 500),
+        home_mode=whole_number(d.get("home_mode"), 0, 0o7777),
+        groups=_names(d.get("groups")),
         cpus=_count(d.get("cpus")),
         memory_mb=_count(d.get("memory_mb")),
         disk=_disk(mapping(d.get("disk"))),
@@ -178,6 +188,11 @@ def _facts(d: Mapping[str, Any]) -> HostFacts:
         network=_network(d.get("network")),
         ptrace_scope=whole_number(d.get("ptrace_scope"), 0, 3),
     )
+
+
+def _names(value: object) -> tuple[str, ...]:
+    """Empty too when the runner is too old to report them."""
+    return tuple(clean_text(one, 64) for one in value[:MAX_GROUPS]) if isinstance(value, list) else ()
 
 
 def _network(value: object) -> Network | None:

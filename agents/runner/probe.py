@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
 import platform
@@ -10,6 +11,7 @@ import re
 import resource
 import shutil
 import socket
+import stat
 import time
 from typing import Any, Dict, List, NamedTuple, Set
 
@@ -62,6 +64,8 @@ def main() -> None:
         "user": user.pw_name,
         "uid": user.pw_uid,
         "home": home,
+        "home_mode": mode_of(home),
+        "groups": group_names(),
         "cpus": len(os.sched_getaffinity(0)),
         "memory_mb": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20,
         "disk": probe_disk(home),
@@ -91,6 +95,24 @@ def main() -> None:
         "ptrace_scope": probe_ptrace_scope(),
     }
     os.write(1, json.dumps(document).encode("ascii") + b"\n")
+
+
+def mode_of(path: str) -> int | None:
+    try:
+        return stat.S_IMODE(os.stat(path).st_mode)
+    except OSError:
+        return None
+
+
+def group_names() -> List[str]:
+    """The groups of this login; a number for one without a name."""
+    found = []
+    for gid in sorted({os.getgid(), *os.getgroups()}):
+        try:
+            found.append(grp.getgrgid(gid).gr_name)
+        except KeyError:
+            found.append(str(gid))
+    return found[:64]
 
 
 def _limit(which: int) -> int:

@@ -75,3 +75,8 @@ def parse_address(text: str, user: str, port: int = 22) -> tuple[str, str, int]:
 def parse_jumps(text: str, user: str) -> tuple[Jump, ...]:
     """Parse the notation of ProxyJump: 'user@gate:22,inner'."""
     return tuple(Jump(*parse_address(part.strip(), user)) for part in text.split(",") if part.strip())
+
+
+def explicit_jumps(text: str, user: str) -> str:
+    """The same jump hosts, each with the user that it means for a host with the login `user`."""
+    return ",".join(f"{jump.user}@{jump.endpoint}" for jump in parse_jumps(text, user))

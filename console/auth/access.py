@@ -16,11 +16,21 @@ from typing import Any, Final, Literal, TypeVar
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.http import Http404
 
 from agents.models import Host, Location
-from jobs.models import AuditEntry, Job, LocationBinding, MachineType, Membership, Project, Role, Run
+from jobs.models import (
+    AuditEntry,
+    Job,
+    LocationBinding,
+    MachineType,
+    Membership,
+    Project,
+    ProjectLogin,
+    Role,
+    Run,
+)
 
 AnyUser = AbstractBaseUser | AnonymousUser | None
 Verb = Literal[
@@ -85,7 +95,7 @@ def verbs(user: AnyUser, subject: Subject) -> frozenset[Verb]:
     if isinstance(subject, User) or subject is User:
         return NO_VERBS
     if isinstance(subject, Host):
-        return _on_location(user, subject.location_id)
+        return _on_host(user, subject)
     if isinstance(subject, Location):
         return _on_location(user, subject.pk)
     if subject in (Host, Location, MachineType):
@@ -109,6 +119,8 @@ def visible(user: AnyUser, rows: QuerySet[Row]) -> QuerySet[Row]:
         return rows
     mine = Membership.objects.filter(user=user)
     if rows.model in (Host, Location, MachineType):
+        if rows.model is Host:
+            rows = rows.filter(Q(machine=None) | Q(project_login__project__in=mine.values("project")))
         path = {Host: "location__in", Location: "pk__in", MachineType: "location__in"}[rows.model]
         return rows.exclude(**{path: _locations_of_others(mine)}) if mine.exists() else rows.none()
     if rows.model is AuditEntry:
@@ -162,6 +174,17 @@ def require(user: AnyUser, verb: Verb, kind: type[Model]) -> None:
         raise Http404
     if verb not in allowed:
         raise PermissionDenied
+
+
+def _on_host(user: User, host: Host) -> frozenset[Verb]:
+    """A login that serves one project is for the members of that project."""
+    if host.machine_id is not None and not _visible_logins(user).filter(host=host.pk).exists():
+        return NO_VERBS
+    return _on_location(user, host.location_id)
+
+
+def _visible_logins(user: User) -> QuerySet[ProjectLogin]:
+    return ProjectLogin.objects.filter(project__memberships__user=user)
 
 
 def _on_location(user: User, location_id: int) -> frozenset[Verb]:

@@ -61,7 +61,7 @@ def add(args: argparse.Namespace) -> int:
 
 
 def existing_host(args: argparse.Namespace) -> Host | None:
-    return Host.objects.filter(
+    return Host.machines.filter(
         name=args.name, address=args.address, port=args.ssh_port, user=args.user, jump=args.jump
     ).first()
 
@@ -91,7 +91,7 @@ def list_hosts(args: argparse.Namespace) -> int:
     cut(1).
     """
     database_setup.prepare(timezone.now())
-    for host in Host.objects.select_related("location", "maintenance").prefetch_related("gpus"):
+    for host in Host.machines.select_related("location", "maintenance").prefetch_related("gpus"):
         gpus = sum(gpu.present for gpu in host.gpus.all())
         where = f"{host.user}@{host.address}:{host.port}"
         cells = (host.name, where, host.location.name, host.status, f"{host.cpus} CPUs", f"{gpus} GPUs")

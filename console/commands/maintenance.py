@@ -13,10 +13,11 @@ from agents.hosts import data_address
 from agents.infra import refusals
 from agents.models import Host
 from console.commands import CommandRefused, operator
+from console.commands.hosts import printable
 from console.forms.fields import DurationText
 from console.runtime import database_setup
 from jobs.host_sync import recovery_mode, strays
-from jobs.maintenance import cordon_and_drain
+from jobs.maintenance import cordon_and_drain, logins
 
 
 def cordon(args: argparse.Namespace) -> int:
@@ -63,6 +64,22 @@ def network(args: argparse.Namespace) -> int:
         raise CommandRefused(f"--data-address: {refused.message}") from refused
     host.refresh_from_db()
     print(f"New runs on {host.name} are reached at {data_address.address_for_data(host)}.")
+    return 0
+
+
+def set_logins(args: argparse.Namespace) -> int:
+    """Set the template, if one is given, and print the logins."""
+    host = find_host(args.name)
+    if args.template is not None or args.one:
+        try:
+            with transaction.atomic():
+                logins.set_template(host, args.template or "", operator(), timezone.now())
+        except refusals.Refused as refused:
+            raise CommandRefused(refused.message) from refused
+    template = logins.template_of(host)
+    print(f"{host.name}: {template or 'one login for all projects'}")
+    for row in Host.objects.filter(machine=host).select_related("project_login__project").order_by("user"):
+        print(f"{row.project_login.project.name}\t{row.user}\t{row.status}\t{printable(row.last_error)}")
     return 0
 
 
@@ -139,7 +156,7 @@ def confirm_recovery(args: argparse.Namespace) -> int:
 
 def find_host(name: str) -> Host:
     database_setup.prepare(timezone.now())
-    host = Host.objects.filter(name=name).first()
+    host = Host.machines.filter(name=name).first()
     if host is None:
         raise CommandRefused(f"There is no host {name!r} in service. See: trainyard host list")
     return host

@@ -31,6 +31,13 @@ class AddHost(forms.Form):
         label="Jump hosts",
         help_text="As in ssh -J: user@gate:22,user@inner.",
     )
+    login_template = forms.CharField(
+        max_length=64,
+        required=False,
+        label="Logins of projects",
+        help_text="To keep projects apart on this host: train-{project}. Empty: all jobs run as the login above.",
+        widget=forms.TextInput(attrs={"autocapitalize": "none"}),
+    )
 
 
 class PasteHosts(forms.Form):
@@ -89,6 +96,16 @@ class DataNetwork(forms.Form):
         field = self.fields["data_address"]
         assert isinstance(field, forms.ChoiceField)
         field.choices = [("", f"The one that the check finds: {found}"), *rows]
+
+
+class Logins(forms.Form):
+    template = forms.CharField(
+        max_length=64,
+        required=False,
+        label="Login names",
+        help_text="For example train-{project}, or train-{id} with the project's number. Empty: one login for all.",
+        widget=forms.TextInput(attrs={"autocapitalize": "none"}),
+    )
 
 
 class DeclareGone(forms.Form):

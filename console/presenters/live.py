@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Max
+from django.db.models import Count, Max, Q
 from django.template.loader import render_to_string
 
 from agents.models import Gpu, GpuState, Host, HostEvent
@@ -72,10 +72,14 @@ def host_stamp(host_id: int) -> str:
     kept_out = list(
         Gpu.objects.filter(host_id=host_id).exclude(state=GpuState.OK).values_list("pk", "holders")
     )
-    held = Run.objects.filter(host_id=host_id, released_at=None).values_list("pk", "phase")
+    here = Q(host=host_id) | Q(host__machine=host_id)
+    held = Run.objects.filter(here, released_at=None).values_list("pk", "phase")
+    logins = list(
+        Host.objects.filter(machine=host_id).order_by("pk").values_list("pk", "status", "last_error")
+    )
     strays = Stray.objects.filter(host_id=host_id, dismissed_at=None)
     doubted = list(strays.values_list("pk", "phase", "stop_by"))
-    return _digest([shown, maintenance, event, kept_out, sorted(held), doubted])
+    return _digest([shown, maintenance, event, kept_out, sorted(held), doubted, logins])
 
 
 def host_live(user: User, host_id: int) -> str:

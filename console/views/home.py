@@ -22,7 +22,7 @@ def home(request: HttpRequest) -> HttpResponse:
 @require_safe
 @login_required
 def welcome(request: HttpRequest) -> HttpResponse:
-    hosts = access.visible(request.user, Host.objects.all())
+    hosts = access.visible(request.user, Host.machines.all())
     context = {
         "host": hosts.order_by("id").first(),
         "usable": hosts.filter(status=HostStatus.UP).exists(),

@@ -58,6 +58,7 @@ urlpatterns = [
     path("hosts/<int:host_id>/drain", maintenance.drain, name="drain-host"),
     path("hosts/<int:host_id>/contain", maintenance.contain, name="contain-host"),
     path("hosts/<int:host_id>/network", maintenance.network, name="network-host"),
+    path("hosts/<int:host_id>/logins", maintenance.set_logins, name="host-logins"),
     path("hosts/<int:host_id>/gone", maintenance.declare_gone, name="declare-gone"),
     path("hosts/<int:host_id>/uncordon", maintenance.uncordon, name="uncordon-host"),
     path("projects/", projects.projects, name="projects"),

@@ -40,6 +40,8 @@ _HOST = PartialModel(
         "id",
         "name",
         "address",
+        "data_address",
+        "found_address",
         "status",
         "status_since",
         "clock_offset_s",

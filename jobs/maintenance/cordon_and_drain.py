@@ -11,6 +11,7 @@ from datetime import datetime
 
 from django.db import transaction
 from django.db.models import F
+from django.db.models.functions import Greatest
 
 from agents.hosts import data_address, gpu_quarantine, host_history
 from agents.infra.clock import Clock
@@ -98,7 +99,8 @@ def drain(host: Host, message: str, until: datetime | None, force: bool, actor: 
         _audit(row, "drain", actor, now)
         by_when = f" until {until:%Y-%m-%d %H:%M:%S %Z}{', then by force' if force else ''}" if until else ""
         host_history.record(row.pk, "draining", f"{message or 'To be drained.'}{by_when}", actor, now)
-        hints.jobs(lost_hosts.mark_jobs_of(row.pk, now))
+        for pk in _rows_of(row):
+            hints.jobs(lost_hosts.mark_jobs_of(pk, now))
         _announce(row)
 
 
@@ -117,7 +119,7 @@ def set_pid_namespaces(host: Host, in_namespaces: bool, actor: str, now: datetim
             )
         if row.pid_namespaces == in_namespaces:
             return
-        Host.every.filter(pk=row.pk).update(pid_namespaces=in_namespaces)
+        Host.every.filter(pk__in=_rows_of(row)).update(pid_namespaces=in_namespaces)
         _audit(row, "contain", actor, now)
         text = (
             "New runs get PID namespaces of their own."
@@ -136,7 +138,7 @@ def set_data_address(host: Host, address: str, actor: str, now: datetime) -> Non
         data_address.refuse_unknown(row, address)
         if row.data_address == address:
             return
-        Host.every.filter(pk=row.pk).update(data_address=address)
+        Host.every.filter(pk__in=_rows_of(row)).update(data_address=address)
         _audit(row, "network", actor, now)
         row.data_address = address
         by = "chosen" if address else "found by the check"
@@ -160,16 +162,18 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
             raise Refused(
                 "host", f"{row.name} has not been lost: it is {row.get_status_display().lower()}. Drain it."
             )
+        _check_logins_are_lost(row)
         text = f"{actor} declared {row.name} gone"
-        jobs = lost_hosts.declare_lost(row.pk, text, now)
+        rows = _rows_of(row)
+        jobs = {job for pk in rows for job in lost_hosts.declare_lost(pk, text, now)}
         _write(row, gone_at=now, gone_by=actor[:150])
-        Host.every.filter(pk=row.pk).update(
-            lease_owner="", lease_until=None, lease_token=max(row.lease_token + 1, int(now.timestamp()))
+        Host.every.filter(pk__in=rows).update(
+            lease_owner="", lease_until=None, lease_token=Greatest(F("lease_token") + 1, int(now.timestamp()))
         )
         gpu_quarantine.mark_unverified(
             row.gpus.filter(present=True), f"{text}, and nobody knows what runs on it.", actor, now
         )
-        runs = Run.objects.filter(host=row, declared_lost_at=now).count()
+        runs = Run.objects.filter(host__in=rows, declared_lost_at=now).count()
         audit.record(
             actor, "host.declare_gone", "host", row.name, {"status": row.status}, {"runs_given_up": runs}, now
         )
@@ -181,9 +185,18 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
         _announce(row)
 
 
+def _check_logins_are_lost(host: Host) -> None:
+    """Raises Refused while a further login of the machine answers: then the machine is there."""
+    answering = host.logins.filter(retired_at=None, status=HostStatus.UP).first()
+    if answering is not None:
+        raise Refused(
+            "host", f"{host.name} has not been lost: its login {answering.user} answers. Drain it instead."
+        )
+
+
 def _clear_move_reasons(host: Host, now: datetime) -> None:
     """Clear why jobs on the host could not move yet: they need not leave any more."""
-    ids = lost_hosts.mark_jobs_of(host.pk, now)
+    ids = {job for pk in _rows_of(host) for job in lost_hosts.mark_jobs_of(pk, now)}
     Job.every.filter(pk__in=ids, state__in=PLACED).exclude(reason="").update(
         reason="", version=F("version") + 1, updated_at=now
     )
@@ -191,7 +204,7 @@ def _clear_move_reasons(host: Host, now: datetime) -> None:
 
 
 def _count_runs(host: Host) -> int:
-    return Run.objects.filter(host=host, released_at=None, held=False).count()
+    return Run.objects.filter(host__in=_rows_of(host), released_at=None, held=False).count()
 
 
 def _locked(host: Host) -> Host:
@@ -201,13 +214,21 @@ def _locked(host: Host) -> Host:
     row = Host.every.select_for_update(no_key=True).get(pk=host.pk)
     if row.retired_at is not None:
         raise Refused("host", f"{row.name} was removed.")
+    if row.machine_id is not None:
+        raise Refused("host", f"{row.user} is one login of {row.name}. Do this with the machine itself.")
     maintenance_of(row)
     return row
 
 
+def _rows_of(host: Host) -> list[int]:
+    """The host and its further logins: what an admin does with a machine holds for all of them."""
+    return [host.pk, *host.logins.filter(retired_at=None).order_by("pk").values_list("pk", flat=True)]
+
+
 def _write(host: Host, **columns: object) -> None:
-    """Write to the host's maintenance. `host` keeps what was read before."""
-    HostMaintenance.objects.update_or_create(host_id=host.pk, defaults=columns)
+    """Write to the host's maintenance, and to that of its further logins. `host` keeps what was read before."""
+    for pk in _rows_of(host):
+        HostMaintenance.objects.update_or_create(host_id=pk, defaults=columns)
 
 
 def _audit(before: Host, verb: str, actor: str, now: datetime) -> None:

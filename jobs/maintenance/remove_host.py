@@ -23,18 +23,24 @@ def remove_host(host: Host, actor: str, now: datetime) -> None:
     with transaction.atomic():
         pass_lock.lock_pass()  # nothing is placed on it meanwhile
         row = Host.every.select_for_update(no_key=True).get(pk=host.pk)
-        holding = Run.objects.filter(host=row, released_at=None).count()
+        rows = [*row.logins.filter(retired_at=None).order_by("pk"), row]
+        holding = Run.objects.filter(host__in=rows, released_at=None).count()
         if holding:
             runs = "1 run holds" if holding == 1 else f"{holding} runs hold"
             raise Refused("host", f"{runs} it. Cancel their jobs, or wait until they are over.")
-        if row.status == HostStatus.UP and _has_unfetched_logs(row):
+        if any(each.status == HostStatus.UP and _has_unfetched_logs(each) for each in rows):
             raise Refused("host", "It still has log bytes that are not here yet. Try again in a moment.")
-        lost_hosts.give_up(row.pk, f"The host {row.name} was removed before these bytes were fetched.", now)
-        if Host.every.filter(pk=row.pk, retired_at=None).update(retired_at=now):
-            HostEvent.objects.create(host=row, at=now, kind="retired", text="Removed.", actor=actor[:150])
-            audit.record(actor, "host.remove", "host", row.name, audited(row), None, now)
-        hints.hosts([row.pk])
-        announce.hints(["hosts", f"host:{row.pk}"])
+        for each in rows:
+            _retire(each, actor, now)
+
+
+def _retire(row: Host, actor: str, now: datetime) -> None:
+    lost_hosts.give_up(row.pk, f"The host {row.name} was removed before these bytes were fetched.", now)
+    if Host.every.filter(pk=row.pk, retired_at=None).update(retired_at=now):
+        HostEvent.objects.create(host=row, at=now, kind="retired", text="Removed.", actor=actor[:150])
+        audit.record(actor, "host.remove", "host", row.name, audited(row), None, now)
+    hints.hosts([row.pk])
+    announce.hints(["hosts", f"host:{row.pk}"])
 
 
 def _has_unfetched_logs(host: Host) -> bool:

@@ -13,6 +13,7 @@ from jobs.models.audit import AuditEntry
 from jobs.models.history import ShellSession, Tick, Transition
 from jobs.models.jobs import Job, Replica
 from jobs.models.locations import LocationBinding
+from jobs.models.logins import LoginTemplate, ProjectLogin
 from jobs.models.logs import LogGap, LogPiece, LogSegment
 from jobs.models.machine_types import MachineType
 from jobs.models.maintenance import HostMaintenance
@@ -35,12 +36,14 @@ __all__ = [
     "LogGap",
     "LogPiece",
     "LogSegment",
+    "LoginTemplate",
     "MachineType",
     "Membership",
     "MonthlyUse",
     "Notification",
     "NotificationTarget",
     "Project",
+    "ProjectLogin",
     "Proof",
     "Quota",
     "Replica",

@@ -34,6 +34,12 @@ class ClaimHolder(NamedTuple):
     created_at: datetime
     stop_wanted_at: datetime | None
     stop_grace_s: float
+    host__machine: int | None
+
+    @property
+    def machine(self) -> int:
+        """The host whose resources it holds: of a login, the machine."""
+        return self.host__machine or self.host
 
 
 _read = SelectStatement(

@@ -9,20 +9,21 @@ from typing import Any
 
 from django.conf import settings
 from django.db.models.fields.json import KT
+from django.db.models.functions import Coalesce
 
 from agents.infra.sql import Parameter, PartialModel, Row, SelectStatement
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
 from jobs.lifecycle import host_maintenance
 from jobs.lifecycle.host_maintenance import maintenance_of
-from jobs.models import GpuClaim
+from jobs.models import GpuClaim, LoginTemplate
 from jobs.projects import claim_holders, locations
 from jobs.projects.claim_holders import ClaimHolder
 from jobs.projects.locations import Bindings
-from jobs.rules.list_text import more_text
+from jobs.rules.list_text import list_text, more_text
 from jobs.rules.scheduling import resource_requests, topology
 from jobs.rules.scheduling.order import priority_of
 from jobs.rules.scheduling.placement import GpuView, HostView, ReplicaRequest, needs_text, never_fits
-from jobs.rules.scheduling.views import Topology
+from jobs.rules.scheduling.views import Topology, location_of, scope_of
 from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.machine_types import NO_TYPES, Needs, Types, needs
@@ -50,11 +51,19 @@ _HOST = PartialModel(
 )
 _LOCATION = PartialModel(Location)
 _hosts = SelectStatement(
-    lambda: Host.objects.order_by("name").values_list(*_HOST.names, *host_maintenance.COLUMNS)
+    lambda: Host.machines.order_by("name").values_list(*_HOST.names, *host_maintenance.COLUMNS)
+)
+_templates = SelectStatement(lambda: LoginTemplate.objects.order_by().values_list("host"))
+_logins = SelectStatement(
+    lambda: (
+        Host.objects.filter(machine__isnull=False, status=HostStatus.UP)
+        .order_by("pk")
+        .values_list("machine", "project_login__project", *_HOST.names)
+    )
 )
 _known = SelectStatement(
     lambda: (
-        Host.objects.filter(location__name=Parameter("location"), cpus__gt=0)
+        Host.machines.filter(location__name=Parameter("location"), cpus__gt=0)
         .order_by("name")
         .values_list(*_HOST.names)
     )
@@ -80,7 +89,9 @@ _claims = SelectStatement(
 # on a host could occupy it with false runs.
 _strays = SelectStatement(
     lambda: (
-        claim_holders.living_strays().order_by().values_list("host", "cpus", "memory_mb", "port", "gpu_uuids")
+        claim_holders.living_strays()
+        .order_by()
+        .values_list(Coalesce("host__machine", "host"), "cpus", "memory_mb", "port", "gpu_uuids")
     )
 )
 
@@ -96,6 +107,8 @@ class ClusterCapacity:
     # By location: why hosts take nothing although they are up, as text.
     closed: Mapping[str, str] = field(default_factory=dict)
     bindings: Bindings = field(default_factory=Bindings)
+    # By machine on which each project has a login of its own: the logins that are up, by project.
+    logins: Mapping[int, Mapping[int, Host]] = field(default_factory=dict)
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -105,10 +118,31 @@ class ClusterCapacity:
     def location(self, named: str) -> str:
         return locations.resolved(named, self.locations)
 
-    def why(self, text: str, named: str) -> str:
-        """The reason why a job waits, with the hosts of its location that an admin has closed."""
-        closed = self.closed.get(self.location(named))
-        return f"{text} {closed}" if closed else text
+    def scope(self, location: str, project: int) -> str:
+        """Where in this location jobs of the project may run, as the rules take it (rules/scheduling/views.py)."""
+        split = any(self.hosts[host].location.name == location for host in self.logins)
+        return scope_of(location, project) if split else location
+
+    def login(self, host: int, project: int) -> Host:
+        """The row under which a job of the project runs on this machine: a login of its own, or the machine's."""
+        return self.logins[host][project] if host in self.logins else self.hosts[host]
+
+    def why(self, text: str, named: str, project: int | None = None) -> str:
+        """The reason why a job waits, with the hosts of its location that an admin has closed, and those on which its
+        project has no login that is up."""
+        location = self.location(location_of(named))
+        parts = [text, self.closed.get(location, ""), self._without_login(location, project)]
+        return " ".join(part for part in parts if part)
+
+    def _without_login(self, location: str, project: int | None) -> str:
+        hosts = [
+            view.name
+            for view in self.views
+            if view.location == location and view.serves is not None and project not in view.serves
+        ]
+        if project is None or not hosts:
+            return ""
+        return f"The project has no login that is up on {list_text(hosts, MAX_CLOSED)}."
 
     def why_none(self, text: str) -> Wait:
         """The same if no host takes jobs."""
@@ -153,14 +187,27 @@ def read_capacity(held: Sequence[ClaimHolder] | None = None) -> ClusterCapacity:
     rows = [_host(row, places) for row in _hosts()]
     up = [host for host in rows if _takes_jobs(host)]
     names = frozenset(location.name for location in places.values())
+    logins = _read_logins(up)
     return ClusterCapacity(
         {host.pk: host for host in up},
-        tuple(_views(up, claim_holders.read_holders() if held is None else held)),
+        tuple(_views(up, claim_holders.read_holders() if held is None else held, logins)),
         names,
         bool(rows),
         _closed(rows),
         locations.read_bindings(),
+        logins,
     )
+
+
+def _read_logins(machines: Sequence[Host]) -> dict[int, dict[int, Host]]:
+    """For each of these machines on which each project has a login of its own, the logins that are up, by project."""
+    split = _templates.column()
+    found: dict[int, dict[int, Host]] = {host.pk: {} for host in machines if host.pk in split}
+    if found:
+        for machine, project, *columns in _logins():
+            if machine in found and project is not None:
+                found[machine][project] = _HOST.build(columns)
+    return found
 
 
 def _host(columns: Row, places: Mapping[int, Location]) -> Host:
@@ -248,7 +295,9 @@ def empty_hosts(location: str) -> list[HostView]:
     return [_view(host, place, gpus[host.pk]) for host in rows]
 
 
-def _views(hosts: Sequence[Host], held: Sequence[ClaimHolder]) -> list[HostView]:
+def _views(
+    hosts: Sequence[Host], held: Sequence[ClaimHolder], logins: Mapping[int, Mapping[int, Host]]
+) -> list[HostView]:
     gpus = _gpus(hosts)
     topologies = _topologies(gpus)
     unfit: dict[int, set[str]] = defaultdict(set)
@@ -258,9 +307,9 @@ def _views(hosts: Sequence[Host], held: Sequence[ClaimHolder]) -> list[HostView]
     memory_mb: dict[int, int] = defaultdict(int)
     used_ports: dict[int, set[int]] = defaultdict(set)
     for run in held:
-        cpus[run.host] += run.cpus
-        memory_mb[run.host] += run.memory_mb
-        used_ports[run.host].add(run.port)
+        cpus[run.machine] += run.cpus
+        memory_mb[run.machine] += run.memory_mb
+        used_ports[run.machine].add(run.port)
     used_gpus: dict[int, set[str]] = defaultdict(set)
     for pk, uuid in _claims():
         used_gpus[pk].add(uuid)
@@ -280,6 +329,7 @@ def _views(hosts: Sequence[Host], held: Sequence[ClaimHolder]) -> list[HostView]
             used_ports[host.pk],
             unfit[host.pk] - used_gpus[host.pk],
             topologies.get(host.pk),
+            frozenset(logins[host.pk]) if host.pk in logins else None,
         )
         for host in hosts
     ]
@@ -316,6 +366,7 @@ def _view(
     used_ports: Iterable[int] = (),
     unfit: Iterable[str] = (),
     gpu_topology: Topology | None = None,
+    serves: frozenset[int] | None = None,
 ) -> HostView:
     return HostView(
         id=host.pk,
@@ -331,4 +382,5 @@ def _view(
         used_ports=frozenset(used_ports),
         unfit=frozenset(unfit),
         topology=gpu_topology,
+        serves=serves,
     )

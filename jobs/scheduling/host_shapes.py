@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.db.models import Count, FilteredRelation, Q, QuerySet, Sum
+from django.db.models.functions import Coalesce
 
 from agents.infra.shared_answers import SharedAnswers
 from agents.models import Gpu, GpuState, Host, HostStatus
@@ -47,7 +48,7 @@ def hosts_that_hold(shapes: Shapes, wanted: Needs) -> int:
 
 def empty_shapes(location: str) -> Shapes:
     """The known hosts of the location, as if nothing ran there."""
-    hosts = Host.objects.filter(location__name=location, cpus__gt=0)
+    hosts = Host.machines.filter(location__name=location, cpus__gt=0)
     gpus = _gpus(Gpu.objects.filter(present=True, host__in=hosts.order_by()))
     rows = hosts.order_by().values_list("pk", "cpus", "memory_mb")
     return Counter(HostShape(cpus, memory_mb, gpus[host]) for host, cpus, memory_mb in rows)
@@ -61,7 +62,7 @@ def recent_empty_shapes(location: str) -> Shapes:
 def free_shapes(location: str) -> Shapes:
     """The hosts of the location that take jobs now, with what is free on each."""
     taken, taken_gpus = _taken()
-    hosts = Host.objects.filter(location__name=location, status=HostStatus.UP).order_by()
+    hosts = Host.machines.filter(location__name=location, status=HostStatus.UP).order_by()
     hosts = hosts.exclude(maintenance__cordoned=True).exclude(maintenance__gone_at__isnull=False)
     free = Gpu.objects.filter(present=True, state=GpuState.OK, host__in=hosts)
     held = FilteredRelation("claims", condition=Q(claims__released_at=None))
@@ -83,8 +84,10 @@ def _gpus(rows: QuerySet[Gpu, Any]) -> Mapping[int, tuple[tuple[str, int], ...]]
 def _taken() -> tuple[Mapping[int, tuple[float, int]], Collection[str]]:
     """The CPUs and the memory that runs hold of each host, and the GPUs of runs that a restored backup has lost."""
     taken: defaultdict[int, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
-    runs = Run.objects.filter(released_at=None).order_by().values_list("host")
-    strays = claim_holders.living_strays().order_by().values_list("host")
+    # Of a login, the machine holds them.
+    machine = Coalesce("host__machine", "host")
+    runs = Run.objects.filter(released_at=None).order_by().values_list(machine)
+    strays = claim_holders.living_strays().order_by().values_list(machine)
     for rows in (runs, strays):
         for host, cpus, memory_mb in rows.annotate(Sum("cpus"), Sum("memory_mb")):
             taken[host] = taken[host][0] + cpus, taken[host][1] + memory_mb

@@ -160,7 +160,7 @@ def _placements(
         for request in capacity.replica_requests(snapshot.spec_of(job), snapshot.types_of(job))
     }
     requests = tuple(ReplicaRequest(each.replica.name, needs[each.replica.name]) for each in leaving)
-    return placer.place(requests, location, spread=job.pk)
+    return placer.place(requests, cluster.scope(location, job.project_id), spread=job.pk)
 
 
 def _handle_no_capacity(
@@ -207,7 +207,10 @@ def _hold_places(
     for each in leaving:
         placement = placement_of[each.replica.name]
         assignment = claims.Assignment(
-            each.replica, cluster.hosts[placement.host_id], placement.gpus, placement.port
+            each.replica,
+            cluster.login(placement.host_id, job.project_id),
+            placement.gpus,
+            placement.port,
         )
         runs.append(claims.hold_place(job, each.run, assignment, each.why, now))
     try:

@@ -42,7 +42,7 @@ def kept_by(job: Job) -> tuple[tuple[str, str], ...]:
 def storage(path: str, location: str) -> dict[str, str] | None:
     """By host, the storage that holds the path there; "" for a disk of the host. None if no host reported mounts."""
     named = locations.resolved(location, locations.names())
-    hosts = Host.objects.filter(location__name=named, cpus__gt=0).values_list("name", "boot_id", "facts")
+    hosts = Host.machines.filter(location__name=named, cpus__gt=0).values_list("name", "boot_id", "facts")
     reported = {
         name: holder(path, facts["shared"], boot)
         for name, boot, facts in hosts

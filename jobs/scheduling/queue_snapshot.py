@@ -90,6 +90,7 @@ _queue = SelectStatement(lambda: waiting_jobs().values_list(*_WAITING))
 def read_queue(cluster: ClusterCapacity, now: datetime) -> WaitingQueue:
     found = WaitingQueue([], {})
     places: dict[str, str] = {}
+    scopes: dict[tuple[str, int], str] = {}
     excluded: dict[int, tuple[str, int]] = {}
     without_request = []
     for row in _queue():
@@ -110,8 +111,10 @@ def read_queue(cluster: ClusterCapacity, now: datetime) -> WaitingQueue:
         if not cluster.bindings.serves(places[named], project):
             excluded[pk] = places[named], project
             continue
+        if (named, project) not in scopes:
+            scopes[named, project] = cluster.scope(places[named], project)
         found.waiting.append(
-            WaitingJob(pk, project, owner, places[named], text, timeout_s, priority, spot, attempt)
+            WaitingJob(pk, project, owner, scopes[named, project], text, timeout_s, priority, spot, attempt)
         )
     if without_request and _fill_requests(without_request, now):
         return read_queue(cluster, now)
@@ -170,7 +173,7 @@ def _running(runs: Sequence[ClaimHolder], kinds: Mapping[str, str], now: float) 
 
 def _claim(run: ClaimHolder, kinds: Mapping[str, str]) -> HostClaim:
     kind = kinds.get(run.gpu_uuids[0], "") if run.gpu_uuids else ""
-    return HostClaim(run.host, run.cpus, run.memory_mb, kind, len(run.gpu_uuids))
+    return HostClaim(run.machine, run.cpus, run.memory_mb, kind, len(run.gpu_uuids))
 
 
 def changed_reasons(

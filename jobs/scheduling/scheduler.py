@@ -184,7 +184,7 @@ def _run_pass(now: datetime) -> PassResult:
     )
     result.more = decision.more
     decision.waits.update(queue.excluded)
-    if cluster.closed:
+    if cluster.closed or cluster.logins:
         _name_closed_hosts(cluster, queue, decision)
     placed = _lock_placed(decision.placed, result, now)
     _write_placements(placed, cluster, decision, result, now)
@@ -199,14 +199,14 @@ def _name_closed_hosts(
 ) -> None:
     """Add to the reasons what an admin has closed where the job would run."""
     # Thousands of jobs share a few reasons.
-    added: dict[tuple[Wait, str], Wait] = {}
+    added: dict[tuple[Wait, str, int], Wait] = {}
     for each in queue.waiting:
         wait = decision.waits.get(each.job)
         if wait is None or each.job in decision.over_quota:
             continue
-        key = (wait, each.location)
+        key = (wait, each.location, each.project if cluster.logins else 0)
         if key not in added:
-            added[key] = wait._replace(text=cluster.why(wait.text, each.location))
+            added[key] = wait._replace(text=cluster.why(wait.text, each.location, each.project))
         decision.waits[each.job] = added[key]
 
 
@@ -274,7 +274,12 @@ def _insert_runs(placed: Sequence[PlacedJob], cluster: ClusterCapacity, now: dat
     for each in placed:
         of_job = replicas[each.job.pk]
         assignments = [
-            Assignment(of_job[place.replica], cluster.hosts[place.host_id], place.gpus, place.port)
+            Assignment(
+                of_job[place.replica],
+                cluster.login(place.host_id, each.job.project_id),
+                place.gpus,
+                place.port,
+            )
             for place in each.placements
         ]
         runs += claims.first_runs(each.job, each.spec, assignments, now)

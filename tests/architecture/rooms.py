@@ -51,7 +51,7 @@ console/forms: console/{auth} jobs/rules/{notifications scheduling spec} jobs/{h
 console/live: console/{runtime} jobs/{logs models} agents/{infra}
 console/models:
 console/presenters: console/{auth forms models} jobs/rules/{lifecycle list_text notifications scheduling spec}
-    jobs/{host_sync lifecycle logs models projects scheduling} agents/{hosts infra models ssh}
+    jobs/{host_sync lifecycle logs maintenance models projects scheduling} agents/{hosts infra models ssh}
 console/runtime: console/{auth environment views} jobs/{host_sync logs models wake} agents/{clock_keeper infra
     links models ssh}
 console/settings: console/{auth environment runtime} agents/{infra}
@@ -67,7 +67,7 @@ jobs/lifecycle: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models pr
     models}
 jobs/logs: jobs/{models wake} agents/{infra links}
 jobs/maintenance: jobs/rules/{lifecycle} jobs/{host_sync lifecycle models projects scheduling wake} agents/{hosts
-    infra models}
+    infra models ssh}
 jobs/management: jobs/{models}
 jobs/models: jobs/rules/{lifecycle scheduling spec} agents/{models}
 jobs/notifications: jobs/rules/{lifecycle notifications} jobs/{models projects wake} agents/{infra}
@@ -82,7 +82,7 @@ jobs/scheduling: jobs/rules/{lifecycle list_text scheduling spec} jobs/{lifecycl
 jobs/services: jobs/rules/{lifecycle scheduling spec} jobs/{host_sync lifecycle logs models projects scheduling
     wake} agents/{infra}
 jobs/shells: jobs/rules/{lifecycle} jobs/{lifecycle models wake}
-jobs/sweep: jobs/{host_sync idle_rule lifecycle logs models notifications projects scheduling shells wake}
+jobs/sweep: jobs/{host_sync idle_rule lifecycle logs maintenance models notifications projects scheduling shells wake}
     agents/{hosts infra models}
 jobs/tasks: jobs/{lifecycle maintenance notifications scheduling sweep} agents/{infra links}
 jobs/wake: agents/{infra models}

@@ -9,7 +9,8 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Count
+from django.db.models import Count, Q
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -22,11 +23,11 @@ from console.api.request_body import RequestBody
 from console.api.times import format_time
 from console.api.views import TrainyardView, person
 from console.auth import access
-from console.presenters.hosts import host_list
+from console.presenters.hosts import host_gpus, host_list, host_logins
 from console.presenters.hosts.job_ids import JobIdFilter, without_foreign_jobs
 from jobs.host_sync import strays
 from jobs.lifecycle.host_maintenance import maintenance_of
-from jobs.maintenance import cordon_and_drain
+from jobs.maintenance import cordon_and_drain, logins
 from jobs.models import Run
 
 Document = dict[str, Any]
@@ -97,6 +98,11 @@ def network(host: Host, request: Request, actor: str, now: datetime) -> None:
     cordon_and_drain.set_data_address(host, address.strip(), actor, now)
 
 
+def set_logins(host: Host, request: Request, actor: str, now: datetime) -> None:
+    """`template`: the names of the logins of projects, such as train-{project}; empty: one login for all."""
+    logins.set_template(host, RequestBody(request, "template").text("template", "", 64), actor, now)
+
+
 def declare_gone(host: Host, request: Request, actor: str, now: datetime) -> None:
     """`name` repeats the host's name, because this cannot be undone."""
     name = RequestBody(request, "name").text("name", "", cordon_and_drain.MAX_MESSAGE)
@@ -127,6 +133,7 @@ ACTS: dict[str, Callable[[Host, Request, str, datetime], None]] = {
     "drain": drain,
     "contain": contain,
     "network": network,
+    "setLogins": set_logins,
     "declareGone": declare_gone,
     "stopRun": stop_run,
     "dismissRun": dismiss_run,
@@ -141,16 +148,22 @@ def _name_in(token: str) -> str:
 
 
 def _documents(hosts: Sequence[Host], user: User) -> list[Document]:
-    """The hosts of one page, with a constant number of queries."""
+    """The hosts of one page, without their logins, with a constant number of queries."""
     ids = JobIdFilter(user, (host.last_error for host in hosts))
-    held = Run.objects.filter(host__in=[host.pk for host in hosts], released_at=None).order_by()
-    runs = dict(held.values_list("host").annotate(Count("pk")))
+    here = [host.pk for host in hosts]
+    held = Run.objects.filter(Q(host__in=here) | Q(host__machine__in=here), released_at=None).order_by()
+    runs = dict(held.values_list(Coalesce("host__machine", "host")).annotate(Count("pk")))
     return [_document(host, ids.clean(host.last_error), runs.get(host.pk, 0)) for host in hosts]
 
 
 def document(host: Host, user: User) -> Document:
-    runs = Run.objects.filter(host=host, released_at=None).count()
-    return _document(host, without_foreign_jobs(user, host.last_error), runs)
+    runs = Run.objects.filter(host_gpus.on_machine(host), released_at=None).count()
+    found = [
+        {"id": line.id, "project": line.project, "user": line.user, "status": line.status}
+        for line in host_logins.lines(host, user)
+    ]
+    known = _document(host, without_foreign_jobs(user, host.last_error), runs)
+    return {**known, "loginTemplate": logins.template_of(host), "logins": found}
 
 
 def _document(host: Host, error: str, runs: int) -> Document:
@@ -197,6 +210,7 @@ def _document(host: Host, error: str, runs: int) -> Document:
 
 
 def host_of(request: Request, verb: access.Verb, named: str) -> Host:
-    rows = Host.objects.select_related("location", "maintenance")
+    # By number, a login of a machine too; by name, the machine.
+    rows = (Host.objects if named.isdigit() else Host.machines).select_related("location", "maintenance")
     lookup = {"pk": int(named)} if named.isdigit() else {"name": named}
     return access.get_or_404(request.user, verb, rows, **lookup)

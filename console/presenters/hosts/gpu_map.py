@@ -88,7 +88,7 @@ class GpuMap:
 def gpu_map(user: User, query: Mapping[str, str]) -> GpuMap:
     """Return a page of the map of all GPUs, or of one type. The number of queries does not depend on the GPUs."""
     now = timezone.now()
-    visible = access.visible(user, Host.objects.order_by("name"))
+    visible = access.visible(user, Host.machines.order_by("name"))
     forgotten = claim_holders.gpus_of_strays()
     tallies = _tallies(visible, forgotten)
     kind = query.get("type", "")

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.urls import reverse
 
 from agents.models import GpuState, Host
@@ -92,7 +92,12 @@ def held_runs(host: Host, user: User) -> QuerySet[Run]:
 
     A host belongs to no project, but its runs do. Other people see that a GPU is held, never by which job.
     """
-    return access.visible(user, Run.objects.filter(host=host, released_at=None))
+    return access.visible(user, Run.objects.filter(on_machine(host), released_at=None))
+
+
+def on_machine(host: Host) -> Q:
+    """The runs on the host; of a machine, also those under its further logins."""
+    return Q(host=host) | Q(host__machine=host)
 
 
 def _gpu_holder(row: Mapping[str, Any]) -> GpuHolder:

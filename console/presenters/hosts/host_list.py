@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
 from django.db.models import Count, Max, Q, QuerySet
+from django.db.models.functions import Coalesce
 from django.urls import reverse
 
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
@@ -163,7 +164,7 @@ def closed_text(host: Host, runs: int) -> str:
 
 def found(user: User, filters: Filters) -> QuerySet[Host]:
     """Return the hosts that the person may see and the filters match, whatever page is shown."""
-    hosts = access.visible(user, Host.objects.order_by("name"))
+    hosts = access.visible(user, Host.machines.order_by("name"))
     if filters.text:
         hosts = hosts.filter(Q(name__icontains=filters.text) | Q(address__icontains=filters.text))
     if filters.status == badges.CORDONED.value:
@@ -185,8 +186,10 @@ def _used(hosts: Sequence[int]) -> _Used:
     ):
         gpus[host].append((model, state))
     held = GpuClaim.objects.filter(OPEN_CLAIMS, gpu__host__in=hosts).values_list("gpu__host")
-    runs = Run.objects.filter(released_at=None, host__in=hosts).order_by().values_list("host")
-    return _Used(gpus, dict(held.annotate(Count("pk"))), dict(runs.annotate(Count("pk"))))
+    here = Q(host__in=hosts) | Q(host__machine__in=hosts)
+    runs = Run.objects.filter(here, released_at=None).order_by()
+    runs_of = runs.values_list(Coalesce("host__machine", "host")).annotate(Count("pk"))
+    return _Used(gpus, dict(held.annotate(Count("pk"))), dict(runs_of))
 
 
 def _row(host: Host, used: _Used, ids: JobIdFilter) -> HostRow:

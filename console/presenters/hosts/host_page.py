@@ -17,11 +17,13 @@ from agents.ssh.host_keys import fingerprint
 from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
-from console.presenters.hosts import host_gpus
+from console.presenters.hosts import host_gpus, host_logins
 from console.presenters.hosts.host_list import closed_text
+from console.presenters.hosts.host_logins import LoginLine
 from console.presenters.hosts.job_ids import JobIdFilter
 from jobs.host_sync import strays
 from jobs.lifecycle.host_maintenance import maintenance_of
+from jobs.maintenance.logins import template_of
 from jobs.models import Proof, Run
 from jobs.rules.lifecycle.states import RunPhase
 
@@ -126,6 +128,11 @@ class HostLive:
     memory_mb: int
     free_disk_mb: int | None
     may_manage: bool
+    machine_url: str
+    project: str
+    logins: tuple[LoginLine, ...]
+    login_template: str
+    make_logins: str
 
 
 def live(host: Host, user: User) -> HostLive:
@@ -136,8 +143,9 @@ def live(host: Host, user: User) -> HostLive:
     # A key that would replace an accepted key is never shown as a first key, whatever else happened to the host.
     changed = bool(host.offered_key and _pinned(host))
     runs = tuple(_runs(host, user))
-    running = Run.objects.filter(host=host, released_at=None, held=False).count()
+    running = Run.objects.filter(host_gpus.on_machine(host), released_at=None, held=False).count()
     maintenance = maintenance_of(host)
+    logins = host_logins.lines(host, user)
     return HostLive(
         id=host.pk,
         name=host.name,
@@ -179,6 +187,11 @@ def live(host: Host, user: User) -> HostLive:
         memory_mb=host.memory_mb,
         free_disk_mb=host.free_disk_mb,
         may_manage="manage" in allowed and host.retired_at is None,
+        machine_url=reverse("host", args=[host.machine_id]) if host.machine_id else "",
+        project=host_logins.project_of(host),
+        logins=logins,
+        login_template=template_of(host),
+        make_logins=host_logins.make_command(host, logins) if "manage" in allowed else "",
     )
 
 
@@ -208,7 +221,7 @@ def _progress(host: Host, running: int, user: User) -> str:
 
 def _left(host: Host, user: User) -> str:
     """Name the jobs that are still on the host. Jobs that the person may not see are only counted."""
-    here = Run.objects.filter(host=host, released_at=None, held=False).order_by()
+    here = Run.objects.filter(host_gpus.on_machine(host), released_at=None, held=False).order_by()
     seen = set(access.visible(user, here).values_list("job", flat=True))
     others = here.exclude(job__in=seen).values("job").distinct().count()
     told = [f"job {', '.join(str(pk) for pk in sorted(seen)[:8])}"] if seen else []
@@ -235,7 +248,7 @@ def _fingerprint(line: str) -> str:
 def _checks(host: Host, known: Mapping[str, Mapping[str, object]]) -> Iterable[CheckLine]:
     """Yield every line of the checklist, also the lines that the check has not reached yet."""
     going = host.status == HostStatus.CHECKING
-    for name in checklist.ORDER:
+    for name in checklist.ORDER if host.machine_id is None else checklist.ORDER_OF_LOGIN:
         row = known.get(name)
         if row is None:
             word, icon = ("being checked", "ring") if going else ("not known yet", "dash")

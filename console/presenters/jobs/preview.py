@@ -56,7 +56,7 @@ class GpuOffer:
 
 
 def of(spec: CustomJobSpec, location: str, types: Types, project: Project, user: User) -> Preview:
-    start = _not_served(project, location) or _start(spec, location, types)
+    start = _not_served(project, location) or _start(spec, location, types, project)
     if start.tone != "bad":
         start = _over_quota(spec, types, project, user) or start
     return replace(start, advice=output_directories.advice_about(spec, location, types))
@@ -80,19 +80,21 @@ def _over_quota(spec: CustomJobSpec, types: Types, project: Project, user: User)
     )
 
 
-def _start(spec: CustomJobSpec, location: str, types: Types) -> Preview:
+def _start(spec: CustomJobSpec, location: str, types: Types, project: Project) -> Preview:
     never = capacity.refusal(spec, location, types)
     if never:
         return Preview("bad", "cross", "It can never start in this location.", never.text)
     requests = capacity.replica_requests(spec, types)
     here = capacity.read_capacity()
-    placed = Placer(here.views, capacity.ports()).place(requests, here.location(location))
+    placed = Placer(here.views, capacity.ports()).place(
+        requests, here.scope(here.location(location), project.pk)
+    )
     if isinstance(placed, NoCapacity):
         return Preview(
             "wait",
             "hourglass",
             "It would wait.",
-            here.why(placed.text, location) if here.in_service else capacity.NO_HOST,
+            here.why(placed.text, location, project.pk) if here.in_service else capacity.NO_HOST,
         )
     names = sorted({here.hosts[seat.host_id].name for seat in placed})
     where = (
@@ -103,7 +105,7 @@ def _start(spec: CustomJobSpec, location: str, types: Types) -> Preview:
 
 def gpu_offers(user: User) -> list[GpuOffer]:
     """Return the GPU types of the hosts that are up and that the person may see, and how many of each are free."""
-    hosts = access.visible(user, Host.objects.filter(status=HostStatus.UP).order_by())
+    hosts = access.visible(user, Host.machines.filter(status=HostStatus.UP).order_by())
     kinds = Gpu.objects.filter(present=True, host__in=hosts).order_by().values_list("accelerator_type")
     total = dict(kinds.annotate(Count("pk")))
     held = dict(kinds.filter(claims__in=GpuClaim.objects.filter(released_at=None)).annotate(Count("pk")))

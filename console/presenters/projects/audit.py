@@ -46,6 +46,7 @@ WORDS = {
     "host.uncordon": "Host opened to jobs",
     "host.drain": "Host drained",
     "host.contain": "Containment of a host",
+    "host.logins": "Logins of projects on a host",
     "host.declare_gone": "Host declared gone",
     "gpu.recheck": "GPU checked again",
     "gpu.evict": "Other processes on a GPU killed",

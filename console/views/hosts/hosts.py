@@ -24,7 +24,7 @@ from console.presenters.hosts import host_page as presenter
 from console.views.confirmation import asked_again
 from console.views.fragments import page_or_fragment
 from jobs.host_sync import strays
-from jobs.maintenance import enrol_host, gpus
+from jobs.maintenance import enrol_host, gpus, logins
 from jobs.maintenance.remove_host import remove_host
 from jobs.wake import hints
 
@@ -45,7 +45,11 @@ def add(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         try:
             with transaction.atomic():
-                host = _add(request, **form.cleaned_data)
+                typed = dict(form.cleaned_data)
+                template = typed.pop("login_template")
+                host = _add(request, **typed)
+                if template:
+                    _set_template(request, host, template)
         except Refused as refused:
             form.add_error(refused.field if refused.field in form.fields else None, refused.message)
         else:
@@ -171,6 +175,13 @@ def _add(
     host = enrol_host.add_host(name, address, port, user, location, jump, who, now)
     hints.enrol(host.pk)
     return host
+
+
+def _set_template(request: HttpRequest, host: Host, template: str) -> None:
+    try:
+        logins.set_template(host, template, person(request).username, timezone.now())
+    except Refused as refused:
+        raise Refused("login_template", refused.message) from None
 
 
 def _add_page(

@@ -17,10 +17,11 @@ from agents.infra.refusals import Refused
 from agents.models import Host
 from console.auth import access
 from console.auth.person import person
-from console.forms.hosts import Contain, Cordon, DataNetwork, DeclareGone, Drain
+from console.forms.hosts import Contain, Cordon, DataNetwork, DeclareGone, Drain, Logins
 from console.presenters.hosts import host_page as presenter
 from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.maintenance import cordon_and_drain as service
+from jobs.maintenance import logins as login_service
 
 
 @require_safe
@@ -95,6 +96,28 @@ def network(request: HttpRequest, host_id: int) -> HttpResponse:
 
 @require_POST
 @login_required
+def set_logins(request: HttpRequest, host_id: int) -> HttpResponse:
+    row, form = _host(request, host_id), Logins(request.POST)
+    if not form.is_valid():
+        return _page(request, row, logins=form)
+    template = form.cleaned_data["template"]
+    try:
+        with transaction.atomic():
+            login_service.set_template(row, template, person(request).username, timezone.now())
+    except Refused as refused:
+        form.add_error("template", refused.message)
+        return _page(request, row, logins=form)
+    now = (
+        f"Each project has a login of its own on {row.name}"
+        if template
+        else f"{row.name} has one login for all"
+    )
+    messages.success(request, f"{now}. Runs that have started keep theirs.")
+    return redirect("host", host_id=host_id)
+
+
+@require_POST
+@login_required
 def uncordon(request: HttpRequest, host_id: int) -> HttpResponse:
     row = _host(request, host_id)
     with transaction.atomic():
@@ -130,6 +153,7 @@ def _page(
     drain: Drain | None = None,
     gone: DeclareGone | None = None,
     contain: Contain | None = None,
+    logins: Logins | None = None,
     network: DataNetwork | None = None,
 ) -> HttpResponse:
     maintenance = maintenance_of(row)
@@ -140,6 +164,7 @@ def _page(
         "contain": contain or Contain(initial={"pid_namespaces": row.pid_namespaces}),
         "network": network or DataNetwork(row),
         "gone": gone or DeclareGone(),
+        "logins": logins or Logins(initial={"template": login_service.template_of(row)}),
         "may_be_gone": row.status not in service.ANSWERS and maintenance.gone_at is None,
         "drain": drain or Drain(initial={**known, "force": maintenance.drain_force}),
     }

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from jobs.rules.scheduling.topology import choose_gpus
-from jobs.rules.scheduling.views import ANYWHERE, HostView, Placement, ReplicaRequest
+from jobs.rules.scheduling.views import HostView, Placement, ReplicaRequest, is_within
 from jobs.rules.spec.machine_types import Needs
 
 EPSILON = 1e-6
@@ -196,14 +196,15 @@ class CapacityIndex:
         # In the order of their ids, so that the order in which rows came changes nothing.
         self.hosts = {view.id: HostCapacity(view) for view in sorted(hosts, key=lambda view: view.id)}
         self.unfit = any(host.view.unfit for host in self.hosts.values())
-        self.locations = sorted({host.view.location for host in self.hosts.values()})
+        self._all_places = sorted({host.view.place for host in self.hosts.values()})
+        self._places: dict[str, list[str]] = {}
         self._buckets: dict[tuple[str, str, bool], CapacityBuckets] = {}
         self._hosts_with: dict[tuple[str, tuple[str, ...]], frozenset[int]] = {}
         # Host ids by location and kind of GPU; under the empty kind, all hosts of the location.
         self._by_kind: dict[tuple[str, str], set[int]] = {}
         for host in self.hosts.values():
             for kind in ("", *host.gpus):
-                self._by_kind.setdefault((host.view.location, kind), set()).add(host.view.id)
+                self._by_kind.setdefault((host.view.place, kind), set()).add(host.view.id)
             for where in _where(host):
                 self._file(host, where)
 
@@ -243,8 +244,7 @@ class CapacityIndex:
         return sum(group.fit(needs.gpus or int(needs.cpus)) for group in groups)
 
     def groups(self, kind: str, location: str, guarded: bool) -> list[CapacityBuckets]:
-        places = self.locations if location in ANYWHERE else (location,)
-        keys = [(place, kind, guarded) for place in places]
+        keys = [(place, kind, guarded) for place in self.places(location)]
         return [self._buckets[key] for key in keys if key in self._buckets]
 
     def all_groups(self, kind: str, location: str) -> list[CapacityBuckets]:
@@ -252,16 +252,22 @@ class CapacityIndex:
 
     def of_location(self, location: str) -> Iterator[HostCapacity]:
         """The hosts of a location."""
-        return (host for host in self.hosts.values() if location in (*ANYWHERE, host.view.location))
+        places = self.places(location)
+        return (host for host in self.hosts.values() if host.view.place in places)
+
+    def places(self, location: str) -> list[str]:
+        """The places within a location, or within the scope of one project there (views.py)."""
+        if location not in self._places:
+            self._places[location] = [place for place in self._all_places if is_within(place, location)]
+        return self._places[location]
 
     def hosts_with(self, kinds: tuple[str, ...], location: str) -> frozenset[int]:
         """The hosts of a location that have GPUs of any of these kinds, free or not; for an empty kind, all of them."""
         key = (location, kinds)
         if key not in self._hosts_with:
-            places = self.locations if location in ANYWHERE else [location]
             found = (
                 self._by_kind[place, kind]
-                for place in places
+                for place in self.places(location)
                 for kind in kinds
                 if (place, kind) in self._by_kind
             )
@@ -319,7 +325,7 @@ class CapacityIndex:
 
 
 def _where(host: HostCapacity) -> list[Where]:
-    place, guarded = host.view.location, bool(host.guards)
+    place, guarded = host.view.place, bool(host.guards)
     cpus = CPUS_BESIDE_GPUS if host.gpus else CPUS
     where: list[Where] = [((place, cpus, guarded), int(host.cpus + EPSILON))]
     where += [((place, kind, guarded), len(free)) for kind, free in host.gpus.items()]

@@ -28,6 +28,7 @@ from jobs.rules.scheduling.views import (
     Placement,
     ReplicaRequest,
     cpu_text,
+    location_of,
     needs_text,
 )
 from jobs.rules.spec.machine_types import Needs
@@ -204,7 +205,7 @@ class Placer:
 
     def why(self, requests: Sequence[ReplicaRequest], location: str) -> str:
         wanted = Counter(request.needs for request in requests)
-        where = "" if location in ANYWHERE else f" in {location}"
+        where = "" if location in ANYWHERE else f" in {location_of(location)}"
         needed = ", ".join(f"{count} x {needs_text(needs)}" for needs, count in wanted.items())
         return f"Needs {needed}{where}; {self._free(requests, location)}."
 

@@ -30,7 +30,7 @@ from jobs.rules.scheduling.quota import QuotaLedger
 from jobs.rules.scheduling.quota_reservations import QuotaReservations
 from jobs.rules.scheduling.running_jobs import HostClaim, RunningJob, RunningJobs
 from jobs.rules.scheduling.time_text import moment_text, whole_minute
-from jobs.rules.scheduling.views import HostView, Placement
+from jobs.rules.scheduling.views import HostView, Placement, location_of
 from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
 
 BEHIND = Wait(WaitReason.TURN, "Waits for its turn: earlier jobs wait for the same hosts.")
@@ -275,7 +275,8 @@ class _QueueDecider:
     def _blocked(self, job: WaitingJob, request: _RequestMemory, ends: float) -> Wait:
         family = (job.location, request.demand.kinds)
         first = family not in self.families
-        wanted = {(job.location, kind) for kind in request.demand.kinds or ("",)}
+        # By location, not by the scope of one project: scopes of a location share hosts.
+        wanted = {(location_of(job.location), kind) for kind in request.demand.kinds or ("",)}
         may_preempt = self._may_preempt(job, wanted)
         if not (first or self.stopping or may_preempt):
             return BEHIND

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from jobs.rules.spec.machine_types import Needs
 
 ANYWHERE = ("", "any")
+# In a scope or place, between the location and the projects. Names of locations do not have it.
+_FOR = "@"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,35 @@ class HostView:
     used_ports: frozenset[int] = frozenset()
     unfit: frozenset[str] = frozenset()  # of used_gpus, those that no run holds: they are in quarantine
     topology: Topology | None = None
+    # The projects for which it has a login of their own; None: one login serves all projects.
+    serves: frozenset[int] | None = None
+
+    @property
+    def place(self) -> str:
+        """Hosts of a location that serve the same projects are one place: a search takes or leaves all of them."""
+        if self.serves is None:
+            return self.location
+        return f"{self.location}{_FOR}{','.join(map(str, sorted(self.serves)))}"
+
+
+def scope_of(location: str, project: int) -> str:
+    """Where the jobs of a project may run, if hosts of the location have logins for each project: these hosts, and
+    those of the location that serve all."""
+    return f"{location}{_FOR}{project}"
+
+
+def location_of(scope: str) -> str:
+    """The name of the location of a scope or place."""
+    return scope.partition(_FOR)[0]
+
+
+def is_within(place: str, scope: str) -> bool:
+    """Whether jobs with this scope (a location, or `scope_of`) may run at this place."""
+    if scope in ANYWHERE:
+        return True
+    location, _, project = scope.partition(_FOR)
+    at, split, served = place.partition(_FOR)
+    return at == location and (not split or project in served.split(","))
 
 
 @dataclass(frozen=True, slots=True)

@@ -294,7 +294,7 @@ class Product:
         wanted = names or [host.name for host in self.fleet]
 
         def all_so():
-            found = {row["name"]: row["status"] for row in self.query("SELECT name, status FROM agents_host")}
+            found = {row["name"]: row["status"] for row in self.query(HOSTS)}
             return all(found.get(name) == status for name in wanted)
 
         wait_for(all_so, f"{', '.join(wanted)} to be {status}", timeout, dump=self.tail)
@@ -442,6 +442,10 @@ class Product:
 
     def alive(self):
         return self.up is not None and process_alive(self.up.pid)
+
+
+# Without the further logins of a machine, which have its name.
+HOSTS = "SELECT name, status FROM agents_host WHERE machine_id IS NULL"
 
 
 def where_is(host):

@@ -66,6 +66,7 @@ PAGES = {
             "cordon-host",
             "uncordon-host",
             "contain-host",
+            "host-logins",
             "network-host",
             "maintain-host",
             "drain-host",

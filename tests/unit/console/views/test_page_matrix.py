@@ -100,6 +100,7 @@ POST = {
     "remove-host": MANAGES_HOST,
     "cordon-host": MANAGES_HOST,
     "contain-host": MANAGES_HOST,
+    "host-logins": MANAGES_HOST,
     "network-host": MANAGES_HOST,
     "begin-recovery": ROOT_ONLY,
     "confirm-recovery": row(302, 403, 403, 403, 403, 403, 404),
