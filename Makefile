@@ -3,7 +3,7 @@ PY := .venv/bin/python
 # Without .pyc files each process would take half as long again to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install install-run up test quick rooms bench scale campaign mutants soak simulate screenshots behaviour programs runner-pythons lint
+.PHONY: help install install-run up test quick rooms bench scale campaign mutants soak simulate screenshots behaviour programs runner-pythons up-pythons lint
 
 help:
 	@echo "make up       start Trainyard (TRAINYARD_PORT, TRAINYARD_BIND, TRAINYARD_DATA; see README.md)"
@@ -16,6 +16,7 @@ help:
 	@echo "make scale    100,000 jobs, 1,000 hosts, 8,000 GPUs: the time, queries and bytes of every page (SCALE=\"--database sqlite\")"
 	@echo "make programs  train with TensorFlow and JAX on test hosts; installs 2 GB below var/"
 	@echo "make runner-pythons  the tests of the runner, and of whole hosts, with other Pythons (PYTHONS=\"3.7 3.8 3.13\")"
+	@echo "make up-pythons  make up in a fresh clone with each Python that Trainyard promises (PYTHONS=\"3.11 3.13\")"
 	@echo "make behaviour  write docs/behaviour.md: the statements of the service's documents, and the tests that show them"
 	@echo "make simulate a month of jobs by the scheduler's rules, drawn into docs/scheduling.svg"
 	@echo "make screenshots  take the pictures of the README again, with jobs on test hosts"
@@ -85,3 +86,6 @@ programs: install
 runner-pythons: install
 	@tools/install-test-packages
 	@tools/runner-pythons $(PYTHONS)
+
+up-pythons:
+	@tools/up-pythons $(PYTHONS)

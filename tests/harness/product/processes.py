@@ -17,7 +17,7 @@ ROLES = {
     "dispatcher": r"celery .*-A console\.runtime\.dispatcher",
     "extra": r"product\.fork_server",
     "beat": r"-A console\.runtime\.celery_app beat",
-    "broker": r"redis-server",
+    "broker": r"(redis|valkey)-server",
 }
 
 
@@ -33,9 +33,9 @@ class Processes:
 
     def is_ours(self, pid):
         """Decide by the environment; redis-server overwrites it with its title, which has the path of its socket."""
-        return self.mark in environment_of(
+        return self.mark in environment_of(pid) + b"\0" or f"-server unixsocket:{self.data}/" in command_of(
             pid
-        ) + b"\0" or f"redis-server unixsocket:{self.data}/" in command_of(pid)
+        )
 
     def of(self, role):
         """Return the PIDs of one role, the oldest first, without a tether process that has not become one yet."""

