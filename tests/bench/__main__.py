@@ -7,7 +7,7 @@ import json
 import sys
 import time
 
-from tests.bench import decide, first_start, giant, idle, jobs, lifecycle, logs, shell, viewers
+from tests.bench import crowd, decide, first_start, giant, idle, jobs, lifecycle, logs, shell, viewers
 from tests.bench.figures import Figure, table
 
 PARTS = {
@@ -20,6 +20,7 @@ PARTS = {
     "bulk": logs.bulk,
     "giant": giant.giant,
     "viewers": viewers.viewers,
+    "crowd": crowd.crowd,
     "shell": shell.shell,
     "idle": idle.idle_links,
     "restart": lifecycle.restart,

@@ -11,6 +11,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from agents.models import Gpu, Host, HostEvent, HostStatus, Location
+from jobs.host_sync.gpu_hours import sum_hours
 from jobs.models import (
     AuditEntry,
     GpuClaim,
@@ -58,15 +59,18 @@ class Seeder:
         self.serial = 0
 
     def fill(self) -> None:
-        with transaction.atomic():
-            self.people()
-            self.hosts()
-        with transaction.atomic():
-            self.running_jobs()
-            self.other_jobs()
-        with transaction.atomic():
-            self.past_samples()
-            self.records()
+        for steps in (
+            (self.people, self.hosts),
+            (self.running_jobs, self.other_jobs),
+            (self.past_samples, self.records),
+        ):
+            with transaction.atomic(), connection.cursor() as cursor:
+                if connection.vendor == "postgresql":
+                    # Rows are made for longer than a dispatcher may be idle in a transaction.
+                    cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+                for step in steps:
+                    step()
+        sum_hours(self.now)
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from datetime import timedelta
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
@@ -11,6 +12,7 @@ from django.db.models import Count
 from django.urls import reverse
 from django.utils import timezone
 
+from agents.infra.shared_answers import SharedAnswers
 from agents.models import Gpu
 from console.auth import access
 from console.forms.projects import EACH, WHOLE
@@ -18,7 +20,12 @@ from jobs.models import Job, Membership, Project, Quota
 from jobs.projects import quotas, usage
 from jobs.projects.quotas import QuotaTarget
 from jobs.rules.lifecycle.states import JobState
+from jobs.rules.scheduling.fairness import Share
 from jobs.rules.scheduling.quota import Limits, Metric, Use
+
+# The shares of all projects are computed together from all runs, for the page of each project.
+KEPT = timedelta(seconds=10)
+_shares: SharedAnswers[str, dict[int, Share]] = SharedAnswers(KEPT, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +118,7 @@ def page(project: Project, user: User) -> ProjectPage:
     use, of_people = quotas.use_of(project, now)
     queued = quotas.queued(project)
     whole, each = (quotas.limits_of(QuotaTarget(project, each=flag)) for flag in (False, True))
-    shares = usage.shares(now)
+    shares = _shares.get("all", lambda: usage.shares(now))
     own = shares[project.pk]
     active = set(Project.objects.filter(archived_at=None).values_list("pk", flat=True))
     total = sum(share.weight for pk, share in shares.items() if pk in active)

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
 from django.urls import reverse
 
+from agents.infra.shared_answers import SharedAnswers
 from console.auth import access
 from jobs.models import Project
 from jobs.projects import usage
 from jobs.projects.usage import UsageLine
 from jobs.rules.scheduling.usage_months import begin, following, month_of, previous
+
+# What runs now is added to the sums of a month for each report: many people look at the same one.
+KEPT = timedelta(seconds=10)
+_recent: SharedAnswers[tuple[date, tuple[int, ...]], list[UsageLine]] = SharedAnswers(KEPT, 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ def names_of(user: User, only: Project | None) -> dict[int, str]:
 
 def report(user: User, only: Project | None, month: date, now: datetime) -> Report:
     names = names_of(user, only)
-    lines = usage.report(month, names, now)
+    lines = _recent.get((month, tuple(names)), lambda: usage.report(month, names, now))
     by_person = Table("By person", "Person", sums(lines, lambda line: line.owner_name))
     by_type = Table("By GPU type", "GPU type", sums(lines, lambda line: line.accelerator_type or "CPUs only"))
     by_project = Table("By project", "Project", sums(lines, lambda line: names[line.project]))
