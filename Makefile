@@ -14,7 +14,7 @@ help:
 	@echo "make rooms    draw docs/rooms.md again, from the imports"
 	@echo "make bench    the measurements of tests/bench/README.md (PARTS=\"first-line shell\")"
 	@echo "make scale    100,000 jobs, 1,000 hosts, 8,000 GPUs: the time, queries and bytes of every page (SCALE=\"--database sqlite\")"
-	@echo "make programs  train with TensorFlow and JAX on test hosts; installs 2 GB below var/"
+	@echo "make programs  train with torch 2, Lightning, Accelerate, DeepSpeed, JAX, TensorFlow and MPI on test hosts; installs 3 GB below var/"
 	@echo "make runner-pythons  the tests of the runner, and of whole hosts, with other Pythons (PYTHONS=\"3.7 3.8 3.13\")"
 	@echo "make up-pythons  make up in a fresh clone with each Python that Trainyard promises (PYTHONS=\"3.11 3.13\")"
 	@echo "make behaviour  write docs/behaviour.md: the statements of the service's documents, and the tests that show them"
