@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.backends.base import UpdateError
 from django.contrib.sessions.backends.db import SessionStore as OldStore
 from django.contrib.sessions.models import Session as OldSession
-from django.db import connection
+from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
@@ -85,7 +85,8 @@ def test_a_login_and_a_disable_at_the_same_time_leave_no_session(cast):
         thread = threading.Thread(target=log_in)
         thread.start()
         start.wait(30)
-        accounts.disable(cast.bob, "root", timezone.now())
+        with transaction.atomic():
+            accounts.disable(cast.bob, "root", timezone.now())
         thread.join(60)
         assert not Session.objects.filter(user=cast.bob).exists()
         accounts.enable(cast.bob, "root", timezone.now())

@@ -50,7 +50,8 @@ print(json.dumps({
 
 
 def environment(data, url=""):
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("TRAINYARD_")}
+    ours = ("TRAINYARD_", "DATABASE_URL", "REDIS_URL")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     own = {"DJANGO_SETTINGS_MODULE": "console.settings", "TRAINYARD_DATA": str(data)}
     services = {"DATABASE_URL": url, "REDIS_URL": "redis://127.0.0.1:1/0"} if url else {}
     return {**clean, **own, **services}
