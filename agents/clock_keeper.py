@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 2.0
 STOP_S = 10.0
+# While the time is not known.
+AGAIN_S = 0.25
+START_S, MUST_START_S = 5.0, 60.0
 # How often a machine writes its row, and for how long after that it counts as running.
 NOTE_EVERY_S = 5.0
 ALIVE_S = 15.0
@@ -81,9 +84,23 @@ class ClockKeeper:
         self._thread = threading.Thread(target=self._run, name="clock", daemon=True)
 
     def start(self) -> None:
-        """Look once, so that the time is right from now on, and then again and again in a thread."""
-        self.look_quietly()
+        """Keep the time in a thread from now on. Wait a moment for the database, so that the time is right at once."""
+        self._wait(START_S)
         self._thread.start()
+
+    def start_or_end(self) -> None:
+        """The same for a process that decides: it ends if it cannot have the time, and is started again."""
+        if not self._wait(MUST_START_S):
+            log.error("The database did not answer for %.0f s, so the time is not known.", MUST_START_S)
+            raise SystemExit(1)
+        self._thread.start()
+
+    def _wait(self, seconds: float) -> bool:
+        until = clock.elapsed() + seconds
+        while not self.look_quietly():
+            if clock.elapsed() >= until or self._stopping.wait(AGAIN_S):
+                return False
+        return True
 
     def stop(self) -> None:
         self._stopping.set()
@@ -91,37 +108,43 @@ class ClockKeeper:
             self._thread.join(STOP_S)
 
     def _run(self) -> None:
-        while not self._stopping.wait(EVERY_S):
-            self.look_quietly()
+        known = False
+        while not self._stopping.wait(EVERY_S if known else AGAIN_S):
+            known = self.look_quietly()
         connection.close()
 
-    def look_quietly(self) -> None:
-        """While the database does not answer, this process goes on with the time that it has."""
+    def look_quietly(self) -> bool:
+        """Whether the time is known. While the database does not answer, this process goes on with what it has."""
         try:
-            self.look()
+            return self.look()
         except DATABASE_UNAVAILABLE as problem:
             log.debug("The time could not be compared: %s", problem)
             connection.close()
         except Exception:
             log.exception("The time could not be compared")
             connection.close()
+        return False
 
-    def look(self) -> None:
-        shown = read_clocks()
-        if shown is None:
-            return
+    def look(self) -> bool:
+        """Follow the row of this boot, and compare clocks. False if there is no row yet, and it could not be made."""
         rows = {row.machine: row for row in MachineClock.objects.all()}
         own = rows.pop(self._machine, None)
+        if own is not None:
+            clock.follow(own.offset_s, own.unsure_since)
+        shown = read_clocks()
+        if shown is None:
+            return own is not None
         if own is None:
             own = self._anchor(rows.values(), shown)
             self._before = shown.beside(own.offset_s)
-        clock.follow(own.offset_s, own.unsure_since)
+            clock.follow(own.offset_s, own.unsure_since)
         now, found = clock.now(), shown.beside(own.offset_s)
         self._report(self._before or Differences(own.database_s, own.machine_s), found, now)
         self._before = found
         behind = self._behind(rows.values(), found, now)
         if behind or now - own.noted_at >= timedelta(seconds=NOTE_EVERY_S):
             self._note(own, behind, found, now)
+        return True
 
     def _anchor(self, others: Iterable[MachineClock], shown: Reading) -> MachineClock:
         """The row of a machine that was just started, or has just joined."""

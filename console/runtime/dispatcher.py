@@ -75,7 +75,7 @@ class KeepLinks(bootsteps.StartStopStep):
     def start(self, parent: Any) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         # Before the first lease is taken.
-        self.clock.start()
+        self.clock.start_or_end()
         with database_connection(), suppress(*DATABASE_UNAVAILABLE):
             prepare_all()  # otherwise the first submitted job waits for this
         self.control_plane = JobsControlPlane(wake_hosts)

@@ -35,7 +35,7 @@ class SweepTimer(bootsteps.StartStopStep):
         self.thread = threading.Thread(target=self.run, name="sweep-timer", daemon=True)
 
     def start(self, parent: Any) -> None:
-        self.clock.start()
+        self.clock.start_or_end()
         self.thread.start()
 
     def stop(self, parent: Any) -> None:

@@ -160,3 +160,21 @@ def test_one_process_writes_the_row_every_few_seconds(world):
         noted |= set(MachineClock.objects.values_list("noted_at", flat=True))
     assert len(noted) <= 60 / NOTE_EVERY_S + 2
     assert max(noted) > timezone.now() - timedelta(seconds=ALIVE_S)
+
+
+@pytest.mark.parametrize("jump", JUMPS)
+def test_a_process_that_starts_on_a_busy_machine_has_the_time_of_the_others(world, monkeypatch, jump):
+    """The database's answer takes too long to compare clocks by it: the row of the machine says all that is needed."""
+    world.look(world.process(Machine()), seconds=10)
+    clock.follow(clock.date_clock() + jump - clock.elapsed(), None)  # what a process begins with
+    monkeypatch.setattr(clock_keeper, "read_clocks", lambda: None)
+    assert ClockKeeper(world.on.name).look_quietly()
+    assert world.true - timezone.now().timestamp() == about(0)
+    assert not ClockKeeper("another boot").look_quietly(), "it has to ask again"
+
+
+def test_a_process_that_cannot_have_the_time_decides_nothing(world, monkeypatch):
+    monkeypatch.setattr(ClockKeeper, "look_quietly", lambda self: False)
+    monkeypatch.setattr(clock_keeper, "MUST_START_S", 0.0)
+    with pytest.raises(SystemExit):
+        ClockKeeper().start_or_end()
