@@ -20,7 +20,10 @@ TURN_BYTES, MUCH = 64 * 1024, 8 * 1024
 # How long a shell counts as one that prints.
 RECENT_S = 0.1
 # Bytes a second of all shells that print: of one that prints alone, and of several together.
-ALONE_RATE, SHARED_RATE = 400e6, 12e6
+ALONE_RATE, SHARED_RATE = 400e6, 6e6
+# After the turn of one of several shells, the others have the loop for so many times as long as the turn took, and as
+# the loop was late: on a busy machine the rate alone would leave nobody room.
+REST = 3
 
 
 class OutputShare:
@@ -30,7 +33,7 @@ class OutputShare:
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Step] = deque()
         self._printed_at: dict[Step, float] = {}
-        self._free_at = 0.0
+        self._free_at = self._late = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def ask(self, step: Step) -> None:
@@ -50,16 +53,21 @@ class OutputShare:
             self._waiting.remove(step)
 
     def _take_turn(self, step: Step) -> None:
-        taken = 0
+        taken, begun = 0, self._loop.time()
         while taken < TURN_BYTES and (size := step()):
             taken += size
         if taken >= MUCH:
             now = self._loop.time()
             self._printed_at[step] = now
-            rate = ALONE_RATE if len(self._printing()) == 1 else SHARED_RATE
-            self._free_at = max(now, self._free_at) + taken / rate
+            self._free_at = max(now, self._free_at) + self._rest_s(taken, now - begun)
         if taken >= TURN_BYTES:
             self._waiting.append(step)
+
+    def _rest_s(self, taken: int, took_s: float) -> float:
+        """How long no shell has a turn after this one."""
+        if len(self._printing()) == 1:
+            return taken / ALONE_RATE
+        return max(taken / SHARED_RATE, REST * (took_s + self._late))
 
     def _printing(self) -> Collection[Step]:
         """The shells that print. One that waits for its turn still does, however long it has to wait."""
@@ -76,6 +84,7 @@ class OutputShare:
 
     def _next(self) -> None:
         self._timer = None
+        self._late = max(0.0, self._loop.time() - self._free_at)
         if self._waiting:
             self._take_turn(self._waiting.popleft())
         self._go_on()

@@ -46,6 +46,9 @@ def crowd(options):
         yield Figure(
             f"{IDLE // part} idle sockets, of a core", f"{cores:.2f}", "", None, "≤ 0.3", cores <= 0.3
         )
+        lines, calls = everybody_else(product, seen)
+        yield Figure("a line of another job, without shells that print", spread(lines))
+        yield Figure("a REST call, without shells that print", spread(calls))
         floods = Crowd(shells(product, seen, SHELLS // part))
         try:
             lines, calls = everybody_else(product, seen)
