@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from tests.behaviour.observed_job import ObservedJob
+from tests.behaviour.observed_job import ObservedJob, kill_replica
+from tests.harness.wait_and_processes import wait_for
 
 # torch 1.13 under Python 3.11 fails with its own default for redirects, so one is given; tee shows the output here.
 DEBIAN = {"PET_REDIRECTS": "1", "PET_TEE": "1"}
@@ -41,3 +42,33 @@ def test_S4_40_S4_02_every_rank_finds_the_group_and_ends_with_the_same_weights(t
     assert len({host for _, _, host, *_ in ranks}) == 2
     assert {total for *_, total, _ in ranks} == {str(sum(range(size)))}
     assert len({weights for *_, weights in ranks}) == 1
+
+
+def lose_the_worker(yard, name, **options):
+    """Training that goes on until the worker is killed."""
+    pool = {"command": ["torch-ddp", "--steps", "100000000"], "gpus": 5}
+    observed = ObservedJob(yard, pool, pool, name=name, **options).running()
+    observed.wait_for_line("goes on", "workerpool1-0")
+    kill_replica(yard, observed.run("workerpool1-0"), "torch-ddp")
+    return observed
+
+
+def test_the_error_of_a_peer_comes_after_the_replica_that_was_lost_first(yard):
+    observed = lose_the_worker(yard, "loses a worker").over("FAILED")
+    message = observed.error["message"]
+    assert message.startswith("The replica workerpool1-0 was lost first: it was killed by SIGKILL on gpu")
+    assert message.endswith(
+        "The replica workerpool0-0 exited with a non-zero status of 1. Termination reason: Error."
+    )
+
+
+def test_with_a_restart_of_all_the_loss_of_a_worker_fails_nothing(yard):
+    """The peers' errors may be reported before the loss: then the whole job is run again, else all are restarted."""
+    scheduling = {"restartJobOnWorkerRestart": True}
+    observed = lose_the_worker(yard, "restarts together", scheduling=scheduling)
+    for name in ("workerpool0-0", "workerpool1-0"):
+        wait_for(lambda name=name: len(observed.runs(name)) > 1, f"another run of {name}")
+        observed.wait_for_line("goes on", name, observed.run(name)["id"])
+    assert observed.state == "RUNNING"
+    yard.client.cancel(observed.id)
+    observed.over("CANCELLED")

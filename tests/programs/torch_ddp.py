@@ -40,25 +40,29 @@ def join(how):
     return dist.get_rank(), dist.get_world_size()
 
 
-def train(rank):
+def train(rank, steps):
     torch.manual_seed(rank)  # every rank begins elsewhere and sees other data: DDP makes them one
     model = DistributedDataParallel(torch.nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(STEPS):
+    for step in range(steps):
         data = torch.randn(8, 4)
         loss = (model(data) - data.sum(1, keepdim=True)).pow(2).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        if step == STEPS:
+            print(f"rank {rank} goes on", flush=True)
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--by", choices=("env", "cluster-spec"), default="env")
+    parser.add_argument("--steps", type=int, default=STEPS)
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    rank, size = join(parser.parse_args().by)
-    weights = train(rank)
+    rank, size = join(options.by)
+    weights = train(rank, options.steps)
     total = torch.ones(1) * rank
     dist.all_reduce(total)
     digest = hashlib.sha256(weights.numpy().tobytes()).hexdigest()[:16]
