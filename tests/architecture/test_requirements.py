@@ -1,0 +1,55 @@
+"""tools/install installs what pyproject.toml and constraints.txt say, and each file has a digest (tools/pin)."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+LISTS = {path.stem: path for path in sorted((ROOT / "tools" / "requirements").glob("*.txt"))}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def entries(text):
+    """The packages of a list: name, then version and number of digests."""
+    found = {}
+    for entry in re.sub(r"\\\n", " ", text).splitlines():
+        requirement, _, digests = entry.partition(" --hash=")
+        read = Requirement(requirement)
+        found[canonicalize_name(read.name)] = str(read.specifier), entry.count("--hash=sha256:")
+    return found
+
+
+def wanted(requirements):
+    return {canonicalize_name(read.name): str(read.specifier) for read in map(Requirement, requirements)}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_each_package_of_a_list_has_one_version_and_its_digests(name):
+    text = LISTS[name].read_text()
+    assert entries(text) and "://" not in text
+    for package, (version, digests) in entries(text).items():
+        assert version.startswith("==") and digests >= 1, package
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_the_lists_have_the_versions_of_the_constraints(name):
+    pins = wanted((ROOT / "constraints.txt").read_text().split())
+    found = {package: version for package, (version, _) in entries(LISTS[name].read_text()).items()}
+    assert {package: pins[package] for package in found.keys() & pins.keys()} == {
+        package: version for package, version in found.items() if package in pins
+    }, "run tools/pin"
+
+
+@pytest.mark.parametrize("name", ["run", "all"])
+def test_the_lists_have_what_the_project_asks_for(name):
+    asked = [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"]]
+    asked += PROJECT["project"]["optional-dependencies"]["dev"] if name == "all" else []
+    asked = [re.sub(r"\[.*?\]", "", each) for each in asked]
+    found = {package: version for package, (version, _) in entries(LISTS[name].read_text()).items()}
+    assert wanted(asked).items() <= found.items(), "run tools/pin"
