@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -34,8 +35,18 @@ def pytest_configure():
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    if os.environ.get("TRAINYARD_TEST_DATABASE_URL"):
+        # The others were run before, and know no database.
+        config.hook.pytest_deselected(items=[item for item in items if not needs_database(item)])
+        items[:] = [item for item in items if needs_database(item)]
     items.sort(key=place)
+
+
+def needs_database(item):
+    return bool({"db", "transactional_db", "_django_db_helper"} & set(item.fixturenames)) or bool(
+        item.get_closest_marker("django_db")
+    )
 
 
 def place(item):

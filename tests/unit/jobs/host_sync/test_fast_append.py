@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-from django.db import connection
 from django.utils import timezone
 
 from agents.links.control_plane import Arrival, Fact, Frame, Gap
@@ -19,16 +13,10 @@ from jobs.host_sync.apply_reports import UnreadableFrames
 from jobs.logs import reader, segments
 from jobs.models import Job, LogPiece, LogSegment, Run
 from jobs.wake import announce
-from tests.harness.services import Postgres
 from tests.unit.jobs.conftest import gang, pool_of
 from tests.unit.jobs.fake_hosts import frame
 
 pytestmark = pytest.mark.django_db
-TESTS = Path(__file__).parents[3]
-ALSO = [
-    str(TESTS / "unit" / "agents" / "infra" / "test_sql.py"),
-    str(TESTS / "unit" / "jobs" / "lifecycle" / "test_ends_without_unreachable_hosts.py"),
-]
 RUNNING = {"phase": "running", "boot_id": "b", "claimed_at": 1e9, "started_at": 1e9}
 
 
@@ -188,21 +176,3 @@ def test_appended_bytes_are_rolled_byte_by_byte(two, monkeypatch):
     assert (rolled.start, rolled.end) == (0, 264) and log(first) == b"one two " + odd + b"rest"
     assert [tuple(mark) for entry in rolled.index for mark in entry[5]][1:] == list(at)
     assert segments.roll(first) is False and LogSegment.objects.count() == 1
-
-
-def test_the_tests_of_this_file_pass_on_postgresql():
-    """Run everything above on PostgreSQL too, because the statement is written once for each database.
-
-    The same holds for the prepared statements (agents/infra/sql.py), and for the locks where two may write at once.
-    """
-    if connection.vendor == "postgresql":
-        # This is PostgreSQL already.
-        return
-    server = Postgres().start()
-    try:
-        environment = os.environ | {"TRAINYARD_TEST_DATABASE_URL": server.create_database("appending")}
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, *ALSO]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    finally:
-        server.close()
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
