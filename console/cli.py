@@ -189,7 +189,9 @@ def add_projects(commands: CommandGroup, shared: argparse.ArgumentParser) -> Non
         required=True, metavar="VERB"
     )
     place = quota.add_parser("set", parents=[shared], help="set a limit; running jobs are not stopped")
-    place.add_argument("what", help="an accelerator type such as NVIDIA_L4, or running, queued, gpu-hours")
+    place.add_argument(
+        "what", help="an accelerator type such as NVIDIA_L4, or running, queued, gpu-hours, log-gb"
+    )
     place.add_argument("limit", help="a number, or none")
     place.set_defaults(command="projects.set_quota")
     limits = quota.add_parser("list", parents=[shared], help="the limits that are set")

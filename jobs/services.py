@@ -88,6 +88,7 @@ def submit(
     never = capacity.refusal(asked.job_spec, location, types)
     if never is not None:
         raise Refused(never.field, never.text)
+    quotas.check_log_storage(project)
     quotas.check_queue(project, user)
     failpoint("submit.before")
     job = _insert(project, user, asked, types, location, request_id, now)

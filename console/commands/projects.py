@@ -69,10 +69,15 @@ def list_projects(args: argparse.Namespace) -> int:
 
 
 def set_quota(args: argparse.Namespace) -> int:
-    """Set a limit. `what` is an accelerator type, or running, queued, gpu-hours."""
+    """Set a limit. `what` is an accelerator type, or running, queued, gpu-hours, log-gb."""
     database_setup.prepare(timezone.now())
     now = timezone.now()
-    others = {"running": Metric.RUNNING, "queued": Metric.QUEUED, "gpu-hours": Metric.GPU_HOURS}
+    others = {
+        "running": Metric.RUNNING,
+        "queued": Metric.QUEUED,
+        "gpu-hours": Metric.GPU_HOURS,
+        "log-gb": Metric.LOG_GB,
+    }
     metric = others.get(args.what, Metric.GPUS)
     kind = args.what if metric == Metric.GPUS else ""
     try:
@@ -120,7 +125,12 @@ def quota_target(args: argparse.Namespace) -> QuotaTarget:
 
 
 def print_limits(limits: Limits) -> None:
-    others = {"running": limits.running, "queued": limits.queued, "gpu-hours": limits.gpu_hours}
+    others = {
+        "running": limits.running,
+        "queued": limits.queued,
+        "gpu-hours": limits.gpu_hours,
+        "log-gb": limits.log_gb,
+    }
     for what, limit in {**limits.gpus, **others}.items():
         if limit is not None:
             print(f"{what}\t{limit:g}")

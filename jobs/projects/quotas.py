@@ -5,25 +5,28 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import Count, F, Q, QuerySet
+from django.db.models import Count, F, Q, QuerySet, Sum
 
 from agents.infra.refusals import Exhausted, Refused
+from agents.infra.shared_answers import SharedAnswers
 from agents.infra.sql import Parameter, SelectStatement
-from jobs.models import DefaultQuota, GpuClaim, Job, Project, Quota
+from jobs.models import DefaultQuota, GpuClaim, Job, Project, Quota, Run
 from jobs.models.quotas import Limit
 from jobs.projects import audit, usage
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.scheduling.quota import (
+    AT_SUBMIT,
     NO_LIMITS,
     Limits,
     Metric,
     QuotaAccount,
     QuotaLedger,
     Use,
+    log_refusal,
     queue_refusal,
 )
 from jobs.rules.spec.parse import OWN_ACCELERATOR
@@ -37,9 +40,13 @@ METRIC_LABELS = {
     Metric.RUNNING: "running jobs",
     Metric.QUEUED: "waiting jobs",
     Metric.GPU_HOURS: "GPU-hours a month",
+    Metric.LOG_GB: "GB of stored logs",
 }
 
 Key = tuple[int, int | None]
+
+RELIED_FOR = timedelta(seconds=5)
+_recent_log_bytes: SharedAnswers[int, int] = SharedAnswers(RELIED_FOR, 256)
 
 _any_queue_quota = SelectStatement(
     lambda: (
@@ -48,8 +55,15 @@ _any_queue_quota = SelectStatement(
         .values_list("pk")[:1]
     )
 )
+_log_limit = SelectStatement(
+    lambda: (
+        Quota.objects.filter(project=Parameter("project"), metric=Metric.LOG_GB, user=None, each=False)
+        .order_by()
+        .values_list("value")
+    )
+)
 _any_pass_quota = SelectStatement(
-    lambda: Quota.objects.exclude(metric=Metric.QUEUED).order_by().values_list("pk")[:1]
+    lambda: Quota.objects.exclude(metric__in=AT_SUBMIT).order_by().values_list("pk")[:1]
 )
 
 
@@ -73,7 +87,7 @@ def read_ledger(now: datetime) -> QuotaLedger:
     """The use and the limits of all projects and of the owners of queued jobs. A few queries, however many jobs."""
     if not _any_pass_quota():
         return QuotaLedger()
-    rows = Quota.objects.exclude(metric=Metric.QUEUED).select_related("project", "user")
+    rows = Quota.objects.exclude(metric__in=AT_SUBMIT).select_related("project", "user")
     limits: dict[tuple[int, bool, int | None], list[Limit]] = defaultdict(list)
     for row in rows:
         limits[row.project_id, row.each, row.user_id].append(row)
@@ -146,6 +160,7 @@ def read_limits(rows: Iterable[Limit]) -> Limits:
         None if running is None else int(running),
         None if queued is None else int(queued),
         other.get(Metric.GPU_HOURS),
+        other.get(Metric.LOG_GB),
     )
 
 
@@ -206,6 +221,26 @@ def check_queue(project: Project, user: User) -> None:
             raise Exhausted("project", why)
 
 
+def stored_log_bytes(project: Project) -> int:
+    """How much of logs is stored for the jobs of a project that were not deleted: from the first byte to the last."""
+    runs = Run.objects.filter(job__project=project, job__deleted_at=None)
+    return runs.aggregate(stored=Sum("log_stored"))["stored"] or 0
+
+
+def recent_log_bytes(project: Project) -> int:
+    """The same, at most RELIED_FOR old: with many runs the sum takes a while, and each submit asks."""
+    return _recent_log_bytes.get(project.pk, lambda: stored_log_bytes(project))
+
+
+def check_log_storage(project: Project) -> None:
+    """Raise Exhausted when the logs of the project take as much as they may. Logs of jobs that were accepted are stored
+    whole, also beyond the limit."""
+    for limit in _log_limit.column(project=project.pk):
+        why = log_refusal(f"project {project.name}", limit, recent_log_bytes(project))
+        if why:
+            raise Exhausted("project", why)
+
+
 def _rows(target: QuotaTarget) -> QuerySet[Any]:
     if target.project is None:
         return DefaultQuota.objects.filter(each=target.each)
@@ -219,9 +254,11 @@ def _check(target: QuotaTarget, metric: Metric, kind: str, value: float | None) 
         )
     if metric != Metric.GPUS and kind:
         raise Refused("accelerator_type", f"The limit on {METRIC_LABELS[metric]} is for all types together.")
+    if metric == Metric.LOG_GB and (target.each or target.user):
+        raise Refused("whose", "The limit on stored logs is for the project as a whole.")
     if value is None:
         return
-    whole = metric != Metric.GPU_HOURS
+    whole = metric not in (Metric.GPU_HOURS, Metric.LOG_GB)
     if not 0 <= value <= MAX_LIMIT or (whole and value != int(value)):
         raise Refused(
             "limit", f"The limit must be a {'whole number' if whole else 'number'} from 0 to {MAX_LIMIT:.0f}."

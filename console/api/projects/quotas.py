@@ -17,12 +17,17 @@ from console.auth import access
 from jobs.models import Membership, Project, Quota
 from jobs.projects import quotas
 from jobs.projects.quotas import QuotaTarget
-from jobs.rules.scheduling.quota import Limits, Metric, Use
+from jobs.rules.scheduling.quota import GB, Limits, Metric, Use
 from jobs.rules.spec.parse import OWN_ACCELERATOR
 
 Document = dict[str, Any]
 NUMBERS = f"from 0 to {quotas.MAX_LIMIT}; null takes the limit away"
-KEYS = {"running": Metric.RUNNING, "queued": Metric.QUEUED, "gpuHours": Metric.GPU_HOURS}
+KEYS = {
+    "running": Metric.RUNNING,
+    "queued": Metric.QUEUED,
+    "gpuHours": Metric.GPU_HOURS,
+    "logGb": Metric.LOG_GB,
+}
 
 
 class QuotasView(TrainyardView):
@@ -114,9 +119,11 @@ def document(project: Project) -> Document:
         limits = quotas.limits_of(QuotaTarget(project, user=row.user))
         used = of_members.get(row.user_id, Use())
         members[row.user.username] = figures(limits, used, queued.get(row.user_id, 0))
+    limits = quotas.limits_of(QuotaTarget(project))
     return {
         "project": project.name,
-        **figures(quotas.limits_of(QuotaTarget(project)), use, waiting),
+        **figures(limits, use, waiting),
+        "logGb": {"limit": limits.log_gb, "used": round(quotas.stored_log_bytes(project) / GB, 3)},
         "eachMember": plain(quotas.limits_of(QuotaTarget(project, each=True))),
         "members": members,
     }
@@ -143,4 +150,5 @@ def plain(limits: Limits) -> Document:
         "running": limits.running,
         "queued": limits.queued,
         "gpuHours": limits.gpu_hours,
+        "logGb": limits.log_gb,
     }

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.db.models import Count
 from django.utils import timezone
 
-from agents.infra.refusals import Refused
+from agents.infra.refusals import Exhausted, Refused
 from agents.models import Gpu, Host, HostStatus
 from console.auth import access
 from jobs.models import GpuClaim, Project
@@ -56,15 +56,18 @@ class GpuOffer:
 
 
 def of(spec: CustomJobSpec, location: str, types: Types, project: Project, user: User) -> Preview:
-    start = _not_served(project, location) or _start(spec, location, types, project)
+    start = _refused(project, location) or _start(spec, location, types, project)
     if start.tone != "bad":
         start = _over_quota(spec, types, project, user) or start
     return replace(start, advice=output_directories.advice_about(spec, location, types))
 
 
-def _not_served(project: Project, location: str) -> Preview | None:
+def _refused(project: Project, location: str) -> Preview | None:
     try:
         locations.check_serves(project, location)
+        quotas.check_log_storage(project)
+    except Exhausted as full:
+        return Preview("bad", "cross", "It would be refused.", full.message)
     except Refused as refused:
         return Preview("bad", "cross", "It can never start in this location.", refused.message)
     return None

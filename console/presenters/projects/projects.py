@@ -21,7 +21,7 @@ from jobs.projects import quotas, usage
 from jobs.projects.quotas import QuotaTarget
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.scheduling.fairness import Share
-from jobs.rules.scheduling.quota import Limits, Metric, Use
+from jobs.rules.scheduling.quota import GB, Limits, Metric, Use
 
 # The shares of all projects are computed together from all runs, for the page of each project.
 KEPT = timedelta(seconds=10)
@@ -125,7 +125,14 @@ def page(project: Project, user: User) -> ProjectPage:
     may = "set_quotas" in verbs
     return ProjectPage(
         row=project,
-        bars=bars(whole, use, sum(queued.values()), project, WHOLE if may else None),
+        bars=bars(
+            whole,
+            use,
+            sum(queued.values()),
+            project,
+            WHOLE if may else None,
+            round(quotas.recent_log_bytes(project) / GB, 2),
+        ),
         each=limits_only(each, project, EACH if "manage_members" in verbs else None),
         members=member_rows(project, of_people, queued, "manage_members" in verbs),
         lately_hours=own.used_gpu_seconds / 3600,
@@ -143,7 +150,7 @@ def defaults() -> tuple[tuple[Bar, ...], tuple[Bar, ...]]:
 
 
 def bars(
-    limits: Limits, use: Use, queued: int, project: Project | None, whose: str | None
+    limits: Limits, use: Use, queued: int, project: Project | None, whose: str | None, log_gb: float = 0.0
 ) -> tuple[Bar, ...]:
     """Return a bar for each GPU type that is limited or in use, then for jobs and hours.
 
@@ -162,6 +169,7 @@ def bars(
         bar("Running jobs", use.running, limits.running, Metric.RUNNING),
         bar("Waiting jobs", queued, limits.queued, Metric.QUEUED),
         bar("GPU-hours this month", use.gpu_hours, limits.gpu_hours, Metric.GPU_HOURS),
+        bar("GB of stored logs", log_gb, limits.log_gb, Metric.LOG_GB),
     )
 
 

@@ -15,12 +15,18 @@ from jobs.rules.spec.machine_types import Needs
 
 
 class Metric(StrEnum):
-    """What can be limited. GPUS is by accelerator type. Only QUEUED is checked when a job is submitted."""
+    """What can be limited. GPUS is by accelerator type. Only QUEUED and LOG_GB are checked when a job is submitted."""
 
     GPUS = "gpus"
     RUNNING = "running"
     QUEUED = "queued"
     GPU_HOURS = "gpu_hours"
+    LOG_GB = "log_gb"
+
+
+# A pass over the queue does not ask for these.
+AT_SUBMIT = frozenset({Metric.QUEUED, Metric.LOG_GB})
+GB = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,7 @@ class Limits:
     running: int | None = None
     queued: int | None = None
     gpu_hours: float | None = None
+    log_gb: float | None = None
 
     def concern(self, gpus: Mapping[str, int]) -> bool:
         """Can these limits refuse a job that needs these GPUs?"""
@@ -44,6 +51,7 @@ class Limits:
             base.running if self.running is None else self.running,
             base.queued if self.queued is None else self.queued,
             base.gpu_hours if self.gpu_hours is None else self.gpu_hours,
+            base.log_gb if self.log_gb is None else self.log_gb,
         )
 
 
@@ -151,3 +159,13 @@ def queue_refusal(who: str, limit: int | None, queued: int) -> str | None:
         return None
     jobs = "job waits" if queued == 1 else "jobs wait"
     return f"{queued} {jobs} already for {who}, which may have {limit}. Cancel one, or try again when one has started."
+
+
+def log_refusal(who: str, limit_gb: float | None, stored: int) -> str | None:
+    """Why a project with so many bytes of stored logs takes no more jobs; None if it does."""
+    if limit_gb is None or stored < limit_gb * GB:
+        return None
+    return (
+        f"The logs of {who} take {stored / GB:.2f} GB, and it may store {limit_gb:g} GB. Delete jobs that are over, "
+        "with their logs; or an admin of the deployment may allow more."
+    )

@@ -1,0 +1,38 @@
+"""The limit on stored logs, by REST, on the page of a project, and where a job is submitted."""
+
+from __future__ import annotations
+
+import json
+
+from agents.infra import shared_answers
+from jobs.models import Run
+from tests.unit.console.api.conftest import JOBS
+from tests.unit.console.views.example_rows import a_host, a_job, document, one_line
+from tests.unit.console.views.test_new_job import FORM
+
+QUOTA = "/api/v1/projects/default/quotas"
+
+
+def test_the_limit_is_set_told_and_enforced(script, cast, project, client):
+    root, bob = script("root"), script("bob")
+    a_job(project, cast.bob, host=a_host())
+    Run.objects.update(log_stored=750_000_000)
+    done = root.put(f"{QUOTA}/logGb", json.dumps({"limit": 1.5}), content_type="application/json")
+    assert done.json()["logGb"] == {"limit": 1.5, "used": 0.75}
+    assert bob.post(JOBS, json.dumps(document()), content_type="application/json").status_code == 200
+    client.force_login(cast.bob)
+    page = one_line(client.get("/projects/default/").content.decode())
+    assert "GB of stored logs" in page and "0.75" in page
+    Run.objects.update(log_stored=1_500_000_000)
+    shared_answers.forget_all()
+    refused = bob.post(JOBS, json.dumps(document()), content_type="application/json")
+    assert refused.status_code == 429
+    assert "take 1.50 GB, and it may store 1.5 GB. Delete jobs" in refused.json()["error"]["message"]
+    seen = client.post("/jobs/new", {**FORM, "action": "check"}).context["preview"]
+    assert seen.tone == "bad" and "may store 1.5 GB" in seen.text
+
+
+def test_a_member_cannot_have_a_limit_of_their_own(script, project):
+    url = "/api/v1/projects/default/eachMember/quotas/logGb"
+    answer = script("alice").put(url, json.dumps({"limit": 1}), content_type="application/json")
+    assert answer.status_code == 400 and "project as a whole" in answer.json()["error"]["message"]
