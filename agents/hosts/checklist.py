@@ -166,7 +166,7 @@ def _network(facts: HostFacts, address: str) -> CheckItem:
         return CheckItem("Network", True if names else None, text)
     cure = (
         f"As root, give {facts.hostname} the address {address} in /etc/hosts. A program that looks up its own name"
-        " (JAX on CPUs, MPI) listens where no other host reaches it. Torch and NCCL need no cure: variables tell them"
+        " (JAX on CPUs) listens where no other host reaches it. Torch and NCCL need no cure: variables tell them"
         " the interface."
     )
     return CheckItem("Network", None, text, cure)
