@@ -236,6 +236,7 @@ def _run(run: Run, replica: str) -> RunView:
         unreachable_since=_unreachable_since(run.host),
         survivors=len(run.survivors),
         seconds=run.seconds,
+        log_missing=0 if run.log_complete_at else max(run.log_size - run.log_stored, 0),
         restart_at=run.restart_at,
         stop_grace_s=run.stop_grace_s,
         held=run.held,

@@ -35,6 +35,8 @@ from jobs.rules.spec.custom_job import CustomJobSpec
 # A job that starts or stops is decided about this often even if all hints about it were lost; a running one less often.
 LOOK_AGAIN_S = 60.0
 LOOK_AGAIN_RUNNING_S = 600.0
+# A job that waits for the rest of its log only is decided about this often.
+LOG_LOOK_S = 0.5
 # The host itself ends a run this long after the console would have ended the job. So while the console is alive, the
 # end is decided in one place, before the timeout of one replica looks like an error to its peers.
 HOST_TIMEOUT_MARGIN_S = 5.0
@@ -183,6 +185,11 @@ def _end(builder: PlanBuilder, outcome: Outcome, new: Verdict | None) -> None:
         for run in builder.case.open
         if run.unreachable_since is not None
     )
+    if not builder.case.open and builder.case.logs_to_fetch:
+        builder.look_at = builder.case.now + timedelta(seconds=LOG_LOOK_S)
+        if outcome.state == JobState.CANCELLED and builder.state != JobState.CANCELLING:
+            builder.move(JobState.CANCELLING, HistoryKind.CANCEL, cause, _actor(view, outcome))
+        return
     if len(left) == len(builder.case.open):
         builder.left = left
         kind = HistoryKind.CANCEL if outcome.state == JobState.CANCELLED else HistoryKind.STATE
@@ -360,9 +367,8 @@ def _look_again(builder: PlanBuilder) -> datetime | None:
     going = builder.outcome is None and builder.state == JobState.RUNNING
     wanted = now + timedelta(seconds=LOOK_AGAIN_RUNNING_S if going else LOOK_AGAIN_S)
     still_at = next_look(builder.case) if builder.outcome is None else None
-    return min(
-        at for at in (wanted, ends_at, _starts_until(builder), still_at, *builder.waits.values()) if at
-    )
+    moments = (wanted, ends_at, _starts_until(builder), still_at, builder.look_at, *builder.waits.values())
+    return min(at for at in moments if at)
 
 
 def _starts_until(builder: PlanBuilder) -> datetime | None:

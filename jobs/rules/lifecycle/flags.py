@@ -70,8 +70,12 @@ def unreachable(case: JobCase) -> str:
 
 
 def _stopping(case: JobCase, outcome: Outcome | None) -> str:
-    if outcome is None or not case.open:
+    if outcome is None:
         return ""
+    if not case.open:
+        return (
+            f"{_DECIDED[outcome.state]}; the rest of its log is being fetched." if case.logs_to_fetch else ""
+        )
     why = f" {outcome.message}" if outcome.state == JobState.QUEUED else ""
     return f"{_DECIDED[outcome.state]}; {_count(len(case.open))} still to be stopped and proved clean.{why}"
 

@@ -36,6 +36,7 @@ class PlanBuilder:
     # Until when restarts wait, by replica; and those of them that begin to wait now.
     waits: dict[str, datetime] = field(default_factory=dict)
     new_waits: dict[str, RestartWait] = field(default_factory=dict)
+    look_at: datetime | None = None
     left: tuple[UnprovedRun, ...] = ()
     rests_until: datetime | None = None
     next_attempt: bool = False

@@ -37,6 +37,7 @@ from jobs.rules.spec.json_fields import duration
 
 # Phases in which, as far as its host has reported, the command was not executed yet.
 NOT_YET = frozenset({RunPhase.CREATED, RunPhase.CLAIMED})
+LOG_REST_BYTES, LOG_WAIT_S = 64 * 1024, 30.0
 PLACED = frozenset({JobState.PENDING, JobState.RUNNING})
 
 
@@ -85,6 +86,23 @@ class JobCase:
     @property
     def open(self) -> list[RunView]:
         return [run for run in self.view.runs if run.phase != RunPhase.CLOSED]
+
+    @property
+    def logs_to_fetch(self) -> list[RunView]:
+        """Closed runs of which a host that answers still has much of the log: the job waits a while for it, so that who
+        reads that the job is over finds its whole log. Small rests arrive in the moments after; nobody waits for them.
+        """
+        return [
+            run
+            for run in self.latest.values()
+            if run.phase == RunPhase.CLOSED
+            and run.log_missing > LOG_REST_BYTES
+            and run.closed_at is not None
+            and run.unreachable_since is None
+            and not run.gone
+            # The time is that of the host's clock. A clock that is wrong makes nothing wait for ever.
+            and abs((self.now - run.closed_at).total_seconds()) < LOG_WAIT_S
+        ]
 
     def ended(self, *classes: EndClass) -> list[tuple[RunView, EndClass]]:
         """The latest runs whose ends have these classes, in the order of the replicas."""

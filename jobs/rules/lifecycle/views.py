@@ -61,6 +61,7 @@ class RunView:
     unreachable_since: datetime | None = None
     survivors: int = 0
     seconds: float | None = None  # how long it ran, by the host's monotonic clock
+    log_missing: int = 0  # bytes of its log that the host has and we do not
     restart_at: datetime | None = None  # by our clock: until then the restart after it waits (retry_waits.py)
     # A held run has its claims on another host, but is not to be started yet: its replica moves there when the run that
     # it follows is closed. `held_why` says why the replica moves.
