@@ -49,7 +49,7 @@ def crowd(options):
         lines, calls = everybody_else(product, seen)
         yield Figure("a line of another job, without shells that print", spread(lines))
         yield Figure("a REST call, without shells that print", spread(calls))
-        floods = Crowd(shells(product, seen, SHELLS // part))
+        floods = shells(product, seen, SHELLS // part)
         try:
             lines, calls = everybody_else(product, seen)
         finally:
@@ -72,7 +72,9 @@ def crowd(options):
 
 def held(product, paths, web):
     """Open sockets and leave them alone for a while. Returns them, the part of a core they need, and how many ended."""
-    sockets = Crowd([Viewer(product, path) for path in paths])
+    sockets = Crowd()
+    for path in paths:
+        sockets.add(Viewer(product, path))
     time.sleep(5)
     before, began = cpu_seconds(web), time.time()
     time.sleep(SECONDS)
@@ -82,7 +84,7 @@ def held(product, paths, web):
 def shells(product, job_id, count):
     """Shells of several people, each running a program that prints without end."""
     [run] = [run["id"] for run in product.runs(job_id)]
-    found = []
+    crowd = Crowd()
     for number in range(0, count, SHELLS_OF_A_PERSON):
         name = f"person-{number}"
         add = ("user", "add", name, "--admin", "--password-stdin")
@@ -91,11 +93,11 @@ def shells(product, job_id, count):
         for _ in range(min(SHELLS_OF_A_PERSON, count - number)):
             shell = Viewer(own, f"/ws/shell/{run}")
             shell.send(TEXT, json.dumps({"resize": [80, 24]}).encode())
-            found.append(shell)
+            crowd.add(shell)
     time.sleep(5)
-    for shell in found:
+    for shell in list(crowd.sockets.values()):
         shell.send(BINARY, FLOOD)
-    return found
+    return crowd
 
 
 class Person:
@@ -108,14 +110,17 @@ class Person:
 class Crowd:
     """Sockets that a thread reads: it answers pings, acknowledges output, and counts the sockets that end."""
 
-    def __init__(self, sockets):
-        self.sockets = {one.socket.fileno(): one for one in sockets}
+    def __init__(self):
+        self.sockets = {}
         self.closed, self.over = 0, False
         self.poll = select.epoll()
-        for number in self.sockets:
-            self.poll.register(number, select.EPOLLIN)
         self.thread = threading.Thread(target=self.read, daemon=True)
         self.thread.start()
+
+    def add(self, one):
+        """Read this socket from now on: opening all of them may take longer than a ping waits for its answer."""
+        self.sockets[one.socket.fileno()] = one
+        self.poll.register(one.socket.fileno(), select.EPOLLIN)
 
     def read(self):
         while not self.over:

@@ -17,6 +17,7 @@ from console.api.times import format_time
 from console.api.views import TrainyardView
 from console.auth import access
 from console.presenters.projects import usage_csv
+from console.presenters.projects.usage import recent_lines
 from jobs.models import AuditEntry, Project
 from jobs.projects import usage
 from jobs.rules.scheduling.usage_months import month_named, month_of
@@ -105,7 +106,7 @@ def csv_response(month: date, projects: dict[int, str], now: datetime) -> HttpRe
 
 
 def document(month: date, projects: dict[int, str], now: datetime) -> Document:
-    lines = usage.report(month, projects, now)
+    lines = recent_lines(month, projects, now)
     return {
         "month": f"{month:%Y-%m}",
         "asOf": format_time(now),

@@ -56,6 +56,12 @@ class Report:
     csv: str
 
 
+def recent_lines(month: date, projects: Iterable[int], now: datetime) -> list[UsageLine]:
+    """Return the lines of a month's report, at most KEPT old."""
+    ids = tuple(projects)
+    return _recent.get((month, ids), lambda: usage.report(month, ids, now))
+
+
 def names_of(user: User, only: Project | None) -> dict[int, str]:
     rows = [only] if only else access.visible(user, Project.objects.order_by("name"))
     return {row.pk: row.name for row in rows}
@@ -63,7 +69,7 @@ def names_of(user: User, only: Project | None) -> dict[int, str]:
 
 def report(user: User, only: Project | None, month: date, now: datetime) -> Report:
     names = names_of(user, only)
-    lines = _recent.get((month, tuple(names)), lambda: usage.report(month, names, now))
+    lines = recent_lines(month, names, now)
     by_person = Table("By person", "Person", sums(lines, lambda line: line.owner_name))
     by_type = Table("By GPU type", "GPU type", sums(lines, lambda line: line.accelerator_type or "CPUs only"))
     by_project = Table("By project", "Project", sums(lines, lambda line: names[line.project]))
