@@ -17,6 +17,11 @@ SLOWER, SLOWER_S = 3.0, 3.0
 FOUND_OUT_S = 60.0
 
 
+@pytest.fixture(scope="module", params=["embedded", "apart"])
+def shape(request):
+    return request.param
+
+
 @pytest.fixture
 def own_product(yard, shared_product):
     """The product of one test: what a hostile job leaves is nothing that other tests should judge."""
@@ -34,7 +39,7 @@ def first_line_s(client, yard):
     return spent
 
 
-@pytest.mark.parametrize("flood", ["greetings", "samples", "largest frames"])
+@pytest.mark.parametrize("flood", ["greetings", "samples"])
 def test_a_hostile_runner_delays_no_job_of_another_tenant(own_product, flood):
     yard = own_product
     yard.command("project", "add", "others")
@@ -47,7 +52,8 @@ def test_a_hostile_runner_delays_no_job_of_another_tenant(own_product, flood):
     beside = [first_line_s(others, yard) for _ in range(5)]
     print(f"first line: {usual:.2f} s at median; beside the flood {', '.join(f'{s:.2f}' for s in beside)} s")
     assert max(beside) < SLOWER * usual + SLOWER_S
-    [run] = yard.runs(job)
+    # The forged inventory has no run, so the console may have made a second one, which waits for this host.
+    run = yard.runs(job)[0]
     [row] = yard.query(f"SELECT name FROM agents_host WHERE id = {run['host_id']}")
     host = next(host for host in yard.fleet if host.name == row["name"])
     yard.wait_for_hosts("misbehaving", host.name, timeout=FOUND_OUT_S)

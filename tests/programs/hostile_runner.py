@@ -120,6 +120,17 @@ def serve():
         without_end(REPEATED[flood] * max(1, 20_000 // len(REPEATED[flood])))
 
 
+def serves(pid):
+    """Whether it is the runner of a link. The keepers of runs, which are forks of it, have no connection."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().split(b"\0")
+        connected = os.readlink(f"/proc/{pid}/fd/0").startswith(("pipe:", "socket:"))
+    except OSError:
+        return False
+    return connected and b"serve" in words and any(word.endswith(b".pyz") for word in words)
+
+
 def take_over(flood):
     """Replace the runner's file, and end the runner that serves now."""
     with open(os.path.expanduser(FLOOD_FILE), "w") as file:
@@ -130,14 +141,8 @@ def take_over(flood):
         with open(path + ".new", "wb") as file:
             file.write(own)
         os.rename(path + ".new", path)
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                words = file.read().split(b"\0")
-        except OSError:
-            continue
-        if b"serve" in words and any(word.endswith(b".pyz") for word in words):
-            os.kill(int(pid), signal.SIGKILL)
+    for pid in filter(serves, filter(str.isdigit, os.listdir("/proc"))):
+        os.kill(int(pid), signal.SIGKILL)
     print("taken over", flush=True)
     time.sleep(FLOOD_S)
 

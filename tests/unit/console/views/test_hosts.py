@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from agents.hosts import host_history
+from agents.hosts import checklist, host_history, misbehaviour
 from agents.models import Host, HostStatus, Location
 from agents.ssh import keys
 from agents.ssh.host_keys import fingerprint
@@ -138,6 +138,17 @@ def test_a_changed_key_of_a_jump_host_is_shown_beside_the_accepted_key_of_the_ju
     assert (shown.pinned, shown.offered) == (fingerprint(OTHER_KEY), fingerprint(KEY))
 
 
+def test_a_host_that_misbehaved_says_why_and_a_check_dials_it_at_once(browser):
+    host, now = a_host(), timezone.now()
+    misbehaviour.close(host, "its runner broke the protocol: a second greeting", now)
+    page = browser("root").get(f"/hosts/{host.pk}/")
+    for words in ("Disconnected", "Why it was disconnected", "a second greeting", "misbehaving"):
+        assert words in page.content.decode(), words
+    browser("root").post(f"/hosts/{host.pk}/check")
+    host.refresh_from_db()
+    assert not misbehaviour.is_closed(host, timezone.now()) and host.due_at <= timezone.now()
+
+
 def test_the_checklist_shows_every_check_its_cure_and_the_exact_error(browser):
     error = "kex_exchange_identification: Connection closed\nby remote host"
     host = a_host(
@@ -158,7 +169,7 @@ def test_the_checklist_shows_every_check_its_cure_and_the_exact_error(browser):
         "warn",
         "still",
     )
-    assert tones["Memory"] == "wait" and len(tones) == 14
+    assert tones["Memory"] == "wait" and len(tones) == len(checklist.ORDER)
     for words in (error, "Make nvidia-smi work", "Turn on time synchronisation", "not known yet"):
         assert words in page.content.decode(), words
 
