@@ -122,6 +122,7 @@ def add_people(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
     for verb, what in (
         ("disable", "disable a person and revoke their tokens"),
         ("enable", "enable a person again"),
+        ("delete", "delete the account of a disabled person; jobs and histories keep the name"),
     ):
         access = user.add_parser(verb, parents=[shared], help=what)
         access.add_argument("name")

@@ -1,4 +1,4 @@
-"""Adds, invites, disables and enables people, and sets passwords. The browser and the command line call this.
+"""Adds, invites, disables, enables and deletes people, and sets passwords. The browser and the command line call this.
 
 Each change writes an audit row. No function here commits, and the caller has checked the permission. A password is
 hashed before the first query: hashing takes long on a busy machine, and no transaction may be idle in that time.
@@ -17,9 +17,10 @@ from agents.hosts import host_history
 from agents.infra.refusals import Refused
 from console.auth import sessions, tokens
 from console.models import Invitation
-from jobs.models import Membership, Project, Role
+from jobs.models import Job, Membership, Project, Role
 from jobs.models.first_rows import DEFAULT
 from jobs.projects import audit
+from jobs.rules.lifecycle.states import TERMINAL
 
 INVITED_FOR = timedelta(days=3)
 
@@ -121,6 +122,25 @@ def enable(user: User, actor: str, now: datetime) -> None:
     """Enable a person again. Ended sessions and revoked tokens stay so."""
     if User.objects.filter(pk=user.pk, is_active=False).update(is_active=True):
         audit.record(actor, "user.enable", "user", user.username, None, None, now)
+
+
+def delete(user: User, actor: str, now: datetime) -> None:
+    """Delete the account of a disabled person, with roles, limits, tokens and notification addresses.
+
+    Jobs, histories and the audit keep the name. The jobs belong to their projects, and have no owner any more.
+    Raises Refused.
+    """
+    locked = User.objects.select_for_update().get(pk=user.pk)
+    if locked.is_active:
+        raise Refused("user", f"{user.username} is not disabled. Disable the account first.")
+    left = Job.every.filter(owner=locked).exclude(state__in=TERMINAL).count()
+    if left:
+        jobs = f"1 job of {user.username} is" if left == 1 else f"{left} jobs of {user.username} are"
+        raise Refused("user", f"{jobs} not over. Cancel what should not go on, or wait.")
+    roles = Membership.objects.filter(user=locked).values_list("project__name", "role")
+    before = {"admin": locked.is_superuser, "roles": dict(roles)}
+    locked.delete()
+    audit.record(actor, "user.delete", "user", user.username, before, None, now)
 
 
 def set_admin(user: User, admin: bool, actor: str, now: datetime) -> None:

@@ -99,6 +99,20 @@ def enable_user(args: argparse.Namespace) -> int:
     return 0
 
 
+def delete_user(args: argparse.Namespace) -> int:
+    """Delete the account of a disabled person. Jobs, histories and the audit keep the name."""
+    now = timezone.now()
+    database_setup.prepare(now)
+    user = find_user(args.name)
+    try:
+        with transaction.atomic():
+            accounts.delete(user, COMMAND_LINE, now)
+    except refusals.Refused as refused:
+        raise CommandRefused(refused.message) from refused
+    print(f"Deleted {user.username}. Jobs and histories keep the name.")
+    return 0
+
+
 def list_users(args: argparse.Namespace) -> int:
     database_setup.prepare(timezone.now())
     roles: dict[int, list[str]] = {}

@@ -76,6 +76,7 @@ urlpatterns = [
     path("admin/people/<int:user_id>/invite", people.invite, name="invite-person"),
     path("admin/people/<int:user_id>/disable", people.disable, name="disable-person"),
     path("admin/people/<int:user_id>/enable", people.enable, name="enable-person"),
+    path("admin/people/<int:user_id>/delete", people.delete, name="delete-person"),
     path("admin/people/<int:user_id>/admin", people.set_admin, name="set-admin"),
     path("admin/quotas/", projects.default_quotas, name="default-quotas"),
     path("audit/", people.audit, name="audit"),

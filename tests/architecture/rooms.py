@@ -40,7 +40,7 @@ console/api: console/{auth forms live models presenters runtime} jobs/rules/{lif
     agents/{hosts infra models}
 console/apps: console/{runtime}
 console/asgi: console/{consumers runtime}
-console/auth: console/{models} jobs/{models notifications projects} agents/{hosts infra models}
+console/auth: console/{models} jobs/rules/{lifecycle} jobs/{models notifications projects} agents/{hosts infra models}
 console/cli: jobs/rules/{scheduling}
 console/commands: console/{auth forms models presenters runtime} jobs/rules/{scheduling} jobs/{host_sync lifecycle
     maintenance models notifications projects} agents/{hosts infra models ssh}

@@ -57,7 +57,7 @@ class PeopleView(TrainyardView):
 
 
 class PersonView(TrainyardView):
-    """`GET /api/v1/people/<name>`; `PATCH {"admin": false}`, `{"active": false}`, which revokes all tokens."""
+    """`GET /api/v1/people/<name>`; `PATCH {"admin": false}`, `{"active": false}`, which revokes all tokens; DELETE."""
 
     def get(self, request: Request, user: str) -> Response:
         return Response(document(one(found(request, user))))
@@ -79,6 +79,15 @@ class PersonView(TrainyardView):
             raise BadRequest("active" if "active" in body else "admin", problem.message) from problem
         row.refresh_from_db()
         return Response(document(one(row)))
+
+    def delete(self, request: Request, user: str) -> Response:
+        row = found(request, user)
+        try:
+            with transaction.atomic():
+                accounts.delete(row, person(request).username, timezone.now())
+        except refusals.Refused as problem:
+            raise BadRequest("active", problem.message) from problem
+        return Response({})
 
 
 class InviteView(TrainyardView):

@@ -34,6 +34,7 @@ WORDS = {
     "user.password": "Password changed",
     "user.disable": "Person disabled",
     "user.enable": "Person enabled",
+    "user.delete": "Person deleted",
     "user.admin": "Admin rights",
     "login": "Logged in",
     "login.failed": "Login failed",

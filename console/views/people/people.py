@@ -105,6 +105,19 @@ def enable(request: HttpRequest, user_id: int) -> HttpResponse:
 
 @require_POST
 @login_required
+def delete(request: HttpRequest, user_id: int) -> HttpResponse:
+    user = _one(request, user_id)
+    try:
+        with transaction.atomic():
+            accounts.delete(user, person(request).username, timezone.now())
+    except Refused as refused:
+        messages.error(request, refused.message)
+        return redirect("people")
+    return _done(request, f"{user.username} is deleted. Jobs and histories keep the name.")
+
+
+@require_POST
+@login_required
 def set_admin(request: HttpRequest, user_id: int) -> HttpResponse:
     user, admin = _one(request, user_id), request.POST.get("admin") == "1"
     if admin and (page := asked_again(request, f"make {user.username} an admin")):

@@ -87,7 +87,8 @@ PAGES = {
     "default-quotas": (("Project", "set_quotas"),),
     "people": (("User", "manage"),),
     **dict.fromkeys(
-        ("add-person", "invite-person", "disable-person", "enable-person", "set-admin"), (("User", "manage"),)
+        ("add-person", "invite-person", "disable-person", "enable-person", "delete-person", "set-admin"),
+        (("User", "manage"),),
     ),
     "audit": (("AuditEntry", "see"),),
     "vouch-notification": (("User", "manage"),),
@@ -185,6 +186,7 @@ REST = [
     ("POST", "/api/v1/people", ("User", "manage"), {"name": "zoe"}),
     ("GET", "/api/v1/people/yves", ("User", "manage"), None),
     ("PATCH", "/api/v1/people/yves", ("User", "manage"), {"active": False}),
+    ("DELETE", "/api/v1/people/yves", ("User", "manage"), None),
     ("POST", "/api/v1/people/yves:invite", ("User", "manage"), {}),
     ("GET", "/api/v1/tokens", ANYBODY, None),
     ("POST", "/api/v1/tokens", ANYBODY, {"name": "ci"}),

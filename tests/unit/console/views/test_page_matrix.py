@@ -79,6 +79,7 @@ POST = {
     "invite-person": ROOT_AND_NO_OTHER,
     "disable-person": ACTS_ON_PEOPLE,
     "enable-person": ACTS_ON_PEOPLE,
+    "delete-person": ACTS_ON_PEOPLE,
     "set-admin": ACTS_ON_PEOPLE,
     "add-notification": EVERYBODY,
     "add-project-notification": MANAGES_NOTIFICATIONS,
