@@ -89,6 +89,7 @@ def test_jobs_run_under_the_login_of_their_project_and_share_the_resources_of_th
     assert GpuClaim.objects.values("gpu").distinct().count() == 2
     waiting = run_job(vision, spec(gpus=1))
     assert waiting.state == JobState.QUEUED and "0 NVIDIA_L4 free" in waiting.reason
+    assert "0 CPUs free" in waiting.reason, "what the runs of its logins hold is taken from the machine"
     settle(control_plane, *found.values())
     for job in (ours, theirs):
         job.refresh_from_db()
