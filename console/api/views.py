@@ -75,13 +75,20 @@ class GoogleView(APIView):
 
     authentication_classes = [BearerAuthentication]
     permission_classes = [IsAuthenticated]
+    token: ApiToken | None = None
+
+    def perform_authentication(self, request: Request) -> None:
+        super().perform_authentication(request)
+        if isinstance(request.auth, ApiToken):
+            self.token = request.auth
 
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
-        """Tell each script when its token ends, so that it can warn in time."""
+        """Tell each script when its token ends, so that it can warn in time.
+
+        `request.auth` is not asked: where the database is away, it would be asked a second time."""
         response = super().finalize_response(request, response, *args, **kwargs)
-        token: object = getattr(request, "auth", None)
-        if isinstance(token, ApiToken):
-            response[TOKEN_ENDS] = format_time(token.expires_at)
+        if self.token is not None:
+            response[TOKEN_ENDS] = format_time(self.token.expires_at)
         return response
 
     def handle_exception(self, exc: Exception) -> Response:
