@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
+from datetime import timedelta
+
 import pytest
 from django.test import Client
 from django.utils import timezone
 
 from console.auth import tokens
+from console.models import ApiToken
 from tests.unit.console.views.conftest import browser, cast, project
 
 __all__ = ["browser", "cast", "project"]
@@ -25,7 +29,16 @@ def script(cast):
 
     def call_as(name=None, elevated=False, **headers):
         if name:
-            token = tokens.create(getattr(cast, name), "test", timezone.now(), elevated=elevated)[1]
+            token, now = secrets.token_hex(), timezone.now()
+            # Not by `tokens.create`, so that the audit has only what the test does.
+            ApiToken.objects.create(
+                user=getattr(cast, name),
+                name="test",
+                digest=tokens.digest(token),
+                created_at=now,
+                expires_at=now + timedelta(days=90),
+                elevated=elevated,
+            )
             headers["authorization"] = f"Bearer {token}"
         return Client(headers=headers)
 
