@@ -223,11 +223,17 @@ def _hold_places(
     return True
 
 
+def _hosts_of(runs: QuerySet[Run]) -> Q:
+    """The hosts of these runs, for rows whose key is a host. What runs on a login of a machine is the machine's too."""
+    of_logins = runs.filter(host__machine__isnull=False)
+    return Q(pk__in=runs.values("host")) | Q(pk__in=of_logins.values("host__machine"))
+
+
 def _record_drained_hosts(now: datetime) -> None:
-    """Record that a drained host is empty: its admin waits for that."""
-    held = Run.objects.filter(released_at=None).values("host")
+    """Record that a drained host is empty, with its further logins: its admin waits for that."""
+    held = Run.objects.filter(released_at=None)
     draining = HostMaintenance.objects.filter(drain_at__isnull=False, drained_at=None, host__retired_at=None)
-    for each in draining.exclude(pk__in=held).order_by("pk"):
+    for each in draining.exclude(_hosts_of(held)).order_by("pk"):
         still = HostMaintenance.objects.filter(pk=each.pk, drained_at=None, drain_at=each.drain_at)
         if still.update(drained_at=now):
             host_history.record(each.pk, "drained", "Nothing runs here any more.", TRAINYARD, now)
@@ -235,11 +241,11 @@ def _record_drained_hosts(now: datetime) -> None:
 
 
 def _return_gone_hosts(now: datetime) -> None:
-    """Take a host that was declared gone back into service, once it has proved that none of the runs that were given
-    up lives."""
-    unproved = Run.objects.filter(declared_lost_at__isnull=False, proved_at=None).values("host")
+    """Take a host that was declared gone back into service, once it and its further logins have proved that none of
+    the runs that were given up lives."""
+    unproved = Run.objects.filter(declared_lost_at__isnull=False, proved_at=None)
     gone = Host.objects.filter(maintenance__gone_at__isnull=False, status=HostStatus.UP)
-    for host in gone.exclude(pk__in=unproved).order_by("pk"):
+    for host in gone.exclude(_hosts_of(unproved)).order_by("pk"):
         HostMaintenance.objects.filter(pk=host.pk).update(gone_at=None, gone_by="")
         text = "It answers, and nothing of what was given up lives there. It is in service again."
         host_history.record(host.pk, "back", text, TRAINYARD, now)

@@ -162,6 +162,30 @@ def test_a_drain_of_the_machine_moves_the_runs_of_its_logins(split, project, vis
     assert not HostMaintenance.objects.filter(cordoned=True).exists()
 
 
+def test_a_machine_is_not_drained_while_a_login_has_runs_and_a_second_drain_by_force_ends_them(
+    split, vision, control_plane
+):
+    found = split(cpus=1)
+    hosts, machine = list(found.values()), found["machine"].row
+    job = run_job(vision)
+    settle(control_plane, *hosts)
+    cordon_and_drain.drain(machine, "new disk", None, False, "root", timezone.now())
+    scheduler.schedule_quietly(timezone.now())
+    settle(control_plane, *hosts)
+    of_machine = HostMaintenance.objects.filter(host=machine)
+    assert of_machine.get().drained_at is None, "a login of it has a run"
+    assert not HostEvent.objects.filter(host=machine, kind="drained").exists()
+    until = timezone.now() + timedelta(minutes=5)
+    cordon_and_drain.drain(machine, "new disk", until, True, "root", timezone.now())
+    for _ in range(2):
+        scheduler.schedule_quietly(until + timedelta(minutes=1))
+        settle(control_plane, *hosts)
+    job.refresh_from_db()
+    assert (job.state, job.attempt) == (JobState.QUEUED, 2)
+    scheduler.schedule_quietly(until + timedelta(minutes=1))
+    assert of_machine.get().drained_at is not None
+
+
 def test_a_login_alone_is_not_drained(split):
     found = split()
     with pytest.raises(Refused, match="Do this with the machine itself"):
@@ -268,3 +292,20 @@ def test_a_machine_is_declared_gone_with_its_logins_and_not_while_one_answers(sp
     assert run.declared_lost_at is not None and run.released_at is not None
     assert set(Host.objects.values_list("lease_owner", flat=True)) == {""}
     assert Gpu.objects.get().state == GpuState.CLEANING
+
+
+def test_a_machine_declared_gone_returns_when_the_runs_of_its_logins_are_proved_over(
+    split, vision, control_plane
+):
+    found = split()
+    run_job(vision)
+    settle(control_plane, *found.values())
+    machine = found["machine"].row
+    Host.objects.update(status=HostStatus.UNREACHABLE)
+    cordon_and_drain.declare_gone(machine, "h1", "root", timezone.now())
+    Host.objects.update(status=HostStatus.UP)
+    scheduler.schedule_quietly(timezone.now())
+    assert HostMaintenance.objects.get(host=machine).gone_at is not None, "the run may live under its login"
+    Run.objects.exclude(declared_lost_at=None).update(proved_at=timezone.now())
+    scheduler.schedule_quietly(timezone.now())
+    assert HostMaintenance.objects.get(host=machine).gone_at is None
