@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.machinery
 import os
 import pathlib
 import re
@@ -9,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import types
 
 import pytest
 
@@ -68,8 +71,70 @@ def test_a_second_try_shows_the_flake_last_with_its_seed_and_both_logs(run_tests
         "both logs, and the same seed"
     )
     assert "the first try" in shown and "the log of the try that passed" in shown
-    last = [line for line in said.splitlines() if not line.startswith(("LEFT OUT", "run-tests:"))][-1]
-    assert last.startswith("FLAKE: ")
+    assert said.splitlines()[-1].startswith("FLAKE: ")
+
+
+def test_the_run_ends_with_the_flakes_of_both_halves(monkeypatch, capsys):
+    """The half on PostgreSQL and the names of what was left out come before them."""
+    tool = load_run_tests()
+    answers = iter(
+        [
+            tool.Try(1, {"a.py::flaky", "a.py::broken"}, {"a.py::flaky": "log of a"}, {"a.py::flaky": 7}),
+            tool.Try(1, {"a.py::broken"}),
+            tool.Try(1, {"b.py::flaky"}, {"b.py::flaky": "log of b"}),
+            tool.Try(0),
+        ]
+    )
+
+    def run(*options, seed=None):
+        print("pytest ran")
+        # Only the flake of the first half has a seed, and it passes alone.
+        return tool.Try(0) if seed is not None else next(answers)
+
+    @contextlib.contextmanager
+    def on_postgresql():
+        yield print("on PostgreSQL")
+
+    monkeypatch.setenv("TRAINYARD_TEST_TRIES", "2")
+    monkeypatch.setattr(sys, "argv", ["run-tests"])
+    monkeypatch.setattr(tool, "run", run)
+    monkeypatch.setattr(tool, "on_postgresql", on_postgresql)
+    monkeypatch.setattr(tool, "LEFT_OUT", "needs_something")
+    monkeypatch.setattr(tool, "name_what_was_left_out", lambda: print("LEFT OUT: c.py::test"))
+    assert tool.main() == 1
+    said = capsys.readouterr().out
+    before, ending = said.split("LEFT OUT: c.py::test\n")
+    assert before.count("pytest ran") == 5 and "on PostgreSQL" in before
+    assert not re.search("FLAKE|BROKEN", before), before
+    assert ending.startswith("BROKEN: a.py::broken failed twice (no seed).\n")
+    assert "FLAKE: a.py::flaky failed once and passed alone (SEED=7)." in ending and "log of a" in ending
+    assert "log of b" in ending and ending.splitlines()[-1].startswith("FLAKE: b.py::flaky (no seed)")
+
+
+def test_failures_are_named_also_if_the_second_half_cannot_begin(monkeypatch, capsys):
+    tool = load_run_tests()
+
+    def on_postgresql():
+        raise FileNotFoundError("initdb")
+
+    monkeypatch.delenv("TRAINYARD_TEST_TRIES", raising=False)
+    monkeypatch.setattr(sys, "argv", ["run-tests"])
+    monkeypatch.setattr(tool, "run", lambda *options: tool.Try(1, {"a.py::broken"}))
+    monkeypatch.setattr(tool, "on_postgresql", on_postgresql)
+    with pytest.raises(FileNotFoundError):
+        tool.main()
+    assert capsys.readouterr().out == "FAILED: a.py::broken (no seed)\n"
+
+
+def load_run_tests():
+    """Return tools/run-tests as a module: it has no suffix, and without arguments it would run the whole suite."""
+    loader = importlib.machinery.SourceFileLoader("run_tests_tool", str(ROOT / "tools/run-tests"))
+    tool = types.ModuleType(loader.name)
+    # Dataclasses look their module up.
+    sys.modules[loader.name] = tool
+    tool.__file__ = loader.path
+    loader.exec_module(tool)
+    return tool
 
 
 def test_a_test_that_fails_twice_is_broken(run_tests):
