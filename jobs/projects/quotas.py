@@ -10,11 +10,12 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db.models import Count, F, Q, QuerySet, Sum
+from django.db.models.functions import Least
 
 from agents.infra.refusals import Exhausted, Refused
 from agents.infra.shared_answers import SharedAnswers
 from agents.infra.sql import Parameter, SelectStatement
-from jobs.models import DefaultQuota, GpuClaim, Job, Project, Quota, Run
+from jobs.models import DefaultQuota, GpuClaim, Job, LogGap, Project, Quota, Run
 from jobs.models.quotas import Limit
 from jobs.projects import audit, usage
 from jobs.rules.lifecycle.states import TERMINAL, JobState
@@ -222,9 +223,13 @@ def check_queue(project: Project, user: User) -> None:
 
 
 def stored_log_bytes(project: Project) -> int:
-    """How much of logs is stored for the jobs of a project that were not deleted: from the first byte to the last."""
+    """How many bytes of logs are stored for the jobs of a project that were not deleted. Gaps store none: a program can
+    make one of terabytes with one call."""
     runs = Run.objects.filter(job__project=project, job__deleted_at=None)
-    return runs.aggregate(stored=Sum("log_stored"))["stored"] or 0
+    reached = runs.aggregate(bytes=Sum("log_stored"))["bytes"] or 0
+    gaps = LogGap.objects.filter(run__in=runs, start__lt=F("run__log_stored")).order_by()
+    here = Least(F("end"), F("run__log_stored")) - F("start")
+    return max(reached - (gaps.aggregate(bytes=Sum(here))["bytes"] or 0), 0)
 
 
 def recent_log_bytes(project: Project) -> int:

@@ -8,7 +8,7 @@ from django.utils import timezone
 from agents.infra import shared_answers
 from agents.infra.refusals import Exhausted, Refused
 from jobs import services
-from jobs.models import Job, Run
+from jobs.models import Job, LogGap, Run
 from jobs.projects import quotas
 from jobs.projects.quotas import QuotaTarget
 from jobs.rules.lifecycle.states import JobState
@@ -62,6 +62,27 @@ def test_the_logs_of_deleted_jobs_and_of_other_projects_do_not_count(
     shared_answers.forget_all()
     assert quotas.stored_log_bytes(project) == 0
     assert submit().pk
+
+
+def test_what_is_missing_of_a_log_takes_no_place(add_host, project, submit, control_plane):
+    """A program makes a gap of terabytes with one call, which may not lock its project."""
+    host = add_host()
+    limit(project, 0.5)
+    job = submit()
+    settle(control_plane, host)
+    run = Run.objects.get(job=job)
+    size = 1 << 43
+    LogGap.objects.create(run=run, start=1000, end=size, reason="a hole")
+    # A part of this gap is not reached yet, and the other one not at all.
+    LogGap.objects.create(run=run, start=size + 50, end=size + 300, reason="a hole")
+    LogGap.objects.create(run=run, start=size + 500, end=size * 2, reason="a hole")
+    stored(job, size + 100)
+    assert quotas.stored_log_bytes(project) == 1050
+    assert submit().pk
+    stored(job, size + 300 + 5 * 10**8)
+    LogGap.objects.filter(start__gt=size + 50).delete()
+    with pytest.raises(Exhausted):
+        submit()
 
 
 def test_a_request_that_made_its_job_before_gets_it_again_at_the_limit(add_host, project, submit):
