@@ -18,10 +18,12 @@ from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
 from agents.models import Host, HostStatus
 from jobs.host_sync import lost_hosts
+from jobs.lifecycle import snapshot
 from jobs.lifecycle.advance import advance
 from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.models import HostMaintenance, Job, Run
 from jobs.projects import audit
+from jobs.rules.lifecycle.states import RunPhase
 from jobs.scheduling import pass_lock
 from jobs.scheduling.moves import PLACED
 from jobs.wake import announce, hints
@@ -99,8 +101,7 @@ def drain(host: Host, message: str, until: datetime | None, force: bool, actor: 
         _audit(row, "drain", actor, now)
         by_when = f" until {until:%Y-%m-%d %H:%M:%S %Z}{', then by force' if force else ''}" if until else ""
         host_history.record(row.pk, "draining", f"{message or 'To be drained.'}{by_when}", actor, now)
-        for pk in _rows_of(row):
-            hints.jobs(lost_hosts.mark_jobs_of(pk, now))
+        hints.jobs(_mark_jobs_on(row, now))
         _announce(row)
 
 
@@ -165,6 +166,7 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
         _check_logins_are_lost(row)
         text = f"{actor} declared {row.name} gone"
         rows = _rows_of(row)
+        _hold_jobs_on(rows)
         jobs = {job for pk in rows for job in lost_hosts.declare_lost(pk, text, now)}
         _write(row, gone_at=now, gone_by=actor[:150])
         Host.every.filter(pk__in=rows).update(
@@ -196,11 +198,24 @@ def _check_logins_are_lost(host: Host) -> None:
 
 def _clear_move_reasons(host: Host, now: datetime) -> None:
     """Clear why jobs on the host could not move yet: they need not leave any more."""
-    ids = {job for pk in _rows_of(host) for job in lost_hosts.mark_jobs_of(pk, now)}
+    ids = _mark_jobs_on(host, now)
     Job.every.filter(pk__in=ids, state__in=PLACED).exclude(reason="").update(
         reason="", version=F("version") + 1, updated_at=now
     )
     hints.jobs(ids)
+
+
+def _mark_jobs_on(host: Host, now: datetime) -> set[int]:
+    rows = _rows_of(host)
+    _hold_jobs_on(rows)
+    return {job for pk in rows for job in lost_hosts.mark_jobs_of(pk, now)}
+
+
+def _hold_jobs_on(rows: list[int]) -> None:
+    """Lock the jobs on all these rows in the order of their ids, as all code does. The rows are then gone through one
+    by one, each with its own jobs: locked only there, the jobs would be locked in another order."""
+    on_rows = Run.objects.filter(host__in=rows).exclude(phase=RunPhase.CLOSED, released_at__isnull=False)
+    snapshot.hold_jobs(ids=set(on_rows.order_by().values_list("job", flat=True)))
 
 
 def _count_runs(host: Host) -> int:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection, transaction
 from django.utils import timezone
 
 from agents.infra.refusals import Refused
 from agents.links.control_plane import Arrival
 from agents.models import Gpu, GpuState, Host, HostEvent, HostStatus
 from jobs import services
-from jobs.host_sync import intake, wanted
+from jobs.host_sync import intake, lost_hosts, wanted
 from jobs.host_sync.apply_reports import UnreadableFrames
+from jobs.lifecycle import snapshot
 from jobs.maintenance import cordon_and_drain, logins
 from jobs.maintenance.remove_host import remove_host
 from jobs.models import AuditEntry, GpuClaim, HostMaintenance, Job, Membership, Project, Role, Run
@@ -309,3 +312,54 @@ def test_a_machine_declared_gone_returns_when_the_runs_of_its_logins_are_proved_
     Run.objects.exclude(declared_lost_at=None).update(proved_at=timezone.now())
     scheduler.schedule_quietly(timezone.now())
     assert HostMaintenance.objects.get(host=machine).gone_at is None
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("act", ["drain", "uncordon", "declare_gone"])
+def test_what_is_done_with_a_machine_locks_the_jobs_of_its_logins_in_the_order_of_their_ids(
+    act, split, project, vision, control_plane, monkeypatch
+):
+    """On PostgreSQL another order is a deadlock with whoever locks the same jobs."""
+    found = split()
+    ids = [run_job(vision).pk, run_job(project).pk]
+    first_rows = [found["train-default"].row.pk, found["train-vision"].row.pk]
+    assert ids == sorted(ids) and first_rows == sorted(first_rows), (
+        "by their rows, the second job comes first"
+    )
+    machine, now = found["machine"].row, timezone.now()
+    acts = {
+        "drain": lambda: cordon_and_drain.drain(machine, "", None, False, "root", now),
+        "uncordon": lambda: cordon_and_drain.uncordon(machine, "root", now),
+        "declare_gone": lambda: cordon_and_drain.declare_gone(machine, "h1", "root", now),
+    }
+    if act == "uncordon":
+        cordon_and_drain.cordon(machine, "", "root", now)
+    if act == "declare_gone":
+        Host.objects.update(status=HostStatus.UNREACHABLE)
+    problems, threads = [], []
+
+    def lock_both():
+        try:
+            with transaction.atomic():
+                snapshot.hold_jobs(ids=ids)
+        except Exception as problem:
+            problems.append(problem)
+        finally:
+            connection.close()
+
+    def let_another_lock(locks):
+        def go(host_id, *rest):
+            jobs = locks(host_id, *rest)
+            if jobs and not threads:
+                threads.append(threading.Thread(target=lock_both))
+                threads[0].start()
+                threads[0].join(1)
+            return jobs
+
+        return go
+
+    for name in ("mark_jobs_of", "declare_lost"):
+        monkeypatch.setattr(lost_hosts, name, let_another_lock(getattr(lost_hosts, name)))
+    acts[act]()
+    threads[0].join(60)
+    assert not threads[0].is_alive() and problems == []
