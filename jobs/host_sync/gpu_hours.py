@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db.models import Count, Q
+from django.db.models.functions import Coalesce
 
 from agents.models import Gpu
 from jobs.host_sync.samples import STEP, start_of_step
@@ -26,7 +27,9 @@ MINUTE_S, HOUR_S = 60, 3600
 SETTLED_AFTER = timedelta(minutes=3)
 KEPT = timedelta(hours=2 * HOURS)
 
-Key = tuple[int, str]  # host, accelerator type
+Key = tuple[int, str]  # machine, accelerator type
+# With a login for each project, the host of a run is the row of that login.
+MACHINE = Coalesce("run__host__machine", "run__host")
 
 
 @dataclass(slots=True)
@@ -88,7 +91,7 @@ def _holdings(start: datetime, until: datetime) -> Iterable[tuple[Key, int, date
     }
     over = Usage.objects.filter(ended_at__gt=start, began_at__lt=until, gpus__gt=0).order_by()
     for run, host, kind, count, begun, ended in over.values_list(
-        "run", "run__host", "accelerator_type", "gpus", "began_at", "ended_at"
+        "run", MACHINE, "accelerator_type", "gpus", "began_at", "ended_at"
     ).iterator():
         live.pop(run, None)
         yield (host, kind), count, begun, ended
@@ -105,9 +108,7 @@ def _percents(moments: list[datetime]) -> Iterable[tuple[Key, float]]:
         asked |= Q(step=STEP, at__gte=at, at__lt=at + timedelta(seconds=STEP))
     seen: set[tuple[str, datetime]] = set()
     rows = (
-        RunSample.objects.filter(asked)
-        .order_by()
-        .values_list("run", "run__host", "run__gpu_uuids", "at", "gpus")
+        RunSample.objects.filter(asked).order_by().values_list("run", MACHINE, "run__gpu_uuids", "at", "gpus")
     )
     for run, host, uuids, at, loads in rows.iterator():
         moment = start_of_step(at, MINUTE_S)

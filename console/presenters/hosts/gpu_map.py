@@ -178,7 +178,9 @@ def _claims(user: User, hosts: Sequence[int]) -> Mapping[int, _Claim]:
     rows = GpuClaim.objects.filter(released_at=None, gpu__host__in=hosts).values_list(
         "gpu", "run", "run__phase"
     )
-    held = access.visible(user, Run.objects.filter(released_at=None, host__in=hosts)).order_by()
+    # With a login for each project, the host of a run is the row of that login.
+    here = Q(host__in=hosts) | Q(host__machine__in=hosts)
+    held = access.visible(user, Run.objects.filter(here, released_at=None)).order_by()
     columns = ("pk", "job", "job__display_name", "replica__name", "job__project__name")
     seen = {
         run: _SeenRun(name, replica, project, reverse("job", args=[job]))

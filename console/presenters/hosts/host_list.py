@@ -150,7 +150,7 @@ def stamp(user: User, query: Mapping[str, str]) -> list[object]:
         rows,
         hosts.aggregate(Count("pk"), up=Count("pk", filter=Q(status=HostStatus.UP))),
         GpuClaim.objects.filter(released_at=None).aggregate(Count("pk"), Max("pk")),
-        Run.objects.filter(released_at=None, host__in=here).aggregate(Count("pk"), Max("created_at")),
+        Run.objects.filter(_runs_on(here)).aggregate(Count("pk"), Max("created_at")),
         list(states.annotate(Count("pk"))),
     ]
 
@@ -186,10 +186,14 @@ def _used(hosts: Sequence[int]) -> _Used:
     ):
         gpus[host].append((model, state))
     held = GpuClaim.objects.filter(OPEN_CLAIMS, gpu__host__in=hosts).values_list("gpu__host")
-    here = Q(host__in=hosts) | Q(host__machine__in=hosts)
-    runs = Run.objects.filter(here, released_at=None).order_by()
+    runs = Run.objects.filter(_runs_on(hosts)).order_by()
     runs_of = runs.values_list(Coalesce("host__machine", "host")).annotate(Count("pk"))
     return _Used(gpus, dict(held.annotate(Count("pk"))), dict(runs_of))
+
+
+def _runs_on(hosts: Sequence[int]) -> Q:
+    """Find the open runs on these machines, those of their logins included."""
+    return Q(Q(host__in=hosts) | Q(host__machine__in=hosts), released_at=None)
 
 
 def _row(host: Host, used: _Used, ids: JobIdFilter) -> HostRow:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -14,6 +15,7 @@ from agents.infra import shared_answers
 from agents.models import Host
 from console.presenters.hosts import gpu_map
 from console.presenters.hosts.gpu_last_day import last_day
+from console.presenters.hosts.host_list import stamp
 from jobs.host_sync import gpu_hours
 from jobs.host_sync.samples import start_of_step
 from jobs.models import GpuClaim, GpuHour, HostMaintenance, Job, Proof, Run, RunSample, Stray, Usage
@@ -61,6 +63,19 @@ def test_the_map_shows_the_state_of_each_gpu_and_the_job_that_holds_it(browser, 
     assert only.total == 5 and only.hosts[1].cells[0].state.value == "free"
 
 
+def test_a_run_of_a_login_is_shown_on_its_machine(browser, cluster):
+    """With a login for each project, the host of a run is the row of that login."""
+    root = User.objects.get(username="root")
+    before = stamp(root, {})
+    Run.objects.update(host=a_host(name="gpu-a-default", machine=cluster))
+    rows = {row.name: row for row in browser("bob").get("/hosts/gpus").context["map"].hosts}
+    [holder] = rows["gpu-a"].holders
+    assert (holder.job, holder.gpus) == ("secret-project-x", 2) and "gpu-a-default" not in rows
+    assert rows["gpu-a"].cells[0].url == holder.url != ""
+    assert one_line(browser("charlie").get("/hosts/gpus").text).count("secret-project-x") == 0
+    assert stamp(root, {})[3] == before[3] and before[3]["pk__count"] == 2
+
+
 def test_a_gpu_that_a_stray_run_holds_is_not_shown_as_free(browser, cluster):
     free = cluster.gpus.get(index=3)
     row = Stray.objects.create(
@@ -100,7 +115,8 @@ def test_the_number_of_queries_does_not_grow_with_the_hosts(
         assert session.get("/hosts/gpus").context["map"].total == 20
 
 
-def test_the_last_day_counts_held_gpus_and_their_utilization(cluster, project, cast):
+@pytest.mark.parametrize("by_login", [False, True])
+def test_the_last_day_counts_held_gpus_and_their_utilization(cluster, project, cast, by_login):
     """Two of five GPUs were held: one for three hours until now, 80 % busy; one for an hour, two hours ago."""
     now = start_of_step(timezone.now(), 3600) + timedelta(minutes=55)
     run = Run.objects.get(phase="running")
@@ -125,7 +141,9 @@ def test_the_last_day_counts_held_gpus_and_their_utilization(cluster, project, c
             RunSample.objects.create(
                 run=run, step=step, at=at, cpu=1.0, gpus=[[80 if minute != 30 else 20, 10]]
             )
-    hosts = list(Host.objects.values_list("pk", flat=True))
+    if by_login:
+        Run.objects.update(host=a_host(machine=cluster))
+    hosts = list(Host.machines.values_list("pk", flat=True))
 
     def shown(hosts=hosts, kind="NVIDIA_L4"):
         return [(hour.held, hour.busy) for hour in last_day(hosts, kind, 5, now).hours]
@@ -141,7 +159,9 @@ def test_the_last_day_counts_held_gpus_and_their_utilization(cluster, project, c
     with CaptureQueriesContext(connection) as queries:
         assert shown()[-4:] == expected
     assert (
-        len(shown(kind="NVIDIA_T4")) == 24 and GpuHour.objects.filter(accelerator_type="NVIDIA_L4").exists()
+        GpuHour.objects.exclude(host__in=hosts).count() == 0
+        and len(shown(kind="NVIDIA_T4")) == 24
+        and GpuHour.objects.filter(accelerator_type="NVIDIA_L4").exists()
     )
     asked = [query["sql"] for query in queries if "runsample" in query["sql"]]
     assert len(asked) <= 24 - len(gpu_hours.summed(gpu_hours.last_hours(now)))
