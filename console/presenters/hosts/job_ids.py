@@ -22,7 +22,9 @@ class JobIdFilter:
     def __init__(self, user: User, texts: Iterable[str]) -> None:
         ids = {int(found) for text in texts for found in _JOB.findall(text)}
         self._all = not ids or access.can(user, "manage", Host)
-        rows = Job.every.none() if self._all else Job.every.filter(pk__in=ids)
+        # A host may say any number. SQLite raises OverflowError for one that its column cannot hold.
+        possible = [number for number in ids if number < 2**63]
+        rows = Job.every.none() if self._all else Job.every.filter(pk__in=possible)
         self._seen = {str(pk) for pk in access.visible(user, rows).values_list("pk", flat=True)}
 
     def clean(self, text: str) -> str:

@@ -38,6 +38,22 @@ def test_pages_of_a_host_name_only_jobs_that_the_person_may_see(browser, told):
     assert theirs in browser("charlie").get(f"/hosts/{host.pk}/").content.decode()
 
 
+@pytest.mark.parametrize("number", [2**63 - 1, 2**63, 10**19 - 1])
+def test_a_number_that_no_job_can_have_breaks_no_page(browser, client, cast, told, number):
+    """Whoever may run a process on a GPU chooses its name, which the pages show."""
+    host, _, _ = told
+    Gpu.objects.update(state_text=f"Held by {number}.")
+    Host.objects.filter(pk=host.pk).update(last_error=f"{number} left a process behind")
+    host_history.record(host.pk, "job_ended", f"{number}", "trainyard", timezone.now(), limited=False)
+    for url in (f"/hosts/{host.pk}/", "/hosts/", "/hosts/gpus"):
+        page = browser("bob").get(url)
+        assert page.status_code == 200 and str(number) not in page.content.decode(), url
+    token = tokens.create(cast.bob, "test", timezone.now())[1]
+    for url in ("/api/v1/hosts", f"/api/v1/hosts/{host.name}", f"/api/v1/hosts/{host.name}/gpus"):
+        answer = client.get(url, headers={"authorization": f"Bearer {token}"})
+        assert answer.status_code == 200 and str(number) not in answer.content.decode(), url
+
+
 def test_rest_names_only_jobs_that_the_person_may_see(client, cast, told):
     host, _, theirs = told
     for person, sees in (("bob", False), ("charlie", True), ("root", True)):
