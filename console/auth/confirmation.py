@@ -1,5 +1,5 @@
-"""Asks for the password again before acts that give rights away: making a token, giving admin rights, making a login
-link for a person, accepting a host key.
+"""Asks for the password again before acts that give rights away: making a token, giving admin rights of the deployment
+or of a project, making a login link for a person, accepting a host key.
 
 A login counts as a confirmation for an hour. So a browser that somebody left open, or a stolen session, cannot do these
 acts. A script has no password to give: its token may do them only if it was made for that (`ApiToken.elevated`).

@@ -14,6 +14,12 @@ from jobs.wake import announce
 ROLES = tuple(str(role) for role in Role)
 
 
+def makes_admin(project: Project, user: User, role: str) -> bool:
+    """Whether this role would give the person admin rights of the project that they do not have yet."""
+    mine = Membership.objects.filter(project=project, user=user, role=Role.ADMIN)
+    return role == Role.ADMIN and not mine.exists()
+
+
 def set_role(project: Project, user: User, role: str, actor: str, now: datetime) -> None:
     """Add a member, or change a member's role. The new permissions hold at once."""
     if role not in ROLES:

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from console.api.errors import BadRequest
 from console.api.request_body import RequestBody
 from console.api.times import format_time
-from console.api.views import TrainyardView, person
+from console.api.views import TrainyardView, person, require_confirmed
 from console.auth import access
 from jobs.models import Membership, Project
 from jobs.projects import members, projects
@@ -90,8 +90,11 @@ class MemberView(TrainyardView):
     def put(self, request: Request, project: str, user: str) -> Response:
         row = access.project_or_404(request.user, "manage_members", project)
         role = RequestBody(request, "role").text("role")
+        member = members.person_named(user)
+        if members.makes_admin(row, member, role):
+            require_confirmed(request, "give admin rights")
         with transaction.atomic():
-            members.set_role(row, members.person_named(user), role, person(request).username, timezone.now())
+            members.set_role(row, member, role, person(request).username, timezone.now())
         return Response({"user": user, "role": role})
 
     def delete(self, request: Request, project: str, user: str) -> Response:

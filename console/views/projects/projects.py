@@ -15,6 +15,7 @@ from console.auth import access
 from console.auth.person import person
 from console.forms.projects import EACH, WHOLE, LimitForm, Member, NewProject, Settings, add_refusal
 from console.presenters.projects import projects as presenter
+from console.views.confirmation import asked_again
 from jobs.models import Membership, Project
 from jobs.projects import members, quotas
 from jobs.projects import projects as service
@@ -93,13 +94,17 @@ def set_member(request: HttpRequest, project: str) -> HttpResponse:
     form = Member(request.POST)
     if not form.is_valid():
         return _page(request, row, member=form)
+    role = form.cleaned_data["role"]
     try:
-        with transaction.atomic():
-            user, role = members.person_named(form.cleaned_data["user"]), form.cleaned_data["role"]
-            members.set_role(row, user, role, person(request).username, timezone.now())
+        user = members.person_named(form.cleaned_data["user"])
     except Refused as refused:
         add_refusal(form, refused)
         return _page(request, row, member=form)
+    gives = members.makes_admin(row, user, role)
+    if gives and (page := asked_again(request, f"make {user.username} an admin of {row.name}")):
+        return page
+    with transaction.atomic():
+        members.set_role(row, user, role, person(request).username, timezone.now())
     messages.success(request, f"{user.username} is {role} of {row.name}.")
     return _back(request, row)
 

@@ -12,6 +12,7 @@ from django.utils import timezone
 from agents.models import Host
 from console.auth import confirmation, throttle, tokens
 from console.models import ApiToken, Invitation
+from jobs.models import Membership, Role
 from tests.unit.console.api.conftest import script
 from tests.unit.console.views.conftest import PASSWORD, browser, cast, project
 from tests.unit.console.views.example_rows import a_host
@@ -48,6 +49,11 @@ def acts(cast):
             {"fingerprint": "SHA256:Dq0G00bFHn4Pe6gWWj1RYYF8xhf8EpYt+Y5K8AcpJJE"},
             lambda: False,
         ),
+        "project": (
+            "/projects/default/members",
+            {"user": "bob", "role": "admin"},
+            Membership.objects.filter(user=cast.bob, role=Role.ADMIN).exists,
+        ),
         "admin": ("/admin/people/add", {"username": "zoe", "admin": "on"}, _exists("zoe")),
     }
 
@@ -56,7 +62,7 @@ def _exists(name):
     return lambda: User.objects.filter(username=name).exists()
 
 
-@pytest.mark.parametrize("what", ["token", "rights", "link", "key", "admin"])
+@pytest.mark.parametrize("what", ["token", "rights", "link", "key", "project", "admin"])
 def test_an_act_asks_again_after_an_hour_and_goes_on_with_what_was_typed(admin, acts, what):
     path, form, done = acts[what]
     page = admin.post(path, form).content.decode().lower()
@@ -129,6 +135,7 @@ def test_a_person_without_the_right_is_refused_and_not_asked(cast, browser):
         ("patch", "/api/v1/people/bob", {"admin": True}),
         ("post", "/api/v1/people", {"name": "zoe", "admin": True}),
         ("post", "/api/v1/people/bob:invite", {}),
+        ("put", "/api/v1/projects/default/members/bob", {"role": "admin"}),
     ],
 )
 def test_a_script_needs_a_token_that_was_made_for_such_acts(script, admin, method, path, body):
@@ -138,7 +145,21 @@ def test_a_script_needs_a_token_that_was_made_for_such_acts(script, admin, metho
     old = getattr(admin, method)(path, body, **JSON)
     assert old.status_code == 403 and "log in again" in old.json()["error"]["message"]
     assert not User.objects.filter(username="zoe").exists() and not Invitation.objects.exists()
+    assert Membership.objects.get(user__username="bob").role == Role.SUBMITTER
     assert getattr(elevated, method)(path, body, **JSON).status_code == 200
+
+
+def test_an_admin_of_a_project_is_asked_only_before_admin_rights_are_given(cast, browser, script):
+    alice, path = browser("alice", given_at=timezone.now() - timedelta(days=1)), "/projects/default/members"
+    assert ASKS in alice.post(path, {"user": "bob", "role": "admin"}).content.decode()
+    assert ASKS not in alice.post(path, {"user": "bob", "role": "king"}).content.decode()
+    assert ASKS not in alice.post(path, {"user": "unknown", "role": "admin"}).content.decode()
+    for name, role in (("bob", "viewer"), ("charlie", "submitter"), ("alice", "admin")):
+        assert alice.post(path, {"user": name, "role": role}).status_code == 302
+        assert Membership.objects.get(project__name="default", user__username=name).role == role
+    usual = script("alice")
+    for name, role, status in (("bob", "submitter", 200), ("alice", "admin", 200), ("bob", "admin", 403)):
+        assert usual.put(f"/api/v1{path}/{name}", {"role": role}, **JSON).status_code == status
 
 
 def test_a_token_of_a_token_ends_with_it_at_latest(cast, script):
