@@ -36,6 +36,8 @@ def after(run: Run, since: float) -> Iterator[Entry]:
     low, top = reader.offset_at(run, since - EARLIER_S), reader.size(run)
     while low < top:
         high = min(low + WINDOW, top)
+        if gap := _gap_over(run, low, high):
+            high = min(gap.end, top)
         yield from window(run, low, high)
         low = high
 
@@ -46,8 +48,15 @@ def before(run: Run, until: float) -> Iterator[Entry]:
     high = _offset_after(run, until, top)
     while high > 0:
         low = max(high - WINDOW, 0)
+        if gap := _gap_over(run, low, high):
+            low = gap.start
         yield from reversed(list(window(run, low, high)))
         high = low
+
+
+def _gap_over(run: Run, low: int, high: int) -> LogGap | None:
+    """The gap that has all of [low, high). It is one step, because a program can make one of terabytes."""
+    return LogGap.objects.filter(run=run, start__lte=low, end__gte=high).order_by("start").first()
 
 
 def window(run: Run, low: int, high: int) -> Iterator[Entry]:
@@ -56,7 +65,8 @@ def window(run: Run, low: int, high: int) -> Iterator[Entry]:
     line, begin, whole, cut = bytearray(), start, start == 0, -1
     marks = [(start, time_at(run, start))]
     while start < high:
-        chunk = reader.read(run, start, high - start)
+        # What is read begins behind a gap, however large that is.
+        chunk = reader.read(run, start, min(high - start, WINDOW + 2 * LONGEST))
         marks += [(int(place), float(wall)) for place, wall in chunk.at]
         if chunk.gaps:
             if line and whole and low < start <= high:
@@ -82,10 +92,14 @@ def window(run: Run, low: int, high: int) -> Iterator[Entry]:
         del line[:used]
         begin += used
         start = chunk.end
-    complete = Run.objects.filter(pk=run.pk, log_complete_at__isnull=False, log_stored=high).exists()
-    if line and complete and whole:
-        # The last line of a log may have no line feed.
+    if line and whole and _ends_at(run, high):
         yield Entry(high, _at(marks, high - 1), bytes(line))
+
+
+def _ends_at(run: Run, offset: int) -> bool:
+    """Whether a line without a line feed ends here: the last one of a log, or the last one before a gap."""
+    complete = Run.objects.filter(pk=run.pk, log_complete_at__isnull=False, log_stored=offset)
+    return complete.exists() or LogGap.objects.filter(run=run, start=offset).exists()
 
 
 def _missing(run: Run, gap: reader.MissingRange) -> str:

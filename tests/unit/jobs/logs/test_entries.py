@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from jobs.logs import entries, segments
+from jobs.logs import entries, reader, segments
 from jobs.models import LogPiece, Run
 from tests.unit.console.log_rows import complete, lose, write
 from tests.unit.console.views.conftest import cast, project
@@ -50,6 +50,47 @@ def test_a_gap_is_an_entry_that_says_why_and_loses_no_half_line(run):
         (b"rest", ""),
         (b"end", ""),
     ]
+
+
+@pytest.mark.parametrize("size", [1, 50, 1000])
+@pytest.mark.parametrize("before", [b"", b"begin\n" * 8 + b"xx", b"begin\n" * 8 + b"half"])
+def test_a_gap_of_any_size_loses_no_entry_in_either_direction(run, before, size):
+    """Also where the gap begins or ends at the end of a window."""
+    if before:
+        write(run, before, wall=T)
+    lose(run, size)
+    write(run, b"rest\nend\n", wall=T + 5)
+    lose(run, size)
+    complete(run)
+    wanted = [part for part in before.decode().split("\n") if part]
+    missing = f"{size} bytes are missing: the host's log was cut"
+    wanted += [missing, "rest", "end", missing]
+    found = list(entries.after(run, 0))
+    assert [one.missing or one.data.decode() for one in found] == wanted
+    assert list(entries.before(run, T + 9)) == found[::-1]
+
+
+@pytest.mark.parametrize("direction", [entries.after, entries.before])
+def test_a_gap_of_terabytes_is_one_step_and_not_all_behind_it_is_read_at_once(run, direction, monkeypatch):
+    write(run, b"begin\nhalf", wall=T)
+    lose(run, 1 << 43)
+    for number in range(20):
+        write(run, b"line\n" * 10, wall=T + 5 + number)
+    limits = []
+
+    def read(run, start, limit, read=reader.read):
+        assert len(limits) < 200, "it walks through the gap"
+        limits.append(limit)
+        return read(run, start, limit)
+
+    monkeypatch.setattr(reader, "read", read)
+    found = [
+        one.missing or one.data.decode()
+        for one in direction(run, T + 99 if direction is entries.before else 0)
+    ]
+    wanted = ["begin", "half", f"{1 << 43} bytes are missing: the host's log was cut", *["line"] * 200]
+    assert found == (wanted if direction is entries.after else wanted[::-1])
+    assert max(limits) <= entries.WINDOW + 2 * entries.LONGEST
 
 
 @pytest.mark.parametrize("seed", range(6))
