@@ -173,7 +173,9 @@ def _position(token: str, order: str) -> Position | None:
     try:
         at, insert_id, of = json.loads(base64.urlsafe_b64decode(token))
         if of == order:
+            # Anybody can write a token: its time must be one that a date can express.
+            datetime.fromtimestamp(int(at) / SECOND, UTC)
             return int(at), str(insert_id)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         pass
     raise BadRequest("pageToken", "The page token does not belong to this order.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib
 import json
 from datetime import UTC, datetime, timedelta
@@ -144,6 +145,13 @@ def test_a_request_that_cannot_be_answered_names_the_field(script, job, changes,
     answer = script("bob").post(LIST, json.dumps(body), **JSON)
     assert answer.status_code == 400, answer.content
     assert answer.json()["error"]["details"][0]["fieldViolations"][0]["field"] == field
+
+
+@pytest.mark.parametrize("at", ["Infinity", "NaN", str(10**18), str(-(10**18)), str(10**400)])
+def test_a_forged_page_token_with_an_impossible_time_is_refused(script, job, runs, at):
+    forged = base64.urlsafe_b64encode(f'[{at}, "x", "timestamp asc"]'.encode()).decode()
+    answer = asked(script("bob"), base(job), pageToken=forged)
+    assert answer.status_code == 400 and "page token" in answer.json()["error"]["message"]
 
 
 def test_a_stranger_learns_nothing(script, job, runs):
