@@ -79,14 +79,19 @@ def template_of(host: Host) -> str:
 
 def make_all_missing(now: datetime) -> None:
     """Make logins for projects that were created, or bound to a location, since the last look."""
-    for template in LoginTemplate.objects.filter(host__retired_at=None).select_related("host__location"):
+    with_template = LoginTemplate.objects.filter(host__retired_at=None).order_by("host")
+    for pk in with_template.values_list("host", flat=True):
         with transaction.atomic():
-            make_missing(template.host, TRAINYARD, now)
+            # Locked, and read again: the machine or its template may be removed at this moment.
+            locked = Host.objects.select_for_update(no_key=True, of=("self",)).select_related("location")
+            machine = locked.filter(pk=pk).first()
+            if machine is not None:
+                make_missing(machine, TRAINYARD, now)
 
 
 def make_missing(machine: Host, actor: str, now: datetime) -> None:
     """Make the rows of the logins that projects of the machine's location do not have yet. A machine whose key nobody
-    has accepted gets none: the logins have the same key."""
+    has accepted gets none: the logins have the same key. The caller holds the lock of the machine's row."""
     template = template_of(machine)
     if not template or not machine.pinned_key:
         return

@@ -225,6 +225,36 @@ def test_new_projects_and_bindings_get_their_logins_at_the_next_look(split, visi
     assert not other.logins.exists() and speech.logins.exists()
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("removed", ["machine", "template"])
+def test_no_login_is_made_on_a_machine_that_loses_its_template_or_is_removed_at_that_moment(
+    removed, split, vision
+):
+    machine = split()["machine"].row
+    Project.objects.create(name="speech", created_at=timezone.now())
+    problems = []
+
+    def make():
+        try:
+            logins.make_all_missing(timezone.now())
+        except Exception as problem:
+            problems.append(problem)
+        finally:
+            connection.close()
+
+    maker = threading.Thread(target=make)
+    with transaction.atomic():
+        if removed == "machine":
+            remove_host(machine, "root", timezone.now())
+        else:
+            logins.set_template(machine, "", "root", timezone.now())
+        maker.start()
+        maker.join(1)
+    maker.join(60)
+    assert not maker.is_alive() and problems == []
+    assert not Host.objects.filter(machine=machine).exists()
+
+
 def test_a_login_is_never_given_to_another_project(split, vision):
     found = split()
     machine = found["machine"].row
