@@ -8,19 +8,22 @@ an older state. Because the fragment is whole, a page that was suspended catches
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
 
 from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
 
 from agents.models import Host
 from console import presenters
 from console.auth import access
 from console.consumers.socket_lifecycle import GONE, Closed, Receive, Send, Socket
 from console.live import fragments
-from console.live.fragments import Fragment, Message, Source
+from console.live.fragments import Fragment, Message, RightsChanged, Source
 from console.runtime import websocket_protocol
 from jobs.models import Job, Project
 
@@ -71,12 +74,25 @@ class LiveSocket(Socket):
         raise NotImplementedError
 
     def source(self) -> Source:
-        user = self.viewer.user
-        key = (*self.recheck_key(), *sorted(self.query.items()), self.viewer.rights)  # type: ignore[misc]
-        return Source(key, self.viewer.topics, lambda: self.stamp(user), lambda: self.render(user))
+        user, rights = self.viewer.user, self.viewer.rights
+        key = (*self.recheck_key(), *sorted(self.query.items()), rights)  # type: ignore[misc]
+        return Source(key, self.viewer.topics, lambda: self.stamp(user), lambda: self._rendered(user, rights))
+
+    def _rendered(self, user: User, rights: Hashable) -> str:
+        """The fragment for all people with these rights. It is rendered as this person sees it, who may have other
+        rights by now. Raises RightsChanged then, and when the person may not see it at all.
+        """
+        html = self.render(user)
+        try:
+            changed = self.recheck(user).rights != rights
+        except (Http404, PermissionDenied):
+            changed = True
+        if changed:
+            raise RightsChanged
+        return html
 
     async def serve(self) -> None:
-        """Follow the fragment; when the person's rights have changed, follow the one for the new rights."""
+        """Follow the fragment; when rights have changed, follow the one for the rights that this person has now."""
         while True:
             self._other_rights.clear()
             async with fragments.follow(self.source()) as fragment:
@@ -87,8 +103,12 @@ class LiveSocket(Socket):
                 finally:
                     sending.cancel()
                     moved.cancel()
-                if sending.done():
+                if not sending.done():
+                    continue
+                with contextlib.suppress(RightsChanged):
                     sending.result()
+            # Not a shared answer: an old one would lead back to the same fragment.
+            self.viewer = await self._check(self.recheck)
 
     async def _send_each(self, fragment: Fragment, look: int) -> None:
         shown: Message | None = None

@@ -23,9 +23,18 @@ STEP_S = 0.1
 PACE, LONGEST_STEP_S = 5, 2.0
 
 
+class RightsChanged(Exception):
+    """The person for whom a fragment is rendered has other rights by now. Its other followers may still see it: each
+    socket asks what its own person may see, and follows again.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a fragment is made of. `stamp` and `render` run in a thread; an empty fragment means that it is gone."""
+    """What a fragment is made of. `stamp` and `render` run in a thread; an empty fragment means that it is gone.
+
+    `render` raises RightsChanged rather than return what only this person may see. That ends the fragment.
+    """
 
     key: Hashable
     topics: tuple[str, ...]

@@ -54,8 +54,11 @@ def list_live(user: User, query: Mapping[str, str]) -> str:
 
 
 def hosts_stamp(user: User, query: Mapping[str, str]) -> str:
-    """Return the stamp of one page of the host list, without `seen_at` and what else changes at every contact."""
-    return _digest(host_list.stamp(user, query))
+    """Return the stamp of one page of the host list, without `seen_at` and what else changes at every contact.
+
+    The person's rights are in it: with other rights, the page that this person sees is not that of the others.
+    """
+    return _digest([*host_list.stamp(user, query), access.rights_key(user)])
 
 
 def hosts_live(user: User, query: Mapping[str, str]) -> str:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
+from agents.models import Host, Location
 from console import presenters
 from console.auth import access
 from console.consumers import socket_lifecycle
 from console.live.output_share import SHARED_RATE, TURN_BYTES, OutputShare
 from console.runtime.database_threads import in_database_thread
-from jobs.models import Membership
+from jobs.models import Job, LocationBinding, Membership
 from tests.unit.console.consumers.test_live_pages import to_state
+from tests.unit.console.views.example_rows import a_host, a_job
 
 VIEWERS = 12
 
@@ -165,3 +169,86 @@ async def test_the_slower_the_machine_the_longer_shells_rest():
     for flood in floods:
         share.leave(flood.step)
     assert taken < 0.35
+
+
+# A fragment is rendered for its first viewer. That person's rights change, and nobody else's.
+
+
+@pytest.fixture
+def frozen_checks(monkeypatch):
+    """Sockets do not look at rights by their timers, so only what is rendered leads to a new look."""
+    monkeypatch.setattr(socket_lifecycle, "RECHECK_S", 600)
+
+
+async def two_viewers(visit, path):
+    first, second = await visit(path, "bob"), await visit(path, "bella")
+    for page in (first, second):
+        await page.until(lambda v: v.told)
+    return first, second
+
+
+async def test_a_project_that_the_first_viewer_joins_is_not_shown_to_the_second(
+    visit, cast, project, frozen_checks
+):
+    await in_database_thread(a_job, cast.elsewhere, cast.charlie, name="of-others")
+    first, second = await two_viewers(visit, "/ws/jobs")
+    await in_database_thread(Membership.objects.create, project=cast.elsewhere, user=cast.bob, role="viewer")
+    await first.until(lambda v: "of-others" in v.told[-1]["html"])
+    await in_database_thread(a_job, project, cast.bob, name="of-both")
+    for page in (first, second):
+        await page.until(lambda v: "of-both" in v.told[-1]["html"])
+    assert not [told for told in second.told if "of-others" in told["html"] or "elsewhere" in told["html"]]
+    for page in (first, second):
+        await page.leave()
+
+
+async def test_a_host_of_a_project_that_the_first_viewer_joins_is_not_shown_to_the_second(
+    visit, cast, project, job, frozen_checks
+):
+    def bind():
+        host = a_host("of-others")
+        host.location = Location.objects.create(name="bound-1")
+        host.save()
+        LocationBinding.objects.create(location=host.location, project=cast.elsewhere)
+
+    await in_database_thread(bind)
+    first, second = await two_viewers(visit, "/ws/hosts")
+    await in_database_thread(Membership.objects.create, project=cast.elsewhere, user=cast.bob, role="viewer")
+    await first.until(lambda v: "of-others" in v.told[-1]["html"])
+    await in_database_thread(a_host, "of-both")
+    for page in (first, second):
+        await page.until(lambda v: "of-both" in v.told[-1]["html"])
+    assert not [told for told in second.told if "of-others" in told["html"]]
+    for page in (first, second):
+        await page.leave()
+
+
+@pytest.mark.parametrize("page", ("/ws/jobs/{job}", "/ws/hosts/{host}"))
+async def test_the_second_viewer_stays_when_the_first_is_removed(
+    visit, cast, project, job, run, page, monkeypatch, frozen_checks
+):
+    # Neither viewer is the owner, who has other rights.
+    await in_database_thread(Job.objects.filter(pk=job.pk).update, owner=cast.alice)
+    drawn = counted(monkeypatch, presenters, "job_live" if "job}" in page else "host_live")
+    first, second = await two_viewers(visit, page.format(job=job.pk, host=run.host_id))
+    drawn.clear()
+
+    def remove_and_change():
+        Membership.objects.filter(user=cast.bob).delete()
+        to_state(job, "CANCELLING")
+        Host.objects.filter(pk=run.host_id).update(last_error="it-is-broken")
+
+    await in_database_thread(remove_and_change)
+    assert (await first.until_closed())[0] == socket_lifecycle.GONE
+    await second.until(lambda v: len(v.told) > 1)
+    assert second.closed is None and len(first.told) == 2 and "closed" in first.told[-1]
+    assert await second.quiet(1.5)
+    assert len(drawn) == 2, "once for the person who was removed, once for the one who stays"
+    await second.leave()
+
+
+async def test_the_stamp_of_the_host_list_has_the_rights_of_its_person(cast, job):
+    """The first viewer's page is empty and stays so when they lose a right. The others must not wait with them."""
+    before = await in_database_thread(presenters.hosts_stamp, cast.bob, {"text": "no-such-host"})
+    await in_database_thread(Membership.objects.filter(user=cast.bob).delete)
+    assert before != await in_database_thread(presenters.hosts_stamp, cast.bob, {"text": "no-such-host"})
