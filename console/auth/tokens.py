@@ -11,6 +11,7 @@ import secrets
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from agents.infra.refusals import Refused
@@ -44,12 +45,28 @@ def create(
     """Make a token. Returns the row and the token itself, which cannot be shown again.
 
     `elevated`: the token may do what asks a person for the password. `until`: the token ends at this time at latest.
-    Raises Refused about the name or the days.
+    Raises Refused about the name or the days, and when the password has changed since `user` was read: a request that
+    was let in before the change must not leave a token behind. The person's row stays locked until the commit, so
+    whoever changes the password waits, and revokes this token as well.
     """
     if not name.strip() or len(name) > MAX_NAME:
         raise Refused("name", f"Say what the token is for, in at most {MAX_NAME} characters.")
     if not 1 <= days <= MAX_DAYS:
         raise Refused("days", f"A token is valid for 1 to {MAX_DAYS} days, not {days:g}.")
+    with transaction.atomic():
+        return _create(user, name, now, actor or user.username, days, elevated, until)
+
+
+def _create(
+    user: User, name: str, now: datetime, actor: str, days: float, elevated: bool, until: datetime | None
+) -> tuple[ApiToken, str]:
+    same = User.objects.select_for_update(no_key=True).filter(
+        pk=user.pk, is_active=True, password=user.password
+    )
+    if not same.exists():
+        raise Refused(
+            "name", "The password was changed or the account disabled at this moment. Log in again."
+        )
     token, end = PREFIX + secrets.token_urlsafe(32), now + timedelta(days=days)
     row = ApiToken.objects.create(
         user=user,
@@ -59,7 +76,7 @@ def create(
         expires_at=min(end, until) if until else end,
         elevated=elevated,
     )
-    audit.record(actor or user.username, "token.make", "user", user.username, None, audited(row), now)
+    audit.record(actor, "token.make", "user", user.username, None, audited(row), now)
     return row, token
 
 

@@ -44,14 +44,15 @@ def new_token(request: HttpRequest) -> HttpResponse:
     if page := asked_again(request, "make a token"):
         return page
     typed = form.cleaned_data
-    with transaction.atomic():
-        row, token = tokens.create(
-            user,
-            typed["name"],
-            timezone.now(),
-            days=typed["days"] or tokens.DEFAULT_DAYS,
-            elevated=typed["elevated"],
-        )
+    days = typed["days"] or tokens.DEFAULT_DAYS
+    try:
+        with transaction.atomic():
+            row, token = tokens.create(
+                user, typed["name"], timezone.now(), days=days, elevated=typed["elevated"]
+            )
+    except Refused as refused:
+        form.add_error(refused.field, refused.message)
+        return _page(request, user, form=form)
     response = _page(request, user, token=token, made=row)
     response.headers["Cache-Control"] = "no-store"
     return response

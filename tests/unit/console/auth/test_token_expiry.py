@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import User
+from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
 from agents.infra.refusals import Refused
 from console.auth import accounts, tokens
+from console.cli import main
 from console.consumers import credentials
 from console.models import ApiToken
 from jobs.models import AuditEntry
@@ -46,6 +51,50 @@ def test_a_token_ends_at_its_time_for_rest_and_sockets(cast):
 def test_a_token_for_too_long_or_for_no_time_is_refused(cast, days):
     with pytest.raises(Refused, match="1 to 366 days"):
         tokens.create(cast.bob, "ci", timezone.now(), days=days)
+
+
+@pytest.mark.parametrize("way", ["page", "rest", "command"])
+def test_no_token_is_made_by_a_request_that_was_let_in_before_the_password_changed(
+    cast, browser, script, monkeypatch, capsys, way
+):
+    """The password changes after the person was read, before the token is made."""
+    make, words = tokens.create, "The password was changed"
+
+    def late(user, *given, **named):
+        accounts.set_password(User.objects.get(pk=user.pk), NEW, "root", timezone.now())
+        return make(user, *given, **named)
+
+    client = browser("bob") if way == "page" else script("bob", elevated=True)
+    monkeypatch.setattr(tokens, "create", late)
+    if way == "page":
+        assert words in client.post("/account/tokens", {"name": "ci"}).content.decode()
+    elif way == "rest":
+        answer = client.post("/api/v1/tokens", {"name": "ci"}, **JSON)
+        assert answer.status_code == 400 and words in answer.json()["error"]["message"]
+    else:
+        assert main(["token", "create", "bob"]) == 1
+        assert words in capsys.readouterr().err
+    assert not ApiToken.objects.filter(user=cast.bob, revoked_at=None).exclude(name="test").exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_new_password_waits_for_a_token_that_is_being_made_and_revokes_it(cast):
+    made, found = threading.Event(), []
+
+    def make():
+        with transaction.atomic():
+            found.append(tokens.create(cast.bob, "ci", timezone.now())[1])
+            made.set()
+            time.sleep(0.5)
+        connection.close()
+
+    making = threading.Thread(target=make)
+    making.start()
+    assert made.wait(30)
+    with transaction.atomic():
+        accounts.set_password(User.objects.get(pk=cast.bob.pk), NEW, "root", timezone.now())
+    making.join(30)
+    assert tokens.owner(found[0], timezone.now()) is None
 
 
 @pytest.mark.parametrize("by", ["page", "admin", "link"])
