@@ -56,7 +56,7 @@ def new(request: HttpRequest) -> HttpResponse:
     draft = (JsonDraft if request.POST.get("mode") == "json" else Draft).from_post(request.POST)
     _set_choices(request, draft)
     if not draft.is_valid():
-        return _show(request, draft, violations=_more_violations(draft))
+        return _show(request, draft, violations=_more_violations(request, draft))
     return ACTIONS.get(request.POST.get("action", ""), _submit)(request, draft)
 
 
@@ -121,11 +121,12 @@ def _submit_document(
     return redirect("job", job_id=job.pk)
 
 
-def _more_violations(draft: AnyDraft) -> Iterable[Violation]:
+def _more_violations(request: HttpRequest, draft: AnyDraft) -> Iterable[Violation]:
     """Return the violations of a document of which Django refused a field: the page shows all errors at once."""
-    if isinstance(draft, Draft):
+    location = _shown_location(draft.location, _open_locations(request)) if isinstance(draft, Draft) else None
+    if location is not None:
         try:
-            machine_types.read(draft.document(), draft.location)
+            machine_types.read(draft.document(), location)
         except parse.InvalidDocument as refused:
             return refused.violations
     return ()
@@ -137,33 +138,44 @@ def _check(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
         locations.check_serves(project, draft.destination.location)
         job, types = machine_types.read(draft.document(), draft.destination.location)
         services.check_priority(job, project, access.can(request.user, "prioritize", project))
-    except parse.InvalidDocument as refused:
-        return _show(request, draft, violations=refused.violations)
-    except services.Refused as refused:
-        return _show(request, draft, violations=[parse.Violation(refused.field, refused.message)])
+    except (parse.InvalidDocument, services.Refused) as refused:
+        return _show(request, draft, violations=_violations_of(refused))
     seen = preview.of(job.job_spec, draft.destination.location, types, project, person(request))
     return _show(request, draft, preview=seen)
 
 
 def _to_json(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     """Show the form as JSON, valid or not. A valid document is shown in its canonical spelling."""
-    document = draft.document()
+    document: dict[str, Any] = draft.document()
+    violations: Iterable[Violation] = ()
     try:
-        document = parse.to_document(machine_types.read(document, draft.destination.location)[0])
-    except parse.InvalidDocument as refused:
-        return _show(
-            request, JsonDraft.from_document(document, draft.destination), violations=refused.violations
-        )
-    return _show(request, JsonDraft.from_document(document, draft.destination))
+        document = _canonical(request, draft)
+    except (parse.InvalidDocument, services.Refused) as refused:
+        violations = _violations_of(refused)
+    return _show(request, JsonDraft.from_document(document, draft.destination), violations=violations)
 
 
 def _to_form(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     """Show the JSON as a form. An invalid document stays JSON, because the form could lose a part of it."""
     try:
-        document = parse.to_document(machine_types.read(draft.document(), draft.destination.location)[0])
-    except parse.InvalidDocument as refused:
-        return _show(request, draft, violations=refused.violations)
+        document = _canonical(request, draft)
+    except (parse.InvalidDocument, services.Refused) as refused:
+        return _show(request, draft, violations=_violations_of(refused))
     return _show(request, Draft.from_document(document, draft.destination))
+
+
+def _canonical(request: HttpRequest, draft: AnyDraft) -> dict[str, Any]:
+    """Return the document in its canonical spelling. Errors may name what a location has, so it has to serve the
+    project."""
+    project = access.project_or_404(request.user, "submit", draft.destination.project)
+    locations.check_serves(project, draft.destination.location)
+    return parse.to_document(machine_types.read(draft.document(), draft.destination.location)[0])
+
+
+def _violations_of(refused: parse.InvalidDocument | services.Refused) -> Iterable[Violation]:
+    if isinstance(refused, services.Refused):
+        return [Violation(refused.field, refused.message)]
+    return refused.violations
 
 
 ACTIONS: dict[str, Callable[[HttpRequest, AnyDraft], HttpResponse]] = {
@@ -182,23 +194,32 @@ def _show(
     status: int = 200,
     **context: object,
 ) -> HttpResponse:
-    _set_choices(request, draft)
+    usable = _open_locations(request)
+    draft.set_choices(_projects(request), usable or [adding.DEFAULT_LOCATION])
     draft.add_violations(violations)
     offers = {
         "gpus": preview.gpu_offers(person(request)),
-        "machines": _machines(draft),
+        "machines": _machines(draft, usable),
         "unavailable": unavailable,
     }
     page, fragment = f"jobs/new_{draft.mode}.html", f"jobs/_new_{draft.mode}.html"
     return page_or_fragment(request, page, fragment, {"draft": draft, **offers, **context}, status)
 
 
-def _machines(draft: AnyDraft) -> list[preview.MachineOffer]:
+def _machines(draft: AnyDraft, usable: list[str]) -> list[preview.MachineOffer]:
     """Return the machine types that a host of the location could hold."""
     if isinstance(draft, JsonDraft):
         return []
-    location = str(draft.job["location"].value() or adding.DEFAULT_LOCATION)
+    location = _shown_location(str(draft.job["location"].value() or ""), usable)
+    if location is None:
+        return []
     return [offer for offer in preview.machine_offers(location) if offer.ever]
+
+
+def _shown_location(named: str, usable: list[str]) -> str | None:
+    """Return the location of which the page shows what it has: this one, or the one that the form selects instead. For
+    the person, no others exist."""
+    return named if named in usable else next(iter(usable), None)
 
 
 def _set_choices(request: HttpRequest, draft: AnyDraft) -> None:
@@ -221,9 +242,16 @@ def _projects(request: HttpRequest) -> list[str]:
 
 
 def _locations(request: HttpRequest) -> list[str]:
+    """Return the locations to choose from, the default one first. There is always one, and a submit says why it is
+    refused."""
+    return _open_locations(request) or [adding.DEFAULT_LOCATION]
+
+
+def _open_locations(request: HttpRequest) -> list[str]:
     """Return the locations that serve a project of the person, the default one first. The default exists even before
     the first host."""
     bindings = locations.read_bindings()
     projects = [project.pk for project in access.projects_allowing(request.user, "submit")]
-    names = [name for name in locations.names() if bindings.serves_any(name, projects)]
-    return sorted(names, key=lambda name: name != adding.DEFAULT_LOCATION) or [adding.DEFAULT_LOCATION]
+    names = locations.names() or [adding.DEFAULT_LOCATION]
+    usable = [name for name in names if bindings.serves_any(name, projects)]
+    return sorted(usable, key=lambda name: name != adding.DEFAULT_LOCATION)

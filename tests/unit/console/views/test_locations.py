@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from django.utils import timezone
 
-from agents.models import Location
+from agents.models import Host, Location
 from jobs.models import AuditEntry, Job, LocationBinding
 from jobs.projects import locations
-from tests.unit.console.views.example_rows import a_host, a_machine_type, one_line
+from tests.unit.console.views.example_rows import a_host, a_machine_type, document, one_line
 from tests.unit.console.views.test_new_job import FORM
 
 
@@ -96,3 +98,57 @@ def test_the_preview_of_a_job_refuses_where_the_location_was_taken_away_meanwhil
     assert "draft" not in (
         root.post("/jobs/new", {**typed, "project": "elsewhere"}).context["draft"].job.errors
     )
+
+
+HIDDEN = ("annex-special", "NVIDIA_H200_141GB", "fits on 1 of 1 hosts now")
+
+
+@pytest.fixture
+def special(lab):
+    """What only the annex has: a machine type and a GPU type."""
+    small = {"cpus": 2, "memory_mb": 4096, "accelerator_type": "", "accelerator_count": 0}
+    a_machine_type("annex-special", location=lab.location, **small)
+    lab.gpus.update(accelerator_type="NVIDIA_H200_141GB")
+    Host.objects.exclude(pk=lab.pk).delete()
+    return lab
+
+
+def wrong_gpu(action):
+    return {
+        **FORM,
+        "action": action,
+        "pool0-accelerator_type": "NVIDIA_H2",
+        "pool0-accelerator_count": "1",
+    }
+
+
+@pytest.mark.parametrize("action", ["submit", "check", "json", "form"])
+def test_a_form_with_a_location_of_others_is_shown_without_what_that_has(browser, special, action):
+    sent = {**wrong_gpu(action), "location": "annex"}
+    bob, charlie = browser("bob"), browser("charlie")
+    page = bob.post("/jobs/new", sent).content.decode()
+    assert "not one of the available choices" in page and not [word for word in HIDDEN if word in page]
+    # Who may use the location is shown all of it.
+    typed = {**FORM, "project": "elsewhere", "location": "annex", "display_name": "", "action": "submit"}
+    page = charlie.post("/jobs/new", typed).content.decode()
+    assert "annex-special" in page and "fits on 1 of 1 hosts now" in page
+
+
+@pytest.mark.parametrize("named", ["", "mars", "default"])
+@pytest.mark.parametrize("action", ["submit", "check", "json", "form"])
+def test_a_name_that_means_a_default_location_of_others_shows_nothing_of_it(browser, special, named, action):
+    Location.objects.filter(name="default").delete()
+    Location.objects.filter(name="annex").update(name="default")
+    bob = browser("bob")
+    page = bob.post("/jobs/new", {**wrong_gpu(action), "location": named}).content.decode()
+    assert not [word for word in HIDDEN if word in page]
+    assert "annex-special" not in bob.get("/jobs/new").content.decode()
+    asked = document()
+    asked["jobSpec"]["workerPoolSpecs"][0]["machineSpec"] = {
+        "acceleratorType": "NVIDIA_H2",
+        "acceleratorCount": 1,
+    }
+    text = json.dumps(asked)
+    sent = {"mode": "json", "project": "default", "location": named, "text": text, "action": action}
+    page = bob.post("/jobs/new", sent).content.decode()
+    assert "fits on" not in page and "NVIDIA_H200_141GB" not in page
