@@ -151,6 +151,8 @@ class ClockKeeper:
         latest = max(others, key=lambda row: row.noted_at, default=None)
         guess = moment(shown.database + (latest.database_s if latest else 0.0))
         alive = latest is not None and abs(guess - latest.noted_at) < timedelta(seconds=ALIVE_S)
+        if not alive:  # nobody has kept the time from before: the clock is believed
+            guess = moment(shown.database)
         # A time that is over for sure. The answer of a host counts for a database from before there were these rows.
         answers = Host.every.exclude(seen_at=None).order_by("-seen_at").values_list("seen_at", flat=True)[:1]
         known = [answer for answer in answers if answer]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from dataclasses import dataclass, field
 
 # Threads that wait for a name server, in one process. Dispatchers dial up to some hundred hosts at the same time.
@@ -31,11 +32,12 @@ def addresses(host: str, port: int, seconds: float) -> tuple[str, ...]:
     """
     if found := literal(host, port):
         return found
-    if not _places.acquire(blocking=False):
+    until = time.monotonic() + seconds
+    if not _places.acquire(timeout=seconds):
         raise TimeoutError(f"{MAX_LOOKUPS} other names wait for the name server already")
     lookup = _Lookup()
     threading.Thread(target=_look_up, args=(host, port, lookup), name="name-lookup", daemon=True).start()
-    if not lookup.done.wait(seconds):
+    if not lookup.done.wait(max(0.0, until - time.monotonic())):
         raise TimeoutError(f"the name server has not answered for {seconds:g} s")
     if lookup.problem is not None:
         raise lookup.problem

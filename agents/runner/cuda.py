@@ -42,10 +42,13 @@ class CudaNumbers:
 def numbers_of(text: str) -> Dict[str, int]:
     """UUID → CUDA's number in the order of the bus. A card that does not answer has none, and is not counted.
 
-    Empty where a card is in MIG mode: CUDA counts its slices in a way of its own.
+    Empty where a card is in MIG mode: CUDA counts its slices in a way of its own. Empty too where the UUID of a listed
+    card cannot be read, and the driver does not say that the card is lost: nobody knows whether CUDA counts that card.
     """
     rows = [[part.strip() for part in line.split(",")] for line in text.splitlines()]
     if any(row[2:] == ["Enabled"] for row in rows):
+        return {}
+    if any(len(row) in (2, 3) and not is_gpu(row[1]) and "lost" not in row[1] for row in rows):
         return {}
     cards = sorted((row[0].lower(), row[1]) for row in rows if len(row) in (2, 3) and is_gpu(row[1]))
     return {uuid: number for number, (_, uuid) in enumerate(cards)}

@@ -105,7 +105,8 @@ def sweep_shared_memory(directory: str) -> str:
     freed = 0
     for name, inode in files.items():
         path = os.path.join(PLACE, name)
-        with contextlib.suppress(OSError):
+        # ValueError: a name that no file can have. The run's own programs may write the note.
+        with contextlib.suppress(OSError, ValueError):
             found = os.lstat(path)
             mine = found.st_uid == os.getuid() and found.st_ino == inode and stat.S_ISREG(found.st_mode)
             if mine and name not in used:

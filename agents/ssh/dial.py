@@ -27,6 +27,8 @@ from agents.ssh.sockets import CONNECTION_ERRORS, QuickAckSocket, Socket
 from agents.ssh.targets import Jump, Target, address_text
 
 CONNECT_S = 5.0
+# The system asks the next name server after 5 s: a dead first one must not use up all the time.
+LOOKUP_S = 20.0
 HANDSHAKE_S = 10.0
 DEAD_S = 12.0
 # paramiko's thread wakes up from reading its socket this often. Its default of 0.1 s costs 4.5 % of a core for 200
@@ -354,11 +356,11 @@ def _connect(hop: Jump, through: Connection | None, at: str, dead_s: float) -> S
 
 
 def _open_socket(hop: Jump, at: str) -> socket.socket:
-    deadline = time.monotonic() + CONNECT_S
     try:
-        addresses = name_lookup.addresses(hop.address, hop.port, CONNECT_S)
+        addresses = name_lookup.addresses(hop.address, hop.port, LOOKUP_S)
     except (OSError, UnicodeError) as error:
         raise Unreachable(f"{hop.endpoint} does not answer: {error}", at) from error
+    deadline = time.monotonic() + CONNECT_S
     problem: OSError | None = None
     for address in addresses:
         try:

@@ -116,6 +116,8 @@ def age(yard, observed, minutes):
     back = f"strftime('%Y-%m-%d %H:%M:%f', gpu_active_at, '-{minutes} minutes')"
     with sqlite3.connect(yard.database, timeout=30) as database:
         database.execute(f"UPDATE jobs_run SET gpu_active_at = {back} WHERE id = ?", (run,))
+        # The time before the product was started counts for nothing, unless somebody kept it.
+        database.execute("UPDATE agents_machineclock SET unsure_since = datetime('now', '-1 day')")
         database.execute("UPDATE jobs_job SET due_at = datetime('now') WHERE id = ?", (observed.id,))
     database.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 import requests
@@ -96,8 +97,15 @@ def test_every_outcome_and_time_is_right_and_the_jumps_are_shown(timed, clocks, 
     assert len(long_job.starts()) == 1
     rows = timed.query("SELECT at, job_id FROM jobs_transition WHERE subject = 'job' ORDER BY job_id, id")
     now = time.time()
-    assert all(now - 2400 < row["at"] < now + 30 for row in rows), "times are Trainyard's"
-    assert [(row["job_id"], row["at"]) for row in rows] == sorted((row["job_id"], row["at"]) for row in rows)
+    wrong = [row["at"] - now for row in rows if not now - 2400 < row["at"] < now + 30]
+    assert wrong == [], "times are Trainyard's"
+    # Two processes follow the database's clock in steps of their own: some milliseconds lie between them.
+    back = [
+        (before, after)
+        for before, after in pairwise(rows)
+        if before["job_id"] == after["job_id"] and after["at"] < before["at"] - 0.2
+    ]
+    assert back == []
     jumps = [round(row["seconds"] / 3600) for row in timed.query("SELECT seconds FROM agents_clockjump")]
     assert {2, -2, -1, 1, -24, 24} <= set(jumps)
     health = requests.get(f"{timed.url}/healthz", timeout=60).json()

@@ -54,7 +54,7 @@ class DatabaseReader:
 def plain(name, value):
     if isinstance(value, datetime.datetime):
         return value.timestamp()
-    if isinstance(value, str) and (name == "at" or name.endswith(("_at", "_until", "_since"))):
+    if isinstance(value, str) and value and (name == "at" or name.endswith(("_at", "_until", "_since"))):
         return datetime.datetime.fromisoformat(value).replace(tzinfo=datetime.UTC).timestamp()
     if isinstance(value, str) and name in JSON_COLUMNS:
         return json.loads(value)

@@ -294,7 +294,9 @@ class Product:
         wanted = names or [host.name for host in self.fleet]
 
         def all_so():
-            found = {row["name"]: row["status"] for row in self.query(HOSTS)}
+            # An older version has no logins of machines.
+            machines = [row for row in self.query(HOSTS) if row.get("machine_id") is None]
+            found = {row["name"]: row["status"] for row in machines}
             return all(found.get(name) == status for name in wanted)
 
         wait_for(all_so, f"{', '.join(wanted)} to be {status}", timeout, dump=self.tail)
@@ -445,7 +447,7 @@ class Product:
 
 
 # Without the further logins of a machine, which have its name.
-HOSTS = "SELECT name, status FROM agents_host WHERE machine_id IS NULL"
+HOSTS = "SELECT * FROM agents_host"
 
 
 def where_is(host):

@@ -100,7 +100,7 @@ def test_a_shell_sees_the_gpus_of_its_run_by_the_same_numbers(host, smi):
     second = "GPU-ed0c3757-0000-4000-8000-000000000001"
     console.start("r1", ["sleep", "600"], web_access=True, gpus=[second])
     console.running("r1")
-    typed = b"echo gpus=$CUDA_VISIBLE_DEVICES=$TRAINYARD_GPU_UUIDS=end\n"
+    typed = b"echo gpus=$CUDA_VISIBLE_DEVICES=$TRAINYARD_GPU_UUIDS=e''nd\n"
     session = shell(host, {"deployment": "dep", "run": "r1"}, typed)
     next(session)
     assert f"gpus=1={second}=end".encode() in next(session)(b"=end\r\n")

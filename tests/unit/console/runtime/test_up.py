@@ -78,7 +78,7 @@ def test_a_used_port_is_reported_with_the_cure(product, tmp_path):
 
 def test_the_command_line_works_while_it_runs(product):
     product.with_admin()
-    assert product.command("user", "list").stdout == "ada\tadmin\tdefault:admin\n"
+    assert product.command("user", "list").stdout.splitlines()[0] == "ada\tadmin\tdefault:admin"
 
 
 def test_every_process_that_is_killed_comes_back(product):
