@@ -1,15 +1,21 @@
 """A log as entries with a time: one for each line. What Google's clients read through the Logging API.
 
 An entry is known by where it ends, and its time is when its last byte was printed, by the host's clock. So entries of
-one run come in the order of their times, a line that is not finished has no entry yet, and any part of a log gives the
-same entries, wherever one begins to read. A line of more than LONGEST bytes becomes several entries.
+one run come in the order of their times, unless that clock was set back. A line that is not finished has no entry yet,
+and any part of a log gives the same entries, wherever one begins to read. A line of more than LONGEST bytes becomes
+several entries.
+
+After a host's clock was set back, new entries have times before those of entries that are already here. A reader that
+goes on from the last time that it saw leaves them out, up to the old time.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from jobs.logs import reader
 from jobs.models import LogGap, LogPiece, LogSegment, Run
@@ -18,6 +24,9 @@ LONGEST = 64 * 1024
 # What is read at a time. A window is read from LONGEST * 2 before it, where a line that ends in it may begin.
 WINDOW = 256 * 1024
 EARLIER_S = 0.001
+# What all logs that are read together may hold in memory, and what each of them may hold at least.
+LEAST_WINDOW = 32 * 1024
+MOST_ENTRIES, LEAST_ENTRIES = 200_000, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,28 +39,48 @@ class Entry:
     missing: str = ""
 
 
-def after(run: Run, since: float) -> Iterator[Entry]:
-    """The entries from this moment on, the oldest first. There may be earlier ones among them."""
+def after(run: Run, since: float, together: int = 1) -> Iterator[Entry]:
+    """The entries from this moment on, the oldest first. There may be earlier ones among them.
+
+    `together`: how many logs are read at the same time. They share the memory.
+    """
+    size, most = _share(together)
     # Several marks may have the same time, and `offset_at` finds the last of them.
     low, top = reader.offset_at(run, since - EARLIER_S), reader.size(run)
     while low < top:
-        high = min(low + WINDOW, top)
+        high = min(low + size, top)
         if gap := _gap_over(run, low, high):
             high = min(gap.end, top)
-        yield from window(run, low, high)
+        oldest = list(islice(window(run, low, high), most + 1))
+        if len(oldest) > most:
+            oldest.pop()
+            high = oldest[-1].end
+        yield from oldest
         low = high
 
 
-def before(run: Run, until: float) -> Iterator[Entry]:
+def before(run: Run, until: float, together: int = 1) -> Iterator[Entry]:
     """The entries up to this moment, the newest first. There may be later ones among them."""
-    top = reader.size(run)
-    high = _offset_after(run, until, top)
+    size, most = _share(together)
+    high = _offset_after(run, until, reader.size(run))
     while high > 0:
-        low = max(high - WINDOW, 0)
+        low = max(high - size, 0)
         if gap := _gap_over(run, low, high):
             low = gap.start
-        yield from reversed(list(window(run, low, high)))
+        newest = deque(window(run, low, high), most + 1)
+        if len(newest) > most:
+            low = newest.popleft().end
+        while newest:
+            yield newest.pop()
         high = low
+
+
+def _share(together: int) -> tuple[int, int]:
+    """How many bytes and how many entries each of so many logs may hold at once."""
+    return (
+        min(WINDOW, max(WINDOW // together, LEAST_WINDOW)),
+        max(MOST_ENTRIES // together, LEAST_ENTRIES),
+    )
 
 
 def _gap_over(run: Run, low: int, high: int) -> LogGap | None:

@@ -1,4 +1,11 @@
-"""The logs of jobs as Cloud Logging has them, at `/v2/entries:list`. `gcloud ai custom-jobs stream-logs` polls it."""
+"""The logs of jobs as Cloud Logging has them, at `/v2/entries:list`. `gcloud ai custom-jobs stream-logs` polls it.
+
+A request reads for half a second at most, and a person has one at a time for each job. Then the answer has what was
+found by then, which may be nothing, and a `nextPageToken` if there is more to look at.
+
+A poll goes on after the time of the last entry, by the host's clock. So after a host's clock was set back, lines up to
+the old time are left out.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +28,7 @@ from console.api.times import format_time
 from console.api.views import GoogleView
 from console.auth import access
 from jobs.logs import entries
+from jobs.logs.search_budget import SearchBudget
 from jobs.models import Job, Run
 
 Document = dict[str, Any]
@@ -49,26 +57,36 @@ class EntriesView(GoogleView):
         size = _page_size(body)
         token = _position(body.text("pageToken", ""), order)
         job = _job(request, body, wanted)
-        return Response(_page(_merged(job, wanted, token, order == NEWEST), size, order))
+        with SearchBudget((request.user.pk, job.pk)) as budget:
+            return Response(_page(_merged(job, wanted, token, order == NEWEST), size, order, budget))
 
 
-def _page(found: Iterator[tuple[Position, Document]], size: int, order: str) -> Document:
-    """At most `size` entries, fewer where they are long, but at least one; and where the next page begins."""
+def _page(
+    found: Iterator[tuple[Position, Document | None]], size: int, order: str, budget: SearchBudget
+) -> Document:
+    """At most `size` entries, fewer where they are long or hard to find; and where the next page begins.
+
+    Each page comes further than the one before, by at least one entry, whether or not that is a wanted one.
+    """
     page: list[Document] = []
-    weight, last = 0, (0, "")
+    last: Position | None = None
+    weight, more = 0, False
     for position, document in found:
-        if len(page) == size or weight > MAX_PAGE_BYTES:
-            return {"entries": page, "nextPageToken": _token(last, order)}
-        page.append(document)
-        weight += len(document["textPayload"])
+        more = last is not None and (len(page) == size or weight > MAX_PAGE_BYTES or budget.spent())
+        if more:
+            break
         last = position
-    return {"entries": page} if page else {}
+        if document is not None:
+            page.append(document)
+            weight += len(document["textPayload"])
+    answer: Document = {"entries": page} if page else {}
+    return {**answer, "nextPageToken": _token(last, order)} if last is not None and more else answer
 
 
 def _merged(
     job: Job, wanted: EntryCondition, token: Position | None, newest: bool
-) -> Iterator[tuple[Position, Document]]:
-    """The entries of all runs in the order of their times, from the token on."""
+) -> Iterator[tuple[Position, Document | None]]:
+    """The entries of all runs in the order of their times, from the token on; None for those that are not wanted."""
     if token is not None and not newest:
         wanted = EntryCondition(
             wanted.holds, max(wanted.low, token[0]), wanted.high, wanted.jobs, wanted.tasks
@@ -77,21 +95,25 @@ def _merged(
         wanted = EntryCondition(
             wanted.holds, wanted.low, min(wanted.high, token[0]), wanted.jobs, wanted.tasks
         )
-    streams = [_of_run(job, run, wanted, newest) for run in _runs(job, wanted)]
-    for position, document in heapq.merge(*streams, key=lambda each: each[0], reverse=newest):
-        passed = token is not None and (position >= token if newest else position <= token)
-        if not passed and wanted.holds(document):
-            yield position, document
+    runs = _runs(job, wanted)
+    streams = [_of_run(run, wanted, newest, len(runs)) for run in runs]
+    for position, run, entry in heapq.merge(*streams, key=lambda each: each[0], reverse=newest):
+        if token is not None and (position >= token if newest else position <= token):
+            continue
+        document = _document(job, run, entry, *position)
+        yield position, document if wanted.holds(document) else None
 
 
-def _of_run(job: Job, run: Run, wanted: EntryCondition, newest: bool) -> Iterator[tuple[Position, Document]]:
+def _of_run(
+    run: Run, wanted: EntryCondition, newest: bool, together: int
+) -> Iterator[tuple[Position, Run, entries.Entry]]:
     low, high = wanted.low / SECOND, wanted.high / SECOND
-    for entry in entries.before(run, high) if newest else entries.after(run, low):
+    found = entries.before(run, high, together) if newest else entries.after(run, low, together)
+    for entry in found:
         at = round(entry.at * SECOND)
         if (at < wanted.low) if newest else (at > wanted.high):
             return
-        insert_id = f"{run.pk}.{entry.end:014x}"
-        yield (at, insert_id), _document(job, run, entry, at, insert_id)
+        yield (at, f"{run.pk}.{entry.end:014x}"), run, entry
 
 
 def _document(job: Job, run: Run, entry: entries.Entry, at: int, insert_id: str) -> Document:

@@ -14,6 +14,7 @@ from google.oauth2.credentials import Credentials
 
 from console.api.jobs import log_entries
 from console.auth import tokens
+from jobs.logs.search_budget import SearchBudget
 from jobs.models import Run
 from tests.unit.console.log_rows import complete, lose, write
 from tests.unit.console.views.example_rows import a_host, a_job
@@ -105,6 +106,23 @@ def test_pages_hold_all_entries_once_in_both_orders(script, job, runs, monkeypat
     assert whole["timestamp desc"] == whole["timestamp asc"][::-1]
 
 
+@pytest.mark.parametrize("order", ["timestamp asc", "timestamp desc"])
+def test_a_page_ends_when_its_time_is_over(script, job, runs, monkeypatch, order):
+    """Also when it found nothing: the token says where to go on, and the pages together have what is wanted."""
+    monkeypatch.setattr(log_entries, "SearchBudget", lambda person: SearchBudget(person, seconds=0))
+    for number in range(8):
+        write(runs[f"workerpool{number % 2}-0"], f"line {number}\n".encode(), wall=T + number // 3)
+    for text, wanted in (("zzz", []), ("line 5", ["line 5"])):
+        token, pages, got = "", 0, []
+        while pages == 0 or token:
+            answer = asked(
+                script("bob"), f'{base(job)} AND textPayload:"{text}"', orderBy=order, pageToken=token
+            )
+            got += texts(answer)
+            token, pages = answer.json().get("nextPageToken", ""), pages + 1
+        assert (got, pages) == (wanted, 8)
+
+
 def test_a_line_is_told_when_it_is_whole_and_a_gap_says_why(script, job, runs):
     run = runs["workerpool0-0"]
     write(run, b"50 %\r", wall=T)
@@ -168,7 +186,7 @@ def test_runs_that_ended_long_before_are_not_read(script, job, runs, monkeypatch
         write(run, b"old\n", wall=T)
         complete(run)
     Run.objects.update(log_complete_at=datetime.fromtimestamp(T, UTC))
-    monkeypatch.setattr(log_entries.entries, "after", lambda run, since: pytest.fail("it was read"))
+    monkeypatch.setattr(log_entries.entries, "after", lambda *_: pytest.fail("it was read"))
     assert texts(asked(script("bob"), f'{base(job)} AND timestamp>="{rfc(T + 7200)}"')) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.unit.console.views.example_rows import a_host, a_job
 __all__ = ["cast", "project"]
 
 T = 1_700_000_000.0
+SIZE = 64 * 1024
 
 
 @pytest.fixture
@@ -123,6 +125,37 @@ def test_the_entries_are_the_same_wherever_reading_begins(run, seed):
         assert [one for one in entries.after(run, since) if one.at >= since] == wanted
         until = [one for one in whole if one.at <= since]
         assert [one for one in entries.before(run, since) if one.at <= since] == until[::-1]
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_logs_that_are_read_together_have_the_same_entries(run, monkeypatch, most):
+    monkeypatch.setattr(entries, "LEAST_WINDOW", 20)
+    monkeypatch.setattr(entries, "LEAST_ENTRIES", most)
+    for number in range(12):
+        write(run, b"\n" * (number % 5) + b"x" * (9 * number % 40) + b"\nend\nrest", wall=T + number)
+        if number == 6:
+            lose(run, 100)
+    complete(run)
+    whole = list(entries.after(run, 0))
+    assert len(whole) > 40
+    assert list(entries.after(run, 0, 10**6)) == whole
+    assert list(entries.before(run, T + 99, 10**6)) == whole[::-1]
+
+
+@pytest.mark.parametrize("newest", [False, True])
+def test_many_logs_of_empty_lines_need_little_memory(cast, project, newest):
+    run = a_job(project, cast.bob, host=a_host()).runs.get()
+    write(run, b"\n" * SIZE, wall=T)
+    tracemalloc.start()
+    try:
+        found = entries.before(run, T + 9, 500) if newest else entries.after(run, 0, 500)
+        first = next(found)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert first.end == (SIZE if newest else 1)
+    # 500 of them need less than 100 MB.
+    assert held < 200_000
 
 
 def test_several_pieces_of_the_same_moment_are_all_found(run):
