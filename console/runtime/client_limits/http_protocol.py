@@ -8,7 +8,10 @@ error as soon as that is known, nothing of it is kept, and the connection is clo
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
+import struct
+import termios
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -25,6 +28,8 @@ MAX_PIPELINED = 16
 # How long the rest of a refused request is read and dropped, so that the client reads our answer and not a reset.
 LINGER_S = 2.0
 LINGER_BYTES = 16 * 1024 * 1024
+# How often we look whether a client takes something of its answer.
+LOOKS = 12
 
 TEXTS = {
     400: "Too many requests on one connection.",
@@ -49,6 +54,8 @@ class Protocol(HttpToolsProtocol):
         self._timer_at = 0.0
         self._receiving = False
         self._refused = 0
+        # How much of an answer the client has not taken, and when that became less.
+        self._untaken, self._taken_at = 0, 0.0
         self._head_size = self._body_size = self._without_progress = self._dropped = 0
 
     # the connection
@@ -163,6 +170,8 @@ class Protocol(HttpToolsProtocol):
         self._without_progress = 0
         self._receiving = False
         self._due = None
+        if self.flow.write_paused:
+            self._expect(STALLED_S / LOOKS)
         if not self._refused:
             super().on_message_complete()
 
@@ -170,13 +179,35 @@ class Protocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._expect(STALLED_S)
+        self._untaken, self._taken_at = self._count_untaken(), self.loop.time()
+        self._expect(STALLED_S / LOOKS)
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self._due = None
         if self._receiving:
             self._expect(self.limits.body_s)
+
+    def _count_untaken(self) -> int:
+        """The bytes that the client's machine has not received, also those that wait in our kernel."""
+        size = self.transport.get_write_buffer_size()
+        socket = self.transport.get_extra_info("socket")
+        try:
+            # The name of SIOCOUTQ in Python.
+            waiting = fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4))
+        except (AttributeError, OSError, ValueError):
+            return size
+        return size + int(struct.unpack("i", waiting)[0])
+
+    def _look_at_answer(self) -> None:
+        """Wait on for a client that takes its answer, however slowly."""
+        now, untaken = self.loop.time(), self._count_untaken()
+        if untaken < self._untaken:
+            self._untaken, self._taken_at = untaken, now
+        if now - self._taken_at < STALLED_S:
+            self._expect(STALLED_S / LOOKS)
+        else:
+            self.transport.abort()
 
     # time
 
@@ -189,15 +220,19 @@ class Protocol(HttpToolsProtocol):
 
     def _look_at_time(self) -> None:
         self._timer = None
-        if self._due is None or self.transport.is_closing():
+        waits = self.flow.write_paused
+        # A closing connection stays open until the client has taken what waits for it.
+        if self._due is None or (self.transport.is_closing() and not waits):
             return
         if self.loop.time() < self._due - 0.01:
             self._timer, self._timer_at = self.loop.call_at(self._due, self._look_at_time), self._due
-        elif self._receiving and not self.flow.write_paused:
+        elif waits:
+            self._look_at_answer()
+        elif self._receiving:
             report_refusals("requests that did not come completely in time", self.client)
             self._refuse(408)
         else:
-            # Nothing was asked, or the answer is not taken: there is nobody to tell.
+            # Nothing was asked: there is nobody to tell.
             self.transport.abort()
 
     def _refuse(self, status: int, text: str = "") -> None:
