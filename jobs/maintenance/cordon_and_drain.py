@@ -10,18 +10,18 @@ from __future__ import annotations
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 from django.db.models.functions import Greatest
 
 from agents.hosts import data_address, gpu_quarantine, host_history
 from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
-from agents.models import Host, HostStatus
+from agents.models import Gpu, Host, HostStatus
 from jobs.host_sync import lost_hosts
 from jobs.lifecycle import snapshot
 from jobs.lifecycle.advance import advance
 from jobs.lifecycle.host_maintenance import maintenance_of
-from jobs.models import HostMaintenance, Job, Run
+from jobs.models import GpuClaim, HostMaintenance, Job, Run
 from jobs.projects import audit
 from jobs.rules.lifecycle.states import RunPhase
 from jobs.scheduling import pass_lock
@@ -152,11 +152,11 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
     """Give up an unreachable host by the word of a person: its runs are over and hold nothing any more.
 
     Nothing else frees what an unreachable host holds. A dispatcher that still has the old lease can write nothing more,
-    because the lease token changes.
+    because the lease token changes. A login that is lost while its machine answers is given up alone.
     """
     clock = Clock(now)
     with transaction.atomic():
-        row = _locked(host)
+        row = _locked(host, or_login=True)
         if confirmed.strip() != row.name:
             raise Refused("name", f"Type the name of the host, {row.name}, to confirm.")
         if row.status in ANSWERS:
@@ -164,20 +164,25 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
                 "host", f"{row.name} has not been lost: it is {row.get_status_display().lower()}. Drain it."
             )
         _check_logins_are_lost(row)
-        text = f"{actor} declared {row.name} gone"
+        text = f"{actor} declared {_full_name(row)} gone"
         rows = _rows_of(row)
         _hold_jobs_on(rows)
+        gpus = list(_gpus_in_doubt(row))
         jobs = {job for pk in rows for job in lost_hosts.declare_lost(pk, text, now)}
         _write(row, gone_at=now, gone_by=actor[:150])
         Host.every.filter(pk__in=rows).update(
             lease_owner="", lease_until=None, lease_token=Greatest(F("lease_token") + 1, int(now.timestamp()))
         )
-        gpu_quarantine.mark_unverified(
-            row.gpus.filter(present=True), f"{text}, and nobody knows what runs on it.", actor, now
-        )
+        gpu_quarantine.mark_unverified(gpus, f"{text}, and nobody knows what runs on it.", actor, now)
         runs = Run.objects.filter(host__in=rows, declared_lost_at=now).count()
         audit.record(
-            actor, "host.declare_gone", "host", row.name, {"status": row.status}, {"runs_given_up": runs}, now
+            actor,
+            "host.declare_gone",
+            "host",
+            row.name,
+            {"status": row.status, "login": row.user},
+            {"runs_given_up": runs},
+            now,
         )
         since = f"{row.status_since:%Y-%m-%d %H:%M:%S %Z}"
         host_history.record(
@@ -185,6 +190,18 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
         )
         advance(sorted(jobs), clock)
         _announce(row)
+
+
+def _gpus_in_doubt(host: Host) -> QuerySet[Gpu]:
+    """The GPUs on which something may run that nobody can ask about. Those of a login: what its runs hold."""
+    if host.machine_id is None:
+        return host.gpus.filter(present=True)
+    held = GpuClaim.objects.filter(run__host=host, released_at=None)
+    return Gpu.objects.filter(pk__in=held.values("gpu"), present=True)
+
+
+def _full_name(host: Host) -> str:
+    return host.name if host.machine_id is None else f"{host.user} on {host.name}"
 
 
 def _check_logins_are_lost(host: Host) -> None:
@@ -222,14 +239,14 @@ def _count_runs(host: Host) -> int:
     return Run.objects.filter(host__in=_rows_of(host), released_at=None, held=False).count()
 
 
-def _locked(host: Host) -> Host:
+def _locked(host: Host, or_login: bool = False) -> Host:
     """The host's row, locked and read with its maintenance. The lock of the scheduling pass comes first: nothing is
     placed on the host meanwhile, and nobody else writes its maintenance."""
     pass_lock.lock_pass()
     row = Host.every.select_for_update(no_key=True).get(pk=host.pk)
     if row.retired_at is not None:
         raise Refused("host", f"{row.name} was removed.")
-    if row.machine_id is not None:
+    if row.machine_id is not None and not or_login:
         raise Refused("host", f"{row.user} is one login of {row.name}. Do this with the machine itself.")
     maintenance_of(row)
     return row

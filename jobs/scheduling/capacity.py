@@ -56,7 +56,7 @@ _hosts = SelectStatement(
 _templates = SelectStatement(lambda: LoginTemplate.objects.order_by().values_list("host"))
 _logins = SelectStatement(
     lambda: (
-        Host.objects.filter(machine__isnull=False, status=HostStatus.UP)
+        Host.objects.filter(machine__isnull=False, status=HostStatus.UP, maintenance__gone_at=None)
         .order_by("pk")
         .values_list("machine", "project_login__project", *_HOST.names)
     )

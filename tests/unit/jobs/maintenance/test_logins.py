@@ -393,3 +393,30 @@ def test_what_is_done_with_a_machine_locks_the_jobs_of_its_logins_in_the_order_o
     acts[act]()
     threads[0].join(60)
     assert not threads[0].is_alive() and problems == []
+
+
+def test_a_lost_login_is_declared_gone_alone_and_frees_what_its_runs_held(
+    split, project, vision, control_plane
+):
+    found = split(gpus=2)
+    lost, other = run_job(vision, spec(gpus=1)), run_job(project, spec(gpus=1))
+    settle(control_plane, *found.values())
+    login = found["train-vision"].row
+    run, others = Run.objects.get(job=lost), Run.objects.get(job=other)
+    with pytest.raises(Refused, match="has not been lost"):
+        cordon_and_drain.declare_gone(login, "h1", "root", timezone.now())
+    Host.objects.filter(pk=login.pk).update(status=HostStatus.AUTH_FAILED)
+    cordon_and_drain.declare_gone(login, "h1", "root", timezone.now())
+    run.refresh_from_db()
+    others.refresh_from_db()
+    assert run.declared_lost_at is not None and run.released_at is not None
+    assert others.declared_lost_at is None and others.released_at is None
+    states = dict(Gpu.objects.values_list("uuid", "state"))
+    assert states == {run.gpu_uuids[0]: GpuState.CLEANING, others.gpu_uuids[0]: GpuState.OK}
+    assert AuditEntry.objects.get(what="host.declare_gone").before["login"] == "train-vision"
+    Host.objects.filter(pk=login.pk).update(status=HostStatus.UP)
+    assert run_job(vision).state == JobState.QUEUED, "the run that was given up may live under this login"
+    Run.objects.filter(pk=run.pk).update(proved_at=timezone.now())
+    scheduler.schedule_quietly(timezone.now())
+    assert HostMaintenance.objects.get(host=login).gone_at is None
+    assert run_job(vision).state == JobState.PENDING
