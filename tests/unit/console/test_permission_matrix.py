@@ -16,13 +16,13 @@ from django.utils import timezone
 
 from console.api.unimplemented import UnknownAddress
 from console.api.urls import urlpatterns as rest_urls
-from console.auth import tokens
 from console.consumers.routes import websocket_urlpatterns
 from console.views.urls import urlpatterns as page_urls
 from jobs.models import Membership
 from jobs.notifications import targets
 from tests.unit.console.consumers import test_credentials as sockets
 from tests.unit.console.permission_table import PEOPLE, outcome
+from tests.unit.console.script_tokens import token_of
 from tests.unit.console.views import test_page_matrix as pages
 from tests.unit.console.views.conftest import cast, project
 from tests.unit.console.views.example_rows import a_host, a_job, a_machine_type
@@ -263,7 +263,7 @@ def scene(cast, project):
     clients = {None: Client()}
     for person in PEOPLE:
         if person != "nobody":
-            token = tokens.create(getattr(cast, person), "test", now, elevated=True)[1]
+            token = token_of(getattr(cast, person), elevated=True)
             clients[person] = Client(headers={"authorization": f"Bearer {token}"})
     target = targets.add(project, "slack", "https://x.example/", ["failed"], 1.0, "alice", now)[0]
     return clients, {"job": job.pk, "host": host.pk, "target": target.pk}

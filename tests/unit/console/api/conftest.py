@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
-from datetime import timedelta
-
 import pytest
 from django.test import Client
-from django.utils import timezone
 
-from console.auth import tokens
-from console.models import ApiToken
+from tests.unit.console.script_tokens import token_of
 from tests.unit.console.views.conftest import browser, cast, project
 
 __all__ = ["browser", "cast", "project"]
@@ -29,17 +24,7 @@ def script(cast):
 
     def call_as(name=None, elevated=False, **headers):
         if name:
-            token, now = secrets.token_hex(), timezone.now()
-            # Not by `tokens.create`, so that the audit has only what the test does.
-            ApiToken.objects.create(
-                user=getattr(cast, name),
-                name="test",
-                digest=tokens.digest(token),
-                created_at=now,
-                expires_at=now + timedelta(days=90),
-                elevated=elevated,
-            )
-            headers["authorization"] = f"Bearer {token}"
+            headers["authorization"] = f"Bearer {token_of(getattr(cast, name), elevated)}"
         return Client(headers=headers)
 
     return call_as

@@ -11,12 +11,11 @@ import uvicorn
 from asgiref.testing import ApplicationCommunicator
 from django.conf import settings
 from django.test import Client
-from django.utils import timezone
 
 from console.asgi import application
-from console.auth import tokens
 from console.live import registry
 from console.runtime import database_threads, web
+from tests.unit.console.script_tokens import token_of
 from tests.unit.console.views.conftest import cast, project
 from tests.unit.console.views.example_rows import a_host, a_job
 
@@ -100,7 +99,7 @@ def visit(transactional_db, cast):
             cookie = f"{settings.SESSION_COOKIE_NAME}={browser.cookies[settings.SESSION_COOKIE_NAME].value}"
             headers += [(b"cookie", cookie.encode()), (b"origin", origin.encode())]
         elif who:
-            token = tokens.create(getattr(cast, who), "test", timezone.now())[1]
+            token = token_of(getattr(cast, who))
             headers.append((b"authorization", f"Bearer {token}".encode()))
         return [pair for pair in headers if pair[1]]
 
