@@ -294,7 +294,7 @@ class Product:
         wanted = names or [host.name for host in self.fleet]
 
         def all_so():
-            # An older version has no logins of machines.
+            # Without the further logins of a machine, which have its name. An older version has no such column.
             machines = [row for row in self.query(HOSTS) if row.get("machine_id") is None]
             found = {row["name"]: row["status"] for row in machines}
             return all(found.get(name) == status for name in wanted)
@@ -446,7 +446,6 @@ class Product:
         return self.up is not None and process_alive(self.up.pid)
 
 
-# Without the further logins of a machine, which have its name.
 HOSTS = "SELECT * FROM agents_host"
 
 
