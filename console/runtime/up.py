@@ -42,7 +42,9 @@ def main(only: tuple[str, ...]) -> int:
         lock = held.enter_context(take_lock(settings.TRAINYARD.data / "up.lock"))
         listener = held.enter_context(open_port(settings.TRAINYARD)) if "web" in only else None
         database_setup.prepare(timezone.now())
-        ClockKeeper().start()
+        clock = ClockKeeper()
+        held.callback(clock.stop)
+        clock.start()
         for note in shared_files.notes():
             print_line(f"Note: {note}")
         try:
