@@ -19,7 +19,7 @@ LONG = (
     "tests/flows/",
     "tests/behaviour/",
     "tests/browser/test_first_run.py",
-    "tests/unit/console/runtime/test_up.py",
+    "tests/unit/console/runtime/processes/test_up.py",
     "tests/unit/agents/runner/",
     "tests/unit/agents/",
     "tests/browser/",

@@ -7,7 +7,8 @@ import argparse
 from django.utils import timezone
 
 from console.commands import CommandRefused
-from console.runtime import database_setup, up
+from console.runtime import database_setup
+from console.runtime.processes import up
 
 
 def start(args: argparse.Namespace) -> int:

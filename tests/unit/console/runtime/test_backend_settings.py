@@ -11,8 +11,9 @@ from kombu.exceptions import ContentDisallowed
 
 from agents.links.host_thread import FleetSettings
 from console.environment import BadSetting, Environment
-from console.runtime import asgi_handler, backend_settings, database_threads, processes
+from console.runtime import asgi_handler, backend_settings, database_threads
 from console.runtime.celery_app import app
+from console.runtime.processes import children
 from jobs.maintenance import checks
 from jobs.models import Tick
 from jobs.notifications import sender
@@ -52,8 +53,8 @@ def test_every_thread_that_uses_the_database_finds_a_connection():
     ]
     beside = 2  # the worker has the sweep timer; the dispatcher has the lease keeper and the decider
     assert asgi_handler.THREADS + database_threads.THREADS + beside <= most
-    assert processes.WORKER_THREADS + checks.THREADS + sender.THREADS + beside <= most
-    assert processes.DISPATCHER_THREADS + FleetSettings("x").worker_threads + beside <= most
+    assert children.WORKER_THREADS + checks.THREADS + sender.THREADS + beside <= most
+    assert children.DISPATCHER_THREADS + FleetSettings("x").worker_threads + beside <= most
 
 
 def test_an_address_without_a_database_is_refused():

@@ -10,7 +10,7 @@ from django.conf import settings
 from kombu.exceptions import KombuError, OperationalError
 
 from agents.infra import clock
-from console.runtime.supervisor import Supervisor
+from console.runtime.processes.supervisor import Supervisor
 from console.runtime.tasks import echo, echo_key
 
 ECHO_EVERY_S = 10.0

@@ -13,8 +13,9 @@ import redis
 
 from console import cli
 from console.environment import Environment
-from console.runtime import backend_settings, broker
-from console.runtime.broker import NoBroker
+from console.runtime import backend_settings
+from console.runtime.processes import broker
+from console.runtime.processes.broker import NoBroker
 from tests.harness.wait_and_processes import wait_for
 
 

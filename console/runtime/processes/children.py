@@ -8,8 +8,8 @@ import socket
 import sys
 
 from console.environment import Environment
-from console.runtime import broker
-from console.runtime.supervisor import Process
+from console.runtime.processes import broker
+from console.runtime.processes.supervisor import Process
 
 NAMES = ("web", "worker", "dispatcher", "beat")
 WORKER_THREADS = 4

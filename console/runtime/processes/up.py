@@ -23,9 +23,10 @@ from django.utils import timezone
 from agents.clock_keeper import ClockKeeper
 from console import environment
 from console.auth import setup
-from console.runtime import broker, database_setup, processes, shared_files
-from console.runtime.supervisor import Supervisor
-from console.runtime.watchdog import Watchdog
+from console.runtime import database_setup, shared_files
+from console.runtime.processes import broker, children
+from console.runtime.processes.supervisor import Supervisor
+from console.runtime.processes.watchdog import Watchdog
 
 
 class StartRefused(Exception):
@@ -48,7 +49,7 @@ def main(only: tuple[str, ...]) -> int:
         for note in shared_files.notes():
             print_line(f"Note: {note}")
         try:
-            plan = processes.plan(
+            plan = children.plan(
                 settings.TRAINYARD, only, listener.fileno() if listener else None, lock.fileno()
             )
         except broker.NoBroker as problem:
@@ -118,7 +119,7 @@ def note_owner(lock: IO[str], url: str) -> None:
 
 def open_port(wish: environment.Environment) -> socket.socket:
     try:
-        return processes.listen(wish.bind, wish.port)
+        return children.listen(wish.bind, wish.port)
     except OSError as problem:
         cure = f"Choose another with --port or TRAINYARD_PORT ({problem.strerror})."
         raise StartRefused(f"Port {wish.port} on {wish.bind} cannot be opened. {cure}") from problem

@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from console.runtime import supervisor as module
-from console.runtime.supervisor import Child, Process, Supervisor
-from console.runtime.watchdog import UNRESPONSIVE_AFTER_S, Watchdog
+from console.runtime.processes import supervisor as module
+from console.runtime.processes.supervisor import Child, Process, Supervisor
+from console.runtime.processes.watchdog import UNRESPONSIVE_AFTER_S, Watchdog
 from tests.harness.wait_and_processes import process_alive, wait_for
 
 
@@ -102,7 +102,7 @@ def test_a_suspended_child_can_be_replaced():
 
 def test_nothing_outlives_a_supervisor_that_was_killed():
     script = (
-        "from console.runtime.supervisor import Process, Supervisor\n"
+        "from console.runtime.processes.supervisor import Process, Supervisor\n"
         "sleep = Process(name='sleep', argv=('sh', '-c', 'echo $$; exec sleep 1000'))\n"
         "Supervisor([sleep], lambda line: print(line, flush=True)).run()\n"
     )
