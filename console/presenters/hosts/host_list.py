@@ -22,6 +22,7 @@ from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.models import GpuClaim, Run
 
 SIZE = 50
+FEW = 10
 STATES = (*badges.HOST.values(), badges.CORDONED)
 _STATUSES = frozenset(state.value for state in STATES)
 OPEN_CLAIMS = Q(released_at=None, gpu__present=True)
@@ -89,6 +90,11 @@ class HostList:
     live_query: str
     next: str
     first: str
+
+    @property
+    def shows_filters(self) -> bool:
+        """A few hosts are found without filters."""
+        return self.total > FEW or self.filters.any
 
 
 @dataclass(frozen=True, slots=True)

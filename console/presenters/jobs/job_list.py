@@ -103,6 +103,7 @@ class JobList:
     live_query: str
     older: str
     newest: str
+    shows_filters: bool = True
 
 
 def job_list(user: User, query: Mapping[str, str]) -> JobList:

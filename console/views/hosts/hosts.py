@@ -33,8 +33,8 @@ from jobs.wake import hints
 @login_required
 def hosts(request: HttpRequest) -> HttpResponse:
     found = host_list.host_list(person(request), request.GET.dict())
-    context = {"list": found, "states": host_list.STATES}
-    return page_or_fragment(request, "hosts/list.html", "hosts/_filtered_list.html", context)
+    context = {"noun": "hosts", "list": found, "states": host_list.STATES}
+    return page_or_fragment(request, "hosts/list.html", "parts/filtered_list.html", context)
 
 
 @require_http_methods(["GET", "POST"])

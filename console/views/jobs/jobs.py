@@ -27,8 +27,9 @@ HISTORY_SIZE = 200
 @login_required
 def jobs(request: HttpRequest) -> HttpResponse:
     found = job_list.job_list(person(request), request.GET.dict())
-    context = {"list": found, "states": JOB.values(), "may_submit": access.can(request.user, "submit", Job)}
-    return page_or_fragment(request, "jobs/list.html", "jobs/_filtered_list.html", context)
+    may_submit = access.can(request.user, "submit", Job)
+    context = {"noun": "jobs", "list": found, "states": JOB.values(), "may_submit": may_submit}
+    return page_or_fragment(request, "jobs/list.html", "parts/filtered_list.html", context)
 
 
 @require_safe

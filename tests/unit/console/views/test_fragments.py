@@ -22,6 +22,7 @@ def job(project, cast):
     ("address", "part"),
     [
         ("/jobs/", "filtered-jobs"),
+        ("/hosts/", "filtered-hosts"),
         ("/jobs/{job}/", "job-story"),
         ("/jobs/{job}/history", "job-history"),
         ("/jobs/new", "draft"),
