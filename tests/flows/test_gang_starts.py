@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.flows.running_jobs import LongJob, replica_process, stopped_on
+from tests.harness.product.collect import processes_on
 from tests.harness.wait_and_processes import wait_for
 
 pytestmark = pytest.mark.needs_namespaces
@@ -131,9 +132,7 @@ def test_a_gang_whose_host_is_unreachable_past_the_deadline_starts_again_once_it
     )
     for host in yard.fleet:
         if host is not lost:
-            wait_for(
-                lambda host=host: not yard.processes_on(host), f"{host.name} to be empty", dump=yard.tail
-            )
+            wait_for(lambda host=host: not processes_on(host), f"{host.name} to be empty", dump=yard.tail)
     assert {"UNREACHABLE", "STOPPING"} <= set(job.flags()) and client.state(job.id) == "PENDING"
     assert replica_process(lost, old) and [row["id"] for row in yard.query(held)] == [old]
     patient()

@@ -15,16 +15,16 @@ import sys
 import uuid
 
 from tests.harness import leftovers
-from tests.harness.evidence import HOST_STATE, Evidence
+from tests.harness.evidence import Evidence
 from tests.harness.hosts.disk import fill
-from tests.harness.invariants import HISTORY_KINDS, WHEN_QUIET, check, nothing_lives_after_the_end
-from tests.harness.product import observers
+from tests.harness.invariants import WHEN_QUIET, check, nothing_lives_after_the_end
+from tests.harness.product import collect
 from tests.harness.product.client import TERMINAL, Client
 from tests.harness.product.database import DatabaseReader
 from tests.harness.product.logs import StoredLogs
 from tests.harness.product.processes import Processes
 from tests.harness.services import Postgres, Redis
-from tests.harness.wait_and_processes import command_of, environment_of, process_alive, run, wait_for
+from tests.harness.wait_and_processes import process_alive, run, wait_for
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PASSWORD = "correct horse battery staple"
@@ -35,7 +35,6 @@ QUICK["RETRY_WAIT_S"] = "0.05"
 # Tests open hundreds of sockets with one token; test_front_door.py has limits of its own.
 MANY = {"SESSION_CONNECTIONS": "5000", "PERSON_CONNECTIONS": "5000", "ADDRESS_CONNECTIONS": "5000"}
 QUICK["NOTIFY_PRIVATE"] = "127.0.0.0/8"  # receivers of tests
-RUN_ID = re.compile(rb"\d{10,}-workerpool\d-\d+-a\d+-r\d+")
 SEVERAL = """
 import json, sys
 from console.cli import main
@@ -44,10 +43,6 @@ for words in json.loads(sys.argv[1]):
     print(end="\\0", flush=True)
     if code:
         sys.exit(code)
-"""
-HOST_HISTORIES = f"""
-SELECT h.name AS host, e.at, e.kind FROM agents_hostevent e JOIN agents_host h ON h.id = e.host_id
-WHERE e.kind IN {HISTORY_KINDS} ORDER BY e.id
 """
 SHAPES = ("embedded", "apart")
 
@@ -374,7 +369,7 @@ class Product:
 
         def settled():
             # At each look: a process that outlives its job for a moment only is a violation too.
-            check(self.read_living(Evidence()), [nothing_lives_after_the_end], "while the jobs end")
+            check(collect.living(self, Evidence()), [nothing_lives_after_the_end], "while the jobs end")
             return not self.query(jobs) and not self.query(runs)
 
         wait_for(
@@ -386,55 +381,12 @@ class Product:
         )
 
     def evidence(self, logs=True):
-        evidence = Evidence(ledger=self.ledger(), accepted=list(self.accepted))
-        self.read_living(evidence)
-        evidence.hosts = {host.name: self.state_of(host) for host in self.fleet}
-        evidence.transitions = self.query("SELECT * FROM jobs_transition ORDER BY id")
-        evidence.gpu_claims = self.query(
-            "SELECT g.uuid AS gpu, c.run_id, c.released_at FROM jobs_gpuclaim c JOIN agents_gpu g ON g.id = c.gpu_id"
-        )
-        evidence.usage = self.query("SELECT run_id, began_at, ended_at FROM jobs_usage")
-        gaps = 'SELECT run_id, start, "end", reason FROM jobs_loggap'
-        evidence.gaps = self.query(gaps)
-        evidence.sightings = list(self.sightings)
-        evidence.sizes, evidence.sessions = observers.sizes(self), self.sessions()
-        evidence.denied, evidence.canaries = observers.denied(self), observers.canaries(self)
-        if logs:
-            evidence.logs, evidence.compared = self.logs.read()
-        return evidence
-
-    def read_living(self, evidence):
-        """Read what I4 needs. The jobs come first: what lives afterwards lives after the end that they tell of."""
-        evidence.jobs = self.query("SELECT id, state, reason, due_at, ended_at FROM jobs_job")
-        evidence.runs = self.query(
-            "SELECT r.*, h.name AS host FROM jobs_run r JOIN agents_host h ON h.id = r.host_id"
-        )
-        evidence.host_histories = self.query(HOST_HISTORIES)
-        evidence.processes = {host.name: self.processes_on(host) for host in self.fleet}
-        return evidence
+        return collect.evidence(self, logs)
 
     def sessions(self):
         if self.postgres is None:
             return 0
         return self.query("SELECT count(*) AS n FROM pg_stat_activity WHERE datname IS NOT NULL")[0]["n"]
-
-    def processes_on(self, host):
-        """Return (pid, command, run) of each process with a run's id in its environment or command line."""
-        found = []
-        for pid in host.pids():
-            command = command_of(pid, host.proc)
-            carried = RUN_ID.search(environment_of(pid, host.proc) + command.encode())
-            if carried:
-                found.append((pid, command, carried[0].decode()))
-        return found
-
-    def state_of(self, host):
-        done = subprocess.run(
-            host.as_user("python3", "-c", HOST_STATE), capture_output=True, text=True, timeout=120
-        )
-        if done.returncode:
-            raise AssertionError(f"{host.name}: {done.stderr}")
-        return json.loads(done.stdout)
 
     def check(self, context=""):
         """Wait until all is over, and check all invariants."""

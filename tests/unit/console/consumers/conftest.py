@@ -15,11 +15,12 @@ from django.test import Client
 from console.asgi import application
 from console.live import registry
 from console.runtime import database_threads, web
+from tests.unit.console.consumers.fake_shell import opened, shell
 from tests.unit.console.script_tokens import token_of
 from tests.unit.console.views.conftest import cast, project
 from tests.unit.console.views.example_rows import a_host, a_job
 
-__all__ = ["cast", "project"]
+__all__ = ["cast", "opened", "project", "shell"]
 
 PATIENCE_S = 30
 

@@ -1,0 +1,68 @@
+"""Collect the evidence that the invariants are judged from: the ledger, rows, logs, and what is on the hosts."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+
+from tests.harness.evidence import HOST_STATE, Evidence
+from tests.harness.invariants import HISTORY_KINDS
+from tests.harness.product import observers
+from tests.harness.wait_and_processes import command_of, environment_of
+
+RUN_ID = re.compile(rb"\d{10,}-workerpool\d-\d+-a\d+-r\d+")
+HOST_HISTORIES = f"""
+SELECT h.name AS host, e.at, e.kind FROM agents_hostevent e JOIN agents_host h ON h.id = e.host_id
+WHERE e.kind IN {HISTORY_KINDS} ORDER BY e.id
+"""
+
+
+def evidence(product, logs):
+    evidence = Evidence(ledger=product.ledger(), accepted=list(product.accepted))
+    living(product, evidence)
+    evidence.hosts = {host.name: state_of(host) for host in product.fleet}
+    evidence.transitions = product.query("SELECT * FROM jobs_transition ORDER BY id")
+    evidence.gpu_claims = product.query(
+        "SELECT g.uuid AS gpu, c.run_id, c.released_at FROM jobs_gpuclaim c JOIN agents_gpu g ON g.id = c.gpu_id"
+    )
+    evidence.usage = product.query("SELECT run_id, began_at, ended_at FROM jobs_usage")
+    gaps = 'SELECT run_id, start, "end", reason FROM jobs_loggap'
+    evidence.gaps = product.query(gaps)
+    evidence.sightings = list(product.sightings)
+    evidence.sizes, evidence.sessions = observers.sizes(product), product.sessions()
+    evidence.denied, evidence.canaries = observers.denied(product), observers.canaries(product)
+    if logs:
+        evidence.logs, evidence.compared = product.logs.read()
+    return evidence
+
+
+def living(product, evidence):
+    """Read what I4 needs. The jobs come first: what lives afterwards lives after the end that they tell of."""
+    evidence.jobs = product.query("SELECT id, state, reason, due_at, ended_at FROM jobs_job")
+    evidence.runs = product.query(
+        "SELECT r.*, h.name AS host FROM jobs_run r JOIN agents_host h ON h.id = r.host_id"
+    )
+    evidence.host_histories = product.query(HOST_HISTORIES)
+    evidence.processes = {host.name: processes_on(host) for host in product.fleet}
+    return evidence
+
+
+def processes_on(host):
+    """Return (pid, command, run) of each process with a run's id in its environment or command line."""
+    found = []
+    for pid in host.pids():
+        command = command_of(pid, host.proc)
+        carried = RUN_ID.search(environment_of(pid, host.proc) + command.encode())
+        if carried:
+            found.append((pid, command, carried[0].decode()))
+    return found
+
+
+def state_of(host):
+    done = subprocess.run(
+        host.as_user("python3", "-c", HOST_STATE), capture_output=True, text=True, timeout=120
+    )
+    if done.returncode:
+        raise AssertionError(f"{host.name}: {done.stderr}")
+    return json.loads(done.stdout)
