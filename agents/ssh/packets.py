@@ -30,6 +30,9 @@ Packet = tuple[int, paramiko.Message]
 READ_BYTES = 64 * 1024
 # So long a connection that sends too many packets is not read at a time.
 LONGEST_PAUSE_S = 0.5
+# So many packets the loop reads at a time, and at least so long it pauses where the limits want a pause: READ_BYTES can
+# be 1,800 packets, for which the loop would need 0.1 s.
+TURN_PACKETS, SHORTEST_PAUSE_S = 32, 0.02
 # These ciphers leave the length of a packet in the clear, so that the loop knows when it can read one without waiting.
 CIPHERS_FIRST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 
@@ -63,15 +66,22 @@ class PacketReader(Packetizer):
             time.sleep(min(wait_s, LONGEST_PAUSE_S))
         return harmless(kind, message)
 
+    def count_output(self, size: int) -> float:
+        """Count output that the loop has read. Returns how many seconds to wait after it."""
+        return self._limits.count_packet(MSG_CHANNEL_DATA, size > 0)
+
     def _is_wanted(self, kind: int, message: paramiko.Message) -> bool:
-        """Whether it is output of an open channel, or the answer to our own request for new keys."""
+        """Whether it is output of an open channel, and not empty, or the answer to our own request for new keys."""
         if kind == MSG_KEXINIT:
             return self.need_rekey()
         if kind not in (MSG_CHANNEL_DATA, MSG_CHANNEL_EXTENDED_DATA):
             return False
         channel = message.get_int()
+        if kind == MSG_CHANNEL_EXTENDED_DATA:
+            message.get_int()
+        size = message.get_int()
         message.rewind()
-        return self.is_open(channel)
+        return size > 0 and self.is_open(channel)
 
     def read_whole(self) -> Packet:
         """Read a packet that has arrived whole; `read_message` waits for one."""
@@ -106,6 +116,8 @@ class LoopReader:
         # A duplicate: when another thread closes the socket, the number of its descriptor may soon mean another file.
         self._fd = socket.descriptor()
         self._ended = False
+        # How long to wait before the next packet is read.
+        self._pause_s = 0.0
         self._handed_over: queue.SimpleQueue[Packet | Exception] = queue.SimpleQueue()
         packets.reader = self
 
@@ -136,7 +148,12 @@ class LoopReader:
                     f"the host changed to cipher {cipher or 'none'} while the shell was open"
                 )
             )
-        elif self._read_packets():
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Read what has arrived, then what will. Called where the loop does not watch the socket."""
+        if not self._ended and self._read_packets():
             self._loop.add_reader(self._fd, self._read)
 
     def _end(self, problem: Exception) -> None:
@@ -164,14 +181,17 @@ class LoopReader:
         self._read_packets()
 
     def _read_packets(self) -> bool:
-        """Read all packets that have arrived. False when paramiko's thread reads on instead of the loop."""
-        kept = False
+        """Read the packets that have arrived, up to a limit. False when the loop is not to watch the socket now:
+        paramiko's thread reads on, or the rest of the packets comes after a pause."""
+        kept, self._pause_s = 0, 0.0
         try:
             while self._socket.has_packet():
+                if kept == TURN_PACKETS or self._pause_s > 0:
+                    return self._pause()
                 packet = self._packets.read_whole()
                 if not self._keep_output(*packet):
                     return self._hand_over(packet)
-                kept = True
+                kept += 1
                 if self._packets.need_rekey():
                     return self._hand_over(NeedRekeyException())
         except Exception as problem:
@@ -180,7 +200,17 @@ class LoopReader:
         finally:
             if kept:
                 self._notify()
-        return True
+        return True if self._pause_s == 0 else self._pause()
+
+    def _pause(self) -> bool:
+        """Let everybody else on the loop go first. Meanwhile the host has to wait: nobody reads the socket."""
+        self._loop.remove_reader(self._fd)
+        if self._pause_s > 0:
+            pause_s = min(max(self._pause_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
+            self._loop.call_later(pause_s, self._go_on)
+        else:
+            self._loop.call_soon(self._go_on)
+        return False
 
     def _notify(self) -> None:
         try:
@@ -194,6 +224,7 @@ class LoopReader:
         if message.get_int() == self._channel.chanid:
             data = checked_output(self._channel, message)
             if not self._transport.in_kex:
+                self._pause_s = self._packets.count_output(len(data))
                 self._channel.in_buffer.feed(data)
                 return True
         message.rewind()

@@ -85,14 +85,14 @@ class PacketLimits:
     def count_packet(self, kind: int, wanted: bool) -> float:
         """Count a packet. Returns how many seconds to wait after it.
 
-        `wanted`: it is output of an open channel, or answers our own request for new keys.
+        `wanted`: it is output of an open channel, and not empty, or answers our own request for new keys.
         """
         if kind in _OUTPUT and wanted:
             return self._output.spend()
         if kind == MSG_KEXINIT and not wanted and not self._key_exchanges.take():
             raise PeerMisbehaved("it asks for one key exchange after the other")
         if not self._housekeeping.take():
-            raise PeerMisbehaved(f"it sends one message after the other that is no output (kind {kind})")
+            raise PeerMisbehaved(f"it sends one message after the other that brings no output (kind {kind})")
         return 0.0
 
 

@@ -82,6 +82,8 @@ BEFORE_LOGIN = {
 AFTER_LOGIN = {
     "output past the window": lambda near: kind(MSG_CHANNEL_DATA, near, text(BLOCK)),
     "errors past the window": lambda near: kind(MSG_CHANNEL_EXTENDED_DATA, near, 1, text(BLOCK)),
+    "output of nothing": lambda near: kind(MSG_CHANNEL_DATA, near, text(b"")),
+    "errors of nothing": lambda near: kind(MSG_CHANNEL_EXTENDED_DATA, near, 1, text(b"")),
     "output of an unknown kind": lambda near: kind(MSG_CHANNEL_EXTENDED_DATA, near, 7, text(BLOCK)),
     "output that claims more": lambda near: kind(MSG_CHANNEL_DATA, near, 1_000_000),
     "messages to be ignored": lambda near: kind(MSG_IGNORE, text(b"")),
@@ -91,6 +93,17 @@ AFTER_LOGIN = {
     "channel requests": lambda near: kind(MSG_CHANNEL_REQUEST, near, text(b"x@y"), b"\1"),
     "unimplemented": lambda near: kind(MSG_UNIMPLEMENTED, 1),
 }
+
+
+def byte_by_byte(transport, near):
+    """As much output as a host may send, in packets of one byte each."""
+    without_end(transport, kind(MSG_CHANNEL_DATA, near, text(b"x")))
+
+
+def echo(channel):
+    """What an honest host does: send back what is typed."""
+    while data := channel.recv(4096):
+        channel.sendall(data)
 
 
 def endless_fields(transport, near):
@@ -145,6 +158,7 @@ BEFORE_VERSION = ("an endless line before the version", "lines before the versio
 FORGED_KEYS = ("a host key with a huge number", "a signature with a huge number")
 ATTACKS_AT_DIALLING = (*BEFORE_VERSION, *FORGED_KEYS, *BEFORE_LOGIN)
 ATTACKS_ON_A_CHANNEL = (*AFTER_LOGIN, *WHOLE)
+BYTE_BY_BYTE, ECHO = "output byte by byte", "an echo"
 
 
 def serve(sock, key, attack):
@@ -164,7 +178,11 @@ def serve(sock, key, attack):
     if channel is None or not server.asked.wait(30):
         return
     time.sleep(0.2)
-    if attack in WHOLE:
+    if attack == ECHO:
+        echo(channel)
+    elif attack == BYTE_BY_BYTE:
+        byte_by_byte(transport, channel.remote_chanid)
+    elif attack in WHOLE:
         WHOLE[attack](transport, channel.remote_chanid)
     else:
         without_end(transport, AFTER_LOGIN[attack](channel.remote_chanid))

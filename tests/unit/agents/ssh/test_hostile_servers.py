@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
+import statistics
 import subprocess
 import sys
 import time
@@ -12,7 +14,7 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from agents.ssh import peer_limits
+from agents.ssh import peer_limits, pty
 from agents.ssh.dial import (
     DialError,
     HostMisbehaves,
@@ -22,11 +24,17 @@ from agents.ssh.dial import (
     run_command,
     start_command,
 )
-from agents.ssh.peer_limits import PeerMisbehaved, TokenBucket
+from agents.ssh.packets import TURN_PACKETS
+from agents.ssh.peer_limits import OUTPUT_RATE, PeerMisbehaved, TokenBucket
 from agents.ssh.sockets import CONNECTION_ERRORS
 from agents.ssh.targets import Jump, Target
 from tests.harness.wait_and_processes import wait_for
-from tests.unit.agents.ssh.hostile_server import ATTACKS_AT_DIALLING, ATTACKS_ON_A_CHANNEL
+from tests.unit.agents.ssh.hostile_server import (
+    ATTACKS_AT_DIALLING,
+    ATTACKS_ON_A_CHANNEL,
+    BYTE_BY_BYTE,
+    ECHO,
+)
 
 # What one attack may cost. Without the limits it is up to a gigabyte, or all the CPU that it can get.
 MEMORY_MB = 40
@@ -97,6 +105,99 @@ def test_a_hostile_server_is_disconnected_while_nobody_reads_what_it_sends(serve
         assert connection.misbehaviour, connection.saved_exception
     finally:
         connection.close()
+
+
+class Viewer:
+    """A shell without a terminal, which the running event loop reads."""
+
+    def __init__(self, target, key):
+        self.opened_at = time.monotonic()
+        self.connection = dial(target, key)
+        channel = open_session(self.connection, window=pty.WINDOW)
+        start_command(channel, "true")
+        self.shell = pty.Shell(self.connection, channel, b"")
+        # Of each turn of the event loop, how many bytes it brought.
+        self.turns = []
+
+    def watch(self):
+        self.changed = asyncio.Event()
+        self.shell.watch(self.take)
+
+    def take(self):
+        self.turns.append(0)
+        with contextlib.suppress(BlockingIOError):
+            while data := self.shell.read():
+                self.turns[-1] += len(data)
+        self.changed.set()
+
+    async def echo_s(self):
+        """How long a key takes to the host and back."""
+        self.changed.clear()
+        began = time.monotonic()
+        assert self.shell.write_now(b"k")
+        await asyncio.wait_for(self.changed.wait(), 30)
+        return time.monotonic() - began
+
+
+@pytest.fixture
+def view(serve, key):
+    """view(attack) → a Viewer, which is closed at the end."""
+    opened = []
+
+    def open_viewer(attack):
+        opened.append(Viewer(serve(attack), key))
+        return opened[-1]
+
+    yield open_viewer
+    for viewer in opened:
+        viewer.connection.close()
+
+
+@pytest.mark.parametrize("attack", ["output of nothing", "errors of nothing", "messages to be ignored"])
+def test_packets_that_carry_nothing_end_a_shell_that_the_event_loop_reads(view, attack):
+    hacked, honest = view(attack), view(ECHO)
+
+    async def attacked():
+        hacked.watch()
+        honest.watch()
+        until = time.monotonic() + HOW_LONG_S
+        while hacked.connection.is_alive() and time.monotonic() < until:
+            await honest.echo_s()
+        hacked.shell.close()
+        honest.shell.close()
+        await asyncio.sleep(0.1)
+
+    asyncio.run(attacked())
+    assert "brings no output" in hacked.connection.misbehaviour, hacked.connection.saved_exception
+
+
+def test_a_shell_that_floods_small_packets_leaves_the_event_loop_to_others(view):
+    """A read can bring 1,800 packets of a byte, which take 0.1 s; and they are never at an end."""
+    hacked, honest = view(BYTE_BY_BYTE), view(ECHO)
+    echoes = []
+
+    async def attacked():
+        honest.watch()
+        await honest.echo_s()
+        hacked.watch()
+        until = time.monotonic() + 6.0
+        while time.monotonic() < until:
+            echoes.append(await honest.echo_s())
+            await asyncio.sleep(0.005)
+        seconds = time.monotonic() - hacked.opened_at
+        hacked.shell.close()
+        honest.shell.close()
+        await asyncio.sleep(0.1)
+        return seconds
+
+    seconds = asyncio.run(attacked())
+    at_once, per_s = OUTPUT_RATE
+    print(
+        f"{len(hacked.turns)} turns, {sum(hacked.turns)} bytes; echo {statistics.median(echoes) * 1000:.1f} ms"
+    )
+    assert at_once < sum(hacked.turns) <= at_once + (seconds + 1.0) * per_s
+    # The first turns bring what paramiko's thread had read before.
+    assert statistics.median(hacked.turns) <= TURN_PACKETS, "a turn does not take all that has arrived"
 
 
 def test_a_command_of_a_hostile_server_raises_with_the_reason(serve, key):
