@@ -38,7 +38,7 @@ from agents.ssh.sockets import CONNECTION_ERRORS
 logger = logging.getLogger(__name__)
 
 HELLO_S = 60.0
-# The time for the inventory, less the time in which we did not read, and for one message. Over 256 kbit/s the largest
+# The time for the inventory and for one message, less the time in which we did not read. Over 256 kbit/s the largest
 # message takes half a minute.
 INVENTORY_S, MESSAGE_S = 300.0, 300.0
 LONGEST_REST_S = 5.0
@@ -173,8 +173,6 @@ class Link:
     def _read(self, greeted: Callable[[Hello], None]) -> None:
         for batch in self._stream.frames():
             self.heard_at = time.monotonic()
-            if self._stream.unfinished_s(self.heard_at) > MESSAGE_S:
-                raise WireError(f"a message that was not complete after {MESSAGE_S:g} s")
             soonest = math.inf
             for message, payload in batch:
                 if self._limits.admit(message, payload, self._phases):
@@ -248,9 +246,13 @@ class Link:
             return self._never_greeted
         if self.inbox.full or self._resting:
             self.heard_at = now
-        elif not self.ready:
+            gap = 0.0  # nobody reads
+        if not self.ready:
             self._inventory_s += gap
-        if self._stream.overrun:
+        if self._stream.count_unfinished(gap) > MESSAGE_S:
+            what = f"a message that was not complete after {MESSAGE_S:g} s"
+            self.misbehaviour = f"its runner broke the protocol: {what}"
+        elif self._stream.overrun:
             self.misbehaviour = f"it reads nothing: {self._stream.waiting_bytes >> 20} MiB wait for it"
         elif self._inventory_s > INVENTORY_S:
             self.misbehaviour = f"its inventory was not complete after {INVENTORY_S:g} s"
@@ -266,6 +268,7 @@ class Link:
     def excuse(self, gap: float, now: float) -> None:
         """For `gap` seconds nobody sent pings, or listened: that nothing was received is not the host's fault."""
         self.heard_at = min(now, self.heard_at + gap)
+        self.opened_at += gap
         self._checked_at = now
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -38,7 +37,7 @@ class Stream:
         self._may_send = may_send
         # Only log frames have a payload.
         self._decoder = Decoder(preface=True, max_payload=MAX_RAW)
-        self._whole_at = time.monotonic()
+        self._unfinished_s = 0.0
         self._waiting: deque[tuple[str, bytes]] = deque()
         self._waiting_bytes = 0
         self._changed = threading.Condition()
@@ -79,7 +78,7 @@ class Stream:
                 self.keep_stderr()
                 messages = self._decoder.feed(data)
                 if messages or not self._decoder.unfinished:
-                    self._whole_at = time.monotonic()
+                    self._unfinished_s = 0.0
                 yield messages
         except CONNECTION_ERRORS:
             pass
@@ -87,9 +86,13 @@ class Stream:
             self.keep_stderr()
             self.close()
 
-    def unfinished_s(self, now: float) -> float:
-        """For how long a message has been incomplete."""
-        return now - self._whole_at if self._decoder.unfinished else 0.0
+    def count_unfinished(self, seconds: float) -> float:
+        """Count so much time in which we listened. Returns for how long a message has been incomplete.
+
+        No clock is read here: while this process stood still, a host could not complete a message.
+        """
+        self._unfinished_s = self._unfinished_s + seconds if self._decoder.unfinished else 0.0
+        return self._unfinished_s
 
     def keep_stderr(self) -> None:
         """Read the runner's stderr, for it shares an SSH window with stdout. The last 4 KiB are kept."""

@@ -49,7 +49,7 @@ def test_a_suspended_dispatcher_does_not_blame_its_hosts(monkeypatch):
 def test_unanswered_time_adds_up_over_lapses_of_the_lease():
     """Else a host that is gone would stay up for as long as a slow database makes leases lapse."""
     opened = link.Link.__new__(link.Link)
-    opened.heard_at = 100.0
+    opened.heard_at = opened.opened_at = 100.0
     for now in (101.0, 103.0, 105.0):  # the lease was valid for one of each two seconds
         opened.excuse(1.0, now)
     assert opened.heard_at == 103.0
