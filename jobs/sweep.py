@@ -30,7 +30,7 @@ from jobs.logs import segments, verify
 from jobs.maintenance import logins
 from jobs.models import Job, Tick
 from jobs.notifications import create, delivery
-from jobs.projects import usage
+from jobs.projects import log_storage, usage
 from jobs.scheduling import scheduler
 from jobs.wake import hints
 
@@ -52,6 +52,7 @@ EVERY_SHELLS = timedelta(seconds=15)
 EVERY_ORPHANS = timedelta(hours=1)
 EVERY_FOLD = timedelta(minutes=1)
 EVERY_LOGINS = timedelta(seconds=10)
+EVERY_LOG_STORAGE = timedelta(seconds=10)
 ENROL_AHEAD = timedelta(minutes=2)
 
 
@@ -71,6 +72,7 @@ def sweep(now: datetime) -> None:
         close_shells,
         tidy,
         fold_usage,
+        measure_logs,
         sum_gpu_hours,
         roll_samples,
         notify,
@@ -108,6 +110,15 @@ def compact_logs(clock: Clock) -> None:
         for run in segments.crowded(LOG_BATCH):
             with skip_on_error("The pieces of %s cannot be joined.", run):
                 segments.compact(run)
+
+
+def measure_logs(clock: Clock) -> None:
+    """What the logs of projects take. What is told is written with what was measured, so it is told once."""
+    now = clock.now()
+    if claim("log storage", EVERY_LOG_STORAGE, now):
+        with transaction.atomic():
+            for crossing in log_storage.measure(now):
+                create.create_for_log_storage(crossing.project, crossing.level, crossing.text, now)
 
 
 def sum_gpu_hours(clock: Clock) -> None:

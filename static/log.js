@@ -356,7 +356,8 @@ export class LogView {
     this.download.href = `${this.raw}?run=${encodeURIComponent(this.bottom.run || status.run)}`;
     if (!status.complete) {
       const behind = status.size - status.stored;
-      this.#say(bytes(status.size) + (behind > 0 ? `, ${bytes(behind)} of them still on the host` : ""));
+      if (status.held) this.#say(status.held, "warn");
+      else this.#say(bytes(status.size) + (behind > 0 ? `, ${bytes(behind)} of them still on the host` : ""));
     } else if (status.matches) {
       const digest = status.digest_here.replace(/^(sha256|blocks8m):/, "");
       this.#say(`Complete: ${bytes(status.size)}, SHA-256 ${digest} equal to the host's`, "good");

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,9 +17,9 @@ from console.commands.people import find_user
 from console.presenters.projects import usage_csv
 from console.runtime import database_setup
 from jobs.models import Project
-from jobs.projects import projects, quotas, usage
+from jobs.projects import log_storage, projects, quotas, usage
 from jobs.projects.quotas import QuotaTarget
-from jobs.rules.scheduling.quota import Limits, Metric
+from jobs.rules.scheduling.quota import GB, Limits, Metric
 from jobs.rules.scheduling.usage_months import month_named, month_of
 
 
@@ -93,7 +93,11 @@ def set_quota(args: argparse.Namespace) -> int:
 
 def list_quotas(args: argparse.Namespace) -> int:
     database_setup.prepare(timezone.now())
-    print_limits(quotas.limits_of(quota_target(args)))
+    target = quota_target(args)
+    whole = target.project and not target.each and not target.user
+    print_limits(quotas.limits_of(target), used_by(target.project) if whole and target.project else {})
+    if target.project and (warning := log_storage.warning(target.project)):
+        print(warning, file=sys.stderr)
     return 0
 
 
@@ -124,7 +128,20 @@ def quota_target(args: argparse.Namespace) -> QuotaTarget:
     return QuotaTarget(project, each=args.each_member, user=user)
 
 
-def print_limits(limits: Limits) -> None:
+def used_by(project: Project) -> dict[str, float]:
+    """What the project uses of each limit now."""
+    use, _ = quotas.use_of(project, timezone.now())
+    return {
+        **use.gpus,
+        "running": use.running,
+        "queued": sum(quotas.queued(project).values()),
+        "gpu-hours": use.gpu_hours,
+        "log-gb": quotas.stored_log_bytes(project) / GB,
+    }
+
+
+def print_limits(limits: Limits, used: Mapping[str, float]) -> None:
+    """A line for each limit: its name, the limit, and for a project what it uses of it."""
     others = {
         "running": limits.running,
         "queued": limits.queued,
@@ -133,7 +150,10 @@ def print_limits(limits: Limits) -> None:
     }
     for what, limit in {**limits.gpus, **others}.items():
         if limit is not None:
-            print(f"{what}\t{limit:g}")
+            print(
+                f"{what}\t{limit:g}"
+                + (f"\tused {used.get(what, 0):.3f}".rstrip("0").rstrip(".") if used else "")
+            )
 
 
 @contextmanager

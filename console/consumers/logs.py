@@ -240,6 +240,7 @@ def document(status: Status) -> dict[str, object]:
         "digest_host": status.digest_host,
         "matches": matches,
         "newest_run": status.newest_run,
+        "held": status.held,
     }
 
 

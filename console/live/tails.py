@@ -24,6 +24,7 @@ from console.runtime.database_threads import in_database_thread
 from jobs.logs import live_end, reader
 from jobs.logs.live_end import Status
 from jobs.models import Run
+from jobs.projects import log_storage
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,17 @@ class Viewer(Protocol):
 
 
 def read_status(run_id: str) -> Status | None:
-    return live_end.read_live_end(run_id, PAST_ANY_END)[0]
+    return _with_reason(live_end.read_live_end(run_id, PAST_ANY_END)[0])
+
+
+def _with_reason(status: Status | None) -> Status | None:
+    """The status, with the reason why the stored log does not go on."""
+    if status is None or status.complete or status.run not in log_storage.held_runs():
+        return status
+    held = log_storage.held_text(
+        Run.objects.only("job_id", "log_stored", "log_complete_at").get(pk=status.run)
+    )
+    return replace(status, held=held)
 
 
 def newest_run(replica_id: int) -> str | None:
@@ -228,7 +239,8 @@ class Tail:
 
 
 def _news(run_id: str, start: int) -> tuple[Status | None, list[Piece]]:
-    seen, blocks = live_end.read_live_end(run_id, start)
+    found, blocks = live_end.read_live_end(run_id, start)
+    seen = _with_reason(found)
     pieces: list[Piece] = []
     left = MAX_READ_BYTES
     for block in blocks:

@@ -111,7 +111,7 @@ class PendingWrites:
 def apply_reports(
     run: Run,
     reports: RunReports,
-    disk_low: bool,
+    kept_on_host: bool,
     writes: PendingWrites,
     result: IntakeResult,
     unreadable: UnreadableFrames,
@@ -132,7 +132,7 @@ def apply_reports(
     if reports.end is not None:
         changed |= _end_of_log(run, reports.end, writes.now)
     if reports.log:
-        changed |= _append(run, reports.log, disk_low, writes, result, unreadable)
+        changed |= _append(run, reports.log, kept_on_host, writes, result, unreadable)
     changed |= _complete_log(run, writes.now)
     if reports.samples or reports.log:
         changed |= _add_samples(run, reports, writes, result)
@@ -172,12 +172,12 @@ def _add_samples(run: Run, reports: RunReports, writes: PendingWrites, result: I
 def _append(
     run: Run,
     log: Sequence[Frame | Gap],
-    disk_low: bool,
+    kept_on_host: bool,
     writes: PendingWrites,
     result: IntakeResult,
     unreadable: UnreadableFrames,
 ) -> set[str]:
-    if disk_low:
+    if kept_on_host:
         # The bytes are not acknowledged, so the host keeps them; `wanted` stops the pull.
         return set()
     tail = Tail(run.log_stored)

@@ -24,6 +24,7 @@ from agents.links.control_plane import Arrival, Frame
 from jobs.host_sync.apply_reports import IntakeResult
 from jobs.logs import segments, storage
 from jobs.logs.pieces import Block, Tail
+from jobs.projects import log_storage
 from jobs.rules.lifecycle.states import RunPhase
 
 # How many ends are remembered. Beyond this all are forgotten, and learned again at the next batch of each run.
@@ -98,6 +99,9 @@ class FastAppender:
         """Store the frames. None when not all of them could be stored: intake.py has to handle the batch."""
         appends = self._appends(arrivals)
         if not appends or storage.is_disk_low():
+            return None
+        held = log_storage.held_runs()
+        if held and any(each.run in held for each in appends):
             return None
         failpoint("store.before")
         rolled = _write(host_id, token, appends)

@@ -9,7 +9,7 @@ asked for before it, in a transaction of its own.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from django.db import transaction
@@ -31,6 +31,7 @@ from jobs.host_sync.apply_reports import (
 )
 from jobs.logs import storage
 from jobs.models import Job, Run
+from jobs.projects import log_storage
 from jobs.rules.lifecycle.states import RunPhase
 
 _RUN = PartialModel(Run, without=("order", "log_proof", "stop_reason"))
@@ -65,16 +66,24 @@ def take(
 ) -> IntakeResult:
     reports = grouped_by_run(arrivals)
     # Asked once, before the locks: a batch is small, and no lock may wait for a question to the disk.
-    disk_low = storage.is_disk_low() if any(each.log for each in reports.values()) else False
+    kept = _kept_on_host(reports)
     if refused := [run for run, each in reports.items() if _refused_for_full_disk(each)]:
         _ask_for_check(host_id, token, refused, now)
     with transaction.atomic():
         failpoint("store.before")
         if not _hold_lease(host_id, token):
             return IntakeResult(current=False)
-        result = _write(host_id, reports, disk_low, now, unreadable)
+        result = _write(host_id, reports, kept, now, unreadable)
     failpoint("store.after")
     return result
+
+
+def _kept_on_host(reports: dict[str, RunReports]) -> Collection[str]:
+    """The runs of which nothing more is stored now: there is no room, here or in the limit of their project."""
+    with_log = [run for run, each in reports.items() if each.log]
+    if not with_log:
+        return ()
+    return with_log if storage.is_disk_low() else log_storage.held_runs()
 
 
 def grouped_by_run(arrivals: Sequence[Arrival]) -> dict[str, RunReports]:
@@ -122,7 +131,11 @@ def _hold_lease(host_id: int, token: int) -> bool:
 
 
 def _write(
-    host_id: int, reports: dict[str, RunReports], disk_low: bool, now: datetime, unreadable: UnreadableFrames
+    host_id: int,
+    reports: dict[str, RunReports],
+    kept: Collection[str],
+    now: datetime,
+    unreadable: UnreadableFrames,
 ) -> IntakeResult:
     with_facts = [run for run, each in reports.items() if each.facts or each.end or each.forgotten]
     lock_jobs(with_facts)
@@ -137,7 +150,7 @@ def _write(
             reports[run_id].log.clear()
     for run in found:
         unknown.pop(run.pk, None)
-        apply_reports(run, reports[run.pk], disk_low, writes, result, unreadable)
+        apply_reports(run, reports[run.pk], run.pk in kept, writes, result, unreadable)
     writes.save()
     if unknown:
         strays.record_strays(host_id, {run: each.facts[-1].document for run, each in unknown.items()}, now)

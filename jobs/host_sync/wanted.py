@@ -15,6 +15,7 @@ from agents.links.control_plane import Wanted
 from jobs.host_sync import recovery_mode
 from jobs.logs import storage
 from jobs.models import Run, Stray
+from jobs.projects import log_storage
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
 
 _COLUMNS = (
@@ -85,7 +86,8 @@ def wanted(host_id: int) -> dict[str, Wanted]:
         row = Row(*columns)
         if row.log_complete_at is None and disk_low is None:
             disk_low = storage.is_disk_low()
-        found[row.run] = want(row, bool(disk_low))
+        held = row.log_complete_at is None and (bool(disk_low) or row.run in log_storage.held_runs())
+        found[row.run] = want(row, held)
     if recovery.in_recovery_mode():
         return recovery_mode.pull_logs_only(found)
     for run in _strays.column(host=host_id):
@@ -93,8 +95,8 @@ def wanted(host_id: int) -> dict[str, Wanted]:
     return found
 
 
-def want(row: Row, disk_low: bool) -> Wanted:
-    """`disk_low`: the console has too little free disk. The host then keeps the log until there is room."""
+def want(row: Row, held: bool) -> Wanted:
+    """`held`: too little free disk, or the limit of the project. The host then keeps the log until there is room."""
     if forgettable(row):
         return Wanted(forget=True)
     declared_lost = row.declared_lost_at is not None and row.proved_at is None
@@ -102,7 +104,7 @@ def want(row: Row, disk_low: bool) -> Wanted:
         # A run that was declared lost is ended, whatever its host reports about it when it comes back.
         stop=declared_lost or (row.stop_wanted_at is not None and row.phase != RunPhase.CLOSED),
         grace_s=0.0 if declared_lost else row.stop_grace_s,
-        pull_from=None if disk_low or row.log_complete_at is not None else row.log_stored,
+        pull_from=None if held or row.log_complete_at is not None else row.log_stored,
     )
 
 

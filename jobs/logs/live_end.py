@@ -40,6 +40,8 @@ class Status:
     digest_here: str
     digest_host: str
     newest_run: str
+    # Why nothing more of it is stored, for a person; empty while it goes on.
+    held: str = ""
 
 
 def read_live_end(run_id: str, start: int) -> tuple[Status | None, list[Block]]:

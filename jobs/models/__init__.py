@@ -19,7 +19,7 @@ from jobs.models.machine_types import MachineType
 from jobs.models.maintenance import HostMaintenance
 from jobs.models.notifications import Notification, NotificationTarget
 from jobs.models.projects import Membership, Project, Role
-from jobs.models.quotas import DefaultQuota, Quota
+from jobs.models.quotas import DefaultQuota, LogStorage, Quota
 from jobs.models.runs import GpuClaim, Run
 from jobs.models.samples import GpuHour, RunSample
 from jobs.models.strays import Proof, Stray
@@ -36,6 +36,7 @@ __all__ = [
     "LogGap",
     "LogPiece",
     "LogSegment",
+    "LogStorage",
     "LoginTemplate",
     "MachineType",
     "Membership",

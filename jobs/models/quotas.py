@@ -1,4 +1,5 @@
-"""Quotas: limits of a project, of each of its members, of one member; and the limits that a new project begins with."""
+"""Quotas: limits of a project, of each of its members, of one member; the limits that a new project begins with; and
+what the logs of a project take, where they are limited."""
 
 from __future__ import annotations
 
@@ -58,3 +59,17 @@ class DefaultQuota(Limit):
             models.UniqueConstraint(fields=["each", "metric", "accelerator_type"], name="default_quota_once"),
             models.CheckConstraint(condition=Q(value__gte=0), name="default_quota_not_negative"),
         ]
+
+
+class LogStorage(models.Model):
+    """What the logs of a project with a limit on them took when the sweep looked last (projects/log_storage.py)."""
+
+    project = models.OneToOneField(
+        Project, on_delete=models.CASCADE, primary_key=True, related_name="log_storage"
+    )
+    stored = models.BigIntegerField(help_text="bytes")
+    limit_gb = models.FloatField()
+    level = models.PositiveSmallIntegerField(
+        default=0, help_text="jobs.rules.scheduling.log_storage.LEVELS; 0: below all of them"
+    )
+    level_at = models.DateTimeField()

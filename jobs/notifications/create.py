@@ -17,10 +17,19 @@ from django.contrib.auth.models import User
 from django.db.models import Max, Q, QuerySet
 
 from agents.infra.refusals import Refused
-from jobs.models import Job, Membership, Notification, NotificationTarget, Tick, Transition
+from jobs.models import (
+    Job,
+    Membership,
+    Notification,
+    NotificationTarget,
+    Project,
+    Role,
+    Tick,
+    Transition,
+)
 from jobs.rules.lifecycle import history_kinds
 from jobs.rules.lifecycle.states import TERMINAL, JobState
-from jobs.rules.notifications import ACCOUNT, EVENTS, FLAGS, KINDS, TEST, event_of
+from jobs.rules.notifications import ACCOUNT, EVENTS, FLAGS, KINDS, LOG_STORAGE, TEST, event_of
 
 log = logging.getLogger(__name__)
 
@@ -173,6 +182,26 @@ def create_for_person(user: User, key: str, title: str, text: str, url: str, now
         [
             Notification(target=target, key=key, event=ACCOUNT, text=content, made_at=now, due_at=now)
             for target in targets
+        ]
+    )
+
+
+def create_for_log_storage(project: Project, level: int, text: str, now: datetime) -> None:
+    """Create the notifications that the logs of a project have reached a level of their limit: for the addresses of the
+    project, and for those of its admins."""
+    admins = Membership.objects.filter(project=project, role=Role.ADMIN).values("user")
+    url = f"{settings.TRAINYARD.url}/projects/{project.name}/" if settings.TRAINYARD.url else ""
+    at = now.isoformat()
+    data = {"event": LOG_STORAGE, "project": project.name, "percent": level, "cause": text, "time": at}
+    title = f"Project {project.name}: its logs have reached {level} % of their limit"
+    content = {"title": title, "text": text, "url": url, "data": data}
+    key = f"{LOG_STORAGE}:{project.pk}:{level}:{at}"
+    targets = NotificationTarget.objects.filter(Q(project=project) | Q(user__in=admins, user__is_active=True))
+    _save(
+        [
+            Notification(target=target, key=key, event=LOG_STORAGE, text=content, made_at=now, due_at=now)
+            for target in targets.filter(confirmed_at__isnull=False)
+            if LOG_STORAGE in target.events
         ]
     )
 

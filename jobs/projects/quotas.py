@@ -9,15 +9,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import Count, F, Q, QuerySet, Sum
-from django.db.models.functions import Least
+from django.db.models import Count, F, Q, QuerySet
 
 from agents.infra.refusals import Exhausted, Refused
 from agents.infra.shared_answers import SharedAnswers
 from agents.infra.sql import Parameter, SelectStatement
-from jobs.models import DefaultQuota, GpuClaim, Job, LogGap, Project, Quota, Run
+from jobs.models import DefaultQuota, GpuClaim, Job, Project, Quota
 from jobs.models.quotas import Limit
-from jobs.projects import audit, usage
+from jobs.projects import audit, log_storage, usage
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.scheduling.quota import (
     AT_SUBMIT,
@@ -223,13 +222,8 @@ def check_queue(project: Project, user: User) -> None:
 
 
 def stored_log_bytes(project: Project) -> int:
-    """How many bytes of logs are stored for the jobs of a project that were not deleted. Gaps store none: a program can
-    make one of terabytes with one call."""
-    runs = Run.objects.filter(job__project=project, job__deleted_at=None)
-    reached = runs.aggregate(bytes=Sum("log_stored"))["bytes"] or 0
-    gaps = LogGap.objects.filter(run__in=runs, start__lt=F("run__log_stored")).order_by()
-    here = Least(F("end"), F("run__log_stored")) - F("start")
-    return max(reached - (gaps.aggregate(bytes=Sum(here))["bytes"] or 0), 0)
+    """How many bytes of logs are stored for the jobs of a project that were not deleted."""
+    return log_storage.stored_bytes([project.pk]).get(project.pk, 0)
 
 
 def recent_log_bytes(project: Project) -> int:
@@ -239,7 +233,7 @@ def recent_log_bytes(project: Project) -> int:
 
 def check_log_storage(project: Project) -> None:
     """Raise Exhausted when the logs of the project take as much as they may. Logs of jobs that were accepted are stored
-    whole, also beyond the limit."""
+    beyond the limit too, up to a quarter more; then their hosts keep the rest (log_storage.py)."""
     for limit in _log_limit.column(project=project.pk):
         why = log_refusal(f"project {project.name}", limit, recent_log_bytes(project))
         if why:

@@ -9,6 +9,8 @@ from types import MappingProxyType
 from jobs.rules.lifecycle.history_kinds import JOB, HistoryKind
 from jobs.rules.lifecycle.states import TERMINAL, FlagName, JobState
 
+# About a project, not about a job: it goes to the addresses of the project and of its admins.
+LOG_STORAGE = "log_storage"
 EVENTS: Mapping[str, str] = MappingProxyType(
     {
         "succeeded": "it succeeded",
@@ -22,9 +24,10 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "idle": "all its GPUs are idle",
         "unreachable": "a host of it does not answer",
         "waiting": "it has waited for long",
+        LOG_STORAGE: "the logs of its project reach their limit",
     }
 )
-USUAL = ("succeeded", "failed", "cancelled", "preempted", "stalled", "idle")
+USUAL = ("succeeded", "failed", "cancelled", "preempted", "stalled", "idle", LOG_STORAGE)
 TEST = "test"
 # About a person's account, not about a job: it goes to all addresses of the person, whatever events they chose.
 ACCOUNT = "account"

@@ -48,7 +48,7 @@ console/consumers: console/{auth live presenters runtime} jobs/{logs models shel
 console/environment:
 console/forms: console/{auth} jobs/rules/{notifications scheduling spec} jobs/{host_sync idle_rule models
     notifications projects scheduling} agents/{hosts infra models}
-console/live: console/{runtime} jobs/{logs models} agents/{infra}
+console/live: console/{runtime} jobs/{logs models projects} agents/{infra}
 console/models:
 console/presenters: console/{auth forms models} jobs/rules/{lifecycle list_text notifications scheduling spec}
     jobs/{host_sync lifecycle logs maintenance models projects scheduling} agents/{hosts infra models ssh}

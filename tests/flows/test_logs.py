@@ -14,6 +14,7 @@ from google.oauth2.credentials import Credentials
 from tests.flows.running_jobs import LongJob
 from tests.harness.product import job_spec
 from tests.harness.product.client import TERMINAL, Refused
+from tests.harness.wait_and_processes import wait_for
 
 ENDLESS = "import sys\nfor n in range(300): sys.stdout.write('%08d' % n * 8192)"
 PROGRESS = "import sys\nfor n in range(200000): sys.stdout.write('\\r%6d/200000 it/s' % n)\nprint()"
@@ -116,6 +117,42 @@ def test_the_console_runs_out_of_disk(yard, client):
     job.succeeded()
     yard.check()
     assert yard.query("SELECT id FROM jobs_job WHERE display_name = 'no room'") == []
+
+
+def test_a_project_whose_logs_are_over_their_limit_loses_none(yard, client):
+    """A running job prints beyond the limit: storing stops at a byte that is told, the host keeps the rest, and it is
+    stored when there is room again, also after the job has ended."""
+    job = LongJob(yard, name="over the limit", options=["--mb", "1"]).running()
+    job.grows()
+    quotas = f"{yard.url}/api/v1/projects/default/quotas"
+    used = client.call("GET", quotas).json()["logGb"]["used"]
+    client.call("PUT", f"{quotas}/logGb", json={"limit": used / 2})
+
+    def held():
+        before = job.run()["log_stored"]
+        time.sleep(2)
+        return before == job.run()["log_stored"]
+
+    try:
+        wait_for(held, "storing to stop", dump=yard.tail)
+        byte = job.run()["log_stored"]
+        assert "Nothing more of them is stored" in client.call("GET", quotas).json()["logGb"]["warning"]
+        with client.log_socket(job.id, tail=10) as viewer:
+            viewer.read_until(lambda seen: any(each.get("held") for each in seen.headers), "the reason")
+        [reason] = {each["held"] for each in viewer.headers if each.get("held")}
+        assert reason.startswith(f"Storing stopped at byte {byte}: the logs of project default")
+        with pytest.raises(Refused) as refused:
+            client.submit(job_spec(["true"], name="no room for logs"))
+        assert refused.value.status == 429
+        assert client.state(job.id) == "RUNNING"
+        job.succeeded()
+        assert job.run()["log_complete_at"] is None and job.run()["forgotten_at"] is None
+    finally:
+        client.call("DELETE", f"{quotas}/logGb")
+    wait_for(lambda: job.run()["log_complete_at"], "the rest of the log", dump=yard.tail)
+    yard.check()
+    assert job.run()["log_stored"] > byte
+    assert yard.query("SELECT id FROM jobs_job WHERE display_name = 'no room for logs'") == []
 
 
 def test_a_viewer_that_never_reads_slows_nobody(yard, client):

@@ -22,6 +22,7 @@ from console.api.views import GoogleView, absolute_url, person
 from console.auth import access
 from jobs import services
 from jobs.models import Job
+from jobs.projects import log_storage
 from jobs.rules.spec.advice import WARNING, WITHOUT
 from jobs.scheduling import output_directories
 
@@ -111,6 +112,8 @@ def _warnings(job: Job) -> dict[str, str]:
     texts = [
         one.text for one in output_directories.advice_of(job) if one.kind == WARNING or WITHOUT in one.text
     ]
+    if full := log_storage.warning(job.project_id):
+        texts.append(full)
     plain = [text.encode("ascii", "replace").decode()[:MAX_WARNING] for text in texts]
     quoted = [re.sub(r'["\\\x00-\x1f\x7f]', "'", text) for text in plain]
     return {"Warning": ", ".join(f'299 trainyard "{text}"' for text in quoted)} if quoted else {}

@@ -18,6 +18,7 @@ from console.api.views import TrainyardView, absolute_url
 from console.auth import access
 from jobs.logs import last_printed
 from jobs.models import Job, Run
+from jobs.projects import log_storage
 from jobs.scheduling import output_directories
 
 Document = dict[str, Any]
@@ -70,6 +71,7 @@ def document(job: Job, web_access: dict[str, str]) -> Document:
         "flags": job.flags,
         "advice": [{"kind": one.kind, "text": one.text} for one in output_directories.advice_of(job)],
         "withoutEffect": [{"field": name, "value": value} for name, value in output_directories.kept_by(job)],
+        **({"logStorage": warning} if (warning := log_storage.warning(job.project_id)) else {}),
         "customJob": resources.custom_job(job, web_access),
         "replicas": replicas,
     }

@@ -25,6 +25,7 @@ from console.live import tails
 from console.runtime.database_threads import in_database_thread
 from jobs.logs import reader
 from jobs.models import Job, Run
+from jobs.projects import log_storage
 
 # The bytes that a download reads and holds at once. For a smaller block, finding it would cost more than reading it.
 BLOCK = 1024 * 1024
@@ -190,6 +191,8 @@ def _set_log_headers(
     answer["Trainyard-Log-Stored"] = str(run.log_stored)
     answer["Trainyard-Log-Size"] = str(max(run.log_size, run.log_stored))
     answer["Trainyard-Log-Complete"] = "true" if run.log_complete_at else "false"
+    if held := log_storage.held_text(run):
+        answer["Trainyard-Log-Held"] = held
     if run.log_digest_here:
         answer["Trainyard-Log-Digest"] = run.log_digest_here
     if gaps:

@@ -15,7 +15,7 @@ from console.api.request_body import RequestBody
 from console.api.views import TrainyardView, person
 from console.auth import access
 from jobs.models import Membership, Project, Quota
-from jobs.projects import quotas
+from jobs.projects import log_storage, quotas
 from jobs.projects.quotas import QuotaTarget
 from jobs.rules.scheduling.quota import GB, Limits, Metric, Use
 from jobs.rules.spec.parse import OWN_ACCELERATOR
@@ -123,10 +123,17 @@ def document(project: Project) -> Document:
     return {
         "project": project.name,
         **figures(limits, use, waiting),
-        "logGb": {"limit": limits.log_gb, "used": round(quotas.stored_log_bytes(project) / GB, 3)},
+        "logGb": _log_storage(project, limits.log_gb),
         "eachMember": plain(quotas.limits_of(QuotaTarget(project, each=True))),
         "members": members,
     }
+
+
+def _log_storage(project: Project, limit: float | None) -> Document:
+    """`warning` is there from 80 % of the limit on."""
+    warning = log_storage.warning(project) if limit is not None else ""
+    used = round(quotas.stored_log_bytes(project) / GB, 3)
+    return {"limit": limit, "used": used, **({"warning": warning} if warning else {})}
 
 
 def defaults() -> Document:

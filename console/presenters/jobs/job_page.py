@@ -20,6 +20,7 @@ from console.presenters.jobs.replicas import ReplicaLine, replica_lines, tally
 from console.presenters.jobs.timeline import LastRestart, Timeline, TimelineFilter, last_restart, timeline
 from console.presenters.jobs.utilization import UtilizationPanel, utilization
 from jobs.models import Job
+from jobs.projects import log_storage
 from jobs.rules.lifecycle.retry import CANCELLED_TEXT
 from jobs.rules.lifecycle.states import TERMINAL, FlagName, JobState
 from jobs.rules.spec.advice import Advice
@@ -55,6 +56,7 @@ class JobLive:
     again: LastRestart | None
     error: str
     flags: tuple[FlagLine, ...]
+    log_warning: str
     cancelled: bool
     cancel_by: str
     cancel_at: datetime | None
@@ -113,6 +115,7 @@ def live(job: Job, user: User, requested_filter: TimelineFilter = EVERYTHING) ->
         again=last_restart(job),
         error=error_text(job),
         flags=tuple(_flag(flag) for flag in job.flags),
+        log_warning="" if terminal else log_storage.warning(job.project_id),
         cancelled=job.state == JobState.CANCELLED and job.cancel_requested_at is not None,
         cancel_by=job.cancel_requested_by,
         cancel_at=job.cancel_requested_at,

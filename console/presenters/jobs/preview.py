@@ -12,11 +12,11 @@ from agents.infra.refusals import Exhausted, Refused
 from agents.models import Gpu, Host, HostStatus
 from console.auth import access
 from jobs.models import GpuClaim, Project
-from jobs.projects import locations, quotas
+from jobs.projects import locations, log_storage, quotas
 from jobs.rules.list_text import list_text
 from jobs.rules.scheduling.placement import NoCapacity, Placer, needs_text
 from jobs.rules.scheduling.quota import gpus_of
-from jobs.rules.spec.advice import Advice
+from jobs.rules.spec.advice import WARNING, Advice
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.machine_types import Needs, Types
 from jobs.scheduling import capacity, host_shapes, machine_types, output_directories
@@ -59,7 +59,9 @@ def of(spec: CustomJobSpec, location: str, types: Types, project: Project, user:
     start = _refused(project, location) or _start(spec, location, types, project)
     if start.tone != "bad":
         start = _over_quota(spec, types, project, user) or start
-    return replace(start, advice=output_directories.advice_about(spec, location, types))
+    advice = output_directories.advice_about(spec, location, types)
+    full = log_storage.warning(project)
+    return replace(start, advice=(*((Advice(WARNING, full),) if full else ()), *advice))
 
 
 def _refused(project: Project, location: str) -> Preview | None:

@@ -17,7 +17,7 @@ from agents.models import Gpu
 from console.auth import access
 from console.forms.projects import EACH, WHOLE
 from jobs.models import Job, Membership, Project, Quota
-from jobs.projects import quotas, usage
+from jobs.projects import log_storage, quotas, usage
 from jobs.projects.quotas import QuotaTarget
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.scheduling.fairness import Share
@@ -82,6 +82,7 @@ class ProjectPage:
     verbs: frozenset[access.Verb]
     people: tuple[str, ...]
     gpu_types: tuple[str, ...]
+    log_warning: str
 
 
 def project_list(user: User) -> list[ProjectRow]:
@@ -140,6 +141,7 @@ def page(project: Project, user: User) -> ProjectPage:
         verbs=verbs,
         people=people() if "manage_members" in verbs else (),
         gpu_types=gpu_types(),
+        log_warning=log_storage.warning(project),
     )
 
 

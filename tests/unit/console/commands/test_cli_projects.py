@@ -38,11 +38,11 @@ def test_limits_are_set_and_listed_for_a_project_each_member_and_one_member(trai
     assert trainyard("quota", "set", "gpu-hours", "12.5", "--each-member").code == 0
     assert trainyard("quota", "set", "running", "3", "--member", "ada").code == 0
     assert trainyard("quota", "set", "queued", "50", "--new-projects").code == 0
-    assert trainyard("quota", "list").out == "NVIDIA_L4\t8\n"
+    assert trainyard("quota", "list").out == "NVIDIA_L4\t8\tused 0\n"
     assert trainyard("quota", "list", "--each-member").out == "gpu-hours\t12.5\n"
     assert trainyard("quota", "list", "--member", "ada").out == "running\t3\n"
     trainyard("project", "add", "vision")
-    assert trainyard("quota", "list", "--project", "vision").out == "queued\t50\n"
+    assert trainyard("quota", "list", "--project", "vision").out == "queued\t50\tused 0\n"
     assert "without a limit" in trainyard("quota", "set", "NVIDIA_L4", "none").out
     assert trainyard("quota", "list").out == ""
 

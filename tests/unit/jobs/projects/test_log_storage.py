@@ -1,20 +1,30 @@
-"""The logs that a project stores are limited: at the limit it takes no new job, and no log is cut."""
+"""The logs that a project stores are limited: it is told before, takes no new job at the limit, and no log is cut."""
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
+from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agents.infra import shared_answers
+from agents.infra.clock import Clock
 from agents.infra.refusals import Exhausted, Refused
-from jobs import services
-from jobs.models import Job, LogGap, Run
-from jobs.projects import quotas
+from agents.links.control_plane import Arrival
+from jobs import services, sweep
+from jobs.host_sync import intake, wanted
+from jobs.host_sync.apply_reports import UnreadableFrames
+from jobs.host_sync.fast_append import FastAppender
+from jobs.models import Job, LogGap, LogPiece, LogStorage, Membership, Notification, Role, Run
+from jobs.notifications import targets
+from jobs.projects import log_storage, projects, quotas
 from jobs.projects.quotas import QuotaTarget
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.scheduling.quota import Metric
+from jobs.scheduling import scheduler
 from tests.unit.jobs.conftest import spec
-from tests.unit.jobs.fake_hosts import settle
+from tests.unit.jobs.fake_hosts import frame, settle
 
 
 def limit(project, value, **whose):
@@ -109,3 +119,95 @@ def test_a_limit_on_logs_holds_up_no_waiting_job(project, submit, add_host, cont
     settle(control_plane, host)
     job.refresh_from_db()
     assert job.state in (JobState.QUEUED, JobState.PENDING, JobState.RUNNING)
+
+
+@pytest.fixture
+def running(add_host, submit, control_plane):
+    """A job that runs on a host, in a project that may store one GB."""
+    host = add_host()
+    job = submit()
+    settle(control_plane, host)
+    limit(job.project, 1)
+    return host, job
+
+
+def sweep_after(seconds, now=None):
+    """What the sweep does about stored logs, so many seconds from now."""
+    sweep.measure_logs(Clock((now or timezone.now()) + timedelta(seconds=seconds)))
+    shared_answers.forget_all()
+
+
+def told():
+    return list(Notification.objects.order_by("pk").values_list("text__data__percent", flat=True))
+
+
+def test_each_level_is_told_once_to_the_project_and_its_admins(running, alice, project):
+    _, job = running
+    Membership.objects.filter(user=alice).update(role=Role.ADMIN)
+    other = User.objects.create_user("bob")
+    Membership.objects.create(project=project, user=other, role=Role.SUBMITTER)
+    for owner in (project, alice, other):
+        targets.add(owner, "hook", "https://a.example/x", ["log_storage"], 4, "alice", timezone.now())
+    for step, (size, percents) in enumerate(
+        [
+            (799, []),
+            (800, [80]),
+            (850, [80]),
+            (790, [80]),
+            (810, [80]),
+            (700, [80]),
+            (960, [80, 95]),
+            (1300, [80, 95, 125]),
+            (1300, [80, 95, 125]),
+        ]
+    ):
+        stored(job, size * 10**6)
+        sweep_after(11 * step)
+        assert sorted(told()) == sorted(percents * 2), size
+    # It fell to 70 % between the two, so 80 % was reached twice; the second time it was passed on the way to 95 %.
+    assert Notification.objects.filter(target__user=other).count() == 0
+    first = Notification.objects.earliest("pk")
+    assert first.text["title"] == "Project default: its logs have reached 80 % of their limit"
+    assert first.text["url"].endswith("/projects/default/") or first.text["url"] == ""
+
+
+def test_beyond_the_last_level_the_host_keeps_the_log_until_there_is_room(running):
+    host, job = running
+    run = Run.objects.get(job=job)
+    stored(job, 10**9 * 5 // 4)
+    sweep_after(0)
+    here = 10**9 * 5 // 4
+    LogPiece.objects.all().delete()
+    arrivals = [Arrival(run.pk, frame(here, b"more"))]
+
+    def take():
+        return intake.take(host.row.pk, 7, arrivals, timezone.now(), UnreadableFrames())
+
+    quick = FastAppender()
+    quick.learn({run.pk: here})
+    assert quick.take(host.row.pk, 7, arrivals) is None
+    assert run.pk not in take().acks and not LogPiece.objects.exists()
+    assert wanted.wanted(host.row.pk)[run.pk].pull_from is None
+    run.refresh_from_db()
+    assert log_storage.held_text(run).startswith(f"Storing stopped at byte {here}: ")
+    limit(job.project, 2)
+    sweep_after(11)
+    assert wanted.wanted(host.row.pk)[run.pk].pull_from == here
+    assert take().acks == {run.pk: here + 4} and LogPiece.objects.count() == 1
+    assert log_storage.held_text(run) == "" and log_storage.warning(job.project) == ""
+
+
+def test_other_projects_and_a_limit_that_is_taken_away_hold_nothing(running, alice, submit, control_plane):
+    host, job = running
+    free = projects.create("free", "", "root", timezone.now())
+    Membership.objects.create(project=free, user=alice, role=Role.SUBMITTER)
+    other = services.submit(free, alice, spec(), "default", None, timezone.now())
+    scheduler.schedule(timezone.now())
+    settle(control_plane, host)
+    stored(job, 2 * 10**9)
+    sweep_after(0)
+    assert log_storage.held_runs() == {Run.objects.get(job=job).pk}
+    assert wanted.wanted(host.row.pk)[Run.objects.get(job=other).pk].pull_from is not None
+    limit(job.project, None)
+    sweep_after(11)
+    assert log_storage.held_runs() == frozenset() and not LogStorage.objects.exists()
