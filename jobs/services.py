@@ -57,6 +57,7 @@ _of_request = SelectStatement(
     )
 )
 _insert_job, _insert_transition = InsertStatement(Job), InsertStatement(Transition)
+_insert_replica = InsertStatement(Replica)
 
 
 def submit(
@@ -237,9 +238,11 @@ def _insert_rows(
             due_at=now + _first_look(asked),
         )
     )
-    Replica.objects.bulk_create(
-        Replica(job=job, name=name, pool=pool, index=index, state=ReplicaState.WAITING)
-        for name, pool, index, _ in replicas
+    _insert_replica.many(
+        [
+            Replica(job=job, name=name, pool=pool, index=index, state=ReplicaState.WAITING)
+            for name, pool, index, _ in replicas
+        ]
     )
     _insert_transition(
         Transition(

@@ -17,9 +17,14 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
 import psycopg
+import psycopg.sql
 from django.db import DEFAULT_DB_ALIAS, connection, transaction
 from django.db.models import AutoField, Expression, Field, ForeignObject, Lookup, Model, QuerySet
 from django.db.models.sql import UpdateQuery
+
+# A process has fewer statements. The driver forgets those beyond this number, and they would be planned again.
+MAX_PREPARED = 500
+AMONG = "= ANY"
 
 M = TypeVar("M", bound=Model)
 Row = tuple[Any, ...]
@@ -32,13 +37,21 @@ class Parameter(Expression):
     def __init__(self, name: str, column: Field[Any, Any] | None = None) -> None:
         super().__init__(output_field=column)
         self.name, self.column = name, column
+        self.is_collection = False
 
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
         return "%s", [self]
 
     def value_for_driver(self, values: dict[str, Any]) -> Any:
         """This parameter's value among those given, in the form that the database's driver takes."""
+        return self._for_driver(values[self.name])
+
+    def only_value_for_driver(self, values: dict[str, Any]) -> Any:
+        """The same; of a collection with one value, that value."""
         value = values[self.name]
+        return self._for_driver(next(iter(value)) if self.is_collection else value)
+
+    def _for_driver(self, value: Any) -> Any:
         if self.column is not None:
             return self.column.get_db_prep_save(value, connection)
         if isinstance(value, datetime):
@@ -58,8 +71,9 @@ class AmongParameter(Lookup):
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
         left, left_parameters = self.process_lhs(compiler, connection)
         right, right_parameters = self.process_rhs(compiler, connection)
+        self.rhs.is_collection = True
         condition = (
-            f"= ANY {right}"
+            f"{AMONG} {right}"
             if connection.vendor == "postgresql"
             else f"IN (SELECT value FROM json_each{right})"
         )
@@ -72,11 +86,33 @@ class _PreparedCursor(psycopg.Cursor[Any]):
     def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
         return super().execute(query, params, **{**options, "prepare": True})
 
+    def _send_query_prepared(self, name: bytes, pgq: Any, **options: Any) -> None:
+        self._query = (
+            pgq  # Django's list of queries shows it; the driver leaves it out for prepared statements
+        )
+        super()._send_query_prepared(name, pgq, **options)
+
 
 def _prepared_cursor() -> Any:
     connection.ensure_connection()
     with connection.wrap_database_errors:
+        connection.connection.prepared_max = MAX_PREPARED
         return connection._prepare_cursor(_PreparedCursor(connection.connection))  # type: ignore[attr-defined]
+
+
+def _with_constants(sql: str, parameters: Sequence[Any]) -> tuple[str, list[Parameter]]:
+    """Write the values that never differ into the SQL: a kept plan could not use an index `WHERE state = 'QUEUED'` for
+    a state that it does not know."""
+    first, *others = sql.split("%s")
+    text, left = [first], []
+    for each, after in zip(parameters, others, strict=True):
+        if isinstance(each, Parameter):
+            left.append(each)
+            text += ["%s", after]
+        else:
+            constant = each.value if isinstance(each, Enum) else each
+            text += [psycopg.sql.Literal(constant).as_string(None).replace("%", "%%"), after]
+    return "".join(text), left
 
 
 # One thread at a time compiles: the ORM's compiler is not thread-safe.
@@ -108,16 +144,36 @@ class _PreparedStatement:
     @cached_property
     def _compiled(self) -> tuple[str, Sequence[Any]]:
         with _COMPILE_LOCK:
-            return self._compiler.as_sql()  # type: ignore[no-any-return]
+            sql, parameters = self._compiler.as_sql()
+            return (
+                (sql, parameters) if connection.vendor != "postgresql" else _with_constants(sql, parameters)
+            )
+
+    @cached_property
+    def _for_one(self) -> str:
+        """The statement for collections of one value each. PostgreSQL keeps the plan of this one only: it plans
+        `= ANY` anew for each array, because a plan for arrays of unknown length looks more expensive."""
+        return self._compiled[0].replace(f"{AMONG} (", "= (")
 
     def _run(self, values: dict[str, Any]) -> Any:
         """Run the statement; returns the cursor with the result."""
+        if connection.vendor == "postgresql":
+            return self._run_prepared(values)
         sql, parameters = self._compiled
-        bound = [
-            each.value_for_driver(values) if isinstance(each, Parameter) else each for each in parameters
-        ]
-        cursor = _prepared_cursor() if connection.vendor == "postgresql" else connection.cursor()
-        cursor.execute(sql, bound)
+        cursor = connection.cursor()
+        cursor.execute(
+            sql,
+            [each.value_for_driver(values) if isinstance(each, Parameter) else each for each in parameters],
+        )
+        return cursor
+
+    def _run_prepared(self, values: dict[str, Any]) -> Any:
+        sql, parameters = self._compiled
+        cursor = _prepared_cursor()
+        if all(len(values[each.name]) == 1 for each in parameters if each.is_collection):
+            cursor.execute(self._for_one, [each.only_value_for_driver(values) for each in parameters])
+        else:
+            cursor.execute(sql, [each.value_for_driver(values) for each in parameters])
         return cursor
 
 
@@ -188,7 +244,10 @@ class UpdateStatements:
 
 
 class InsertStatement(Generic[M]):
-    """`insert(row)` writes a new object as `save` would, but the object does not learn the key from the database."""
+    """`insert(row)` writes a new object as `save` would, but the object does not learn the key from the database.
+
+    `insert.many(rows)` writes several, in one trip to the database.
+    """
 
     def __init__(self, model: type[M]) -> None:
         self._model = model
@@ -205,11 +264,23 @@ class InsertStatement(Generic[M]):
         return f"INSERT INTO {quote(self._model._meta.db_table)} ({names}) VALUES ({placeholders})"
 
     def __call__(self, row: M) -> M:
-        bound = [each.get_db_prep_save(each.pre_save(row, True), connection) for each in self._fields]
-        with _prepared_cursor() if connection.vendor == "postgresql" else connection.cursor() as cursor:
-            cursor.execute(self._compiled, bound)
-        row._state.adding, row._state.db = False, DEFAULT_DB_ALIAS
+        self.many([row])
         return row
+
+    def many(self, rows: Collection[M]) -> None:
+        if not rows:
+            return
+        bound = [
+            [each.get_db_prep_save(each.pre_save(row, True), connection) for each in self._fields]
+            for row in rows
+        ]
+        with _prepared_cursor() if connection.vendor == "postgresql" else connection.cursor() as cursor:
+            if len(bound) == 1:
+                cursor.execute(self._compiled, bound[0])
+            else:
+                cursor.executemany(self._compiled, bound)
+        for row in rows:
+            row._state.adding, row._state.db = False, DEFAULT_DB_ALIAS
 
 
 class PartialModel(Generic[M]):

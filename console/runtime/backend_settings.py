@@ -16,6 +16,10 @@ from console.environment import BadSetting, Environment
 # Celery tasks are short (the work of one hint). When a task is not acknowledged for this long, its worker has died.
 VISIBILITY_S = 180
 
+# How often a connection runs a statement of the driver's own before it is prepared. Those of agents/infra/sql.py are
+# prepared at once.
+PREPARED_AFTER = 5
+
 SQLITE_OPTIONS = {
     # Writers queue at BEGIN. Otherwise a reader that becomes a writer fails with "database is locked".
     "transaction_mode": "IMMEDIATE",
@@ -49,6 +53,8 @@ def database(environment: Environment) -> dict[str, Any]:
         **chosen.get("OPTIONS", {}),
         "pool": {"min_size": 1, "max_size": 24, "timeout": 20, "max_idle": 120},
         "connect_timeout": 10,
+        # Without a number here Django lets the driver prepare nothing, and each statement is parsed and planned anew.
+        "prepare_threshold": PREPARED_AFTER,
         "options": f"-c idle_in_transaction_session_timeout={stuck_ms} -c lock_timeout=20000 -c timezone=UTC",
     }
     return chosen

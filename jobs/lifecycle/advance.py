@@ -350,7 +350,7 @@ def _write(changes: Changes) -> None:
         Replica.objects.filter(pk__in=changes.restarted).update(restarts=F("restarts") + 1)
     if changes.new_attempt:
         Replica.objects.filter(pk__in=changes.new_attempt).update(restarts=0)
-    Transition.objects.bulk_create(changes.transitions)
+    job_history.save(changes.transitions)
 
 
 def _record_unproved_runs(changes: Changes) -> None:

@@ -12,7 +12,7 @@ from django.conf import settings
 
 from agents.hosts.data_address import address_for_data
 from agents.infra import clock
-from agents.infra.sql import Parameter, UpdateStatement
+from agents.infra.sql import InsertStatement, Parameter, UpdateStatement
 from agents.models import Gpu, Host
 from jobs.lifecycle import snapshot
 from jobs.models import GpuClaim, Job, Replica, Run
@@ -22,6 +22,7 @@ from jobs.rules.spec.cluster_variables import cluster_environment
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.machine_types import needs
 
+_insert_run, _insert_claim = InsertStatement(Run), InsertStatement(GpuClaim)
 _release_gpus = UpdateStatement(
     lambda: GpuClaim.objects.filter(run__among=Parameter("runs"), released_at=None), "released_at"
 )
@@ -76,13 +77,11 @@ def first_runs(job: Job, spec: CustomJobSpec, assignments: Sequence[Assignment],
 def save(runs: Sequence[Run], now: datetime) -> None:
     """Insert runs and their claims. Raises IntegrityError if another run holds one of the GPUs or ports: the unique
     constraints guard claims a second time, after the scheduler."""
-    Run.objects.bulk_create(runs)
+    _insert_run.many(runs)
     uuids = [uuid for run in runs for uuid in run.gpu_uuids]
     if uuids:
         ids = dict(Gpu.objects.filter(uuid__in=uuids).values_list("uuid", "pk"))
-        GpuClaim.objects.bulk_create(
-            GpuClaim(gpu_id=ids[uuid], run=run) for run in runs for uuid in run.gpu_uuids
-        )
+        _insert_claim.many([GpuClaim(gpu_id=ids[uuid], run=run) for run in runs for uuid in run.gpu_uuids])
 
 
 def hold_place(job: Job, old: Run, assignment: Assignment, why: str, now: datetime) -> Run:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from agents.infra.sql import InsertStatement
 from jobs.lifecycle.claims import Assignment
 from jobs.lifecycle.snapshot import Rows, flags_of
 from jobs.models import Job, Run, Transition
@@ -22,6 +23,9 @@ from jobs.rules.list_text import list_text
 from jobs.rules.scheduling.wait_reasons import OF_QUOTA, Wait, is_other_reason
 
 WAITS_APART = timedelta(minutes=5)
+
+
+save = InsertStatement(Transition).many
 
 
 def of_plan(rows: Rows, plan: Plan, now: datetime) -> list[Transition]:

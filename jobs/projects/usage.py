@@ -17,7 +17,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F
 
-from agents.infra.sql import Parameter, SelectStatement
+from agents.infra.sql import InsertStatement, Parameter, SelectStatement
 from agents.models import Gpu
 from jobs.models import MonthlyUse, Project, Run, Usage
 from jobs.projects import claim_holders
@@ -82,6 +82,7 @@ _unfolded = SelectStatement(lambda: Usage.objects.filter(folded=False).order_by(
 _projects = SelectStatement(
     lambda: Project.objects.order_by().values_list("pk", "weight", "share_used", "share_at")
 )
+_insert = InsertStatement(Usage)
 _kinds = SelectStatement(
     lambda: (
         Gpu.objects.filter(uuid__among=Parameter("uuids")).order_by().values_list("uuid", "accelerator_type")
@@ -96,20 +97,22 @@ _holding = SelectStatement(
 
 def record(run_ids: Collection[str], now: datetime) -> None:
     """Write the usage rows of runs that release their claims now. Runs that released before are skipped."""
-    Usage.objects.bulk_create(
-        Usage(
-            run_id=held.run,
-            job_id=held.job,
-            project_id=held.project,
-            owner_id=held.owner,
-            owner_name=held.owner_name,
-            accelerator_type=held.accelerator_type,
-            gpus=held.gpus,
-            cpus=held.cpus,
-            began_at=held.began_at,
-            ended_at=held.ended_at,
-        )
-        for held in _of_runs(_holding(runs=run_ids), now)
+    _insert.many(
+        [
+            Usage(
+                run_id=held.run,
+                job_id=held.job,
+                project_id=held.project,
+                owner_id=held.owner,
+                owner_name=held.owner_name,
+                accelerator_type=held.accelerator_type,
+                gpus=held.gpus,
+                cpus=held.cpus,
+                began_at=held.began_at,
+                ended_at=held.ended_at,
+            )
+            for held in _of_runs(_holding(runs=run_ids), now)
+        ]
     )
 
 

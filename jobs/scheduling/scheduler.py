@@ -27,7 +27,7 @@ from agents.models import Recovery
 from jobs.lifecycle import claims, faulty_jobs, job_history, snapshot
 from jobs.lifecycle.advance import advance_quietly
 from jobs.lifecycle.claims import Assignment
-from jobs.models import Job, Replica, Tick, Transition
+from jobs.models import Job, Replica, Tick
 from jobs.projects import claim_holders, quotas, usage
 from jobs.rules.lifecycle.decide import LOOK_AGAIN_S
 from jobs.rules.lifecycle.states import JobState, ReplicaState
@@ -288,7 +288,7 @@ def _insert_runs(placed: Sequence[PlacedJob], cluster: ClusterCapacity, now: dat
         raise IntegrityError("A job was changed under its lock.")
     _starting(jobs=ids)
     claims.save(runs, now)
-    Transition.objects.bulk_create(transitions)
+    job_history.save(transitions)
     for each in placed:
         announce.hints([f"job:{each.job.pk}", f"jobs:{each.job.project.name}"])
     return {run.host_id for run in runs}
@@ -358,4 +358,4 @@ def _write_reasons(
         )
         announce.hints(f"job:{pk}" for pk in ids)
     if written:
-        Transition.objects.bulk_create(job_history.of_waiting(written, now))
+        job_history.save(job_history.of_waiting(written, now))

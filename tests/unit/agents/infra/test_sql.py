@@ -80,6 +80,48 @@ def test_an_insert_writes_what_save_writes(hosts):
         InsertStatement(Host)(Host(**values, id=one["id"] + 50))
 
 
+def test_many_rows_are_inserted_as_one_by_one(hosts):
+    of = {"location": hosts[0].location, "address": "a", "created_at": NOW, "status_since": NOW}
+    insert = InsertStatement(Host)
+    insert.many([])
+    insert.many([Host(name="alone", **of)])
+    insert.many([Host(name=f"many{n}", cpus=n, facts={"n": n}, **of) for n in range(3)])
+    found = Host.objects.filter(name__startswith="many").order_by("name")
+    assert list(found.values_list("name", "cpus", "facts")) == [(f"many{n}", n, {"n": n}) for n in range(3)]
+    assert Host.objects.filter(name="alone").exists()
+    with pytest.raises(IntegrityError), transaction.atomic():
+        insert.many([Host(name="new", **of), Host(name="alone", **of)])
+    assert not Host.objects.filter(name="new").exists()
+
+
+if connection.vendor == "postgresql":
+
+    def test_postgresql_keeps_the_plan_of_a_statement(hosts):
+        """Django lets the driver prepare nothing unless it is told to: then each call is parsed and planned anew."""
+        pk, kept = hosts[1].pk, ("100 % kept", "one")
+        read = SelectStatement(
+            lambda: (
+                Host.objects.filter(pk__among=Parameter("ids"), status=HostStatus.UP, name__contains="h")
+                .exclude(name__in=kept)
+                .order_by("pk")
+                .values_list("name")
+            )
+        )
+        for _ in range(9):
+            assert read.column(ids=[pk]) == ["h1"]
+        assert read.column(ids=[pk, hosts[2].pk]) == ["h1", "h2"]
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT statement, generic_plans, custom_plans FROM pg_prepared_statements"
+                " WHERE statement LIKE '%%100 \\%% kept%%' ORDER BY custom_plans"
+            )
+            several, one = cursor.fetchall()
+        assert one[1:] == (4, 5), "after five calls the plan is kept"
+        assert several[1:] == (0, 1) and "= ANY ($1)" in several[0]
+        # A kept plan can use an index with a condition only if it knows the value.
+        assert f"= '{HostStatus.UP}'" in one[0] and "$2" not in one[0]
+
+
 @pytest.mark.django_db(transaction=True)
 def test_all_statements_can_be_compiled_before_the_first_runs():
     made = []
