@@ -11,8 +11,8 @@ from agents.models import Location
 from console.commands import COMMAND_LINE
 from console.commands.projects import refusals_reported
 from console.runtime import database_setup
+from jobs.maintenance import location_bindings
 from jobs.models import LocationBinding
-from jobs.projects import locations
 
 
 def list_locations(args: argparse.Namespace) -> int:
@@ -27,7 +27,7 @@ def bind_location(args: argparse.Namespace) -> int:
     database_setup.prepare(timezone.now())
     now = timezone.now()
     with refusals_reported(), transaction.atomic():
-        locations.bind(args.name, args.project or [], COMMAND_LINE, now)
+        location_bindings.bind(args.name, args.project or [], COMMAND_LINE, now)
     print(f"Location {args.name} serves {_served(args.name)}.")
     return 0
 

@@ -1,26 +1,22 @@
-"""Which projects a location serves: asked at submit and at each placement, set by admins. Each change is audited.
+"""Which projects a location serves: asked at submit and at each placement.
 
 A location that is bound to projects serves these and no others; a location that is bound to none serves all. A change
-holds for every job that is not placed yet. A job that has a place keeps it until its attempt is over.
+(jobs/maintenance/location_bindings.py) holds for every job that is not placed yet. A job that has a place keeps it
+until its attempt is over.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-
-from django.db import transaction
 
 from agents.infra.refusals import Refused
 from agents.infra.sql import SelectStatement
 from agents.models import Location
 from jobs.models import LocationBinding, Project
 from jobs.models.first_rows import DEFAULT
-from jobs.projects import audit
 from jobs.rules.list_text import list_text
-from jobs.wake import announce, hints
 
 MAX_NAMED = 8
 
@@ -88,43 +84,3 @@ def waits_text(location: str, project: str) -> str:
 
 def _closed(location: str, project: str) -> str:
     return f"Location {location} serves other projects, and not {project}."
-
-
-def bind(name: str, projects: Sequence[str], actor: str, now: datetime) -> Location:
-    """Let the location serve these projects and no others; all projects, if none is named."""
-    with transaction.atomic():
-        location = Location.objects.select_for_update().filter(name=name).first()
-        if location is None:
-            raise Refused("location", f"There is no location {name[:63]!r}. {_there_are()}")
-        wanted = _projects_named(projects)
-        before = _bound(location)
-        LocationBinding.objects.filter(location=location).exclude(project__in=wanted).delete()
-        there = set(LocationBinding.objects.filter(location=location).values_list("project", flat=True))
-        LocationBinding.objects.bulk_create(
-            LocationBinding(location=location, project=project)
-            for project in wanted
-            if project.pk not in there
-        )
-        after = _bound(location)
-        if after != before:
-            audit.record(actor, "location.bind", "location", name, before, after, now)
-            announce.hints(["hosts"])
-            hints.schedule()
-    return location
-
-
-def _bound(location: Location) -> list[str]:
-    rows = LocationBinding.objects.filter(location=location).order_by("project__name")
-    return list(rows.values_list("project__name", flat=True))
-
-
-def _projects_named(asked: Sequence[str]) -> list[Project]:
-    found = {project.name: project for project in Project.objects.filter(name__in=asked)}
-    unknown = sorted(set(asked) - found.keys())
-    if unknown:
-        raise Refused("projects", f"There is no project {list_text(unknown, MAX_NAMED)}.")
-    return [found[name] for name in sorted(found)]
-
-
-def _there_are() -> str:
-    return f"There are: {list_text(names(), MAX_NAMED)}."

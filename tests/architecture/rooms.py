@@ -66,8 +66,8 @@ jobs/idle_rule: jobs/rules/{lifecycle} jobs/{lifecycle models projects services}
 jobs/lifecycle: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models projects wake} agents/{hosts infra
     models}
 jobs/logs: jobs/{models wake} agents/{infra links}
-jobs/maintenance: jobs/rules/{lifecycle} jobs/{host_sync lifecycle models projects scheduling wake} agents/{hosts
-    infra models ssh}
+jobs/maintenance: jobs/rules/{lifecycle list_text} jobs/{host_sync lifecycle models projects scheduling wake}
+    agents/{hosts infra models ssh}
 jobs/management: jobs/{models}
 jobs/models: jobs/rules/{lifecycle scheduling spec} agents/{models}
 jobs/notifications: jobs/rules/{lifecycle notifications} jobs/{models projects wake} agents/{infra}

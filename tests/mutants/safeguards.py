@@ -139,6 +139,14 @@ SAFEGUARDS = (
         postgresql=True,
     ),
     Safeguard(
+        "pass-lock-of-a-binding",
+        "jobs/maintenance/location_bindings.py",
+        "pass_lock.lock_pass()",
+        "pass",
+        (f"{LIFECYCLE}/test_races.py::test_a_location_is_not_bound_in_the_middle_of_a_pass",),
+        postgresql=True,
+    ),
+    Safeguard(
         "pass-lock",
         "jobs/scheduling/pass_lock.py",
         "Tick.objects.select_for_update()",

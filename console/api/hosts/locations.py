@@ -15,7 +15,7 @@ from console.api.request_body import RequestBody
 from console.api.views import TrainyardView, person
 from console.auth import access
 from console.presenters.hosts.locations import LocationRow, location_rows
-from jobs.projects import locations
+from jobs.maintenance import location_bindings
 
 Document = dict[str, Any]
 
@@ -38,7 +38,7 @@ class LocationView(TrainyardView):
     def patch(self, request: Request, location: str) -> Response:
         row = access.get_or_404(request.user, "manage", Location.objects.all(), name=location)
         with transaction.atomic():
-            locations.bind(row.name, _projects(request), person(request).username, timezone.now())
+            location_bindings.bind(row.name, _projects(request), person(request).username, timezone.now())
         return Response(_document(location_rows(person(request), row.name)[0]))
 
 

@@ -16,8 +16,8 @@ from console.auth import access
 from console.auth.person import person
 from console.forms.locations import BindLocation
 from console.presenters.hosts.locations import location_rows
+from jobs.maintenance import location_bindings
 from jobs.models import Project
-from jobs.projects import locations
 
 
 @require_safe
@@ -43,7 +43,9 @@ def bind(request: HttpRequest, location: str) -> HttpResponse:
         return redirect("locations")
     try:
         with transaction.atomic():
-            locations.bind(row.name, form.cleaned_data["projects"], person(request).username, timezone.now())
+            location_bindings.bind(
+                row.name, form.cleaned_data["projects"], person(request).username, timezone.now()
+            )
     except Refused as refused:
         messages.error(request, refused.message)
         return redirect("locations")

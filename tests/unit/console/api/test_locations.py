@@ -7,8 +7,8 @@ import json
 import pytest
 from django.utils import timezone
 
+from jobs.maintenance import location_bindings
 from jobs.models import LocationBinding
-from jobs.projects import locations
 from tests.unit.console.api.conftest import JOBS
 from tests.unit.console.views.example_rows import a_host, document
 
@@ -47,7 +47,7 @@ def test_an_unclear_wish_changes_nothing(script, project, body, words):
 
 def test_a_job_for_a_location_of_others_is_refused_at_the_location(script, project):
     a_host(gpus=1)
-    locations.bind("default", ["elsewhere"], "root", timezone.now())
+    location_bindings.bind("default", ["elsewhere"], "root", timezone.now())
     bob = script("bob")
     answer = bob.post(JOBS, json.dumps(document()), content_type="application/json")
     assert answer.status_code == 400
@@ -58,7 +58,7 @@ def test_a_job_for_a_location_of_others_is_refused_at_the_location(script, proje
 
 def test_hosts_machine_types_and_the_location_itself_are_absent_for_others(script, project):
     host = a_host()
-    locations.bind("default", ["elsewhere"], "root", timezone.now())
+    location_bindings.bind("default", ["elsewhere"], "root", timezone.now())
     bob, charlie = script("bob"), script("charlie")
     for url in (
         URL,

@@ -8,8 +8,8 @@ import pytest
 from django.utils import timezone
 
 from agents.models import Host, Location
+from jobs.maintenance import location_bindings
 from jobs.models import AuditEntry, Job, LocationBinding
-from jobs.projects import locations
 from tests.unit.console.views.example_rows import a_host, a_machine_type, document, one_line
 from tests.unit.console.views.test_new_job import FORM
 
@@ -20,7 +20,7 @@ def lab(project, cast):
     location = Location.objects.create(name="annex")
     host = a_host("annex-1", gpus=2, location=location)
     a_host("open-1", gpus=1)
-    locations.bind("annex", ["elsewhere"], "root", timezone.now())
+    location_bindings.bind("annex", ["elsewhere"], "root", timezone.now())
     return host
 
 
@@ -53,7 +53,7 @@ def test_a_location_of_others_does_not_exist_for_a_member(browser, lab):
 
 
 def test_who_else_is_served_is_shown_to_nobody_but_admins(browser, cast, lab, project):
-    locations.bind("annex", ["default", "elsewhere"], "root", timezone.now())
+    location_bindings.bind("annex", ["default", "elsewhere"], "root", timezone.now())
     assert "elsewhere" not in browser("bob").get("/locations/").content.decode()
     assert "default, elsewhere" in browser("root").get("/locations/").content.decode()
 
@@ -72,14 +72,14 @@ def test_machine_types_and_free_gpus_of_others_are_not_offered(browser, lab):
 
 
 def test_a_member_without_any_location_sees_no_machine_type(browser, lab, project):
-    locations.bind("default", ["elsewhere"], "root", timezone.now())
+    location_bindings.bind("default", ["elsewhere"], "root", timezone.now())
     page = browser("bob").get("/machines/")
     assert page.status_code == 200 and page.context["locations"] == []
 
 
 def test_the_form_refuses_at_the_location_and_the_preview_says_why(browser, cast, lab):
     bob = browser("bob")
-    locations.bind("default", ["elsewhere"], "root", timezone.now())
+    location_bindings.bind("default", ["elsewhere"], "root", timezone.now())
     words = "Location default serves other projects, and not default."
     for action in ("submit", "check"):
         answer = bob.post("/jobs/new", {**FORM, "action": action})

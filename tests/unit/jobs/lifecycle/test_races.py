@@ -21,8 +21,9 @@ from agents.links.control_plane import Arrival
 from jobs import services, sweep
 from jobs.host_sync.control_plane import JobsControlPlane
 from jobs.lifecycle.advance import advance
+from jobs.maintenance import location_bindings
 from jobs.maintenance.remove_host import remove_host
-from jobs.models import GpuClaim, HostMaintenance, Job, Run, Transition
+from jobs.models import GpuClaim, HostMaintenance, Job, LocationBinding, Project, Run, Transition
 from jobs.rules.lifecycle.states import TERMINAL, JobState, legal
 from jobs.scheduling import capacity, scheduler
 from tests.unit.jobs.conftest import gang, pool_of, spec
@@ -171,10 +172,10 @@ def test_a_host_that_is_removed_while_jobs_are_placed_holds_none(add_host, submi
         HostMaintenance.objects.create(host=host, cordoned=True)
 
 
-def test_a_host_is_not_removed_in_the_middle_of_a_pass(add_host, submit, monkeypatch):
-    """The pass has read that the host has room. It must not place anything on a host that left meanwhile."""
-    host, job = add_host().row, submit(place=False)
-    honest, has_read, go_on, outcome = capacity.read_capacity, threading.Event(), threading.Event(), []
+@pytest.fixture
+def during_a_pass(monkeypatch):
+    """during_a_pass(act) → whether the act had returned while a pass, which has read all, had not placed yet."""
+    honest, has_read, go_on = capacity.read_capacity, threading.Event(), threading.Event()
 
     def read_capacity(*args):
         found = honest(*args)
@@ -182,35 +183,62 @@ def test_a_host_is_not_removed_in_the_middle_of_a_pass(add_host, submit, monkeyp
         go_on.wait(60)
         return found
 
+    def in_thread(act):
+        def work():
+            try:
+                act()
+            finally:
+                connection.close()
+
+        return threading.Thread(target=work)
+
+    def run(act):
+        threads = [in_thread(lambda: scheduler.schedule(timezone.now())), in_thread(act)]
+        monkeypatch.setattr(capacity, "read_capacity", read_capacity)
+        threads[0].start()
+        assert has_read.wait(60)
+        threads[1].start()
+        threads[1].join(1)
+        went_ahead = not threads[1].is_alive()
+        go_on.set()
+        for thread in threads:
+            thread.join(60)
+        return went_ahead
+
+    return run
+
+
+def test_a_host_is_not_removed_in_the_middle_of_a_pass(add_host, submit, during_a_pass):
+    """The pass has read that the host has room. It must not place anything on a host that left meanwhile."""
+    host, job, refused = add_host().row, submit(place=False), []
+
     def remove():
         try:
             remove_host(host, "root", timezone.now())
-            outcome.append("removed")
-        except Refused:
-            outcome.append("refused")
-        finally:
-            connection.close()
+        except Refused as problem:
+            refused.append(problem)
 
-    def place():
-        try:
-            scheduler.schedule(timezone.now())
-        finally:
-            connection.close()
-
-    monkeypatch.setattr(capacity, "read_capacity", read_capacity)
-    threads = [threading.Thread(target=each) for each in (place, remove)]
-    threads[0].start()
-    assert has_read.wait(60)
-    threads[1].start()
-    threads[1].join(1)
-    went_ahead = list(outcome)
-    go_on.set()
-    for thread in threads:
-        thread.join(60)
+    assert not during_a_pass(remove) and refused
     host.refresh_from_db()
     job.refresh_from_db()
-    assert (went_ahead, outcome) == ([], ["refused"])
     assert job.state == "PENDING" and host.retired_at is None
+
+
+def test_a_location_is_not_bound_in_the_middle_of_a_pass(add_host, submit, project, during_a_pass):
+    """The pass has read that the location serves the job's project. It places it before the admin is told that the
+    location serves others, and never after."""
+    add_host(cpus=1)
+    job, other = submit(place=False), Project.objects.create(name="vision", created_at=timezone.now())
+    placed_when_bound = []
+
+    def bind():
+        location_bindings.bind("default", [other.name], "root", timezone.now())
+        placed_when_bound.append(Job.objects.get(pk=job.pk).state)
+
+    assert not during_a_pass(bind)
+    assert placed_when_bound == ["PENDING"]
+    bound = LocationBinding.objects.values_list("project", flat=True)
+    assert list(bound) == [other.pk], "the binding itself is not lost"
 
 
 def test_a_cancel_that_meets_a_placement_wins(add_host, submit):

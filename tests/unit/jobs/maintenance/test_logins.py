@@ -17,10 +17,9 @@ from jobs import services
 from jobs.host_sync import intake, lost_hosts, wanted
 from jobs.host_sync.apply_reports import UnreadableFrames
 from jobs.lifecycle import snapshot
-from jobs.maintenance import cordon_and_drain, logins
+from jobs.maintenance import cordon_and_drain, location_bindings, logins
 from jobs.maintenance.remove_host import remove_host
 from jobs.models import AuditEntry, GpuClaim, HostMaintenance, Job, Membership, Project, Role, Run
-from jobs.projects import locations
 from jobs.rules.lifecycle.states import JobState
 from jobs.scheduling import scheduler
 from tests.unit.jobs.conftest import spec
@@ -219,7 +218,7 @@ def test_new_projects_and_bindings_get_their_logins_at_the_next_look(split, visi
     logins.make_all_missing(timezone.now())
     users = Host.objects.filter(machine=found["machine"].row).order_by("user")
     assert list(users.values_list("user", flat=True)) == ["train-default", "train-speech", "train-vision"]
-    locations.bind("default", ["vision"], "root", timezone.now())
+    location_bindings.bind("default", ["vision"], "root", timezone.now())
     other = Project.objects.create(name="other", created_at=timezone.now())
     logins.make_all_missing(timezone.now())
     assert not other.logins.exists() and speech.logins.exists()

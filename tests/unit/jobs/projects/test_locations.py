@@ -8,8 +8,8 @@ from django.utils import timezone
 
 from agents.infra.refusals import Refused
 from jobs import services
+from jobs.maintenance import location_bindings
 from jobs.models import AuditEntry, Job, LocationBinding, Membership, Project, Role, Run
-from jobs.projects import locations
 from jobs.rules.lifecycle.states import JobState
 from jobs.scheduling import scheduler
 from tests.unit.jobs.conftest import spec
@@ -40,7 +40,7 @@ def submit_as(db):
 
 
 def bind(*projects, location="default"):
-    locations.bind(location, [project.name for project in projects], "root", timezone.now())
+    location_bindings.bind(location, [project.name for project in projects], "root", timezone.now())
 
 
 def test_a_bound_location_refuses_jobs_of_other_projects_and_names_those_that_remain(
@@ -170,5 +170,5 @@ def test_each_change_of_a_binding_is_in_the_audit_and_the_same_again_is_not(proj
 def test_unknown_names_are_refused_and_change_nothing(project, vision):
     for asked in (("default", ["vision", "moon"]), ("moon", ["vision"])):
         with pytest.raises(Refused, match="There is no"):
-            locations.bind(*asked, "root", timezone.now())
+            location_bindings.bind(*asked, "root", timezone.now())
     assert not LocationBinding.objects.exists()
