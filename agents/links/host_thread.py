@@ -216,9 +216,12 @@ class HostThread:
             self._compare(link)
         if time.monotonic() - began < TURN_S and (batch := link.inbox.batch()):
             self._store_batch(link, batch)
-        return len(link.inbox) > 0 or (
-            self._compare_due and link.ready and link.waiting_bytes < MAX_UNSENT_BYTES
-        )
+        if self._compare_due and link.ready and link.waiting_bytes < MAX_UNSENT_BYTES:
+            return True
+        if (gather_s := link.inbox.gather_s()) > 0:
+            self._work_queue.enqueue(self, gather_s)
+            return False
+        return len(link.inbox) > 0
 
     # The host's own thread.
 

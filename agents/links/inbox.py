@@ -10,12 +10,16 @@ from collections import deque
 from itertools import islice
 
 from agents.links.arrivals import memory_size
-from agents.links.control_plane import Arrival
+from agents.links.control_plane import Arrival, Frame
 
 MAX_BYTES = 8 * 1024 * 1024
 MAX_COUNT = 4096
 BATCH = 64
 BATCH_BYTES = 1024 * 1024
+# A runner sends so many bytes in one frame only of a log that is behind. Each batch that is stored costs some
+# milliseconds whatever its size, so such frames are gathered. A runner sends 4 MiB ahead: it prepares the next batch
+# while this one is stored.
+BULK_FRAME, GATHER_BYTES, GATHER_S = 64 * 1024, 1536 * 1024, 0.02
 
 
 class Inbox:
@@ -24,7 +28,8 @@ class Inbox:
 
     def __init__(self) -> None:
         self._arrivals: deque[Arrival] = deque()
-        self._bytes = 0
+        self._bytes = self._log_bytes = 0
+        self._bulk_frames = 0
         self._changed = threading.Condition()
         self._closed = False
         self.full = False  # the reader waits in `put`, so the host must not be taken for unreachable
@@ -39,8 +44,14 @@ class Inbox:
             if self._closed:
                 return False
             self._arrivals.append(arrival)
-            self._bytes += memory_size(arrival)
+            self._count(arrival, 1)
             return True
+
+    def _count(self, arrival: Arrival, sign: int) -> None:
+        self._bytes += sign * memory_size(arrival)
+        if (size := _bulk_size(arrival)) > 0:
+            self._bulk_frames += sign
+            self._log_bytes += sign * size
 
     def batch(self) -> list[Arrival]:
         """The oldest few arrivals, left in place: only `done` removes them, once they are stored."""
@@ -58,8 +69,18 @@ class Inbox:
         """Remove the oldest `count` arrivals: they are stored."""
         with self._changed:
             for _ in range(min(count, len(self._arrivals))):
-                self._bytes -= memory_size(self._arrivals.popleft())
+                self._count(self._arrivals.popleft(), -1)
             self._changed.notify()
+
+    def gather_s(self) -> float:
+        """For how many seconds the database work may wait for more, so that more is stored at once.
+
+        0 unless nothing waits but large frames of a log that is far behind, and few of them.
+        """
+        with self._changed:
+            only_bulk = 0 < self._bulk_frames == len(self._arrivals)
+            few = self._log_bytes < GATHER_BYTES and self._bytes < BATCH_BYTES // 2
+            return GATHER_S if only_bulk and few else 0.0
 
     @property
     def nearly_full(self) -> bool:
@@ -70,8 +91,15 @@ class Inbox:
         with self._changed:
             self._closed = True
             self._arrivals.clear()
-            self._bytes = 0
+            self._bytes = self._log_bytes = self._bulk_frames = 0
             self._changed.notify()
 
     def __len__(self) -> int:
         return len(self._arrivals)
+
+
+def _bulk_size(arrival: Arrival) -> int:
+    """How many bytes of a log that is far behind this is; 0 for anything else."""
+    frame = arrival.what
+    size = frame.end - frame.start if isinstance(frame, Frame) else 0
+    return size if size >= BULK_FRAME else 0

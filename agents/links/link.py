@@ -43,7 +43,7 @@ HELLO_S = 60.0
 INVENTORY_S, MESSAGE_S = 300.0, 300.0
 LONGEST_REST_S = 5.0
 # A fact seldom comes alone: the next one, or the first bytes of a log, follow within milliseconds. Stored together they
-# are one transaction and one decision instead of three. Log bytes never wait.
+# are one transaction and one decision instead of three. Log bytes wait only where many are on their way (inbox.py).
 GATHER_FACT_S, GATHER_CLAIM_S = 0.015, 0.1
 PLAIN_ORDER_BYTES = 512
 # How many runs of one host are kept in memory. A host keeps a run until it is forgotten; a tenth would be very many.
@@ -297,6 +297,8 @@ class Link:
             self._keep_host_message(message)
         if kind == "fact":
             return GATHER_CLAIM_S if message.get("phase") == "claimed" else GATHER_FACT_S
+        if kind == "log":
+            return self.inbox.gather_s()
         return 0.0 if kind in ARRIVAL_KINDS or kind in HOST_MESSAGES or kind == "error" else math.inf
 
     def _keep_host_message(self, message: Message) -> None:

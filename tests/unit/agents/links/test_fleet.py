@@ -83,6 +83,19 @@ def test_a_gang_starts_at_once_and_every_log_is_whole(machine, key, control_plan
     assert host.pk
 
 
+def test_a_log_that_is_far_behind_is_stored_in_few_large_batches(machine, key, control_plane, start_fleet):
+    row(machine)
+    control_plane.start(
+        "r", "sh", "-c", "head -c 24000000 /dev/zero | tr '\\0' x | fold -w 99 >big; cat big; echo end"
+    )
+    start_fleet(key, control_plane)
+    wait_for(lambda: control_plane.done("r"), "the run to be done with")
+    assert len(control_plane.logs["r"]) == control_plane.ends["r"].size > 24_000_000
+    assert control_plane.logs["r"].endswith(b"xend\n") or control_plane.logs["r"].endswith(b"x\nend\n")
+    # Frames of 256 KiB would be 92 batches, if each was stored when it came.
+    assert len(control_plane.takes) < 46, control_plane.takes
+
+
 def test_a_link_that_breaks_repeatedly_loses_and_repeats_no_byte(own_machine, control_plane, start_fleet):
     row(own_machine)
     control_plane.start("r", "sh", "-c", "for i in $(seq 1 60); do seq $i 1000; sleep 0.05; done")

@@ -146,6 +146,29 @@ def test_a_batch_is_bounded_in_number_and_weight_and_stays_until_it_is_done():
     assert len(box.batch()) == 1, "one that is over the limit comes alone, but it comes"
 
 
+def test_large_log_frames_are_gathered_and_nothing_else_is():
+    box, large = Inbox(), frame(inbox.BULK_FRAME)
+    assert box.gather_s() == 0, "nothing waits"
+    box.put(large)
+    assert box.gather_s() == inbox.GATHER_S
+    box.put(frame(10))
+    assert box.gather_s() == 0, "the log is no longer behind: a line waits"
+    box.done(2)
+    box.put(large)
+    box.put(Arrival("r", Fact(FACT)))
+    assert box.gather_s() == 0, "a fact waits"
+    box.done(2)
+    packed = Arrival("r", Frame(0, inbox.GATHER_BYTES // 2, True, b"x" * 1000))
+    box.put(packed)
+    assert box.gather_s() == inbox.GATHER_S
+    box.put(packed)
+    assert box.gather_s() == 0, "enough waits"
+    box.done(1)
+    assert box.gather_s() == inbox.GATHER_S
+    box.close()
+    assert box.gather_s() == 0
+
+
 @pytest.mark.parametrize("junk", [[{}] * 20_000, {str(n): n for n in range(4_000)}, [[[]]] * 7_000])
 def test_the_size_of_a_fact_is_counted_as_its_size_in_memory(junk):
     """At least a third of what Python uses for it, so that a full inbox is not a full memory."""
