@@ -431,7 +431,7 @@ class HostThread:
         for run, end in accepted.acks.items():
             link.send({"t": "ack", "run": run, "to": end})
         for run, start in accepted.pulls.items():
-            link.send({"t": "pull", "run": run, "from": start})
+            link.pull(run, start)
         if any(_may_change_orders(arrival) for arrival in batch):
             self._compare_due = True
         if any(isinstance(each.what, Fact) and each.what.document.get("busy") for each in batch):

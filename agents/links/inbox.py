@@ -15,9 +15,9 @@ from agents.links.control_plane import Arrival, Frame
 MAX_BYTES = 8 * 1024 * 1024
 MAX_COUNT = 4096
 BATCH = 64
-BATCH_BYTES = 1024 * 1024
+BATCH_BYTES = 2 * 1024 * 1024
 # A runner sends so many bytes in one frame only of a log that is behind. Each batch that is stored costs some
-# milliseconds whatever its size, so such frames are gathered. A runner sends 4 MiB ahead: it prepares the next batch
+# milliseconds whatever its size, so such frames are gathered. A runner sends 8 MiB ahead: it prepares the next batches
 # while this one is stored.
 BULK_FRAME, GATHER_BYTES, GATHER_S = 64 * 1024, 1536 * 1024, 0.02
 
@@ -79,8 +79,7 @@ class Inbox:
         """
         with self._changed:
             only_bulk = 0 < self._bulk_frames == len(self._arrivals)
-            few = self._log_bytes < GATHER_BYTES and self._bytes < BATCH_BYTES // 2
-            return GATHER_S if only_bulk and few else 0.0
+            return GATHER_S if only_bulk and self._log_bytes < GATHER_BYTES else 0.0
 
     @property
     def nearly_full(self) -> bool:

@@ -211,6 +211,10 @@ class Link:
             self._limits.note_pull(message["run"])
         self._stream.send(message, payload)
 
+    def pull(self, run: str, start: int) -> None:
+        # `raw`: this console packs what comes unpacked (jobs/logs/pieces.py).
+        self.send({"t": "pull", "run": run, "from": start, "raw": True})
+
     def send_order(self, order: Order, document: Mapping[str, Any] | None = None) -> None:
         """Send one order. Of a start, `document` is the order document."""
         match order:
@@ -226,7 +230,7 @@ class Link:
                 seal = seals.seal_of_run(self._seal_owner, run)
                 self.send({"t": "stop", "run": run, "grace_s": grace_s, "seal": seal})
             case Pull(run, start):
-                self.send({"t": "pull", "run": run, "from": start})
+                self.pull(run, start)
             case Forget(run):
                 self.send({"t": "forget", "run": run})
 

@@ -20,7 +20,7 @@ from agents.runner.wire import Message, encode
 
 FRAME_BYTES = 64 * 1024
 BULK_BYTES = 256 * 1024
-WINDOW_BYTES = 4 * 1024 * 1024
+WINDOW_BYTES = 8 * 1024 * 1024
 KEEP_BYTES = 64 * 1024
 MAX_MARKS = 100_000
 PUNCH_STEP = 1024 * 1024
@@ -35,7 +35,7 @@ class LogShipper:
     def __init__(self, run: str, directory: str, fresh: bool = False) -> None:
         self.run, self.directory = run, directory
         self.fd = -1
-        self.pulled = False
+        self.pulled = self._raw = False
         self.closed = False
         self.final_size = 0
         self.end_sent = False
@@ -86,9 +86,9 @@ class LogShipper:
             os.close(self.fd)
             self.fd = -1
 
-    def pull(self, start: int) -> None:
-        """Send the log from this offset on."""
-        self.pulled, self.end_sent = True, False
+    def pull(self, start: int, raw: bool = False) -> None:
+        """Send the log from this offset on. `raw`: the console packs by itself what comes unpacked."""
+        self.pulled, self.end_sent, self._raw = True, False, raw
         self.sent = self.acked = start
         self._skipped = []
         self._read_marks()
@@ -117,11 +117,12 @@ class LogShipper:
         self._can_punch = False
         self._save()
 
-    def frame(self, now: float, alone: bool = False) -> bytes | None:
+    def frame(self, now: float, alone: bool = False, link_idle: bool = False) -> bytes | None:
         """The next frame of this run; b"" for "ask again soon", None for "nothing until something happens".
 
         One call reads, hashes and packs at most FRAME_BYTES, so that nobody else waits long. If this log is the only
-        one and far behind, one call takes more, since each frame costs both ends something whatever its size.
+        one and far behind, one call takes more, since each frame costs both ends something whatever its size. If
+        moreover the link is idle (`link_idle`), packing is what the log waits for, and these bytes go unpacked.
         """
         if not self.pulled or self.end_sent:
             return None
@@ -143,29 +144,29 @@ class LogShipper:
         self._seen = max(self._seen, size + self._shift)
         if size <= start:
             return self._end()
-        limit = BULK_BYTES if alone and size - start >= 4 * BULK_BYTES else FRAME_BYTES
-        length = min(limit, size - start, room)
+        far_behind = alone and size - start >= 4 * BULK_BYTES
+        length = min(BULK_BYTES if far_behind else FRAME_BYTES, size - start, room)
         data = os.pread(self.fd, self._up_to_hole(start, length), start)
         stamp = self._cut_stamp
         self._watch_cuts(os.fstat(self.fd).st_size)
         if stamp != self._cut_stamp or not data:
             return b""  # cut while we read: the data may be zeros. Look again.
         self.not_before = now + (QUIET_S if len(data) < FRAME_BYTES else 0)
-        return self._data_frame(start, data, now)
+        return self._data_frame(start, data, now, packs=not (self._raw and far_behind and link_idle))
 
     def _gap(self, to: int, reason: str) -> bytes:
         start, self.sent = self.sent, to
         self._skipped.append((start, to))
         return encode({"t": "gap", "run": self.run, "from": start, "to": to, "reason": reason})
 
-    def _data_frame(self, start: int, data: bytes, now: float) -> bytes:
+    def _data_frame(self, start: int, data: bytes, now: float, packs: bool) -> bytes:
         if self._digest.size == start:
             self._hash(data)
         else:
             self._catch_up()
         head: Message = {"t": "log", "run": self.run, "from": self.sent, "to": self.sent + len(data), "z": 0}
         head["at"] = self._times(start, len(data))
-        packed = zlib.compress(data, 1) if len(data) > 100 else data
+        packed = zlib.compress(data, 1) if packs and len(data) > 100 else data
         if len(packed) < len(data):
             head["z"], data = 1, packed
         self.sent = head["to"]

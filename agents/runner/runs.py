@@ -100,7 +100,7 @@ class Runs:
             run = self.active.popleft()
             if now >= run.shipper.not_before:
                 try:
-                    frame = run.shipper.frame(now, alone=not self.active)
+                    frame = run.shipper.frame(now, alone=not self.active, link_idle=not self.out.waiting())
                 except (ArithmeticError, LookupError, OSError, TypeError, ValueError, WireError) as error:
                     # Its files may hold anything. When it is pulled again, it begins with what is left of them.
                     frame = None

@@ -256,7 +256,7 @@ class Serve:
         run = self.runs.known(message)
         if type(start) is not int or start < 0:
             raise ValueError("from must be an offset")
-        run.shipper.pull(start)
+        run.shipper.pull(start, raw=message.get("raw") is True)
         self.runs.check(run)
 
     def on_ack(self, message: Message, payload: bytes) -> None:

@@ -7,7 +7,6 @@ there. So repeated, old, reordered and overlapping frames do no harm, and a hole
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -20,6 +19,9 @@ MAX_RAW = 8 * 1024 * 1024
 MAX_OFFSET = 2**53
 MAX_MARKS = 64
 BLOCK = 64 * 1024
+# A host sends so many bytes unpacked where packing them would take it longer than sending them. isal packs as well, in
+# a third of the time.
+PACK_FROM = 64 * 1024
 # The stub of isal declares the class as an instance.
 BROKEN = cast("type[Exception]", isal_zlib.error)
 
@@ -89,12 +91,14 @@ def block_of(frame: Frame) -> Block:
     size = frame.end - frame.start
     if size > MAX_RAW:
         raise Unreadable
-    data = bytes(frame.data)
-    if frame.z:
+    z, data = frame.z, bytes(frame.data)
+    if z:
         inflate(data, size)
     elif len(data) != size:
         raise Unreadable
-    return Block(frame.start, frame.end, frame.z, data, marks(frame.at, frame.start, frame.end))
+    elif size >= PACK_FROM:
+        z, data = deflate(data)
+    return Block(frame.start, frame.end, z, data, marks(frame.at, frame.start, frame.end))
 
 
 def inflate(data: bytes, size: int) -> bytes:
@@ -110,7 +114,7 @@ def inflate(data: bytes, size: int) -> bytes:
 
 
 def deflate(raw: bytes) -> tuple[bool, bytes]:
-    packed = zlib.compress(raw, 1)
+    packed = isal_zlib.compress(raw, 1)
     return (True, packed) if len(packed) < len(raw) else (False, raw)
 
 

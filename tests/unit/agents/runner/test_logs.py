@@ -101,12 +101,12 @@ def test_the_window_bounds_what_is_in_flight_and_never_stops_a_fact(console):
     argv, data = noisy(12 * MIB)
     console.start("r1", argv)
     console.closed("r1")
-    wait_for(lambda: console.read(0.01) or len(console.logs["r1"]) >= 4 * MIB, "a full window")
+    wait_for(lambda: console.read(0.01) or len(console.logs["r1"]) >= 8 * MIB, "a full window")
     for number in range(20):
         console.say("ping", id=number)
         console.hear("pong")
     held = len(console.logs["r1"])
-    assert held == 4 * MIB
+    assert held == 8 * MIB
     console.acks = True
     console.say("ack", run="r1", to=held)
     assert console.ended_log("r1")[0] == data
@@ -193,6 +193,36 @@ def test_a_hole_punched_during_a_read_is_not_sent_as_text(tmp_path, monkeypatch)
     heads = [(message["t"], message["from"], message["to"]) for message, _ in found]
     assert heads == [("gap", 0, 200_000), ("log", 200_000, 265_536)]
     assert found[0][0]["reason"] == "budget"
+
+
+@pytest.mark.parametrize(
+    ("raw", "alone", "link_idle", "size", "packed"),
+    [
+        (True, True, True, 4 * MIB, 0),
+        (True, True, False, 4 * MIB, 1),  # the link is what the log waits for
+        (True, True, True, MIB // 2, 1),  # not far behind
+        (True, False, True, 4 * MIB, 1),  # other logs have bytes to send
+        (False, True, True, 4 * MIB, 1),  # an older console does not pack
+    ],
+)
+def test_only_a_log_that_is_far_behind_goes_unpacked_over_an_idle_link(
+    tmp_path, raw, alone, link_idle, size, packed
+):
+    (tmp_path / "log").write_bytes(b"some words\n" * (size // 11))
+    tail = LogShipper("r1", str(tmp_path))
+    tail.pull(0, raw=raw)
+    [(head, payload)] = Decoder().feed(tail.frame(0.0, alone=alone, link_idle=link_idle))
+    tail.close()
+    assert head["z"] == packed
+    assert (len(payload) < head["to"]) == bool(packed)
+
+
+def test_a_console_that_takes_unpacked_bytes_gets_the_same_log(console):
+    argv, data = noisy(20 * MIB)
+    console.start("r1", argv, pull=False)
+    console.closed("r1")
+    console.say("pull", run="r1", **{"from": 0, "raw": True})
+    assert console.ended_log("r1") == (data, digest_of(data))
 
 
 @pytest.mark.parametrize("hole", [[0, 400_000], [0, 2**53], [250_000, 300_001]])
