@@ -162,6 +162,7 @@ class Environment:
     min_free_mb: int = 200
     ports: tuple[int, int] = (23000, 23999)
     stall_s: float = 1800.0
+    unconnected_s: float = 300.0
     smtp_url: str = field(default="", repr=False)
     mail_from: str = "trainyard@localhost"
     notify_private: tuple[IPv4Network | IPv6Network, ...] = ()
@@ -215,6 +216,7 @@ READERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
     "min_free_mb": ("TRAINYARD_MIN_FREE_MB", whole_number(0, 10**9, " of MiB")),
     "ports": ("TRAINYARD_PORTS", port_range),
     "stall_s": ("TRAINYARD_STALL_S", seconds(0, 10**7)),
+    "unconnected_s": ("TRAINYARD_UNCONNECTED_S", seconds(0, 10**7)),
     "smtp_url": (
         "TRAINYARD_SMTP_URL",
         url_of(

@@ -96,6 +96,7 @@ def _sample(message: Message) -> Sample:
         memory_mb=untrusted.whole_number(message.get("rss_mb"), 0, MAX_MB),
         gpus={clean_text(uuid, 80): _gpu_load(load) for uuid, load in gpus.items()},
         disk_free_mb=untrusted.whole_number(message.get("disk_free_mb"), 0, MAX_OFFSET),
+        connected=connected if isinstance(connected := message.get("connected"), bool) else None,
     )
 
 

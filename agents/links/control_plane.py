@@ -69,12 +69,16 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The load of a process: cores in use, memory, and for each of its GPUs (utilisation in percent, memory in MiB)."""
+    """The load of a process: cores in use, memory, and for each of its GPUs (utilisation in percent, memory in MiB).
+
+    `connected`: whether it was seen to have a connection to its peers; None where nobody looked.
+    """
 
     cpu: float
     memory_mb: int | None
     gpus: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
     disk_free_mb: int | None = None
+    connected: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

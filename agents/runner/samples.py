@@ -15,6 +15,7 @@ from agents.runner.containment import counter
 from agents.runner.facts import Facts
 from agents.runner.files import read_json
 from agents.runner.home import is_gpu
+from agents.runner.peers import LOOK_S, connected, peers_of
 from agents.runner.processes import all_processes, children_of, descendants, read_process
 from agents.runner.programs import Program
 from agents.runner.runs import Run
@@ -37,6 +38,8 @@ class Usage:
         order = read_json(os.path.join(run.directory, "order.json")) or {}
         gpus = order.get("gpus")
         self.gpus: List[str] = gpus if isinstance(gpus, list) else []
+        self.peers = peers_of(order)
+        self.look_at_peers = now
 
 
 class Samples:
@@ -76,7 +79,7 @@ class Samples:
         if before is None or now - since < 0.5:
             use.due = now + 1.0  # a rate needs two samples; the second one follows soon
             return None
-        return {
+        sample: Message = {
             "t": "sample",
             "run": run.run,
             "at": time.time(),
@@ -84,6 +87,8 @@ class Samples:
             "rss_mb": rss >> 20,
             "gpus": {uuid: self.load[uuid] for uuid in use.gpus if uuid in self.load},
         }
+        found_peer = look_for_peers(run.facts or {}, use, now)
+        return sample if found_peer is None else dict(sample, connected=found_peer)
 
     def look_at_gpus(self, now: float) -> None:
         """One nvidia-smi for all GPUs of all runs, begun now and read later: nothing ever waits for it."""
@@ -117,6 +122,18 @@ def read_load(text: str) -> Dict[str, List[int | None]]:
         parts = [part.strip() for part in line.split(",")]
         if len(parts) == 3 and is_gpu(parts[0]):
             found[parts[0]] = [int(part) if part.isdigit() else None for part in parts[1:]]
+    return found
+
+
+def look_for_peers(facts: Facts, use: Usage, now: float) -> bool | None:
+    """Whether the run has connected to its peers; None when it is not looked at now. A connection is told once."""
+    pid = facts.get("pid")
+    if use.peers is None or use.look_at_peers > now or not isinstance(pid, int) or pid <= 0:
+        return None
+    use.look_at_peers = now + LOOK_S
+    found = connected(pid, process_tree(pid), use.peers)
+    if found:
+        use.peers = None
     return found
 
 

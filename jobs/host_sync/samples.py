@@ -71,6 +71,12 @@ def record_activity(
         if seen and (before is None or now - before >= REFRESH or (unseen and samples)):
             setattr(run, name, now)
             changed.add(name)
+    connected = [sample.connected for sample in samples if sample.connected is not None]
+    # A connection that was seen once stays so. The first look, and the first connection, may change the job's flags.
+    if connected and not run.connected and run.connected is not (found := any(connected)):
+        run.connected = found
+        changed.add("connected")
+        resumed = True
     if samples and run.log_sampled != run.log_stored:
         run.log_sampled = run.log_stored
         changed.add("log_sampled")

@@ -18,11 +18,15 @@ from jobs.lifecycle import snapshot
 from jobs.models import GpuClaim, Job, Replica, Run
 from jobs.projects import usage
 from jobs.rules.lifecycle.decide import timeout_left_s
-from jobs.rules.spec.cluster_variables import cluster_environment
+from jobs.rules.spec.cluster_variables import TRAINER_POOLS, cluster_environment
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
+from jobs.rules.spec.launchers import may_train_together
 from jobs.rules.spec.machine_types import needs
 
 _insert_run, _insert_claim = InsertStatement(Run), InsertStatement(GpuClaim)
+# A host looks for connections to so many of the other replicas: those that train together all connect to the first.
+MAX_PEERS = 64
+
 _release_gpus = UpdateStatement(
     lambda: GpuClaim.objects.filter(run__among=Parameter("runs"), released_at=None), "released_at"
 )
@@ -140,6 +144,7 @@ def restart_run(
     new.order = {**order, "mark": new.pk, "timeout_s": _timeout_s(spec, job, now)}
     if addresses is not None:
         new.order["env"] = _environment(new, spec, addresses)
+        new.order["peers"] = _peers(new, spec, addresses)
     return new
 
 
@@ -192,4 +197,13 @@ def _order(
         "web_access": spec.enable_web_access,
         "pid_namespace": run.host.pid_namespaces,
         "address": address_for_data(run.host),
+        **({"peers": peers} if (peers := _peers(run, spec, addresses)) else {}),
     }
+
+
+def _peers(run: Run, spec: CustomJobSpec, addresses: Mapping[str, str]) -> list[str]:
+    """The addresses of the other trainers, the primary's first, where the host is to look for connections to them."""
+    trainers = [name for name, number, _, _ in spec.replicas() if number in TRAINER_POOLS]
+    if run.replica.name not in trainers or not may_train_together(spec, bool(run.gpu_uuids)):
+        return []
+    return [addresses[name] for name in trainers if name != run.replica.name][:MAX_PEERS]

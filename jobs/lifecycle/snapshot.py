@@ -173,6 +173,7 @@ def view_of(rows: Rows) -> JobView:
         cancel_reason=job.cancel_reason,
         stall_after_s=settings.TRAINYARD.stall_s,
         idle_after_s=60.0 * (job.project.idle_minutes or 0),
+        unconnected_after_s=settings.TRAINYARD.unconnected_s,
         retry_wait_s=settings.TRAINYARD.retry_wait_s,
         rests_until=job.rests_until,
     )
@@ -247,6 +248,7 @@ def _run(run: Run, replica: str) -> RunView:
         sampled_at=run.sampled_at,
         active_at=run.active_at,
         gpu_active_at=run.gpu_active_at,
+        connected=run.connected,
     )
 
 

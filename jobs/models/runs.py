@@ -83,6 +83,9 @@ class Run(models.Model):
     log_sampled = models.BigIntegerField(default=0, db_default=0, help_text="log_stored at that time")
     active_at = models.DateTimeField(null=True, blank=True)
     gpu_active_at = models.DateTimeField(null=True, blank=True)
+    connected = models.BooleanField(
+        null=True, blank=True, help_text="whether a connection to its peers was seen; null: nobody looked"
+    )
 
     # Its log, here and on the host. [0, log_stored) is stored or is a recorded gap.
     log_size = models.BigIntegerField(default=0, help_text="as the host last reported")

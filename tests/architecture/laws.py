@@ -52,7 +52,7 @@ RUNNER_STOREYS = (
         "facts",
         "background_tasks",
     ),
-    *("replica", "orders", "cuda", "outbox", "programs", "forks", "files", "processes"),
+    *("replica", "orders", "cuda", "outbox", "programs", "forks", "files", "peers", "processes"),
     *("networks", "namespaces", "containment", "home", "linux", "failpoints", "digest", "wire", "__init__"),
 )
 WEDGED = re.compile(r"\s*[\])}]+,?\s+# (?!fmt: |type: |noqa)")

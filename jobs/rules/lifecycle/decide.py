@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from jobs.rules.lifecycle import retry
-from jobs.rules.lifecycle.flags import flags, moves, unreachable
+from jobs.rules.lifecycle import retry, unconnected
+from jobs.rules.lifecycle.flags import flags, last_flags, moves, unreachable
 from jobs.rules.lifecycle.history_kinds import JOB, HistoryKind
 from jobs.rules.lifecycle.inactivity import next_look
 from jobs.rules.lifecycle.plan import (
@@ -245,9 +245,10 @@ def _plan(builder: PlanBuilder, new: Verdict | None) -> Plan:
     changes, replica_events = _replicas(builder)
     states = {replica.name: changes.get(replica.name, replica.state) for replica in view.replicas}
     moved = bool(case.held_runs and builder.restarts)
-    beside = (
-        () if over or builder.next_attempt else flags(case, builder.outcome, states, moved, builder.waits)
-    )
+    if over:
+        beside = last_flags(case, builder.outcome)
+    else:
+        beside = () if builder.next_attempt else flags(case, builder.outcome, states, moved, builder.waits)
     due_at, reschedule = _due(builder)
     last = builder.moves[-1] if builder.moves else None
     return Plan(
@@ -366,8 +367,16 @@ def _look_again(builder: PlanBuilder) -> datetime | None:
         return min((at for at in (ends_at, waits_until) if at), default=None)
     going = builder.outcome is None and builder.state == JobState.RUNNING
     wanted = now + timedelta(seconds=LOOK_AGAIN_RUNNING_S if going else LOOK_AGAIN_S)
-    still_at = next_look(builder.case) if builder.outcome is None else None
-    moments = (wanted, ends_at, _starts_until(builder), still_at, builder.look_at, *builder.waits.values())
+    going_on = builder.outcome is None
+    looks = (next_look(builder.case), unconnected.next_look(builder.case)) if going_on else ()
+    moments: tuple[datetime | None, ...] = (
+        wanted,
+        ends_at,
+        _starts_until(builder),
+        *looks,
+        builder.look_at,
+        *builder.waits.values(),
+    )
     return min(at for at in moments if at)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from jobs.rules.lifecycle import inactivity
+from jobs.rules.lifecycle import inactivity, unconnected
 from jobs.rules.lifecycle.history_kinds import FLAGGED, HistoryKind
 from jobs.rules.lifecycle.plan import HistoryEvent
 from jobs.rules.lifecycle.retry_waits import until_text
@@ -45,8 +45,17 @@ def flags(
         FlagName.STUCK: _stuck(case),
         FlagName.STALLED: "" if outcome else inactivity.stalled(case),
         FlagName.IDLE: "" if outcome else inactivity.idle(case),
+        FlagName.UNCONNECTED: "" if outcome else unconnected.while_running(case),
     }
     return tuple(Flag(name, old.get(name, case.now), text) for name, text in texts.items() if text)
+
+
+def last_flags(case: JobCase, outcome: Outcome | None) -> tuple[Flag, ...]:
+    """What stays beside the state of a job that is over: its programs never connected, and it succeeded."""
+    text = unconnected.at_the_end(case) if outcome and outcome.state == JobState.SUCCEEDED else ""
+    old = {flag.name: flag.since for flag in case.view.flags}
+    name = FlagName.UNCONNECTED
+    return (Flag(name, old.get(name, case.now), text),) if text else ()
 
 
 def flag_events(before: Sequence[Flag], after: Sequence[Flag]) -> Iterator[HistoryEvent]:

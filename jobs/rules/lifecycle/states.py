@@ -86,6 +86,9 @@ class FlagName(StrEnum):
     MAINTENANCE = "MAINTENANCE"  # a host of the job is drained: replicas move, or wait for capacity elsewhere
     STALLED = "STALLED"  # a replica runs, but has printed nothing and used nothing for long
     IDLE = "IDLE"  # all GPUs of the job have been at 0 % for as long as the project's rule says
+    UNCONNECTED = (
+        "UNCONNECTED"  # its programs have not connected to each other: each may train a model of its own
+    )
 
 
 _PHASES = tuple(RunPhase)

@@ -76,6 +76,8 @@ class RunView:
     sampled_at: datetime | None = None
     active_at: datetime | None = None
     gpu_active_at: datetime | None = None
+    # Whether its programs were seen to have a connection to their peers; None where nobody looked.
+    connected: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,7 @@ class JobView:
     cancel_reason: str = ""
     stall_after_s: float = 0.0  # 0: not asked for; likewise below
     idle_after_s: float = 0.0
+    unconnected_after_s: float = 0.0
     # The unit of the waits before restarts and retries (0: nothing waits), and when the next attempt may begin.
     retry_wait_s: float = 0.0
     rests_until: datetime | None = None

@@ -20,6 +20,13 @@ _LAUNCHER = re.compile(
 _PYTHON = re.compile(r"(^|[\s/;&|])python[\d.]*(\s|$)|\.py(\s|$|[\"'])")
 # Programs that say in the command that they need no launcher.
 _OTHERS = re.compile(r"\b(tensorflow|tf\.distribute|TF_CONFIG|jax|flax|init_process_group|num_nodes)\b")
+# Programs that train, whatever starts them.
+_FRAMEWORK = re.compile(
+    r"\b(torch\w*|accelerate|transformers|deepspeed|lightning|jax|flax|tensorflow|keras|horovod\w*|mpirun|mpiexec"
+    r"|colossalai|composer|megatron)\b"
+)
+# Their programs run where the host's runner does not see them: in a container's network, or on other nodes.
+_ELSEWHERE = re.compile(r"\b(docker|podman|nerdctl|enroot|srun|ssh|pdsh|ray|dask)\b")
 _INTERPRETER = re.compile(r"python[\d.]*")
 _MAX_LINE = 160
 
@@ -34,6 +41,23 @@ def separate_models(spec: CustomJobSpec) -> Iterator[str]:
         f"transformers then train {count} separate models, and the job succeeds all the same. To train one model, "
         f"start it so; no option is needed: {_line(spec)} . Programs that connect by themselves need no launcher: "
         "torch.distributed.init_process_group, Lightning with num_nodes, TensorFlow's strategies, JAX."
+    )
+
+
+def may_train_together(spec: CustomJobSpec, on_gpus: bool) -> bool:
+    """Whether it is to be looked whether the replicas of workerpool0 and workerpool1 connect to each other: there are
+    several, they have GPUs or name a framework, and their programs can be seen on the hosts."""
+    count, text = _trainers(spec)
+    return count > 1 and (on_gpus or bool(_FRAMEWORK.search(text))) and not _ELSEWHERE.search(text)
+
+
+def never_connected(spec: CustomJobSpec) -> str:
+    """What people read when the replicas have not connected to each other."""
+    count, _ = _trainers(spec)
+    return (
+        f"The {count} replicas of workerpool0 and workerpool1 have never connected to each other. If they were to "
+        "train one model together, each trains its own now, and the job succeeds all the same. Start them so; no "
+        f"option is needed: {_line(spec)} . If each of them works alone, nothing is wrong."
     )
 
 

@@ -91,6 +91,7 @@ def test_every_setting_can_be_given_and_has_a_default():
         "TRAINYARD_LOG_BUDGET_MB": "100",
         "TRAINYARD_SEGMENT_MB": "4",
         "TRAINYARD_STALL_S": "600",
+        "TRAINYARD_UNCONNECTED_S": "60",
         "TRAINYARD_SMTP_URL": "smtp+starttls://u:p@mail.example.org:587",
         "TRAINYARD_MAIL_FROM": "yard@example.org",
         "TRAINYARD_NOTIFY_PRIVATE": "10.0.0.0/8, 192.168.7.20",
