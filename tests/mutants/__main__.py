@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tests.harness.services import Postgres
-from tests.mutants.safeguards import SAFEGUARDS, Safeguard
+from tests.mutants.safeguard import Safeguard
+from tests.mutants.safeguards import SAFEGUARDS
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 600

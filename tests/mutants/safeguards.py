@@ -6,28 +6,12 @@ can be lost in a change that no ordinary test notices. Whoever adds one adds a l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tests.mutants.races import RACES
+from tests.mutants.safeguard import Safeguard
 
 RUNNER = "tests/unit/agents/runner"
 RULES = "tests/unit/jobs/rules/lifecycle"
 LIFECYCLE = "tests/unit/jobs/lifecycle"
-
-
-@dataclass(frozen=True, slots=True)
-class Safeguard:
-    """`words` stand in `file` exactly once; `instead` is what stands there when the safeguard is taken out."""
-
-    name: str
-    file: str
-    words: str
-    instead: str
-    tests: tuple[str, ...]
-    postgresql: bool = False
-
-    def taken_out(self, text: str) -> str:
-        if text.count(self.words) != 1:
-            raise ValueError(f"{self.name}: {self.file} has {self.words!r} {text.count(self.words)} times")
-        return text.replace(self.words, self.instead)
 
 
 SAFEGUARDS = (
@@ -129,31 +113,6 @@ SAFEGUARDS = (
         "[:1]",
         ("tests/unit/jobs/logs/test_power_cut.py",),
     ),
-    # -- races --
-    Safeguard(
-        "pass-lock-of-a-removal",
-        "jobs/maintenance/remove_host.py",
-        "pass_lock.lock_pass()",
-        "pass",
-        (f"{LIFECYCLE}/test_races.py::test_a_host_is_not_removed_in_the_middle_of_a_pass",),
-        postgresql=True,
-    ),
-    Safeguard(
-        "pass-lock-of-a-binding",
-        "jobs/maintenance/location_bindings.py",
-        "pass_lock.lock_pass()",
-        "pass",
-        (f"{LIFECYCLE}/test_races.py::test_a_location_is_not_bound_in_the_middle_of_a_pass",),
-        postgresql=True,
-    ),
-    Safeguard(
-        "pass-lock",
-        "jobs/scheduling/pass_lock.py",
-        "Tick.objects.select_for_update()",
-        "Tick.objects",
-        (f"{LIFECYCLE}/test_races.py::test_a_host_is_not_removed_in_the_middle_of_a_pass",),
-        postgresql=True,
-    ),
     # -- restarts and retries --
     Safeguard(
         "restart-waits",
@@ -212,4 +171,5 @@ SAFEGUARDS = (
         "if new - mine:",
         (f"{RUNNER}/test_leftovers.py::test_what_somebody_else_made_or_still_uses_is_left_alone",),
     ),
+    *RACES,
 )
