@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.harness import left_behind
+
 # Files with these prefixes wait for whole products. They start first, so that they overlap with the quick ones: the
 # longest first, then those with the shape "apart", so that a file uses the product that the file before has started.
 LONG = (
@@ -58,6 +60,23 @@ def forget_shared_answers():
     """A process keeps some answers for a short while: a test must not get those of the test before."""
     if answers := sys.modules.get("agents.infra.shared_answers"):
         answers.forget_all()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(request):
+    """A thread or process that goes on after its test would disturb others: the test that leaves it fails.
+
+    Fixtures of a module or session are made before this one. Processes are looked at in unit tests only: flows share a
+    product, which the first test of them starts.
+    """
+    looks = [left_behind.threads]
+    if request.node.nodeid.startswith("tests/unit/"):
+        looks.append(left_behind.children)
+    before = [look() for look in looks]
+    yield
+    left = [left_behind.still_there(look, known) for look, known in zip(looks, before, strict=True)]
+    if found := set().union(*left):
+        pytest.fail(f"left behind, and still there after some seconds: {left_behind.described(found)}")
 
 
 def pytest_unconfigure():

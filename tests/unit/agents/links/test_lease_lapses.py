@@ -97,6 +97,7 @@ def test_a_stream_sends_nothing_while_the_lease_has_lapsed_and_goes_on_after():
     assert not channel.closed.is_set()
     may.set()
     assert channel.sent.get(timeout=30) == encode({"t": "start", "run": "r"}, b"{}")
+    stream.close()
 
 
 def test_a_stream_that_ends_during_a_lapse_sends_nothing_more():
