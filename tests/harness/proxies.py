@@ -7,10 +7,11 @@ import socket
 
 from tests.harness.services import Daemon
 
-# The lines of docs/operating.md; `daemon off` and the paths are the harness's own.
+# The lines of docs/operating.md; the paths are the harness's own, and so is the single process: workers have another
+# user, and would outlive a harness that is killed.
 NGINX = """
 daemon off;
-worker_processes 1;
+master_process off;
 pid {dir}/pid;
 error_log {dir}/error.log;
 events {{ worker_connections 4096; }}

@@ -14,25 +14,33 @@ from tests.harness.wait_and_processes import process_alive, wait_for
 HARNESS = """
 import signal
 from tests.harness.hosts import Fleet
+from tests.harness.proxies import Haproxy, Nginx
 from tests.harness.services import Postgres, Redis
 fleet = Fleet(1).boot()
 host = fleet[0]
-daemons = [Postgres().start(), Redis().start()]
+daemons = [each.start() for each in (Postgres(), Redis(), Nginx(9), Haproxy(9))]
 pids = [host.pid if fleet.tier == "namespaces" else host.relay.pid] + [each.process.pid for each in daemons]
 print(*pids, fleet.dir, *[each.dir for each in daemons], flush=True)
 signal.pause()
 """
 
 
+def of_processes(pids):
+    """Their children: an nginx of several processes has some."""
+    listed = (pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split() for pid in pids)
+    return [int(child) for each in listed for child in each]
+
+
 def test_a_killed_harness_takes_its_processes_along():
     harness = subprocess.Popen([sys.executable, "-c", HARNESS], stdout=subprocess.PIPE, text=True)
     with harness.stdout as output:
         words = output.readline().split()
-        pids, directories = [int(word) for word in words[:3]], words[3:]
+        pids, directories = [int(word) for word in words[:5]], words[5:]
         assert all(process_alive(pid) for pid in pids)
+        pids += of_processes(pids)
         harness.send_signal(signal.SIGKILL)
         harness.wait()
-    wait_for(lambda: not any(process_alive(pid) for pid in pids), "the host, PostgreSQL and Redis to end")
+    wait_for(lambda: not any(process_alive(pid) for pid in pids), "the host and all servers to end")
     leftovers.clear()
     assert [path for path in directories if pathlib.Path(path).exists()] == []
 
