@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 
 import pytest
@@ -75,52 +76,57 @@ def test_a_second_try_shows_the_flake_last_with_its_seed_and_both_logs(run_tests
 
 
 def test_the_run_ends_with_the_flakes_of_both_halves(monkeypatch, capsys):
-    """The half on PostgreSQL and the names of what was left out come before them."""
-    tool = load_run_tests()
+    """The half on PostgreSQL, which runs beside the first, and the names of what was left out come before them."""
+    tool, here, beside = load_run_tests(), threading.current_thread(), threading.Event()
     answers = iter(
         [
             tool.Try(1, {"a.py::flaky", "a.py::broken"}, {"a.py::flaky": "log of a"}, {"a.py::flaky": 7}),
             tool.Try(1, {"a.py::broken"}),
-            tool.Try(1, {"b.py::flaky"}, {"b.py::flaky": "log of b"}),
-            tool.Try(0),
         ]
     )
 
-    def run(*options, seed=None):
+    def run(*options, seed=None, database="", kept=False):
+        if threading.current_thread() is not here:
+            assert (database, kept) == ("the address", True)
+            beside.set()
+            return tool.Try(1, {"b.py::flaky"}, {"b.py::flaky": "log of b"}, said="on PostgreSQL")
+        assert beside.wait(30), "they run at the same time"
         print("pytest ran")
-        # Only the flake of the first half has a seed, and it passes alone.
-        return tool.Try(0) if seed is not None else next(answers)
+        # Only the flake of the first half has a seed, and it passes alone. So does the one on PostgreSQL, there.
+        return tool.Try(0) if seed is not None or database else next(answers)
 
     @contextlib.contextmanager
-    def on_postgresql():
-        yield print("on PostgreSQL")
+    def postgresql():
+        yield "the address"
 
     monkeypatch.setenv("TRAINYARD_TEST_TRIES", "2")
     monkeypatch.setattr(sys, "argv", ["run-tests"])
     monkeypatch.setattr(tool, "run", run)
-    monkeypatch.setattr(tool, "on_postgresql", on_postgresql)
+    monkeypatch.setattr(tool, "postgresql", postgresql)
     monkeypatch.setattr(tool, "LEFT_OUT", "needs_something")
     monkeypatch.setattr(tool, "name_what_was_left_out", lambda: print("LEFT OUT: c.py::test"))
     assert tool.main() == 1
     said = capsys.readouterr().out
     before, ending = said.split("LEFT OUT: c.py::test\n")
-    assert before.count("pytest ran") == 5 and "on PostgreSQL" in before
+    assert before.count("pytest ran") == 4 and "on PostgreSQL" in before
     assert not re.search("FLAKE|BROKEN", before), before
     assert ending.startswith("BROKEN: a.py::broken failed twice (no seed).\n")
     assert "FLAKE: a.py::flaky failed once and passed alone (SEED=7)." in ending and "log of a" in ending
     assert "log of b" in ending and ending.splitlines()[-1].startswith("FLAKE: b.py::flaky (no seed)")
 
 
-def test_failures_are_named_also_if_the_second_half_cannot_begin(monkeypatch, capsys):
+def test_failures_are_named_also_if_the_half_on_postgresql_breaks(monkeypatch, capsys):
     tool = load_run_tests()
 
-    def on_postgresql():
-        raise FileNotFoundError("initdb")
+    def run(*options, database="", kept=False):
+        if database:
+            raise FileNotFoundError("pytest")
+        return tool.Try(1, {"a.py::broken"})
 
     monkeypatch.delenv("TRAINYARD_TEST_TRIES", raising=False)
     monkeypatch.setattr(sys, "argv", ["run-tests"])
-    monkeypatch.setattr(tool, "run", lambda *options: tool.Try(1, {"a.py::broken"}))
-    monkeypatch.setattr(tool, "on_postgresql", on_postgresql)
+    monkeypatch.setattr(tool, "run", run)
+    monkeypatch.setattr(tool, "postgresql", lambda: contextlib.nullcontext("the address"))
     with pytest.raises(FileNotFoundError):
         tool.main()
     assert capsys.readouterr().out == "FAILED: a.py::broken (no seed)\n"
