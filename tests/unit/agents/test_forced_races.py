@@ -13,9 +13,9 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from agents.hosts import enrolment, host_history
+from agents.hosts import enrolment, gpu_quarantine, host_history
 from agents.links import host_status, leases
-from agents.models import Host, HostEvent, HostStatus, Location
+from agents.models import Gpu, Host, HostEvent, HostStatus, Location
 from agents.ssh.host_keys import fingerprint
 from tests.harness.races import race
 
@@ -104,3 +104,18 @@ def test_a_key_that_is_offered_while_another_is_accepted_stays_offered(host):
     race(accept, offer, before="UPDATE agents_host")
     row = Host.objects.get()
     assert (row.pinned_key, row.offered_key) == (old, new)
+
+
+def test_what_a_dispatcher_that_lost_its_lease_saw_of_a_gpu_is_not_written(host):
+    held = leases.renew_and_take("a", {}, timezone.now() - timedelta(hours=1), 15.0, False).held
+    Gpu.objects.create(
+        host=host, uuid="GPU-1", index=0, model="L4", memory_mb=1, evict=[[7, 7]], evict_by="root"
+    )
+    answer = {"gpu": "GPU-1", "words": ["killed"]}
+    record = partial(gpu_quarantine.record_eviction, host.pk, held[host.pk], answer, timezone.now())
+
+    def steal():
+        leases.renew_and_take("b", {}, timezone.now(), 15.0, False)
+        return Gpu.objects.get().evict
+
+    assert race(record, steal, before="UPDATE agents_gpu") == (True, [])

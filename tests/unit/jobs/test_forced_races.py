@@ -18,13 +18,13 @@ from agents.infra.refusals import Exhausted, Refused
 from agents.links import leases
 from agents.links.control_plane import Arrival
 from agents.models import Gpu, GpuState, Host
-from jobs import services, sweep
+from jobs import idle_rule, services, sweep
 from jobs.host_sync import intake, strays
 from jobs.host_sync.apply_reports import UnreadableFrames
 from jobs.host_sync.fast_append import FastAppender
 from jobs.lifecycle import advance, snapshot
 from jobs.logs import reader, segments
-from jobs.maintenance import gpus
+from jobs.maintenance import cordon_and_drain, gpus
 from jobs.models import (
     AuditEntry,
     Job,
@@ -32,14 +32,16 @@ from jobs.models import (
     LogSegment,
     MonthlyUse,
     Notification,
+    NotificationTarget,
     Run,
     Stray,
     Tick,
     Transition,
 )
-from jobs.notifications import create, delivery
+from jobs.notifications import create, delivery, email_opt_in
 from jobs.projects import projects, quotas, usage
 from jobs.rules.scheduling.quota import Metric
+from jobs.scheduling import machine_types, scheduler
 from tests.harness.races import race
 from tests.unit.jobs.conftest import spec
 from tests.unit.jobs.fake_hosts import frame, settle
@@ -116,6 +118,51 @@ def test_a_stray_that_two_admins_stop_is_stopped_by_one(add_host):
     assert kinds(race(*stops, before="UPDATE jobs_stray")) == ["done", "done"]
     assert Stray.objects.get().stop_by == "root"
     assert [row.actor for row in AuditEntry.objects.filter(what="stray.stop")] == ["root"]
+
+
+def test_of_two_admins_who_change_a_rule_the_second_changes_what_the_first_said(project):
+    rules = [whole(idle_rule.set_rule, project, n, False, "root", timezone.now()) for n in (10, 20)]
+    assert race(*rules, before="UPDATE jobs_project") == (None, None)
+    first, second = AuditEntry.objects.filter(what="project.idle_rule").order_by("pk")
+    assert (first.after["minutes"], second.before["minutes"]) == (10, 10)
+
+
+def test_of_two_admins_who_change_a_machine_type_the_second_changes_what_the_first_said():
+    def define(cpus):
+        return whole(machine_types.define, "big", "", cpus, 1000, "", 0, "", "root", timezone.now())
+
+    assert {type(each).__name__ for each in race(define(1), define(2), after="INSERT jobs_machinetype")} == {
+        "MachineType"
+    }
+    race(define(3), define(4), before="UPDATE jobs_machinetype")
+    told = AuditEntry.objects.filter(what="machine_type.change").order_by("pk")
+    assert [(row.before["cpus"], row.after["cpus"]) for row in told] == [(1, 2), (2, 3), (3, 4)]
+
+
+def test_a_project_that_two_archive_is_archived_once(project):
+    archive = whole(projects.archive, project, "root", timezone.now())
+    race(archive, archive, after="UPDATE jobs_project archived_at")
+    assert AuditEntry.objects.filter(what="project.archive").count() == 1
+
+
+def test_two_letters_at_once_are_two_of_the_day(alice):
+    target = NotificationTarget(user=alice)
+    count = whole(email_opt_in._count_letter, target, timezone.now())
+    count()
+    assert race(count, count, before="UPDATE jobs_tick") == (None, None)
+    assert Tick.objects.get(name=f"confirmations-u{alice.pk}").serial == 3
+
+
+def test_a_host_is_not_cordoned_in_the_middle_of_a_pass(add_host, submit):
+    """Whoever cordoned a host must find there what is on it."""
+    host = add_host().row
+    submit(place=False)
+
+    def cordon():
+        cordon_and_drain.cordon(host, "broken", "root", timezone.now())
+        return Run.objects.count()
+
+    assert race(partial(scheduler.schedule, timezone.now()), cordon, before="INSERT jobs_run")[1] == 1
 
 
 # -- deciders and sweepers ---------------------------------------------------------------------------------------------

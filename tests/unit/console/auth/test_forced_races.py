@@ -16,6 +16,7 @@ from django.utils import timezone
 from agents.infra.refusals import Refused
 from console.auth import accounts, login_audit, tokens
 from console.models import LoginTally, Session
+from jobs.models import AuditEntry
 from tests.harness.races import race
 from tests.unit.console.views.conftest import PASSWORD, cast, project
 
@@ -75,3 +76,10 @@ def test_two_first_failures_of_a_new_hour_are_counted_once_each(cast):
     assert race(count, count, before="DELETE console_logintally") == (None, None)
     row = LoginTally.objects.get()
     assert (row.since, row.more) == (later, 1)
+
+
+def test_a_token_that_two_revoke_is_revoked_once(cast):
+    row, _ = tokens.create(cast.bob, "ci", timezone.now())
+    revoke = whole(tokens.revoke, cast.bob, row.pk, timezone.now())
+    assert race(revoke, revoke, after="UPDATE console_apitoken revoked_at") == (True, False)
+    assert AuditEntry.objects.filter(what="token.revoke").count() == 1
