@@ -6,13 +6,20 @@ sockets the product closes, and the memory of web before and after.
 
 from __future__ import annotations
 
+import http.client
 import json
+import os
 import select
+import socket
+import subprocess
+import sys
 import threading
 import time
+from urllib.parse import urlsplit
 
+from tests.bench import crowd_reader
 from tests.bench.figures import Figure, percentile, short, spread
-from tests.bench.hosts_and_product import cpu_seconds, product_on_hosts, rss_mb
+from tests.bench.hosts_and_product import TICKS, cpu_seconds, product_on_hosts, rss_mb
 from tests.bench.logs import PRINTER
 from tests.bench.viewers import BINARY, PING, PONG, TEXT, Viewer
 from tests.harness.product import job_spec
@@ -20,7 +27,6 @@ from tests.harness.product.client import Client
 from tests.harness.product.product import PASSWORD
 
 IDLE, PAGES, SHELLS, SHELLS_OF_A_PERSON = 1_000, 250, 51, 17
-ACK_STEP = 32 * 1024
 SECONDS = 15
 FLOOD = b"yes a line of a program that prints without end\n"
 
@@ -31,60 +37,85 @@ def crowd(options):
         web = product.processes.of("web")
         seen = product.submit(job_spec(["python3", "-c", PRINTER, 20_000], name="seen", web_access=True))
         product.client.wait_for_log(seen, ".")
-        pages, cores, _ = held(product, [f"/ws/jobs/{seen}"] * (PAGES // part), web)
-        yield Figure(
-            f"{PAGES // part} pages of one running job, of a core",
-            f"{cores:.2f}",
-            "",
-            None,
-            "≤ 0.2",
-            cores <= 0.2,
-        )
-        pages.close()
+        pages, cores = held(product, [f"/ws/jobs/{seen}"] * (PAGES // part), web)
+        name = f"{PAGES // part} pages of one running job, of a core"
+        yield Figure(name, f"{cores:.2f}", "", None, "≤ 0.2", cores <= 0.2)
+        closed = pages.close()
         before = rss_mb(web)
-        others, cores, closed = held(product, ["/ws/jobs", f"/ws/jobs/{seen}"] * (IDLE // part // 2), web)
-        yield Figure(
-            f"{IDLE // part} idle sockets, of a core", f"{cores:.2f}", "", None, "≤ 0.3", cores <= 0.3
-        )
-        lines, calls = everybody_else(product, seen)
-        yield Figure("a line of another job, without shells that print", spread(lines))
-        yield Figure("a REST call, without shells that print", spread(calls))
+        others, cores = held(product, ["/ws/jobs", f"/ws/jobs/{seen}"] * (IDLE // part // 2), web)
+        name = f"{IDLE // part} idle sockets, of a core"
+        yield Figure(name, f"{cores:.2f}", "", None, "≤ 0.3", cores <= 0.3)
+        yield from figures(Others(product, seen).measured(), "without shells that print")
         floods = shells(product, seen, SHELLS // part)
-        try:
-            lines, calls = everybody_else(product, seen)
-        finally:
-            floods.close()
-        closed = others.closed + floods.closed
-        p95, rest = percentile(lines, 0.95), percentile(calls, 0.95)
+        used = Used(web, [floods.process.pid])
         beside = f"beside {SHELLS // part} shells that print"
-        yield Figure(f"a line of another job, {beside}", spread(lines), "", None, "p95 ≤ 60 ms", p95 <= 60)
-        yield Figure(f"a REST call, {beside}", spread(calls), "", None, "p95 ≤ 50 ms", rest <= 50)
-        yield Figure("sockets that the product closed", str(closed), "", None, "0", closed == 0)
+        yield from figures(Others(product, seen).measured(), beside, aims=(60, 50))
+        yield Figure(f"of the cores, {beside}", used.told())
+        yield Figure("output of the shells, MB/s", short(floods.counts()["bytes"] / 1e6 / used.seconds()))
         most = rss_mb(web)
-        others.close()
+        closed += floods.close() + others.close()
+        yield Figure("sockets that the product closed", str(closed), "", None, "0", closed == 0)
         time.sleep(5 if options.quick else 45)
         after = rss_mb(web)
         told = f"{short(before)} → {short(most)} → {short(after)} MB"
+        name = "web's memory: before, in and after the crowd"
+        yield Figure(name, told, "", None, "+40 MB", after - before < 40)
+
+
+def figures(others, beside, aims=(None, None)):
+    for name, values, aim in (
+        ("a line of another job", others.lines, aims[0]),
+        ("a REST call", others.calls, aims[1]),
+        ("the event loop answers a ping", others.lags, None),
+    ):
+        p95 = percentile(values, 0.95)
+        told = f"{spread(values)}, p95 {short(p95)}"
         yield Figure(
-            "web's memory: before, in and after the crowd", told, "", None, "+40 MB", after - before < 40
+            f"{name}, {beside}", told, "", None, f"p95 ≤ {aim} ms" if aim else "", p95 <= aim if aim else None
         )
 
 
+class Used:
+    """Who needs the processors from now on."""
+
+    def __init__(self, web, readers):
+        self.groups = {"web": web, "the bench's readers": readers}
+        self.begun = time.time()
+        self.before = {name: cpu_seconds(pids) for name, pids in self.groups.items()}
+        self.idle = idle_seconds()
+
+    def seconds(self):
+        return time.time() - self.begun
+
+    def told(self):
+        seconds = self.seconds()
+        parts = [
+            f"{name} {(cpu_seconds(pids) - self.before[name]) / seconds:.2f}"
+            for name, pids in self.groups.items()
+        ]
+        return ", ".join([*parts, f"idle {(idle_seconds() - self.idle) / seconds:.2f} of {os.cpu_count()}"])
+
+
+def idle_seconds():
+    with open("/proc/stat") as stat:
+        return int(stat.readline().split()[4]) / TICKS
+
+
 def held(product, paths, web):
-    """Open sockets and leave them alone for a while. Returns them, the part of a core they need, and how many ended."""
+    """Open sockets and leave them alone for a while. Returns them, and the part of a core they need."""
     sockets = Crowd()
     for path in paths:
         sockets.add(Viewer(product, path))
     time.sleep(5)
     before, began = cpu_seconds(web), time.time()
     time.sleep(SECONDS)
-    return sockets, (cpu_seconds(web) - before) / (time.time() - began), sockets.closed
+    return sockets, (cpu_seconds(web) - before) / (time.time() - began)
 
 
 def shells(product, job_id, count):
     """Shells of several people, each running a program that prints without end."""
     [run] = [run["id"] for run in product.runs(job_id)]
-    crowd = Crowd()
+    crowd, opened = Crowd(), []
     for number in range(0, count, SHELLS_OF_A_PERSON):
         name = f"person-{number}"
         add = ("user", "add", name, "--admin", "--password-stdin")
@@ -93,10 +124,11 @@ def shells(product, job_id, count):
         for _ in range(min(SHELLS_OF_A_PERSON, count - number)):
             shell = Viewer(own, f"/ws/shell/{run}")
             shell.send(TEXT, json.dumps({"resize": [80, 24]}).encode())
-            crowd.add(shell)
+            opened.append(shell)
     time.sleep(5)
-    for shell in list(crowd.sockets.values()):
+    for shell in opened:
         shell.send(BINARY, FLOOD)
+        crowd.add(shell)
     return crowd
 
 
@@ -108,73 +140,84 @@ class Person:
 
 
 class Crowd:
-    """Sockets that a thread reads: it answers pings, acknowledges output, and counts the sockets that end."""
+    """Sockets that a process of its own reads (crowd_reader.py)."""
 
     def __init__(self):
-        self.sockets = {}
-        self.closed, self.over = 0, False
-        self.poll = select.epoll()
-        self.thread = threading.Thread(target=self.read, daemon=True)
-        self.thread.start()
+        self.control, other = socket.socketpair()
+        with other:
+            command = (sys.executable, "-S", crowd_reader.__file__, str(other.fileno()))
+            self.process = subprocess.Popen(command, pass_fds=(other.fileno(),))
 
     def add(self, one):
         """Read this socket from now on: opening all of them may take longer than a ping waits for its answer."""
-        self.sockets[one.socket.fileno()] = one
-        self.poll.register(one.socket.fileno(), select.EPOLLIN)
+        socket.send_fds(self.control, [b"+"], [one.socket.fileno()])
+        one.socket.close()
 
-    def read(self):
-        while not self.over:
-            for number, _ in self.poll.poll(0.2):
-                try:
-                    self.take(self.sockets[number])
-                except OSError:
-                    self.closed += 1
-                    self.poll.unregister(number)
-
-    def take(self, one):
-        data = one.socket.recv(1 << 17)
-        if not data:
-            raise ConnectionResetError
-        one.came += data
-        while (frame := one.next_frame()) is not None:
-            kind, content = frame
-            if kind == PING:
-                one.send(PONG, content)
-            elif kind == BINARY:
-                one.taken += len(content)
-                if one.taken - one.acked >= ACK_STEP:
-                    one.acked = one.taken
-                    one.send(TEXT, json.dumps({"ack": one.taken}).encode())
+    def counts(self):
+        """How many sockets the product has closed, and how many bytes of output came."""
+        self.control.sendall(b"?")
+        return json.loads(self.control.recv(256))
 
     def close(self):
-        self.over = True
-        self.thread.join()
-        for one in self.sockets.values():
-            one.socket.close()
+        """Close all sockets. Returns how many the product had closed before."""
+        closed = self.counts()["closed"]
+        self.control.close()
+        self.process.wait()
+        return closed
 
 
-def everybody_else(product, job_id):
-    """The delays of another viewer's lines, and the times of REST calls, in ms."""
-    lines, calls = [], []
-    viewer = Viewer(product, f"/ws/jobs/{job_id}/log/workerpool0-0")
-    viewer.send(TEXT, json.dumps({"tail": 0}).encode())
-    poll = select.epoll()
-    poll.register(viewer.socket.fileno(), select.EPOLLIN)
-    over = threading.Event()
+class Others:
+    """What everybody else gets meanwhile: the delay of another viewer's lines, the times of REST calls, and how long
+    the event loop of web lets a ping wait (it answers pings by itself), all in ms. In threads that are mostly asleep.
+    """
 
-    def call():
-        while not over.wait(0.1):
+    def __init__(self, product, job_id):
+        self.lines, self.calls, self.lags = [], [], []
+        self.product, self.job_id = product, job_id
+        self.over = threading.Event()
+
+    def measured(self):
+        threads = [threading.Thread(target=each, daemon=True) for each in (self.call, self.ping)]
+        for thread in threads:
+            thread.start()
+        self.read_lines()
+        self.over.set()
+        for thread in threads:
+            thread.join()
+        return self
+
+    def read_lines(self):
+        viewer = Viewer(self.product, f"/ws/jobs/{self.job_id}/log/workerpool0-0")
+        viewer.send(TEXT, json.dumps({"tail": 0}).encode())
+        until = time.time() + SECONDS
+        while time.time() < until:
+            if select.select([viewer.socket], [], [], 0.1)[0]:
+                self.lines += viewer.delays()
+        viewer.socket.close()
+
+    def call(self):
+        """One GET after the other on one connection, as a script does, without a library that needs the processor."""
+        address = urlsplit(self.product.client.jobs_url)
+        connection = http.client.HTTPConnection(address.hostname, address.port)
+        headers = {"Authorization": f"Bearer {self.product.client.token}"}
+        while not self.over.wait(0.1):
             begun = time.perf_counter()
-            product.client.job(job_id)
-            calls.append((time.perf_counter() - begun) * 1000)
+            connection.request("GET", f"{address.path}/{self.job_id}", headers=headers)
+            answer = connection.getresponse()
+            assert answer.read() and answer.status == 200, answer.status
+            self.calls.append((time.perf_counter() - begun) * 1000)
+        connection.close()
 
-    caller = threading.Thread(target=call, daemon=True)
-    caller.start()
-    until = time.time() + SECONDS
-    while time.time() < until:
-        if poll.poll(0.1):
-            lines += viewer.delays()
-    over.set()
-    caller.join()
-    viewer.socket.close()
-    return lines, calls
+    def ping(self):
+        """The socket belongs to the job's page; its own messages are skipped."""
+        viewer = Viewer(self.product, f"/ws/jobs/{self.job_id}")
+        while not self.over.wait(0.02):
+            begun = time.perf_counter()
+            viewer.send(PING, b"lag")
+            while (frame := viewer.next_frame()) is None or frame[0] != PONG:
+                if frame is None:
+                    viewer.came += viewer.socket.recv(1 << 17)
+                elif frame[0] == PING:
+                    viewer.send(PONG, frame[1])
+            self.lags.append((time.perf_counter() - begun) * 1000)
+        viewer.socket.close()
