@@ -114,7 +114,7 @@ def report_usage(args: argparse.Namespace) -> int:
         else Project.objects.all()
     )
     names = dict(rows.values_list("pk", "name"))
-    usage_csv.write(sys.stdout, month, usage.report_by_job(month, names, now), names)
+    sys.stdout.writelines(usage_csv.csv_parts(month, usage.report_by_job(month, names, now), names))
     return 0
 
 

@@ -28,6 +28,8 @@ from jobs.rules.scheduling.usage_months import GPUS_OF_A_CPU, begin, by_month, f
 FOLD = 1_000
 # How often a reader begins again because rows were folded while it read.
 MAX_READS = 5
+# How many usage rows one part of the report by job has; all rows of one job are in the same part.
+ROWS_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,11 @@ class Holding:
     @cached_property
     def seconds(self) -> float:
         return (self.ended_at - self.began_at).total_seconds()
+
+    @property
+    def key(self) -> tuple[int, str, int, str]:
+        """What a line of the report by job is about."""
+        return self.project, self.owner_name, self.job, self.accelerator_type
 
     def decayed_use(self, now: datetime) -> float:
         """How much of it counts for the share of its project now."""
@@ -71,6 +78,17 @@ OF_USAGE = (
     "project",
     "owner",
     "owner_name",
+    "accelerator_type",
+    "gpus",
+    "cpus",
+    "began_at",
+    "ended_at",
+)
+
+_JOB_COLUMNS = (
+    "project",
+    "owner_name",
+    "job",
     "accelerator_type",
     "gpus",
     "cpus",
@@ -246,23 +264,39 @@ class JobLine:
     cpu_seconds: float
 
 
-def report_by_job(month: date, projects: Iterable[int], now: datetime) -> list[JobLine]:
-    """The use in a month by job, the newest job first, computed from the usage rows."""
+def report_by_job(month: date, projects: Iterable[int], now: datetime) -> Iterator[list[JobLine]]:
+    """The use in a month by job, the newest job first, in parts of some jobs, from the usage rows. Each part is read
+    when it is asked for: a month of a large deployment has tens of thousands of jobs.
+    """
     ids = list(projects)
-    ended = Usage.objects.filter(
-        project__in=ids, ended_at__gt=begin(month), began_at__lt=begin(following(month))
-    )
-    sums: dict[tuple[int, str, int, str], list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
     # Live holdings are read first: a run that ends meanwhile is in both, and its row replaces them.
-    runs = {held.run: held for held in live(now, ids)}
-    runs |= {row[0]: Holding(*row) for row in ended.order_by().values_list(*OF_USAGE)}
-    for held in runs.values():
-        seconds = in_month(month, held.began_at, held.ended_at)
-        if seconds:
-            cell = sums[held.project, held.owner_name, held.job, held.accelerator_type]
+    living = sorted(live(now, ids), key=lambda held: held.job)
+    first, last = begin(month), begin(following(month))
+    rows = Usage.objects.filter(project__in=ids, ended_at__gt=first, began_at__lt=last).order_by("-job")
+    while True:
+        border = next(iter(rows.values_list("job", flat=True)[ROWS_AT_ONCE : ROWS_AT_ONCE + 1]), 0)
+        runs = {}
+        while living and living[-1].job >= border:
+            held = living.pop()
+            runs[held.run] = (*held.key, held.gpus, held.cpus, held.began_at, held.ended_at)
+        part = rows.filter(job__gte=border).values_list("run", *_JOB_COLUMNS)
+        runs |= {run: columns for run, *columns in part}
+        yield _job_lines(runs.values(), first, last)
+        if not border:
+            return
+        rows = rows.filter(job__lt=border)
+
+
+def _job_lines(runs: Iterable[Sequence[Any]], first: datetime, last: datetime) -> list[JobLine]:
+    """The lines of some jobs, the newest first, of runs with the columns of _JOB_COLUMNS."""
+    sums: dict[tuple[int, str, int, str], list[float]] = {}
+    for project, owner, job, kind, gpus, cpus, began_at, ended_at in runs:
+        seconds = (min(ended_at, last) - max(began_at, first)).total_seconds()
+        if seconds > 0:
+            cell = sums.setdefault((project, owner, job, kind), [0, 0.0, 0.0])
             cell[0] += 1
-            cell[1] += seconds * held.gpus
-            cell[2] += seconds * held.cpus
+            cell[1] += seconds * gpus
+            cell[2] += seconds * cpus
     return [
         JobLine(*key, int(cell[0]), *cell[1:])
         for key, cell in sorted(sums.items(), key=lambda one: -one[0][2])

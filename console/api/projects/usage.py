@@ -6,7 +6,6 @@ from datetime import date, datetime
 from typing import Any
 
 from django.db.models import QuerySet
-from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 from rest_framework.request import Request
@@ -38,7 +37,7 @@ class UsageView(TrainyardView):
         month, names = asked_month(request, now), {row.pk: row.name for row in rows}
         kind = request.query_params.get("format", "json")
         if kind == "csv":
-            return csv_response(month, names, now)
+            return usage_csv.csv_response(month, usage.report_by_job(month, names, now), names)
         if kind != "json":
             raise BadRequest("format", f"format must be json or csv, not {kind!r}.")
         return Response(document(month, names, now))
@@ -96,13 +95,6 @@ def asked_month(request: Request, now: datetime) -> date:
     if month is None:
         raise BadRequest("month", f"month must be written as 2026-11, not {given!r}.")
     return month
-
-
-def csv_response(month: date, projects: dict[int, str], now: datetime) -> HttpResponse:
-    response = HttpResponse(content_type="text/csv; charset=utf-8")
-    response["Content-Disposition"] = f'attachment; filename="usage-{month:%Y-%m}.csv"'
-    usage_csv.write(response, month, usage.report_by_job(month, projects, now), projects)
-    return response
 
 
 def document(month: date, projects: dict[int, str], now: datetime) -> Document:

@@ -3,27 +3,53 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping
+import io
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
-from typing import Protocol
+
+from django.http import StreamingHttpResponse
 
 from jobs.projects.usage import JobLine
 
 HEADER = ("month", "project", "user", "job", "accelerator_type", "runs", "gpu_seconds", "cpu_seconds")
 
 
-class Out(Protocol):
-    def write(self, text: str, /) -> object: ...
+def csv_parts(month: date, parts: Iterable[list[JobLine]], projects: Mapping[int, str]) -> Iterator[str]:
+    """Write the lines as CSV, part by part. A name that begins with =, +, - or @ gets a quote, so that no spreadsheet
+    runs it.
+    """
+    yield _text([HEADER])
+    for lines in parts:
+        yield _text(
+            (
+                f"{month:%Y-%m}",
+                projects[line.project],
+                _plain(line.owner_name),
+                line.job,
+                line.accelerator_type,
+                line.runs,
+                f"{line.gpu_seconds:.3f}",
+                f"{line.cpu_seconds:.3f}",
+            )
+            for line in lines
+        )
 
 
-def write(out: Out, month: date, lines: Iterable[JobLine], projects: Mapping[int, str]) -> None:
-    """Write the lines as CSV. A name that begins with =, +, - or @ gets a quote, so that no spreadsheet runs it."""
-    table = csv.writer(out, lineterminator="\n")
-    table.writerow(HEADER)
-    for line in lines:
-        figures = (f"{line.gpu_seconds:.3f}", f"{line.cpu_seconds:.3f}")
-        row = (projects[line.project], _plain(line.owner_name), line.job, line.accelerator_type, line.runs)
-        table.writerow((f"{month:%Y-%m}", *row, *figures))
+def csv_response(
+    month: date, parts: Iterable[list[JobLine]], projects: Mapping[int, str]
+) -> StreamingHttpResponse:
+    """The CSV as a download that is read from the database while it is sent."""
+    response = StreamingHttpResponse(
+        csv_parts(month, parts, projects), content_type="text/csv; charset=utf-8"
+    )
+    response["Content-Disposition"] = f'attachment; filename="usage-{month:%Y-%m}.csv"'
+    return response
+
+
+def _text(rows: Iterable[Iterable[object]]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()
 
 
 def _plain(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -29,13 +29,10 @@ def usage(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 @login_required
-def as_csv(request: HttpRequest) -> HttpResponse:
+def as_csv(request: HttpRequest) -> StreamingHttpResponse:
     month, only = _month(request), _only_project(request)
     names = presenter.names_of(person(request), only)
-    response = HttpResponse(content_type="text/csv; charset=utf-8")
-    response["Content-Disposition"] = f'attachment; filename="usage-{month:%Y-%m}.csv"'
-    usage_csv.write(response, month, accounts.report_by_job(month, names, timezone.now()), names)
-    return response
+    return usage_csv.csv_response(month, accounts.report_by_job(month, names, timezone.now()), names)
 
 
 def _month(request: HttpRequest) -> date:

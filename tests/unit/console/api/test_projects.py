@@ -168,7 +168,7 @@ def test_usage_as_json_and_as_csv_have_the_same_sums(script, cast, project):
     before = month - hour
     answer = script("alice").get(f"{P}/usage?month={before:%Y-%m}&format=csv")
     assert answer["Content-Type"].startswith("text/csv") and ".csv" in answer["Content-Disposition"]
-    (row,) = csv.DictReader(io.StringIO(answer.content.decode()))
+    (row,) = csv.DictReader(io.StringIO(answer.getvalue().decode()))
     assert (row["job"], row["user"], float(row["gpu_seconds"])) == (str(job.pk), "bob", 2 * 3600)
     assert script("charlie").get("/api/v1/usage").json()["lines"] == []
     assert script("root").get("/api/v1/usage").json()["lines"] == told["lines"]

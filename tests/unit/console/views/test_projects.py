@@ -223,7 +223,7 @@ def test_the_report_of_a_month_and_its_csv(browser, cast, project):
     page = text(browser("vera").get(f"/usage/?month={before}&project=default"))
     assert "bob" in page and "6.00" in page and "CPUs only" in page
     answer = browser("root").get(f"/usage/report.csv?month={before}")
-    (row,) = csv.DictReader(io.StringIO(answer.content.decode()))
+    (row,) = csv.DictReader(io.StringIO(answer.getvalue().decode()))
     assert (row["job"], float(row["cpu_seconds"])) == (str(job.pk), 6 * 3600)
     assert "bob" not in text(browser("charlie").get("/usage/"))
     assert browser("charlie").get("/usage/?project=default").status_code == 404

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 
 import pytest
 from django.db import IntegrityError, transaction
@@ -145,7 +146,7 @@ def test_months_sum_up_to_what_was_held(rows, monkeypatch, project):
         for month, seconds in want.items():
             now = rows
             report = usage.report(month, [project.pk], now)
-            by_job = usage.report_by_job(month, [project.pk], now)
+            by_job = list(chain(*usage.report_by_job(month, [project.pk], now)))
             assert sum(line.gpu_seconds for line in report) == pytest.approx(seconds)
             assert sum(line.gpu_seconds for line in by_job) == pytest.approx(seconds)
             assert sum(line.cpu_seconds for line in report) == pytest.approx(
@@ -169,7 +170,8 @@ def test_a_row_that_ends_or_is_folded_while_usage_is_read_is_counted_once(
     month = month_of(Run.objects.filter(released_at=None).order_by("created_at").last().created_at)
 
     def told():
-        report, by_job = (tell(month, [project.pk], now) for tell in (usage.report, usage.report_by_job))
+        report = usage.report(month, [project.pk], now)
+        by_job = chain(*usage.report_by_job(month, [project.pk], now))
         return sum(line.gpu_seconds for line in report), sum(line.gpu_seconds for line in by_job)
 
     before = told()
@@ -209,3 +211,18 @@ def test_the_sweep_folds_what_is_new(rows):
     for seconds in (0, 61):
         sweep.sweep(timezone.now() + timedelta(seconds=seconds))
     assert MonthlyUse.objects.exists() and not Usage.objects.filter(folded=False).exists()
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+def test_the_report_by_job_is_the_same_in_parts_of_any_length(rows, project, monkeypatch, at_once):
+    divided = 0
+    for month in {month for run in Run.objects.all() for month, _ in by_month(run.created_at, rows)}:
+        monkeypatch.setattr(usage, "ROWS_AT_ONCE", 10_000)
+        (whole,) = usage.report_by_job(month, [project.pk], rows)
+        monkeypatch.setattr(usage, "ROWS_AT_ONCE", at_once)
+        parts = list(usage.report_by_job(month, [project.pk], rows))
+        assert list(chain(*parts)) == whole == sorted(whole, key=lambda line: -line.job)
+        jobs = [{line.job for line in part} for part in parts]
+        assert sum(map(len, jobs)) == len(set().union(*jobs)), "all lines of a job are in one part"
+        divided += len(parts) > 1
+    assert divided
