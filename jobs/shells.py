@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 from django.db.models.functions import Coalesce
 
+from agents.infra.sql import Parameter, SelectStatement
 from jobs.lifecycle.snapshot import spec_of
 from jobs.models import Run, ShellSession
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
@@ -22,6 +23,16 @@ DEAD_AFTER = timedelta(seconds=45)
 # How many shells one person may have open at once.
 MAX_OPEN = 20
 
+_session = SelectStatement(
+    lambda: (
+        ShellSession.objects.filter(pk=Parameter("session"))
+        .order_by()
+        .values_list(
+            "closed_at", "close_reason", "seen_at", "run__phase", "run__stop_wanted_at", "run__job__state"
+        )
+    )
+)
+
 
 def why_not(run: Run) -> str | None:
     """Why a shell cannot be opened on the run now; None if it can. Reads the run again from the database."""
@@ -30,7 +41,7 @@ def why_not(run: Run) -> str | None:
         return "There is no such run."
     if not spec_of(row.job).enable_web_access:
         return "The job was submitted without enableWebAccess."
-    return _over(row)
+    return _over(row.phase, row.stop_wanted_at, row.job.state)
 
 
 def too_many(user: User) -> str | None:
@@ -67,16 +78,18 @@ def close_abandoned(now: datetime) -> None:
 
 def why_close(session: ShellSession, now: datetime) -> str | None:
     """Why this shell must be closed now; None while it may stay open. A timer calls this; it also renews the record."""
-    ShellSession.objects.filter(pk=session.pk, closed_at=None, seen_at__lt=now - HEARTBEAT).update(
-        seen_at=now
-    )
-    row = ShellSession.objects.select_related("run__job").defer("run__order").get(pk=session.pk)
-    if row.closed_at is not None:
-        return row.close_reason or "The shell was closed."
-    return _over(row.run)
+    found = _session(session=session.pk)
+    if not found:
+        return "The shell was closed."
+    ((closed_at, close_reason, seen_at, *run),) = found
+    if closed_at is not None:
+        return close_reason or "The shell was closed."
+    if seen_at is None or seen_at < now - HEARTBEAT:
+        ShellSession.objects.filter(pk=session.pk, closed_at=None).update(seen_at=now)
+    return _over(*run)
 
 
-def _over(run: Run) -> str | None:
-    if run.phase != RunPhase.RUNNING or run.job.state in TERMINAL:
+def _over(phase: str, stop_wanted_at: datetime | None, job_state: str) -> str | None:
+    if phase != RunPhase.RUNNING or job_state in TERMINAL:
         return "The replica is not running."
-    return "The replica is being stopped." if run.stop_wanted_at is not None else None
+    return "The replica is being stopped." if stop_wanted_at is not None else None

@@ -8,6 +8,7 @@ when the host has taken it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 from functools import partial
 from typing import Any
 
@@ -59,7 +60,18 @@ class ShellSocket(Socket):
         self.user = user
 
     def recheck(self, user: User) -> None:
-        self.authorize(user)
+        rows = Run.objects.select_related("job").only("job__project", "job__owner")
+        access.get_or_404(user, "shell", rows, pk=self.run_row.pk)
+
+    def recheck_key(self) -> Hashable:
+        return "shell", self.run_row.pk
+
+    async def _check_again(self) -> None:
+        """One look at the rights of a person for all their shells on this run; then each looks at its own record."""
+        await super()._check_again()
+        await self._ask(self._look_at_record)
+
+    def _look_at_record(self) -> None:
         reason = shells.why_close(self._session, timezone.now()) if self._session else None
         if reason:
             raise Closed(RIGHT_LOST, reason)
@@ -112,6 +124,7 @@ class ShellSocket(Socket):
                     if hint.done() and hint.result():
                         # The job has changed. If this ends the shell, end it now and not at the next timer check.
                         await self._check(self.recheck)
+                        await self._ask(self._look_at_record)
                     hint.cancel()
                 forwarding.result()
             finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import random
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from contextlib import suppress
 from functools import partial
@@ -147,8 +148,12 @@ class Socket:
 
         Handshakes have other threads: a thousand browsers that come back must not delay the loss of a right.
         """
+        return await self._ask(partial(self._with_user, question), admission)
+
+    async def _ask(self, question: Callable[[], Any], admission: bool = False) -> Any:
+        """The same without a look at who the person is."""
         try:
-            return await (in_database_thread if admission else in_check_thread)(self._with_user, question)
+            return await (in_database_thread if admission else in_check_thread)(question)
         except Http404:
             raise Closed(GONE, "It is not here any more.") from None
         except PermissionDenied:
@@ -205,8 +210,11 @@ class Socket:
         """
         clock = asyncio.get_running_loop().time
         known_at = clock()
+        # Sockets that were opened together are not checked together.
+        pause = RECHECK_S * random.uniform(0.5, 1)
         while True:
-            await asyncio.sleep(RECHECK_S)
+            await asyncio.sleep(pause)
+            pause = RECHECK_S
             try:
                 await self._check_again()
                 known_at = clock()

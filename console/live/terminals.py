@@ -99,8 +99,10 @@ class Terminal:
         self._input.put((cols, rows))
 
     def leave(self) -> None:
-        """Read no more output. Call it on the event loop, before `close`."""
+        """Read no more output, and forget the socket. Call it on the event loop, before `close`."""
         self._closed = True
+        self._output.clear()
+        self._changed, self._direct = _nothing, _takes_nothing
         self._share.leave(self._read_some)
 
     def close(self) -> None:
@@ -193,3 +195,11 @@ class Terminal:
         self._share.leave(self._read_some)
         self.problem = self.problem or problem
         self._changed()
+
+
+def _nothing() -> None:
+    """In place of the socket of a terminal that was left."""
+
+
+def _takes_nothing(data: bytes) -> bool:
+    return False

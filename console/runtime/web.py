@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import socket
+import sys
 from collections.abc import Sequence
 
 import uvicorn
@@ -17,6 +18,9 @@ from console.runtime.client_limits.open_connections import report_refusals
 
 # A client sends cursors, acknowledgements and keystrokes. It splits a paste into pieces.
 MAX_MESSAGE_BYTES = 256 * 1024
+# The event loop does a little between two waits, and after each it waits for a thread that renders a page to let it go
+# on. With Python's default of 5 ms, a line for a viewer would wait for several such moments.
+SWITCH_INTERVAL_S = 0.0005
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -24,12 +28,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--fd", type=int, required=True, help="the listening socket, inherited")
     listener = socket.socket(fileno=parser.parse_args(argv).fd)
     memory.keep_small()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     limits.raise_file_limit()
     logging.getLogger("uvicorn.error").addFilter(QuietAboutStrangers())
     server = uvicorn.Server(config())
     server.config.load()
     # It imports models, which is possible only after Django was set up with the application.
     import_string("agents.clock_keeper.ClockKeeper")().start()
+    memory.forget_start()
     server.run(sockets=[listener])
 
 

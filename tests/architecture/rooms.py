@@ -81,7 +81,7 @@ jobs/scheduling: jobs/rules/{lifecycle list_text scheduling spec} jobs/{lifecycl
     agents/{hosts infra models}
 jobs/services: jobs/rules/{lifecycle scheduling spec} jobs/{host_sync lifecycle logs models projects scheduling
     wake} agents/{infra}
-jobs/shells: jobs/rules/{lifecycle} jobs/{lifecycle models wake}
+jobs/shells: jobs/rules/{lifecycle} jobs/{lifecycle models wake} agents/{infra}
 jobs/sweep: jobs/{host_sync idle_rule lifecycle logs maintenance models notifications projects scheduling shells wake}
     agents/{hosts infra models}
 jobs/tasks: jobs/{lifecycle maintenance notifications scheduling sweep} agents/{infra links}

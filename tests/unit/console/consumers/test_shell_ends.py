@@ -10,7 +10,8 @@ from django.contrib.auth.models import User
 from django.db import connections
 
 from agents.ssh.dial import Unreachable
-from console.consumers import shared_checks, socket_lifecycle
+from console.auth import access
+from console.consumers import credentials, shared_checks, socket_lifecycle
 from console.consumers import shells as consumer
 from console.live import registry
 from console.models import ApiToken
@@ -177,3 +178,18 @@ async def test_checks_of_permissions_do_not_wait_for_pages_that_are_rendered(ope
 def end_all_tokens():
     ApiToken.objects.all().delete()
     connections.close_all()
+
+
+async def test_one_look_at_the_rights_serves_all_shells_of_a_person_on_a_run(opened, shell, monkeypatch):
+    monkeypatch.setattr(socket_lifecycle, "RECHECK_S", 0.05)
+    monkeypatch.setattr(credentials, "credential", lambda scope: "the same session")
+    looked, look = [], access.get_or_404
+    pages = [await opened() for _ in range(6)]
+    await asyncio.sleep(1.5)  # at each hint that a shell has opened, all look
+    monkeypatch.setattr(
+        access, "get_or_404", lambda *asked, **named: looked.append(1) or look(*asked, **named)
+    )
+    assert await pages[0].quiet(2.5)
+    assert 0 < len(looked) <= 4, "once a second, however many shells"
+    for page in pages:
+        await page.leave()
