@@ -106,6 +106,7 @@ class Run(models.Model):
             models.Index(
                 fields=["host"], name="run_declared_lost", condition=Q(declared_lost_at__isnull=False)
             ),
+            models.Index(fields=["missing_at"], name="run_missing", condition=Q(missing_at__isnull=False)),
             models.Index(fields=["prove_due_at"], name="run_to_prove", condition=~Q(prove_due_at=None)),
         ]
         constraints = [

@@ -270,7 +270,10 @@ def _use(names: Iterable[int], hours_until: datetime | None) -> dict[Key, Use]:
     ids = list(names)
     wanted = set(ids)
     # Claims of an attempt or a job that is over, on hosts that are unreachable, count for no owner.
-    claims = GpuClaim.objects.filter(released_at=None, run__attempt=F("run__job__attempt"))
+    # `run__released_at` follows from the claim. It is here for its index: without it, all runs of the past are read.
+    claims = GpuClaim.objects.filter(
+        released_at=None, run__released_at=None, run__attempt=F("run__job__attempt")
+    )
     by_kind = claims.exclude(run__job__state__in=TERMINAL).values_list(
         "run__job__project", "run__job__owner", "gpu__accelerator_type"
     )
