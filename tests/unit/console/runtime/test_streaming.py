@@ -56,13 +56,3 @@ async def test_the_first_part_is_sent_before_the_last_is_made(talk):
     while (message := await talk.receive_output(30)).get("more_body"):
         body += message["body"]
     assert body.endswith(b"part 999\n") and made[-1] == "closed"
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.urls(__name__)
-async def test_a_client_that_leaves_ends_the_generator(talk):
-    await talk.send_input({"type": "http.disconnect"})
-    await talk.wait(30)
-    while made[-1] != "closed":  # the part that a thread was making is made
-        await asyncio.sleep(0.01)
-    assert len(made) < 1_000
