@@ -73,8 +73,8 @@ def test_torch_2_needs_no_option_with_either_rendezvous(yard, how, command, size
 
 def test_torchrun_alone_starts_a_process_for_each_gpu_of_a_single_replica(yard):
     pool = program("torch", *TORCHRUN, "/usr/local/bin/torch-ddp", gpus=2)
-    observed = over(ObservedJob(yard, pool, name="one replica"))
-    assert sorted(match[1:3] for match in RANK.findall(observed.log())) == [("0", "2"), ("1", "2")]
+    log = over(ObservedJob(yard, pool, name="one replica")).log()
+    assert sorted(match[1:3] for match in RANK.findall(log)) == [("0", "2"), ("1", "2")], log
 
 
 def test_parameter_servers_and_evaluators_are_not_waited_for(yard):

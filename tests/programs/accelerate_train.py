@@ -38,7 +38,8 @@ def main():
     weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     digest = hashlib.sha256(weights.numpy().tobytes()).hexdigest()[:16]
     place = f"rank {accelerator.process_index} of {accelerator.num_processes} on {socket.gethostname()}"
-    print(f"{place}: weights {digest}", flush=True)
+    # One write: torchrun starts Python with -u, and the end of a line would come after what another rank writes.
+    print(f"{place}: weights {digest}\n", end="", flush=True)
     accelerator.wait_for_everyone()
     accelerator.end_training()
 

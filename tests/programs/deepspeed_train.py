@@ -41,7 +41,8 @@ def main():
     weights = torch.cat([parameter.detach().float().flatten() for parameter in engine.module.parameters()])
     digest = hashlib.sha256(weights.numpy().tobytes()).hexdigest()[:16]
     place = f"rank {dist.get_rank()} of {dist.get_world_size()} on {socket.gethostname()}"
-    print(f"{place}: weights {digest}", flush=True)
+    # One write: torchrun starts Python with -u, and the end of a line would come after what another rank writes.
+    print(f"{place}: weights {digest}\n", end="", flush=True)
     dist.barrier()
     dist.destroy_process_group()
 

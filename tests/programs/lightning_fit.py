@@ -49,7 +49,8 @@ def main():
     weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     digest = hashlib.sha256(weights.numpy().tobytes()).hexdigest()[:16]
     place = f"rank {trainer.global_rank} of {trainer.world_size} on {socket.gethostname()}"
-    print(f"{place}: weights {digest}", flush=True)
+    # One write: torchrun starts Python with -u, and the end of a line would come after what another rank writes.
+    print(f"{place}: weights {digest}\n", end="", flush=True)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,8 @@ def member():
         world.send(token, dest=rank + 1)
     total = world.bcast(token if rank + 1 == size else None, root=size - 1)
     say(f"rank {rank} of {size} on {socket.gethostname()}: sum {total}")
+    # Each rank sends to each other one: MPICH 4.0 may wait for ever at its end for a rank that was only sent to.
+    world.alltoall(range(size))
 
 
 def replicas():

@@ -66,9 +66,9 @@ def main():
     total = torch.ones(1) * rank
     dist.all_reduce(total)
     digest = hashlib.sha256(weights.numpy().tobytes()).hexdigest()[:16]
-    print(
-        f"rank {rank} of {size} on {socket.gethostname()}: sum {total.item():g} weights {digest}", flush=True
-    )
+    place = f"rank {rank} of {size} on {socket.gethostname()}"
+    # One write: torchrun starts Python with -u, and the end of a line would come after what another rank writes.
+    print(f"{place}: sum {total.item():g} weights {digest}\n", end="", flush=True)
     dist.barrier()  # no rank exits before all are done
     dist.destroy_process_group()
 
