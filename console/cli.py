@@ -329,17 +329,22 @@ def add_host_losses(host: CommandGroup, shared: argparse.ArgumentParser) -> None
     gone = host.add_parser(
         "declare-gone", parents=[shared], help="give up an unreachable host and what ran there"
     )
-    gone.add_argument("name")
-    gone.add_argument("--confirm", default="", metavar="NAME", help="repeat the host's name")
+    add_login(gone)
+    gone.add_argument("--confirm", default="", metavar="NAME", help="repeat the host's name, as you gave it")
     gone.set_defaults(command="maintenance.declare_gone")
     for verb, what in (("stop-run", "stop"), ("dismiss-run", "do not show any more")):
         act = host.add_parser(verb, parents=[shared], help=f"{what} a run on the host that belongs to no job")
-        act.add_argument("name")
+        add_login(act)
         act.add_argument("run")
         act.set_defaults(command="maintenance.act_on_run", what=verb.partition("-")[0])
     uncordon = host.add_parser("uncordon", parents=[shared], help="open a host to jobs again")
     uncordon.add_argument("name")
     uncordon.set_defaults(command="maintenance.uncordon")
+
+
+def add_login(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("name", help="a host, or one of its logins: gpu-1/train-vision")
+    verb.add_argument("--project", default="", metavar="NAME", help="the login of this project on the host")
 
 
 def process_names(value: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from agents.hosts import data_address
 from agents.infra import refusals
 from agents.models import Host
-from console.commands import CommandRefused, operator
+from console.commands import CommandRefused, operator, project_named
 from console.commands.hosts import printable
 from console.forms.fields import DurationText
 from console.runtime import database_setup
@@ -84,20 +84,22 @@ def set_logins(args: argparse.Namespace) -> int:
 
 
 def declare_gone(args: argparse.Namespace) -> int:
-    host = find_host(args.name)
+    host = find_login(args.name, args.project)
+    called = f"{host.name}/{host.user}" if host.machine_id else host.name
+    confirmed = host.name if args.confirm == called else args.confirm
     try:
         with transaction.atomic():
-            cordon_and_drain.declare_gone(host, args.confirm, operator(), timezone.now())
+            cordon_and_drain.declare_gone(host, confirmed, operator(), timezone.now())
     except refusals.Refused as refused:
-        hint = f" (--confirm {host.name})" if refused.field == "name" else ""
+        hint = f" (--confirm {called})" if refused.field == "name" else ""
         raise CommandRefused(f"{refused.message}{hint}") from refused
-    print(f"{host.name} is declared gone. What ran there is given up.")
+    print(f"{called} is declared gone. What ran there is given up.")
     return 0
 
 
 def act_on_run(args: argparse.Namespace) -> int:
     """Stop or dismiss a run that the host has and that belongs to no job."""
-    host = find_host(args.name)
+    host = find_login(args.name, args.project)
     try:
         with transaction.atomic():
             strays.ACTS[args.what](host, args.run, operator(), timezone.now())
@@ -152,6 +154,23 @@ def confirm_recovery(args: argparse.Namespace) -> int:
         raise CommandRefused(refused.message) from refused
     print("Confirmed. Jobs go on.")
     return 0
+
+
+def find_login(name: str, project: str = "") -> Host:
+    """A host, or one of its logins: `gpu-1/train-vision`, or the host and a project."""
+    name, slash, user = name.partition("/")
+    host = find_host(name)
+    if not slash and not project:
+        return host
+    logins_here = Host.objects.filter(machine=host).order_by("user")
+    mine = logins_here.filter(project_login__project=project_named(project)) if project else logins_here
+    found = mine.filter(user=user).first() if slash else mine.first()
+    if found is None:
+        users = ", ".join(f"{name}/{login}" for login in logins_here.values_list("user", flat=True))
+        there = f"It has {users}." if users else "All projects have one login there."
+        asked = f"login {user!r}" if slash else f"login of project {project}"
+        raise CommandRefused(f"{name} has no {asked}. {there}")
+    return found
 
 
 def find_host(name: str) -> Host:

@@ -46,9 +46,10 @@ def hosts_that_hold(shapes: Shapes, wanted: Needs) -> int:
     return sum(count for shape, count in shapes.items() if shape.holds(wanted))
 
 
-def empty_shapes(location: str) -> Shapes:
-    """The known hosts of the location, as if nothing ran there."""
-    hosts = Host.machines.filter(location__name=location, cpus__gt=0)
+def empty_shapes(location: str, projects: Collection[int] | None = None) -> Shapes:
+    """The known hosts of the location, as if nothing ran there. `projects`: only those on which jobs of one of these
+    projects could run; None: all."""
+    hosts = _with_login(Host.machines.filter(location__name=location, cpus__gt=0), projects)
     gpus = _gpus(Gpu.objects.filter(present=True, host__in=hosts.order_by()))
     rows = hosts.order_by().values_list("pk", "cpus", "memory_mb")
     return Counter(HostShape(cpus, memory_mb, gpus[host]) for host, cpus, memory_mb in rows)
@@ -59,11 +60,12 @@ def recent_empty_shapes(location: str) -> Shapes:
     return _recent.get(location, lambda: empty_shapes(location))
 
 
-def free_shapes(location: str) -> Shapes:
-    """The hosts of the location that take jobs now, with what is free on each."""
+def free_shapes(location: str, projects: Collection[int] | None = None) -> Shapes:
+    """The hosts of the location that take jobs now, of these projects, with what is free on each."""
     taken, taken_gpus = _taken()
     hosts = Host.machines.filter(location__name=location, status=HostStatus.UP).order_by()
     hosts = hosts.exclude(maintenance__cordoned=True).exclude(maintenance__gone_at__isnull=False)
+    hosts = _with_login(hosts, projects, status=HostStatus.UP)
     free = Gpu.objects.filter(present=True, state=GpuState.OK, host__in=hosts)
     held = FilteredRelation("claims", condition=Q(claims__released_at=None))
     free = free.annotate(claim=held).filter(claim=None)
@@ -72,6 +74,17 @@ def free_shapes(location: str) -> Shapes:
         HostShape(cpus - taken[host][0], memory_mb - taken[host][1], gpus[host])
         for host, cpus, memory_mb in hosts.values_list("pk", "cpus", "memory_mb")
     )
+
+
+def _with_login(
+    hosts: QuerySet[Host], projects: Collection[int] | None, **of_login: object
+) -> QuerySet[Host]:
+    """Without the hosts on which each project has a login, and none of these projects has one like this."""
+    if projects is None:
+        return hosts
+    logins = Host.objects.filter(project_login__project__in=projects, machine__isnull=False, **of_login)
+    served = logins.order_by().values("machine")
+    return hosts.exclude(Q(login_template__isnull=False) & ~Q(pk__in=served))
 
 
 def _gpus(rows: QuerySet[Gpu, Any]) -> Mapping[int, tuple[tuple[str, int], ...]]:

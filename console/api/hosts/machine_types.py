@@ -44,7 +44,8 @@ class MachineTypesView(TrainyardView):
         named = request.query_params.get("location", adding.DEFAULT_LOCATION)
         location = locations.resolved(named, locations.names())
         access.get_or_404(request.user, "see", Location.objects.all(), name=location)
-        return Response({"machineTypes": [_offer(offer) for offer in preview.machine_offers(location)]})
+        offers = preview.machine_offers(location, person(request))
+        return Response({"machineTypes": [_offer(offer) for offer in offers]})
 
 
 class MachineTypeView(TrainyardView):

@@ -118,10 +118,14 @@ def gpu_offers(user: User) -> list[GpuOffer]:
     return [GpuOffer(kind, total[kind] - held.get(kind, 0), total[kind]) for kind in sorted(total)]
 
 
-def machine_offers(location: str) -> list[MachineOffer]:
-    """Return every machine type of the location, and on how many hosts it fits: ever, and now."""
+def machine_offers(location: str, user: User, project: str = "") -> list[MachineOffer]:
+    """Return every machine type of the location, and on how many hosts it fits: ever, and now. Hosts on which the
+    project (without one: each project of the person) has no login do not count."""
     place = locations.resolved(location, locations.names())
-    empty, free = host_shapes.empty_shapes(place), host_shapes.free_shapes(place)
+    everything = user.is_superuser and not project
+    own = [row.pk for row in access.projects_allowing(user, "see") if project in ("", row.name)]
+    projects = None if everything else own
+    empty, free = host_shapes.empty_shapes(place, projects), host_shapes.free_shapes(place, projects)
     return [_machine_offer(type_, empty, free) for type_ in machine_types.catalogue(location)]
 
 

@@ -32,7 +32,7 @@ def machines(request: HttpRequest) -> HttpResponse:
     places = access.visible(request.user, Location.objects.all())
     names = [*places.values_list("name", flat=True)]
     location = _chosen(request.GET.get("location", ""), names)
-    offers = preview.machine_offers(location) if location in names else []
+    offers = preview.machine_offers(location, person(request)) if location in names else []
     context = {
         "form": form,
         "offers": [

@@ -199,21 +199,24 @@ def _show(
     draft.add_violations(violations)
     offers = {
         "gpus": preview.gpu_offers(person(request)),
-        "machines": _machines(draft, usable),
+        "machines": _machines(request, draft, usable),
         "unavailable": unavailable,
     }
     page, fragment = f"jobs/new_{draft.mode}.html", f"jobs/_new_{draft.mode}.html"
     return page_or_fragment(request, page, fragment, {"draft": draft, **offers, **context}, status)
 
 
-def _machines(draft: AnyDraft, usable: list[str]) -> list[preview.MachineOffer]:
-    """Return the machine types that a host of the location could hold."""
+def _machines(request: HttpRequest, draft: AnyDraft, usable: list[str]) -> list[preview.MachineOffer]:
+    """Return the machine types that a host of the location could hold for the project of the form."""
     if isinstance(draft, JsonDraft):
         return []
     location = _shown_location(str(draft.job["location"].value() or ""), usable)
     if location is None:
         return []
-    return [offer for offer in preview.machine_offers(location) if offer.ever]
+    named = str(draft.job["project"].value() or "")
+    project = named if named in _projects(request) else ""
+    offers = preview.machine_offers(location, person(request), project)
+    return [offer for offer in offers if offer.ever]
 
 
 def _shown_location(named: str, usable: list[str]) -> str | None:

@@ -126,3 +126,36 @@ def test_the_command_line_sets_and_lists_logins(trainyard):
     assert trainyard("host", "logins", "gpu-7").out == done.out
     assert trainyard("host", "logins", "gpu-7", "--template", "x").code == 1
     assert trainyard("host", "logins", "gpu-7", "--one").out == "gpu-7: one login for all projects\n"
+
+
+def test_a_lost_login_is_named_on_the_command_line(machine, trainyard):
+    Host.objects.filter(machine=machine, user="train-default").update(status=HostStatus.AUTH_FAILED)
+    unknown = trainyard("host", "declare-gone", "gpu-7/train-nobody")
+    assert unknown.code == 1 and "gpu-7/train-default, gpu-7/train-elsewhere" in unknown.err
+    unconfirmed = trainyard("host", "declare-gone", "gpu-7/train-default", "--confirm", "gpu-8")
+    assert unconfirmed.code == 1 and "--confirm gpu-7/train-default" in unconfirmed.err
+    named = ("host", "declare-gone", "gpu-7/train-default", "--confirm", "gpu-7/train-default")
+    assert trainyard(*named).out.startswith("gpu-7/train-default is declared gone.")
+    assert not Host.objects.filter(maintenance__gone_at__isnull=False, machine=None).exists()
+    elsewhere = ("host", "declare-gone", "gpu-7", "--project", "elsewhere", "--confirm", "gpu-7")
+    answered = trainyard(*elsewhere)
+    assert answered.code == 1 and "has not been lost" in answered.err
+
+
+def test_hosts_without_a_login_for_the_project_do_not_count_for_machine_types(machine, browser):
+    """Charlie's project elsewhere has a login on gpu-7 that is not up; the project default has one that is."""
+    Host.objects.filter(pk=machine.pk).update(status=HostStatus.UP)
+    login_of = Host.objects.filter(machine=machine, user="train-default")
+
+    def fits():
+        offers = browser("bob").get("/jobs/new").context["machines"]
+        return {(offer.ever, offer.now) for offer in offers}
+
+    login_of.update(status=HostStatus.CHECKING)
+    assert fits() == {(1, 0)}
+    login_of.update(status=HostStatus.UP)
+    assert fits() == {(1, 1)}
+    login_of.update(retired_at=timezone.now())
+    assert fits() == set()
+    told = browser("root").get("/api/v1/machineTypes").json()["machineTypes"]
+    assert any(one["hosts"] == 1 for one in told), told[:2]
