@@ -79,6 +79,8 @@ class ClockKeeper:
     def __init__(self, machine: str = "") -> None:
         self._machine = machine or this_boot()
         self._before: Differences | None = None
+        # The offset that was followed last. Another process may step it: that is no clock that was set.
+        self._offset_s: float | None = None
         self._behind_since: float | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="clock", daemon=True)
@@ -139,6 +141,9 @@ class ClockKeeper:
             self._before = shown.beside(own.offset_s)
             clock.follow(own.offset_s, own.unsure_since)
         now, found = clock.now(), shown.beside(own.offset_s)
+        if self._offset_s is not None and abs(own.offset_s - self._offset_s) > JUMP_S:
+            self._before = found
+        self._offset_s = own.offset_s
         self._report(self._before or Differences(own.database_s, own.machine_s), found, now)
         self._before = found
         behind = self._behind(rows.values(), found, now)
@@ -200,6 +205,7 @@ class ClockKeeper:
         ):
             return
         clock.follow(own.offset_s + step, own.unsure_since)
+        self._offset_s = own.offset_s + step
         self._before = after
         if behind:
             record(f"{STOOD_STILL}: {socket.gethostname()}", behind, clock.now())

@@ -74,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
     add_hosts(commands, shared)
     add_locations(commands, shared)
     add_recovery(commands, shared)
+    add_clock(commands, shared)
     add_notices(commands, shared)
     return top
 
@@ -262,6 +263,20 @@ def add_recovery(commands: CommandGroup, shared: argparse.ArgumentParser) -> Non
     confirm.add_argument("--stop", metavar="RUN", action="append", default=[], help="an unknown run to stop")
     confirm.add_argument("--stop-all", action="store_true", help="stop all unknown runs")
     confirm.set_defaults(command="maintenance.confirm_recovery")
+
+
+def add_clock(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
+    verbs = commands.add_parser("clock", help="Trainyard's time").add_subparsers(
+        required=True, metavar="VERB"
+    )
+    show = verbs.add_parser("show", parents=[shared], help="what each clock shows, and which were set lately")
+    show.set_defaults(command="clock.show")
+    right = verbs.add_parser(
+        "set-right",
+        parents=[shared],
+        help="set Trainyard's time to the database's clock at once; back only while nothing runs",
+    )
+    right.set_defaults(command="clock.set_right")
 
 
 def add_hosts(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:

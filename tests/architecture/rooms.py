@@ -43,7 +43,8 @@ console/asgi: console/{consumers runtime}
 console/auth: console/{models} jobs/rules/{lifecycle} jobs/{models notifications projects} agents/{hosts infra models}
 console/cli: jobs/rules/{scheduling}
 console/commands: console/{auth forms models presenters runtime} jobs/rules/{scheduling} jobs/{host_sync lifecycle
-    maintenance models notifications projects} agents/{hosts infra models ssh}
+    maintenance models notifications projects} agents/{clock_keeper
+    hosts infra models ssh}
 console/consumers: console/{auth live presenters runtime} jobs/{logs models shells} agents/{infra models ssh}
 console/environment:
 console/forms: console/{auth} jobs/rules/{notifications scheduling spec} jobs/{host_sync idle_rule models
@@ -67,7 +68,7 @@ jobs/lifecycle: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models pr
     models}
 jobs/logs: jobs/{models wake} agents/{infra links}
 jobs/maintenance: jobs/rules/{lifecycle list_text} jobs/{host_sync lifecycle models projects scheduling wake}
-    agents/{hosts infra models ssh}
+    agents/{clock_keeper hosts infra models ssh}
 jobs/management: jobs/{models}
 jobs/models: jobs/rules/{lifecycle scheduling spec} agents/{models}
 jobs/notifications: jobs/rules/{lifecycle notifications} jobs/{models projects wake} agents/{infra}

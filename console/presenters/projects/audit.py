@@ -52,6 +52,7 @@ WORDS = {
     "gpu.recheck": "GPU checked again",
     "gpu.evict": "Other processes on a GPU killed",
     "gpu.use": "Quarantine of a GPU lifted",
+    "clock.set": "Trainyard's time set right",
     "recovery.begin": "Recovery mode started by hand",
     "recovery.confirm": "Recovery confirmed",
     "stray.stop": "Unknown run stopped",

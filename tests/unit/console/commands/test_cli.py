@@ -15,13 +15,16 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from agents import clock_keeper
 from agents.hosts.checklist import CheckItem
-from agents.models import Host, Location
+from agents.infra import clock
+from agents.models import Host, Location, MachineClock
 from agents.ssh.dial import Unreachable
 from console import cli
 from console.auth import tokens
 from console.commands import hosts
 from console.models import ApiToken
+from console.runtime.processes import up
 from jobs.models import Membership
 from tests.unit.console.views.example_rows import TWO_NETWORKS, a_host
 
@@ -321,3 +324,26 @@ def test_a_command_chooses_the_address_for_data(trainyard):
     assert refused.code == 1 and refused.err.count("10.9.0.7") == 1 and "--data-address" in refused.err
     assert "at 10.0.0.7" in trainyard("host", "network", "gpu-03", "--data-address", "found").out
     assert Host.objects.get().data_address == ""
+
+
+def test_the_clock_is_shown_and_not_set_where_it_is_right(trainyard):
+    shown = trainyard("clock", "show").out
+    assert "\tTrainyard's time\n" in shown and "\tright\n" in shown
+    refused = trainyard("clock", "set-right")
+    assert refused.code == 1 and "nothing to set" in refused.err
+
+
+def test_the_clock_is_not_set_back_while_trainyard_runs_on_this_data_directory(
+    trainyard, monkeypatch, settings
+):
+    monkeypatch.setattr(clock, "_offset", clock._Offset(clock._offset.seconds))
+    trainyard("clock", "show")
+    machine = clock_keeper.this_boot()
+    row = MachineClock.objects.get(machine=machine)
+    MachineClock.objects.update(offset_s=row.offset_s + 7200, database_s=7200, machine_s=7200)
+    assert "2:00:00 ahead" in trainyard("clock", "show").out
+    with up.take_lock(settings.TRAINYARD.data / "up.lock"):
+        refused = trainyard("clock", "set-right")
+    assert refused.code == 1 and "only while nothing runs" in refused.err and "already runs" in refused.err
+    assert trainyard("clock", "set-right").out == "Trainyard's time was set back by 2:00:00.\n"
+    assert "\tright\n" in trainyard("clock", "show").out

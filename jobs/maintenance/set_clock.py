@@ -1,0 +1,142 @@
+"""Sets Trainyard's time right at once, by order of an admin: to the database's clock (with SQLite, the machine's).
+
+Trainyard's time comes back to that clock by itself, by half a percent. That is slow if a clock was wrong by days when
+the time was taken from it. A step has to be taken with care:
+
+- Forward, also while Trainyard runs: what is due by then is due at once. No job's outcome changes: from the step on the
+  earlier time is not trusted (`unsure_since`), and hosts tell by their monotonic clocks how long their runs have run.
+- Back, only while nothing runs: a running process would see leases and due times in the future, and wait for them. All
+  that lies in the future then is brought to the new time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import QuerySet
+
+from agents import clock_keeper
+from agents.clock_keeper import JUMP_S, moment
+from agents.infra import clock
+from agents.infra.refusals import Refused, Unavailable
+from agents.models import ClockJump, Dispatcher, Host, MachineClock
+from jobs.models import Job, Notification, NotificationTarget, Run, Tick
+from jobs.projects import audit
+from jobs.rules.lifecycle.states import TERMINAL, RunPhase
+
+# A process that was seen so lately may run.
+SEEN_LATELY = timedelta(seconds=30)
+OWN = "Trainyard's time"
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """What the clocks show at one moment. With SQLite the database has no clock, and the machine's counts for it."""
+
+    trainyard: datetime
+    database: datetime
+    machine: datetime
+    database_has_one: bool
+
+    @property
+    def ahead_s(self) -> float:
+        """By how much Trainyard's time is ahead of the clock to which it can be set."""
+        return (self.trainyard - self.database).total_seconds()
+
+
+def read() -> Clocks:
+    shown = clock_keeper.read_clocks()
+    if shown is None:
+        raise Unavailable("The database took too long to tell its time. Try again.")
+    now = clock.now() - timedelta(seconds=clock.elapsed() - shown.elapsed)
+    own = connection.vendor == "postgresql"
+    return Clocks(now, moment(shown.database), moment(shown.machine), own)
+
+
+def running(now: datetime) -> list[str]:
+    """The processes that were seen lately on any machine, and would be misled by a step back."""
+    dispatchers = Dispatcher.objects.filter(seen_at__gte=now - SEEN_LATELY).order_by("name")
+    found = [f"dispatcher {name}" for name in dispatchers.values_list("name", flat=True)]
+    if Tick.objects.filter(name="sweep", at__gte=now - SEEN_LATELY).exists():
+        found.append("a worker")
+    return found
+
+
+def set_right(actor: str) -> float:
+    """Set Trainyard's time to the database's clock. Returns by how many seconds it was moved; back is negative."""
+    clocks = read()
+    step_s = -clocks.ahead_s
+    if abs(step_s) < JUMP_S:
+        raise Refused("clock", f"Trainyard's time differs by {abs(step_s):.1f} s only: nothing to set.")
+    with transaction.atomic():
+        rows = list(MachineClock.objects.select_for_update())
+        if step_s > 0:
+            _step_forward(rows, step_s, clocks.database)
+        else:
+            _refuse_while_running(clocks)
+            MachineClock.objects.all().delete()
+            _bring_back(clocks.database)
+        audit.record(
+            actor,
+            "clock.set",
+            "clock",
+            OWN,
+            clocks.trainyard.isoformat(),
+            clocks.database.isoformat(),
+            clocks.database,
+        )
+        ClockJump.objects.create(at=clocks.database, clock=OWN, seconds=step_s)
+    clock_keeper.ClockKeeper().look()
+    return step_s
+
+
+def _step_forward(rows: list[MachineClock], step_s: float, now: datetime) -> None:
+    """The processes of each machine follow its row within seconds."""
+    for row in rows:
+        MachineClock.objects.filter(pk=row.pk).update(
+            offset_s=row.offset_s + step_s,
+            database_s=row.database_s + step_s,
+            machine_s=row.machine_s + step_s,
+            noted_at=row.noted_at + timedelta(seconds=step_s),
+            unsure_since=now,
+        )
+
+
+def _refuse_while_running(clocks: Clocks) -> None:
+    seen = running(clocks.trainyard)
+    if seen:
+        raise Refused(
+            "clock",
+            f"Trainyard's time is ahead by {timedelta(seconds=round(clocks.ahead_s))}. It can be set back only while "
+            "nothing runs: leases and due times would lie in the future, and jobs would wait for them. Seen in the "
+            f"last half minute: {', '.join(seen)}. Stop Trainyard on all machines, wait half a minute, and repeat it. "
+            "Jobs on hosts run on meanwhile. Without that it comes back by itself, 18 s an hour.",
+        )
+
+
+def _bring_back(now: datetime) -> None:
+    """What lies in the future is now: it is looked at again as soon as Trainyard is started."""
+    jobs = Job.every.exclude(state__in=TERMINAL)
+    runs = Run.objects.exclude(phase=RunPhase.CLOSED)
+    future: tuple[tuple[QuerySet[Any], tuple[str, ...]], ...] = (
+        # No decision is dated before `updated_at`: a job would be over its limit at once.
+        (
+            jobs,
+            ("due_at", "created_at", "queued_at", "started_at", "updated_at", "rests_until", "quota_since"),
+        ),
+        (runs, ("restart_at", "sampled_at", "active_at", "gpu_active_at", "created_at")),
+        (Run.objects.all(), ("prove_due_at",)),
+        (Host.every.all(), ("seen_at", "due_at", "lease_until", "closed_until", "status_since")),
+        (Tick.objects.all(), ("at",)),
+        (Notification.objects.all(), ("due_at",)),
+        (NotificationTarget.objects.all(), ("paused_until",)),
+        (Dispatcher.objects.all(), ("seen_at",)),
+    )
+    for rows, columns in future:
+        for column in columns:
+            rows.filter(**{f"{column}__gt": now}).update(**{column: now})
+    # How a host's monotonic clock compares was measured with the wrong time: it is measured again at the next greeting.
+    Host.every.update(monotonic_at=None, monotonic_offset_s=None)

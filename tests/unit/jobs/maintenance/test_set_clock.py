@@ -1,0 +1,123 @@
+"""Trainyard's time is set right at once: forward at any time, back while nothing runs, and no job's outcome changes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.utils import timezone
+
+from agents import clock_keeper
+from agents.infra import clock
+from agents.infra.refusals import Refused
+from agents.models import ClockJump, Dispatcher, Host
+from jobs.lifecycle.advance import advance
+from jobs.maintenance import set_clock
+from jobs.models import AuditEntry, Tick
+from jobs.rules.lifecycle.states import JobState
+from tests.unit.agents.test_clock_keeper import NOW, Machine, world
+from tests.unit.jobs.conftest import spec
+from tests.unit.jobs.fake_hosts import settle
+
+__all__ = ["world"]
+
+DAYS_S = 2 * 86400.0
+
+
+def right(seconds=0.0):
+    """The true time, as the test began."""
+    return datetime.fromtimestamp(NOW + seconds, UTC)
+
+
+@pytest.fixture
+def wrong(world, db, monkeypatch):
+    """wrong(by): two processes of a machine that has had its time from a clock that was wrong by so many seconds. The
+    clock is right again; Trainyard's time is not, because it goes on."""
+
+    def make(by_s):
+        machine = Machine()
+        world.database_wrong_s = machine.wrong_s = by_s
+        web, worker = world.process(machine), world.process(machine)
+        world.look(web, worker, seconds=10)
+        world.database_wrong_s = machine.wrong_s = 0.0
+        world.look(web, worker, seconds=4)
+        monkeypatch.setattr(clock_keeper, "this_boot", lambda: machine.name)
+        ClockJump.objects.all().delete()
+        return web, worker
+
+    return make
+
+
+def running_job(add_host, submit, control_plane):
+    host = add_host()
+    job = submit(
+        {**spec("sleep 9"), "jobSpec": {**spec("sleep 9")["jobSpec"], "scheduling": {"timeout": "3600s"}}}
+    )
+    settle(control_plane, host)
+    job.refresh_from_db()
+    assert job.state == JobState.RUNNING
+    return job
+
+
+def test_forward_while_processes_run_and_no_job_is_over_its_limit(
+    world, wrong, add_host, submit, control_plane
+):
+    web, worker = wrong(-DAYS_S)
+    job = running_job(add_host, submit, control_plane)
+    Dispatcher.objects.create(name="d", seen_at=timezone.now())
+    assert set_clock.set_right("root") == pytest.approx(DAYS_S, abs=2)
+    assert world.look(web, worker, seconds=20) == pytest.approx(34, abs=2)
+    assert clock.unsure_since() == pytest.approx(right(14), abs=timedelta(seconds=2))
+    # One line about the step itself, and none about a clock that nobody has set.
+    assert [clock_keeper.text_of(jump) for jump in ClockJump.objects.all()] == [
+        "Trainyard's time was set forward by 2 days, 0:00:00."
+    ]
+    advance([job.pk], clock.Clock())
+    job.refresh_from_db()
+    assert job.state == JobState.RUNNING
+    assert AuditEntry.objects.get(what="clock.set").actor == "root"
+
+
+@pytest.mark.parametrize("runs", ["dispatcher", "worker"])
+def test_back_is_refused_while_a_process_was_seen_lately(wrong, runs):
+    wrong(DAYS_S)
+    if runs == "dispatcher":
+        Dispatcher.objects.create(name="gpu-head", seen_at=timezone.now())
+    else:
+        Tick.objects.update_or_create(name="sweep", defaults={"at": timezone.now()})
+    before = timezone.now()
+    with pytest.raises(Refused, match="only while nothing runs") as refused:
+        set_clock.set_right("root")
+    assert ("dispatcher gpu-head" if runs == "dispatcher" else "a worker") in refused.value.message
+    assert "2 days, 0:00:00" in refused.value.message and "18 s an hour" in refused.value.message
+    assert timezone.now() - before < timedelta(seconds=1) and not AuditEntry.objects.exists()
+
+
+def test_back_while_nothing_runs_brings_what_lies_in_the_future_to_the_new_time(
+    world, wrong, add_host, submit, control_plane
+):
+    wrong(DAYS_S)
+    job = running_job(add_host, submit, control_plane)
+    Tick.objects.update_or_create(name="sweep", defaults={"at": timezone.now()})
+    Dispatcher.objects.create(name="d", seen_at=timezone.now())
+    Host.objects.update(seen_at=timezone.now(), monotonic_at=timezone.now(), monotonic_offset_s=5.0)
+    world.true += 60  # everything was stopped a minute ago
+    assert set_clock.set_right("root") == pytest.approx(-DAYS_S, abs=2)
+    now = timezone.now()
+    assert now == pytest.approx(right(world.true - NOW), abs=timedelta(seconds=2))
+    job.refresh_from_db()
+    assert job.due_at <= now and job.started_at <= now and Tick.objects.get(name="sweep").at <= now
+    host = Host.objects.get()
+    assert host.seen_at <= now and host.monotonic_at is None
+    # A process that starts later takes the new time, and never goes back to the old one.
+    again = world.process(Machine("b"))
+    assert world.look(again, seconds=10) == pytest.approx(world.true - NOW, abs=2)
+    advance([job.pk], clock.Clock())
+    job.refresh_from_db()
+    assert (job.state, job.error_message) == (JobState.RUNNING, "")
+
+
+def test_nothing_is_set_where_nothing_is_wrong(wrong):
+    wrong(0.0)
+    with pytest.raises(Refused, match="nothing to set"):
+        set_clock.set_right("root")
