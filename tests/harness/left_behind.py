@@ -7,6 +7,7 @@ import functools
 import os
 import threading
 import time
+from multiprocessing import resource_tracker
 
 from tests.harness import leftovers
 from tests.harness.wait_and_processes import command_of, environment_of, process_alive
@@ -43,6 +44,8 @@ def children():
         # The thread may end meanwhile; a kernel may come without this file, and then nothing is found.
         with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/children") as listed:
             found.update(int(pid) for pid in listed.read().split())
+    # Python's own, which stays as long as this process does, once a test has used shared memory.
+    found.discard(getattr(resource_tracker._resource_tracker, "_pid", None))
     return {pid for pid in found if process_alive(pid) and not leftovers.owner_of(environment_of(pid))}
 
 
