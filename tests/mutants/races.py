@@ -92,7 +92,7 @@ RACES = (
         "_lock = SelectStatement(\n    lambda: (\n        Job.every.select_for_update(no_key=True)",
         "_lock = SelectStatement(\n    lambda: (\n        Job.every",
         (
-            f"{OF_JOBS}two_processes_that_decide_about_a_job_decide_once",
+            # Two that decide once would be kept apart by the version of the job alone.
             f"{OF_JOBS}a_decision_waits_for_facts_that_are_being_written",
         ),
         postgresql=True,
