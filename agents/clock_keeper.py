@@ -14,12 +14,13 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connection, connections
 
 from agents.infra import clock
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
@@ -86,8 +87,12 @@ class ClockKeeper:
         self._thread = threading.Thread(target=self._run, name="clock", daemon=True)
 
     def start(self) -> None:
-        """Keep the time in a thread from now on. Wait a moment for the database, so that the time is right at once."""
-        self._wait(START_S)
+        """Keep the time in a thread from now on. Wait a moment for the database, so that the time is right at once.
+
+        If it does not answer, the time counts as not known until it does: then nothing may be dated (`clock.is_known`).
+        """
+        if not self._wait(START_S):
+            clock.distrust()
         self._thread.start()
 
     def start_or_end(self) -> None:
@@ -110,7 +115,11 @@ class ClockKeeper:
             self._thread.join(STOP_S)
 
     def _run(self) -> None:
-        known = False
+        known = clock.is_known()
+        if not known:
+            with without_pool():
+                while not known and not self._stopping.wait(AGAIN_S):
+                    known = self.look_quietly()
         while not self._stopping.wait(EVERY_S if known else AGAIN_S):
             known = self.look_quietly()
         connection.close()
@@ -224,6 +233,26 @@ class ClockKeeper:
         if self._behind_since is None:
             self._behind_since = clock.elapsed()
         return behind if clock.elapsed() - self._behind_since > BEHIND_FOR_S else 0.0
+
+
+@contextmanager
+def without_pool() -> Iterator[None]:
+    """Give this thread a connection of its own. After an outage a pool waits longer and longer, up to minutes, before
+    it tries to connect again."""
+    shared = connections[DEFAULT_DB_ALIAS]
+    if "pool" not in shared.settings_dict.get("OPTIONS", {}):
+        yield
+        return
+    shared.close()
+    own = connections.create_connection(DEFAULT_DB_ALIAS)
+    options = {name: value for name, value in own.settings_dict["OPTIONS"].items() if name != "pool"}
+    own.settings_dict = {**own.settings_dict, "OPTIONS": options}
+    connections[DEFAULT_DB_ALIAS] = own
+    try:
+        yield
+    finally:
+        own.close()
+        connections[DEFAULT_DB_ALIAS] = shared
 
 
 def this_boot() -> str:

@@ -47,6 +47,7 @@ MIDDLEWARE = [
     "console.runtime.middleware.SecurityHeaders",
     "console.runtime.middleware.RejectNul",
     "console.runtime.static_files.StaticFilesMiddleware",
+    "console.runtime.middleware.TimeIsKnown",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

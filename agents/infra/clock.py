@@ -32,6 +32,8 @@ class _Offset:
 
     seconds: float
     unsure_since: datetime | None = None
+    # The database was asked for the offset, and has not answered yet.
+    missing: bool = False
 
 
 # Until the clock keeper has read the offset from the database, the time is what the machine showed at first.
@@ -55,6 +57,17 @@ def unsure_since() -> datetime | None:
 def follow(seconds: float, unsure: datetime | None) -> None:
     """From now on the time is `elapsed` plus these seconds. Only the clock keeper calls this."""
     _offset.seconds, _offset.unsure_since = seconds, unsure
+    _offset.missing = False
+
+
+def distrust() -> None:
+    """Say that the time is not known: this machine's clock is all that there is, and it may be wrong."""
+    _offset.missing = True
+
+
+def is_known() -> bool:
+    """Whether something may be dated now. False only between `distrust` and the first `follow` after it."""
+    return not _offset.missing
 
 
 def install() -> None:

@@ -13,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
-from django.db import connections
+from django.db import OperationalError, connections
+
+from agents.infra import clock
 
 # Reads are short. With more threads, calls would queue at the database instead of here.
 THREADS = 4
@@ -38,6 +40,9 @@ async def in_check_thread(function: Callable[P, T], *args: P.args, **kwargs: P.k
 
 
 def _run(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    if not clock.is_known():
+        # As TimeIsKnown does for requests: nothing may be dated by a clock that may be wrong.
+        raise OperationalError("the database has not answered since this process began")
     with returning_connections():
         return function(*args, **kwargs)
 

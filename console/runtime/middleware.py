@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 
+from agents.infra import clock
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from console.views import errors
 
 log = logging.getLogger(__name__)
 
+TRY_AGAIN = {"Retry-After": "5"}
+NO_DATABASE = "The database does not answer at the moment. Try again."
 # No page has inline scripts or inline styles, so no nonce is needed, and a text that was not escaped by mistake still
 # cannot run. `data:` images are the icons in our own style sheets.
 POLICY = {
@@ -51,7 +54,25 @@ class SecurityHeaders:
         if not isinstance(error, DATABASE_UNAVAILABLE) or request.path.startswith(("/v1/", "/api/")):
             return None
         log.warning("The database did not answer: %s", error)
-        return HttpResponse(render_to_string("errors/503.html"), status=503, headers={"Retry-After": "5"})
+        return unavailable()
+
+
+class TimeIsKnown:
+    """Answers 503 while the time is not known, because the database has not answered since this process began.
+
+    Otherwise a request could wait for the database, and then write a row that is dated by a wrong clock.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if clock.is_known():
+            return self.get_response(request)
+        if request.path.startswith(("/v1", "/v2", "/api/")):
+            error = {"code": 503, "message": NO_DATABASE, "status": "UNAVAILABLE"}
+            return JsonResponse({"error": error}, status=503, headers=TRY_AGAIN)
+        return unavailable()
 
 
 class RejectNul:
@@ -64,6 +85,10 @@ class RejectNul:
         if "\0" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
             return errors.bad_request(request, ValueError("NUL in the address"))
         return self.get_response(request)
+
+
+def unavailable() -> HttpResponse:
+    return HttpResponse(render_to_string("errors/503.html"), status=503, headers=TRY_AGAIN)
 
 
 def policy(inline_styles: bool = False) -> str:

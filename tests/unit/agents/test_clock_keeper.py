@@ -123,6 +123,16 @@ def test_a_database_from_before_there_were_these_rows_knows_a_time_that_is_over(
     assert world.look(world.process(Machine())) == about(500)
 
 
+def test_where_nobody_has_kept_the_time_the_databases_clock_is_believed(world):
+    """What the last machine noted about that clock is a day old. Somebody has mended it since."""
+    first = world.process(Machine())
+    world.look(first, seconds=10)
+    world.database_wrong_s = -3600.0
+    world.look(first, seconds=10)
+    world.true, world.database_wrong_s = world.true + 86400.0, 0.0
+    assert world.look(world.process(Machine("another boot", up_s=3.0))) == about(20 + 86400)
+
+
 def test_a_machine_that_stood_still_is_brought_forward_to_the_others(world):
     still = Machine("b")
     processes = [world.process(Machine()), world.process(still)]
