@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 from django.db import connection
 
+from agents.infra.database_connection import KEEP_S, give_back
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 
 logger = logging.getLogger(__name__)
@@ -107,7 +108,9 @@ class WorkQueue:
         with self._changed:
             while not self._any_due() and not self._stopping:
                 soonest = min(self._later.values(), default=None)
-                self._changed.wait(None if soonest is None else max(0.0, soonest - time.monotonic()))
+                wait_s = KEEP_S if soonest is None else max(0.0, soonest - time.monotonic())
+                if not self._changed.wait(wait_s) and soonest is None:
+                    give_back()
             if self._stopping:
                 return None
             item = self._queue.popleft()
