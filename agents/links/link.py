@@ -42,9 +42,13 @@ HELLO_S = 60.0
 # message takes half a minute.
 INVENTORY_S, MESSAGE_S = 300.0, 300.0
 LONGEST_REST_S = 5.0
-# A fact seldom comes alone: the next one, or the first bytes of a log, follow within milliseconds. Stored together they
-# are one transaction and one decision instead of three. Log bytes wait only where many are on their way (inbox.py).
-GATHER_FACT_S, GATHER_CLAIM_S = 0.015, 0.1
+# How long a report may wait for others of its host. A fact seldom comes alone: the next one, or the first bytes of a
+# log, follow within milliseconds. Stored together they are one transaction and one decision instead of three. Log bytes
+# wait only where many are on their way (inbox.py), and what waits is stored with them.
+GATHER_FACT_S = 0.015
+GATHER_PHASE_S = {"claimed": 0.1, "running": 0.05}
+# Nobody waits for these.
+GATHER_KIND_S = {"forgotten": 0.25, "sample": 0.1}
 PLAIN_ORDER_BYTES = 512
 # How many runs of one host are kept in memory. A host keeps a run until it is forgotten; a tenth would be very many.
 MAX_RUNS = 100_000
@@ -97,6 +101,16 @@ class Hello:
             seal=clean_text(message.get("seal", ""), MAX_SEAL),
             monotonic_offset_s=None if monotonic is None else now - monotonic,
         )
+
+
+def gather_s(message: Message) -> float:
+    """How many seconds the database work for this message may wait for more: infinity if there is none."""
+    kind, phase = message["t"], message.get("phase")
+    if kind == "fact":
+        return GATHER_PHASE_S.get(phase, GATHER_FACT_S) if isinstance(phase, str) else GATHER_FACT_S
+    if kind in ARRIVAL_KINDS:
+        return GATHER_KIND_S.get(kind, 0.0)
+    return 0.0 if kind in HOST_MESSAGES or kind == "error" else math.inf
 
 
 class Link:
@@ -299,11 +313,7 @@ class Link:
             self._note_error(message)
         elif kind in HOST_MESSAGES:
             self._keep_host_message(message)
-        if kind == "fact":
-            return GATHER_CLAIM_S if message.get("phase") == "claimed" else GATHER_FACT_S
-        if kind == "log":
-            return self.inbox.gather_s()
-        return 0.0 if kind in ARRIVAL_KINDS or kind in HOST_MESSAGES or kind == "error" else math.inf
+        return self.inbox.gather_s() if kind == "log" else gather_s(message)
 
     def _keep_host_message(self, message: Message) -> None:
         gpu = clean_text(message.get("gpu", ""), 80) if message["t"] == "evicted" else ""

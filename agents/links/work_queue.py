@@ -6,6 +6,7 @@ The worker threads never use a connection to a host, so a slow host cannot hold 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -51,8 +52,9 @@ class WorkQueue:
         """
         with self._changed:
             if within_s > 0:
-                if item not in self._queued and item not in self._later:
-                    self._later[item] = time.monotonic() + within_s
+                due = time.monotonic() + within_s
+                if item not in self._queued and due < self._later.get(item, math.inf):
+                    self._later[item] = due
                     self._changed.notify()
             else:
                 self._put(item)

@@ -378,3 +378,14 @@ def test_a_long_message_over_a_slow_link_does_not_end_it(monkeypatch):
 def test_a_remote_command_holds_only_a_digest_and_a_known_mode(sha, mode):
     with pytest.raises(ValueError):
         command(sha, mode)
+
+
+def test_reports_that_others_follow_wait_for_them_and_log_bytes_do_not():
+    waits = [
+        link.gather_s({"t": "fact", "phase": phase}) for phase in ("claimed", "running", "ended", "closed")
+    ]
+    assert waits == sorted(waits, reverse=True) and 0 < waits[-1] <= 0.02 and waits[0] <= 0.1
+    assert link.gather_s({"t": "fact", "phase": ["nonsense"]}) == link.gather_s({"t": "fact"}) == waits[-1]
+    at_once = [kind for kind in (*ARRIVAL_KINDS, "gpus", "error") if link.gather_s({"t": kind}) == 0.0]
+    assert set(at_once) >= {"log", "gap", "log_end", "inventory", "gpus", "error"}
+    assert 0 < link.gather_s({"t": "forgotten"}) <= 0.25 and link.gather_s({"t": "pong"}) == float("inf")

@@ -44,6 +44,17 @@ def test_work_for_later_is_done_at_once_when_it_is_queued_again(work_queue):
     assert not work_queue._later and patient.times == 1
 
 
+def test_work_that_waits_long_is_done_with_work_that_waits_less(work_queue):
+    item = Item()
+    work_queue.enqueue(item, 3600)
+    work_queue.enqueue(item, 0.02)
+    wait_for(lambda: item.times == 1, "its work after the shorter time")
+    work_queue.enqueue(item, 0.02)
+    work_queue.enqueue(item, 3600)
+    wait_for(lambda: item.times == 2, "its work after the shorter time")
+    assert not work_queue._later
+
+
 def test_work_that_is_queued_while_it_is_done_is_done_again(work_queue):
     item = Item()
     item.go_on.clear()
