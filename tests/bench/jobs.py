@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 
+from tests.bench import processor_time
 from tests.bench.figures import Figure, percentile, spread
 from tests.bench.hosts_and_product import Master, product_on_hosts
 from tests.bench.slurm import NoSlurm, Slurm
@@ -74,12 +75,16 @@ def throughput(options):
     for shape, words, aim in (("apart", "PostgreSQL + Redis", 2400), ("embedded", "embedded", 600)):
         with product_on_hosts(shape, hosts=10) as product:
             jobs_per_minute(product, 20)
+            product.settle()
+            before = processor_time.by_part(product)
             ours = jobs_per_minute(product, count)
+            parts, total = processor_time.milliseconds_each(before, processor_time.by_part(product), count)
         name = f"{count} one-replica jobs on 10 hosts, {words}"
         for reference, (theirs, why) in references.items():
             text = f"{reference} {theirs:.0f}/min" if theirs else why
             ratio = ours / theirs if theirs else None
             yield Figure(name, f"{ours:.0f} jobs/min", text, ratio, f"≥ {aim}/min", ours >= aim)
+        yield Figure(f"processor time of one of these jobs, {words}", f"{total:.1f} ms", parts)
 
 
 def jobs_per_minute(product, count):
