@@ -43,16 +43,20 @@ def prepare(now: datetime) -> None:
     Location.objects.get_or_create(name="default", defaults={"title": "Default"})
 
 
-def refuse_foreign() -> None:
-    """Raise ForeignDatabase if the database has been through migrations that this version does not have."""
+def unknown_migrations() -> list[str]:
+    """The migrations that the database has been through and this version does not have."""
     loader = MigrationLoader(connection, load=False)
     loader.load_disk()
     applied = MigrationRecorder(connection).applied_migrations()
-    unknown = sorted(key for key in applied if key[0] in OURS and key not in loader.disk_migrations)
-    if unknown:
+    return [".".join(key) for key in sorted(applied) if key[0] in OURS and key not in loader.disk_migrations]
+
+
+def refuse_foreign() -> None:
+    """Raise ForeignDatabase if the database has been through migrations that this version does not have."""
+    if unknown := unknown_migrations():
         raise ForeignDatabase(
             f"The database of {settings.TRAINYARD.data} was made by another version of Trainyard (it has"
-            f" {'.'.join(unknown[0])}): by a later one, or by one from before 0.1, whose databases are not upgraded."
+            f" {unknown[0]}): by a later one, or by one from before 0.1, whose databases are not upgraded."
             " Nothing was changed. Go back to the version that made it, or start with an empty data directory"
             " (--data, TRAINYARD_DATA) and, with PostgreSQL, an empty database (DATABASE_URL)."
         )

@@ -20,6 +20,7 @@ from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.sql import prepare_all
 from agents.links.fleet import Fleet, FleetSettings, wake_hosts
 from agents.ssh import keys
+from console.runtime.schema_watch import SchemaWatch
 from jobs.host_sync.control_plane import JobsControlPlane
 from jobs.wake.hints import DISPATCH
 from jobs.wake.wakeup_list import Listener
@@ -67,7 +68,7 @@ class KeepLinks(bootsteps.StartStopStep):
         self.fleet: Fleet | None = None
         self.control_plane: JobsControlPlane | None = None
         self.listener: Listener | None = None
-        self.clock = ClockKeeper()
+        self.clock, self.schema = ClockKeeper(), SchemaWatch()
         for queue in (DISPATCH, f"{DISPATCH}.{self.own}"):
             if queue not in parent.app.amqp.queues.consume_from:
                 parent.app.amqp.queues.select_add(queue)
@@ -75,6 +76,7 @@ class KeepLinks(bootsteps.StartStopStep):
     def start(self, parent: Any) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         # Before the first lease is taken.
+        self.schema.start()
         self.clock.start_or_end()
         with database_connection(), suppress(*DATABASE_UNAVAILABLE):
             prepare_all()  # otherwise the first submitted job waits for this
@@ -94,6 +96,7 @@ class KeepLinks(bootsteps.StartStopStep):
         if self.control_plane is not None:
             self.control_plane.close()
         self.clock.stop()
+        self.schema.stop()
 
     def terminate(self, parent: Any) -> None:
         self.stop(parent)

@@ -33,8 +33,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     logging.getLogger("uvicorn.error").addFilter(QuietAboutStrangers())
     server = uvicorn.Server(config())
     server.config.load()
-    # It imports models, which is possible only after Django was set up with the application.
+    # They import models, which is possible only after Django was set up with the application.
     import_string("agents.clock_keeper.ClockKeeper")().start()
+    import_string("console.runtime.schema_watch.SchemaWatch")().start()
     memory.forget_start()
     server.run(sockets=[listener])
 

@@ -13,6 +13,7 @@ from django.db import close_old_connections
 import console.runtime.celery_app
 from agents.clock_keeper import ClockKeeper
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
+from console.runtime.schema_watch import SchemaWatch
 
 __all__ = ["SweepTimer", "app"]
 
@@ -31,16 +32,18 @@ class SweepTimer(bootsteps.StartStopStep):
     def __init__(self, parent: Any, **options: Any) -> None:
         super().__init__(parent, **options)
         self.stopping = threading.Event()
-        self.clock = ClockKeeper()
+        self.clock, self.schema = ClockKeeper(), SchemaWatch()
         self.thread = threading.Thread(target=self.run, name="sweep-timer", daemon=True)
 
     def start(self, parent: Any) -> None:
+        self.schema.start()
         self.clock.start_or_end()
         self.thread.start()
 
     def stop(self, parent: Any) -> None:
         self.stopping.set()
         self.clock.stop()
+        self.schema.stop()
 
     def terminate(self, parent: Any) -> None:
         self.stopping.set()

@@ -27,6 +27,7 @@ from console.runtime import database_setup, shared_files
 from console.runtime.processes import broker, children
 from console.runtime.processes.supervisor import Supervisor
 from console.runtime.processes.watchdog import Watchdog
+from console.runtime.schema_watch import SchemaWatch
 
 
 class StartRefused(Exception):
@@ -56,19 +57,30 @@ def main(only: tuple[str, ...]) -> int:
             raise StartRefused(" ".join(str(problem).split())) from problem
         url = address(settings.TRAINYARD, listener) if listener else ""
         note_owner(lock, url)
-        supervise(Supervisor(plan, print_line), only, listener, url)
+        later = supervise(Supervisor(plan, print_line), only, listener, url)
     print_line("Trainyard has stopped.")
+    if later:
+        raise StartRefused(later)
     return 0
 
 
-def supervise(
-    supervisor: Supervisor, only: tuple[str, ...], listener: socket.socket | None, url: str
-) -> None:
+def supervise(supervisor: Supervisor, only: tuple[str, ...], listener: socket.socket | None, url: str) -> str:
+    """Run all processes until somebody stops them, or until a later version has the database: then returns why."""
+    later: list[str] = []
+
+    def stop_for_good(why: str) -> None:
+        later.append(why)
+        supervisor.ask_to_stop()
+
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: supervisor.ask_to_stop())
     Watchdog(supervisor, [name for name in only if name in ("worker", "dispatcher")]).start()
     threading.Thread(target=announce, args=(supervisor, listener, url), daemon=True).start()
+    watch = SchemaWatch(stop_for_good)
+    watch.start()
     supervisor.run()
+    watch.stop()
+    return "".join(later)
 
 
 def check_settings() -> None:
