@@ -219,7 +219,11 @@ class Connection(paramiko.Transport):
 
 
 def dial(
-    target: Target, key: paramiko.PKey, limiter: HandshakeLimiter = HANDSHAKES, dead_s: float = DEAD_S
+    target: Target,
+    key: paramiko.PKey,
+    limiter: HandshakeLimiter = HANDSHAKES,
+    dead_s: float = DEAD_S,
+    lookup_s: float = LOOKUP_S,
 ) -> Connection:
     """Connect, compare the host key with the pinned one, log in. Raises a DialError, and then leaves nothing open."""
     last = Jump(target.user, target.address, target.port, target.pinned_key)
@@ -227,7 +231,7 @@ def dial(
     for number, hop in enumerate((*target.jumps, last)):
         at = hop.endpoint if number < len(target.jumps) else ""
         try:
-            sock = _connect(hop, connection, at, dead_s)
+            sock = _connect(hop, connection, at, dead_s, lookup_s)
             connection = _log_in(hop, sock, connection, at, key, limiter)
         except BaseException:
             if connection is not None:
@@ -342,9 +346,9 @@ class _OutputReader:
         return CommandResult(b"".join(kept), b"".join(self._errors), self._channel.exit_status)
 
 
-def _connect(hop: Jump, through: Connection | None, at: str, dead_s: float) -> Socket:
+def _connect(hop: Jump, through: Connection | None, at: str, dead_s: float, lookup_s: float) -> Socket:
     if through is None:
-        return QuickAckSocket(_open_socket(hop, at), dead_s)
+        return QuickAckSocket(_open_socket(hop, at, lookup_s), dead_s)
     try:
         channel = through.open_channel(
             "direct-tcpip", (hop.address, hop.port), ("127.0.0.1", 0), timeout=CONNECT_S
@@ -355,9 +359,9 @@ def _connect(hop: Jump, through: Connection | None, at: str, dead_s: float) -> S
         raise Unreachable(f"{hop.endpoint} cannot be reached through the jump host: {error}", at) from error
 
 
-def _open_socket(hop: Jump, at: str) -> socket.socket:
+def _open_socket(hop: Jump, at: str, lookup_s: float) -> socket.socket:
     try:
-        addresses = name_lookup.addresses(hop.address, hop.port, LOOKUP_S)
+        addresses = name_lookup.addresses(hop.address, hop.port, lookup_s)
     except (OSError, UnicodeError) as error:
         raise Unreachable(f"{hop.endpoint} does not answer: {error}", at) from error
     deadline = time.monotonic() + CONNECT_S

@@ -37,6 +37,8 @@ from agents.ssh.targets import Target
 
 TERM = "xterm-256color"
 GREETING_S = 15.0
+# A person waits for the shell: long enough for the second name server, which the system asks after 5 s.
+LOOKUP_S = 8.0
 BUSY_RETRIES = (0.3, 1.0)
 # So much output may be on its way when somebody types ^C into a flood. More only makes the terminal answer later.
 WINDOW = 512 * 1024
@@ -180,10 +182,10 @@ def open_shell(
 def _dial(target: Target, key: paramiko.PKey) -> Connection:
     for wait_s in BUSY_RETRIES:
         try:
-            return dial(target, key)
+            return dial(target, key, lookup_s=LOOKUP_S)
         except SshdBusy:
             time.sleep(wait_s)
-    return dial(target, key)
+    return dial(target, key, lookup_s=LOOKUP_S)
 
 
 def _open_on(connection: Connection, request: bytes, columns: int, rows: int) -> Shell:

@@ -9,6 +9,9 @@ import time
 import pytest
 
 from agents.infra import name_lookup
+from agents.ssh import pty
+from agents.ssh.dial import Unreachable
+from agents.ssh.targets import Target
 
 
 @pytest.fixture
@@ -31,6 +34,13 @@ def test_the_deadline_ends_the_wait(silent):
     with pytest.raises(TimeoutError, match="has not answered for 0.2 s"):
         name_lookup.addresses("gpu.example", 22, 0.2)
     assert time.monotonic() - began < 5
+
+
+def test_a_person_who_opens_a_shell_waits_less_for_a_name_than_a_link_does(silent, monkeypatch):
+    """Web's own bound, not that of the dispatcher's links."""
+    monkeypatch.setattr(pty, "LOOKUP_S", 0.2)
+    with pytest.raises(Unreachable, match="has not answered for 0.2 s"):
+        pty.open_shell(Target("h", "gpu.example", 22, "train", ""), None, "d", "r1", 80, 24)
 
 
 @pytest.mark.parametrize(

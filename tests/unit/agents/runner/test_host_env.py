@@ -66,6 +66,8 @@ def test_the_jobs_own_env_may_say_otherwise(gpus, seen):
             "Unable to determine the device handle for GPU1: Unknown Error\n0:81:0.0, GPU-b, [N/A]\n",
             {"GPU-b": 0},
         ),
+        # Nobody knows whether CUDA counts a card whose UUID cannot be read: no number behind it is certain.
+        ("0000:07:00.0, [Unknown Error], [N/A]\n0000:81:00.0, GPU-b, [N/A]\n", {}),
         ("0000:07:00.0, GPU-a, Enabled\n0000:81:00.0, GPU-b, Disabled\n", {}),
         ("", {}),
     ],

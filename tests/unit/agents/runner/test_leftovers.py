@@ -167,7 +167,9 @@ def test_a_note_that_a_replica_forged_removes_nothing_of_others(tmp_path, name):
     for files in ({name: inode + 1}, {"../../tmp": 1}, {name: True}, {name: None}, [name]):
         (tmp_path / "shared.json").write_text(json.dumps({"files": files, "segments": "nonsense"}))
         assert sweeping.sweep_shared_memory(str(tmp_path)) == "" and (SHM / name).exists()
-    (tmp_path / "shared.json").write_text(json.dumps({"files": {name: inode}, "segments": [[0], 1, None]}))
+    # No file can have the first name, and looking for it raises ValueError.
+    forged = {"files": {"no\0file": 1, name: inode}, "segments": [[0], 1, None]}
+    (tmp_path / "shared.json").write_text(json.dumps(forged))
     assert name in sweeping.sweep_shared_memory(str(tmp_path)) and not (SHM / name).exists()
 
 
